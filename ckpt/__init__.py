@@ -1,0 +1,1 @@
+"""Checkpoint/restart for message-passing Python."""

@@ -1,0 +1,1 @@
+"""The job's side of ckpt: launch, broadcast, commit, supervise, restart, command line."""

@@ -1,0 +1,1 @@
+"""Reliable messages between endpoints: sequence numbers, acks, timeouts, retransmission over an unreliable wire."""
