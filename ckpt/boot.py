@@ -1,0 +1,237 @@
+"""★ From a forked process to a running rank: streams, environment, port, then the program from its start or from its image.
+
+:func:`run_rank` is called by the agent in the child it has just forked, and never returns. Order of things, each
+released in reverse by the process' end:
+
+1. standard streams (files in the job directory, appended to), environment, signal dispositions;
+2. for a resumed rank: the image, authenticated and loaded (modules, open files, random state, port state, engine);
+3. the port (restored or fresh), the communicator, the helper thread, and the ``hello`` to the controller;
+4. the program, under the base frame of :mod:`ckpt.image`;
+5. the program's own end (threads joined, ``atexit`` functions run, streams flushed), and after that the rank lingers in
+   :meth:`ckpt.runtime.Runtime.finish` until all ranks have finished.
+
+An uncaught exception, or a nonzero ``SystemExit``, is reported to the controller with its traceback and ends the rank.
+"""
+
+from __future__ import annotations
+
+import atexit
+import faulthandler
+import io
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+from ckpt.control import ControlChannel
+from ckpt.errors import CkptError, IncompatibleImage
+from ckpt.runtime import Runtime, install
+
+__all__ = ["run_rank"]
+
+_EXIT_UNRECOVERABLE = 12
+_EXIT_INCOMPATIBLE = 13
+
+
+def run_rank(spec: Mapping[str, Any], control_fd: int) -> NoReturn:
+    """Become rank ``spec["rank"]`` of the job and run to the end.
+
+    ``spec`` is the agent's description of the rank (see ``controller.messages``); ``control_fd`` is this rank's end of
+    the packet socket to the agent. The exit status of the process is the program's.
+    """
+    _open_streams(spec)
+    control = ControlChannel(control_fd)
+    try:
+        runtime = Runtime(spec, control)
+        install(runtime)
+        _set_environment(spec)
+        run: Callable[[], object]
+        if spec.get("resume") is None:
+            run = _fresh(runtime)
+        else:
+            run = _resumed(runtime)
+    except BaseException as failure:
+        # The program has not started: whatever it is, it is said to the controller and ends this rank.
+        control.send({"m": "error", "exit_code": _exit_code_of(failure), "traceback": traceback.format_exc()})
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(_exit_code_of(failure))
+    _run_to_the_end(runtime, run)
+
+
+# ---------------------------------------------------------------------- preparing the process
+
+
+def _open_streams(spec: Mapping[str, Any]) -> None:
+    """fd 0 is /dev/null; fds 1 and 2 append to the rank's files, whose lengths become part of each image."""
+    output = os.path.join(spec["job_dir"], "output")
+    for fd, path, flags in (
+        (0, os.devnull, os.O_RDONLY),
+        (1, os.path.join(output, f"rank-{spec['rank']}.out"), os.O_WRONLY | os.O_APPEND | os.O_CREAT),
+        (2, os.path.join(output, f"rank-{spec['rank']}.err"), os.O_WRONLY | os.O_APPEND | os.O_CREAT),
+    ):
+        opened = os.open(path, flags, 0o600)
+        if opened != fd:
+            os.dup2(opened, fd)
+            os.close(opened)
+    if spec.get("resume") is None and spec["restarts"]:
+        # started again from the beginning, because nothing had been committed: so does its output
+        os.ftruncate(1, 0)
+        os.ftruncate(2, 0)
+    sys.stdin = io.TextIOWrapper(open(0, "rb", closefd=False), encoding="utf-8")  # noqa: SIM115
+    sys.stdout = _text_stream(1, "<stdout>", "strict")
+    sys.stderr = _text_stream(2, "<stderr>", "backslashreplace")
+    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr  # type: ignore[misc]
+    faulthandler.enable(file=sys.stderr)
+
+
+def _text_stream(fd: int, name: str, errors: str) -> io.TextIOWrapper:
+    raw = io.FileIO(fd, "w", closefd=False)
+    raw.name = name
+    stream = io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8", errors=errors, line_buffering=True)
+    stream.mode = "w"  # type: ignore[misc]
+    return stream
+
+
+def _set_environment(spec: Mapping[str, Any]) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.environ.update(job_environment(spec))
+
+
+def job_environment(spec: Mapping[str, Any]) -> dict[str, str]:
+    """The variables that a rank sees, fresh or resumed."""
+    return {
+        "RANK": str(spec["rank"]),
+        "WORLD_SIZE": str(spec["size"]),
+        "LOCAL_RANK": str(spec["local_rank"]),
+        "LOCAL_WORLD_SIZE": str(spec["local_size"]),
+        "CKPT_JOB": str(spec["job_dir"]),
+        "CKPT_RESTARTS": str(spec["restarts"]),
+    }
+
+
+def _make_port(spec: Mapping[str, Any], state: Any) -> Any:
+    from transport.endpoint import EndpointConfig
+    from transport.faultinject import from_environment
+    from transport.port import Port
+    from transport.zmqwire import ZmqWire
+
+    config = EndpointConfig(
+        job=int(spec["job_id"], 16),
+        rank=spec["rank"],
+        size=spec["size"],
+        incarnation=spec["incarnation"],
+        epoch=spec["epoch"],
+    )
+    path = os.path.join(spec["runtime_dir"], f"r{spec['rank']}.{spec['incarnation']}")
+    wire = from_environment(ZmqWire(f"ipc://{path}"), rank=spec["rank"])
+    return Port(config, wire, state=state)
+
+
+# ---------------------------------------------------------------------- the program
+
+
+def _fresh(runtime: Runtime) -> Callable[[], object]:
+    """A program from its start."""
+    from ckpt.image import prepare_program
+    from ckpt.mpi import make_world
+
+    engine, world = make_world(runtime)
+    runtime.bind(_make_port(runtime.spec, None), engine, world)
+    return prepare_program(runtime.spec["argv"], module=bool(runtime.spec.get("module")))
+
+
+def _resumed(runtime: Runtime) -> Callable[[], object]:
+    """A program from the image of epoch ``spec["resume"]``."""
+    from ckpt import image
+    from ckpt.store import ImageReader, JobDirectory
+
+    spec = runtime.spec
+    job = JobDirectory.open(spec["job_dir"])
+    reader = ImageReader(job, epoch=spec["resume"], rank=spec["rank"])
+    image.check_compatible(reader.meta["image"])
+    loaded = image.load(reader, live=runtime.live)
+    os.environ.update(job_environment(spec))
+    extras = loaded.extras
+    runtime.registered = extras["ckpt.registered"]
+    runtime.finished_code = extras["ckpt.finished"]
+    state = extras["ckpt.port"]
+    if state.size != runtime.size:
+        raise IncompatibleImage(f"the image is of a job of {state.size} ranks, not {runtime.size}")
+    runtime.bind(_make_port(spec, state), extras["ckpt.engine"], extras["ckpt.world"])
+    if runtime.finished_code is not None:
+        return _nothing
+    if extras["ckpt.locked"]:
+        runtime.lock.acquire()  # the library frames on the stack release it
+    box = [loaded.stack]
+    del loaded, extras, state, reader  # the program's objects live as long as the program says
+    return lambda: image.resume(box.pop())
+
+
+def _nothing() -> None:
+    return None
+
+
+def _run_to_the_end(runtime: Runtime, run: Callable[[], object]) -> NoReturn:
+    code = 0
+    if runtime.finished_code is None:
+        try:
+            try:
+                run()
+            except SystemExit as leaving:
+                code = _system_exit_code(leaving)
+                if code:
+                    runtime.fail(code, "")
+            threading._shutdown()  # type: ignore[attr-defined]
+            atexit._run_exitfuncs()
+            sys.stdout.flush()
+            sys.stderr.flush()
+        except BaseException as failure:
+            text = _program_traceback(failure)
+            sys.excepthook(type(failure), failure, failure.__traceback__)
+            runtime.fail(_exit_code_of(failure), text)
+    else:
+        code = runtime.finished_code
+    runtime.finish(code)
+    runtime.leave(code, None)
+
+
+def _system_exit_code(leaving: SystemExit) -> int:
+    if leaving.code is None:
+        return 0
+    if isinstance(leaving.code, int):
+        return leaving.code & 0xFF
+    print(leaving.code, file=sys.stderr)
+    return 1
+
+
+def _program_traceback(failure: BaseException) -> str:
+    """The traceback as Python prints it, without this launcher's own frames; also set on the exception."""
+    entry = failure.__traceback__
+    while entry is not None and entry.tb_frame.f_globals.get("__name__", "").startswith("ckpt."):
+        entry = entry.tb_next
+    if entry is not None:
+        failure.__traceback__ = entry
+    return "".join(traceback.format_exception(failure))
+
+
+def _exit_code_of(failure: BaseException) -> int:
+    from ckpt.image import ImageError
+    from ckpt.store import StoreError
+
+    if isinstance(failure, KeyboardInterrupt):
+        return 130
+    if isinstance(failure, IncompatibleImage):
+        return _EXIT_INCOMPATIBLE
+    if isinstance(failure, StoreError):
+        return int(getattr(failure, "exit_code", _EXIT_UNRECOVERABLE))
+    if isinstance(failure, (ImageError, CkptError)):
+        return _EXIT_UNRECOVERABLE
+    return 1
+
+

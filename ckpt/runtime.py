@@ -1,0 +1,256 @@
+"""★ The runtime of one rank: binds the port, the communicator's engine, the image and the control channel.
+
+Who makes progress
+    The main thread holds ``lock`` for the whole of every library call and drives the port itself. Outside the
+    library, the port's helper thread drives it and obeys the controller. Both reach this module under ``lock``.
+
+What a rank is told and what it does
+    ========== =================================================================================================
+    packet     effect
+    ========== =================================================================================================
+    table      addresses and incarnations of the peers: given to the port
+    checkpoint an image of that epoch is wanted (:mod:`ckpt.imaging` takes it as soon as the program can be captured)
+    abort      the epoch cannot commit any more: nobody waits for its image, frames of that epoch are accepted
+    committed  remembered, wakes :func:`ckpt.checkpoint` callers
+    release    all ranks have finished: a rank that lingers in :meth:`Runtime.finish` may leave
+    stop       leave at once, with the given exit code
+    status     answer with counters and with where the program is
+    ========== =================================================================================================
+
+A rank without its agent is fenced: it stops. A rank whose *controller* is gone goes on; it cannot notice.
+
+Not here: how an image is taken (:mod:`ckpt.imaging`), how a rank is started or resumed (:mod:`ckpt.boot`), matching and
+collectives (:mod:`ckpt.mpi`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ckpt.control import ControlChannel, Packet
+from ckpt.errors import ControlLost, RegistrationError
+from ckpt.imaging import Imager
+from transport.events import Event, ImageDue, PeerSilent, Zombie
+
+if TYPE_CHECKING:
+    from ckpt.mpi.communicator import Communicator
+    from ckpt.mpi.engine import Engine
+    from transport.port import Port
+
+__all__ = ["Runtime", "current", "install"]
+
+Buffer = bytes | bytearray | memoryview
+
+_EXIT_FENCED = 70
+_STATUS_PAUSES_KEPT = 64
+
+
+class Runtime:
+    """One rank of a job. Implements the communicator's ``Progress`` protocol.
+
+    ``lock`` is held by the main thread during library calls; ``live`` names the objects that an image refers to
+    by name and that the resumed process replaces by its own.
+    """
+
+    def __init__(self, spec: Mapping[str, Any], control: ControlChannel) -> None:
+        self.spec = dict(spec)
+        self.rank: int = spec["rank"]
+        self.size: int = spec["size"]
+        self.incarnation: int = spec["incarnation"]
+        self.restarts: int = spec["restarts"]
+        self.lock = threading.Lock()
+        self.control = control
+        self.registered: dict[str, object] = {}
+        self.committed_epoch = 0
+        self.finished_code: int | None = None
+        self.released = False
+        self.engine: Engine | None = None
+        self.world: Communicator | None = None
+        self.port: Port | None = None
+        self.imager = Imager(self)
+
+    # ------------------------------------------------------------------ assembling
+
+    @property
+    def live(self) -> dict[str, object]:
+        return {"ckpt.runtime": self, "ckpt.runtime.lock": self.lock}
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the last image this rank has captured."""
+        return self.imager.epoch
+
+    def bind(self, port: Port, engine: Engine, world: Communicator) -> None:
+        """Put the parts together, tell the agent where this rank can be reached and start the helper."""
+        self.port, self.engine, self.world = port, engine, world
+        port.lock = self.lock
+        port.on_messages = engine.on_messages
+        port.on_event = self._on_event
+        port.on_control = self._on_control
+        port.on_idle_tick = self.imager.tick
+        port.control_fd = self.control.fileno()
+        # bound once: these are the communicator's hot path
+        self.send: Callable[..., int] = port.send
+        self.acked: Callable[[int], int] = port.endpoint.base
+        self.backlog_bytes: Callable[[int], int] = port.endpoint.backlog_bytes
+        self.consumed: Callable[[int, int, int], None] = port.endpoint.consumed
+        self.control.send(
+            {
+                "m": "hello",
+                "rank": self.rank,
+                "incarnation": self.incarnation,
+                "pid": os.getpid(),
+                "address": port.wire.address,
+            }
+        )
+        port.start_helper()
+
+    # ------------------------------------------------------------------ progress
+
+    def poll(self) -> None:
+        """Progress without waiting. The caller holds ``lock``."""
+        assert self.port is not None
+        self.port.progress()
+
+    def block(self, hungry: bool) -> None:
+        """Wait until anything has happened; a process image may be taken here. The caller holds ``lock``.
+
+        ``hungry``: nothing in the mailbox matches, so more messages are let in than the credit allows.
+        """
+        port = self.port
+        assert port is not None
+        imager = self.imager
+        if imager.wanted > imager.epoch and imager.take("call"):
+            return
+        if hungry:
+            port.endpoint.hungry(True, time.monotonic_ns())
+            port.wait(imager.wait_limit_ns())
+            port.endpoint.hungry(False, time.monotonic_ns())
+        else:
+            port.wait(imager.wait_limit_ns())
+
+    # ------------------------------------------------------------------ what arrives
+
+    def _on_event(self, event: Event) -> None:
+        if isinstance(event, ImageDue):
+            self.imager.want(event.epoch, "stamp")
+        elif isinstance(event, Zombie):
+            self.leave(_EXIT_FENCED, f"rank {self.rank}: a newer incarnation of this rank exists; stopping")
+        elif isinstance(event, PeerSilent):
+            self.control.send({"m": "event", "event": "peer-silent", "peer": event.rank})
+
+    def _on_control(self) -> None:
+        try:
+            packets = self.control.receive()
+        except ControlLost as lost:
+            self.leave(_EXIT_FENCED, f"rank {self.rank}: {lost}; stopping")
+        for packet in packets:
+            self._obey(packet)
+
+    def _obey(self, packet: Packet) -> None:
+        assert self.port is not None
+        match packet["m"]:
+            case "table":
+                for peer, (incarnation, address) in packet["peers"].items():
+                    self.port.set_peer(int(peer), address, incarnation)
+            case "checkpoint":
+                self.imager.want(packet["epoch"], "command", mode=packet.get("mode"))
+            case "abort":
+                self.imager.abort(packet["epoch"])
+            case "committed":
+                self.committed_epoch = max(self.committed_epoch, packet["epoch"])
+            case "release":
+                self.released = True
+            case "stop":
+                self.leave(packet["exit_code"], packet.get("reason"))
+            case "status":
+                self.control.send(self.status())
+            case other:
+                self.control.send({"m": "event", "event": "unknown-packet", "packet": other})
+
+    # ------------------------------------------------------------------ what a program can ask
+
+    def checkpoint(self, wait: bool = True) -> int | None:
+        """Ask the controller for a checkpoint of the whole job; see :func:`ckpt.checkpoint`."""
+        with self.lock:
+            if not self.control.send({"m": "request", "what": "checkpoint"}):
+                return None
+            before = self.imager.epoch
+            if not wait:
+                return None
+            while self.imager.epoch == before:
+                self.block(False)
+            return self.imager.epoch
+
+    def register(self, name: str, obj: object) -> object:
+        """Name an object, so that it is found again by that name; returns the object (the restored one after a restart)."""
+        if not name.isidentifier() and not all(part.isidentifier() for part in name.split(".")):
+            raise RegistrationError(f"{name!r} is no usable name: letters, digits, '_' and '.' only")
+        with self.lock:
+            held = self.registered.get(name, self)
+            if held is not self and held is not obj:
+                raise RegistrationError(f"{name!r} is registered already, for another object")
+            self.registered[name] = obj
+        return obj
+
+    def status(self) -> Packet:
+        assert self.port is not None
+        return {
+            "m": "status",
+            "epoch": self.imager.epoch,
+            "wanted": self.imager.wanted,
+            "where": self.imager.where(),
+            "refused": self.imager.refusals,
+            "refused_longest_ns": self.imager.refused_longest_ns,
+            "pauses_ns": list(self.imager.pauses_ns[-_STATUS_PAUSES_KEPT:]),
+            "counters": self.port.counters(),
+        }
+
+    # ------------------------------------------------------------------ the end
+
+    def finish(self, exit_code: int) -> None:
+        """The program has ended: go on serving acks and epochs until every rank has finished."""
+        with self.lock:
+            self.finished_code = exit_code
+            self.control.send({"m": "finished", "exit_code": exit_code})
+            while not self.released:
+                self.block(False)
+
+    def fail(self, exit_code: int, traceback_text: str) -> NoReturn:
+        """The program has failed: tell the controller, who stops the others, and leave."""
+        self.control.send({"m": "error", "exit_code": exit_code, "traceback": traceback_text})
+        self.leave(exit_code, None)
+
+    def leave(self, exit_code: int, reason: str | None) -> NoReturn:
+        """End this process now, from whichever thread: no finalizers, output flushed."""
+        if reason:
+            os.write(2, f"{reason}\n".encode(errors="replace"))
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (OSError, ValueError, RuntimeError, AttributeError):
+                continue  # closed, replaced or busy in the other thread: what it held is the program's loss, not ours
+        os._exit(exit_code)
+
+
+_current: list[Runtime] = []
+
+
+def install(runtime: Runtime) -> None:
+    """Make ``runtime`` the one that :func:`current` returns (a process is one rank for all its life)."""
+    _current[:] = [runtime]
+
+
+def current() -> Runtime | None:
+    """The runtime of this process; ``None`` outside ``ckpt run``."""
+    return _current[0] if _current else None
+
+
+def frames_to_skip() -> Sequence[Any]:
+    """Code objects between a waiting library function and the capture: they are left out of an image."""
+    return (Runtime.block.__code__,)
