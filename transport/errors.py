@@ -1,0 +1,46 @@
+"""Exceptions of the transport.
+
+    TransportError
+    ├── ConfigError          a limit or an identity is out of range (also a ValueError)
+    ├── UsageError           the caller broke the order of calls (also a RuntimeError)
+    │   └── EpochError       an epoch that does not grow
+    ├── UnknownRank          a rank outside 0 … size-1 (also an IndexError)
+    ├── StateMismatch        a saved port state that does not fit the configuration (also a ValueError)
+    └── FrameError           bytes that are not a frame of this protocol; the endpoint counts and drops them
+
+What arrives from the wire never raises: it is counted and dropped. What the program does wrong raises at once.
+"""
+
+from __future__ import annotations
+
+
+class TransportError(Exception):
+    """Base of everything the transport raises."""
+
+
+class ConfigError(TransportError, ValueError):
+    """A limit or an identity in `EndpointConfig` is out of range."""
+
+
+class UsageError(TransportError, RuntimeError):
+    """A call that the endpoint's present state does not allow."""
+
+
+class EpochError(UsageError):
+    """An epoch that does not grow: epochs only grow, an aborted round burns its number."""
+
+
+class UnknownRank(TransportError, IndexError):
+    """A rank outside 0 … size-1."""
+
+
+class StateMismatch(TransportError, ValueError):
+    """A saved port state of another job, rank or size."""
+
+
+class FrameError(TransportError, ValueError):
+    """Bytes that are not a frame of this protocol (truncated, corrupted, wrong version)."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
