@@ -1,0 +1,52 @@
+# make demo   a real program on real data, killed twice, ends with the very same bytes
+# make test   all tests but the long sweeps
+# make help   the rest
+
+PYTHON ?= $(shell command -v python3.11 2>/dev/null || command -v python3 2>/dev/null || echo python3)
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format bench soak clean
+
+help:
+	@echo 'make setup   virtual environment with everything (done by itself when needed)'
+	@echo 'make demo    the tsunami demo: two kills, the same bytes, what it cost'
+	@echo 'make test    the tests            (ARGS="-k name" passes options to pytest)'
+	@echo 'make lint    ruff and mypy --strict'
+	@echo 'make bench   the benchmarks, beside their peers, as ratios'
+	@echo 'make soak    the long sweeps'
+	@echo 'make clean   what the targets above have made'
+
+setup: $(READY)
+
+# Made again when what is installed may have changed: the dependencies or the C module.
+$(READY): pyproject.toml tools/setup.sh examples/tsunami/requirements.txt $(wildcard ckpt/image/*.c ckpt/image/*.h)
+	tools/setup.sh '$(PYTHON)' '$(VENV)'
+	@touch $@
+
+demo: $(READY)
+	$(BIN)/python examples/demo.py $(ARGS)
+
+test: $(READY)
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+bench: $(READY)
+	$(BIN)/python -m benchmarks $(ARGS)
+
+soak: $(READY)
+	$(BIN)/python -m pytest -m soak --timeout 7200 $(ARGS)
+
+clean:
+	rm -rf '$(VENV)' build *.egg-info ckpt/image/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-output
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
