@@ -1,0 +1,62 @@
+"""Exceptions of the job's side, and the exit codes of the `ckpt` command.
+
+    ControllerError                 base: everything this package raises on purpose
+    ├── MalformedPacket             a rank, the agent or a client sent something that is no packet
+    ├── UsageError            (2)   the command line asks for something impossible
+    ├── NoSuchJob            (10)   no such job, or no such epoch
+    ├── JobBusy              (11)   another controller holds the job
+    ├── Unrecoverable        (12)   no line of images that can be read
+    ├── NotCompatible        (13)   the image does not fit this program, size or interpreter; says why
+    └── LaunchFailed          (1)   processes could not be started
+
+Every class carries the exit code that the command line ends with. Errors of the store (`ckpt.store`) are translated into
+these at the command line's edge only (`cli.py`), never in between.
+"""
+
+from __future__ import annotations
+
+EXIT_OK = 0
+EXIT_FAILURE = 1
+EXIT_USAGE = 2
+EXIT_DAMAGED = 3
+EXIT_NO_SUCH_JOB = 10
+EXIT_LOCKED = 11
+EXIT_UNRECOVERABLE = 12
+EXIT_INCOMPATIBLE = 13
+EXIT_RESTARTS_USED_UP = 14
+EXIT_CHECKPOINTED = 75
+EXIT_TIMEOUT = 124
+
+
+class ControllerError(Exception):
+    """Base of the tree; `exit_code` is what the command ends with."""
+
+    exit_code: int = EXIT_FAILURE
+
+
+class MalformedPacket(ControllerError):
+    """Not a packet of the control protocol (see `messages.py`)."""
+
+
+class UsageError(ControllerError):
+    exit_code = EXIT_USAGE
+
+
+class NoSuchJob(ControllerError):
+    exit_code = EXIT_NO_SUCH_JOB
+
+
+class JobBusy(ControllerError):
+    exit_code = EXIT_LOCKED
+
+
+class Unrecoverable(ControllerError):
+    exit_code = EXIT_UNRECOVERABLE
+
+
+class NotCompatible(ControllerError):
+    exit_code = EXIT_INCOMPATIBLE
+
+
+class LaunchFailed(ControllerError):
+    exit_code = EXIT_FAILURE
