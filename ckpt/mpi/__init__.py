@@ -1,0 +1,20 @@
+"""Message passing with mpi4py's names and semantics over a reliable point-to-point transport.
+
+The package knows nothing of sockets, processes, checkpoints or files. It needs one thing from below, a `Progress`
+(progress.py): enqueue a message, say what is acknowledged, make progress, wait. Everything else is state that is pickled
+by value into a process image together with the user's stack, so a blocked receive, a half-done collective and a pending
+request are simply there again after a restart.
+
+    errors.py        error classes, MpiException
+    constants.py     wildcard ranks and tags, IN_PLACE …
+    envelope.py      the 32 bytes in front of every message
+    matching.py      posted receives against unexpected messages
+    operations.py    what a request stands for: a send, a receive
+    schedule.py      a collective under way: a program of sends, receives and local steps
+    engine.py        binds these to a Progress
+    request.py status.py op.py datatypes.py buffers.py group.py    the objects a user sees
+    communicator.py and comm_*.py                                  communicators, by area
+    collectives_*.py                                               algorithms, as builders of schedules
+
+Here only the names of the public surface are re-exported.
+"""

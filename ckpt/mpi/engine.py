@@ -1,0 +1,251 @@
+"""The engine: one rank's message passing, bound to a `Progress`.
+
+It matches arriving messages, keeps what nobody asked for yet, answers synchronous sends, advances collectives and
+waits. Everything but `progress` and `lock` (live references) is pickled by value: the engine is the mailbox of the
+process image.
+
+Who runs what: `on_messages` is called under the lock, by the main thread inside the library or by the helper thread
+while the program computes; it matches and copies into posted buffers. Collectives are advanced (`settle`) only by a
+thread inside the library, because they may call the user's reduction.
+
+Flow control: messages taken by the program are reported to `Progress.consumed` in batches, at latest before waiting.
+Blocking sends wait while the backlog to their destination is above SEND_HIGH_BYTES; nonblocking ones never do.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ckpt.mpi import envelope
+from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG
+from ckpt.mpi.errors import ERR_INTERN, MpiException
+from ckpt.mpi.matching import Channel, Context, Matcher
+from ckpt.mpi.operations import Operation, Receive, SyncSend
+from ckpt.mpi.progress import Buffer, Progress
+
+if TYPE_CHECKING:
+    from ckpt.mpi.communicator import Intracomm
+    from ckpt.mpi.schedule import Schedule
+
+SEND_HIGH_BYTES = 16 << 20
+"""A blocking send waits while more than this is queued or unacknowledged to its destination."""
+
+SEND_CHECK_MASK = 63
+"""Small sends look at the backlog every (mask + 1)-th time."""
+
+REFERENCE_BYTES = 64 << 10
+"""Immutable payloads from this size on are handed down by reference instead of being joined to their envelope."""
+
+DEBT_BYTES = 256 << 10
+DEBT_MESSAGES = 256
+"""Consumption below both is reported only before waiting."""
+
+WORLD_COUNT = 0
+SELF_COUNT = 1
+FIRST_COUNT = 2
+"""Counts in context numbers: the world (creator 0), each rank's own communicator, then what programs create."""
+
+
+class Engine:
+    """One rank's mailbox, pending operations and communicator numbering."""
+
+    __slots__ = (
+        "_self",
+        "_world",
+        "codec",
+        "count",
+        "debt_bytes",
+        "debt_messages",
+        "lock",
+        "matcher",
+        "progress",
+        "ready",
+        "sends",
+        "syncs",
+        "token",
+    )
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self.lock = progress.lock
+        self.matcher = Matcher()
+        self.debt_bytes = [0] * progress.size
+        self.debt_messages = [0] * progress.size
+        self.ready: list[Schedule] = []
+        self.sends = 0
+        self.syncs: dict[int, SyncSend] = {}
+        self.token = 0
+        self.count = FIRST_COUNT
+        self.codec: Any = None
+        self._world: Intracomm | None = None
+        self._self: Intracomm | None = None
+
+    # -- communicators ---------------------------------------------------------------------------------------------
+
+    @property
+    def world(self) -> Intracomm:
+        """The communicator of all ranks."""
+        if self._world is None:
+            from ckpt.mpi.communicator import Intracomm
+
+            base = envelope.context_base(0, WORLD_COUNT)
+            self._world = Intracomm._make(self, tuple(range(self.progress.size)), base, "MPI_COMM_WORLD")
+        return self._world
+
+    @property
+    def self_comm(self) -> Intracomm:
+        """The communicator of this rank alone."""
+        if self._self is None:
+            from ckpt.mpi.communicator import Intracomm
+
+            rank = self.progress.rank
+            self._self = Intracomm._make(self, (rank,), envelope.context_base(rank, SELF_COUNT), "MPI_COMM_SELF")
+        return self._self
+
+    def next_context(self) -> int:
+        """Number for a communicator that this rank may create; unique in the job, never used twice."""
+        self.count += 1
+        return envelope.context_base(self.progress.rank, self.count)
+
+    # -- arrival ---------------------------------------------------------------------------------------------------
+
+    def on_messages(self, src: int, batch: list[Buffer]) -> None:
+        """Messages of world rank `src`, in order. Called with the lock held."""
+        matcher = self.matcher
+        find = matcher.by_envelope.get
+        for data in batch:
+            head = data[:32]
+            channel = find(head if type(head) is bytes else bytes(head))
+            if channel is None or matcher.posted:
+                self._arrive(src, data)
+                continue
+            matcher.serial = serial = matcher.serial + 1
+            channel.messages.append((serial, data))
+            order = channel.context.order
+            if order is not None:
+                order[serial] = channel
+
+    def _arrive(self, src: int, data: Buffer) -> None:
+        kind, source, tag, number, token = envelope.unpack(data)
+        if kind > envelope.SYNC:
+            self._control(src, kind, token, data)
+            return
+        channel, receive = self.matcher.arrive(src, source, tag, number, data)
+        if receive is not None:
+            self.settle_account(channel, data)
+            receive.fill(source, tag, data)
+
+    def _control(self, src: int, kind: int, token: int, data: Buffer) -> None:
+        self.debt_bytes[src] += len(data)
+        self.debt_messages[src] += 1
+        if kind != envelope.MATCHED:
+            raise MpiException(ERR_INTERN, f"message of unknown kind {kind} from rank {src}")
+        operation = self.syncs.pop(token, None)
+        if operation is not None:
+            operation.done = True
+
+    def settle_account(self, channel: Channel, data: Buffer) -> None:
+        """A message leaves the mailbox: note it for flow control and answer a synchronous sender."""
+        src = channel.src
+        nbytes = self.debt_bytes[src] = self.debt_bytes[src] + len(data)
+        messages = self.debt_messages[src] = self.debt_messages[src] + 1
+        if nbytes > DEBT_BYTES or messages > DEBT_MESSAGES:
+            self.progress.consumed(src, nbytes, messages)
+            self.debt_bytes[src] = self.debt_messages[src] = 0
+        if data[2] == envelope.SYNC:
+            _, source, tag, number, token = envelope.unpack(data)
+            self.progress.send(src, envelope.pack(envelope.MATCHED, source, tag, number, token))
+
+    def _pay(self) -> None:
+        """Report everything consumed so far."""
+        messages = self.debt_messages
+        for src in range(len(messages)):
+            if messages[src]:
+                self.progress.consumed(src, self.debt_bytes[src], messages[src])
+                self.debt_bytes[src] = messages[src] = 0
+
+    # -- sending ---------------------------------------------------------------------------------------------------
+
+    def throttle(self, dst: int) -> None:
+        """Make progress; wait while the backlog to `dst` is high."""
+        self.progress.poll()
+        while self.progress.backlog_bytes(dst) > SEND_HIGH_BYTES:
+            self.block()
+
+    def start_sync(self, dst: int) -> SyncSend:
+        """A synchronous send that waits for the answer to its token."""
+        self.token += 1
+        operation = self.syncs[self.token] = SyncSend(dst, self.token)
+        return operation
+
+    # -- receiving -------------------------------------------------------------------------------------------------
+
+    def start_receive(self, context: Context, receive: Receive, src: int) -> None:
+        """Match a receive now or post it. `src`: world rank of its source, ignored for ANY_SOURCE."""
+        channel = self.matcher.find(context, receive.want_source, receive.want_tag)
+        if channel is None:
+            self.matcher.post(context, receive, src)
+            return
+        data = self.matcher.pop(channel)
+        self.settle_account(channel, data)
+        receive.fill(channel.source, channel.tag, data)
+
+    def find(self, context: Context, source: int, tag: int) -> Channel | None:
+        """Channel with a message that (source, tag) matches; makes progress once if there is none."""
+        channel = self.matcher.find(context, source, tag)
+        if channel is None:
+            self.make_progress()
+            channel = self.matcher.find(context, source, tag)
+        return channel
+
+    def find_wait(self, context: Context, source: int, tag: int) -> Channel:
+        """The same, waiting for it."""
+        while True:
+            channel = self.find(context, source, tag)
+            if channel is not None:
+                return channel
+            self.progress.block(True)
+
+    # -- waiting ---------------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Advance collectives whose awaited messages are here."""
+        while self.ready:
+            self.ready.pop(0).advance()
+
+    def block(self) -> None:
+        """Wait for any progress. A process image may be taken here."""
+        self._pay()
+        self.progress.block(self.matcher.posted > 0)
+
+    def make_progress(self) -> None:
+        """Make progress without waiting."""
+        self._pay()
+        self.progress.poll()
+        self.settle()
+
+    def wait(self, operation: Operation) -> None:
+        """Return when the operation is done."""
+        while True:
+            self.settle()
+            if operation.poll():
+                return
+            self.block()
+
+    def test(self, operation: Operation) -> bool:
+        """Whether the operation is done, after making progress at most once."""
+        if operation.poll():
+            return True
+        self.make_progress()
+        return operation.poll()
+
+    def wait_receive(self, receive: Receive) -> None:
+        """Wait for a receive nobody else knows of; take it back when interrupted."""
+        try:
+            self.wait(receive)
+        except BaseException:
+            self.matcher.withdraw(receive)
+            raise
+
+
+__all__ = ["ANY_SOURCE", "ANY_TAG", "Engine"]

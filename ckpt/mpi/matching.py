@@ -1,0 +1,205 @@
+"""Matching: posted receives against messages that arrived before anybody asked for them.
+
+Pure bookkeeping; who sends, waits or copies is elsewhere.
+
+A *channel* is one (context, source, tag). It holds either unexpected messages or posted exact receives, never both: a
+message goes to the earliest posted receive that accepts it, a receive takes the earliest message it accepts. Receives
+with a wildcard are kept per context. Tickets number receives in the order of posting, serials number messages in the
+order of arrival; both only grow.
+
+Rules
+  * Non-overtaking: messages of one source reach a channel in order, and among several channels of one source a wildcard
+    takes the lowest serial.
+  * Fairness: a wildcard takes the lowest serial of all sources, so no source waits for ever.
+  * Exact matching costs one lookup. The order across channels is kept only for contexts in which a wildcard was ever used.
+  * Empty channels are forgotten when there are many, so that programs with ever new tags stay small.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import Any
+
+from ckpt.mpi import envelope
+from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG
+from ckpt.mpi.operations import Receive, frozen
+from ckpt.mpi.progress import Buffer
+
+CHANNELS_MIN = 1024
+"""Below this many channels in a context nothing is forgotten."""
+
+
+class Channel:
+    """Messages or receives of one (context, source, tag). `src`: the source's rank in the world."""
+
+    __slots__ = ("context", "messages", "posted", "source", "src", "tag")
+
+    def __init__(self, context: Context, source: int, tag: int, src: int) -> None:
+        self.context = context
+        self.source = source
+        self.tag = tag
+        self.src = src
+        self.messages: deque[tuple[int, Buffer]] = deque()
+        self.posted: deque[Receive] = deque()
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        messages = [(serial, frozen(data)) for serial, data in self.messages]
+        return self.context, self.source, self.tag, self.src, messages, list(self.posted)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.context, self.source, self.tag, self.src, messages, posted = state
+        self.messages = deque(messages)
+        self.posted = deque(posted)
+
+
+class Context:
+    """One plane of one communicator."""
+
+    __slots__ = ("channels", "number", "order", "sweep_at", "wild")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.channels: dict[tuple[int, int], Channel] = {}
+        self.wild: list[Receive] = []
+        self.order: OrderedDict[int, Channel] | None = None
+        self.sweep_at = CHANNELS_MIN
+
+
+class Matcher:
+    """All contexts of one rank. `posted` counts receives that wait for a message."""
+
+    __slots__ = ("by_envelope", "contexts", "posted", "serial", "ticket")
+
+    def __init__(self) -> None:
+        self.contexts: dict[int, Context] = {}
+        self.by_envelope: dict[bytes, Channel] = {}
+        self.serial = 0
+        self.ticket = 0
+        self.posted = 0
+
+    # -- structure -------------------------------------------------------------------------------------------------
+
+    def context(self, number: int) -> Context:
+        """The context of this number, made on first use: a peer may send before this rank knows the communicator."""
+        found = self.contexts.get(number)
+        if found is None:
+            found = self.contexts[number] = Context(number)
+        return found
+
+    def channel(self, context: Context, source: int, tag: int, src: int) -> Channel:
+        """The channel of (context, source, tag), made on first use."""
+        found = context.channels.get((source, tag))
+        if found is None:
+            if len(context.channels) >= context.sweep_at:
+                self._sweep(context)
+            found = context.channels[source, tag] = Channel(context, source, tag, src)
+            self.by_envelope[envelope.pack(envelope.EAGER, source, tag, context.number)] = found
+        return found
+
+    def _sweep(self, context: Context) -> None:
+        for key, channel in list(context.channels.items()):
+            if not channel.messages and not channel.posted:
+                del context.channels[key]
+                del self.by_envelope[envelope.pack(envelope.EAGER, *key, context.number)]
+        context.sweep_at = max(CHANNELS_MIN, 2 * len(context.channels))
+
+    def forget(self, number: int) -> None:
+        """Drop a context of a freed communicator, with what is still in it."""
+        context = self.contexts.pop(number, None)
+        if context is None:
+            return
+        for (source, tag), channel in context.channels.items():
+            del self.by_envelope[envelope.pack(envelope.EAGER, source, tag, number)]
+            self.posted -= len(channel.posted)
+        self.posted -= len(context.wild)
+
+    # -- messages --------------------------------------------------------------------------------------------------
+
+    def arrive(self, src: int, source: int, tag: int, number: int, data: Buffer) -> tuple[Channel, Receive | None]:
+        """A message came in: the receive it matches, else None and it is kept."""
+        context = self.context(number)
+        channel = self.channel(context, source, tag, src)
+        receive = self._earliest(channel)
+        if receive is not None:
+            self._take_off(receive, channel)
+            return channel, receive
+        self.serial += 1
+        channel.messages.append((self.serial, data))
+        if context.order is not None:
+            context.order[self.serial] = channel
+        return channel, None
+
+    def _earliest(self, channel: Channel) -> Receive | None:
+        best = channel.posted[0] if channel.posted else None
+        for receive in channel.context.wild:
+            if best is not None and receive.ticket > best.ticket:
+                break
+            if receive.accepts(channel.source, channel.tag):
+                return receive
+        return best
+
+    def _take_off(self, receive: Receive, channel: Channel) -> None:
+        if channel.posted and channel.posted[0] is receive:
+            channel.posted.popleft()
+        else:
+            channel.context.wild.remove(receive)
+        self.posted -= 1
+
+    # -- receives --------------------------------------------------------------------------------------------------
+
+    def find(self, context: Context, source: int, tag: int) -> Channel | None:
+        """The channel whose oldest message a receive of (source, tag) would take now; wildcards allowed."""
+        if source != ANY_SOURCE and tag != ANY_TAG:
+            channel = context.channels.get((source, tag))
+            return channel if channel is not None and channel.messages else None
+        order = context.order
+        if order is None:
+            order = self._order(context)
+        for channel in order.values():
+            if source in (ANY_SOURCE, channel.source) and tag in (ANY_TAG, channel.tag):
+                return channel
+        return None
+
+    def _order(self, context: Context) -> OrderedDict[int, Channel]:
+        """Begin to keep the order across channels."""
+        waiting: dict[int, Channel] = {}
+        for channel in context.channels.values():
+            for serial, _ in channel.messages:
+                waiting[serial] = channel
+        context.order = order = OrderedDict()
+        for serial in sorted(waiting):
+            order[serial] = waiting[serial]
+        return order
+
+    def pop(self, channel: Channel) -> Buffer:
+        """Take the oldest message off a channel."""
+        serial, data = channel.messages.popleft()
+        if channel.context.order is not None:
+            del channel.context.order[serial]
+        return data
+
+    def post(self, context: Context, receive: Receive, src: int) -> None:
+        """Wait for a message. The caller has seen that `find` gives none. `src`: world rank, ignored for ANY_SOURCE."""
+        self.ticket += 1
+        receive.ticket = self.ticket
+        if receive.want_source == ANY_SOURCE or receive.want_tag == ANY_TAG:
+            context.wild.append(receive)
+        else:
+            self.channel(context, receive.want_source, receive.want_tag, src).posted.append(receive)
+        self.posted += 1
+
+    def withdraw(self, receive: Receive) -> bool:
+        """Take a posted receive back; False if it is not posted (any more)."""
+        context = self.contexts.get(receive.context)
+        if context is None:
+            return False
+        if receive in context.wild:
+            context.wild.remove(receive)
+            self.posted -= 1
+            return True
+        channel = context.channels.get((receive.want_source, receive.want_tag))
+        if channel is not None and receive in channel.posted:
+            channel.posted.remove(receive)
+            self.posted -= 1
+            return True
+        return False

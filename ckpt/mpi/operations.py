@@ -1,0 +1,144 @@
+"""What a request stands for: an operation that is done at some time.
+
+An operation is created under the engine's lock, becomes `done` there, and is asked for its result once. `error` is set
+instead of raised where the failure is noticed while a message arrives; whoever waits raises it.
+
+Operations are part of the process image. Views of received frames become bytes when pickled.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING, Any
+
+from ckpt.mpi import envelope
+from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG
+from ckpt.mpi.errors import MpiException
+from ckpt.mpi.progress import Buffer, Progress
+
+if TYPE_CHECKING:
+    from ckpt.mpi.buffers import BufferSpec
+
+
+def frozen(data: Any) -> Any:
+    """The same bytes without a view of somebody else's memory: fit for pickling."""
+    return bytes(data) if type(data) is memoryview else data
+
+
+class Operation:
+    """Base of everything that can be waited for."""
+
+    __slots__ = ("cancelled", "done", "error", "nbytes", "source", "tag")
+
+    def __init__(self) -> None:
+        self.done = False
+        self.error: MpiException | None = None
+        self.source = ANY_SOURCE
+        self.tag = ANY_TAG
+        self.nbytes = 0
+        self.cancelled = False
+
+    def poll(self) -> bool:
+        """Whether it is done. Called with the engine's lock held; never waits."""
+        return self.done
+
+    def result(self) -> Any:
+        """What a lower-case wait returns. Called once, when done, without the lock."""
+        return None
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = {}
+        for kind in type(self).__mro__:
+            for name in getattr(kind, "__slots__", ()):
+                if hasattr(self, name):
+                    state[name] = frozen(getattr(self, name))
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+
+
+class Done(Operation):
+    """Completed when it was started: a send whose bytes were copied, a transfer with PROC_NULL."""
+
+    __slots__ = ()
+
+    def __init__(self, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> None:
+        super().__init__()
+        self.done = True
+        self.source = source
+        self.tag = tag
+
+
+class BufferSend(Operation):
+    """A send by reference: done when the transport no longer needs the user's memory."""
+
+    __slots__ = ("dst", "progress", "sequence")
+
+    def __init__(self, progress: Progress, dst: int, sequence: int) -> None:
+        super().__init__()
+        self.progress = progress
+        self.dst = dst
+        self.sequence = sequence
+
+    def poll(self) -> bool:
+        if not self.done:
+            self.done = self.progress.acked(self.dst) > self.sequence
+        return self.done
+
+
+class SyncSend(Operation):
+    """A synchronous send: done when the receiver says that the message was matched."""
+
+    __slots__ = ("dst", "token")
+
+    def __init__(self, dst: int, token: int) -> None:
+        super().__init__()
+        self.dst = dst
+        self.token = token
+
+
+class Receive(Operation):
+    """A posted receive. Objects: the message is kept until asked for; buffers: copied into `target` on arrival."""
+
+    __slots__ = ("context", "data", "owner", "slot", "target", "ticket", "want_source", "want_tag")
+
+    def __init__(
+        self,
+        context: int,
+        source: int,
+        tag: int,
+        target: BufferSpec | None = None,
+        owner: Any = None,
+        slot: int = 0,
+    ) -> None:
+        super().__init__()
+        self.context = context
+        self.want_source = source
+        self.want_tag = tag
+        self.target = target
+        self.owner = owner
+        self.slot = slot
+        self.ticket = 0
+        self.data: Buffer | None = None
+
+    def accepts(self, source: int, tag: int) -> bool:
+        return (self.want_source in (source, ANY_SOURCE)) and (self.want_tag in (tag, ANY_TAG))
+
+    def fill(self, source: int, tag: int, data: Buffer) -> None:
+        """Take the matched message (envelope included)."""
+        self.source = source
+        self.tag = tag
+        self.nbytes = len(data) - envelope.SIZE
+        if self.owner is not None:
+            self.owner.arrived(self.slot, data)
+        elif self.target is None:
+            self.data = data
+        else:
+            self.target.put_checked(self, data, envelope.SIZE)
+        self.done = True
+
+    def result(self) -> Any:
+        data, self.data = self.data, None
+        return None if data is None else pickle.loads(data)

@@ -1,0 +1,340 @@
+"""Handles of pending operations, with mpi4py's waiting and testing.
+
+A request is active while it holds an operation. Completing it (wait, or a successful test) takes the operation's result
+and leaves the null request; waiting for the null request returns at once.
+
+Lower-case methods return the received object, upper-case ones True; both fill a Status on demand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ckpt.mpi.constants import UNDEFINED
+from ckpt.mpi.errors import ERR_IN_STATUS, SUCCESS, MpiException
+from ckpt.mpi.operations import Operation, Receive
+from ckpt.mpi.status import Status
+
+if TYPE_CHECKING:
+    from ckpt.mpi.engine import Engine
+
+R = TypeVar("R", bound="Request")
+
+
+class Request:
+    """An operation that was started. `bool(request)` is False for the null request."""
+
+    __slots__ = ("__weakref__", "_engine", "_operation")
+
+    def __init__(self, request: Request | None = None) -> None:
+        self._engine: Engine | None = None if request is None else request._engine
+        self._operation: Operation | None = None if request is None else request._operation
+
+    @classmethod
+    def _make(cls: type[R], engine: Engine, operation: Operation) -> R:
+        request = cls()
+        request._engine = engine
+        request._operation = operation
+        return request
+
+    def __bool__(self) -> bool:
+        return self._operation is not None
+
+    def __eq__(self, other: object) -> bool:
+        return self._operation is other._operation if isinstance(other, Request) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(id(self._operation))
+
+    def __repr__(self) -> str:
+        operation = self._operation
+        if operation is None:
+            return "<Request null>"
+        return f"<Request {type(operation).__name__} {'done' if operation.done else 'pending'}>"
+
+    # -- completion ------------------------------------------------------------------------------------------------
+
+    def _complete(self, status: Status | None) -> Any:
+        """Take the result of the finished operation. Raises its error."""
+        operation = self._operation
+        if operation is None:
+            if status is not None:
+                status._fill(-1, -1, 0)
+            return None
+        self._release()
+        error = operation.error
+        if status is not None:
+            status._fill(
+                operation.source,
+                operation.tag,
+                operation.nbytes,
+                error=SUCCESS if error is None else error.error_code,
+                cancelled=operation.cancelled,
+            )
+        if error is not None:
+            raise error
+        return operation.result()
+
+    def _release(self) -> None:
+        self._operation = None
+
+    def _ready(self) -> bool:
+        operation = self._operation
+        return operation is None or operation.poll()
+
+    def wait(self, status: Status | None = None) -> Any:
+        """Wait until done; the received object, or None."""
+        engine = self._engine
+        operation = self._operation
+        if engine is not None and operation is not None:
+            with engine.lock:
+                engine.wait(operation)
+        return self._complete(status)
+
+    def test(self, status: Status | None = None) -> tuple[bool, Any]:
+        """(done, received object or None)"""
+        engine = self._engine
+        operation = self._operation
+        if engine is not None and operation is not None:
+            with engine.lock:
+                done = engine.test(operation)
+            if not done:
+                return False, None
+        return True, self._complete(status)
+
+    def Wait(self, status: Status | None = None) -> bool:
+        self.wait(status)
+        return True
+
+    def Test(self, status: Status | None = None) -> bool:
+        return self.test(status)[0]
+
+    def Get_status(self, status: Status | None = None) -> bool:
+        """Whether it is done, without completing it."""
+        engine = self._engine
+        operation = self._operation
+        if engine is None or operation is None:
+            if status is not None:
+                status._fill(-1, -1, 0)
+            return True
+        with engine.lock:
+            done = engine.test(operation)
+        if done and status is not None:
+            status._fill(operation.source, operation.tag, operation.nbytes, cancelled=operation.cancelled)
+        return done
+
+    def get_status(self, status: Status | None = None) -> bool:
+        return self.Get_status(status)
+
+    def Cancel(self) -> None:
+        """Take a posted receive back if it has not matched; sends go through."""
+        engine = self._engine
+        operation = self._operation
+        if engine is None or operation is None:
+            return
+        with engine.lock:
+            if isinstance(operation, Receive) and not operation.done and engine.matcher.withdraw(operation):
+                operation.cancelled = True
+                operation.done = True
+
+    def cancel(self) -> None:
+        self.Cancel()
+
+    def Free(self) -> None:
+        """Let go of the handle; the operation finishes by itself."""
+        self._operation = None
+
+    def free(self) -> None:
+        self.Free()
+
+    # -- several ---------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def waitall(cls, requests: Sequence[Request], statuses: list[Status] | None = None) -> list[Any]:
+        """Wait for all; their objects in order."""
+        for request in requests:
+            engine = request._engine
+            operation = request._operation
+            if engine is not None and operation is not None:
+                with engine.lock:
+                    engine.wait(operation)
+        return _collect(requests, statuses)
+
+    @classmethod
+    def testall(
+        cls, requests: Sequence[Request], statuses: list[Status] | None = None
+    ) -> tuple[bool, list[Any] | None]:
+        """(all done, objects or None)"""
+        if not _all_ready(requests):
+            return False, None
+        return True, _collect(requests, statuses)
+
+    @classmethod
+    def waitany(cls, requests: Sequence[Request], status: Status | None = None) -> tuple[int, Any]:
+        """(index of one that is done, its object); (UNDEFINED, None) if none is active."""
+        index = _wait_some(requests)
+        if index == UNDEFINED:
+            if status is not None:
+                status._fill(-1, -1, 0)
+            return UNDEFINED, None
+        return index, requests[index]._complete(status)
+
+    @classmethod
+    def testany(cls, requests: Sequence[Request], status: Status | None = None) -> tuple[int, bool, Any]:
+        """(index, done, object); (UNDEFINED, True, None) if none is active."""
+        index, active = _first_ready(requests, poll=True)
+        if index == UNDEFINED:
+            if not active and status is not None:
+                status._fill(-1, -1, 0)
+            return UNDEFINED, not active, None
+        return index, True, requests[index]._complete(status)
+
+    @classmethod
+    def waitsome(
+        cls, requests: Sequence[Request], statuses: list[Status] | None = None
+    ) -> tuple[list[int] | None, list[Any] | None]:
+        """Indices and objects of all that are done, at least one; (None, None) if none is active."""
+        if _wait_some(requests) == UNDEFINED:
+            return None, None
+        return _take_ready(requests, statuses)
+
+    @classmethod
+    def testsome(
+        cls, requests: Sequence[Request], statuses: list[Status] | None = None
+    ) -> tuple[list[int] | None, list[Any] | None]:
+        """Indices and objects of all that are done, perhaps none; (None, None) if none is active."""
+        _, active = _first_ready(requests, poll=True)
+        if not active:
+            return None, None
+        return _take_ready(requests, statuses)
+
+    @classmethod
+    def Waitall(cls, requests: Sequence[Request], statuses: list[Status] | None = None) -> bool:
+        cls.waitall(requests, statuses)
+        return True
+
+    @classmethod
+    def Testall(cls, requests: Sequence[Request], statuses: list[Status] | None = None) -> bool:
+        return cls.testall(requests, statuses)[0]
+
+    @classmethod
+    def Waitany(cls, requests: Sequence[Request], status: Status | None = None) -> int:
+        return cls.waitany(requests, status)[0]
+
+    @classmethod
+    def Testany(cls, requests: Sequence[Request], status: Status | None = None) -> tuple[int, bool]:
+        return cls.testany(requests, status)[:2]
+
+    @classmethod
+    def Waitsome(cls, requests: Sequence[Request], statuses: list[Status] | None = None) -> list[int] | None:
+        return cls.waitsome(requests, statuses)[0]
+
+    @classmethod
+    def Testsome(cls, requests: Sequence[Request], statuses: list[Status] | None = None) -> list[int] | None:
+        return cls.testsome(requests, statuses)[0]
+
+
+def _engine_of(requests: Sequence[Request]) -> Engine | None:
+    for request in requests:
+        if request._engine is not None and request._operation is not None:
+            return request._engine
+    return None
+
+
+def _scan(requests: Sequence[Request]) -> tuple[int, bool]:
+    """(first request that is done or UNDEFINED, whether any is active). The lock is held."""
+    active = False
+    for index in range(len(requests)):
+        operation = requests[index]._operation
+        if operation is not None:
+            active = True
+            if operation.poll():
+                return index, True
+    return UNDEFINED, active
+
+
+def _first_ready(requests: Sequence[Request], *, poll: bool) -> tuple[int, bool]:
+    engine = _engine_of(requests)
+    if engine is None:
+        return UNDEFINED, False
+    with engine.lock:
+        found = _scan(requests)
+        if poll and found[0] == UNDEFINED:
+            engine.make_progress()
+            found = _scan(requests)
+        return found
+
+
+def _wait_some(requests: Sequence[Request]) -> int:
+    """Index of a request that is done, waiting for one; UNDEFINED if none is active."""
+    engine = _engine_of(requests)
+    if engine is None:
+        return UNDEFINED
+    with engine.lock:
+        while True:
+            engine.settle()
+            index, active = _scan(requests)
+            if index != UNDEFINED or not active:
+                return index
+            engine.block()
+
+
+def _all_ready(requests: Sequence[Request]) -> bool:
+    engine = _engine_of(requests)
+    if engine is None:
+        return True
+    with engine.lock:
+        for attempt in range(2):
+            if attempt:
+                engine.make_progress()
+            pending = False
+            for request in requests:
+                if not request._ready():
+                    pending = True
+                    break
+            if not pending:
+                return True
+        return False
+
+
+def _collect(requests: Sequence[Request], statuses: list[Status] | None) -> list[Any]:
+    """Complete all requests, then raise the first error, if any, as ERR_IN_STATUS when statuses were asked for."""
+    results = []
+    first: MpiException | None = None
+    for index in range(len(requests)):
+        status = _status_at(statuses, index)
+        try:
+            results.append(requests[index]._complete(status))
+        except MpiException as error:
+            results.append(None)
+            first = first or error
+    if first is not None:
+        raise MpiException(ERR_IN_STATUS, str(first)) if statuses is not None else first
+    return results
+
+
+def _take_ready(
+    requests: Sequence[Request], statuses: list[Status] | None
+) -> tuple[list[int], list[Any]]:
+    indices: list[int] = []
+    for index in range(len(requests)):
+        operation = requests[index]._operation
+        if operation is not None and operation.done:
+            indices.append(index)
+    done = []
+    for index in indices:
+        done.append(requests[index])
+    results = _collect(done, statuses)
+    return indices, results
+
+
+def _status_at(statuses: list[Status] | None, index: int) -> Status | None:
+    if statuses is None:
+        return None
+    while len(statuses) <= index:
+        statuses.append(Status())
+    return statuses[index]
+
+
+REQUEST_NULL = Request()

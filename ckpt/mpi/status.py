@@ -1,0 +1,96 @@
+"""What is known of a completed or probed message."""
+
+from __future__ import annotations
+
+from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG, UNDEFINED
+from ckpt.mpi.datatypes import BYTE, Datatype
+from ckpt.mpi.errors import SUCCESS
+
+
+class Status:
+    """Source, tag, size in bytes, error and cancellation of one message. mpi4py's `MPI.Status`."""
+
+    __slots__ = ("_cancelled", "_error", "_nbytes", "_source", "_tag")
+
+    def __init__(self, status: Status | None = None) -> None:
+        self._source = ANY_SOURCE if status is None else status._source
+        self._tag = ANY_TAG if status is None else status._tag
+        self._nbytes = 0 if status is None else status._nbytes
+        self._error = SUCCESS if status is None else status._error
+        self._cancelled = False if status is None else status._cancelled
+
+    def _fill(self, source: int, tag: int, nbytes: int, *, error: int = SUCCESS, cancelled: bool = False) -> None:
+        self._source = source
+        self._tag = tag
+        self._nbytes = nbytes
+        self._error = error
+        self._cancelled = cancelled
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Status):
+            return NotImplemented
+        return (
+            self._source == other._source
+            and self._tag == other._tag
+            and self._nbytes == other._nbytes
+            and self._error == other._error
+            and self._cancelled == other._cancelled
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<Status source={self._source} tag={self._tag} bytes={self._nbytes} error={self._error}>"
+
+    def Get_source(self) -> int:
+        return self._source
+
+    def Set_source(self, source: int) -> None:
+        self._source = source
+
+    def Get_tag(self) -> int:
+        return self._tag
+
+    def Set_tag(self, tag: int) -> None:
+        self._tag = tag
+
+    def Get_error(self) -> int:
+        return self._error
+
+    def Set_error(self, error: int) -> None:
+        self._error = error
+
+    def Get_count(self, datatype: Datatype = BYTE) -> int:
+        """Whole elements of `datatype` received; UNDEFINED if the size is no multiple of the element's."""
+        size = datatype.size
+        if size == 0:
+            return 0 if self._nbytes == 0 else UNDEFINED
+        count, rest = divmod(self._nbytes, size)
+        return UNDEFINED if rest else count
+
+    def Get_elements(self, datatype: Datatype) -> int:
+        """Basic elements of `datatype` received; UNDEFINED if the message ends inside one."""
+        return datatype.elements_in(self._nbytes)
+
+    def Set_elements(self, datatype: Datatype, count: int) -> None:
+        self._nbytes = datatype.size * count
+
+    def Is_cancelled(self) -> bool:
+        return self._cancelled
+
+    def Set_cancelled(self, flag: bool) -> None:
+        self._cancelled = flag
+
+    source = property(Get_source, Set_source)
+    tag = property(Get_tag, Set_tag)
+    error = property(Get_error, Set_error)
+    cancelled = property(Is_cancelled, Set_cancelled)
+
+    @property
+    def count(self) -> int:
+        """Size in bytes."""
+        return self._nbytes
+
+    @count.setter
+    def count(self, nbytes: int) -> None:
+        self._nbytes = nbytes
