@@ -1,0 +1,81 @@
+"""Programs the system tests run as jobs: ordinary message-passing code without a word about checkpoints."""
+
+from __future__ import annotations
+
+RING = '''
+    import hashlib, sys, time
+    import ckpt
+
+    comm = ckpt.enable()
+    steps, pause_s = int(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else 0.0
+    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    digest, x = hashlib.sha256(), comm.rank
+    trail = []
+
+    def step(i, x):
+        request = comm.isend((i, x), right, tag=3)
+        j, y = comm.recv(source=left, tag=3)
+        request.wait()
+        assert i == j, (i, j)
+        return (x * 31 + y + i) % 1000003
+
+    for i in range(steps):
+        x = step(i, x)
+        trail.append(x)
+        if i % 50 == 0:
+            x = comm.allreduce(x) % 1000003
+        if i % 500 == 0:
+            print("step", i, "value", x)
+        if pause_s:
+            time.sleep(pause_s)
+    digest.update(repr(trail).encode())
+    everyone = comm.gather(digest.hexdigest())
+    if comm.rank == 0:
+        print("result", hashlib.sha256("".join(everyone).encode()).hexdigest())
+'''
+"""argv: steps, seconds of sleep a step. Objects in a ring, an allreduce now and then; rank 0 prints a digest."""
+
+COMPUTE = '''
+    import hashlib, random, sys
+    import ckpt
+
+    def walk(n):
+        position = 0
+        for _ in range(n):
+            position += random.choice((-1, 1))
+            yield position
+
+    comm = ckpt.enable()
+    random.seed(comm.rank)
+    total, rounds = 0, int(sys.argv[1])
+    for i in range(rounds):
+        for position in walk(2000):
+            total += position * position
+        if i % 10 == 0:
+            best = comm.allreduce(total, op=max)
+    print("rank", comm.rank, "total", total, "best", best, hashlib.sha256(repr(random.getstate()).encode()).hexdigest())
+'''
+"""argv: rounds. Mostly computing, in generators and with the random module; few messages."""
+
+NUMPY_STENCIL = '''
+    import hashlib, sys
+    import numpy as np
+    import ckpt
+
+    comm = ckpt.enable()
+    rank, size, steps = comm.rank, comm.size, int(sys.argv[1])
+    field = np.random.default_rng(rank).random((64, 256))
+    above, below = np.empty(256), np.empty(256)
+    for step in range(steps):
+        comm.Sendrecv(field[-1], dest=(rank + 1) % size, recvbuf=above, source=(rank - 1) % size)
+        comm.Sendrecv(field[0], dest=(rank - 1) % size, recvbuf=below, source=(rank + 1) % size)
+        padded = np.vstack([above, field, below])
+        field = 0.25 * (padded[:-2] + padded[2:] + np.roll(field, 1, 1) + np.roll(field, -1, 1))
+        if step % 20 == 0:
+            mean = np.zeros(1)
+            comm.Allreduce(field.mean(keepdims=True).reshape(1), mean)
+    whole = comm.gather(field)
+    if rank == 0:
+        print("result", hashlib.sha256(np.vstack(whole).tobytes()).hexdigest(), mean[0])
+'''
+"""argv: steps. Halo exchange with numpy buffers."""

@@ -1,0 +1,173 @@
+"""Drives real jobs: starts `ckpt run`, reads the event log, kills ranks, compares results.
+
+Everything observed here comes from what users have too: the command line, the job directory's event log and the
+ranks' output.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+PATIENCE_S = 60.0
+
+Event = dict[str, Any]
+
+
+def ckpt_command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "controller", *map(str, arguments)]
+
+
+def run_ckpt(*arguments: object, timeout_s: float = PATIENCE_S, **options: Any) -> subprocess.CompletedProcess[str]:
+    """One `ckpt` command to its end."""
+    return subprocess.run(
+        ckpt_command(*arguments), capture_output=True, text=True, timeout=timeout_s, stdin=subprocess.DEVNULL, **options
+    )
+
+
+def write_app(directory: Path, text: str, name: str = "app.py") -> Path:
+    path = directory / name
+    path.write_text(textwrap.dedent(text))
+    return path
+
+
+class Job:
+    """A job under `ckpt run`, in the background."""
+
+    def __init__(self, directory: Path, *arguments: object, env: dict[str, str] | None = None, verb: str = "run") -> None:
+        self.directory = directory
+        self.stdout_path = directory.parent / f"{directory.name}.stdout"
+        self.stderr_path = directory.parent / f"{directory.name}.stderr"
+        with self.stdout_path.open("ab") as out, self.stderr_path.open("ab") as err:
+            command = (
+                ckpt_command("run", "--job", directory, *arguments)
+                if verb == "run"
+                else ckpt_command(verb, *arguments)
+            )
+            self.process = subprocess.Popen(
+                command,
+                stdout=out,
+                stderr=err,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **(env or {})},
+                cwd=directory.parent,
+            )
+
+    # -- what happened
+
+    def events(self, name: str | None = None, **fields: object) -> list[Event]:
+        path = self.directory / "events.jsonl"
+        if not path.exists():
+            return []
+        found = []
+        for line in path.read_text().splitlines():
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue  # the last line may be half written while we look
+            if name in (None, event["event"]) and all(event.get(k) == v for k, v in fields.items()):
+                found.append(event)
+        return found
+
+    def wait_event(self, name: str, count: int = 1, *, timeout_s: float = PATIENCE_S, **fields: object) -> Event:
+        return self.wait_for(lambda: self.events(name, **fields)[count - 1 : count], f"{count} × {name}", timeout_s)[0]
+
+    def wait_for(self, look: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            found = look()
+            if found:
+                return found
+            if self.process.poll() is not None:
+                found = look()
+                if found:
+                    return found
+                raise AssertionError(f"the job ended ({self.process.returncode}) before: {what}\n{self.report()}")
+            time.sleep(0.01)
+        raise AssertionError(f"not within {timeout_s} s: {what}\n{self.report()}")
+
+    def report(self) -> str:
+        tail = "\n".join(json.dumps(event)[:300] for event in self.events()[-25:])
+        outputs = [
+            f"--- {path.name}\n{path.read_text(errors='replace')[-1500:]}"
+            for path in sorted((self.directory / "output").glob("*"))
+        ]
+        return (
+            f"--- events\n{tail}\n--- stderr\n{self.stderr[-3000:]}\n--- stdout\n{self.stdout[-1500:]}\n" + "\n".join(outputs)
+        )
+
+    @property
+    def stdout(self) -> str:
+        return self.stdout_path.read_text(errors="replace")
+
+    @property
+    def stderr(self) -> str:
+        return self.stderr_path.read_text(errors="replace")
+
+    def output(self, rank: int) -> str:
+        return (self.directory / "output" / f"rank-{rank}.out").read_text()
+
+    # -- what we do to it
+
+    def pid(self, rank: int) -> int:
+        """The process of a rank, newest incarnation."""
+        return int(self.events("rank-started", rank=rank)[-1]["pid"])
+
+    def kill_rank(self, rank: int, sig: int = signal.SIGKILL) -> int:
+        pid = self.pid(rank)
+        os.kill(pid, sig)
+        return pid
+
+    def finish(self, timeout_s: float = PATIENCE_S) -> int:
+        try:
+            return self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the job did not end within {timeout_s} s\n{self.report()}") from None
+
+    def close(self) -> None:
+        """End whatever is left of the job: controller, agent and ranks."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        for event in self.events():
+            if event["event"] in ("rank-started", "agent-started") and "pid" in event:
+                try:
+                    command = Path(f"/proc/{event['pid']}/cmdline").read_bytes()
+                except OSError:
+                    continue
+                if b"controller" in command or b"ckpt" in command:
+                    try:
+                        os.kill(event["pid"], signal.SIGKILL)
+                    except ProcessLookupError:
+                        continue
+
+
+def jobs_fixture(tmp_path: Path) -> Iterator[Callable[..., Job]]:
+    """Body of the `start` fixture: start(app, ranks=…, every=…, …) -> Job; all are ended afterwards."""
+    started: list[Job] = []
+
+    def start(
+        app: Path | str | None, *arguments: object, ranks: int = 4, name: str = "job", env: dict[str, str] | None = None, **options: object
+    ) -> Job:
+        flags: list[object] = ["-n", ranks]
+        for option, value in options.items():
+            flags.append("--" + option.replace("_", "-"))
+            if value is not True:
+                flags.append(value)
+        if app is not None:
+            flags += ["--", app, *arguments]
+        job = Job(tmp_path / name, *flags, env=env)
+        started.append(job)
+        return job
+
+    yield start
+    for job in started:
+        job.close()

@@ -1,0 +1,181 @@
+"""A parallel program survives kill -9 with the very same result."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.system.apps import COMPUTE, NUMPY_STENCIL, RING
+from tests.system.support import Job, run_ckpt, write_app
+
+pytestmark = pytest.mark.system
+
+Start = Callable[..., Job]
+
+
+def undisturbed(start: Start, app: Path, *argv: object, ranks: int = 4) -> str:
+    job = start(app, *argv, ranks=ranks, name="undisturbed")
+    assert job.finish() == 0, job.report()
+    return "".join(job.output(rank) for rank in range(ranks))
+
+
+def outputs(job: Job, ranks: int = 4) -> str:
+    return "".join(job.output(rank) for rank in range(ranks))
+
+
+@pytest.mark.parametrize(
+    ("text", "argv"), [(RING, (4000, 0.0005)), (COMPUTE, (400,)), (NUMPY_STENCIL, (4000,))], ids=["ring", "compute", "stencil"]
+)
+def test_a_killed_rank_changes_nothing_in_the_output(start: Start, tmp_path: Path, text: str, argv: tuple[object, ...]) -> None:
+    app = write_app(tmp_path, text)
+    expected = undisturbed(start, app, *argv)
+    job = start(app, *argv, every=0.3)
+    job.wait_event("committed", 2)
+    job.kill_rank(2)
+    assert job.finish() == 0, job.report()
+    assert job.events("rank-died", rank=2), job.report()
+    assert job.events("restarting")[0]["from_epoch"] >= 1
+    assert outputs(job) == expected
+
+
+def test_the_output_passed_through_is_printed_once(start: Start, tmp_path: Path) -> None:
+    app = write_app(tmp_path, RING)
+    undisturbed(start, app, 3000, 0.0005)
+    job = start(app, 3000, 0.0005, every=0.2)
+    job.wait_event("committed", 2)
+    job.kill_rank(0)
+    assert job.finish() == 0, job.report()
+    plain = (tmp_path / "undisturbed.stdout").read_text()
+    assert sorted(job.stdout.splitlines()) == sorted(plain.splitlines())
+
+
+def test_a_rank_killed_while_a_checkpoint_is_under_way(start: Start, tmp_path: Path) -> None:
+    app = write_app(tmp_path, RING)
+    expected = undisturbed(start, app, 4000, 0.0005)
+    job = start(app, 4000, 0.0005, every=0.4)
+    job.wait_event("committed", 1)
+    number = len(job.events("round-started"))
+    job.wait_event("round-started", number + 1)
+    job.kill_rank(1)
+    assert job.finish() == 0, job.report()
+    assert outputs(job) == expected
+
+
+def test_ranks_killed_again_and_again_also_during_restart(start: Start, tmp_path: Path) -> None:
+    app = write_app(tmp_path, RING)
+    expected = undisturbed(start, app, 5000, 0.0005)
+    job = start(app, 5000, 0.0005, every=0.2)
+    chance = random.Random(7)
+    for count in range(1, 5):
+        job.wait_event("committed", count)
+        job.kill_rank(chance.randrange(4))
+        job.wait_event("restarting", 2 * count - 1)
+        started = len(job.events("rank-started"))
+        job.wait_for(lambda seen=started: len(job.events("rank-started")) > seen, "a rank of the next incarnation")
+        job.kill_rank(job.events("rank-started")[-1]["rank"])
+        job.wait_event("restarting", 2 * count)
+    assert job.finish() == 0, job.report()
+    assert outputs(job) == expected
+
+
+def test_before_the_first_commit_the_program_starts_again(start: Start, tmp_path: Path) -> None:
+    app = write_app(tmp_path, RING)
+    expected = undisturbed(start, app, 1500, 0.0005)
+    job = start(app, 1500, 0.0005)
+    job.wait_for(lambda: "step 500" in job.output(0), "some progress")
+    job.kill_rank(3)
+    assert job.finish() == 0, job.report()
+    assert job.events("restarting")[0]["from_epoch"] in (None, 0)
+    assert outputs(job) == expected
+
+
+def test_restart_after_the_controller_and_all_ranks_are_gone(start: Start, tmp_path: Path) -> None:
+    app = write_app(tmp_path, RING)
+    expected = undisturbed(start, app, 4000, 0.0005)
+    job = start(app, 4000, 0.0005, every=0.3)
+    job.wait_event("committed", 2)
+    job.process.kill()
+    job.process.wait()
+    for rank in range(4):
+        os.kill(job.pid(rank), signal.SIGKILL)
+    done = run_ckpt("restart", job.directory)
+    assert done.returncode == 0, done.stderr + job.report()
+    assert outputs(job) == expected
+
+
+def test_ranks_go_on_without_a_controller_and_restart_picks_the_job_up(start: Start, tmp_path: Path) -> None:
+    app = write_app(tmp_path, RING)
+    expected = undisturbed(start, app, 4000, 0.0005)
+    job = start(app, 4000, 0.0005, every=0.3)
+    job.wait_event("committed", 1)
+    job.process.kill()
+    job.process.wait()
+    done = run_ckpt("restart", job.directory)
+    assert done.returncode == 0, done.stderr + job.report()
+    assert outputs(job) == expected
+
+
+def test_ranks_left_alone_finish_and_restart_reports_their_result(start: Start, tmp_path: Path) -> None:
+    app = write_app(tmp_path, RING)
+    expected = undisturbed(start, app, 1500, 0.0005)
+    job = start(app, 1500, 0.0005, every=0.3)
+    job.wait_event("committed", 1)
+    job.process.kill()
+    job.process.wait()
+    job_finished = time.monotonic() + 30
+    while not job.events("job-finished") and time.monotonic() < job_finished:
+        time.sleep(0.05)
+    assert outputs(job) == expected, job.report()
+    done = run_ckpt("restart", job.directory)
+    assert done.returncode == 0, done.stderr + job.report()
+
+
+def test_restart_from_an_older_epoch(start: Start, tmp_path: Path) -> None:
+    app = write_app(tmp_path, RING)
+    expected = undisturbed(start, app, 3000, 0.0005)
+    job = start(app, 3000, 0.0005, every=0.3)
+    assert job.finish() == 0, job.report()
+    listed = run_ckpt("ls", job.directory, "--json")
+    assert listed.returncode == 0, listed.stderr
+    epochs = sorted({event["epoch"] for event in job.events("committed")})[-2:]
+    done = run_ckpt("restart", f"{job.directory}@{epochs[0]}")
+    assert done.returncode == 0, done.stderr + job.report()
+    assert outputs(job) == expected
+
+
+def test_resume_auto_starts_or_goes_on(start: Start, tmp_path: Path) -> None:
+    app = write_app(tmp_path, RING)
+    expected = undisturbed(start, app, 3000, 0.0005)
+    job = start(app, 3000, 0.0005, every=0.2, resume="auto")
+    job.wait_event("committed", 1)
+    stopped = run_ckpt("checkpoint", job.directory, "--stop")
+    assert stopped.returncode == 0, stopped.stderr + job.report()
+    assert job.finish() == 75, job.report()
+    again = start(app, 3000, 0.0005, every=0.2, resume="auto")
+    assert again.finish() == 0, again.report()
+    assert outputs(again) == expected
+
+
+def test_restarts_are_counted_and_used_up(start: Start, tmp_path: Path) -> None:
+    app = write_app(
+        tmp_path,
+        """
+        import os, signal, time
+        import ckpt
+        comm = ckpt.enable()
+        print("restarts", ckpt.restarts(), os.environ["CKPT_RESTARTS"])
+        if comm.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        comm.barrier()
+        """,
+    )
+    job = start(app, ranks=2, max_restarts=2)
+    assert job.finish() == 14, job.report()
+    assert "restarts 2 2" in job.output(0)
+    assert len(job.events("restarting")) == 2
