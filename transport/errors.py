@@ -6,7 +6,12 @@
     │   └── EpochError       an epoch that does not grow
     ├── UnknownRank          a rank outside 0 … size-1 (also an IndexError)
     ├── StateMismatch        a saved port state that does not fit the configuration (also a ValueError)
-    └── FrameError           bytes that are not a frame of this protocol; the endpoint counts and drops them
+    ├── FrameError           bytes that are not a frame of this protocol; the endpoint counts and drops them
+    └── WireError            the wire below the endpoint (drivers only; the pure modules never raise these)
+        ├── AddressError     an address that cannot be used: malformed, too long, no such directory (also a ValueError)
+        ├── AddressInUse     somebody listens there already (also an OSError)
+        ├── WireClosed       used after close, or in a forked child
+        └── FaultPlanError   a fault plan that cannot be understood (also a ValueError)
 
 What arrives from the wire never raises: it is counted and dropped. What the program does wrong raises at once.
 """
@@ -44,3 +49,23 @@ class FrameError(TransportError, ValueError):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class WireError(TransportError):
+    """Base of what a wire raises at its owner's mistakes; a bad network never raises."""
+
+
+class AddressError(WireError, ValueError):
+    """An address that cannot be used: malformed, too long, no such directory."""
+
+
+class AddressInUse(WireError, OSError):
+    """Somebody listens at that address already."""
+
+
+class WireClosed(WireError):
+    """The wire was used after `close`, or in a forked child of the process that opened it."""
+
+
+class FaultPlanError(WireError, ValueError):
+    """A fault plan that cannot be understood."""

@@ -1,0 +1,338 @@
+"""A wire over ZeroMQ: one bound PULL socket for all that arrives, one PUSH socket per peer for what leaves.
+(driver)
+
+Why these sockets. One PULL is one descriptor to wait for, however many peers there are, and names no peers,
+so nothing is dropped for unknown or reconnecting ones as a ROUTER would. A PUSH per peer has a queue of its
+own, so a congested peer does not hold up the others, and it forgets a dead process together with its socket.
+ZeroMQ's own threads do the reading and writing, so data flows while the interpreter computes.
+
+Settings that matter:
+
+    LINGER 0           closing never waits for a dead peer
+    IMMEDIATE          nothing is queued before a connection stands; a peer that died takes its queue with it
+    SNDHWM, RCVHWM     a slow receiver fills bounded queues and then `send` says False
+    MAXMSGSIZE         a foreign process cannot make us allocate without limit
+    heartbeats off     they lose messages silently at every outage; TCP alone loses none in a short one
+
+ZeroMQ's descriptor is edge-triggered: it tells of messages only after a look found none. `receive` keeps
+track of that (`_armed`): after a look that found nothing, a poll of the descriptor (0.3 µs) stands for the
+look (1.2 µs, and 3 µs for a failing recv). pyzmq's classes for sockets add a layer of Python to every call;
+the hot path calls the base class.
+
+Copies: a frame's first part is copied by ZeroMQ when it is short of `copy_below_bytes`; second parts are sent
+from where they lie (pyzmq keeps the buffer alive until the network has it) and received as views of the
+buffer they arrived in. That costs page faults instead of copies unless freed memory is kept:
+`keep_freed_memory` tells malloc to.
+
+Authentication: with `curve`, both sides use the job's key pair, and the public key is as secret as the job's
+key file: who does not have it can neither connect nor be connected to.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import select
+import socket
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import zmq
+from zmq import backend
+from zmq.utils import z85
+
+from transport.errors import AddressError, AddressInUse, UnknownRank, WireClosed, WireError
+from transport.state import Buffer
+from transport.wire import Frame, ProcessGuard
+
+_NOBLOCK = int(zmq.NOBLOCK)
+_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
+_POLLIN = int(zmq.POLLIN)
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
+
+
+@dataclass(frozen=True, slots=True)
+class CurveKeys:
+    """A job's CURVE key pair in Z85.
+
+    `from_secret` derives it from the job's key, so that nobody has to hand it around.
+    """
+
+    public: bytes
+    secret: bytes
+
+    @classmethod
+    def from_secret(cls, job_key: bytes) -> CurveKeys:
+        """The pair that belongs to a job's key (any length, from the job's key file)."""
+        raw = hashlib.blake2b(job_key, digest_size=32, person=b"transport-curve").digest()
+        secret = z85.encode(raw)
+        return cls(public=zmq.curve_public(secret), secret=secret)
+
+    def __repr__(self) -> str:
+        return "CurveKeys(…)"
+
+
+@dataclass(frozen=True, slots=True)
+class ZmqLimits:
+    """Bounds of one wire. Frames and bytes."""
+
+    queue_frames: int = 64
+    """Frames queued per direction and peer before `send` says False."""
+    frame_bytes: int = 16 << 20
+    """A part larger than this makes ZeroMQ drop the connection that sent it."""
+    copy_below_bytes: int = 64 << 10
+    """A first part shorter than this is copied; sending it from where it lies would cost more."""
+    backlog: int = 1024
+    reconnect_ms: int = 5
+    reconnect_max_ms: int = 500
+
+
+def keep_freed_memory(mmap_threshold_bytes: int = 32 << 20, trim_threshold_bytes: int = 256 << 20) -> bool:
+    """Tell malloc to keep freed blocks below the first threshold instead of returning them to the system.
+
+    Large messages cost page faults, not copies: first touch of new memory runs at about 2 GB/s, a copy at 10.
+    For the whole process; False where there is no such malloc. 32 MiB is the largest threshold glibc takes.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError):
+        return False
+    return bool(
+        mallopt(_M_MMAP_THRESHOLD, mmap_threshold_bytes) and mallopt(_M_TRIM_THRESHOLD, trim_threshold_bytes)
+    )
+
+
+class ZmqWire:
+    """The wire of one rank over `ipc://PATH` or `tcp://HOST:PORT` (port 0 or `*`: any free one)."""
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        curve: CurveKeys | None = None,
+        limits: ZmqLimits | None = None,
+        io_threads: int = 1,
+    ) -> None:
+        """Listen at `address`. Raises AddressError or AddressInUse; nothing is left behind then."""
+        self._limits = limits or ZmqLimits()
+        self._curve = curve
+        self._guard = ProcessGuard("this wire")
+        self._path = _check_address(address)
+        self._senders: dict[int, Callable[..., Any]] = {}
+        self._sockets: dict[int, zmq.Socket[bytes]] = {}
+        self._armed = False
+        self._closed = False
+        keep_freed_memory()
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads)
+        try:
+            self._inbox = self._listen(address)
+        except BaseException:
+            self._context.term()
+            raise
+        self._fd = int(self._inbox.get(zmq.FD))
+        self._signal = select.epoll()
+        self._signal.register(self._fd, select.EPOLLIN)
+        self._signalled = self._signal.poll
+        self._poll_items = [(self._inbox, _POLLIN)]
+        self._recv: Callable[..., Any] = partial(backend.Socket.recv, self._inbox)
+
+    # -- what a port uses
+    # ------------------------------------------------------------------------------------------
+
+    @property
+    def address(self) -> str:
+        """Where peers reach this wire."""
+        return self._address
+
+    def connect(self, rank: int, address: str) -> None:
+        """Send to `rank` at `address` from now on. Raises AddressError."""
+        self._check_usable()
+        _check_address(address)
+        old = self._sockets.pop(rank, None)
+        if old is not None:
+            self._senders.pop(rank)
+            old.close(linger=0)
+        limits = self._limits
+        peer = self._context.socket(zmq.PUSH)
+        peer.linger = 0
+        peer.immediate = 1
+        peer.sndhwm = limits.queue_frames
+        peer.reconnect_ivl = limits.reconnect_ms
+        peer.reconnect_ivl_max = limits.reconnect_max_ms
+        if self._curve is not None:
+            peer.curve_serverkey = self._curve.public
+            peer.curve_publickey = self._curve.public
+            peer.curve_secretkey = self._curve.secret
+        try:
+            peer.connect(address)
+        except zmq.ZMQError as error:
+            peer.close(linger=0)
+            raise AddressError(f"cannot connect to {address}: {error}") from error
+        self._sockets[rank] = peer
+        self._senders[rank] = partial(backend.Socket.send, peer)
+
+    def send(self, rank: int, parts: Frame) -> bool:
+        """Take one frame. False: congested or not connected yet."""
+        try:
+            send = self._senders[rank]
+        except KeyError:
+            self._check_usable()
+            raise UnknownRank(f"rank {rank} was never connected") from None
+        self._guard.check()
+        head = parts[0]
+        copied = len(head) < self._limits.copy_below_bytes
+        try:
+            if len(parts) == 1:
+                send(head, _NOBLOCK, copied)
+            else:
+                # Once a frame's first part is taken ZeroMQ takes the rest: its bounds count whole messages.
+                send(head, _MORE, copied)
+                send(parts[1], _NOBLOCK, False)
+        except zmq.Again:
+            return False
+        return True
+
+    def receive(self) -> Frame | None:
+        """One frame, or None when there is none."""
+        if self._armed:
+            if not self._signalled(0, 1):
+                return None
+            self._armed = False
+        elif not backend.zmq_poll(self._poll_items, 0):
+            self._armed = True
+            return None
+        try:
+            head = self._recv(_NOBLOCK, False)
+        except zmq.Again:  # the descriptor tells of connections too
+            self._armed = True
+            return None
+        if not head.more:
+            return (head.bytes,)
+        parts: list[Buffer] = [head.bytes]
+        more = True
+        while more:
+            part = self._recv(_NOBLOCK, False)
+            parts.append(part.buffer)
+            more = part.more
+        return parts
+
+    def fileno(self) -> int:
+        """ZeroMQ's descriptor of the PULL socket."""
+        return self._fd
+
+    def deadline_ns(self) -> int | None:
+        """Nothing in here depends on time."""
+        return None
+
+    def counters(self) -> dict[str, int]:
+        """ZeroMQ counts nothing that we can see."""
+        return {}
+
+    def close(self) -> None:
+        """Close all sockets; what is queued is lost. In a forked child: nothing at all."""
+        if self._closed or not self._guard.mine():
+            return
+        self._closed = True
+        self._senders.clear()
+        self._signal.close()
+        for peer in self._sockets.values():
+            peer.close(linger=0)
+        self._sockets.clear()
+        self._inbox.close(linger=0)
+        self._context.term()
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+    # -- inside
+    # ----------------------------------------------------------------------------------------------------
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise WireClosed("this wire is closed")
+        self._guard.check()
+
+    def _listen(self, address: str) -> zmq.Socket[bytes]:
+        limits = self._limits
+        inbox = self._context.socket(zmq.PULL)
+        try:
+            inbox.linger = 0
+            inbox.rcvhwm = limits.queue_frames
+            inbox.backlog = limits.backlog
+            inbox.maxmsgsize = limits.frame_bytes
+            if self._curve is not None:
+                inbox.curve_server = True
+                inbox.curve_publickey = self._curve.public
+                inbox.curve_secretkey = self._curve.secret
+            if self._path is not None:
+                _clear_stale_socket(self._path)
+            inbox.bind(address)
+            self._address = bytes(inbox.get(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
+        except zmq.ZMQError as error:
+            inbox.close(linger=0)
+            if error.errno == zmq.EADDRINUSE:
+                raise AddressInUse(
+                    error.errno, f"cannot listen at {address}: the address is in use"
+                ) from error
+            raise AddressError(f"cannot listen at {address}: {error}") from error
+        except BaseException:
+            inbox.close(linger=0)
+            raise
+        return inbox
+
+
+def _check_address(address: str) -> Path | None:
+    """The path of an ipc address, None for tcp.
+
+    Raises AddressError with what is wrong and what would be right.
+    """
+    scheme, separator, rest = address.partition("://")
+    if not separator or not rest or scheme not in ("ipc", "tcp"):
+        raise AddressError(f"{address!r} is no address: use ipc://PATH or tcp://HOST:PORT")
+    if scheme == "tcp":
+        if ":" not in rest:
+            raise AddressError(f"{address!r} has no port: use tcp://HOST:PORT")
+        return None
+    if rest.startswith("@"):
+        raise AddressError(f"{address!r}: abstract sockets have no owner and no mode; use a path")
+    length = len(os.fsencode(rest))
+    if length > zmq.IPC_PATH_MAX_LEN:
+        raise AddressError(
+            f"the socket path is {length} bytes long, the system allows {zmq.IPC_PATH_MAX_LEN}: {rest}"
+        )
+    path = Path(rest)
+    if not path.parent.is_dir():
+        raise AddressError(f"no such directory for the socket: {path.parent}")
+    return path
+
+
+def _clear_stale_socket(path: Path) -> None:
+    """Remove what a killed process left at `path`.
+
+    ZeroMQ would remove a living one as well and so steal the address.
+    """
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise AddressError(f"cannot listen at {path}: something that is not a socket is there")
+    probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        probe.setblocking(False)
+        probe.connect(str(path))
+    except (ConnectionRefusedError, FileNotFoundError):
+        path.unlink(missing_ok=True)
+        return
+    except BlockingIOError:
+        pass  # a full backlog: somebody lives there
+    except OSError as error:
+        raise WireError(f"cannot tell whether somebody listens at {path}: {error}") from error
+    finally:
+        probe.close()
+    raise AddressInUse(98, f"cannot listen at {path}: another process listens there")
