@@ -1,0 +1,136 @@
+"""The job's event log: one JSON object a line, only ever appended to (★ reads the clock, writes the file).
+
+Status, pictures, reports and tests read this and nothing else. Several processes append at the same time: each line is
+one `write` on a descriptor opened O_APPEND, which a local file system does not interleave.
+
+The log is a report, not the truth (that is the control files), and it must never stop a job: a line that the disk
+refuses is counted, and the next line that gets through carries the count as `"lost"`. A crash or a full disk may leave
+half a line: the next writer starts on a fresh line, and a reader reports the torn one and goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from .errors import StorageFailed
+
+__all__ = ["EventLog", "EventPage"]
+
+
+@dataclass(frozen=True)
+class EventPage:
+    """What `EventLog.read` found.
+
+    Attributes:
+        events: the lines, oldest first.
+        damaged: (byte offset, text) of lines that are no JSON object.
+        torn: the file ends in the middle of a line: its writer died, or is at it right now.
+        end: byte offset after the last whole line; give it to the next `read` to see only what is new.
+    """
+
+    events: list[dict[str, Any]] = field(default_factory=list)
+    damaged: list[tuple[int, str]] = field(default_factory=list)
+    torn: bool = False
+    end: int = 0
+
+
+class EventLog:
+    """Appends to and reads one log file; the file appears with the first line.
+
+    Args:
+        clock_ns: wall clock in nanoseconds since 1970, UTC.
+        write: the system call (a test's place to let it fail).
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        clock_ns: Callable[[], int] = time.time_ns,
+        write: Callable[[int, bytes], int] = os.write,
+    ) -> None:
+        self.path = path
+        self.lost = 0
+        self._clock_ns = clock_ns
+        self._write = write
+        self._fd = -1
+        self._fresh_line = True
+
+    def _open(self) -> None:
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._fd = os.open(self.path, flags, 0o600)
+        length = os.fstat(self._fd).st_size
+        self._fresh_line = length == 0 or os.pread(self._fd, 1, length - 1) == b"\n"
+
+    def append(self, event: str, **fields: Any) -> bool:
+        """Add one line `{"t": ISO time, "ns": …, "event": event, **fields}`; False when the disk refused it."""
+        now_ns = self._clock_ns()
+        stamp = datetime.fromtimestamp(now_ns / 1e9, UTC).isoformat(timespec="microseconds")
+        line: dict[str, Any] = {"t": stamp, "ns": now_ns, "event": event, **fields}
+        if self.lost:
+            line["lost"] = self.lost
+        data = json.dumps(line, separators=(",", ":"), default=str).encode() + b"\n"
+        try:
+            if self._fd < 0:
+                self._open()
+            if not self._fresh_line:
+                data = b"\n" + data
+            written = self._write(self._fd, data)
+        except OSError:
+            self.lost += 1
+            return False
+        self._fresh_line = written == len(data)
+        if not self._fresh_line:
+            self._fresh_line = written == 0
+            self.lost += 1
+            return False
+        self.lost = 0
+        return True
+
+    def read(self, offset: int = 0) -> EventPage:
+        """The events from byte `offset` on. A missing file is an empty log.
+
+        Raises:
+            StorageFailed: the file is there and cannot be read.
+        """
+        try:
+            with open(self.path, "rb") as file:
+                file.seek(offset)
+                data = file.read()
+        except FileNotFoundError:
+            return EventPage(end=offset)
+        except OSError as error:
+            raise StorageFailed("read", self.path, error) from error
+        whole, newline, rest = data.rpartition(b"\n")
+        events: list[dict[str, Any]] = []
+        damaged: list[tuple[int, str]] = []
+        position = offset
+        for line in whole.split(b"\n") if newline else ():
+            if line:
+                value = _parse(line)
+                if value is None:
+                    damaged.append((position, line[:200].decode("utf-8", "replace")))
+                else:
+                    events.append(value)
+            position += len(line) + 1
+        return EventPage(events, damaged, bool(rest), offset + len(whole) + len(newline))
+
+    def close(self) -> None:
+        """Close the descriptor; a later `append` opens it again."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None

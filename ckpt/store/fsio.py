@@ -1,0 +1,225 @@
+"""The one seam between the store and the operating system (★: this module, and only it, does the I/O).
+
+Every system call of the commit sequence is a method of `FileSystem`, so that a test can put another object in its
+place and (a) record the sequence and build every state a crash could leave behind: any subset of the operations that
+no sync has covered yet; (b) let the nth call fail: EIO, ENOSPC, a short write, a failing fsync.
+
+Rules that live here:
+
+- A file is written under a temporary name in the directory where it will stand, synced, renamed, and the directory
+  is synced. Only then may anything refer to it.
+- A failed fsync condemns the file: its dirty pages may be gone while the next fsync reports success. The file is
+  dropped and the caller gets `StorageFailed`; it may write a *new* file, it never syncs the same one again.
+- Temporary files are locked (flock) while their writer lives, so that `prune` can tell those of dead writers.
+- Every OSError becomes `StorageFailed`, which names the call and the file.
+
+What does not belong here: formats, digests, names of epochs.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Sequence
+from typing import Final
+
+from .errors import StorageFailed
+
+__all__ = ["TEMPORARY_PREFIX", "FileSystem", "PendingFile", "commit_file", "sync_directory", "write_all"]
+
+TEMPORARY_PREFIX: Final = ".tmp-"
+
+Buffer = bytes | bytearray | memoryview
+_O_DIRECT: Final = getattr(os, "O_DIRECT", 0)
+
+
+class FileSystem:
+    """The real system calls. Each raises OSError as the system does; `StorageFailed` is made one level up."""
+
+    def create(self, path: str, *, direct: bool = False) -> int:
+        """Create `path` (which must not exist), mode 0600, and open it for reading and writing."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        return os.open(path, flags | (_O_DIRECT if direct else 0), 0o600)
+
+    def set_direct(self, fd: int, direct: bool) -> None:
+        """Switch O_DIRECT on or off for an open file; raises OSError where the file system cannot."""
+        flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+        fcntl.fcntl(fd, fcntl.F_SETFL, flags | _O_DIRECT if direct else flags & ~_O_DIRECT)
+
+    def try_lock(self, fd: int) -> bool:
+        """Take the exclusive flock of an open file without waiting; False when another open file has it."""
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def pwrite(self, fd: int, data: Buffer, offset: int) -> int:
+        """Write at `offset`; returns the number of bytes taken, which may be short."""
+        return os.pwrite(fd, data, offset)
+
+    def truncate(self, fd: int, length: int) -> None:
+        os.ftruncate(fd, length)
+
+    def fsync(self, fd: int) -> None:
+        os.fsync(fd)
+
+    def close(self, fd: int) -> None:
+        os.close(fd)
+
+    def replace(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def sync_directory(self, path: str) -> None:
+        """Make the entries of a directory durable (creations, renames, removals)."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def make_directory(self, path: str) -> None:
+        os.mkdir(path, 0o700)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    # Reading. No crash state depends on it, but reads fail as well.
+
+    def open_read(self, path: str) -> int:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+
+    def preadv(self, fd: int, buffers: Sequence[memoryview | bytearray], offset: int) -> int:
+        return os.preadv(fd, buffers, offset)
+
+    def size(self, fd: int) -> int:
+        return os.fstat(fd).st_size
+
+    def list_directory(self, path: str) -> list[str]:
+        return os.listdir(path)
+
+    def file_size(self, path: str) -> int:
+        """Length in bytes of a regular file, not following a symbolic link."""
+        return os.lstat(path).st_size
+
+    def read_file(self, path: str, limit_bytes: int = 1 << 30) -> bytes:
+        """Whole content of a file of at most `limit_bytes`."""
+        fd = self.open_read(path)
+        try:
+            length = self.size(fd)
+            if length > limit_bytes:
+                raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
+            parts: list[bytes] = []
+            while part := os.read(fd, 1 << 20):
+                parts.append(part)
+            return b"".join(parts)
+        finally:
+            self.close(fd)
+
+
+def write_all(fs: FileSystem, fd: int, data: Buffer, offset: int) -> None:
+    """Write the whole of `data` at `offset`, going on after short writes; OSError as the system raises it."""
+    view = memoryview(data).cast("B") if not isinstance(data, bytes) else memoryview(data)
+    while len(view):
+        taken = fs.pwrite(fd, view, offset)
+        if taken <= 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        view = view[taken:]
+        offset += taken
+
+
+class PendingFile:
+    """A file on its way: temporary → synced → published. Any failure drops it and raises `StorageFailed`.
+
+    States: open → sealed (synced) → published (renamed, closed); or dropped from any of them. The lock that says
+    "my writer lives" is held until the file has its final name.
+
+    Args:
+        name: the final name; the temporary one is `.tmp-` + name + a random suffix, so that the leftover of a dead
+            writer never stands in the way.
+    """
+
+    def __init__(self, fs: FileSystem, directory: str, name: str) -> None:
+        self._fs = fs
+        self.path = os.path.join(directory, name)
+        self.temporary = os.path.join(directory, f"{TEMPORARY_PREFIX}{name}.{os.urandom(4).hex()}")
+        self.fd = -1
+        try:
+            self.fd = fs.create(self.temporary)
+            fs.try_lock(self.fd)
+        except OSError as error:
+            self.drop()
+            raise StorageFailed("create", self.temporary, error) from error
+
+    def write(self, data: Buffer, offset: int) -> None:
+        """Write all of `data` at byte `offset`."""
+        try:
+            write_all(self._fs, self.fd, data, offset)
+        except OSError as error:
+            self.drop()
+            raise StorageFailed("write", self.path, error) from error
+
+    def seal(self, length: int | None = None) -> None:
+        """Cut to `length` if given, and sync. After this the content is durable, the name is not."""
+        operation = "truncate"
+        try:
+            if length is not None:
+                self._fs.truncate(self.fd, length)
+            operation = "fsync"
+            self._fs.fsync(self.fd)
+        except OSError as error:
+            self.drop()
+            raise StorageFailed(operation, self.path, error) from error
+
+    def publish(self) -> None:
+        """Give it its final name. The directory still has to be synced (once for several files)."""
+        operation = "rename"
+        try:
+            self._fs.replace(self.temporary, self.path)
+            operation = "close"
+            fd, self.fd = self.fd, -1
+            self._fs.close(fd)
+        except OSError as error:
+            self.drop()
+            raise StorageFailed(operation, self.path, error) from error
+
+    def drop(self) -> None:
+        """Remove it as far as the system lets us; what stays behind is a temporary file that `prune` clears."""
+        if self.fd >= 0:
+            fd, self.fd = self.fd, -1
+            try:
+                self._fs.close(fd)
+            except OSError:
+                pass  # the descriptor is gone either way, and the file is being given up
+        try:
+            self._fs.unlink(self.temporary)
+        except OSError:
+            pass  # never created, already renamed, or a disk that refuses everything: prune clears it
+
+
+def sync_directory(fs: FileSystem, path: str) -> None:
+    """Make the entries of `path` durable; `StorageFailed` when the system refuses."""
+    try:
+        fs.sync_directory(path)
+    except OSError as error:
+        raise StorageFailed("fsync of directory", path, error) from error
+
+
+def commit_file(fs: FileSystem, directory: str, name: str, data: Buffer) -> None:
+    """The whole sequence for a small file: temporary, write, fsync, rename, fsync of the directory.
+
+    When the last step fails the file is taken back: it may or may not outlive a crash, and must not be relied on.
+    """
+    file = PendingFile(fs, directory, name)
+    file.write(data, 0)
+    file.seal()
+    file.publish()
+    try:
+        sync_directory(fs, directory)
+    except StorageFailed:
+        try:
+            fs.unlink(file.path)
+        except OSError:
+            pass  # the caller is told that nothing was committed; a whole file left behind is harmless
+        raise

@@ -1,0 +1,98 @@
+"""Authenticated JSON records: the envelope of job.json, manifests, control files and the generation.
+
+A record is one JSON object in one file, whose first member is its MAC:
+
+    {"mac":"<64 hex digits>","kind":"manifest","format":1,"job":"…",…}\\n
+
+The MAC is keyed BLAKE3 over *every byte that follows the MAC's closing quote*, with a key derived from the job's key
+and the record's kind. There is no canonical form and none is needed: what is verified are the bytes of the file, so
+any change of any bit, spaces and the case of a hex digit included, is seen, and nothing is parsed as JSON before it
+has been verified. Kind, job and format are checked after the MAC, so their mismatch is a fact and not a guess.
+
+Pure: bytes in, values out. Which fields a record has, and what they mean, is for its own module.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from blake3 import blake3
+
+from .errors import Incompatible, Misplaced, RecordDamaged
+
+__all__ = ["FORMAT", "KEY_BYTES", "decode", "digest", "encode", "peek_format"]
+
+FORMAT: Final = 1
+"""Version of the whole job directory; raised whenever an older reader could misread it."""
+
+KEY_BYTES: Final = 32
+
+_HEAD: Final = b'{"mac":"'
+_MAC_DIGITS: Final = 64
+_BODY: Final = len(_HEAD) + _MAC_DIGITS
+
+
+def digest(data: bytes) -> str:
+    """BLAKE3-256 of `data`, 64 hex digits."""
+    return blake3(data).hexdigest()
+
+
+def _mac(key: bytes, kind: str, body: bytes) -> bytes:
+    subkey = blake3(key, derive_key_context=f"checkpoint toolkit, record, {kind}").digest()
+    return blake3(body, key=subkey).hexdigest().encode("ascii")
+
+
+def encode(key: bytes, kind: str, job_id: str, fields: Mapping[str, object]) -> bytes:
+    """The file's bytes for a record of `kind` with `fields` (JSON values; names mac, kind, format, job are taken)."""
+    content: dict[str, object] = {"kind": kind, "format": FORMAT, "job": job_id}
+    if not content.keys().isdisjoint(fields) or "mac" in fields:
+        raise ValueError("fields of a record may not be called mac, kind, format or job")
+    content.update(fields)
+    text = json.dumps(content, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    body = b'",' + text[1:].encode("utf-8", "surrogateescape") + b"\n"
+    return _HEAD + _mac(key, kind, body) + body
+
+
+def decode(key: bytes, kind: str, job_id: str, data: bytes, path: str) -> dict[str, Any]:
+    """Verify and parse a record.
+
+    Args:
+        path: only for messages.
+
+    Raises:
+        RecordDamaged: cut short, changed, or signed with another key.
+        Misplaced: a genuine record of another job.
+        Incompatible: a genuine record of another format.
+    """
+    body = data[_BODY:]
+    if data[: len(_HEAD)] != _HEAD or len(data) <= _BODY:
+        raise RecordDamaged(f"this is not a whole {kind}", path=path, hint=_REPLACE)
+    if not hmac.compare_digest(_mac(key, kind, body), data[len(_HEAD) : _BODY]):
+        raise RecordDamaged(
+            f"{kind} does not verify: changed, damaged or not of this job", path=path, hint=_REPLACE
+        )
+    content: dict[str, Any] = json.loads(data.decode("utf-8", "surrogateescape"))
+    if content.get("format") != FORMAT:
+        raise Incompatible(
+            f"{kind} has format {content.get('format')}, this version reads format {FORMAT}",
+            path=path,
+            hint="Use the version of the toolkit that wrote it.",
+        )
+    if content.get("job") != job_id:
+        raise Misplaced(f"{kind} belongs to job {content.get('job')}, not {job_id}", path=path, hint=_REPLACE)
+    return content
+
+
+_REPLACE: Final = "Restore the file from a backup, or go on from another epoch (`ckpt ls`)."
+
+
+def peek_format(data: bytes) -> object:
+    """The format number a record claims, unverified, or None: only good for a better message."""
+    try:
+        content = json.loads(data)
+    except ValueError:
+        return None
+    return content.get("format") if isinstance(content, dict) else None
