@@ -1,0 +1,56 @@
+"""Errors of the process image, as one tree.
+
+    ImageError
+    ├── Unsupported      this interpreter cannot be imaged at all (version, implementation, build)
+    ├── Refused          the program cannot be imaged *here*: state hides in C; try again at a later check
+    ├── Unpicklable      one object cannot be saved; named by its path from a frame or a module
+    └── RestoreError     an image does not fit the process that tries to resume it
+
+`Refused` is part of normal operation: whoever asks for an image tries again at the next check and reports the
+longest wait. `Unpicklable` burns the round. Neither ever harms the running program.
+"""
+
+from __future__ import annotations
+
+
+class ImageError(Exception):
+    """Base of everything this package raises on purpose."""
+
+
+class Unsupported(ImageError):
+    """The interpreter is not one whose frames can be captured; the text says why."""
+
+
+class Refused(ImageError):
+    """The stack cannot be captured at this moment.
+
+    `reason`: what holds state that Python code cannot see ("sum() is running a generator").
+    `where`: "file:line function" of the frame that is inside of C.
+    """
+
+    def __init__(self, reason: str, where: str = "") -> None:
+        super().__init__(reason, where)
+        self.reason = reason
+        self.where = where
+
+    def __str__(self) -> str:
+        return f"{self.reason} at {self.where}" if self.where else self.reason
+
+
+class Unpicklable(ImageError):
+    """An object of the program cannot be saved.
+
+    `path`: rank-local path of the variable ("frame 2 (solve) local 'log' .stream"); `reason`: the cause in words.
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+class RestoreError(ImageError):
+    """The frames of an image could not be put back; the program must not go on from it."""
