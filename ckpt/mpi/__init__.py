@@ -1,9 +1,9 @@
 """Message passing with mpi4py's names and semantics over a reliable point-to-point transport.
 
-The package knows nothing of sockets, processes, checkpoints or files. It needs one thing from below, a `Progress`
-(progress.py): enqueue a message, say what is acknowledged, make progress, wait. Everything else is state that is pickled
-by value into a process image together with the user's stack, so a blocked receive, a half-done collective and a pending
-request are simply there again after a restart.
+The package knows nothing of sockets, processes, checkpoints or files. It needs one thing from below, a
+`Progress` (progress.py): enqueue a message, say what is acknowledged, make progress, wait. Everything else
+is state that is pickled by value into a process image together with the user's stack, so a blocked receive,
+a half-done collective and a pending request are simply there again after a restart.
 
     errors.py        error classes, MpiException
     constants.py     wildcard ranks and tags, IN_PLACE …
@@ -15,6 +15,21 @@ request are simply there again after a restart.
     request.py status.py op.py datatypes.py buffers.py group.py    the objects a user sees
     communicator.py and comm_*.py                                  communicators, by area
     collectives_*.py                                               algorithms, as builders of schedules
-
-Here only the names of the public surface are re-exported.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ckpt.mpi.communicator import Intracomm
+    from ckpt.mpi.engine import Engine
+    from ckpt.mpi.progress import Progress
+
+
+def make_world(progress: Progress) -> tuple[Engine, Intracomm]:
+    """A fresh engine over `progress` and the communicator of all ranks."""
+    from ckpt.mpi.engine import Engine
+
+    engine = Engine(progress)
+    return engine, engine.world

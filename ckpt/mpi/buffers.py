@@ -1,7 +1,8 @@
 """What a program passes as a buffer: an array, bytes, or [array, count, type] in mpi4py's spellings.
 
-A `BufferSpec` keeps the exporting object, never a memoryview of it (views cannot be part of an image), and cuts the raw
-bytes out when it needs them. Vector specs (counts and displacements per rank) are lists of specs.
+A `BufferSpec` keeps the exporting object, never a memoryview of it (views cannot be part of an image), and
+cuts the raw bytes out when it needs them. Vector specs (counts and displacements per rank) are lists of
+specs.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class BufferSpec:
                     return
 
     def put_checked(self, operation: Operation, data: Buffer, at: int) -> None:
-        """Write a received message; what does not fit is cut off and noted as ERR_TRUNCATE on the operation."""
+        """Write a received message; what does not fit is cut off: ERR_TRUNCATE on the operation."""
         nbytes = len(data) - at
         if nbytes > self.nbytes:
             operation.error = MpiException(
@@ -101,7 +102,7 @@ def is_in_place(arg: Any) -> bool:
 
 
 def _exported(obj: Any) -> tuple[int, Datatype | None, bool]:
-    """(bytes, type or None if the format is unknown, read-only) of an object with a buffer; TypeError if it has none."""
+    """(bytes, type or None if the format is unknown, read-only) of a buffer; TypeError if it has none."""
     if obj is None or isinstance(obj, BottomType):
         return 0, BYTE, False
     view = memoryview(obj)
@@ -155,7 +156,9 @@ def _extent_count(nbytes: int, datatype: Datatype, displacement: int) -> int:
     if room < 0:
         raise MpiException(ERR_COUNT, "displacement lies outside of the buffer")
     if room % extent:
-        raise MpiException(ERR_COUNT, f"{room} bytes are no multiple of the datatype's extent of {extent} bytes")
+        raise MpiException(
+            ERR_COUNT, f"{room} bytes are no multiple of the datatype's extent of {extent} bytes"
+        )
     return room // extent
 
 
@@ -198,7 +201,7 @@ def simple(arg: Any, *, writable: bool) -> BufferSpec:
 
 
 def blocks(arg: Any, size: int, *, writable: bool) -> list[BufferSpec]:
-    """One buffer cut into `size` equal blocks, one per rank. A count in the message is the count of one block."""
+    """One buffer cut into `size` equal blocks. A count in the message is the count of one block."""
     if isinstance(arg, (list, tuple)) and _split_spec(arg)[1] is not None:
         obj, count, displacement, kind = _split_spec(arg)
         count = int(count)
@@ -213,10 +216,7 @@ def blocks(arg: Any, size: int, *, writable: bool) -> list[BufferSpec]:
         if whole.count % size:
             raise ValueError(f"message: {whole.count} items cannot be cut into {size} equal blocks")
     each = whole.count // size
-    out = []
-    for rank in range(size):
-        out.append(whole.part(rank * each, each))
-    return out
+    return [whole.part(rank * each, each) for rank in range(size)]
 
 
 def vector(arg: Any, size: int, *, writable: bool) -> list[BufferSpec]:
@@ -288,4 +288,6 @@ def typed_vector(arg: Any, size: int, *, writable: bool) -> list[BufferSpec]:
 
 def require_same_size(one: BufferSpec, other: BufferSpec) -> None:
     if one.nbytes != other.nbytes:
-        raise MpiException(ERR_ARG, f"send buffer of {one.nbytes} bytes, receive buffer of {other.nbytes} bytes")
+        raise MpiException(
+            ERR_ARG, f"send buffer of {one.nbytes} bytes, receive buffer of {other.nbytes} bytes"
+        )

@@ -1,4 +1,5 @@
-"""Named numbers and marker objects. Numbers differ between MPI libraries; only names and distinctness are promised."""
+"""Named numbers and marker objects. Numbers differ between MPI libraries; only names and distinctness are
+promised."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ class InPlaceType(int):
 
 
 class BottomType(int):
-    """Type of BOTTOM: the origin of absolute addresses, which an image cannot carry; accepted where no data moves."""
+    """Type of BOTTOM, the origin of absolute addresses: accepted where no data moves."""
 
     def __repr__(self) -> str:
         return "BOTTOM"

@@ -1,8 +1,9 @@
 """Datatypes: how the bytes of a buffer are laid out.
 
-A basic type is one number of a native C type, `code` its numpy/struct type. A derived type is a list of *runs*
-(offset, bytes) per element and an extent, the distance between consecutive elements. A type is contiguous when its
-elements lie one after the other without gaps; then a buffer of it is one slice of memory.
+A basic type is one number of a native C type, `code` its numpy/struct type. A derived type is a list of
+*runs* (offset, bytes) per element and an extent, the distance between consecutive elements. A type is
+contiguous when its elements lie one after the other without gaps; then a buffer of it is one slice of
+memory.
 """
 
 from __future__ import annotations
@@ -17,7 +18,18 @@ from ckpt.mpi.errors import ERR_TYPE, MpiException
 class Datatype:
     """A basic or derived type. Sizes, offsets and extents in bytes."""
 
-    __slots__ = ("__weakref__", "_basics", "_code", "_lb", "_name", "_runs", "_size", "_ub", "contiguous", "predefined")
+    __slots__ = (
+        "__weakref__",
+        "_basics",
+        "_code",
+        "_lb",
+        "_name",
+        "_runs",
+        "_size",
+        "_ub",
+        "contiguous",
+        "predefined",
+    )
 
     def __init__(
         self,
@@ -30,8 +42,8 @@ class Datatype:
         extent: int | None = None,
         predefined: bool = False,
     ) -> None:
-        """runs: pieces of one element in the order of transfer; basics: sizes of its basic numbers in that order;
-        code: numpy typecode, or comma-separated codes of a pair, when all numbers are of one kind, else empty."""
+        """runs: pieces of one element in the order of transfer; basics: sizes of its basic numbers in that
+        order; code: numpy typecode, or comma-separated codes of a pair, when all numbers are of one kind."""
         size = 0
         end = 0
         for offset, nbytes in runs:
@@ -201,7 +213,9 @@ _PAIRS = {
 
 PREDEFINED: dict[str, Datatype] = {name: _basic(name, code) for name, code in _BASIC.items()}
 PREDEFINED.update({name: _pair(name, *codes) for name, codes in _PAIRS.items()})
-PREDEFINED["MPI_DATATYPE_NULL"] = DATATYPE_NULL = Datatype("MPI_DATATYPE_NULL", (), basics=(), predefined=True)
+PREDEFINED["MPI_DATATYPE_NULL"] = DATATYPE_NULL = Datatype(
+    "MPI_DATATYPE_NULL", (), basics=(), predefined=True
+)
 
 
 def predefined(name: str) -> Datatype:
@@ -253,11 +267,13 @@ _BY_CODE = {
 
 
 def from_code(code: str) -> Datatype:
-    """The basic type of a buffer format or numpy typecode. Raises ERR_TYPE for anything else (structures, other endian)."""
+    """The basic type of a buffer format or numpy typecode; ERR_TYPE for structures, other endian."""
     found = _BY_CODE.get(code)
     if found is None:
         native = code[1:] if code[:1] in ("@", "=", "<", "|", "^") else code
         found = _BY_CODE.get(native)
     if found is None:
-        raise MpiException(ERR_TYPE, f"no MPI datatype for the buffer format {code!r}; give one in the message")
+        raise MpiException(
+            ERR_TYPE, f"no MPI datatype for the buffer format {code!r}; give one in the message"
+        )
     return found

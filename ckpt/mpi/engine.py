@@ -1,23 +1,24 @@
 """The engine: one rank's message passing, bound to a `Progress`.
 
-It matches arriving messages, keeps what nobody asked for yet, answers synchronous sends, advances collectives and
-waits. Everything but `progress` and `lock` (live references) is pickled by value: the engine is the mailbox of the
-process image.
+It matches arriving messages, keeps what nobody asked for yet, answers synchronous sends, advances
+collectives and waits. Everything but `progress` and `lock` (live references) is pickled by value: the
+engine is the mailbox of the process image.
 
-Who runs what: `on_messages` is called under the lock, by the main thread inside the library or by the helper thread
-while the program computes; it matches and copies into posted buffers. Collectives are advanced (`settle`) only by a
-thread inside the library, because they may call the user's reduction.
+Who runs what: `on_messages` is called under the lock, by the main thread inside the library or by the
+helper thread while the program computes; it matches and copies into posted buffers. Collectives are
+advanced (`settle`) only by a thread inside the library, because they may call the user's reduction.
 
-Flow control: messages taken by the program are reported to `Progress.consumed` in batches, at latest before waiting.
-Blocking sends wait while the backlog to their destination is above SEND_HIGH_BYTES; nonblocking ones never do.
+Flow control: messages taken by the program are reported to `Progress.consumed` in batches, at latest before
+waiting. Blocking sends wait while the backlog to their destination is above SEND_HIGH_BYTES; nonblocking
+ones never do.
 """
 
 from __future__ import annotations
 
+import pickle
 from typing import TYPE_CHECKING, Any
 
 from ckpt.mpi import envelope
-from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG
 from ckpt.mpi.errors import ERR_INTERN, MpiException
 from ckpt.mpi.matching import Channel, Context, Matcher
 from ckpt.mpi.operations import Operation, Receive, SyncSend
@@ -34,16 +35,17 @@ SEND_CHECK_MASK = 63
 """Small sends look at the backlog every (mask + 1)-th time."""
 
 REFERENCE_BYTES = 64 << 10
-"""Immutable payloads from this size on are handed down by reference instead of being joined to their envelope."""
+"""Immutable payloads from this size on are handed down by reference, not joined to their envelope."""
 
-DEBT_BYTES = 256 << 10
-DEBT_MESSAGES = 256
-"""Consumption below both is reported only before waiting."""
+DEBT_UNIT = 1 << 48
+DEBT_LIMIT = 64 * DEBT_UNIT
+"""Consumption of one source is summed up as messages * DEBT_UNIT + bytes; up to the limit it is reported only
+before waiting. Messages of REFERENCE_BYTES and more are reported at once."""
 
 WORLD_COUNT = 0
 SELF_COUNT = 1
 FIRST_COUNT = 2
-"""Counts in context numbers: the world (creator 0), each rank's own communicator, then what programs create."""
+"""Counts in context numbers: the world (creator 0), each rank alone, then what programs create."""
 
 
 class Engine:
@@ -54,8 +56,7 @@ class Engine:
         "_world",
         "codec",
         "count",
-        "debt_bytes",
-        "debt_messages",
+        "debts",
         "lock",
         "matcher",
         "progress",
@@ -69,8 +70,7 @@ class Engine:
         self.progress = progress
         self.lock = progress.lock
         self.matcher = Matcher()
-        self.debt_bytes = [0] * progress.size
-        self.debt_messages = [0] * progress.size
+        self.debts = [0] * progress.size
         self.ready: list[Schedule] = []
         self.sends = 0
         self.syncs: dict[int, SyncSend] = {}
@@ -80,7 +80,7 @@ class Engine:
         self._world: Intracomm | None = None
         self._self: Intracomm | None = None
 
-    # -- communicators ---------------------------------------------------------------------------------------------
+    # -- communicators -----------------------------------------------------------------------------
 
     @property
     def world(self) -> Intracomm:
@@ -99,7 +99,9 @@ class Engine:
             from ckpt.mpi.communicator import Intracomm
 
             rank = self.progress.rank
-            self._self = Intracomm._make(self, (rank,), envelope.context_base(rank, SELF_COUNT), "MPI_COMM_SELF")
+            self._self = Intracomm._make(
+                self, (rank,), envelope.context_base(rank, SELF_COUNT), "MPI_COMM_SELF"
+            )
         return self._self
 
     def next_context(self) -> int:
@@ -107,7 +109,19 @@ class Engine:
         self.count += 1
         return envelope.context_base(self.progress.rank, self.count)
 
-    # -- arrival ---------------------------------------------------------------------------------------------------
+    # -- objects -----------------------------------------------------------------------------------
+
+    def dumps(self, obj: Any) -> bytes:
+        """An object as bytes, by the program's own codec if it set one."""
+        return pickle.dumps(obj, 5) if self.codec is None else bytes(self.codec.dumps(obj))
+
+    def loads(self, data: Buffer) -> Any:
+        """The object of a message, envelope included."""
+        if self.codec is None:
+            return pickle.loads(data)
+        return self.codec.loads(memoryview(data)[envelope.SIZE :])
+
+    # -- arrival -----------------------------------------------------------------------------------
 
     def on_messages(self, src: int, batch: list[Buffer]) -> None:
         """Messages of world rank `src`, in order. Called with the lock held."""
@@ -136,8 +150,7 @@ class Engine:
             receive.fill(source, tag, data)
 
     def _control(self, src: int, kind: int, token: int, data: Buffer) -> None:
-        self.debt_bytes[src] += len(data)
-        self.debt_messages[src] += 1
+        self.debts[src] += len(data) + DEBT_UNIT
         if kind != envelope.MATCHED:
             raise MpiException(ERR_INTERN, f"message of unknown kind {kind} from rank {src}")
         operation = self.syncs.pop(token, None)
@@ -147,24 +160,33 @@ class Engine:
     def settle_account(self, channel: Channel, data: Buffer) -> None:
         """A message leaves the mailbox: note it for flow control and answer a synchronous sender."""
         src = channel.src
-        nbytes = self.debt_bytes[src] = self.debt_bytes[src] + len(data)
-        messages = self.debt_messages[src] = self.debt_messages[src] + 1
-        if nbytes > DEBT_BYTES or messages > DEBT_MESSAGES:
-            self.progress.consumed(src, nbytes, messages)
-            self.debt_bytes[src] = self.debt_messages[src] = 0
+        debt = self.debts[src] = self.debts[src] + len(data) + DEBT_UNIT
+        if debt > DEBT_LIMIT or len(data) >= REFERENCE_BYTES:
+            self.pay(src)
         if data[2] == envelope.SYNC:
             _, source, tag, number, token = envelope.unpack(data)
             self.progress.send(src, envelope.pack(envelope.MATCHED, source, tag, number, token))
 
+    def pay(self, src: int) -> None:
+        """Report what was consumed from one source."""
+        messages, nbytes = divmod(self.debts[src], DEBT_UNIT)
+        self.debts[src] = 0
+        self.progress.consumed(src, nbytes, messages)
+
     def _pay(self) -> None:
         """Report everything consumed so far."""
-        messages = self.debt_messages
-        for src in range(len(messages)):
-            if messages[src]:
-                self.progress.consumed(src, self.debt_bytes[src], messages[src])
-                self.debt_bytes[src] = messages[src] = 0
+        debts = self.debts
+        for src in range(len(debts)):
+            if debts[src]:
+                self.pay(src)
 
-    # -- sending ---------------------------------------------------------------------------------------------------
+    # -- sending -----------------------------------------------------------------------------------
+
+    def after_send(self, dst: int, nbytes: int) -> None:
+        """Called after a blocking send: looks at the backlog, now and then for small messages."""
+        self.sends += 1
+        if nbytes >= REFERENCE_BYTES or not self.sends & SEND_CHECK_MASK:
+            self.throttle(dst)
 
     def throttle(self, dst: int) -> None:
         """Make progress; wait while the backlog to `dst` is high."""
@@ -178,7 +200,7 @@ class Engine:
         operation = self.syncs[self.token] = SyncSend(dst, self.token)
         return operation
 
-    # -- receiving -------------------------------------------------------------------------------------------------
+    # -- receiving ---------------------------------------------------------------------------------
 
     def start_receive(self, context: Context, receive: Receive, src: int) -> None:
         """Match a receive now or post it. `src`: world rank of its source, ignored for ANY_SOURCE."""
@@ -206,7 +228,7 @@ class Engine:
                 return channel
             self.progress.block(True)
 
-    # -- waiting ---------------------------------------------------------------------------------------------------
+    # -- waiting -----------------------------------------------------------------------------------
 
     def settle(self) -> None:
         """Advance collectives whose awaited messages are here."""
@@ -246,6 +268,3 @@ class Engine:
         except BaseException:
             self.matcher.withdraw(receive)
             raise
-
-
-__all__ = ["ANY_SOURCE", "ANY_TAG", "Engine"]

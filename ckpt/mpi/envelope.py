@@ -10,15 +10,17 @@
     28  zero         3 bytes
     31  '0'          opcode POP
 
-The first, second and last byte make an envelope a pickle that does nothing, so a message that carries a pickled object
-is one pickle from its first byte and is loaded without slicing. 32 bytes keep what follows aligned.
+The first, second and last byte make an envelope a pickle that does nothing, so a message that carries a
+pickled object is one pickle from its first byte and is loaded without slicing. 32 bytes keep what follows
+aligned.
 
-Nothing in an EAGER envelope differs between two messages of one (context, source, tag): the sender prepares it once, the
-receiver finds the queue by looking these very bytes up. Messages of other kinds are looked up under the EAGER envelope
-of their (context, source, tag).
+Nothing in an EAGER envelope differs between two messages of one (context, source, tag): the sender prepares
+it once, the receiver finds the queue by looking these very bytes up. Messages of other kinds are looked up
+under the EAGER envelope of their (context, source, tag).
 
-Context numbers: (creator's world rank << 32 | creator's count) * PLANES + plane. Whoever creates a communicator takes the
-next count, so no agreement is needed for uniqueness. Planes keep point-to-point, collective and internal traffic apart.
+Context numbers: (creator's world rank << 32 | creator's count) * PLANES + plane. Whoever creates a
+communicator takes the next count, so no agreement is needed for uniqueness. Planes keep point-to-point,
+collective and internal traffic apart.
 """
 
 from __future__ import annotations
@@ -49,11 +51,11 @@ def pack(kind: int, source: int, tag: int, context: int, token: int = 0) -> byte
 
 
 def unpack(data: Buffer) -> tuple[int, int, int, int, int]:
-    """(kind, source, tag, context, token) of a message. Raises struct.error if it is shorter than an envelope."""
+    """(kind, source, tag, context, token) of a message; struct.error if it is too short."""
     _, kind, source, tag, context, token, _ = _CODEC.unpack_from(data)
     return kind, source, tag, context, token
 
 
 def context_base(creator: int, count: int) -> int:
-    """Number of the first plane of the communicator that world rank `creator` made as its `count`-th."""
+    """Number of the first plane of the communicator that `creator` (world rank) made as its `count`-th."""
     return (creator << 32 | count) * PLANES

@@ -3,9 +3,9 @@
     RuntimeError
      └─ MpiException          exported as MPI.Exception; `.error_class` says which
 
-Error codes are error classes here until a program adds its own. Numbers follow MPICH; only their names are promised.
-Wrong Python types (a string for a rank, an object without a buffer) raise TypeError, ValueError or BufferError, as in
-mpi4py.
+Error codes are error classes here until a program adds its own. Numbers follow MPICH; only their names are
+promised. Wrong Python types (a string for a rank, an object without a buffer) raise TypeError, ValueError
+or BufferError, as in mpi4py.
 """
 
 from __future__ import annotations

@@ -2,16 +2,18 @@
 
 Pure bookkeeping; who sends, waits or copies is elsewhere.
 
-A *channel* is one (context, source, tag). It holds either unexpected messages or posted exact receives, never both: a
-message goes to the earliest posted receive that accepts it, a receive takes the earliest message it accepts. Receives
-with a wildcard are kept per context. Tickets number receives in the order of posting, serials number messages in the
-order of arrival; both only grow.
+A *channel* is one (context, source, tag). It holds either unexpected messages or posted exact receives,
+never both: a message goes to the earliest posted receive that accepts it, a receive takes the earliest
+message it accepts. Receives with a wildcard are kept per context. Tickets number receives in the order of
+posting, serials number messages in the order of arrival; both only grow.
 
 Rules
-  * Non-overtaking: messages of one source reach a channel in order, and among several channels of one source a wildcard
+  * Non-overtaking: messages of one source reach a channel in order, and among several channels of one
+    source a wildcard
     takes the lowest serial.
   * Fairness: a wildcard takes the lowest serial of all sources, so no source waits for ever.
-  * Exact matching costs one lookup. The order across channels is kept only for contexts in which a wildcard was ever used.
+  * Exact matching costs one lookup. The order across channels is kept only for contexts in which a wildcard
+    was ever used.
   * Empty channels are forgotten when there are many, so that programs with ever new tags stay small.
 """
 
@@ -77,10 +79,10 @@ class Matcher:
         self.ticket = 0
         self.posted = 0
 
-    # -- structure -------------------------------------------------------------------------------------------------
+    # -- structure ---------------------------------------------------------------------------------
 
     def context(self, number: int) -> Context:
-        """The context of this number, made on first use: a peer may send before this rank knows the communicator."""
+        """The context of this number, made on first use: peers may send before this rank knows of it."""
         found = self.contexts.get(number)
         if found is None:
             found = self.contexts[number] = Context(number)
@@ -113,9 +115,11 @@ class Matcher:
             self.posted -= len(channel.posted)
         self.posted -= len(context.wild)
 
-    # -- messages --------------------------------------------------------------------------------------------------
+    # -- messages ----------------------------------------------------------------------------------
 
-    def arrive(self, src: int, source: int, tag: int, number: int, data: Buffer) -> tuple[Channel, Receive | None]:
+    def arrive(
+        self, src: int, source: int, tag: int, number: int, data: Buffer
+    ) -> tuple[Channel, Receive | None]:
         """A message came in: the receive it matches, else None and it is kept."""
         context = self.context(number)
         channel = self.channel(context, source, tag, src)
@@ -145,7 +149,7 @@ class Matcher:
             channel.context.wild.remove(receive)
         self.posted -= 1
 
-    # -- receives --------------------------------------------------------------------------------------------------
+    # -- receives ----------------------------------------------------------------------------------
 
     def find(self, context: Context, source: int, tag: int) -> Channel | None:
         """The channel whose oldest message a receive of (source, tag) would take now; wildcards allowed."""
@@ -179,7 +183,7 @@ class Matcher:
         return data
 
     def post(self, context: Context, receive: Receive, src: int) -> None:
-        """Wait for a message. The caller has seen that `find` gives none. `src`: world rank, ignored for ANY_SOURCE."""
+        """Wait for a message; `find` gave none. `src`: world rank of the source, ignored for ANY_SOURCE."""
         self.ticket += 1
         receive.ticket = self.ticket
         if receive.want_source == ANY_SOURCE or receive.want_tag == ANY_TAG:

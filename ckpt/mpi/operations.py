@@ -1,7 +1,8 @@
 """What a request stands for: an operation that is done at some time.
 
-An operation is created under the engine's lock, becomes `done` there, and is asked for its result once. `error` is set
-instead of raised where the failure is noticed while a message arrives; whoever waits raises it.
+An operation is created under the engine's lock, becomes `done` there, and is asked for its result once.
+`error` is set instead of raised where the failure is noticed while a message arrives; whoever waits raises
+it.
 
 Operations are part of the process image. Views of received frames become bytes when pickled.
 """
@@ -13,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from ckpt.mpi import envelope
 from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG
-from ckpt.mpi.errors import MpiException
+from ckpt.mpi.errors import SUCCESS, MpiException
 from ckpt.mpi.progress import Buffer, Progress
 
 if TYPE_CHECKING:
     from ckpt.mpi.buffers import BufferSpec
+    from ckpt.mpi.status import Status
 
 
 def frozen(data: Any) -> Any:
@@ -45,6 +47,16 @@ class Operation:
     def result(self) -> Any:
         """What a lower-case wait returns. Called once, when done, without the lock."""
         return None
+
+    def complete(self, status: Status | None) -> Any:
+        """Fill the status, raise the error or return the result. Called once, when done, without the lock."""
+        error = self.error
+        if status is not None:
+            code = SUCCESS if error is None else error.error_code
+            status._fill(self.source, self.tag, self.nbytes, error=code, cancelled=self.cancelled)
+        if error is not None:
+            raise error
+        return self.result()
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = {}
@@ -100,9 +112,9 @@ class SyncSend(Operation):
 
 
 class Receive(Operation):
-    """A posted receive. Objects: the message is kept until asked for; buffers: copied into `target` on arrival."""
+    """A posted receive. An object's message is kept until asked for, a buffer is filled on arrival."""
 
-    __slots__ = ("context", "data", "owner", "slot", "target", "ticket", "want_source", "want_tag")
+    __slots__ = ("codec", "context", "data", "owner", "slot", "target", "ticket", "want_source", "want_tag")
 
     def __init__(
         self,
@@ -121,6 +133,7 @@ class Receive(Operation):
         self.owner = owner
         self.slot = slot
         self.ticket = 0
+        self.codec: Any = None
         self.data: Buffer | None = None
 
     def accepts(self, source: int, tag: int) -> bool:
@@ -141,4 +154,8 @@ class Receive(Operation):
 
     def result(self) -> Any:
         data, self.data = self.data, None
-        return None if data is None else pickle.loads(data)
+        if data is None:
+            return None
+        if self.codec is None:
+            return pickle.loads(data)
+        return self.codec.loads(memoryview(data)[envelope.SIZE :])

@@ -3,9 +3,10 @@
 A `Progress` delivers messages exactly once and in order per pair of ranks. It hands arriving messages to
 `Engine.on_messages` under `lock`. The main thread holds `lock` during a whole library call, waiting included.
 
-`block` is the one place inside the library where a process image may be taken: all frames between the user's call and
-`block` must be plain Python frames whose locals can be pickled (no generator, no comprehension over something that
-blocks, no C function that calls back, no memoryview). After a restart the call simply returns, in another process.
+`block` is the one place inside the library where a process image may be taken: all frames between the
+user's call and `block` must be plain Python frames whose locals can be pickled (no generator, no
+comprehension over something that blocks, no C function that calls back, no memoryview). After a restart the
+call simply returns, in another process.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ class Progress(Protocol):
     def send(self, dst: int, data: Buffer, payload: Buffer | None = None) -> int:
         """Enqueue the message `data` followed by `payload` for rank `dst` and return its sequence number.
 
-        Never blocks; an idle link transmits soon without further calls. `payload` is kept by reference: it must stay
-        unchanged until `acked(dst)` is above the sequence number. May be called from within `Engine.on_messages`.
+        Never blocks; an idle link transmits soon without further calls. `payload` is kept by reference: it
+        must stay unchanged until `acked(dst)` is above the sequence number. May be called from within
+        `Engine.on_messages`.
         """
 
     def acked(self, dst: int) -> int:
@@ -62,6 +64,6 @@ class Progress(Protocol):
     def block(self, hungry: bool) -> None:
         """Wait until any progress was made. MAY TAKE A PROCESS IMAGE.
 
-        hungry: receives are posted and nothing in the mailbox matches them, so more credit must be granted however
-        full the mailbox is. Callers re-check their condition in a loop.
+        hungry: receives are posted and nothing in the mailbox matches them, so more credit must be granted
+        however full the mailbox is. Callers re-check their condition in a loop.
         """

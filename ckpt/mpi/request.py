@@ -1,7 +1,7 @@
 """Handles of pending operations, with mpi4py's waiting and testing.
 
-A request is active while it holds an operation. Completing it (wait, or a successful test) takes the operation's result
-and leaves the null request; waiting for the null request returns at once.
+A request is active while it holds an operation. Completing it (wait, or a successful test) takes the
+operation's result and leaves the null request; waiting for the null request returns at once.
 
 Lower-case methods return the received object, upper-case ones True; both fill a Status on demand.
 """
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ckpt.mpi.constants import UNDEFINED
-from ckpt.mpi.errors import ERR_IN_STATUS, SUCCESS, MpiException
+from ckpt.mpi.errors import ERR_IN_STATUS, MpiException
 from ckpt.mpi.operations import Operation, Receive
 from ckpt.mpi.status import Status
 
@@ -38,6 +38,13 @@ class Request:
         request._operation = operation
         return request
 
+    @classmethod
+    def _finished(cls: type[R], operation: Operation) -> R:
+        """A request for what is done already."""
+        request = cls()
+        request._operation = operation
+        return request
+
     def __bool__(self) -> bool:
         return self._operation is not None
 
@@ -53,7 +60,7 @@ class Request:
             return "<Request null>"
         return f"<Request {type(operation).__name__} {'done' if operation.done else 'pending'}>"
 
-    # -- completion ------------------------------------------------------------------------------------------------
+    # -- completion --------------------------------------------------------------------------------
 
     def _complete(self, status: Status | None) -> Any:
         """Take the result of the finished operation. Raises its error."""
@@ -63,18 +70,7 @@ class Request:
                 status._fill(-1, -1, 0)
             return None
         self._release()
-        error = operation.error
-        if status is not None:
-            status._fill(
-                operation.source,
-                operation.tag,
-                operation.nbytes,
-                error=SUCCESS if error is None else error.error_code,
-                cancelled=operation.cancelled,
-            )
-        if error is not None:
-            raise error
-        return operation.result()
+        return operation.complete(status)
 
     def _release(self) -> None:
         self._operation = None
@@ -148,7 +144,7 @@ class Request:
     def free(self) -> None:
         self.Free()
 
-    # -- several ---------------------------------------------------------------------------------------------------
+    # -- several -----------------------------------------------------------------------------------
 
     @classmethod
     def waitall(cls, requests: Sequence[Request], statuses: list[Status] | None = None) -> list[Any]:
@@ -299,7 +295,7 @@ def _all_ready(requests: Sequence[Request]) -> bool:
 
 
 def _collect(requests: Sequence[Request], statuses: list[Status] | None) -> list[Any]:
-    """Complete all requests, then raise the first error, if any, as ERR_IN_STATUS when statuses were asked for."""
+    """Complete all requests, then raise the first error: as ERR_IN_STATUS when statuses are given."""
     results = []
     first: MpiException | None = None
     for index in range(len(requests)):
@@ -314,18 +310,12 @@ def _collect(requests: Sequence[Request], statuses: list[Status] | None) -> list
     return results
 
 
-def _take_ready(
-    requests: Sequence[Request], statuses: list[Status] | None
-) -> tuple[list[int], list[Any]]:
-    indices: list[int] = []
-    for index in range(len(requests)):
-        operation = requests[index]._operation
-        if operation is not None and operation.done:
+def _take_ready(requests: Sequence[Request], statuses: list[Status] | None) -> tuple[list[int], list[Any]]:
+    indices = []
+    for index, request in enumerate(requests):
+        if request._operation is not None and request._operation.done:
             indices.append(index)
-    done = []
-    for index in indices:
-        done.append(requests[index])
-    results = _collect(done, statuses)
+    results = _collect([requests[index] for index in indices], statuses)
     return indices, results
 
 

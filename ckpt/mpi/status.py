@@ -13,13 +13,15 @@ class Status:
     __slots__ = ("_cancelled", "_error", "_nbytes", "_source", "_tag")
 
     def __init__(self, status: Status | None = None) -> None:
-        self._source = ANY_SOURCE if status is None else status._source
-        self._tag = ANY_TAG if status is None else status._tag
-        self._nbytes = 0 if status is None else status._nbytes
-        self._error = SUCCESS if status is None else status._error
-        self._cancelled = False if status is None else status._cancelled
+        self._source: int = ANY_SOURCE if status is None else status._source
+        self._tag: int = ANY_TAG if status is None else status._tag
+        self._nbytes: int = 0 if status is None else status._nbytes
+        self._error: int = SUCCESS if status is None else status._error
+        self._cancelled: bool = False if status is None else status._cancelled
 
-    def _fill(self, source: int, tag: int, nbytes: int, *, error: int = SUCCESS, cancelled: bool = False) -> None:
+    def _fill(
+        self, source: int, tag: int, nbytes: int, *, error: int = SUCCESS, cancelled: bool = False
+    ) -> None:
         self._source = source
         self._tag = tag
         self._nbytes = nbytes

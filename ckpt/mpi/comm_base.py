@@ -1,0 +1,209 @@
+"""What every communicator is: a group, its context number, and the routes to its peers.
+
+A communicator object is a handle: `Comm(other)` is another handle of the same communicator and compares
+equal. A freed or null communicator has no engine and raises ERR_COMM from every call.
+
+Routes: the envelope of (destination, tag) never changes, so it is made once; checks of rank and tag are
+done then.
+"""
+
+from __future__ import annotations
+
+from operator import index
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ckpt.mpi import envelope
+from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG, PROC_NULL, TAG_UB, UNDEFINED
+from ckpt.mpi.errors import ERR_COMM, ERR_RANK, ERR_ROOT, ERR_TAG, MpiException
+
+if TYPE_CHECKING:
+    from ckpt.mpi.engine import Engine
+    from ckpt.mpi.matching import Channel, Context
+
+C = TypeVar("C", bound="CommBase")
+
+ROUTES_MAX = 4096
+"""Prepared envelopes kept per communicator; beyond, the table starts anew."""
+
+
+class CommShared:
+    """State common to all handles of one communicator."""
+
+    __slots__ = (
+        "attributes",
+        "base",
+        "collectives",
+        "freed",
+        "group",
+        "info",
+        "name",
+        "peers",
+        "pending",
+        "persistent",
+    )
+
+    def __init__(self, base: int, group: tuple[int, ...], peers: tuple[int, ...], name: str) -> None:
+        self.base = base
+        self.group = group
+        self.peers = peers
+        self.name = name
+        self.freed = False
+        self.collectives = 0
+        """Collective operations started so far: every rank counts the same."""
+        self.persistent = 0
+        """Persistent collectives made so far."""
+        self.pending: dict[int, Any] = {}
+        """Collectives under way, by tag."""
+        self.attributes: dict[int, Any] = {}
+        self.info: dict[str, str] = {}
+
+
+class CommBase:
+    """Identity, routes and argument checks. `_peers`: world ranks that ranks in calls refer to."""
+
+    __slots__ = ("__weakref__", "_channels", "_context", "_engine", "_peers", "_rank", "_routes", "_shared")
+
+    _engine: Engine
+    _shared: CommShared
+    _rank: int
+    _peers: tuple[int, ...]
+    _routes: dict[tuple[int, int], tuple[int, bytes]]
+    _context: Context
+    _channels: dict[tuple[int, int], Channel]
+
+    def __new__(cls, comm: CommBase | None = None, *args: Any, **options: Any) -> Any:
+        self = super().__new__(cls)
+        self._routes = {}
+        if comm is not None and hasattr(comm, "_shared"):
+            self._bind(comm._engine, comm._shared)
+        return self
+
+    def _bind(self, engine: Engine, shared: CommShared) -> None:
+        self._engine = engine
+        self._shared = shared
+        self._peers = shared.peers
+        rank = engine.progress.rank
+        self._rank = shared.group.index(rank) if rank in shared.group else UNDEFINED
+        self._context = engine.matcher.context(shared.base + envelope.PLANE_POINT)
+        self._channels = self._context.channels
+
+    @classmethod
+    def _make(cls: type[C], engine: Engine, group: tuple[int, ...], base: int, name: str = "") -> C:
+        """A communicator of these world ranks. `base`: number of its first context, equal at all of them."""
+        self: C = CommBase.__new__(cls)
+        self._bind(engine, CommShared(base, group, group, name))
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        # Reached only for names that are not set: a slot of the null communicator, or no attribute at all.
+        if name in CommBase.__slots__ and name != "__weakref__":
+            raise MpiException(ERR_COMM, "the communicator is null or freed")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __getstate__(self) -> tuple[Any, ...] | None:
+        extra = getattr(self, "__dict__", None)
+        if not self:
+            return None, None, extra
+        return self._engine, self._shared, extra
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        engine, shared, extra = state
+        if engine is not None:
+            self._bind(engine, shared)
+        if extra:
+            self.__dict__.update(extra)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return CommBase.__new__, (type(self),), self.__getstate__()
+
+    def __bool__(self) -> bool:
+        try:
+            return not object.__getattribute__(self, "_shared").freed
+        except AttributeError:
+            return False
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, CommBase):
+            return NotImplemented
+        if not self or not other:
+            return bool(self) == bool(other)
+        return self._shared is other._shared
+
+    def __hash__(self) -> int:
+        return hash(id(self._shared)) if self else 0
+
+    # -- identity ----------------------------------------------------------------------------------
+
+    def Get_rank(self) -> int:
+        """This process's rank in the communicator."""
+        return self._rank
+
+    def Get_size(self) -> int:
+        """Ranks in the (local) group."""
+        return len(self._shared.group)
+
+    def Get_name(self) -> str:
+        return self._shared.name
+
+    def Set_name(self, name: str) -> None:
+        self._shared.name = name
+
+    @property
+    def rank(self) -> int:
+        return self._rank
+
+    @property
+    def size(self) -> int:
+        return len(self._shared.group)
+
+    @property
+    def name(self) -> str:
+        return self._shared.name
+
+    @name.setter
+    def name(self, name: str) -> None:
+        self._shared.name = name
+
+    # -- checks ------------------------------------------------------------------------------------
+
+    def _route(self, dest: int, tag: int) -> tuple[int, bytes] | None:
+        """(world rank, envelope) for an eager message, checked; None for PROC_NULL."""
+        dst = self._world_rank(dest)
+        tag = index(tag)
+        if not 0 <= tag <= TAG_UB:
+            raise MpiException(ERR_TAG, f"tag {tag} is not in 0…{TAG_UB}")
+        if dst is None:
+            return None
+        if len(self._routes) >= ROUTES_MAX:
+            self._routes.clear()
+        head = envelope.pack(envelope.EAGER, self._rank, tag, self._context.number)
+        route = self._routes[dest, tag] = (dst, head)
+        return route
+
+    def _world_rank(self, rank: int) -> int | None:
+        """World rank of a peer; None for PROC_NULL."""
+        number = index(rank)
+        if self._shared.freed:
+            raise MpiException(ERR_COMM, "the communicator is freed")
+        if number == PROC_NULL:
+            return None
+        if not 0 <= number < len(self._peers):
+            raise MpiException(ERR_RANK, f"rank {number} in a communicator of {len(self._peers)} ranks")
+        return self._peers[number]
+
+    def _check_receive(self, source: int, tag: int) -> int | None:
+        """World rank of a source (0 for ANY_SOURCE); None for PROC_NULL. Raises for a bad source or tag."""
+        number = index(tag)
+        if number != ANY_TAG and not 0 <= number <= TAG_UB:
+            raise MpiException(ERR_TAG, f"tag {number} is neither ANY_TAG nor in 0…{TAG_UB}")
+        if index(source) == ANY_SOURCE:
+            if self._shared.freed:
+                raise MpiException(ERR_COMM, "the communicator is freed")
+            return 0
+        return self._world_rank(source)
+
+    def _check_root(self, root: int) -> int:
+        number = index(root)
+        if not 0 <= number < len(self._peers):
+            raise MpiException(ERR_ROOT, f"root {number} in a communicator of {len(self._peers)} ranks")
+        return number

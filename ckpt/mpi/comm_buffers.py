@@ -1,0 +1,214 @@
+"""Point-to-point messages of buffers (upper-case names): no pickling.
+
+Small sends are copied behind their envelope and complete at once. Large ones (COPY_BYTES and more) are
+handed down by reference; they complete when acknowledged, since until then the transport may need the
+program's memory. A received message is copied once, into the program's buffer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ckpt.mpi.buffers import BufferSpec, raw, simple
+from ckpt.mpi.comm_objects import ObjectMessages
+from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG, PROC_NULL
+from ckpt.mpi.operations import BufferSend, Done, Operation, Receive
+from ckpt.mpi.request import Request
+
+if TYPE_CHECKING:
+    from ckpt.mpi.message import Message
+    from ckpt.mpi.status import Status
+
+COPY_BYTES = 1 << 20
+"""Buffers below this are copied when sent: cheaper than waiting for an acknowledgement."""
+
+
+class BufferMessages(ObjectMessages):
+    """Send, Recv and their relatives."""
+
+    __slots__ = ()
+
+    # -- sending -----------------------------------------------------------------------------------
+
+    def _start_send(self, spec: BufferSpec, dst: int, head: bytes) -> Operation:
+        """Queue a buffer. The lock is held."""
+        progress = self._engine.progress
+        data = spec.read()
+        if len(data) < COPY_BYTES:
+            progress.send(dst, head + data)
+            return Done()
+        sequence = progress.send(dst, head, data)
+        if not spec.datatype.contiguous:
+            return Done()  # `data` is a packed copy that nobody else writes to
+        return BufferSend(progress, dst, sequence)
+
+    def Send(self, buf: Any, dest: int, tag: int = 0) -> None:
+        """Send a buffer; returns when it may be reused."""
+        route = self._routes.get((dest, tag)) or self._route(dest, tag)
+        spec = simple(buf, writable=False)
+        if route is None:
+            return
+        engine = self._engine
+        with engine.lock:
+            operation = self._start_send(spec, route[0], route[1])
+            if not operation.done:
+                engine.wait(operation)
+            else:
+                engine.after_send(route[0], spec.nbytes)
+
+    def Bsend(self, buf: Any, dest: int, tag: int = 0) -> None:
+        """Send a copy of a buffer; never waits."""
+        route = self._route(dest, tag)
+        spec = simple(buf, writable=False)
+        if route is not None:
+            with self._engine.lock:
+                self._put(route[0], route[1], bytes(spec.read()))
+
+    def Ssend(self, buf: Any, dest: int, tag: int = 0) -> None:
+        """Send a buffer and wait until a receive has matched it."""
+        self.Issend(buf, dest, tag).wait()
+
+    def Rsend(self, buf: Any, dest: int, tag: int = 0) -> None:
+        """Send to a receive that is known to be posted; the same as Send."""
+        self.Send(buf, dest, tag)
+
+    def Isend(self, buf: Any, dest: int, tag: int = 0) -> Request:
+        """Start to send a buffer; it must stay unchanged until the request is done."""
+        route = self._routes.get((dest, tag)) or self._route(dest, tag)
+        spec = simple(buf, writable=False)
+        engine = self._engine
+        if route is None:
+            return Request._make(engine, Done(PROC_NULL))
+        with engine.lock:
+            operation = self._start_send(spec, route[0], route[1])
+        return Request._make(engine, operation)
+
+    def Ibsend(self, buf: Any, dest: int, tag: int = 0) -> Request:
+        self.Bsend(buf, dest, tag)
+        return Request._make(self._engine, Done())
+
+    def Irsend(self, buf: Any, dest: int, tag: int = 0) -> Request:
+        return self.Isend(buf, dest, tag)
+
+    def Issend(self, buf: Any, dest: int, tag: int = 0) -> Request:
+        """Start a synchronous send (of a copy: the buffer is free at once)."""
+        route = self._route(dest, tag)
+        spec = simple(buf, writable=False)
+        engine = self._engine
+        if route is None:
+            return Request._make(engine, Done(PROC_NULL))
+        with engine.lock:
+            operation = self._put_sync(route[0], tag, bytes(spec.read()))
+        return Request._make(engine, operation)
+
+    # -- receiving ---------------------------------------------------------------------------------
+
+    def _start_recv(self, spec: BufferSpec, source: int, tag: int) -> Receive:
+        """Start to receive into a buffer. The lock is held."""
+        src = self._check_receive(source, tag)
+        receive = Receive(self._context.number, source, tag, spec)
+        if src is None:
+            receive.done = True
+            receive.source = PROC_NULL
+        else:
+            self._engine.start_receive(self._context, receive, src)
+        return receive
+
+    def Recv(
+        self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None
+    ) -> None:
+        """Receive into a buffer; a longer message is cut off and raises ERR_TRUNCATE."""
+        spec = simple(buf, writable=True)
+        engine = self._engine
+        with engine.lock:
+            receive = self._start_recv(spec, source, tag)
+            if not receive.done:
+                engine.wait_receive(receive)
+        if status is not None or receive.error is not None:
+            receive.complete(status)
+
+    def Irecv(self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Request:
+        """Start to receive into a buffer."""
+        spec = simple(buf, writable=True)
+        with self._engine.lock:
+            receive = self._start_recv(spec, source, tag)
+        return Request._make(self._engine, receive)
+
+    def Sendrecv(
+        self,
+        sendbuf: Any,
+        dest: int,
+        sendtag: int = 0,
+        recvbuf: Any = None,
+        source: int = ANY_SOURCE,
+        recvtag: int = ANY_TAG,
+        status: Status | None = None,
+    ) -> None:
+        """Send one buffer and receive into another, without deadlock."""
+        route = self._routes.get((dest, sendtag)) or self._route(dest, sendtag)
+        out = simple(sendbuf, writable=False)
+        into = simple(recvbuf, writable=True)
+        engine = self._engine
+        with engine.lock:
+            receive = self._start_recv(into, source, recvtag)
+            sent: Operation = Done() if route is None else self._start_send(out, route[0], route[1])
+            engine.wait_receive(receive)
+            engine.wait(sent)
+        receive.complete(status)
+
+    def Sendrecv_replace(
+        self,
+        buf: Any,
+        dest: int,
+        sendtag: int = 0,
+        source: int = ANY_SOURCE,
+        recvtag: int = ANY_TAG,
+        status: Status | None = None,
+    ) -> None:
+        """Send a buffer and receive into the same."""
+        self.Isendrecv_replace(buf, dest, sendtag, source, recvtag).wait(status)
+
+    def Isendrecv(
+        self,
+        sendbuf: Any,
+        dest: int,
+        sendtag: int = 0,
+        recvbuf: Any = None,
+        source: int = ANY_SOURCE,
+        recvtag: int = ANY_TAG,
+    ) -> Request:
+        """Start to send a copy of one buffer and to receive into another; the status is the receive's."""
+        route = self._route(dest, sendtag)
+        out = simple(sendbuf, writable=False)
+        into = simple(recvbuf, writable=True)
+        with self._engine.lock:
+            data = bytes(out.read())
+            receive = self._start_recv(into, source, recvtag)
+            if route is not None:
+                self._put(route[0], route[1], data)
+        return Request._make(self._engine, receive)
+
+    def Isendrecv_replace(
+        self, buf: Any, dest: int, sendtag: int = 0, source: int = ANY_SOURCE, recvtag: int = ANY_TAG
+    ) -> Request:
+        """Start to send a copy of a buffer and to receive into it."""
+        return self.Isendrecv(buf, dest, sendtag, buf, source, recvtag)
+
+    # -- probing -----------------------------------------------------------------------------------
+
+    def Probe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> bool:
+        return self.probe(source, tag, status)
+
+    def Iprobe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> bool:
+        return self.iprobe(source, tag, status)
+
+    def Mprobe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> Message:
+        return self.mprobe(source, tag, status)
+
+    def Improbe(
+        self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None
+    ) -> Message | None:
+        return self.improbe(source, tag, status)
+
+
+__all__ = ["COPY_BYTES", "BufferMessages", "raw"]

@@ -1,0 +1,222 @@
+"""Point-to-point messages of Python objects (lower-case names): pickled, protocol 5.
+
+`send` returns once the message is queued: it waits only while the backlog to the destination is high. An
+object's bytes never change, so large ones go down by reference and nobody waits for their acknowledgement.
+`ssend` waits for the match.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING, Any
+
+from ckpt.mpi import envelope
+from ckpt.mpi.comm_base import CommBase
+from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG, PROC_NULL
+from ckpt.mpi.engine import DEBT_LIMIT, DEBT_UNIT, REFERENCE_BYTES, SEND_CHECK_MASK
+from ckpt.mpi.message import Message
+from ckpt.mpi.operations import Done, Operation, Receive
+from ckpt.mpi.request import Request
+
+if TYPE_CHECKING:
+    from ckpt.mpi.progress import Buffer
+    from ckpt.mpi.status import Status
+
+_dumps = pickle.dumps
+_loads = pickle.loads
+
+
+class ObjectMessages(CommBase):
+    """send, recv and their relatives."""
+
+    __slots__ = ()
+
+    # -- sending -----------------------------------------------------------------------------------
+
+    def send(self, obj: Any, dest: int, tag: int = 0) -> None:
+        """Send an object."""
+        route = self._routes.get((dest, tag)) or self._route(dest, tag)
+        if route is None:
+            return
+        engine = self._engine
+        data = _dumps(obj, 5) if engine.codec is None else engine.codec.dumps(obj)
+        with engine.lock:
+            if len(data) < REFERENCE_BYTES:
+                engine.progress.send(route[0], route[1] + data)
+                engine.sends = sends = engine.sends + 1
+                if sends & SEND_CHECK_MASK:
+                    return
+            else:
+                engine.progress.send(route[0], route[1], data)
+            engine.throttle(route[0])
+
+    def bsend(self, obj: Any, dest: int, tag: int = 0) -> None:
+        """Send an object; never waits, whatever the backlog."""
+        self.isend(obj, dest, tag)
+
+    def ssend(self, obj: Any, dest: int, tag: int = 0) -> None:
+        """Send an object and wait until a receive has matched it."""
+        self.issend(obj, dest, tag).wait()
+
+    def isend(self, obj: Any, dest: int, tag: int = 0) -> Request:
+        """Start to send an object. The request is done at once: the object was pickled."""
+        route = self._routes.get((dest, tag)) or self._route(dest, tag)
+        engine = self._engine
+        if route is not None:
+            data = engine.dumps(obj)
+            with engine.lock:
+                self._put(route[0], route[1], data)
+        return Request._make(engine, Done())
+
+    def ibsend(self, obj: Any, dest: int, tag: int = 0) -> Request:
+        return self.isend(obj, dest, tag)
+
+    def issend(self, obj: Any, dest: int, tag: int = 0) -> Request:
+        """Start to send an object; the request is done when a receive has matched it."""
+        route = self._route(dest, tag)
+        engine = self._engine
+        if route is None:
+            return Request._make(engine, Done(PROC_NULL))
+        data = engine.dumps(obj)
+        with engine.lock:
+            operation: Operation = self._put_sync(route[0], tag, data)
+        return Request._make(engine, operation)
+
+    def _put(self, dst: int, head: bytes, data: bytes) -> None:
+        """Queue immutable bytes. The lock is held."""
+        if len(data) < REFERENCE_BYTES:
+            self._engine.progress.send(dst, head + data)
+        else:
+            self._engine.progress.send(dst, head, data)
+
+    def _put_sync(self, dst: int, tag: int, data: Buffer) -> Operation:
+        """Queue immutable bytes as a synchronous send. The lock is held."""
+        operation = self._engine.start_sync(dst)
+        head = envelope.pack(envelope.SYNC, self._rank, tag, self._context.number, operation.token)
+        self._engine.progress.send(dst, head, data if len(data) else None)
+        return operation
+
+    # -- receiving ---------------------------------------------------------------------------------
+
+    def recv(
+        self, buf: Any = None, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None
+    ) -> Any:
+        """Receive an object. `buf` is accepted for compatibility and not used."""
+        engine = self._engine
+        with engine.lock:
+            channel = self._channels.get((source, tag))
+            if channel is None or not channel.messages or self._shared.freed:
+                receive = self._receive(source, tag)
+                engine.wait_receive(receive)
+                data = None
+            else:
+                if channel.context.order is None:
+                    data = channel.messages.popleft()[1]
+                else:
+                    data = engine.matcher.pop(channel)
+                if data[2] or len(data) >= REFERENCE_BYTES:
+                    engine.settle_account(channel, data)
+                else:
+                    debts = engine.debts
+                    debt = debts[channel.src] = debts[channel.src] + len(data) + DEBT_UNIT
+                    if debt > DEBT_LIMIT:
+                        engine.pay(channel.src)
+        if data is None:
+            return receive.complete(status)
+        if status is not None:
+            status._fill(source, tag, len(data) - envelope.SIZE)
+        return _loads(data) if engine.codec is None else engine.loads(data)
+
+    def _receive(self, source: int, tag: int) -> Receive:
+        """A started receive of an object. The lock is held."""
+        src = self._check_receive(source, tag)
+        receive = Receive(self._context.number, source, tag)
+        receive.codec = self._engine.codec
+        if src is None:
+            receive.done = True
+            receive.source = PROC_NULL
+        else:
+            self._engine.start_receive(self._context, receive, src)
+        return receive
+
+    def irecv(self, buf: Any = None, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Request:
+        """Start to receive an object; the request's wait returns it."""
+        with self._engine.lock:
+            receive = self._receive(source, tag)
+        return Request._make(self._engine, receive)
+
+    def sendrecv(
+        self,
+        sendobj: Any,
+        dest: int,
+        sendtag: int = 0,
+        recvbuf: Any = None,
+        source: int = ANY_SOURCE,
+        recvtag: int = ANY_TAG,
+        status: Status | None = None,
+    ) -> Any:
+        """Send one object and receive another, without deadlock."""
+        engine = self._engine
+        route = self._routes.get((dest, sendtag)) or self._route(dest, sendtag)
+        data = engine.dumps(sendobj) if route is not None else b""
+        with engine.lock:
+            receive = self._receive(source, recvtag)
+            if route is not None:
+                self._put(route[0], route[1], data)
+            engine.wait_receive(receive)
+            if route is not None:
+                engine.throttle(route[0])
+        return receive.complete(status)
+
+    # -- probing -----------------------------------------------------------------------------------
+
+    def probe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> bool:
+        """Wait for a message that a receive would match, and leave it."""
+        engine = self._engine
+        with engine.lock:
+            if self._check_receive(source, tag) is None:
+                _fill_null(status)
+                return True
+            channel = engine.find_wait(self._context, source, tag)
+            if status is not None:
+                status._fill(channel.source, channel.tag, len(channel.messages[0][1]) - envelope.SIZE)
+        return True
+
+    def iprobe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> bool:
+        """Whether a message is here that a receive would match."""
+        engine = self._engine
+        with engine.lock:
+            if self._check_receive(source, tag) is None:
+                _fill_null(status)
+                return True
+            channel = engine.find(self._context, source, tag)
+            if channel is not None and status is not None:
+                status._fill(channel.source, channel.tag, len(channel.messages[0][1]) - envelope.SIZE)
+        return channel is not None
+
+    def mprobe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> Message:
+        """Wait for a message and take it: only the returned Message can receive it."""
+        engine = self._engine
+        with engine.lock:
+            if self._check_receive(source, tag) is None:
+                _fill_null(status)
+                return Message._make_no_proc()
+            channel = engine.find_wait(self._context, source, tag)
+            return Message._take(engine, channel, status)
+
+    def improbe(
+        self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None
+    ) -> Message | None:
+        """Take a message if one is here."""
+        engine = self._engine
+        with engine.lock:
+            if self._check_receive(source, tag) is None:
+                _fill_null(status)
+                return Message._make_no_proc()
+            channel = engine.find(self._context, source, tag)
+            return None if channel is None else Message._take(engine, channel, status)
+
+
+def _fill_null(status: Status | None) -> None:
+    if status is not None:
+        status._fill(PROC_NULL, ANY_TAG, 0)

@@ -1,0 +1,147 @@
+"""Groups: ordered sets of processes, named by their rank in the world."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ckpt.mpi.constants import IDENT, PROC_NULL, SIMILAR, UNDEFINED, UNEQUAL
+from ckpt.mpi.errors import ERR_GROUP, ERR_RANK, MpiException
+
+
+class Group:
+    """Immutable. `bool(group)` is False for the empty and the null group."""
+
+    __slots__ = ("__weakref__", "_me", "_ranks")
+
+    def __init__(self, group: Group | None = None) -> None:
+        self._ranks: tuple[int, ...] | None = None if group is None else group._ranks
+        self._me: int = -1 if group is None else group._me
+
+    @classmethod
+    def _make(cls, ranks: Sequence[int], me: int) -> Group:
+        """Group of these world ranks, asked by world rank `me`."""
+        group = cls()
+        group._ranks = tuple(ranks)
+        group._me = me
+        return group
+
+    @property
+    def _members(self) -> tuple[int, ...]:
+        if self._ranks is None:
+            raise MpiException(ERR_GROUP, "the group is null or freed")
+        return self._ranks
+
+    def __bool__(self) -> bool:
+        return self._ranks is not None
+
+    def __eq__(self, other: object) -> bool:
+        return self._ranks == other._ranks if isinstance(other, Group) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._ranks)
+
+    def __repr__(self) -> str:
+        return f"<Group {self._ranks}>"
+
+    def __reduce__(self) -> Any:
+        return _rebuild, (self._ranks, self._me)
+
+    def Get_size(self) -> int:
+        return len(self._members)
+
+    def Get_rank(self) -> int:
+        """This process's rank, or UNDEFINED."""
+        return self._members.index(self._me) if self._me in self._members else UNDEFINED
+
+    size = property(Get_size)
+    rank = property(Get_rank)
+
+    def Dup(self) -> Group:
+        return Group._make(self._members, self._me)
+
+    def Free(self) -> None:
+        self._members  # noqa: B018  raises for the null group
+        self._ranks = None
+
+    @classmethod
+    def Compare(cls, group1: Group, group2: Group) -> int:
+        """IDENT, SIMILAR (other order) or UNEQUAL."""
+        if group1._members == group2._members:
+            return IDENT
+        return SIMILAR if set(group1._members) == set(group2._members) else UNEQUAL
+
+    def Translate_ranks(self, ranks: Sequence[int] | None = None, group: Group | None = None) -> list[int]:
+        """Ranks of this group in the other one; UNDEFINED where it is not a member, PROC_NULL stays."""
+        members = self._members
+        others = {} if group is None else {world: rank for rank, world in enumerate(group._members)}
+        if group is None:
+            others = {world: world for world in members}
+        wanted = range(len(members)) if ranks is None else ranks
+        return [
+            PROC_NULL if rank == PROC_NULL else others.get(members[self._checked(rank)], UNDEFINED)
+            for rank in wanted
+        ]
+
+    def _checked(self, rank: int) -> int:
+        if not 0 <= rank < len(self._members):
+            raise MpiException(ERR_RANK, f"rank {rank} in a group of {len(self._members)}")
+        return rank
+
+    def Incl(self, ranks: Sequence[int]) -> Group:
+        """The members of these ranks, in this order."""
+        chosen = [self._members[self._checked(rank)] for rank in ranks]
+        if len(set(chosen)) != len(chosen):
+            raise MpiException(ERR_RANK, "a rank is given twice")
+        return Group._make(chosen, self._me)
+
+    def Excl(self, ranks: Sequence[int]) -> Group:
+        """All members but these ranks."""
+        out = {self._checked(rank) for rank in ranks}
+        if len(out) != len(list(ranks)):
+            raise MpiException(ERR_RANK, "a rank is given twice")
+        return Group._make([world for rank, world in enumerate(self._members) if rank not in out], self._me)
+
+    def _expand(self, ranges: Sequence[tuple[int, int, int]]) -> list[int]:
+        out: list[int] = []
+        for first, last, stride in ranges:
+            if stride == 0:
+                raise MpiException(ERR_RANK, "a stride of 0")
+            out.extend(range(first, last + (1 if stride > 0 else -1), stride))
+        return out
+
+    def Range_incl(self, ranks: Sequence[tuple[int, int, int]]) -> Group:
+        """Like Incl, for ranges (first, last, stride)."""
+        return self.Incl(self._expand(ranks))
+
+    def Range_excl(self, ranks: Sequence[tuple[int, int, int]]) -> Group:
+        """Like Excl, for ranges (first, last, stride)."""
+        return self.Excl(self._expand(ranks))
+
+    @classmethod
+    def Union(cls, group1: Group, group2: Group) -> Group:
+        extra = [world for world in group2._members if world not in group1._members]
+        return cls._make([*group1._members, *extra], group1._me)
+
+    @classmethod
+    def Intersection(cls, group1: Group, group2: Group) -> Group:
+        return cls._make([world for world in group1._members if world in group2._members], group1._me)
+
+    @classmethod
+    def Intersect(cls, group1: Group, group2: Group) -> Group:
+        return cls.Intersection(group1, group2)
+
+    @classmethod
+    def Difference(cls, group1: Group, group2: Group) -> Group:
+        return cls._make([world for world in group1._members if world not in group2._members], group1._me)
+
+
+def _rebuild(ranks: tuple[int, ...] | None, me: int) -> Group:
+    group = Group()
+    group._ranks = ranks
+    group._me = me
+    return group
+
+
+GROUP_NULL = Group()
+GROUP_EMPTY = Group._make((), -1)

@@ -1,0 +1,115 @@
+"""A matched message (mprobe): taken off the mailbox, received later by whoever holds this object."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ckpt.mpi import envelope
+from ckpt.mpi.buffers import simple
+from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG, PROC_NULL
+from ckpt.mpi.errors import ERR_REQUEST, MpiException
+from ckpt.mpi.operations import Receive, frozen
+from ckpt.mpi.progress import Buffer
+from ckpt.mpi.request import Request
+
+if TYPE_CHECKING:
+    from ckpt.mpi.comm_objects import ObjectMessages
+    from ckpt.mpi.engine import Engine
+    from ckpt.mpi.matching import Channel
+    from ckpt.mpi.status import Status
+
+
+class Message:
+    """States: null (nothing to receive), held, no-proc (a receive gives nothing, from PROC_NULL)."""
+
+    __slots__ = ("_data", "_engine", "_source", "_tag")
+
+    def __init__(self, message: Message | None = None) -> None:
+        self._data: Buffer | None = None if message is None else message._data
+        self._engine: Engine | None = None if message is None else message._engine
+        self._source: int = ANY_SOURCE if message is None else message._source
+        self._tag: int = ANY_TAG if message is None else message._tag
+
+    @classmethod
+    def _take(cls, engine: Engine, channel: Channel, status: Status | None) -> Message:
+        """Take the oldest message off a channel. The lock is held."""
+        message = cls()
+        message._engine = engine
+        message._source = channel.source
+        message._tag = channel.tag
+        message._data = data = engine.matcher.pop(channel)
+        engine.settle_account(channel, data)
+        if status is not None:
+            status._fill(channel.source, channel.tag, len(data) - envelope.SIZE)
+        return message
+
+    @classmethod
+    def _make_no_proc(cls) -> Message:
+        message = cls()
+        message._source = PROC_NULL
+        return message
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self._engine, self._source, self._tag, frozen(self._data)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self._engine, self._source, self._tag, self._data = state
+
+    def __bool__(self) -> bool:
+        return self._data is not None or self._source == PROC_NULL
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Message):
+            return NotImplemented
+        return self._data is other._data and self._source == other._source
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _receive(self, buf: Any, *, as_object: bool) -> Receive:
+        """The finished receive of this message; it becomes null."""
+        if not self:
+            raise MpiException(ERR_REQUEST, "the message was received already")
+        receive = Receive(0, self._source, self._tag, None if as_object else simple(buf, writable=True))
+        if self._data is not None:
+            receive.fill(self._source, self._tag, self._data)
+        else:
+            receive.source = PROC_NULL
+            receive.done = True
+        receive.codec = None if self._engine is None else self._engine.codec
+        if self._source != PROC_NULL:
+            self._data = None
+            self._source = ANY_SOURCE
+        return receive
+
+    def recv(self, status: Status | None = None) -> Any:
+        """The object."""
+        return self._receive(None, as_object=True).complete(status)
+
+    def irecv(self) -> Request:
+        return Request._finished(self._receive(None, as_object=True))
+
+    def Recv(self, buf: Any, status: Status | None = None) -> None:
+        """Into a buffer."""
+        self._receive(buf, as_object=False).complete(status)
+
+    def Irecv(self, buf: Any) -> Request:
+        return Request._finished(self._receive(buf, as_object=False))
+
+    @classmethod
+    def probe(
+        cls, comm: ObjectMessages, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None
+    ) -> Message:
+        return comm.mprobe(source, tag, status)
+
+    @classmethod
+    def iprobe(
+        cls, comm: ObjectMessages, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None
+    ) -> Message | None:
+        return comm.improbe(source, tag, status)
+
+    Probe = probe
+    Iprobe = iprobe
+
+
+MESSAGE_NULL = Message()
+MESSAGE_NO_PROC = Message._make_no_proc()

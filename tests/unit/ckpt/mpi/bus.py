@@ -1,0 +1,205 @@
+"""An in-memory stand-in for the transport: N ranks as threads, exchanging messages through queues.
+
+Delivery is in order per pair and otherwise as a seeded generator decides: messages of different sources
+interleave, acknowledgements come late. When a rank waits while nothing is on its way to anybody, and all others
+wait as well, that is a deadlock and raises `Stuck` everywhere, so that no test hangs.
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from ckpt.mpi.engine import Engine
+
+
+class Stuck(AssertionError):
+    """All ranks wait and nothing is under way."""
+
+
+class Bus:
+    """Queues between `size` ranks. One lock for all: correctness is tested here, not speed."""
+
+    def __init__(self, size: int, seed: int = 0) -> None:
+        self.size = size
+        self.random = random.Random(seed)
+        self.changed = threading.Condition()
+        self.queues: dict[tuple[int, int], deque[bytes]] = {
+            (src, dst): deque() for src in range(size) for dst in range(size)
+        }
+        self.sent = [[0] * size for _ in range(size)]
+        self.acked = [[0] * size for _ in range(size)]
+        self.waiting = 0
+        self.running = size
+        self.failed: BaseException | None = None
+        self.consumed = [[0, 0] for _ in range(size)]
+
+
+class BusProgress:
+    """One rank's end of the bus."""
+
+    def __init__(self, bus: Bus, rank: int) -> None:
+        self.bus = bus
+        self.rank = rank
+        self.size = bus.size
+        self.lock = threading.Lock()
+        self.engine: Engine | None = None
+        self.blocks = 0
+        self.hungry: list[bool] = []
+        self.before_block: Callable[[], None] | None = None
+        """Called where a process image may be taken."""
+
+    def send(self, dst: int, data: Any, payload: Any = None) -> int:
+        assert self.lock.locked()
+        bus = self.bus
+        with bus.changed:
+            message = bytes(data) + (bytes(payload) if payload is not None else b"")
+            bus.queues[self.rank, dst].append(message)
+            sequence = bus.sent[self.rank][dst]
+            bus.sent[self.rank][dst] += 1
+            bus.changed.notify_all()
+        return sequence
+
+    def acked(self, dst: int) -> int:
+        return self.bus.acked[self.rank][dst]
+
+    def backlog_bytes(self, dst: int) -> int:
+        with self.bus.changed:
+            return sum(map(len, self.bus.queues[self.rank, dst]))
+
+    def consumed(self, src: int, nbytes: int, nmessages: int) -> None:
+        self.bus.consumed[self.rank][0] += nbytes
+        self.bus.consumed[self.rank][1] += nmessages
+
+    def _deliver(self) -> bool:
+        """Hand over a random share of what is on its way here."""
+        bus = self.bus
+        with bus.changed:
+            sources = [src for src in range(self.size) if bus.queues[src, self.rank]]
+            if not sources:
+                return False
+            src = bus.random.choice(sources)
+            queue = bus.queues[src, self.rank]
+            batch = [queue.popleft() for _ in range(bus.random.randint(1, len(queue)))]
+            bus.acked[src][self.rank] += len(batch)
+            bus.changed.notify_all()
+        assert self.engine is not None
+        kind = bus.random.choice((bytes, bytes, memoryview, bytearray))
+        self.engine.on_messages(src, [kind(data) for data in batch])
+        return True
+
+    def poll(self) -> None:
+        assert self.lock.locked()
+        self._deliver()
+
+    def block(self, hungry: bool) -> None:
+        assert self.lock.locked()
+        self.blocks += 1
+        self.hungry.append(hungry)
+        if self.before_block is not None:
+            self.before_block()
+        if self._deliver():
+            return
+        bus = self.bus
+        mine = [(src, self.rank) for src in range(self.size)]
+        with bus.changed:
+            acks = sum(bus.acked[self.rank])
+            bus.waiting += 1
+            try:
+                while True:
+                    if bus.failed is not None:
+                        raise Stuck("another rank failed") from bus.failed
+                    if any(bus.queues[link] for link in mine) or sum(bus.acked[self.rank]) != acks:
+                        return
+                    if bus.waiting == bus.running and not any(bus.queues.values()):
+                        bus.failed = Stuck(f"rank {self.rank} and all others wait for nothing")
+                        bus.changed.notify_all()
+                        raise bus.failed
+                    if not bus.changed.wait(20):
+                        raise Stuck("timeout")
+            finally:
+                bus.waiting -= 1
+
+
+class ImagePickler(pickle.Pickler):
+    """Stands for the process image: the progress and its lock are live references."""
+
+    def __init__(self, file: Any, live: dict[int, str]) -> None:
+        super().__init__(file, 5)
+        self.live = live
+
+    def persistent_id(self, obj: Any) -> str | None:
+        return self.live.get(id(obj))
+
+
+class ImageUnpickler(pickle.Unpickler):
+    def __init__(self, file: Any, live: dict[str, Any]) -> None:
+        super().__init__(file)
+        self.live = live
+
+    def persistent_load(self, name: str) -> Any:
+        return self.live[name]
+
+
+def image_of(progress: BusProgress, *objects: Any) -> bytes:
+    """The objects as an image would hold them."""
+    import io
+
+    file = io.BytesIO()
+    ImagePickler(file, {id(progress): "progress", id(progress.lock): "lock"}).dump(objects)
+    return file.getvalue()
+
+
+def revive(image: bytes, progress: BusProgress) -> Any:
+    """The objects of an image, on another progress."""
+    import io
+
+    return ImageUnpickler(io.BytesIO(image), {"progress": progress, "lock": progress.lock}).load()
+
+
+def run_ranks(
+    size: int,
+    program: Callable[[Any], Any],
+    *,
+    seed: int = 0,
+    hook: Callable[[BusProgress], None] | None = None,
+) -> list[Any]:
+    """Run `program(comm)` on every rank and return their results by rank. The first failure is raised."""
+    bus = Bus(size, seed)
+    results: list[Any] = [None] * size
+    errors: list[BaseException] = []
+
+    def body(rank: int) -> None:
+        progress = BusProgress(bus, rank)
+        progress.engine = Engine(progress)
+        if hook is not None:
+            hook(progress)
+        try:
+            results[rank] = program(progress.engine.world)
+        except BaseException as error:
+            if not isinstance(error, Stuck) or error.__cause__ is None:
+                errors.append(error)
+            with bus.changed:
+                bus.failed = bus.failed or error
+                bus.changed.notify_all()
+        finally:
+            with bus.changed:
+                bus.running -= 1
+                if bus.waiting and bus.waiting == bus.running and not any(bus.queues.values()):
+                    bus.failed = bus.failed or Stuck("the others are gone")
+                bus.changed.notify_all()
+
+    threads = [threading.Thread(target=body, args=(rank,), daemon=True) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    if errors:
+        raise errors[0]
+    if bus.failed is not None:
+        raise bus.failed
+    return results
