@@ -1,7 +1,9 @@
 """The sea floor between the Pacific and Vancouver, and the places whose tide gauges we watch.
 
-The depths are real: 2.4 km soundings of the Salish Sea and the shelf off Vancouver Island (48–50° N, 122–126° W) that
-ship as sample data inside matplotlib's wheel. Only that one file is read; matplotlib itself is not imported.
+The depths are real: a 2.4 km grid of the Salish Sea and the shelf off Vancouver Island (48 to 50 degrees
+north, 122 to 126 west) that ships as sample data inside matplotlib's wheel. Only that one file is read;
+matplotlib itself is not imported. On so coarse a map the narrow passes between the islands are closed: the
+wave reaches Victoria and Port Townsend, and next to nothing of it gets into the Strait of Georgia.
 """
 
 import importlib.util
@@ -41,7 +43,7 @@ def data_file():
 def load(refine):
     """(bed, latitude, longitude, cell): height of the ground in m (negative under water), row 0 in the south.
 
-    The soundings, `refine` times finer by bilinear interpolation; `cell` is the side of a (square) grid cell in m.
+    The data made `refine` times finer by bilinear interpolation; `cell` is the side of a (square) cell in m.
     """
     with np.load(data_file()) as data:
         ground = data["topo"].astype(float)
@@ -61,7 +63,7 @@ def _between(values, positions):
 
 
 def gauges(bed, latitude, longitude, depth=5.0):
-    """{name: (row, column)} of the cell nearest to each place that has at least `depth` m of water and is on the map."""
+    """{name: (row, column)}: for each place on the map, the nearest cell under more than `depth` m."""
     found = {}
     for name, north, east in PLACES:
         if not (latitude[0] <= north <= latitude[-1] and longitude[0] <= east <= longitude[-1]):

@@ -1,18 +1,18 @@
 """A tsunami off Vancouver Island: where does it go, how high is it, when does it arrive?
 
-Solves the nonlinear shallow-water equations over the real sea floor of the Salish Sea. An earthquake under the
-continental slope lifts the sea; the wave runs up the Strait of Juan de Fuca to Victoria and Vancouver.
+Solves the nonlinear shallow-water equations over the real sea floor of the Salish Sea. An earthquake under
+the continental slope lifts the sea; the wave runs up the Strait of Juan de Fuca to Victoria and beyond.
 
     ckpt run -n 4 examples/tsunami/tsunami.py --out result      four ranks, survives the loss of any of them
     python examples/tsunami/tsunami.py --out result             one rank
 
-Every rank has a strip of the map, from south to north, with one row of each neighbour around it. The scheme is the usual
-one of tsunami codes: depth in the cell, velocities on its sides, first velocities, then depths, upwind in the advection and
-the fluxes, so that no cell ever holds less than no water. Nothing depends on how many ranks there are: the result is
-the same to the last bit.
+Every rank has a strip of the map, from south to north, with one row of each neighbour around it. The scheme
+is the usual one of tsunami codes: depth in the cell, velocities on its sides; first velocities, then depths;
+upwind in the advection and the fluxes, so that no cell ever holds less than no water. Nothing depends on how
+many ranks there are: the result is the same to the last bit.
 
-Written to --out: gauges.csv (the water level at each place, as it is computed), result.npz (fields and series) and
-result.txt (highest wave and time of arrival at each place).
+Written to --out: gauges.csv (the water level at each place, as it is computed), result.npz (fields and
+series) and result.txt (highest wave and time of arrival at each place).
 """
 
 import argparse
@@ -47,8 +47,9 @@ class Strip:
         self.bed = bed[rows]
         sea = self.bed < 0.0
         self.depth = np.where(sea, np.maximum(uplift[rows] - self.bed, 0.0), 0.0)
-        self.east = np.zeros((len(rows), bed.shape[1] + 1))  # velocity through each cell's west side (and the last east one)
-        self.up = np.zeros((len(rows), bed.shape[1]))  # velocity through each cell's south side
+        # Velocities: through each cell's west side (and the last one's east side), through its south side.
+        self.east = np.zeros((len(rows), bed.shape[1] + 1))
+        self.up = np.zeros((len(rows), bed.shape[1]))
         self.rest = np.where(sea, 0.0, self.bed)
         self.highest = self.level() - self.rest
         # The higher ground of the two cells that share a side.
@@ -93,8 +94,9 @@ class Strip:
         across = 0.25 * (v[1:-1, 1:] + v[1:-1, :-1] + v[2:, 1:] + v[2:, :-1])
         along_x = np.where(here > 0.0, here - u[1:-1, :-2], u[1:-1, 2:] - here)
         along_y = np.where(across > 0.0, here - u[:-2, 1:-1], u[2:, 1:-1] - here)
-        new_u = here - pull * (level[1:-1, 1:] - level[1:-1, :-1]) - carry * (here * along_x + across * along_y)
-        east = drag(new_u, here, across, water, dt)
+        slope = level[1:-1, 1:] - level[1:-1, :-1]
+        pushed = here - pull * slope - carry * (here * along_x + across * along_y)
+        east = drag(pushed, here, across, water, dt)
 
         # The south sides of own cells.
         water = np.maximum(level[1:-1], level[:-2]) - self.sill_y[:-1]
@@ -105,8 +107,9 @@ class Strip:
         west_of[:, 1:] = here[:, :-1]
         east_of[:, :-1] = here[:, 1:]
         along_x = np.where(across > 0.0, here - west_of, east_of - here)
-        new_v = here - pull * (level[1:-1] - level[:-2]) - carry * (here * along_y + across * along_x)
-        return east, drag(new_v, here, across, water, dt)
+        slope = level[1:-1] - level[:-2]
+        pushed = here - pull * slope - carry * (here * along_y + across * along_x)
+        return east, drag(pushed, here, across, water, dt)
 
     def radiate(self, level):
         """Let waves leave the map in the west, the south and the north."""
@@ -162,7 +165,7 @@ def outward(level, depth):
 
 
 def earthquake(latitude, longitude, height=4.0):
-    """Uplift of the sea floor in m: a ridge along the continental slope, and a shallower trough towards the coast."""
+    """Uplift of the sea floor in m: a ridge along the continental slope, a shallower trough inland of it."""
     north = (latitude[:, None] - 48.45) * seafloor.EARTH_M_PER_DEGREE / 1000.0
     east = (longitude[None, :] + 125.55) * seafloor.EARTH_M_PER_DEGREE / 1000.0 * np.cos(np.radians(48.45))
     strike = np.radians(-35.0)  # the slope runs to the north-west
@@ -183,7 +186,8 @@ def simulate(comm, out, hours, refine, every):
         out.mkdir(parents=True, exist_ok=True)
         table = open(out / "gauges.csv", "w")  # noqa: SIM115 (open for the whole run)
         print("minutes", *names, sep=",", file=table)
-        print(f"{bed.shape[0]} x {bed.shape[1]} cells of {cell:.0f} m, {comm.size} ranks, {hours:g} hours", flush=True)
+        rows, columns = bed.shape
+        print(f"{rows} x {columns} cells of {cell:.0f} m, {comm.size} ranks, {hours:g} hours", flush=True)
 
     time, steps, samples = 0.0, 0, 0
     while time < hours * 3600.0:
@@ -212,7 +216,8 @@ def simulate(comm, out, hours, refine, every):
     if comm.rank == 0:
         table.close()
         series = np.array(series)
-        np.savez(out / "result.npz", highest=highest, level=level, series=series, latitude=latitude, longitude=longitude)
+        fields = {"highest": highest, "level": level, "latitude": latitude, "longitude": longitude}
+        np.savez(out / "result.npz", series=series, **fields)
         report = summary(names, series, highest, gauges, steps)
         (out / "result.txt").write_text(report)
         print(report, end="", flush=True)
@@ -232,10 +237,11 @@ def summary(names, series, highest, gauges, steps):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("tsunami-result"), help="directory for the result")
-    parser.add_argument("--hours", type=float, default=3.0, help="time to simulate")
-    parser.add_argument("--refine", type=int, default=5, help="grid cells per sounding and direction")
-    parser.add_argument("--every", type=float, default=30.0, metavar="S", help="simulated seconds between gauge readings")
+    option = parser.add_argument
+    option("--out", type=Path, default=Path("tsunami-result"), help="directory for the result")
+    option("--hours", type=float, default=3.0, help="time to simulate")
+    option("--refine", type=int, default=5, help="cells per point of the data and direction")
+    option("--every", type=float, default=30.0, metavar="S", help="simulated seconds between gauge readings")
     options = parser.parse_args()
     simulate(ckpt.enable(), options.out, options.hours, options.refine, options.every)
 
