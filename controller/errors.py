@@ -9,8 +9,8 @@
     ├── NotCompatible        (13)   the image does not fit this program, size or interpreter; says why
     └── LaunchFailed          (1)   processes could not be started
 
-Every class carries the exit code that the command line ends with. Errors of the store (`ckpt.store`) are translated into
-these at the command line's edge only (`cli.py`), never in between.
+Every class carries the exit code that the command line ends with. Errors of the store (`ckpt.store`) are
+translated into these at the command line's edge only (`cli.py`), never in between.
 """
 
 from __future__ import annotations

@@ -1,35 +1,37 @@
 """Packets of the control channel: what a rank and the controller may say to each other.
 
-Between a rank and its agent every packet is one JSON object in one datagram of a SOCK_SEQPACKET pair (so that the rank, its
-helper thread and an image child may all write without mixing). Between agent and controller, and between a client
-(`ckpt checkpoint …`) and the controller, packets are JSON objects on lines of a Unix stream (`Lines`).
+Between a rank and its agent every packet is one JSON object in one datagram of a SOCK_SEQPACKET pair (so that
+the rank, its helper thread and an image child may all write without mixing). Between agent and controller,
+and between a client (`ckpt checkpoint …`) and the controller, packets are JSON objects on lines of a Unix
+stream (`Lines`).
 
     rank → controller (key "m"; the agent adds rank and incarnation, which it knows better than the rank)
-        hello      rank, incarnation, pid, address                 the port is bound; the table may be sent
-        captured   epoch, previous, *_ns, mode                     image captured, the rank computes again
-        voted      epoch, label, manifest, digest, vectors, …      the image is durable
-        refused    epoch, reason, where, since_ns                  cannot be captured yet; the rank keeps trying
-        failed     epoch, reason, where                            there will be no vote: the round is burnt
-        finished   exit_code                                       program ended; the rank serves its links until `release`
-        error      exit_code, traceback [, stage="load"]           program raised (stage load: the image could not be read)
-        request    what="checkpoint"                               ckpt.checkpoint()
-        status     counters, where, epoch                          answer to `status`
-        event      event, …                                        free form, for the event log
+        hello      rank, incarnation, pid, address            the port is bound; the table may be sent
+        captured   epoch, previous, *_ns, mode                image captured, the rank computes again
+        voted      epoch, label, manifest, digest, vectors    the image is durable
+        refused    epoch, reason, where, since_ns             cannot be captured yet; the rank keeps trying
+        failed     epoch, reason, where                       there will be no vote: the round is burnt
+        finished   exit_code                                  program ended; serves its links until `release`
+        error      exit_code, traceback                       program raised; before hello: could not be loaded
+        request    what="checkpoint"                          ckpt.checkpoint()
+        status     counters, where, epoch                     answer to `status`
+        event      event, …                                   free form, for the event log
 
     controller → rank
-        table{peers}  checkpoint{epoch, mode}  abort{epoch, reason}  committed{epoch}  release  stop{exit_code, reason}  status
+        table{peers}  checkpoint{epoch, mode}  abort{epoch, reason}  committed{epoch}  release
+        stop{exit_code, reason}  status
 
-    controller → agent (key "a")                  agent → controller (key "e")
-        attach   generation                           state     pid, generation, ranks      (answer to attach and query)
-        start    incarnation, specs, entry            started   rank, incarnation, pid, start_ticks
-        send     ranks | null, packet                 packet    rank, incarnation, packet
-        signal   ranks | null, signal                 died      rank, incarnation, pid, signal | code, ns
-        fence    incarnation                          fenced    incarnation
-        end                                           ended     reason
-        query                                         log       event, fields
+    controller → agent (key "a")                 agent → controller (key "e")
+        attach   generation                          state    pid, generation, ranks (to attach, query)
+        start    specs                               started  rank, incarnation, pid, start_ticks
+        send     ranks | null, packet                packet   rank, incarnation, packet
+        signal   ranks | null, signal                died     rank, incarnation, pid, signal | code, ns
+        fence    incarnation                         fenced   incarnation
+        end      reason                              ended    reason
+        query                                        refused  generation (an older controller attached)
 
-Nothing here does I/O. `parse_rank` is the one gate for what a rank says: beyond it, fields have the right types. Unknown
-keys are kept (a newer rank may say more); unknown kinds are refused.
+Nothing here does I/O. `parse_rank` is the one gate for what a rank says: beyond it, fields have the right
+types. Unknown keys are kept (a newer rank may say more); unknown kinds are refused.
 """
 
 from __future__ import annotations
@@ -62,12 +64,15 @@ _RANK_FIELDS: Final[dict[str, dict[str, tuple[type, ...]]]] = {
 }
 
 
-# ---- controller → rank ---------------------------------------------------------------------------------------------
+# ---- controller → rank -----------------------------------------------------------------------------------
 
 
 def table(peers: Mapping[int, tuple[int, str]]) -> Packet:
     """Incarnation and address of every rank; sent once all have said hello."""
-    return {"m": "table", "peers": {str(rank): [inc, address] for rank, (inc, address) in sorted(peers.items())}}
+    return {
+        "m": "table",
+        "peers": {str(rank): [inc, address] for rank, (inc, address) in sorted(peers.items())},
+    }
 
 
 def checkpoint(epoch: int, mode: str) -> Packet:
@@ -98,7 +103,7 @@ def status() -> Packet:
     return {"m": "status"}
 
 
-# ---- rank → controller ---------------------------------------------------------------------------------------------
+# ---- rank → controller -----------------------------------------------------------------------------------
 
 
 def parse_rank(packet: object) -> Packet:
@@ -130,7 +135,9 @@ def _check_vote(packet: Packet) -> None:
     for peer, vector in packet["vectors"].items():
         if not (isinstance(peer, str) and peer.isdecimal()):
             raise MalformedPacket(f"voted: {peer!r:.20} is no rank")
-        if not (isinstance(vector, list) and len(vector) == 3 and all(_is_count(number) for number in vector)):
+        if not (
+            isinstance(vector, list) and len(vector) == 3 and all(_is_count(number) for number in vector)
+        ):
             raise MalformedPacket(f"voted: vector of link {peer} is {vector!r:.60}, not [tx, base, rx]")
 
 
@@ -138,7 +145,7 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-# ---- encoding ------------------------------------------------------------------------------------------------------
+# ---- encoding --------------------------------------------------------------------------------------------
 
 
 def encode(packet: Mapping[str, Any]) -> bytes:
@@ -162,14 +169,14 @@ def decode(data: bytes | bytearray | memoryview) -> Packet:
 
 
 class Lines:
-    """Turns a byte stream into packets. Keeps the unfinished last line; a line that never ends is an error."""
+    """Turns a byte stream into packets. Keeps the unfinished last line; an endless line is an error."""
 
     def __init__(self, limit_bytes: int = MAX_LINE_BYTES) -> None:
         self._rest = bytearray()
         self._limit_bytes = limit_bytes
 
     def feed(self, data: bytes) -> list[Packet]:
-        """Packets completed by `data`, in order. Raises MalformedPacket; the stream is then of no further use."""
+        """Packets completed by `data`, in order. After MalformedPacket the stream is of no further use."""
         self._rest += data
         if b"\n" not in data:
             if len(self._rest) > self._limit_bytes:

@@ -1,27 +1,29 @@
 """★ The agent: the process that ranks are forked from, that sees them die, and that carries their packets.
 
-One agent per node and job. It is a zygote: it imports what a rank needs once and forks ranks from that, so a rank
-starts in milliseconds. It therefore has no thread and no socket context of any messaging library, ever.
+One agent per node and job. It is a zygote: it imports what a rank needs once and forks ranks from that, so a
+rank starts in milliseconds. It therefore has no thread and no socket context of any messaging library, ever.
 
     controller ──Unix stream, JSON lines──▶ agent ──SOCK_SEQPACKET, one per rank──▶ rank (and its image child)
 
 States, and what is different in them
 
     attached    everything is forwarded; the controller decides
-    alone       the controller is gone (before the first `attach`, or killed). Ranks go on. When all have finished, the agent
-                releases them, writes `job-finished` into the event log and ends. When one dies or fails, it kills the
-                others, writes why, and ends: the last control file is the truth, `ckpt restart` goes on from there.
+    alone       the controller is gone (before the first `attach`, or killed). Ranks go on. When all have
+                finished, the agent releases them, writes `job-finished` into the event log and ends. When one
+                dies or fails, it kills the others, writes why, and ends: the last control file is the truth,
+                `ckpt restart` goes on from there.
 
 Rules
-- A rank is forked into its own process group; fencing kills the group, and is reported (`fenced`) only once every process
-  of it has been reaped: the image children of a killed rank are reparented to the agent (subreaper), so none survives.
+- A rank is forked into its own process group; fencing kills the group, and is reported (`fenced`) only once
+  every process of it has been reaped: the image children of a killed rank are reparented to the agent
+  (subreaper), so none survives.
 - A death is reported only after everything the rank had said before has been forwarded.
 - Ranks die with the agent (parent-death signal).
 - A controller of a lower generation than one already seen is refused: never two.
 - The rank's buffer may be full (a rank that hangs in C): its packets wait in a queue, nobody else waits.
 
-Not here: any decision about epochs or restarts (`coordinator`, `supervisor`), and what a rank is (`entry`, by default
-`ckpt.boot:run_rank`, called in the forked child as ``entry(spec, control_fd)`` and never returning).
+Not here: any decision about epochs or restarts (`coordinator`, `supervisor`), and what a rank is (`entry`, by
+default `ckpt.boot:run_rank`, called in the forked child as ``entry(spec, control_fd)`` and never returning).
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import faulthandler
 import gc
 import importlib
 import os
@@ -46,6 +49,9 @@ from controller.errors import MalformedPacket
 from controller.launch import procinfo
 
 DEFAULT_ENTRY = "ckpt.boot:run_rank"
+
+WHERE_SIGNAL = signal.SIGRTMAX - 1
+"""A rank answers this one by writing its main thread's stack to `where_path`."""
 
 _CONTROL_BUFFER_BYTES = 1 << 20
 _BACKLOG_BYTES_MAX = 64 << 20
@@ -105,7 +111,7 @@ class Agent:
         self.ended: str | None = None
         self.buffer = bytearray(_CONTROL_BUFFER_BYTES)
 
-    # ---- loop ------------------------------------------------------------------------------------------------------
+    # ---- loop --------------------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Serve until told to end, or until alone with nothing left to do."""
@@ -119,8 +125,9 @@ class Agent:
         self._leave()
 
     def _timeout(self) -> float | None:
-        if self.groups and (self.fencing is not None or not self.ranks):
-            return 0.002
+        living = {rank.pid for rank in self.ranks.values() if rank.status is None}
+        if self.groups - living:
+            return 0.002  # leftovers of a dead rank are being killed
         return 0.05 if self.controller is None else None
 
     def _leave(self) -> None:
@@ -136,7 +143,7 @@ class Agent:
             with contextlib.suppress(OSError):
                 self.controller.sendall(self.outbox)
 
-    # ---- the controller's side -------------------------------------------------------------------------------------
+    # ---- the controller's side ---------------------------------------------------------------------------
 
     def _accept(self, listener: socket.socket, _mask: int) -> None:
         try:
@@ -242,7 +249,7 @@ class Agent:
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self.outbox else 0)
         self.selector.modify(self.controller, wanted, self._on_connection)
 
-    # ---- the ranks' side -------------------------------------------------------------------------------------------
+    # ---- the ranks' side ---------------------------------------------------------------------------------
 
     def _start(self, command: dict[str, Any]) -> None:
         self.ranks = {number: rank for number, rank in self.ranks.items() if rank.status is None}
@@ -272,6 +279,9 @@ class Agent:
             with contextlib.suppress(OSError):
                 os.setpgid(0, 0)
             procinfo.die_with_parent(agent_pid)
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
+            _answer_where(spec)
             ours.close()
             self.selector.close()
             self.listener.close()
@@ -322,9 +332,7 @@ class Agent:
                 rank.finished = packet["exit_code"]
             elif packet["m"] == "error":
                 rank.failed = packet["exit_code"]
-            self._tell(
-                {"e": "packet", "rank": rank.rank, "incarnation": rank.incarnation, "packet": packet}
-            )
+            self._tell({"e": "packet", "rank": rank.rank, "incarnation": rank.incarnation, "packet": packet})
 
     def _send(self, ranks: list[int] | None, packet: dict[str, Any]) -> None:
         data = messages.encode(packet)
@@ -353,7 +361,7 @@ class Agent:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(rank.pid, signum)
 
-    # ---- death -----------------------------------------------------------------------------------------------------
+    # ---- death -------------------------------------------------------------------------------------------
 
     def _on_death(self, _pidfd: int, _mask: int) -> None:
         """Only wakes the loop; `_reap` does the work."""
@@ -404,7 +412,7 @@ class Agent:
             if rank.incarnation <= incarnation:
                 self._kill_group(rank.pid)
 
-    # ---- alone -----------------------------------------------------------------------------------------------------
+    # ---- alone -------------------------------------------------------------------------------------------
 
     def _alone(self, lonely_since: float) -> None:
         """One step without a controller; see the header."""
@@ -456,6 +464,21 @@ class Agent:
             events.append("job-finished", exit_code=exit_code, reason=reason, by="agent")
         else:
             events.append("job-interrupted", reason=reason, by="agent")
+
+
+def where_path(runtime_dir: str, rank: int) -> str:
+    """The file into which a rank writes where it is when it gets `WHERE_SIGNAL`."""
+    return os.path.join(runtime_dir, f"where-{rank}")
+
+
+def _answer_where(spec: dict[str, Any]) -> None:
+    """Let the rank say where it is even while C code keeps the interpreter lock: faulthandler answers in C."""
+    runtime_dir = spec.get("runtime_dir")
+    if runtime_dir is None:
+        return
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    fd = os.open(where_path(runtime_dir, spec["rank"]), flags, 0o600)
+    faulthandler.register(WHERE_SIGNAL, file=fd, all_threads=False, chain=False)
 
 
 def load_entry(name: str) -> Entry:

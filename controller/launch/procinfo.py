@@ -1,7 +1,7 @@
 """★ What Linux says about processes: identity that survives pid reuse, life and death, parent-death signals.
 
-A pid alone names nothing (it is reused); a pid with its start time in clock ticks since boot does. Everything that
-kills by a recorded pid goes through `kill_exactly`.
+A pid alone names nothing (it is reused); a pid with its start time in clock ticks since boot does. Everything
+that kills by a recorded pid goes through `kill_exactly`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,301 @@
+"""Checkpoint rounds: from a request to a committed line. Pure (no clock, no I/O).
+
+A round is one epoch number. Its states:
+
+    idle ──request, schedule──▶ collecting ──all votes, vectors hold──▶ writing ──ControlWritten──▶ committed
+                                    │                                      │
+                                    └── failed vote · death · timeout ·    └── ControlFailed ──▶ burnt
+                                        bad label · bad vectors ──▶ burnt
+
+Rules
+- One round at a time. Numbers only grow, above the highest ever seen in the job (`highest`), and a burnt one
+  is never used again: frames and images labelled with it may exist.
+- A round needs the vote of every rank of the present incarnation. An image stands for the epochs in
+  (label[0], label[1]].
+- A vote counts only for the round that is open; anything else is late, and ignored.
+- Nothing commits without the check of every link's vectors (`vectors.check`), and nothing is announced before
+  the control file is durable.
+- While the control file is being written, deaths change nothing: the images are complete.
+- Requests merge: those that come before anybody (for a rank's own request: before that rank) has captured its
+  image join the round that is open; later ones share the next one. A request outlives a rollback (the next
+  incarnation serves it); a failed round answers its requests with the reason.
+- The schedule counts from the start of a round, and is counted anew after a restart.
+
+Not here: when processes are started or killed (`supervisor`), how a control file is written (`service`,
+`ckpt.store`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from controller import messages, vectors
+from controller.events import (
+    Action,
+    Captured,
+    CheckpointRequested,
+    ControlFailed,
+    ControlWritten,
+    Failed,
+    Log,
+    Refused,
+    Reply,
+    Say,
+    Send,
+    Tick,
+    Token,
+    Voted,
+    WriteControl,
+)
+
+_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class RoundOptions:
+    """`every_ns`: schedule, None for none. `timeout_ns`: after which a round is burnt. `mode`: "fork" or
+    "sync".
+    """
+
+    every_ns: int | None = None
+    timeout_ns: int = 120 * _NS
+    mode: str = "fork"
+
+
+@dataclass(slots=True)
+class Round:
+    """The open round."""
+
+    epoch: int
+    started_ns: int
+    deadline_ns: int
+    captured: set[int] = field(default_factory=set)
+    votes: dict[int, Voted] = field(default_factory=dict)
+    refusals: dict[int, Refused] = field(default_factory=dict)
+    tokens: list[Token] = field(default_factory=list)
+    writing: bool = False
+
+
+class Coordinator:
+    """See the module's header. `highest`: highest epoch number ever used; `committed`: newest committed
+    epoch.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        *,
+        highest: int = 0,
+        committed: int | None = None,
+        options: RoundOptions | None = None,
+    ) -> None:
+        if size < 1:
+            raise ValueError(f"size is {size}")
+        if committed is not None and committed > highest:
+            raise ValueError(f"epoch {committed} is committed, yet the highest number seen is {highest}")
+        self.size = size
+        self.options = options or RoundOptions()
+        self.highest = highest
+        self.committed = committed
+        self.incarnation: int | None = None  # None: no set of ranks that could take an image
+        self.round: Round | None = None
+        self.waiting: list[Token] = []  # requests for the next round
+        self.wanted = False  # a round is wanted though nobody waits for it
+        self.due_ns: int | None = None
+
+    # ---- what the supervisor says ------------------------------------------------------------------------
+
+    def ready(self, incarnation: int, *, now_ns: int) -> list[Action]:
+        """All ranks of `incarnation` are connected: rounds may start."""
+        self.incarnation = incarnation
+        self._schedule(now_ns)
+        return self._maybe_start(now_ns)
+
+    def interrupted(self, reason: str) -> list[Action]:
+        """The ranks are going away: an open round is burnt, its requests wait for the next incarnation."""
+        self.incarnation = None
+        self.due_ns = None
+        if self.round is None or self.round.writing:
+            return []
+        return self._burn(reason, keep_requests=True)
+
+    def closed(self, reason: str) -> list[Action]:
+        """The job is over: whoever waits is told."""
+        actions = self.interrupted(reason)
+        waiting, self.waiting = self.waiting, []
+        if self.round is not None:
+            waiting, self.round.tokens = self.round.tokens + waiting, []
+        return actions + [Reply(token, False, {"reason": reason}) for token in waiting]
+
+    # ---- events ------------------------------------------------------------------------------------------
+
+    def handle(
+        self,
+        event: CheckpointRequested
+        | Captured
+        | Voted
+        | Refused
+        | Failed
+        | ControlWritten
+        | ControlFailed
+        | Tick,
+        *,
+        now_ns: int,
+    ) -> list[Action]:
+        match event:
+            case CheckpointRequested():
+                return self._request(event, now_ns)
+            case Captured(rank=rank):
+                if self._concerns_round(event):
+                    assert self.round is not None
+                    self.round.captured.add(rank)
+                return []
+            case Voted():
+                return self._vote(event, now_ns)
+            case Refused():
+                return self._refused(event)
+            case Failed():
+                if not self._concerns_round(event):
+                    return []
+                where = f" ({event.where})" if event.where else ""
+                return self._burn(f"rank {event.rank}: {event.reason}{where}") + self._maybe_start(now_ns)
+            case ControlWritten():
+                return self._written(event, now_ns)
+            case ControlFailed():
+                assert self.round is not None and self.round.writing and self.round.epoch == event.epoch
+                return self._burn(f"the control file: {event.reason}") + self._maybe_start(now_ns)
+            case Tick():
+                return self._tick(now_ns)
+
+    def deadline_ns(self) -> int | None:
+        """When `Tick` is due; None: not before something else happens."""
+        if self.round is not None:
+            return None if self.round.writing else self.round.deadline_ns
+        return self.due_ns if self.incarnation is not None else None
+
+    # ---- the inside --------------------------------------------------------------------------------------
+
+    def _concerns_round(self, event: Captured | Voted | Refused | Failed) -> bool:
+        return (
+            self.round is not None
+            and not self.round.writing
+            and event.incarnation == self.incarnation
+            and 0 <= event.rank < self.size
+            and event.epoch == self.round.epoch
+        )
+
+    def _request(self, event: CheckpointRequested, now_ns: int) -> list[Action]:
+        open_round = self.round
+        if open_round is not None and not open_round.writing:
+            late = event.rank in open_round.captured if event.rank is not None else bool(open_round.captured)
+            if not late:
+                if event.token is not None:
+                    open_round.tokens.append(event.token)
+                return []
+        self.wanted = True
+        if event.token is not None:
+            self.waiting.append(event.token)
+        return self._maybe_start(now_ns)
+
+    def _schedule(self, from_ns: int) -> None:
+        self.due_ns = None if self.options.every_ns is None else from_ns + self.options.every_ns
+
+    def _maybe_start(self, now_ns: int) -> list[Action]:
+        if self.round is not None or self.incarnation is None or not self.wanted:
+            return []
+        self.wanted = False
+        self.highest += 1
+        self.round = Round(self.highest, now_ns, now_ns + self.options.timeout_ns, tokens=self.waiting)
+        self.waiting = []
+        self._schedule(now_ns)
+        # The number is on record before anybody can label a frame with it.
+        return [
+            Log("round-started", {"epoch": self.highest, "incarnation": self.incarnation}),
+            Send(messages.checkpoint(self.highest, self.options.mode)),
+        ]
+
+    def _vote(self, vote: Voted, now_ns: int) -> list[Action]:
+        if not self._concerns_round(vote):
+            return []
+        assert self.round is not None and self.incarnation is not None
+        previous, epoch = vote.label
+        if not previous < self.round.epoch <= epoch:
+            reason = f"rank {vote.rank} voted with an image for epochs ({previous}, {epoch}]"
+            return self._burn(reason) + self._maybe_start(now_ns)
+        self.round.captured.add(vote.rank)
+        self.round.votes[vote.rank] = vote
+        if len(self.round.votes) < self.size:
+            return []
+        wrong = vectors.check({rank: each.vectors for rank, each in self.round.votes.items()})
+        if wrong:
+            text = "; ".join(str(each) for each in wrong[:3])
+            return self._burn(f"the images are no consistent line: {text}") + self._maybe_start(now_ns)
+        self.round.writing = True
+        votes = tuple(self.round.votes[rank] for rank in range(self.size))
+        return [WriteControl(self.round.epoch, self.incarnation, votes)]
+
+    def _refused(self, event: Refused) -> list[Action]:
+        if not self._concerns_round(event):
+            return []
+        assert self.round is not None
+        before = self.round.refusals.get(event.rank)
+        self.round.refusals[event.rank] = event
+        if before is not None and replace(before, where=event.where) == event:
+            return []  # the same reason, perhaps elsewhere: the log has it already
+        fields = {"epoch": event.epoch, "rank": event.rank, "reason": event.reason, "where": event.where}
+        return [Log("refused", fields)]
+
+    def _written(self, event: ControlWritten, now_ns: int) -> list[Action]:
+        done = self.round
+        assert done is not None and done.writing and done.epoch == event.epoch
+        self.round = None
+        self.committed = event.epoch
+        fields = {
+            "epoch": event.epoch,
+            "ms": round((now_ns - done.started_ns) / 1e6, 3),
+            "bytes": sum(vote.bytes_raw for vote in done.votes.values()),
+            "bytes_written": sum(vote.bytes_written for vote in done.votes.values()),
+        }
+        actions: list[Action] = [Log("committed", fields), Send(messages.committed(event.epoch))]
+        actions += [Reply(token, True, fields) for token in done.tokens]
+        return actions + self._maybe_start(now_ns)
+
+    def _tick(self, now_ns: int) -> list[Action]:
+        if self.round is not None:
+            if self.round.writing or now_ns < self.round.deadline_ns:
+                return []
+            return self._burn(self._who_is_missing()) + self._maybe_start(now_ns)
+        if self.incarnation is not None and self.due_ns is not None and now_ns >= self.due_ns:
+            self.wanted = True
+        return self._maybe_start(now_ns)
+
+    def _who_is_missing(self) -> str:
+        assert self.round is not None
+        parts = []
+        for rank in range(self.size):
+            if rank in self.round.votes:
+                continue
+            refusal = self.round.refusals.get(rank)
+            if rank in self.round.captured:
+                parts.append(f"rank {rank} is still writing its image")
+            elif refusal is not None:
+                parts.append(f"rank {rank} cannot be captured: {refusal.reason} ({refusal.where})")
+            else:
+                parts.append(f"rank {rank} has not answered")
+        return f"no line after {self.options.timeout_ns / _NS:g} s: " + "; ".join(parts)
+
+    def _burn(self, reason: str, *, keep_requests: bool = False) -> list[Action]:
+        burnt = self.round
+        assert burnt is not None
+        self.round = None
+        fields = {"epoch": burnt.epoch, "reason": reason}
+        actions: list[Action] = [
+            Log("round-aborted", fields),
+            Send(messages.abort(burnt.epoch, reason)),
+        ]
+        if keep_requests:
+            self.waiting = burnt.tokens + self.waiting
+            self.wanted = self.wanted or bool(burnt.tokens)
+            return actions
+        actions.append(Say(f"checkpoint {burnt.epoch} failed, the job goes on: {reason}"))
+        return actions + [Reply(token, False, fields) for token in burnt.tokens]

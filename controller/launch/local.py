@@ -1,0 +1,278 @@
+"""★ Ranks on this machine: one agent process, on a Unix socket in the job's private runtime directory.
+
+The controller binds the socket and hands it to the agent listening, so that it can connect and send its first commands
+while the agent is still importing. The socket's path stays: a later controller finds the agent there (`fence_survivor`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal as signals
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from controller import messages
+from controller.errors import LaunchFailed, MalformedPacket
+from controller.history import Process
+from controller.launch import AgentGone, procinfo
+from controller.launch.agent import DEFAULT_ENTRY
+
+SOCKET_NAME = "agent.sock"
+LOG_NAME = "agent.log"
+_END_PATIENCE_S = 5.0
+
+# `-c` puts the current directory first on the path, where a module of the user could shadow the standard library's.
+_BOOT = """
+import sys
+del sys.path[0]
+try:
+    from controller.launch.agent import main
+except ModuleNotFoundError:
+    sys.path.append(sys.argv.pop())
+    from controller.launch.agent import main
+else:
+    del sys.argv[-1]
+main()
+"""
+
+
+class LocalLauncher:
+    """Implements `Launcher`. `generation`: of the controller's lock."""
+
+    def __init__(
+        self,
+        *,
+        job_dir: str,
+        runtime_dir: str,
+        cwd: str,
+        hash_seed: int,
+        generation: int,
+        entry: str = DEFAULT_ENTRY,
+    ) -> None:
+        self.job_dir = job_dir
+        self.runtime_dir = runtime_dir
+        self.cwd = cwd
+        self.hash_seed = hash_seed
+        self.generation = generation
+        self.entry = entry
+        self.process: subprocess.Popen[bytes] | None = None
+        self.connection: socket.socket | None = None
+        self.was_up = False
+        self._lines = messages.Lines()
+        self._known: list[Process] = []  # ranks started and not yet buried
+        self._local_events: list[dict[str, Any]] = []
+
+    # ---- bringing up -------------------------------------------------------------------------------------
+
+    @property
+    def log_path(self) -> str:
+        return os.path.join(self.job_dir, "output", LOG_NAME)
+
+    def spawn(self) -> None:
+        """Start the agent and connect to it; it goes on importing. Raises LaunchFailed."""
+        path = os.path.join(self.runtime_dir, SOCKET_NAME)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)  # we hold the job's lock, and survivors were fenced
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            listener.bind(path)
+            listener.listen(16)
+            with open(self.log_path, "ab", buffering=0) as log:
+                self.process = subprocess.Popen(
+                    [
+                        *(sys.executable, "-c", _BOOT, "--job", self.job_dir),
+                        *("--listen-fd", str(listener.fileno()), "--entry", self.entry, _root()),
+                    ],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    cwd=self.cwd if os.path.isdir(self.cwd) else None,
+                    env=self._environment(),
+                    pass_fds=(listener.fileno(),),
+                    start_new_session=True,
+                )
+            self.connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self.connection.connect(path)
+        except OSError as error:
+            raise LaunchFailed(f"the agent cannot be started: {error}") from error
+        finally:
+            listener.close()
+        self.connection.setblocking(False)
+        self._lines = messages.Lines()
+        self.was_up = False
+        self._command({"a": "attach", "generation": self.generation})
+
+    def _environment(self) -> dict[str, str]:
+        environment = dict(os.environ)
+        environment["PYTHONHASHSEED"] = str(self.hash_seed)
+        # One computing thread per rank unless the user says otherwise: ranks share the cores, and a sum must not
+        # depend on how many cores the machine of a restart has.
+        for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+            environment.setdefault(name, "1")
+        return environment
+
+    def fileno(self) -> int:
+        return -1 if self.connection is None else self.connection.fileno()
+
+    # ---- commands ----------------------------------------------------------------------------------------
+
+    def start(self, specs: Sequence[dict[str, Any]]) -> None:
+        if self.connection is None:
+            self.spawn()
+        self._command({"a": "start", "specs": list(specs)})
+
+    def send(self, packet: dict[str, Any], ranks: Sequence[int] | None = None) -> None:
+        self._command({"a": "send", "ranks": None if ranks is None else list(ranks), "packet": packet})
+
+    def signal(self, signum: int, ranks: Sequence[int] | None = None) -> None:
+        self._command({"a": "signal", "ranks": None if ranks is None else list(ranks), "signal": signum})
+
+    def fence(self, incarnation: int) -> None:
+        if self.connection is not None:
+            self._command({"a": "fence", "incarnation": incarnation})
+            return
+        kill_all(self._known)  # they die with their agent; this makes sure, and waits
+        self._known = []
+        self._local_events.append({"e": "fenced", "incarnation": incarnation})
+
+    def _command(self, command: dict[str, Any]) -> None:
+        if self.connection is None:
+            return  # AgentGone was raised; the supervisor is about to act on it
+        try:
+            # Blocking: commands are small, and an agent that does not read them is of no use.
+            self.connection.setblocking(True)
+            self.connection.sendall(messages.encode_line(command))
+            self.connection.setblocking(False)
+        except OSError:
+            self.connection.setblocking(False)  # `receive` finds out and says so
+
+    # ---- events ------------------------------------------------------------------------------------------
+
+    def receive(self) -> list[dict[str, Any]]:
+        events, self._local_events = self._local_events, []
+        if self.connection is None:
+            return events
+        try:
+            while True:
+                data = self.connection.recv(1 << 18)
+                if not data:
+                    break
+                events += self._lines.feed(data)
+                if len(data) < 1 << 18:
+                    return self._noted(events)
+        except BlockingIOError:
+            return self._noted(events)
+        except (OSError, MalformedPacket):
+            pass  # as good as closed
+        if events:
+            return self._noted(events)  # the next call finds the end again
+        raise self._gone()
+
+    def _noted(self, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        for event in events:
+            if event["e"] == "state":
+                self.was_up = True
+            elif event["e"] == "started":
+                self._known.append(Process(event["pid"], event["start_ticks"]))
+            elif event["e"] == "died":
+                self._known = [process for process in self._known if process.pid != event["pid"]]
+        return events
+
+    def _gone(self) -> AgentGone:
+        assert self.connection is not None
+        self.connection.close()
+        self.connection = None
+        reason = "it closed the connection"
+        if self.process is not None:
+            try:
+                status = self.process.wait(1.0)
+                reason = f"exit status {status}" if status >= 0 else f"killed by signal {-status}"
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+                reason = "it stopped answering"
+        return AgentGone(f"{reason}{self._log_tail()}", started=self.was_up)
+
+    def _log_tail(self, limit_bytes: int = 2000) -> str:
+        try:
+            with open(self.log_path, "rb") as log:
+                log.seek(max(0, os.fstat(log.fileno()).st_size - limit_bytes))
+                text = log.read().decode(errors="replace").strip()
+        except OSError:
+            return ""
+        return f"\n{text}" if text else ""
+
+    def close(self) -> None:
+        if self.connection is not None:
+            self._command({"a": "end", "reason": "the job has ended"})
+        if self.process is not None:
+            try:
+                self.process.wait(_END_PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
+        kill_all(self._known)
+
+
+def _root() -> str:
+    """The directory that holds this package, for an agent that would not find it by itself."""
+    return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def kill_all(processes: Iterable[Process], patience_s: float = _END_PATIENCE_S) -> None:
+    """SIGKILL these processes and their groups, and wait until they are gone (or zombies of somebody else)."""
+    mine = list(processes)
+    for process in mine:
+        procinfo.kill_exactly(process.pid, process.ticks, signals.SIGKILL, group=True)
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline and any(procinfo.is_alive(p.pid, p.ticks) for p in mine):
+        time.sleep(0.002)
+
+
+def survivor_is_there(runtime_dir: str) -> bool:
+    """Whether an agent of an earlier controller listens."""
+    with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as probe:
+        try:
+            probe.connect(os.path.join(runtime_dir, SOCKET_NAME))
+        except OSError:
+            return False
+    return True
+
+
+def fence_survivor(
+    runtime_dir: str, generation: int, agent: Process | None, ranks: Iterable[Process]
+) -> bool:
+    """End the agent that an earlier controller left behind, and its ranks. Call with the job's lock held.
+
+    First by asking; then, by recorded identity, whatever is left. Returns whether anything was alive.
+    """
+    known = [*([agent] if agent is not None else []), *ranks]
+    alive = any(procinfo.is_alive(process.pid, process.ticks) for process in known)
+    with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as connection:
+        try:
+            connection.connect(os.path.join(runtime_dir, SOCKET_NAME))
+            connection.sendall(messages.encode_line({"a": "attach", "generation": generation}))
+            connection.sendall(messages.encode_line({"a": "end", "reason": "fenced by a new controller"}))
+            alive = True
+            _wait_for_end(connection)
+        except OSError:
+            pass  # nobody there: the usual case
+    kill_all(known)
+    return alive
+
+
+def _wait_for_end(connection: socket.socket) -> None:
+    deadline = time.monotonic() + _END_PATIENCE_S
+    connection.setblocking(False)
+    while (left := deadline - time.monotonic()) > 0:
+        if select.select([connection], [], [], left)[0] and not connection.recv(1 << 16):
+            return

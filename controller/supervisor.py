@@ -1,0 +1,424 @@
+"""The life of a job: start, death, rollback, stop, end. Pure (no clock, no I/O).
+
+    new ──Begin──▶ starting ──all said hello──▶ running ──all finished──▶ releasing ──all gone──┐
+                      ▲  │ death by signal,        │                                            │
+                      │  │ agent lost               │                                           ▼
+               Launch │  ▼                          │                                        fencing ──▶ ended
+                      └─ fencing ◀─────────────────┤                                            ▲
+                                                   └── program error · stop ──▶ stopping ───────┘
+
+Rules
+- Global rollback: after a death the whole incarnation is fenced (killed *and* reaped) before a process of the
+  next one is forked. The next one resumes from the newest committed line, or starts the program anew when
+  there is none.
+- A death by signal (or of the agent) is an accident: restart, within the budget. An exception, a nonzero exit
+  code, or a process that leaves with status 0 without having said `finished`, is the program's doing: no
+  restart can mend it, the job ends with that code, and the others are told.
+- A rank that fails before it has said hello, with an image to resume from, could not read that image: the
+  line is set aside and the next older one tried, until none is left.
+- Ranks that are told to stop have a second: stop packet, then SIGTERM, then SIGKILL.
+- Nothing ends before everything is fenced: no image child, no rank survives the job.
+- An incarnation number is used once. Events of another incarnation than the present one are ignored.
+- Every decision carries its reason.
+
+The supervisor owns the `Coordinator` (checkpoint rounds) and tells it when ranks come and go. Not here:
+processes and sockets (`launch`, `service`), where ranks run (`plan`).
+"""
+
+from __future__ import annotations
+
+import copy
+import signal as signals
+from dataclasses import dataclass
+from typing import Literal
+
+from controller import messages
+from controller.coordinator import Coordinator
+from controller.errors import (
+    EXIT_CHECKPOINTED,
+    EXIT_DAMAGED,
+    EXIT_FAILURE,
+    EXIT_RESTARTS_USED_UP,
+    EXIT_UNRECOVERABLE,
+)
+from controller.events import (
+    Action,
+    AgentLost,
+    Begin,
+    Captured,
+    CheckpointRequested,
+    ControlFailed,
+    ControlWritten,
+    Died,
+    End,
+    Event,
+    Failed,
+    Fence,
+    Fenced,
+    Finished,
+    Hello,
+    Launch,
+    Log,
+    ProgramError,
+    Refused,
+    Reply,
+    Say,
+    Send,
+    StopRequested,
+    Terminate,
+    Tick,
+    Token,
+    Voted,
+)
+
+_MS = 1_000_000
+TERM_AFTER_NS = 400 * _MS
+KILL_AFTER_NS = 900 * _MS
+RELEASE_GRACE_NS = 5_000 * _MS
+_STOP_TOKEN: Token = "stop"
+
+Phase = Literal["new", "starting", "running", "releasing", "stopping", "fencing", "ended"]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do about a death, and why. `exit_code` is the job's when `verdict` is "end"."""
+
+    verdict: Literal["restart", "end"]
+    reason: str
+    exit_code: int = 0
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signals.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def judge(died: Died, *, restarts: int, max_restarts: int) -> Decision:
+    """Decide what the unexpected death of one rank means.
+
+    `restarts` is how many were used under this controller; `max_restarts` how many it may use.
+    """
+    if died.signal is not None:
+        what = f"rank {died.rank} was killed by {signal_name(died.signal)}"
+        return _restart_if_left(what, restarts, max_restarts)
+    if died.code:
+        return Decision("end", f"rank {died.rank} left with exit code {died.code}", died.code)
+    return Decision(
+        "end",
+        f"rank {died.rank} left with exit code 0 without finishing (os._exit?): "
+        "the others cannot finish without it",
+        EXIT_FAILURE,
+    )
+
+
+def _restart_if_left(what: str, restarts: int, max_restarts: int) -> Decision:
+    if restarts >= max_restarts:
+        used = "no restarts are allowed" if max_restarts == 0 else f"all {max_restarts} restarts are used up"
+        return Decision("end", f"{what}, and {used}", EXIT_RESTARTS_USED_UP)
+    return Decision("restart", what)
+
+
+class Supervisor:
+    """See the module's header.
+
+    `lines`: committed epochs that may be resumed from; `incarnation`: number of the first launch (above all
+    used ones).
+    """
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        *,
+        incarnation: int = 0,
+        lines: tuple[int, ...] = (),
+        max_restarts: int = 10,
+    ) -> None:
+        self.coordinator = coordinator
+        self.size = coordinator.size
+        self.phase: Phase = "new"
+        self.incarnation = incarnation
+        self.max_restarts = max_restarts
+        self.restarts = 0
+        self.lines = sorted(lines)
+        self.resumed: int | None = None  # epoch that the present incarnation resumed from
+        self.addresses: dict[int, str] = {}
+        self.finished: dict[int, int] = {}
+        self.gone: set[int] = set()
+        self.outcome: tuple[int, str] | None = None  # exit code and reason; None after fencing: launch again
+        self.relaunch_reason = "started"
+        self.since_ns = 0  # of the launch or the death: what `restarted` measures
+        self.stop: StopRequested | None = None  # waits for its last checkpoint
+        self.stop_tokens: list[Token] = []
+        self.stop_result: dict[str, object] = {}
+        self.steps: list[tuple[int, Action]] = []  # (when, what) while stopping or releasing
+
+    # ---- interface ---------------------------------------------------------------------------------------
+
+    def handle(self, event: Event, *, now_ns: int) -> list[Action]:
+        """One event; returns what is to be done, in order."""
+        if self.phase == "ended":
+            return []
+        actions = self._dispatch(event, now_ns)
+        return self._heed_last_checkpoint(actions, now_ns)
+
+    def deadline_ns(self) -> int | None:
+        """When the next `Tick` is due, or None."""
+        times = [when for when, _ in self.steps[:1]]
+        rounds = self.coordinator.deadline_ns()
+        if rounds is not None:
+            times.append(rounds)
+        return min(times, default=None)
+
+    def clone(self) -> Supervisor:
+        """An independent copy, for exploration."""
+        return copy.deepcopy(self)
+
+    # ---- events ------------------------------------------------------------------------------------------
+
+    def _dispatch(self, event: Event, now_ns: int) -> list[Action]:
+        match event:
+            case Begin():
+                assert self.phase == "new", self.phase
+                reason = "resumed" if self.lines else "started"
+                return self._launch(reason, now_ns)
+            case Fenced():
+                return self._fenced(event, now_ns)
+            case AgentLost():
+                return self._agent_lost(event, now_ns)
+            case StopRequested():
+                return self._stop_requested(event, now_ns)
+            case Tick():
+                return self._tick(now_ns)
+            case CheckpointRequested(token=token):
+                if self.phase in ("starting", "running", "fencing") and self.outcome is None:
+                    return self.coordinator.handle(event, now_ns=now_ns)
+                return [] if token is None else [Reply(token, False, {"reason": "the job is ending"})]
+            case ControlWritten(epoch=epoch):
+                self.lines.append(epoch)
+                return self.coordinator.handle(event, now_ns=now_ns)
+            case ControlFailed():
+                return self.coordinator.handle(event, now_ns=now_ns)
+        if event.incarnation != self.incarnation or not 0 <= event.rank < self.size:
+            return []  # an older incarnation still speaks; it is fenced or about to be
+        match event:
+            case Hello():
+                return self._hello(event, now_ns)
+            case Finished():
+                return self._finished(event, now_ns)
+            case ProgramError():
+                return self._program_error(event, now_ns)
+            case Died():
+                return self._died(event, now_ns)
+            case Captured() | Voted() | Refused() | Failed():
+                return self.coordinator.handle(event, now_ns=now_ns)
+
+    def _launch(self, reason: str, now_ns: int) -> list[Action]:
+        self.phase = "starting"
+        self.resumed = self.lines[-1] if self.lines else None
+        self.addresses, self.finished, self.gone = {}, {}, set()
+        self.since_ns = self.since_ns or now_ns
+        return [Launch(self.incarnation, self.resumed, reason)]
+
+    def _hello(self, event: Hello, now_ns: int) -> list[Action]:
+        if self.phase != "starting":
+            return []
+        self.addresses[event.rank] = event.address
+        if len(self.addresses) < self.size:
+            return []
+        self.phase = "running"
+        peers = {rank: (self.incarnation, address) for rank, address in self.addresses.items()}
+        took_ms = round((now_ns - self.since_ns) / _MS, 3)
+        fields = {"incarnation": self.incarnation, "from_epoch": self.resumed, "ms": took_ms}
+        actions: list[Action] = [
+            Send(messages.table(peers)),
+            Log("restarted" if self.restarts or self.resumed is not None else "running", fields),
+        ]
+        actions += self.coordinator.ready(self.incarnation, now_ns=now_ns)
+        return actions + self._check_finished(now_ns)
+
+    def _finished(self, event: Finished, now_ns: int) -> list[Action]:
+        if self.phase not in ("starting", "running"):
+            return []
+        if event.exit_code:
+            error = ProgramError(event.rank, event.incarnation, event.exit_code)
+            return self._program_error(error, now_ns)
+        self.finished[event.rank] = event.exit_code
+        log = Log("rank-finished", {"rank": event.rank, "exit_code": event.exit_code})
+        return [log, *self._check_finished(now_ns)]
+
+    def _check_finished(self, now_ns: int) -> list[Action]:
+        if self.phase != "running" or len(self.finished) < self.size:
+            return []
+        reason = "all ranks have finished"
+        self.phase = "releasing"
+        self.outcome = (max(self.finished.values()), reason)
+        actions = self.coordinator.closed(reason)
+        self.steps = [(now_ns + RELEASE_GRACE_NS, Fence(self.incarnation))]
+        return [*actions, Send(messages.release()), *self._check_gone()]
+
+    def _program_error(self, event: ProgramError, now_ns: int) -> list[Action]:
+        if self.phase not in ("starting", "running"):
+            return []
+        if self._could_not_load(event):
+            return self._set_line_aside(event, now_ns)
+        fields = {"rank": event.rank, "exit_code": event.exit_code, "traceback": event.traceback}
+        reason = f"rank {event.rank} failed with exit code {event.exit_code}"
+        say: list[Action] = [Log("rank-failed", fields)]
+        # The traceback itself is on the rank's standard error, which the user sees.
+        last_line = event.traceback.rstrip().rpartition("\n")[2]
+        say.append(Say(f"{reason}: {last_line}" if last_line else reason))
+        return say + self._stop_now(event.exit_code, reason, now_ns)
+
+    def _could_not_load(self, event: ProgramError) -> bool:
+        return (
+            self.phase == "starting"
+            and self.resumed is not None
+            and event.rank not in self.addresses
+            and event.exit_code in (EXIT_DAMAGED, EXIT_UNRECOVERABLE)
+        )
+
+    def _set_line_aside(self, event: ProgramError, now_ns: int) -> list[Action]:
+        bad = self.lines.pop()
+        why = event.traceback.rstrip().rpartition("\n")[2]
+        fields = {"epoch": bad, "rank": event.rank, "reason": why}
+        actions: list[Action] = [Log("line-unusable", fields)]
+        if not self.lines:
+            reason = f"the image of epoch {bad} cannot be read, and there is no other: {why}"
+            return actions + self._stop_now(EXIT_UNRECOVERABLE, reason, now_ns)
+        older = self.lines[-1]
+        actions.append(Say(f"the image of epoch {bad} cannot be read, trying epoch {older}: {why}"))
+        return actions + self._fence(None, f"epoch {bad} cannot be read", now_ns)
+
+    def _died(self, event: Died, now_ns: int) -> list[Action]:
+        self.gone.add(event.rank)
+        how = {"signal": event.signal} if event.signal is not None else {"code": event.code}
+        log = Log("rank-died", {"rank": event.rank, "incarnation": event.incarnation, **how})
+        if self.phase in ("releasing", "stopping"):
+            quiet: list[Action] = [] if event.code == 0 else [log]
+            return quiet + self._check_gone()
+        if self.phase == "fencing":
+            return []  # we are killing it
+        decision = judge(event, restarts=self.restarts, max_restarts=self.max_restarts)
+        return [log, *self._carry_out(decision, now_ns)]
+
+    def _agent_lost(self, event: AgentLost, now_ns: int) -> list[Action]:
+        log = Log("agent-lost", {"reason": event.reason})
+        if self.outcome is not None:
+            return [log, *self._fence(self.outcome, self.outcome[1], now_ns)]
+        what = f"the agent was lost ({event.reason})"
+        decision = _restart_if_left(what, self.restarts, self.max_restarts)
+        if self.phase == "fencing":
+            return [log, Fence(self.incarnation)]
+        return [log, *self._carry_out(decision, now_ns)]
+
+    def _carry_out(self, decision: Decision, now_ns: int) -> list[Action]:
+        if decision.verdict == "end":
+            return [Say(decision.reason), *self._stop_now(decision.exit_code, decision.reason, now_ns)]
+        if self.stop is not None:
+            reason = f"{decision.reason} while the job was being stopped"
+            return self._fence((self.stop.exit_code, reason), reason, now_ns)
+        self.restarts += 1
+        self.since_ns = now_ns
+        whence = f"epoch {self.lines[-1]}" if self.lines else "the start (nothing was committed)"
+        say = Say(f"{decision.reason}; restarting from {whence}")
+        return [say, *self._fence(None, decision.reason, now_ns)]
+
+    # ---- fencing, stopping -------------------------------------------------------------------------------
+
+    def _fence(self, outcome: tuple[int, str] | None, reason: str, now_ns: int) -> list[Action]:
+        """Kill everything; then launch again (`outcome` None) or end."""
+        self.phase = "fencing"
+        self.outcome = outcome
+        self.relaunch_reason = reason
+        self.steps = []
+        # To the coordinator both are an interruption; whoever waits for a checkpoint waits on only if there
+        # is a next.
+        tell = self.coordinator.interrupted if outcome is None else self.coordinator.closed
+        return [*tell(reason), Fence(self.incarnation)]
+
+    def _fenced(self, event: Fenced, now_ns: int) -> list[Action]:
+        if self.phase != "fencing" or event.incarnation != self.incarnation:
+            return []
+        if self.outcome is not None:
+            return self._end()
+        self.incarnation += 1
+        epoch = self.lines[-1] if self.lines else None
+        fields = {"from_epoch": epoch, "incarnation": self.incarnation, "reason": self.relaunch_reason}
+        return [Log("restarting", fields), *self._launch(self.relaunch_reason, now_ns)]
+
+    def _end(self) -> list[Action]:
+        assert self.outcome is not None
+        self.phase = "ended"
+        exit_code, reason = self.outcome
+        result = {"exit_code": exit_code, "reason": reason, **self.stop_result}
+        replies: list[Action] = [Reply(token, True, result) for token in self.stop_tokens]
+        return [*replies, End(exit_code, reason)]
+
+    def _stop_now(self, exit_code: int, reason: str, now_ns: int) -> list[Action]:
+        """Tell the ranks to leave, and see to it."""
+        self.phase = "stopping"
+        self.outcome = (exit_code, reason)
+        self.steps = [
+            (now_ns + TERM_AFTER_NS, Terminate()),
+            (now_ns + KILL_AFTER_NS, Fence(self.incarnation)),
+        ]
+        closing = self.coordinator.closed(reason)
+        return [*closing, Send(messages.stop(exit_code, reason)), *self._check_gone()]
+
+    def _check_gone(self) -> list[Action]:
+        if len(self.gone) < self.size:
+            return []
+        self.phase = "fencing"  # the ranks are gone; their image children may not be
+        self.steps = []
+        return [Fence(self.incarnation)]
+
+    def _stop_requested(self, event: StopRequested, now_ns: int) -> list[Action]:
+        if event.token is not None:
+            self.stop_tokens.append(event.token)
+        if self.outcome is not None or self.phase == "releasing":
+            return []  # it is ending already
+        log = Log("stop-requested", {"reason": event.reason, "checkpoint": event.checkpoint})
+        first = self.stop is None
+        self.stop = event
+        if event.checkpoint and first:
+            return [log, *self.coordinator.handle(CheckpointRequested(_STOP_TOKEN), now_ns=now_ns)]
+        if self.phase == "fencing":
+            self.outcome = (event.exit_code, event.reason)
+            return [log]
+        return [log, *self._stop_now(event.exit_code, event.reason, now_ns)]
+
+    def _heed_last_checkpoint(self, actions: list[Action], now_ns: int) -> list[Action]:
+        """Take the answer to our own request (the last checkpoint before a stop) out of `actions`."""
+        kept: list[Action] = []
+        answer: Reply | None = None
+        for action in actions:
+            if isinstance(action, Reply) and action.token == _STOP_TOKEN:
+                answer = action
+            else:
+                kept.append(action)
+        if answer is None or self.stop is None or self.outcome is not None:
+            return kept
+        if answer.ok:
+            self.stop_result = dict(answer.fields)
+            reason = f"{self.stop.reason}; checkpoint {answer.fields['epoch']} is committed"
+            return kept + self._stop_now(EXIT_CHECKPOINTED, reason, now_ns)
+        why = answer.fields.get("reason")
+        if self.stop.only_if_committed:
+            kept += [Reply(token, False, answer.fields) for token in self.stop_tokens]
+            self.stop, self.stop_tokens = None, []
+            return kept
+        reason = f"{self.stop.reason}; the last checkpoint failed: {why}"
+        return kept + self._stop_now(self.stop.exit_code, reason, now_ns)
+
+    def _tick(self, now_ns: int) -> list[Action]:
+        actions: list[Action] = []
+        while self.steps and self.steps[0][0] <= now_ns:
+            step = self.steps.pop(0)[1]
+            if isinstance(step, Fence):
+                self.phase = "fencing"
+                self.steps = []
+            actions.append(step)
+        return actions + self.coordinator.handle(Tick(), now_ns=now_ns)
