@@ -1,0 +1,400 @@
+"""A port: one Endpoint, one Wire, a clock and a lock, and whoever is in the library makes progress. (driver)
+
+Who drives. The application's thread takes `lock` for a whole library call, its waiting included, and drives
+the endpoint itself: no other thread stands in the path of a message. A helper thread (`start_helper`) takes
+over while the application computes; it only ever tries the lock, so it never makes the application wait for a
+hand-off.
+
+    progress()   drain the wire, run timers that passed, deliver, flush. Never blocks.
+    wait()       the same; if nothing came, spin for a bounded time that adapts to how long waits have been,
+                 yielding the core every time, then sleep on the wire's descriptor, the control descriptor and
+                 `wake`. Returns when something happened, and at least every 50 ms, so the caller re-checks
+                 its condition in a loop.
+
+Flushing. An idle link's message leaves inside `send`; on a busy link messages gather until a frame is full,
+an ack comes, somebody calls progress or wait, or the helper's next tick (5 ms). A congested wire refuses
+frames: they are kept in order, that peer is left alone until the wire has taken them, and the endpoint keeps
+the rest.
+
+Callbacks run under the lock, in the thread that makes progress; they may call `send` and `endpoint.consumed`,
+but neither progress nor wait. What a callback raises in the helper is raised again by the application's next
+progress or wait.
+
+What does not belong here: what messages mean, when to take images, anything about sockets. Not for forked
+children.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from collections.abc import Callable
+
+from transport.bufferpool import BufferPool
+from transport.endpoint import Endpoint, EndpointConfig
+from transport.errors import TransportError
+from transport.events import Event
+from transport.helper import ProgressHelper
+from transport.interrupts import InterruptGate
+from transport.state import Buffer, PortState
+from transport.wire import Frame, ProcessGuard, Wire
+
+SPIN_LONGEST_NS = 150_000
+"""Spinning longer than waking an idle core takes (60 to 100 µs) never pays."""
+SPIN_SHORTEST_NS = 4_000
+SLEEP_LONGEST_NS = 50_000_000
+"""wait() returns at least this often, so that calls queued for the main thread are noticed."""
+CONTROL_EVERY_NS = 2_000_000
+"""A wait that never sleeps looks at the control descriptor this often."""
+RETRY_FIRST_NS = 500_000
+RETRY_LONGEST_NS = 20_000_000
+DRAIN_FRAMES = 64
+"""Frames taken from the wire before what they held is delivered and acks can leave."""
+NEVER_NS = 1 << 62
+
+
+def _no_messages(source: int, messages: list[Buffer]) -> None:
+    raise TransportError(f"{len(messages)} messages from rank {source}, but nobody set Port.on_messages")
+
+
+def _ignore_event(event: Event) -> None:
+    """What an owner that is not interested in events uses."""
+
+
+def _nothing() -> None:
+    """What an owner without a control channel uses."""
+
+
+class Port:
+    """One rank's port.
+
+    All calls but `wake`, `start_helper`, `stop_helper` and `close` need `lock` to be held.
+    """
+
+    def __init__(
+        self,
+        config: EndpointConfig,
+        wire: Wire,
+        *,
+        state: PortState | None = None,
+        clock: Callable[[], int] = time.monotonic_ns,
+        spin_longest_ns: int = SPIN_LONGEST_NS,
+    ) -> None:
+        """`state`.
+
+        Go on from an image (incarnation and epoch come from `config`). The port owns `wire` from now on.
+        """
+        self.lock = threading.Lock()
+        self.wire = wire
+        self.on_messages: Callable[[int, list[Buffer]], None] = _no_messages
+        self.on_event: Callable[[Event], None] = _ignore_event
+        self.on_control: Callable[[], None] = _nothing
+        self.on_idle_tick: Callable[[], None] | None = None
+        self.endpoint = Endpoint(config, state, allocate=BufferPool().allocate)
+        self.interrupts = InterruptGate(self.lock, self._rouse)
+        self.entries = 0
+        """Counts the application's calls, for the helper to see whether it was in the library lately."""
+        self.helper_watching = False
+        """The helper sleeps on the wire's descriptor: rouse it on the way in."""
+        self.helper_parked = False
+        """The helper leaves all to this thread's wait: rouse it on the way out."""
+        self.failure: BaseException | None = None
+        """What a callback raised in the helper thread, to be raised in the application's."""
+        self._clock = clock
+        self._guard = ProcessGuard("this port")
+        self._refused: dict[int, list[Frame]] = {}
+        self._retry_wait_ns = RETRY_FIRST_NS
+        self._retry_at_ns = NEVER_NS
+        self._spin_longest_ns = self._spin_ns = spin_longest_ns
+        self._control_fd: int | None = None
+        self._control_checked_ns = 0
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._poller = select.epoll()
+        self._poller.register(wire.fileno(), select.EPOLLIN)
+        self._poller.register(self._wake_fd, select.EPOLLIN)
+        self._side_poller = select.epoll()
+        self._side_poller.register(self._wake_fd, select.EPOLLIN)
+        self._helper: ProgressHelper | None = None
+        self._closed = False
+        self._counters = dict.fromkeys(("frames_refused", "waits_spun", "waits_slept", "helper_ticks"), 0)
+
+    # -- peers, control channel, helper
+
+    def set_peer(self, rank: int, address: str, incarnation: int) -> None:
+        """`rank` runs as `incarnation` and is reached at `address`.
+
+        What was queued for its former address is forgotten.
+        """
+        self._refused.pop(rank, None)
+        self.wire.connect(rank, address)
+        self.endpoint.set_peer(rank, incarnation, self._clock())
+        self._retry_wait_ns = RETRY_FIRST_NS
+        self._flush(self._clock())
+
+    @property
+    def control_fd(self) -> int | None:
+        """When this descriptor is readable, wait() and the helper call `on_control` (under the lock)."""
+        return self._control_fd
+
+    @control_fd.setter
+    def control_fd(self, fd: int | None) -> None:
+        former, self._control_fd = self._control_fd, fd
+        for poller in (self._poller, self._side_poller):
+            if former is not None:
+                poller.unregister(former)
+            if fd is not None:
+                poller.register(fd, select.EPOLLIN)
+        if self._helper is not None:
+            self._helper.watch(former, fd)
+
+    def start_helper(self) -> None:
+        """Start the thread that makes progress while the application computes. Idempotent."""
+        self._guard.check()
+        if self._helper is None:
+            self._helper = ProgressHelper(self, self.wire.fileno(), self._control_fd)
+            self._helper.start()
+
+    def stop_helper(self) -> None:
+        """End the helper thread and wait for its end. Not under the lock. Idempotent."""
+        helper, self._helper = self._helper, None
+        if helper is not None:
+            helper.stop()
+
+    def wake(self) -> None:
+        """Make wait() return soon and the helper tick soon. From any thread, with or without the lock."""
+        if not self._closed:
+            os.eventfd_write(self._wake_fd, 1)
+            self._rouse()
+
+    # -- the application's calls
+
+    def send(self, dst: int, data: Buffer, payload: Buffer | None = None) -> int:
+        """Enqueue the message data ++ payload for `dst` and return its sequence number. Never blocks.
+
+        `payload` is kept by reference and must not change until `endpoint.base(dst)` is above the sequence.
+        Raises UnknownRank.
+        """
+        endpoint = self.endpoint
+        sequence = endpoint.send(dst, data, payload)
+        if endpoint.flush_due:
+            self._flush(self._clock())
+        if self.helper_watching:
+            self._rouse()
+        return sequence
+
+    def progress(self) -> bool:
+        """Drain, run timers, deliver, flush.
+
+        Never blocks. True when a frame, a timer or control traffic was handled.
+        """
+        self.entries += 1
+        if self.helper_watching:
+            self._rouse()
+        changed = self.pump()
+        if self.failure is not None:
+            self._raise_failure()
+        return changed
+
+    def wait(self, timeout_ns: int | None = None) -> None:
+        """Return when something happened, after `timeout_ns`, after `wake` or after 50 ms."""
+        if self.progress() or timeout_ns == 0:
+            return
+        began_ns = self._clock()
+        limit_ns = SLEEP_LONGEST_NS if timeout_ns is None else min(timeout_ns, SLEEP_LONGEST_NS)
+        if self._spin(began_ns, min(self._spin_ns, limit_ns)):
+            return
+        self._sleep(began_ns, began_ns + limit_ns)
+        if self.failure is not None:
+            self._raise_failure()
+
+    def freeze(self) -> None:
+        """Stop the port: what comes is answered by a negative ack, nothing leaves."""
+        self.endpoint.freeze()
+
+    def snapshot(self) -> PortState:
+        """The state that an image keeps, by reference."""
+        return self.endpoint.snapshot()
+
+    def advance(self, epoch: int) -> None:
+        """The image of `epoch` is captured: label frames with it and take those that waited for it."""
+        self.endpoint.advance(epoch, self._clock())
+        self._deliver()
+
+    def thaw(self) -> None:
+        """Go on after a freeze."""
+        now_ns = self._clock()
+        self.endpoint.thaw(now_ns)
+        self._flush(now_ns)
+
+    def counters(self) -> dict[str, int]:
+        """What the endpoint, the wire and the port count."""
+        return self.endpoint.counters() | self.wire.counters() | self._counters
+
+    def close(self) -> None:
+        """Stop the helper and close the wire.
+
+        Nothing is flushed. In a forked child: nothing at all. Idempotent.
+        """
+        if self._closed or not self._guard.mine():
+            return
+        self.stop_helper()
+        self._closed = True
+        self._poller.close()
+        self._side_poller.close()
+        os.close(self._wake_fd)
+        self.wire.close()
+
+    # -- inside, also for the helper (under the lock)
+
+    def pump(self) -> bool:
+        """One round of progress. True when a frame, a timer or control traffic was handled."""
+        endpoint = self.endpoint
+        now_ns = self._clock()
+        changed = False
+        receive = self.wire.receive
+        frame = receive()
+        if frame is not None:
+            changed = True
+            for _ in range(DRAIN_FRAMES):
+                endpoint.receive(frame, now_ns)
+                frame = receive()
+                if frame is None:
+                    break
+            else:
+                endpoint.receive(frame, now_ns)
+            self._deliver()
+        deadline_ns = endpoint.deadline_ns()
+        if deadline_ns is not None and deadline_ns <= now_ns:
+            endpoint.tick(now_ns)
+            self._deliver()
+        self._flush(now_ns)
+        if now_ns - self._control_checked_ns >= CONTROL_EVERY_NS and self._check_side(now_ns):
+            changed = True
+        return changed
+
+    def next_deadline_ns(self) -> int:
+        """When progress is next needed although nothing arrives."""
+        deadline_ns = self.endpoint.deadline_ns()
+        wire_ns = self.wire.deadline_ns()
+        if self.endpoint.flush_due and not self._refused:
+            return 0
+        return min(
+            NEVER_NS if deadline_ns is None else deadline_ns,
+            NEVER_NS if wire_ns is None else wire_ns,
+            self._retry_at_ns,
+        )
+
+    def count(self, name: str) -> None:
+        """Count one `name`."""
+        self._counters[name] += 1
+
+    def _deliver(self) -> None:
+        endpoint = self.endpoint
+        for source, messages in endpoint.delivered():
+            self.on_messages(source, messages)
+        for event in endpoint.events():
+            self.on_event(event)
+
+    def _flush(self, now_ns: int) -> None:
+        refused = self._refused
+        if refused and now_ns >= self._retry_at_ns:
+            self._retry(now_ns)
+        send = self.wire.send
+        for rank, parts in self.endpoint.transmit(now_ns, refused):
+            if rank in refused:
+                refused[rank].append(parts)
+            elif not send(rank, parts):
+                if not refused:
+                    self._retry_at_ns = now_ns + self._retry_wait_ns
+                refused[rank] = [parts]
+                self._counters["frames_refused"] += 1
+
+    def _retry(self, now_ns: int) -> None:
+        """Offer the wire again what it refused, in order."""
+        taken = False
+        for rank in list(self._refused):
+            frames = self._refused[rank]
+            sent = 0
+            while sent < len(frames) and self.wire.send(rank, frames[sent]):
+                sent += 1
+            taken = taken or sent > 0
+            if sent == len(frames):
+                del self._refused[rank]
+            else:
+                del frames[:sent]
+        self._retry_wait_ns = RETRY_FIRST_NS if taken else min(2 * self._retry_wait_ns, RETRY_LONGEST_NS)
+        self._retry_at_ns = now_ns + self._retry_wait_ns if self._refused else NEVER_NS
+
+    def _spin(self, began_ns: int, spin_ns: int) -> bool:
+        """Poll the wire for at most `spin_ns`, giving the core away each time. True: a frame was handled."""
+        endpoint = self.endpoint
+        if endpoint.flush_due:
+            return False
+        receive, clock, give_way = self.wire.receive, self._clock, os.sched_yield
+        end_ns = began_ns + spin_ns
+        while True:
+            frame = receive()
+            now_ns = clock()
+            if frame is not None:
+                endpoint.receive(frame, now_ns)
+                self._deliver()
+                if endpoint.flush_due:
+                    self._flush(now_ns)
+                self._spin_ns = self._spin_longest_ns
+                self._counters["waits_spun"] += 1
+                return True
+            if now_ns >= end_ns:
+                return False
+            give_way()
+
+    def _sleep(self, began_ns: int, until_ns: int) -> None:
+        """Sleep until something happened, running timers on the way."""
+        self._counters["waits_slept"] += 1
+        gate = self.interrupts
+        clock = self._clock
+        now_ns = clock()
+        changed = False
+        while now_ns < until_ns and not changed:
+            gate.fire()
+            sleep_ns = min(until_ns, self.next_deadline_ns()) - now_ns
+            gate.sleeping = True
+            try:
+                ready = self._poller.poll(max(sleep_ns, 0) / 1e9) if sleep_ns > 0 else []
+            finally:
+                gate.sleeping = False
+            changed = any(fd != self.wire.fileno() for fd, _ in ready) and self._check_side(clock())
+            changed = self.pump() or changed
+            now_ns = clock()
+        # A wait that would have ended within a spin says that spinning pays, a longer one the contrary.
+        if now_ns - began_ns <= 2 * self._spin_longest_ns:
+            self._spin_ns = self._spin_longest_ns
+        else:
+            self._spin_ns = max(self._spin_ns // 2, min(SPIN_SHORTEST_NS, self._spin_longest_ns))
+        if changed and self.helper_parked:
+            self._rouse()
+
+    def _check_side(self, now_ns: int) -> bool:
+        """Look at the control and wake descriptors; True when there was something."""
+        self._control_checked_ns = now_ns
+        ready = self._side_poller.poll(0)
+        for fd, _ in ready:
+            if fd == self._wake_fd:
+                try:
+                    os.eventfd_read(fd)
+                except BlockingIOError:
+                    pass  # the other thread read it between our look and now
+            else:
+                self.on_control()
+        return bool(ready)
+
+    def _rouse(self) -> None:
+        self.helper_watching = self.helper_parked = False
+        if self._helper is not None:
+            self._helper.rouse()
+
+    def _raise_failure(self) -> None:
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            raise failure
