@@ -16,6 +16,7 @@ series) and result.txt (highest wave and time of arrival at each place).
 """
 
 import argparse
+from math import sqrt
 from pathlib import Path
 
 import numpy as np
@@ -67,9 +68,11 @@ class Strip:
 
     def longest_step(self):
         """Seconds that the fastest wave on the whole map needs to cross COURANT cells."""
-        wave = np.sqrt(GRAVITY * self.depth.max())
-        speed = wave + max(np.abs(self.east).max(), np.abs(self.up).max())
-        return COURANT * self.cell / self.comm.allreduce(float(speed), op=MAX)
+        mine = np.array([self.depth.max(), np.abs(self.east).max(), np.abs(self.up).max()])
+        largest = np.empty_like(mine)
+        self.comm.Allreduce(mine, largest, op=MAX)
+        deepest, east, up = map(float, largest)
+        return COURANT * self.cell / (sqrt(GRAVITY * deepest) + max(east, up))
 
     def step(self, dt):
         level = self.level()
