@@ -91,6 +91,7 @@ class ProgressHelper:
             try:
                 quiet = self._tick() and quiet
                 watch_ns = port.next_deadline_ns()
+                quiet = quiet and not port.attentive
                 port.helper_watching = quiet
             finally:
                 port.lock.release()

@@ -81,12 +81,15 @@ class Port:
         state: PortState | None = None,
         clock: Callable[[], int] = time.monotonic_ns,
         spin_longest_ns: int = SPIN_LONGEST_NS,
+        lock: threading.Lock | None = None,
     ) -> None:
-        """`state`.
+        """`state`: go on from an image (incarnation and epoch come from `config`). `lock`: one that is there already.
 
-        Go on from an image (incarnation and epoch come from `config`). The port owns `wire` from now on.
+        The port owns `wire` from now on.
         """
-        self.lock = threading.Lock()
+        self.lock = threading.Lock() if lock is None else lock
+        self.attentive = False
+        """The owner wants `on_idle_tick` every 5 ms for now, however quiet the application is."""
         self.wire = wire
         self.on_messages: Callable[[int, list[Buffer]], None] = _no_messages
         self.on_event: Callable[[Event], None] = _ignore_event
