@@ -30,7 +30,7 @@ from ckpt.control import ControlChannel
 from ckpt.errors import CkptError, IncompatibleImage
 from ckpt.runtime import Runtime, install
 
-__all__ = ["run_rank"]
+__all__ = ["preload", "run_rank"]
 
 _EXIT_UNRECOVERABLE = 12
 _EXIT_INCOMPATIBLE = 13
@@ -60,6 +60,19 @@ def run_rank(spec: Mapping[str, Any], control_fd: int) -> NoReturn:
         sys.stderr.flush()
         os._exit(_exit_code_of(failure))
     _run_to_the_end(runtime, run)
+
+
+def preload() -> None:
+    """Import what every rank needs; called once by the agent, before it forks ranks. Starts no thread, opens no socket."""
+    import ckpt.image
+    import ckpt.mpi.communicator
+    import ckpt.mpi.engine
+    import ckpt.store
+    import transport.faultinject
+    import transport.port
+    import transport.zmqwire  # noqa: F401
+
+    ckpt.image.preload()
 
 
 # ---------------------------------------------------------------------- preparing the process
@@ -115,12 +128,14 @@ def job_environment(spec: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _make_port(spec: Mapping[str, Any], state: Any) -> Any:
+def _make_port(runtime: Runtime, state: Any) -> Any:
     from transport.endpoint import EndpointConfig
-    from transport.faultinject import from_environment
+    from transport.faultinject import FaultPlan, FaultyWire
     from transport.port import Port
+    from transport.wire import Wire
     from transport.zmqwire import ZmqWire
 
+    spec = runtime.spec
     config = EndpointConfig(
         job=int(spec["job_id"], 16),
         rank=spec["rank"],
@@ -129,8 +144,11 @@ def _make_port(spec: Mapping[str, Any], state: Any) -> Any:
         epoch=spec["epoch"],
     )
     path = os.path.join(spec["runtime_dir"], f"r{spec['rank']}.{spec['incarnation']}")
-    wire = from_environment(ZmqWire(f"ipc://{path}"), rank=spec["rank"])
-    return Port(config, wire, state=state)
+    wire: Wire = ZmqWire(f"ipc://{path}")
+    plan = FaultPlan.from_environment(os.environ)
+    if plan is not None:
+        wire = FaultyWire(wire, plan, spec["rank"])
+    return Port(config, wire, state=state, lock=runtime.lock)
 
 
 # ---------------------------------------------------------------------- the program
@@ -142,7 +160,7 @@ def _fresh(runtime: Runtime) -> Callable[[], object]:
     from ckpt.mpi import make_world
 
     engine, world = make_world(runtime)
-    runtime.bind(_make_port(runtime.spec, None), engine, world)
+    runtime.bind(_make_port(runtime, None), engine, world)
     return prepare_program(runtime.spec["argv"], module=bool(runtime.spec.get("module")))
 
 
@@ -163,7 +181,7 @@ def _resumed(runtime: Runtime) -> Callable[[], object]:
     state = extras["ckpt.port"]
     if state.size != runtime.size:
         raise IncompatibleImage(f"the image is of a job of {state.size} ranks, not {runtime.size}")
-    runtime.bind(_make_port(spec, state), extras["ckpt.engine"], extras["ckpt.world"])
+    runtime.bind(_make_port(runtime, state), extras["ckpt.engine"], extras["ckpt.world"])
     if runtime.finished_code is not None:
         return _nothing
     if extras["ckpt.locked"]:

@@ -84,6 +84,8 @@ class Imager:
             self._reported_ns = 0
             self._tries = 0
         self.wanted = epoch
+        assert self._runtime.port is not None
+        self._runtime.port.attentive = True
         self._queue_check()
 
     def abort(self, epoch: int) -> None:
@@ -123,14 +125,33 @@ class Imager:
             self._queue_check()
 
     def tick(self) -> None:
-        """The helper's housekeeping: reaps image children, asks again for a check, enforces the rank's own limit."""
+        """The helper's housekeeping while the program is outside the library."""
+        if self._housekeep() and self._runtime.lock.acquire(blocking=False):
+            try:
+                if self.wanted > self.epoch:
+                    self._give_up()
+            finally:
+                self._runtime.lock.release()
+        elif self.wanted > self.epoch:
+            self._tries = 0
+            self._queue_check()
+
+    def blocked(self) -> None:
+        """The same while the main thread waits inside the library (under the lock)."""
+        if (self._children or self.wanted > self.epoch) and self._housekeep():
+            self._give_up()
+
+    def _housekeep(self) -> bool:
+        """Reap image children, report a wait that has become long. ``True``: the rank's own limit has passed."""
         if self._children:
             self._reap()
         while self._lost:
             epoch, status = self._lost.popleft()
             self._failed(epoch, f"the image writer died ({_status_text(status)})", "image child")
         if self.wanted <= self.epoch:
-            return
+            if self._runtime.port is not None:
+                self._runtime.port.attentive = bool(self._children)
+            return False
         now_ns = time.monotonic_ns()
         waited_ns = now_ns - self._wanted_since_ns
         if waited_ns > _REPORT_AFTER_NS and now_ns - self._reported_ns > _REPORT_EVERY_NS:
@@ -144,16 +165,11 @@ class Imager:
                     "since_ns": waited_ns,
                 }
             )
-        if waited_ns > self.limit_ns and self._runtime.lock.acquire(blocking=False):
-            try:
-                if self.wanted > self.epoch:
-                    self._failed(self.wanted, f"not possible within the limit: {self._reason}", self.where())
-                    self._pass_over()
-            finally:
-                self._runtime.lock.release()
-            return
-        self._tries = 0
-        self._queue_check()
+        return waited_ns > self.limit_ns
+
+    def _give_up(self) -> None:
+        self._failed(self.wanted, f"not possible within the limit: {self._reason}", self.where())
+        self._pass_over()
 
     _reason = "the program has not come to a place between two instructions"
 
@@ -258,7 +274,7 @@ class Imager:
 
         for thread in threading.enumerate():
             name = thread.name
-            if thread is threading.main_thread() or name.startswith("ckpt-") or name in self._harmless_threads:
+            if thread is threading.main_thread() or name == "port-helper" or name in self._harmless_threads:
                 continue
             raise Refused(f"the application's thread {name!r} is running", f"thread {name}")
 

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ckpt.control import ControlChannel, Packet
 from ckpt.errors import ControlLost, RegistrationError
 from ckpt.imaging import Imager
-from transport.events import Event, ImageDue, PeerSilent, Zombie
+from transport.events import Event, ImageDue, PeerHeard, PeerRestarted, PeerSilent, Zombie
 
 if TYPE_CHECKING:
     from ckpt.mpi.communicator import Communicator
@@ -88,7 +88,6 @@ class Runtime:
     def bind(self, port: Port, engine: Engine, world: Communicator) -> None:
         """Put the parts together, tell the agent where this rank can be reached and start the helper."""
         self.port, self.engine, self.world = port, engine, world
-        port.lock = self.lock
         port.on_messages = engine.on_messages
         port.on_event = self._on_event
         port.on_control = self._on_control
@@ -125,6 +124,7 @@ class Runtime:
         port = self.port
         assert port is not None
         imager = self.imager
+        imager.blocked()
         if imager.wanted > imager.epoch and imager.take("call"):
             return
         if hungry:
@@ -142,7 +142,13 @@ class Runtime:
         elif isinstance(event, Zombie):
             self.leave(_EXIT_FENCED, f"rank {self.rank}: a newer incarnation of this rank exists; stopping")
         elif isinstance(event, PeerSilent):
-            self.control.send({"m": "event", "event": "peer-silent", "peer": event.rank})
+            self.control.send({"m": "event", "event": "peer-silent", "peer": event.rank, "silent_ns": event.silent_ns})
+        elif isinstance(event, PeerHeard):
+            self.control.send({"m": "event", "event": "peer-heard", "peer": event.rank})
+        elif isinstance(event, PeerRestarted):
+            self.control.send(
+                {"m": "event", "event": "peer-restarted", "peer": event.rank, "incarnation": event.incarnation}
+            )
 
     def _on_control(self) -> None:
         try:
