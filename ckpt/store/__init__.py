@@ -3,7 +3,8 @@
 Start reading at `job.py` (what lies where), then `manifest.py` and `control.py` (the records), `writer.py`,
 `reader.py`, `lines.py` (commit) and `prune.py`. Errors: `errors.py`.
 
-Importing this package is cheap (json, dataclasses, blake3, zstandard): the image child and a restarting rank do.
+Importing this package is cheap (json, dataclasses, blake3, zstandard): the image child and a restarting rank
+do.
 """
 
 from .control import ControlFile, RankEntry

@@ -1,14 +1,14 @@
 """The control file: the record that makes a line of images the state of the job.
 
-One per committed epoch, `control/epoch-%08d.json`, written last and by the controller only. A line exists if and only
-if its control file verifies; images without one are leftovers of a round that was burnt.
+One per committed epoch, `control/epoch-%08d.json`, written last and by the controller only. A line exists if
+and only if its control file verifies; images without one are leftovers of a round that was burnt.
 
     {mac, kind: "control", format, job, epoch, previous, incarnation, generation, size, committed_at, meta,
      ranks: [{rank, incarnation, previous, epoch, manifest, digest, bytes_raw, bytes_written,
               vectors: {peer: [tx, base, rx]}}, …]}
 
-`RankEntry.digest` is the BLAKE3 digest of the manifest file, which in turn holds the digests of all blocks: the MAC
-of the control file covers every byte of the line.
+`RankEntry.digest` is the BLAKE3 digest of the manifest file, which in turn holds the digests of all blocks:
+the MAC of the control file covers every byte of the line.
 
 Pure: encoding, decoding and checks. Writing and finding control files is in `lines.py`.
 """

@@ -153,7 +153,8 @@ class Damaged(StoreError):
         text = super().__str__()
         if self.fallback_epoch is None:
             return text
-        return f"{text} Epoch {self.fallback_epoch} can be used instead: `ckpt restart JOB@{self.fallback_epoch}`."
+        epoch = self.fallback_epoch
+        return f"{text} Epoch {epoch} can be used instead: `ckpt restart JOB@{epoch}`."
 
 
 class RecordDamaged(Damaged):

@@ -1,11 +1,12 @@
 """The job's event log: one JSON object a line, only ever appended to (★ reads the clock, writes the file).
 
-Status, pictures, reports and tests read this and nothing else. Several processes append at the same time: each line is
-one `write` on a descriptor opened O_APPEND, which a local file system does not interleave.
+Status, pictures, reports and tests read this and nothing else. Several processes append at the same time:
+each line is one `write` on a descriptor opened O_APPEND, which a local file system does not interleave.
 
-The log is a report, not the truth (that is the control files), and it must never stop a job: a line that the disk
-refuses is counted, and the next line that gets through carries the count as `"lost"`. A crash or a full disk may leave
-half a line: the next writer starts on a fresh line, and a reader reports the torn one and goes on.
+The log is a report, not the truth (that is the control files), and it must never stop a job: a line that the
+disk refuses is counted, and the next line that gets through carries the count as `"lost"`. A crash or a full
+disk may leave half a line: the next writer starts on a fresh line, and a reader reports the torn one and
+goes on.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ class EventLog:
         self._fresh_line = length == 0 or os.pread(self._fd, 1, length - 1) == b"\n"
 
     def append(self, event: str, **fields: Any) -> bool:
-        """Add one line `{"t": ISO time, "ns": …, "event": event, **fields}`; False when the disk refused it."""
+        """Add one line `{"t": ISO time, "ns": …, "event": event, **fields}`; False when the disk refused
+        it."""
         now_ns = self._clock_ns()
         stamp = datetime.fromtimestamp(now_ns / 1e9, UTC).isoformat(timespec="microseconds")
         line: dict[str, Any] = {"t": stamp, "ns": now_ns, "event": event, **fields}

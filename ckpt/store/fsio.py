@@ -1,15 +1,17 @@
 """The one seam between the store and the operating system (★: this module, and only it, does the I/O).
 
-Every system call of the commit sequence is a method of `FileSystem`, so that a test can put another object in its
-place and (a) record the sequence and build every state a crash could leave behind: any subset of the operations that
-no sync has covered yet; (b) let the nth call fail: EIO, ENOSPC, a short write, a failing fsync.
+Every system call of the commit sequence is a method of `FileSystem`, so that a test can put another object
+in its place and (a) record the sequence and build every state a crash could leave behind: any subset of the
+operations that no sync has covered yet; (b) let the nth call fail: EIO, ENOSPC, a short write, a failing
+fsync.
 
 Rules that live here:
 
-- A file is written under a temporary name in the directory where it will stand, synced, renamed, and the directory
-  is synced. Only then may anything refer to it.
-- A failed fsync condemns the file: its dirty pages may be gone while the next fsync reports success. The file is
-  dropped and the caller gets `StorageFailed`; it may write a *new* file, it never syncs the same one again.
+- A file is written under a temporary name in the directory where it will stand, synced, renamed, and the
+  directory is synced. Only then may anything refer to it.
+- A failed fsync condemns the file: its dirty pages may be gone while the next fsync reports success. The
+  file is dropped and the caller gets `StorageFailed`; it may write a *new* file, it never syncs the same one
+  again.
 - Temporary files are locked (flock) while their writer lives, so that `prune` can tell those of dead writers.
 - Every OSError becomes `StorageFailed`, which names the call and the file.
 
@@ -58,9 +60,6 @@ class FileSystem:
     def pwrite(self, fd: int, data: Buffer, offset: int) -> int:
         """Write at `offset`; returns the number of bytes taken, which may be short."""
         return os.pwrite(fd, data, offset)
-
-    def truncate(self, fd: int, length: int) -> None:
-        os.ftruncate(fd, length)
 
     def fsync(self, fd: int) -> None:
         os.fsync(fd)
@@ -132,25 +131,26 @@ def write_all(fs: FileSystem, fd: int, data: Buffer, offset: int) -> None:
 class PendingFile:
     """A file on its way: temporary → synced → published. Any failure drops it and raises `StorageFailed`.
 
-    States: open → sealed (synced) → published (renamed, closed); or dropped from any of them. The lock that says
-    "my writer lives" is held until the file has its final name.
+    States: open → sealed (synced) → published (renamed, closed); or dropped from any of them. The lock that
+    says "my writer lives" is held until the file has its final name.
 
     Args:
-        name: the final name; the temporary one is `.tmp-` + name + a random suffix, so that the leftover of a dead
-            writer never stands in the way.
+        name: the final name; the temporary one is `.tmp-` + name + a random suffix, so that what a dead
+        writer
+            left behind never stands in the way.
     """
 
     def __init__(self, fs: FileSystem, directory: str, name: str) -> None:
         self._fs = fs
         self.path = os.path.join(directory, name)
-        self.temporary = os.path.join(directory, f"{TEMPORARY_PREFIX}{name}.{os.urandom(4).hex()}")
         self.fd = -1
+        self._now_at = os.path.join(directory, f"{TEMPORARY_PREFIX}{name}.{os.urandom(4).hex()}")
         try:
-            self.fd = fs.create(self.temporary)
+            self.fd = fs.create(self._now_at)
             fs.try_lock(self.fd)
         except OSError as error:
             self.drop()
-            raise StorageFailed("create", self.temporary, error) from error
+            raise StorageFailed("create", self.path, error) from error
 
     def write(self, data: Buffer, offset: int) -> None:
         """Write all of `data` at byte `offset`."""
@@ -160,23 +160,20 @@ class PendingFile:
             self.drop()
             raise StorageFailed("write", self.path, error) from error
 
-    def seal(self, length: int | None = None) -> None:
-        """Cut to `length` if given, and sync. After this the content is durable, the name is not."""
-        operation = "truncate"
+    def seal(self) -> None:
+        """Sync. After this the content is durable, the name is not."""
         try:
-            if length is not None:
-                self._fs.truncate(self.fd, length)
-            operation = "fsync"
             self._fs.fsync(self.fd)
         except OSError as error:
             self.drop()
-            raise StorageFailed(operation, self.path, error) from error
+            raise StorageFailed("fsync", self.path, error) from error
 
     def publish(self) -> None:
         """Give it its final name. The directory still has to be synced (once for several files)."""
         operation = "rename"
         try:
-            self._fs.replace(self.temporary, self.path)
+            self._fs.replace(self._now_at, self.path)
+            self._now_at = self.path
             operation = "close"
             fd, self.fd = self.fd, -1
             self._fs.close(fd)
@@ -185,17 +182,20 @@ class PendingFile:
             raise StorageFailed(operation, self.path, error) from error
 
     def drop(self) -> None:
-        """Remove it as far as the system lets us; what stays behind is a temporary file that `prune` clears."""
+        """Remove it, published or not, as far as the system lets us; `prune` clears what stays behind."""
         if self.fd >= 0:
             fd, self.fd = self.fd, -1
             try:
                 self._fs.close(fd)
             except OSError:
                 pass  # the descriptor is gone either way, and the file is being given up
+        if not self._now_at:
+            return
         try:
-            self._fs.unlink(self.temporary)
+            self._fs.unlink(self._now_at)
         except OSError:
-            pass  # never created, already renamed, or a disk that refuses everything: prune clears it
+            pass  # never created, or a disk that refuses everything: prune clears it
+        self._now_at = ""
 
 
 def sync_directory(fs: FileSystem, path: str) -> None:
@@ -209,7 +209,8 @@ def sync_directory(fs: FileSystem, path: str) -> None:
 def commit_file(fs: FileSystem, directory: str, name: str, data: Buffer) -> None:
     """The whole sequence for a small file: temporary, write, fsync, rename, fsync of the directory.
 
-    When the last step fails the file is taken back: it may or may not outlive a crash, and must not be relied on.
+    When the last step fails the file is taken back: it may or may not outlive a crash, and must not be
+    relied on.
     """
     file = PendingFile(fs, directory, name)
     file.write(data, 0)
@@ -218,8 +219,5 @@ def commit_file(fs: FileSystem, directory: str, name: str, data: Buffer) -> None
     try:
         sync_directory(fs, directory)
     except StorageFailed:
-        try:
-            fs.unlink(file.path)
-        except OSError:
-            pass  # the caller is told that nothing was committed; a whole file left behind is harmless
+        file.drop()
         raise

@@ -1,4 +1,5 @@
-"""The job directory: all there is of a job, in one place that only its owner can touch (★ files, clock, randomness).
+"""The job directory: all there is of a job, in one place that only its owner can touch (★ files, clock,
+randomness).
 
     JOB/                 0700, ours; refused otherwise
       job.json           identity and options; written last at creation: without it there is no job
@@ -9,11 +10,13 @@
       images/rank-%05d/  epoch-%08d.i%04d.<random>.json (manifest) and .pack (blocks) of one rank's images
       output/            rank-%d.out, rank-%d.err
 
-Manifest and pack share one directory so that one directory sync makes both durable. All directories are made, and
-synced, at creation: an image is never the first to need one, so no image depends on the entry of its own directory.
+Manifest and pack share one directory so that one directory sync makes both durable. All directories are
+made, and synced, at creation: an image is never the first to need one, so no image depends on the entry of
+its own directory.
 
-`open` answers, in this order: is there a job, is it private, which format, does it verify. Nothing in here is cached
-across processes; an open JobDirectory is a handful of values and may be used on both sides of a fork.
+`open` answers, in this order: is there a job, is it private, which format, does it verify. Nothing in here
+is cached across processes; an open JobDirectory is a handful of values and may be used on both sides of a
+fork.
 """
 
 from __future__ import annotations
@@ -109,7 +112,8 @@ class JobDirectory:
         hash_seed: int | None = None,
         fs: FileSystem | None = None,
     ) -> JobDirectory:
-        """Make a new job in `path`, which must not exist, be empty, or be left over from a `create` that was killed.
+        """Make a new job in `path`, which must not exist, be empty, or be left over from a `create` that was
+        killed.
 
         Raises:
             JobExists: there is a job, or anything else.
@@ -219,7 +223,8 @@ class JobDirectory:
         return runtime_directory(self.job_id, base=base)
 
     def lock(self) -> LockHandle:
-        """Become the job's controller; `with job.lock() as lock:`. Raises JobLocked at once when there is another."""
+        """Become the job's controller; `with job.lock() as lock:`. Raises JobLocked at once when there is
+        another."""
         from .lines import highest_generation
 
         return take_lock(self.path, self.key, self.job_id, self.fs, floor=highest_generation(self))
@@ -227,7 +232,8 @@ class JobDirectory:
     def highest_epoch(self) -> int:
         """The highest epoch number that left any trace on disk, committed or burnt; 0 if none.
 
-        A controller starts above this and above what the event log says, so that burnt numbers are not used again.
+        A controller starts above this and above what the event log says, so that burnt numbers are not used
+        again.
         """
         highest = 0
         for name in self._list(self.control_directory):
@@ -293,7 +299,8 @@ def _read_job_file(fs: FileSystem, root: str) -> bytes:
 
 
 def _claimed_job_id(data: bytes) -> str:
-    """The id that the file itself names: job.json defines it, and it is under the MAC that is checked next."""
+    """The id that the file itself names: job.json defines it, and it is under the MAC that is checked
+    next."""
     marker = b'"job":"'
     start = data.find(marker)
     return data[start + len(marker) :].split(b'"', 1)[0].decode("ascii", "replace") if start >= 0 else ""

@@ -1,13 +1,14 @@
 """Lines on disk: writing the control file that commits one, and finding those that were committed.
 
-`write_control` is the last step of a commit and the only one that makes an epoch count. Before it writes, it looks at
-what it is about to promise: every manifest verifies, is the very file that was voted for (digest, rank, epoch,
-incarnation), and every pack it needs is there in full length. Only then: temporary file, fsync, rename, directory fsync.
-When it returns, the line outlives any crash; when it raises, the round is burnt. After a failed *directory* sync the
-file is taken back, and if even that fails it does no harm: it describes a whole and consistent line.
+`write_control` is the last step of a commit and the only one that makes an epoch count. Before it writes, it
+looks at what it is about to promise: every manifest verifies, is the very file that was voted for (digest,
+rank, epoch, incarnation), and every pack it needs is there in full length. Only then: temporary file, fsync,
+rename, directory fsync. When it returns, the line outlives any crash; when it raises, the round is burnt.
+After a failed *directory* sync the file is taken back, and if even that fails it does no harm: it describes
+a whole and consistent line.
 
-`latest_committed` walks from the newest control file down to the first that verifies; what it had to skip is reported,
-because a damaged newest line is "damaged but recoverable", not "never was".
+`latest_committed` walks from the newest control file down to the first that verifies; what it had to skip is
+reported, because a damaged newest line is "damaged but recoverable", not "never was".
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Line:
-    """One entry of `list_lines`: `control` is None when the control file does not verify, and `error` says why."""
+    """One entry of `list_lines`: `control` is None when the control file does not verify, and `error` says
+    why."""
 
     epoch: int
     path: str
@@ -97,11 +99,11 @@ def load_control(job: JobDirectory, epoch: int | None = None) -> ControlFile:
     try:
         return _read_control(job, epoch, path)
     except Damaged as error:
-        error.fallback_epoch = _newest_good(job, without=epoch)
+        error.fallback_epoch = newest_good_epoch(job, without=epoch)
         raise
 
 
-def _newest_good(job: JobDirectory, *, without: int) -> int | None:
+def newest_good_epoch(job: JobDirectory, *, without: int) -> int | None:
     for epoch in reversed(list_epochs(job)):
         if epoch != without and _line(job, epoch).control is not None:
             return epoch
@@ -161,7 +163,8 @@ def load_manifest(job: JobDirectory, entry: RankEntry, *, fs: FileSystem | None 
 
 
 def check_packs(job: JobDirectory, manifest: Manifest, *, fs: FileSystem | None = None) -> None:
-    """Raise BlockDamaged unless every pack the manifest needs is there in its full length (contents unread)."""
+    """Raise BlockDamaged unless every pack the manifest needs is there in its full length (contents
+    unread)."""
     system = job.fs if fs is None else fs
     for pack in manifest.packs:
         path = os.path.join(job.path, pack.path)

@@ -2,11 +2,12 @@
 
 Two parts:
 
-- `flock` on the file `lock`: the kernel drops it with the last descriptor, so a `kill -9` leaves nothing behind. The
-  content (pid, host, time) is only for the message that the next one gets.
-- a *generation*, one more with every lock taken, kept durably in `generation.json` (MAC, commit sequence). It goes into
-  control files and events, and `LockHandle.check` refuses to commit once a higher one is on disk or the lock file was
-  replaced: that covers file systems whose flock does not reach other machines, and people who delete lock files.
+- `flock` on the file `lock`: the kernel drops it with the last descriptor, so a `kill -9` leaves nothing
+  behind. The content (pid, host, time) is only for the message that the next one gets.
+- a *generation*, one more with every lock taken, kept durably in `generation.json` (MAC, commit sequence).
+  It goes into control files and events, and `LockHandle.check` refuses to commit once a higher one is on
+  disk or the lock file was replaced: that covers file systems whose flock does not reach other machines, and
+  people who delete lock files.
 
 A descriptor is inherited by `fork`: a process that forks without exec while it holds the lock must call
 `LockHandle.forget()` in the child, or the lock lives as long as the child does. (exec closes it.)
@@ -34,7 +35,8 @@ _ATTEMPTS: Final = 10
 
 
 class LockHandle:
-    """A lock that is held; use it as a context. `generation` is unique among all holders of this job, ever."""
+    """A lock that is held; use it as a context. `generation` is unique among all holders of this job,
+    ever."""
 
     def __init__(self, path: str, fd: int, key: bytes, job_id: str, generation: int, fs: FileSystem) -> None:
         self.path = path
@@ -96,7 +98,8 @@ def _is_same_file(fd: int, path: str) -> bool:
 
 
 def read_generation(job_path: str, key: bytes, job_id: str, fs: FileSystem) -> int:
-    """The highest generation on disk; 0 when the job was never locked. RecordDamaged when it does not verify."""
+    """The highest generation on disk; 0 when the job was never locked. RecordDamaged when it does not
+    verify."""
     path = os.path.join(job_path, _GENERATION_NAME)
     try:
         data = fs.read_file(path, 1 << 16)
@@ -114,7 +117,8 @@ def take_lock(job_path: str, key: bytes, job_id: str, fs: FileSystem, *, floor: 
     """Take the lock or raise JobLocked at once.
 
     Args:
-        floor: the highest generation seen elsewhere (control files); the new one is above it in any case, even when
+        floor: the highest generation seen elsewhere (control files); the new one is above it in any case,
+        even when
             `generation.json` was lost.
     """
     fd = _flock(job_path, fs)
@@ -153,7 +157,7 @@ def _flock(job_path: str, fs: FileSystem) -> int:
             holder = _read_holder(fd)
             os.close(fd)
             raise JobLocked(
-                f"another controller holds this job (pid {holder.get('pid', '?')} on {holder.get('host', '?')})",
+                f"another controller holds it (pid {holder.get('pid', '?')} on {holder.get('host', '?')})",
                 path=job_path,
                 holder=holder,
                 hint="Use `ckpt status`, or `ckpt stop` to end it.",

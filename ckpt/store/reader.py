@@ -1,21 +1,117 @@
-"""Signatures first; the body follows."""
+"""Reads one rank's image: everything is verified before the first byte is handed out.
+
+The manifest is verified against the job's key (MAC) and the control file (digest, rank, epoch, incarnation).
+`stream` and `buffers` then read *all* blocks first: each block's stored bytes are compared with their
+digest, only then decompressed, straight into the memory that will be the program's. Damage anywhere
+therefore shows before the unpickler has seen a byte, and before it could have done anything.
+
+Blocks are read in the order in which they lie on the disk, a few at a time by a few threads. Large buffers
+get memory of their own from the system (huge pages where it gives them); small ones share one piece.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, BinaryIO
+import io
+import mmap
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO, Final
 
+from .codec import RAW, Codec
 from .control import RankEntry
+from .errors import BlockDamaged, Damaged, Incompatible, RecordDamaged, StorageFailed
 from .fsio import FileSystem
 from .job import JobDirectory
+from .lines import check_packs, load_control, load_manifest, newest_good_epoch
+from .manifest import SMALL_ALIGN, BlockRef, Manifest
+from .pool import Pool, default_threads
+from .records import digest
 
-__all__ = ["ImageReader"]
+__all__ = ["BlockSource", "ImageReader"]
+
+_OWN_MAPPING_FROM: Final = 4 << 20
+_PARALLEL_FROM: Final = 4 << 20
+_STREAM_CHUNK: Final = 1 << 20
+
+
+class BlockSource:
+    """The packs of one manifest, open for reading; blocks come out verified. Threads may share it."""
+
+    def __init__(self, job: JobDirectory, manifest: Manifest, fs: FileSystem) -> None:
+        self._fs = fs
+        self._job = job
+        self._packs = manifest.packs
+        self._fds: list[int] = []
+        check_packs(job, manifest, fs=fs)
+        try:
+            for pack in manifest.packs:
+                self._fds.append(fs.open_read(os.path.join(job.path, pack.path)))
+        except OSError as error:
+            self.close()
+            raise StorageFailed("open", pack.path, error) from error
+
+    def close(self) -> None:
+        """Close the packs; harmless when done twice."""
+        while self._fds:
+            self._fs.close(self._fds.pop())
+
+    def read(self, block: BlockRef, target: memoryview, codec: Codec) -> None:
+        """Read, verify and unpack one block into `target`, which has its plain length.
+
+        Raises:
+            BlockDamaged: cut short, or not what the manifest promised.
+        """
+        pack = self._packs[block.pack]
+        path = os.path.join(self._job.path, pack.path)
+        direct = block.codec == RAW and block.stored == len(target)
+        stored = target if direct else memoryview(bytearray(block.stored))
+        end = block.offset + block.stored
+        padding = bytearray(min(-end % pack.align, max(0, pack.length - end)))
+        try:
+            whole = self._fill([stored, memoryview(padding)], block.pack, block.offset)
+        except OSError as error:
+            raise StorageFailed("read", path, error) from error
+        if not whole:
+            raise BlockDamaged(f"a pack ends inside the block at byte {block.offset}", path=path, hint=_HINT)
+        if digest(stored) != block.stored_digest or any(padding):
+            raise BlockDamaged(f"the block at byte {block.offset} was changed", path=path, hint=_HINT)
+        if not direct:
+            try:
+                codec.unpack(block.codec, block.item, stored, target)
+            except BlockDamaged as error:
+                error.path = path
+                raise
+
+    def _fill(self, parts: list[memoryview], pack: int, offset: int) -> bool:
+        parts = [part for part in parts if len(part)]
+        while parts:
+            got = self._fs.preadv(self._fds[pack], parts, offset)
+            if got <= 0:
+                return False
+            offset += got
+            while parts and got >= len(parts[0]):
+                got -= len(parts.pop(0))
+            if got:
+                parts[0] = parts[0][got:]
+        return True
+
+
+_HINT: Final = "Nothing of this image was used; go on from another epoch (`ckpt ls`, `ckpt verify`)."
 
 
 class ImageReader:
-    """One rank's image, all of it verified before the first byte is handed out."""
+    """One rank's image.
 
-    meta: Mapping[str, Any]
+    Args:
+        entry: the rank's entry in a control file; or
+        epoch, rank: to look it up (epoch None: the newest committed line).
+        threads: for large images; None: the cores at hand, 0: none.
+
+    Raises:
+        EpochMissing, Damaged, Incompatible, StorageFailed: as `load_control` and `load_manifest`; a
+        `Damaged` names
+            another epoch that can be used instead, if there is one.
+    """
 
     def __init__(
         self,
@@ -27,10 +123,154 @@ class ImageReader:
         threads: int | None = None,
         fs: FileSystem | None = None,
     ) -> None:
-        raise NotImplementedError
+        self._job = job
+        self._fs = job.fs if fs is None else fs
+        self._threads = threads
+        if entry is None:
+            entry = _find_entry(job, epoch, rank)
+        self.entry = entry
+        try:
+            self.manifest = load_manifest(job, entry, fs=self._fs)
+        except Damaged as error:
+            error.fallback_epoch = newest_good_epoch(job, without=entry.label[1])
+            raise
+        self._chunks: list[memoryview] = []
+        self._buffers: list[memoryview] | None = None
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """What `ImageWriter.finish` was given."""
+        return self.manifest.meta
 
     def stream(self) -> BinaryIO:
-        raise NotImplementedError
+        """The pickle stream. Raises BlockDamaged (nothing was handed out) or StorageFailed."""
+        self._load()
+        return io.BufferedReader(_Chunks(self._chunks), _STREAM_CHUNK)
 
     def buffers(self) -> list[memoryview]:
-        raise NotImplementedError
+        """The out-of-band buffers, writable, in order. Raises as `stream`."""
+        self._load()
+        assert self._buffers is not None
+        return list(self._buffers)
+
+    def _load(self) -> None:
+        if self._buffers is not None:
+            return
+        manifest = self.manifest
+        targets: dict[int, list[memoryview]] = {}
+        self._chunks = [self._place(index, targets) for index in manifest.stream]
+        small = self._spread(_allocate(self._total(manifest.small)), manifest.small, targets)
+        buffers: list[memoryview] = []
+        taken = 0
+        for buffer in manifest.buffers:
+            if buffer.blocks is None:
+                buffers.append(small[taken : taken + buffer.length])
+                taken += buffer.length + -buffer.length % SMALL_ALIGN
+            else:
+                buffers.append(self._spread(_allocate(buffer.length), buffer.blocks, targets))
+        if taken != len(small):
+            raise RecordDamaged("the small buffers do not add up", path=self.entry.manifest)
+        try:
+            self._read_all(targets)
+        except Damaged as error:
+            error.fallback_epoch = newest_good_epoch(self._job, without=self.entry.label[1])
+            raise
+        self._buffers = buffers
+
+    def _total(self, blocks: tuple[int, ...]) -> int:
+        return sum(self.manifest.blocks[index].length for index in blocks)
+
+    def _place(self, index: int, targets: dict[int, list[memoryview]]) -> memoryview:
+        return self._spread(_allocate(self.manifest.blocks[index].length), (index,), targets)
+
+    def _spread(
+        self, memory: memoryview, blocks: tuple[int, ...], targets: dict[int, list[memoryview]]
+    ) -> memoryview:
+        """Say where in `memory` each block goes; returns `memory`."""
+        start = 0
+        for index in blocks:
+            length = self.manifest.blocks[index].length
+            targets.setdefault(index, []).append(memory[start : start + length])
+            start += length
+        if start != len(memory):
+            raise RecordDamaged("the blocks of a buffer do not add up", path=self.entry.manifest)
+        return memory
+
+    def _read_all(self, targets: dict[int, list[memoryview]]) -> None:
+        blocks = self.manifest.blocks
+        order = sorted(targets, key=lambda index: (blocks[index].pack, blocks[index].offset))
+        source = BlockSource(self._job, self.manifest, self._fs)
+        threads = default_threads() if self._threads is None else self._threads
+        if sum(block.length for block in blocks) < _PARALLEL_FROM:
+            threads = 0
+
+        def make_worker() -> Callable[[int], None]:
+            codec = Codec()
+
+            def work(index: int) -> None:
+                first, *others = targets[index]
+                source.read(blocks[index], first, codec)
+                for other in others:
+                    other[:] = first
+
+            return work
+
+        pool: Pool[int] = Pool(make_worker, threads)
+        try:
+            for index in order:
+                pool.submit(index)
+            pool.join()
+        finally:
+            pool.close()
+            source.close()
+
+
+class _Chunks(io.RawIOBase):
+    """A file made of pieces of memory."""
+
+    def __init__(self, chunks: list[memoryview]) -> None:
+        super().__init__()
+        self._chunks = chunks
+        self._next = 0
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, target: Any) -> int:
+        """As `io.RawIOBase.readinto`."""
+        while not self._rest and self._next < len(self._chunks):
+            self._rest = self._chunks[self._next]
+            self._next += 1
+        view = memoryview(target).cast("B")
+        length = min(len(view), len(self._rest))
+        view[:length] = self._rest[:length]
+        self._rest = self._rest[length:]
+        return length
+
+
+def _find_entry(job: JobDirectory, epoch: int | None, rank: int | None) -> RankEntry:
+    if rank is None:
+        raise TypeError("ImageReader needs an entry, or a rank")
+    control = load_control(job, epoch)
+    if not 0 <= rank < control.size:
+        raise Incompatible(
+            f"the line has {control.size} ranks, there is no rank {rank}",
+            path=job.path,
+            hint=f"Start with {control.size} ranks.",
+        )
+    return control.ranks[rank]
+
+
+def _allocate(length: int) -> memoryview:
+    """Writable memory: mapped from the system when large, since that is zeroed lazily and may get huge
+    pages."""
+    if length < _OWN_MAPPING_FROM:
+        return memoryview(bytearray(length))
+    memory = mmap.mmap(-1, length)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        try:
+            memory.madvise(mmap.MADV_HUGEPAGE)
+        except OSError:
+            pass  # a kernel without huge pages: only slower
+    return memoryview(memory)

@@ -4,10 +4,11 @@ A record is one JSON object in one file, whose first member is its MAC:
 
     {"mac":"<64 hex digits>","kind":"manifest","format":1,"job":"…",…}\\n
 
-The MAC is keyed BLAKE3 over *every byte that follows the MAC's closing quote*, with a key derived from the job's key
-and the record's kind. There is no canonical form and none is needed: what is verified are the bytes of the file, so
-any change of any bit, spaces and the case of a hex digit included, is seen, and nothing is parsed as JSON before it
-has been verified. Kind, job and format are checked after the MAC, so their mismatch is a fact and not a guess.
+The MAC is keyed BLAKE3 over *every byte that follows the MAC's closing quote*, with a key derived from the
+job's key and the record's kind. There is no canonical form and none is needed: what is verified are the
+bytes of the file, so any change of any bit, spaces and the case of a hex digit included, is seen, and
+nothing is parsed as JSON before it has been verified. Kind, job and format are checked after the MAC, so
+their mismatch is a fact and not a guess.
 
 Pure: bytes in, values out. Which fields a record has, and what they mean, is for its own module.
 """
@@ -35,7 +36,7 @@ _MAC_DIGITS: Final = 64
 _BODY: Final = len(_HEAD) + _MAC_DIGITS
 
 
-def digest(data: bytes) -> str:
+def digest(data: bytes | bytearray | memoryview) -> str:
     """BLAKE3-256 of `data`, 64 hex digits."""
     return blake3(data).hexdigest()
 
@@ -46,7 +47,8 @@ def _mac(key: bytes, kind: str, body: bytes) -> bytes:
 
 
 def encode(key: bytes, kind: str, job_id: str, fields: Mapping[str, object]) -> bytes:
-    """The file's bytes for a record of `kind` with `fields` (JSON values; names mac, kind, format, job are taken)."""
+    """The file's bytes for a record of `kind` with `fields` (JSON values; names mac, kind, format, job are
+    taken)."""
     content: dict[str, object] = {"kind": kind, "format": FORMAT, "job": job_id}
     if not content.keys().isdisjoint(fields) or "mac" in fields:
         raise ValueError("fields of a record may not be called mac, kind, format or job")

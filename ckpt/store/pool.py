@@ -1,0 +1,114 @@
+"""A few worker threads for one image (★ starts threads); works in a forked child.
+
+The image child is made by a bare fork: Python's at-fork hooks did not run, so the locks of `threading` may
+be held by threads that no longer exist. Only primitives made here are used: `_thread`'s threads and locks,
+`_queue`'s SimpleQueue. The threads appear in no list of the application's threads and end with `close`.
+
+Bounded: `submit` waits while `limit` tasks are under way, so that no more than that many blocks are in
+memory.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+from _queue import SimpleQueue
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+__all__ = ["Pool", "default_threads"]
+
+Task = TypeVar("Task")
+
+_TASKS_PER_THREAD: Final = 2
+_MOST_THREADS: Final = 8
+
+
+def default_threads() -> int:
+    """Threads for hashing, compressing and writing: the cores this process may use, at most 8."""
+    return max(1, min(_MOST_THREADS, len(os.sched_getaffinity(0))))
+
+
+class Pool(Generic[Task]):
+    """Runs `make_work()(task)` for every task submitted; each thread has a `work` of its own.
+
+    Args:
+        make_work: called once in each thread; what it returns is called for each task.
+        threads: how many; fewer are used when the system gives no more, none at all means: in `submit`
+        itself.
+    """
+
+    def __init__(self, make_work: Callable[[], Callable[[Task], None]], threads: int) -> None:
+        self._make_work = make_work
+        self._tasks: SimpleQueue[Task | None] = SimpleQueue()
+        self._done: SimpleQueue[BaseException | None] = SimpleQueue()
+        self._under_way = 0
+        self._error: BaseException | None = None
+        self._inline: Callable[[Task], None] | None = None
+        self._running = 0
+        for _ in range(threads):
+            try:
+                _thread.start_new_thread(self._run, ())
+            except RuntimeError:
+                break  # the system gives no more threads: those that run do the work
+            self._running += 1
+        if not self._running:
+            self._inline = make_work()
+        self.limit = self._running * _TASKS_PER_THREAD
+
+    def _run(self) -> None:
+        try:
+            work = self._make_work()
+        except BaseException as error:
+            # Told with every task this thread takes: the image fails with the reason instead of hanging.
+            reason = error
+            while self._tasks.get() is not None:
+                self._done.put(reason)
+            self._done.put(None)
+            return
+        while (task := self._tasks.get()) is not None:
+            try:
+                work(task)
+            except BaseException as error:
+                self._done.put(error)
+            else:
+                self._done.put(None)
+            del task
+        self._done.put(None)
+
+    def submit(self, task: Task) -> None:
+        """Hand over a task; waits while `limit` are under way. Raises the first error of any earlier task."""
+        if self._inline is not None:
+            self._inline(task)
+            return
+        while self._under_way >= self.limit:
+            self._collect()
+        self._raise()
+        self._tasks.put(task)
+        self._under_way += 1
+
+    def join(self) -> None:
+        """Wait until all tasks are done; raises the first error of any."""
+        while self._under_way:
+            self._collect()
+        self._raise()
+
+    def close(self) -> None:
+        """Wait for what is under way and end the threads; raises nothing. The pool cannot be used again."""
+        while self._under_way:
+            self._collect()
+        for _ in range(self._running):
+            self._tasks.put(None)
+        for _ in range(self._running):
+            self._done.get()
+        self._running = 0
+
+    def _collect(self) -> None:
+        error = self._done.get()
+        self._under_way -= 1
+        if self._error is None:
+            self._error = error
+
+    def _raise(self) -> None:
+        if self._error is not None:
+            raise self._error
