@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ckpt.mpi import ANY_SOURCE, PROC_NULL
+from ckpt.mpi import ANY_SOURCE, ANY_TAG, PROC_NULL, Status
 
 WAIT_S = 20.0
 
@@ -25,14 +25,25 @@ class ThreadComm:
     def send(self, obj: Any, dest: int, tag: int = 0) -> None:
         self.world.boxes[dest].put((self.rank, tag, obj))
 
-    def recv(self, source: int = ANY_SOURCE, tag: int = 0, status: Any = None) -> Any:
-        held: list[tuple[int, int, Any]] = self.world.held[self.rank]
+    def recv(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> Any:
+        held = self.world.held[self.rank]
         while True:
-            for index, (sender, _, obj) in enumerate(held):
-                if source in (ANY_SOURCE, sender):
+            for index, (sender, sent_tag, obj) in enumerate(held):
+                if source in (ANY_SOURCE, sender) and tag in (ANY_TAG, sent_tag):
                     del held[index]
+                    if status is not None:
+                        status.Set_source(sender)
+                        status.Set_tag(sent_tag)
                     return obj
             held.append(self.world.boxes[self.rank].get(timeout=WAIT_S))
+
+    def bcast(self, obj: Any, root: int = 0) -> Any:
+        if self.rank != root:
+            return self.recv(root)
+        for rank in range(self.size):
+            if rank != root:
+                self.send(obj, rank)
+        return obj
 
     def Sendrecv(self, sendbuf: Any, dest: int, recvbuf: Any, source: int) -> None:
         if dest != PROC_NULL:
@@ -68,7 +79,7 @@ class World:
     def __init__(self, size: int) -> None:
         self.size = size
         self.boxes: list[queue.Queue[Any]] = [queue.Queue() for _ in range(size)]
-        self.held: list[list[Any]] = [[] for _ in range(size)]
+        self.held: list[list[tuple[int, int, Any]]] = [[] for _ in range(size)]
 
     def run(self, main: Callable[[Any], Any]) -> list[Any]:
         results: list[Any] = [None] * self.size

@@ -1,0 +1,22 @@
+"""What all tests share: Hypothesis without wall-clock deadlines, and no root tests without root."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import settings
+
+# The machine's speed must not decide whether a property holds. On CI the examples are the same every time.
+settings.register_profile("default", deadline=None, print_blob=True)
+settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if os.geteuid() == 0:
+        return
+    skip = pytest.mark.skip(reason="needs root")
+    for item in items:
+        if item.get_closest_marker("root"):
+            item.add_marker(skip)
