@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 Token = int | str
 
@@ -231,10 +231,15 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Nothing is left to do: the controller ends with this code."""
+    """Nothing is left to do: the controller ends with this code.
+
+    `kind`: "finished" (the program came to its end, with whatever code), "stopped" (somebody asked), "interrupted" (it
+    could not go on; a restart by hand may).
+    """
 
     exit_code: int
     reason: str
+    kind: Literal["finished", "stopped", "interrupted"] = "finished"
 
 
 Action = Launch | Fence | Send | Terminate | WriteControl | Log | Reply | Say | End

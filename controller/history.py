@@ -1,7 +1,8 @@
 """What the event log of a job says: numbers already used, how it ended, what it cost. Pure.
 
-A restart needs the first three (`highest_epoch`, `incarnation`, processes to fence), `ckpt status` all of it. The log is
-read leniently: lines of a newer version, or half a line at the end, change nothing that can be known without them.
+A restart needs the first three (`highest_epoch`, `incarnation`, processes to fence), `ckpt status` all of it.
+The log is read leniently: lines of a newer version, or half a line at the end, change nothing that can be known
+without them.
 """
 
 from __future__ import annotations
@@ -44,12 +45,23 @@ class History:
     committed: dict[int, Line] = field(default_factory=dict)
     aborted: dict[int, str] = field(default_factory=dict)
     open_round: int | None = None
-    outcome: Line | None = None  # the last job-finished or job-interrupted, unless something was started since
+    outcome: Line | None = (
+        None  # the last job-finished or job-interrupted, unless something was started since
+    )
     restarts: int = 0
     agent: Process | None = None
     processes: list[Process] = field(default_factory=list)  # ranks of the newest incarnation
     ranks: dict[int, RankHistory] = field(default_factory=dict)
     lines: int = 0
+
+
+def finished_code(history: History) -> int | None:
+    """The program's exit code when the job came to its end by itself; None: there is something to go on with."""
+    outcome = history.outcome
+    if outcome is None or outcome["event"] != "job-finished" or outcome.get("kind", "finished") != "finished":
+        return None
+    code = outcome.get("exit_code")
+    return code if isinstance(code, int) else None
 
 
 def summarise(lines: Iterable[Line]) -> History:

@@ -94,7 +94,13 @@ def resumable(committed: Sequence[int], requested: int | None) -> tuple[int, ...
 
 
 def check_fit(
-    *, size: int, command: Sequence[str], python: str, new_size: int | None, new_command: Sequence[str], new_python: str
+    *,
+    size: int,
+    command: Sequence[str],
+    python: str,
+    new_size: int | None,
+    new_command: Sequence[str],
+    new_python: str,
 ) -> None:
     """Raise NotCompatible unless a job can go on under this command line and interpreter.
 

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import copy
 import signal as signals
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
@@ -77,6 +78,7 @@ KILL_AFTER_NS = 900 * _MS
 RELEASE_GRACE_NS = 5_000 * _MS
 _STOP_TOKEN: Token = "stop"
 
+Kind = Literal["finished", "stopped", "interrupted"]
 Phase = Literal["new", "starting", "running", "releasing", "stopping", "fencing", "ended"]
 
 
@@ -147,7 +149,7 @@ class Supervisor:
         self.addresses: dict[int, str] = {}
         self.finished: dict[int, int] = {}
         self.gone: set[int] = set()
-        self.outcome: tuple[int, str] | None = None  # exit code and reason; None after fencing: launch again
+        self.outcome: End | None = None  # how it is going to end; None after fencing: launch again
         self.relaunch_reason = "started"
         self.since_ns = 0  # of the launch or the death: what `restarted` measures
         self.stop: StopRequested | None = None  # waits for its last checkpoint
@@ -171,6 +173,10 @@ class Supervisor:
         if rounds is not None:
             times.append(rounds)
         return min(times, default=None)
+
+    def keep_lines(self, epochs: Collection[int]) -> None:
+        """Only these lines are left on disk (older ones were pruned)."""
+        self.lines = [epoch for epoch in self.lines if epoch in epochs]
 
     def clone(self) -> Supervisor:
         """An independent copy, for exploration."""
@@ -254,7 +260,7 @@ class Supervisor:
             return []
         reason = "all ranks have finished"
         self.phase = "releasing"
-        self.outcome = (max(self.finished.values()), reason)
+        self.outcome = End(max(self.finished.values()), reason)
         actions = self.coordinator.closed(reason)
         self.steps = [(now_ns + RELEASE_GRACE_NS, Fence(self.incarnation))]
         return [*actions, Send(messages.release()), *self._check_gone()]
@@ -270,7 +276,7 @@ class Supervisor:
         # The traceback itself is on the rank's standard error, which the user sees.
         last_line = event.traceback.rstrip().rpartition("\n")[2]
         say.append(Say(f"{reason}: {last_line}" if last_line else reason))
-        return say + self._stop_now(event.exit_code, reason, now_ns)
+        return say + self._stop_now(End(event.exit_code, reason), now_ns)
 
     def _could_not_load(self, event: ProgramError) -> bool:
         return (
@@ -287,10 +293,10 @@ class Supervisor:
         actions: list[Action] = [Log("line-unusable", fields)]
         if not self.lines:
             reason = f"the image of epoch {bad} cannot be read, and there is no other: {why}"
-            return actions + self._stop_now(EXIT_UNRECOVERABLE, reason, now_ns)
+            return actions + self._stop_now(End(EXIT_UNRECOVERABLE, reason, "interrupted"), now_ns)
         older = self.lines[-1]
         actions.append(Say(f"the image of epoch {bad} cannot be read, trying epoch {older}: {why}"))
-        return actions + self._fence(None, f"epoch {bad} cannot be read", now_ns)
+        return actions + self._fence(None, f"epoch {bad} cannot be read")
 
     def _died(self, event: Died, now_ns: int) -> list[Action]:
         self.gone.add(event.rank)
@@ -307,7 +313,7 @@ class Supervisor:
     def _agent_lost(self, event: AgentLost, now_ns: int) -> list[Action]:
         log = Log("agent-lost", {"reason": event.reason})
         if self.outcome is not None:
-            return [log, *self._fence(self.outcome, self.outcome[1], now_ns)]
+            return [log, *self._fence(self.outcome, self.outcome.reason)]
         what = f"the agent was lost ({event.reason})"
         decision = _restart_if_left(what, self.restarts, self.max_restarts)
         if self.phase == "fencing":
@@ -316,19 +322,21 @@ class Supervisor:
 
     def _carry_out(self, decision: Decision, now_ns: int) -> list[Action]:
         if decision.verdict == "end":
-            return [Say(decision.reason), *self._stop_now(decision.exit_code, decision.reason, now_ns)]
+            kind: Kind = "interrupted" if decision.exit_code == EXIT_RESTARTS_USED_UP else "finished"
+            outcome = End(decision.exit_code, decision.reason, kind)
+            return [Say(decision.reason), *self._stop_now(outcome, now_ns)]
         if self.stop is not None:
             reason = f"{decision.reason} while the job was being stopped"
-            return self._fence((self.stop.exit_code, reason), reason, now_ns)
+            return self._fence(End(self.stop.exit_code, reason, "stopped"), reason)
         self.restarts += 1
         self.since_ns = now_ns
         whence = f"epoch {self.lines[-1]}" if self.lines else "the start (nothing was committed)"
         say = Say(f"{decision.reason}; restarting from {whence}")
-        return [say, *self._fence(None, decision.reason, now_ns)]
+        return [say, *self._fence(None, decision.reason)]
 
     # ---- fencing, stopping -------------------------------------------------------------------------------
 
-    def _fence(self, outcome: tuple[int, str] | None, reason: str, now_ns: int) -> list[Action]:
+    def _fence(self, outcome: End | None, reason: str) -> list[Action]:
         """Kill everything; then launch again (`outcome` None) or end."""
         self.phase = "fencing"
         self.outcome = outcome
@@ -352,21 +360,20 @@ class Supervisor:
     def _end(self) -> list[Action]:
         assert self.outcome is not None
         self.phase = "ended"
-        exit_code, reason = self.outcome
-        result = {"exit_code": exit_code, "reason": reason, **self.stop_result}
+        result = {"exit_code": self.outcome.exit_code, "reason": self.outcome.reason, **self.stop_result}
         replies: list[Action] = [Reply(token, True, result) for token in self.stop_tokens]
-        return [*replies, End(exit_code, reason)]
+        return [*replies, self.outcome]
 
-    def _stop_now(self, exit_code: int, reason: str, now_ns: int) -> list[Action]:
+    def _stop_now(self, outcome: End, now_ns: int) -> list[Action]:
         """Tell the ranks to leave, and see to it."""
         self.phase = "stopping"
-        self.outcome = (exit_code, reason)
+        self.outcome = outcome
         self.steps = [
             (now_ns + TERM_AFTER_NS, Terminate()),
             (now_ns + KILL_AFTER_NS, Fence(self.incarnation)),
         ]
-        closing = self.coordinator.closed(reason)
-        return [*closing, Send(messages.stop(exit_code, reason)), *self._check_gone()]
+        closing = self.coordinator.closed(outcome.reason)
+        return [*closing, Send(messages.stop(outcome.exit_code, outcome.reason)), *self._check_gone()]
 
     def _check_gone(self) -> list[Action]:
         if len(self.gone) < self.size:
@@ -385,10 +392,11 @@ class Supervisor:
         self.stop = event
         if event.checkpoint and first:
             return [log, *self.coordinator.handle(CheckpointRequested(_STOP_TOKEN), now_ns=now_ns)]
+        outcome = End(event.exit_code, event.reason, "stopped")
         if self.phase == "fencing":
-            self.outcome = (event.exit_code, event.reason)
-            return [log]
-        return [log, *self._stop_now(event.exit_code, event.reason, now_ns)]
+            self.outcome = outcome
+            return [log, *self.coordinator.closed(event.reason)]
+        return [log, *self._stop_now(outcome, now_ns)]
 
     def _heed_last_checkpoint(self, actions: list[Action], now_ns: int) -> list[Action]:
         """Take the answer to our own request (the last checkpoint before a stop) out of `actions`."""
@@ -404,14 +412,14 @@ class Supervisor:
         if answer.ok:
             self.stop_result = dict(answer.fields)
             reason = f"{self.stop.reason}; checkpoint {answer.fields['epoch']} is committed"
-            return kept + self._stop_now(EXIT_CHECKPOINTED, reason, now_ns)
+            return kept + self._stop_now(End(EXIT_CHECKPOINTED, reason, "stopped"), now_ns)
         why = answer.fields.get("reason")
         if self.stop.only_if_committed:
             kept += [Reply(token, False, answer.fields) for token in self.stop_tokens]
             self.stop, self.stop_tokens = None, []
             return kept
         reason = f"{self.stop.reason}; the last checkpoint failed: {why}"
-        return kept + self._stop_now(self.stop.exit_code, reason, now_ns)
+        return kept + self._stop_now(End(self.stop.exit_code, reason, "stopped"), now_ns)
 
     def _tick(self, now_ns: int) -> list[Action]:
         actions: list[Action] = []

@@ -222,6 +222,7 @@ class Agent:
         return {
             "e": "state",
             "pid": os.getpid(),
+            "start_ticks": procinfo.start_ticks(os.getpid()),
             "generation": self.generation,
             "ranks": [rank.describe() for rank in self.ranks.values()],
         }

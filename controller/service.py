@@ -1,0 +1,406 @@
+"""★ The controller's event loop: binds the pure core to processes, sockets, clock, signals and the job directory.
+
+One thread, one selector. Everything that happens becomes an event for the `Supervisor`; the actions it returns are carried
+out in order (`_perform`), and completions go back as events. Sources:
+
+    agent       packets of the ranks, deaths            (`launch`)
+    clients     ckpt checkpoint, stop, status           (`clients`)
+    signals     SIGINT, SIGTERM, SIGHUP                  through a wake-up descriptor
+    clock       deadlines of the core; the ranks' output files are looked at (`passthrough`)
+
+The control file is written here, synchronously: nothing else may happen between the last vote and the commit, and it
+takes milliseconds. No decision is made in this module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import socket
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from ckpt.store import ControlFile, JobDirectory, LockHandle, LockLost, RankEntry, StoreError, write_control
+from controller import plan, translate
+from controller.clients import ClientServer
+from controller.coordinator import Coordinator, RoundOptions
+from controller.errors import EXIT_TIMEOUT, LaunchFailed
+from controller.events import (
+    Action,
+    AgentLost,
+    Begin,
+    CheckpointRequested,
+    ControlFailed,
+    ControlWritten,
+    End,
+    Event,
+    Fence,
+    Launch,
+    Log,
+    Reply,
+    Say,
+    Send,
+    StopRequested,
+    Terminate,
+    Tick,
+    WriteControl,
+)
+from controller.history import History
+from controller.launch import AgentGone, Launcher
+from controller.livestatus import LiveStatus
+from controller.passthrough import Passthrough
+from controller.report import Reporter
+from controller.supervisor import Supervisor, signal_name
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceOptions:
+    """What a run is asked to do. `keep`: committed lines to keep on disk, None: all. `rank_options`: for the ranks."""
+
+    rounds: RoundOptions = field(default_factory=RoundOptions)
+    max_restarts: int = 10
+    keep: int | None = None
+    time_limit_ns: int | None = None
+    checkpoint_on_signal: bool = False
+    rank_options: dict[str, Any] = field(default_factory=dict)
+
+
+class Service:
+    """One controller's life, from holding the lock to the exit code.
+
+    `lines`: committed epochs to resume from, ascending; `history`: of the job's event log before this controller.
+    """
+
+    def __init__(
+        self,
+        job: JobDirectory,
+        lock: LockHandle,
+        launcher: Launcher,
+        reporter: Reporter,
+        options: ServiceOptions,
+        *,
+        history: History,
+        lines: Sequence[int],
+    ) -> None:
+        self.job = job
+        self.lock = lock
+        self.launcher = launcher
+        self.reporter = reporter
+        self.options = options
+        self.runtime_dir = job.runtime_dir()
+        highest = max([history.highest_epoch, job.highest_epoch(), *lines])
+        coordinator = Coordinator(
+            job.size, highest=highest, committed=lines[-1] if lines else None, options=options.rounds
+        )
+        self.supervisor = Supervisor(
+            coordinator,
+            incarnation=history.incarnation + 1,
+            lines=tuple(lines),
+            max_restarts=options.max_restarts,
+        )
+        self.selector = selectors.DefaultSelector()
+        self.clients = ClientServer(self.runtime_dir, self.selector, self._question)
+        paths = [
+            (rank, stream, job.output_path(rank, stream))
+            for rank in range(job.size)
+            for stream in ("out", "err")
+        ]
+        self.passthrough = Passthrough(
+            paths, reporter.output, reporter.say, from_end=history.incarnation >= 0
+        )
+        self.pids: dict[int, int] = {}
+        self.questions: list[LiveStatus] = []
+        self.events: deque[Event] = deque()
+        self.end: End | None = None
+        self.output_due_ns = 0
+        self.limit_ns: int | None = None
+        self.watched: int | None = None
+
+    # ---- loop --------------------------------------------------------------------------------------------
+
+    def run(self) -> int:
+        """Run the job to its end; returns the exit code. LockLost and LaunchFailed end it otherwise."""
+        restore = self._catch_signals()
+        try:
+            if self.options.time_limit_ns is not None:
+                self.limit_ns = time.monotonic_ns() + self.options.time_limit_ns
+            self._feed(Begin())
+            while self.end is None:
+                self._turn()
+        finally:
+            self.launcher.close()
+            self.clients.close()
+            self.passthrough.finish()
+            restore()
+        end = self.end
+        self._log("job-finished", {"exit_code": end.exit_code, "reason": end.reason, "kind": end.kind})
+        if end.kind != "finished":
+            self.reporter.say(end.reason)
+        return end.exit_code
+
+    def _turn(self) -> None:
+        now_ns = time.monotonic_ns()
+        due = [self.output_due_ns, *(question.deadline_ns() for question in self.questions)]
+        core_ns = self.supervisor.deadline_ns()
+        if core_ns is not None:
+            due.append(core_ns)
+        if self.limit_ns is not None:
+            due.append(self.limit_ns)
+        for key, _ in self.selector.select(max(0, min(due) - now_ns) / 1e9):
+            key.data()
+        if self.launcher.fileno() < 0:
+            self._agent()
+        now_ns = time.monotonic_ns()
+        core_ns = self.supervisor.deadline_ns()
+        if core_ns is not None and now_ns >= core_ns:
+            self._feed(Tick())
+        if self.limit_ns is not None and now_ns >= self.limit_ns:
+            self.limit_ns = None
+            self._feed(StopRequested(EXIT_TIMEOUT, "the time limit is reached", checkpoint=True))
+        for question in self.questions:
+            question.tick(now_ns=now_ns)
+        self.questions = [question for question in self.questions if not question.finished]
+        self._output(now_ns)
+
+    def _output(self, now_ns: int) -> None:
+        self.reporter.flush()
+        if now_ns >= self.output_due_ns:
+            if not self.reporter.is_full:
+                self.passthrough.poll()
+            self.output_due_ns = time.monotonic_ns() + self.passthrough.interval_ns()
+
+    def _feed(self, event: Event) -> None:
+        self.events.append(event)
+        while self.events:
+            for action in self.supervisor.handle(self.events.popleft(), now_ns=time.monotonic_ns()):
+                self._perform(action)
+
+    def _log(self, name: str, fields: dict[str, Any]) -> None:
+        self.job.events.append(name, **fields)
+        self.reporter.event(name, fields)
+
+    # ---- actions -----------------------------------------------------------------------------------------
+
+    def _perform(self, action: Action) -> None:
+        match action:
+            case Send(packet=packet, ranks=ranks):
+                self.launcher.send(dict(packet), ranks)
+            case Log(event=name, fields=fields):
+                self._log(name, dict(fields))
+            case Say(text=text):
+                self.reporter.say(text)
+            case Reply(token=token, ok=ok, fields=fields):
+                assert isinstance(token, int)
+                self.clients.answer(token, {"ok": ok, **fields})
+            case WriteControl():
+                self.events.append(self._commit(action))
+            case Launch():
+                self._launch(action)
+            case Fence(incarnation=incarnation):
+                self.launcher.fence(incarnation)
+            case Terminate():
+                self.launcher.signal(signal.SIGTERM)
+            case End():
+                self.end = action
+
+    def _launch(self, action: Launch) -> None:
+        nodes = [plan.Node("localhost", self.job.size)]
+        specs = plan.specs(
+            program_of(self.job, self.runtime_dir, self.options.rank_options),
+            plan.place(self.job.size, nodes),
+            incarnation=action.incarnation,
+            epoch=action.epoch,
+        )
+        self.pids.clear()
+        self.launcher.start(specs)
+        self._watch_agent()
+
+    def _watch_agent(self) -> None:
+        fd = self.launcher.fileno()
+        if fd == self.watched:
+            return
+        if self.watched is not None:
+            with contextlib.suppress(KeyError, ValueError):
+                self.selector.unregister(self.watched)
+        self.watched = fd if fd >= 0 else None
+        if self.watched is not None:
+            self.selector.register(self.watched, selectors.EVENT_READ, self._agent)
+
+    def _commit(self, action: WriteControl) -> ControlWritten | ControlFailed:
+        entries = [
+            RankEntry(
+                rank=vote.rank,
+                incarnation=vote.incarnation,
+                label=vote.label,
+                manifest=os.path.relpath(os.path.join(self.job.path, vote.manifest), self.job.path),
+                digest=vote.digest,
+                bytes_raw=vote.bytes_raw,
+                bytes_written=vote.bytes_written,
+                vectors=vote.vectors,
+            )
+            for vote in action.votes
+        ]
+        control = ControlFile(
+            epoch=action.epoch,
+            previous=self.supervisor.coordinator.committed or 0,
+            incarnation=action.incarnation,
+            generation=self.lock.generation,
+            ranks=entries,
+            committed_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        )
+        try:
+            write_control(self.job, control, lock=self.lock)
+        except LockLost:
+            raise
+        except (StoreError, OSError, ValueError) as error:
+            return ControlFailed(action.epoch, f"{type(error).__name__}: {error}")
+        self._prune(action.epoch)
+        return ControlWritten(action.epoch)
+
+    def _prune(self, newest: int) -> None:
+        """Remove old lines; only ever after a newer one is durable."""
+        if self.options.keep is None:
+            return
+        from ckpt.store import list_epochs, prune
+
+        try:
+            prune(self.job, keep_last=self.options.keep)
+        except (StoreError, OSError) as error:
+            self.reporter.say(f"old checkpoints could not be removed: {error}")
+        self.supervisor.keep_lines({*list_epochs(self.job), newest})
+
+    # ---- sources of events -------------------------------------------------------------------------------
+
+    def _agent(self) -> None:
+        try:
+            events = self.launcher.receive()
+        except AgentGone as gone:
+            self._watch_agent()
+            if not gone.started:
+                raise LaunchFailed(f"the agent could not be started: {gone}") from gone
+            self._feed(AgentLost(str(gone)))
+            return
+        for event in events:
+            self._agent_event(event)
+
+    def _agent_event(self, event: dict[str, Any]) -> None:
+        kind = event["e"]
+        if kind == "packet":
+            self._packet(event["rank"], event["incarnation"], event["packet"])
+        elif kind == "started":
+            self.pids[event["rank"]] = event["pid"]
+            names = ("rank", "pid", "incarnation", "start_ticks")
+            self._log("rank-started", {name: event[name] for name in names})
+        elif kind == "state" and not event["ranks"]:
+            self._log("agent-started", {"pid": event["pid"], "start_ticks": event["start_ticks"]})
+        else:
+            if kind == "died":
+                self.pids.pop(event["rank"], None)
+            translated = translate.agent_event(event)
+            if translated is not None:
+                self._feed(translated)
+
+    def _packet(self, rank: int, incarnation: int, packet: dict[str, Any]) -> None:
+        if packet["m"] == "status":
+            for question in self.questions:
+                question.take(rank, packet, now_ns=time.monotonic_ns())
+            return
+        line = translate.log_line(rank, incarnation, packet)
+        if line is not None:
+            self._log(*line)
+        event = translate.rank_event(rank, incarnation, packet)
+        if event is not None:
+            self._feed(event)
+
+    def _question(self, question: dict[str, Any], token: int) -> None:
+        match question.get("do"):
+            case "checkpoint":
+                self._checkpoint(
+                    token, wait=question.get("wait") is not False, stop=question.get("stop") is True
+                )
+            case "stop":
+                last = question.get("checkpoint") is True
+                code = 128 + signal.SIGTERM
+                self._feed(StopRequested(code, "stopped by `ckpt stop`", checkpoint=last, token=token))
+            case "status":
+                self.questions.append(
+                    LiveStatus(
+                        self.supervisor,
+                        self.launcher,
+                        self.runtime_dir,
+                        dict(self.pids),
+                        lambda answer: self.clients.answer(token, answer),
+                        now_ns=time.monotonic_ns(),
+                    )
+                )
+            case other:
+                self.clients.answer(token, {"ok": False, "reason": f"unknown question {other!r}"})
+
+    def _checkpoint(self, token: int, *, wait: bool, stop: bool) -> None:
+        if not wait:
+            self.clients.answer(token, {"ok": True})
+        waiting = token if wait else None
+        if stop:
+            self._feed(
+                StopRequested(
+                    128 + signal.SIGTERM,
+                    "stopped by `ckpt checkpoint --stop`",
+                    checkpoint=True,
+                    only_if_committed=True,
+                    token=waiting,
+                )
+            )
+        else:
+            self._feed(CheckpointRequested(token=waiting))
+
+    # ---- signals -----------------------------------------------------------------------------------------
+
+    def _catch_signals(self) -> Any:
+        """SIGINT, SIGTERM and SIGHUP become events; returns a function that puts everything back."""
+        reading, writing = socket.socketpair()
+        reading.setblocking(False)
+        writing.setblocking(False)
+        before = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
+        before_fd = signal.set_wakeup_fd(writing.fileno())
+        self.selector.register(reading, selectors.EVENT_READ, lambda: self._signals(reading))
+
+        def restore() -> None:
+            signal.set_wakeup_fd(before_fd)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            self.selector.unregister(reading)
+            reading.close()
+            writing.close()
+
+        return restore
+
+    def _signals(self, reading: socket.socket) -> None:
+        for number in reading.recv(64):
+            if number in _SIGNALS:
+                self._feed(
+                    StopRequested(
+                        128 + number,
+                        f"stopped by {signal_name(number)}",
+                        checkpoint=self.options.checkpoint_on_signal,
+                    )
+                )
+
+
+def program_of(job: JobDirectory, runtime_dir: str, rank_options: dict[str, Any]) -> plan.Program:
+    """What the job directory says about the program."""
+    return plan.Program(
+        job_id=job.job_id,
+        job_dir=job.path,
+        runtime_dir=runtime_dir,
+        argv=tuple(job.command),
+        module=bool(job.options.get("module")),
+        options=rank_options,
+    )
