@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ckpt.mpi.comm_buffers import BufferMessages
+from ckpt.mpi.comm_gatherings import ObjectCollectives
 from ckpt.mpi.group import Group
 
 
-class Comm(BufferMessages):
+class Comm(ObjectCollectives):
     """Messages between the ranks of a group."""
 
     __slots__ = ()

@@ -121,6 +121,10 @@ class Engine:
             return pickle.loads(data)
         return self.codec.loads(memoryview(data)[envelope.SIZE :])
 
+    def loads_value(self, data: Buffer) -> Any:
+        """The object of a message without envelope."""
+        return pickle.loads(data) if self.codec is None else self.codec.loads(data)
+
     # -- arrival -----------------------------------------------------------------------------------
 
     def on_messages(self, src: int, batch: list[Buffer]) -> None:
@@ -187,6 +191,16 @@ class Engine:
         self.sends += 1
         if nbytes >= REFERENCE_BYTES or not self.sends & SEND_CHECK_MASK:
             self.throttle(dst)
+
+    def after_collective(self, schedule: Schedule) -> None:
+        """Called after a blocking collective: waits while the backlog to a peer is high."""
+        self.sends += 1
+        if self.sends & SEND_CHECK_MASK and schedule.nbytes < REFERENCE_BYTES:
+            return
+        self.progress.poll()
+        for dst in schedule.peers:
+            while self.progress.backlog_bytes(dst) > SEND_HIGH_BYTES:
+                self.block()
 
     def throttle(self, dst: int) -> None:
         """Make progress; wait while the backlog to `dst` is high."""

@@ -34,7 +34,7 @@ class Operation:
 
     def __init__(self) -> None:
         self.done = False
-        self.error: MpiException | None = None
+        self.error: Exception | None = None
         self.source = ANY_SOURCE
         self.tag = ANY_TAG
         self.nbytes = 0
@@ -52,7 +52,7 @@ class Operation:
         """Fill the status, raise the error or return the result. Called once, when done, without the lock."""
         error = self.error
         if status is not None:
-            code = SUCCESS if error is None else error.error_code
+            code = error.error_code if isinstance(error, MpiException) else SUCCESS
             status._fill(self.source, self.tag, self.nbytes, error=code, cancelled=self.cancelled)
         if error is not None:
             raise error
