@@ -1,11 +1,13 @@
 """The image store: a job's directory, the images of its ranks, and what makes a line of them count.
 
 Start reading at `job.py` (what lies where), then `manifest.py` and `control.py` (the records), `writer.py`,
-`reader.py`, `lines.py` (commit) and `prune.py`. Errors: `errors.py`.
+`reader.py`, `lines.py` (commit) and `pruning.py`. Errors: `errors.py`.
 
 Importing this package is cheap (json, dataclasses, blake3, zstandard): the image child and a restarting rank
 do.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from .control import ControlFile, RankEntry
 from .errors import (
@@ -30,8 +32,12 @@ from .job import JobDirectory
 from .lines import Line, latest_committed, list_epochs, list_lines, load_control, load_manifest, write_control
 from .lock import LockHandle
 from .manifest import Manifest
+from .pruning import PruneReport, prune
 from .reader import ImageReader
 from .writer import ImageReceipt, ImageWriter
+
+if TYPE_CHECKING:
+    from .verification import VerifyReport, verify
 
 __all__ = [
     "BlockDamaged",
@@ -56,14 +62,27 @@ __all__ = [
     "Misplaced",
     "NotFound",
     "NotPrivate",
+    "PruneReport",
     "RankEntry",
     "RecordDamaged",
     "StorageFailed",
     "StoreError",
+    "VerifyReport",
     "latest_committed",
     "list_epochs",
     "list_lines",
     "load_control",
     "load_manifest",
+    "prune",
+    "verify",
     "write_control",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`verify` reads the records with pydantic, which takes longer to import than a small image to commit."""
+    if name in ("verify", "VerifyReport"):
+        from . import verification
+
+        return getattr(verification, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
