@@ -53,6 +53,7 @@ class History:
     processes: list[Process] = field(default_factory=list)  # ranks of the newest incarnation
     ranks: dict[int, RankHistory] = field(default_factory=dict)
     lines: int = 0
+    result_reported: bool = False  # the outcome was reported by a `ckpt restart`
 
 
 def finished_code(history: History) -> int | None:
@@ -92,7 +93,10 @@ def _take(history: History, name: str, line: Line) -> None:
     elif name == "restarting":
         history.restarts += 1
         history.open_round = None
+    elif name == "result-reported":
+        history.result_reported = True
     elif name in _OUTCOMES:
+        history.result_reported = False
         history.outcome = line
         history.open_round = None
 

@@ -269,10 +269,11 @@ class Service:
         """Remove old lines; only ever after a newer one is durable."""
         if self.options.keep is None:
             return
-        from ckpt.store import list_epochs, prune
+        from ckpt.store import list_epochs
+        from ckpt.store.prune import prune
 
         try:
-            prune(self.job, keep_last=self.options.keep)
+            prune(self.job, self.options.keep, lock=self.lock)
         except (StoreError, OSError) as error:
             self.reporter.say(f"old checkpoints could not be removed: {error}")
         self.supervisor.keep_lines({*list_epochs(self.job), newest})

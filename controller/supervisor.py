@@ -28,9 +28,9 @@ processes and sockets (`launch`, `service`), where ranks run (`plan`).
 from __future__ import annotations
 
 import copy
-import signal as signals
 from collections.abc import Collection
 from dataclasses import dataclass
+from signal import Signals
 from typing import Literal
 
 from controller import messages
@@ -93,7 +93,7 @@ class Decision:
 
 def signal_name(number: int) -> str:
     try:
-        return signals.Signals(number).name
+        return Signals(number).name
     except ValueError:
         return f"signal {number}"
 

@@ -1,0 +1,230 @@
+"""★ The `ckpt` command: arguments, help, exit codes. What a verb does is in `cli_run`, `cli_job`, `cli_store`.
+
+Only argparse is imported until a verb runs, so that ``--help`` is quick. Errors that were raised on purpose (this package's
+and the store's) become one line on standard error, or one JSON object with ``--json``, and their exit code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+EXIT_CODES = """\
+exit codes:
+  0    done; for run and restart: the program's own exit code
+  1    failed: the checkpoint was not committed, processes could not be started
+  2    usage: no such script, impossible options
+  3    damaged but recoverable: an older checkpoint is whole
+  10   no such job or epoch, or no controller is running
+  11   another controller holds the job
+  12   no checkpoint of the job can be read
+  13   incompatible: number of ranks, program, Python, format or owner; the reason is printed
+  14   restarts used up
+  75   checkpointed and stopped: start me again (`ckpt restart JOB`)
+  124  the time limit was reached and the last checkpoint failed
+  128+N  stopped by signal N (`ckpt stop` counts as 15) without a last checkpoint
+"""
+
+_VERBS = {
+    "run": ("cli_run", "run"),
+    "restart": ("cli_run", "restart"),
+    "checkpoint": ("cli_job", "checkpoint"),
+    "stop": ("cli_job", "stop"),
+    "status": ("cli_job", "status"),
+    "ls": ("cli_store", "ls"),
+    "verify": ("cli_store", "verify"),
+    "prune": ("cli_store", "prune"),
+}
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 1e9:
+        raise argparse.ArgumentTypeError(f"{text} is no time in seconds")
+    return value
+
+
+def _at_least(least: int) -> Any:
+    def count(text: str) -> int:
+        value = int(text)
+        if value < least:
+            raise argparse.ArgumentTypeError(f"{text} is less than {least}")
+        return value
+
+    return count
+
+
+def _add_service_options(parser: argparse.ArgumentParser) -> None:
+    """Options of whoever supervises ranks. All default to None: "as before" for restart, built-in for run."""
+    add = parser.add_argument
+    add("--every", type=_seconds, metavar="SECONDS", help="take a checkpoint every so many seconds")
+    add(
+        *("--max-restarts",),
+        **{"type": _at_least(0), "metavar": "K", "help": "restart at most K times (default 10)"},
+    )
+    add(
+        "--timeout",
+        type=_seconds,
+        metavar="S",
+        help="give a checkpoint up after S seconds; the job goes on (default 120)",
+    )
+    add(
+        "--time-limit",
+        type=_seconds,
+        metavar="S",
+        help="after S seconds take a last checkpoint and stop (exit code 75)",
+    )
+    add(
+        "--keep",
+        type=_at_least(2),
+        metavar="N",
+        help="keep the N newest checkpoints only, at least 2 (default: all)",
+    )
+    add(
+        "--checkpoint-on-signal",
+        action="store_true",
+        default=None,
+        help="on Ctrl-C, SIGTERM or SIGHUP take a last checkpoint before stopping (exit code 75)",
+    )
+    add(
+        "--image-mode",
+        choices=("fork", "sync"),
+        help="fork: the job computes on while images are written (default); sync: it waits",
+    )
+    add("--prefix", action="store_true", help="print the rank in front of every line of output")
+    add(
+        "--entry", default=None, help=argparse.SUPPRESS
+    )  # for tests: module:function instead of ckpt.boot:run_rank
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ckpt",
+        description="Runs message-passing Python programs that survive kill -9.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+
+    def verb(name: str, help_text: str, usage: str | None = None) -> argparse.ArgumentParser:
+        sub = verbs.add_parser(
+            name,
+            help=help_text,
+            description=help_text,
+            usage=usage,
+            epilog=EXIT_CODES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        sub.add_argument("--json", action="store_true", help="print JSON")
+        return sub
+
+    run = verb("run", "Run a program on N ranks.", "ckpt run [options] [--] (APP.PY | -m MODULE) [ARG ...]")
+    run.add_argument("-n", "--ranks", type=_at_least(1), metavar="N", help="number of ranks (default 1)")
+    run.add_argument("--job", metavar="DIR", help="job directory (default: a new one under ./.ckpt)")
+    run.add_argument(
+        "--resume",
+        choices=("auto", "never"),
+        default="never",
+        help="auto: go on with the job in DIR if there is one, else start it",
+    )
+    _add_service_options(run)
+
+    restart = verb("restart", "Go on with a job from its newest checkpoint, or from EPOCH.")
+    restart.add_argument("job", metavar="JOB[@EPOCH]")
+    _add_service_options(restart)
+
+    checkpoint = verb("checkpoint", "Take a checkpoint of a running job, and wait until it is committed.")
+    checkpoint.add_argument("job", metavar="JOB", nargs="?")
+    checkpoint.add_argument("--stop", action="store_true", help="then stop the job (its exit code is 75)")
+    checkpoint.add_argument("--no-wait", action="store_true", help="do not wait for the commit")
+
+    stop = verb("stop", "Stop a running job.")
+    stop.add_argument("job", metavar="JOB", nargs="?")
+    stop.add_argument("--checkpoint", action="store_true", help="take a last checkpoint before")
+
+    status = verb("status", "Show what a job does, or how it ended.")
+    status.add_argument("job", metavar="JOB", nargs="?")
+
+    ls = verb("ls", "List the committed checkpoints of a job.")
+    ls.add_argument("job", metavar="JOB", nargs="?")
+
+    verify = verb("verify", "Read everything a restart would read, and say whether it is whole.")
+    verify.add_argument("job", metavar="JOB[@EPOCH]")
+
+    prune = verb("prune", "Remove old checkpoints.")
+    prune.add_argument("job", metavar="JOB")
+    prune.add_argument(
+        "--keep-last", type=_at_least(2), metavar="N", required=True, help="how many to keep, at least 2"
+    )
+    return parser
+
+
+_FLAGS = {"--json", "--checkpoint-on-signal", "--prefix", "-h", "--help"}
+
+
+def split_program(arguments: Sequence[str]) -> tuple[list[str], list[str], bool]:
+    """Cut the arguments of `run` into (options, program with its arguments, is a module).
+
+    The program begins at the first word that is no option, after ``--``, or with ``-m``.
+    """
+    position = 0
+    while position < len(arguments):
+        word = arguments[position]
+        if word == "--":
+            rest = list(arguments[position + 1 :])
+            if rest[:1] == ["-m"]:
+                return list(arguments[:position]), rest[1:], True
+            return list(arguments[:position]), rest, False
+        if word == "-m":
+            return list(arguments[:position]), list(arguments[position + 1 :]), True
+        if not word.startswith("-"):
+            break
+        glued = "=" in word or (word.startswith("-n") and word != "-n")
+        position += 1 if word in _FLAGS or glued else 2
+    return list(arguments[:position]), list(arguments[position:]), False
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit code (argparse exits by itself with 2)."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    program: list[str] = []
+    module = False
+    if words[:1] == ["run"]:
+        options, program, module = split_program(words[1:])
+        words = ["run", *options]
+    parsed = _parser().parse_args(words)
+    if parsed.verb == "run":
+        parsed.program, parsed.module = program, module
+    module_name, function = _VERBS[parsed.verb]
+    from controller.errors import ControllerError
+
+    try:
+        code: int = getattr(importlib.import_module(f"controller.{module_name}"), function)(parsed)
+    except ControllerError as error:
+        return _report(error, error.exit_code, parsed.json)
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        from ckpt.store.errors import StoreError
+
+        if not isinstance(error, StoreError):
+            raise
+        return _report(error, error.exit_code, parsed.json)
+    return code
+
+
+def _report(error: Exception, exit_code: int, as_json: bool) -> int:
+    if as_json:
+        import json
+
+        print(
+            json.dumps(
+                {"ok": False, "error": type(error).__name__, "reason": str(error), "exit_code": exit_code}
+            )
+        )
+    print(f"ckpt: {error}", file=sys.stderr)
+    return exit_code

@@ -1,0 +1,168 @@
+"""★ `ckpt checkpoint`, `ckpt stop`, `ckpt status`: questions to the controller of a running job.
+
+`status` also tells of jobs that do not run any more: from the event log, which is all there is to know about them.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from controller.cli_common import find_job, show, size_text
+from controller.clients import ask
+from controller.errors import EXIT_FAILURE, EXIT_OK, NoSuchJob
+from controller.history import History, summarise
+
+if TYPE_CHECKING:
+    from ckpt.store import JobDirectory
+
+_STATUS_PATIENCE_S = 3.0
+
+
+def checkpoint(arguments: argparse.Namespace) -> int:
+    """Exit code 1 when the checkpoint was not committed; the reason is printed."""
+    job = _open(arguments)
+    question = {"do": "checkpoint", "wait": not arguments.no_wait, "stop": arguments.stop}
+    answer = ask(job.runtime_dir(), question)
+    if not answer["ok"]:
+        show(answer, f"no checkpoint: {answer.get('reason')}", as_json=arguments.json)
+        return EXIT_FAILURE
+    if arguments.no_wait:
+        show(answer, "asked for", as_json=arguments.json)
+        return EXIT_OK
+    if "epoch" not in answer:
+        show({**answer, "ok": False}, f"no checkpoint: {answer.get('reason')}", as_json=arguments.json)
+        return EXIT_FAILURE
+    stopped = ", stopped" if arguments.stop else ""
+    text = (
+        f"epoch {answer['epoch']}: committed in {answer['ms']:.0f} ms, {size_text(answer['bytes'])}{stopped}"
+    )
+    show(answer, text, as_json=arguments.json)
+    return EXIT_OK
+
+
+def stop(arguments: argparse.Namespace) -> int:
+    """Exit code 1 when a last checkpoint was asked for and failed."""
+    job = _open(arguments)
+    answer = ask(job.runtime_dir(), {"do": "stop", "checkpoint": arguments.checkpoint})
+    show(answer, f"stopped: {answer['reason']}", as_json=arguments.json)
+    return EXIT_FAILURE if arguments.checkpoint and "epoch" not in answer else EXIT_OK
+
+
+def _open(arguments: argparse.Namespace) -> JobDirectory:
+    from ckpt.store import JobDirectory
+
+    return JobDirectory.open(find_job(arguments.job))
+
+
+def status(arguments: argparse.Namespace) -> int:
+    """What the job does, or how it ended."""
+    job = _open(arguments)
+    history = summarise(job.events.read().events)
+    try:
+        live: dict[str, Any] | None = ask(job.runtime_dir(), {"do": "status"}, _STATUS_PATIENCE_S)
+    except NoSuchJob:
+        live = None
+    except TimeoutError:
+        live = {"phase": "does not answer", "ranks": [], "round": None}
+    fields = describe(job, history, live)
+    show(fields, render(fields), as_json=arguments.json)
+    return EXIT_OK
+
+
+def describe(job: JobDirectory, history: History, live: dict[str, Any] | None) -> dict[str, Any]:
+    """The status as JSON: `state`, numbers, lines, ranks, and `live` (None unless a controller answers)."""
+    return {
+        "ok": True,
+        "job": job.path,
+        "id": job.job_id,
+        "command": job.command,
+        "size": job.size,
+        "state": _state(job, history, live),
+        "outcome": history.outcome,
+        "incarnation": history.incarnation,
+        "restarts": history.restarts,
+        "committed": max(history.committed, default=None),
+        "commits": len(history.committed),
+        "burnt": {str(epoch): reason for epoch, reason in history.aborted.items()},
+        "last_commit": history.committed[max(history.committed)] if history.committed else None,
+        "ranks": [
+            {
+                "rank": rank,
+                "pid": record.pid,
+                "incarnation": record.incarnation,
+                "deaths": record.deaths,
+                "finished": record.finished,
+                "pauses": len(record.pauses_ms),
+                "pause_ms_median": _median(record.pauses_ms),
+                "pause_ms_max": max(record.pauses_ms, default=None),
+            }
+            for rank, record in sorted(history.ranks.items())
+        ],
+        "live": live,
+    }
+
+
+def _median(values: list[float]) -> float | None:
+    return sorted(values)[len(values) // 2] if values else None
+
+
+def _state(job: JobDirectory, history: History, live: dict[str, Any] | None) -> str:
+    if live is not None:
+        return str(live["phase"])
+    if history.outcome is not None:
+        return str(
+            history.outcome.get("kind", "finished" if "exit_code" in history.outcome else "interrupted")
+        )
+    from controller.launch.local import survivor_is_there
+
+    return "without controller" if survivor_is_there(job.runtime_dir()) else "gone"
+
+
+def render(fields: dict[str, Any]) -> str:
+    """The status for people."""
+    out = [f"job        {fields['job']} ({fields['size']} ranks: {' '.join(fields['command'])})"]
+    outcome = fields["outcome"]
+    how = f" ({outcome['reason']})" if outcome is not None and outcome.get("reason") else ""
+    out.append(f"state      {fields['state']}{how}")
+    last = fields["last_commit"]
+    if last is None:
+        out.append("committed  nothing yet")
+    else:
+        size, ms = size_text(last.get("bytes", 0)), last.get("ms", 0)
+        out.append(f"committed  epoch {last['epoch']} ({size}, {ms:.0f} ms); {fields['commits']} in all")
+    if fields["burnt"]:
+        epoch, reason = list(fields["burnt"].items())[-1]
+        out.append(f"burnt      {len(fields['burnt'])}, the last: epoch {epoch}: {reason}")
+    out.append(f"restarts   {fields['restarts']} (incarnation {fields['incarnation']})")
+    live = fields["live"] or {}
+    current = live.get("round")
+    if current is not None:
+        out.append(f"round      epoch {current['epoch']}, open for {current['since_ms'] / 1000:.1f} s")
+        out += [f"           rank {w['rank']} {w['what']}: {w['where']}" for w in current["waits_for"]]
+    now = {rank["rank"]: rank for rank in live.get("ranks", ())}
+    for rank in fields["ranks"]:
+        out += _render_rank(rank, now.get(rank["rank"]))
+    return "\n".join(out)
+
+
+def _render_rank(rank: dict[str, Any], now: dict[str, Any] | None) -> list[str]:
+    parts = []
+    if now is not None:
+        parts.append(f"pid {now['pid']} at {now.get('where') or 'unknown'}")
+        if not now["answers"]:
+            parts.append("does not answer (busy in C code?)")
+    elif rank["finished"] is not None:
+        parts.append(f"finished with {rank['finished']}")
+    if rank["pauses"]:
+        median, longest = rank["pause_ms_median"], rank["pause_ms_max"]
+        parts.append(f"{rank['pauses']} pauses, median {median:.1f} ms, longest {longest:.1f} ms")
+    if rank["deaths"]:
+        parts.append(f"died {rank['deaths']} times")
+    lines = [f"rank {rank['rank']:<5} " + "; ".join(parts)]
+    counters = {
+        name: n for name, n in ((now or {}).get("counters") or {}).items() if isinstance(n, int) and n
+    }
+    if counters:
+        lines.append("           " + ", ".join(f"{name} {n}" for name, n in counters.items()))
+    return lines

@@ -1,0 +1,214 @@
+"""★ `ckpt run` and `ckpt restart`: make or open the job, become its controller, run the service.
+
+Order matters for the time to the first instruction: the agent is started (and imports what ranks need) before this process
+imports what it needs itself. And for safety: lock first, then fence what an earlier controller left, then start.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import time
+from typing import TYPE_CHECKING, Any
+
+from controller import plan
+from controller.cli_common import DEFAULT_ROOT, split_epoch
+from controller.errors import NoSuchJob, UsageError
+from controller.history import History, finished_code, summarise
+
+if TYPE_CHECKING:
+    from ckpt.store import JobDirectory, LockHandle
+    from controller.report import Reporter
+    from controller.service import ServiceOptions
+
+_DEFAULTS: dict[str, Any] = {
+    "every": None,
+    "max_restarts": 10,
+    "timeout": 120.0,
+    "keep": None,
+    "checkpoint_on_signal": False,
+    "image_mode": "fork",
+}
+_NS = 1_000_000_000
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Start a job, or (``--resume auto``) go on with it."""
+    from ckpt.store import JobDirectory, JobMissing
+
+    if not arguments.program:
+        raise UsageError("which program? ckpt run [options] (APP.PY | -m MODULE) [ARG ...]")
+    if arguments.resume == "auto" and arguments.job is not None:
+        try:
+            job = JobDirectory.open(arguments.job)
+        except JobMissing:
+            pass
+        else:
+            plan.check_fit(
+                size=job.size,
+                command=job.command,
+                python=job.python,
+                new_size=arguments.ranks or 1,
+                new_command=arguments.program,
+                new_python=platform.python_version(),
+            )
+            return _go_on(job, None, arguments, or_start=True)
+    _check_script(arguments)
+    directory = arguments.job or _new_directory(arguments.program[0])
+    options = {name: getattr(arguments, name) for name in _DEFAULTS if getattr(arguments, name) is not None}
+    job = JobDirectory.create(
+        directory,
+        command=arguments.program,
+        size=arguments.ranks or 1,
+        options={"module": arguments.module, **options},
+    )
+    with job.lock() as lock:
+        return _drive(job, lock, arguments, History(), (), new=True)
+
+
+def restart(arguments: argparse.Namespace) -> int:
+    """Go on with a job whose controller is gone."""
+    from ckpt.store import JobDirectory
+
+    path, epoch = split_epoch(arguments.job)
+    job = JobDirectory.open(path)
+    plan.check_fit(
+        size=job.size,
+        command=job.command,
+        python=job.python,
+        new_size=None,
+        new_command=(),
+        new_python=platform.python_version(),
+    )
+    return _go_on(job, epoch, arguments, or_start=False)
+
+
+def _check_script(arguments: argparse.Namespace) -> None:
+    if arguments.module:
+        return
+    script = arguments.program[0]
+    try:
+        with open(script, "rb"):
+            return
+    except OSError as error:
+        raise UsageError(f"cannot read {script}: {error.strerror}") from error
+
+
+def _new_directory(program: str) -> str:
+    name = os.path.basename(program).removesuffix(".py")
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    return os.path.join(DEFAULT_ROOT, f"{name}-{stamp}-{os.getpid()}")
+
+
+def _go_on(job: JobDirectory, epoch: int | None, arguments: argparse.Namespace, *, or_start: bool) -> int:
+    from controller.launch.local import fence_survivor
+
+    with job.lock() as lock:
+        history = summarise(job.events.read().events)
+        code = finished_code(history)
+        if code is not None and epoch is None and (code == 0 or not _seen(history)):
+            _reporter(job, arguments).say(f"the job has finished already, with exit code {code}")
+            job.events.append("result-reported", exit_code=code)
+            return code
+        lines = _usable_lines(job, epoch)
+        if not lines and not or_start:
+            raise NoSuchJob(
+                f"{job.path}: nothing was committed yet; `ckpt run --resume auto` starts from the beginning"
+            )
+        fenced = fence_survivor(job.runtime_dir(), lock.generation, history.agent, history.processes)
+        if fenced:
+            job.events.append("fenced", reason="processes of an earlier controller were alive")
+            # While they were being ended they may have committed nothing: only a controller commits. But the log grew.
+            history = summarise(job.events.read().events)
+        return _drive(job, lock, arguments, history, lines, new=False)
+
+
+def _seen(history: History) -> bool:
+    """Whether somebody was told of this result: the controller that was there, or a later `ckpt restart`."""
+    return history.outcome is not None and (history.outcome.get("by") != "agent" or history.result_reported)
+
+
+def _usable_lines(job: JobDirectory, epoch: int | None) -> tuple[int, ...]:
+    """Committed epochs a restart may use. Damaged control files are passed over, unless nothing else is left."""
+    from ckpt.store import latest_committed, list_epochs, list_lines, load_control
+
+    if epoch is not None:
+        plan.resumable(list_epochs(job), epoch)
+        load_control(job, epoch)
+        return (epoch,)
+    latest_committed(job)  # raises when there are lines, and none of them verifies
+    return plan.resumable([line.epoch for line in list_lines(job) if line.control is not None], None)
+
+
+def _reporter(job: JobDirectory, arguments: argparse.Namespace) -> Reporter:
+    from controller.report import Reporter
+
+    return Reporter(size=job.size, json=arguments.json, prefix=arguments.prefix)
+
+
+def _drive(
+    job: JobDirectory,
+    lock: LockHandle,
+    arguments: argparse.Namespace,
+    history: History,
+    lines: tuple[int, ...],
+    *,
+    new: bool,
+) -> int:
+    """Supervise the job to its end."""
+    from controller.launch.agent import DEFAULT_ENTRY
+    from controller.launch.local import LocalLauncher
+
+    launcher = LocalLauncher(
+        job_dir=job.path,
+        runtime_dir=job.runtime_dir(),
+        cwd=job.cwd,
+        hash_seed=job.hash_seed,
+        generation=lock.generation,
+        entry=arguments.entry or DEFAULT_ENTRY,
+    )
+    launcher.spawn()  # it imports while we do
+    try:
+        from controller.service import Service
+
+        reporter = _reporter(job, arguments)
+        options = _options(job, arguments)
+        if new:
+            job.events.append(
+                "job-started", command=job.command, size=job.size, job=job.job_id, python=job.python
+            )
+        job.events.append("controller", pid=os.getpid(), generation=lock.generation, lines=list(lines))
+        if arguments.verb == "run" and not arguments.json and arguments.job is None:
+            reporter.say(f"job {os.path.relpath(job.path)}")
+        service = Service(job, lock, launcher, reporter, options, history=history, lines=lines)
+    except BaseException:
+        launcher.close()
+        raise
+    try:
+        return service.run()
+    finally:
+        reporter.finish()
+
+
+def _options(job: JobDirectory, arguments: argparse.Namespace) -> ServiceOptions:
+    """What this command line says; else what the job was started with; else the default."""
+    from controller.coordinator import RoundOptions
+    from controller.service import ServiceOptions
+
+    def option(name: str) -> Any:
+        given = getattr(arguments, name)
+        return job.options.get(name, _DEFAULTS[name]) if given is None else given
+
+    every, limit = option("every"), arguments.time_limit
+    mode, timeout_ns = option("image_mode"), int(option("timeout") * _NS)
+    return ServiceOptions(
+        rounds=RoundOptions(
+            every_ns=None if every is None else int(every * _NS), timeout_ns=timeout_ns, mode=mode
+        ),
+        max_restarts=option("max_restarts"),
+        keep=option("keep"),
+        time_limit_ns=None if limit is None else int(limit * _NS),
+        checkpoint_on_signal=option("checkpoint_on_signal"),
+        rank_options={"image_mode": mode, "image_limit_ns": timeout_ns},
+    )
