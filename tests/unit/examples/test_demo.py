@@ -39,6 +39,12 @@ def test_a_half_written_line_is_left_for_the_next_look(tmp_path: Path) -> None:
     assert watch.events == [{"event": "a"}, {"event": "bb"}]
 
 
+def test_a_torn_line_in_the_middle_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text('{"event": "a"}\n{"event": "b\n\n{"event": "c"}\n')
+    assert demo.Watch(path, lambda: True).read() == [{"event": "a"}, {"event": "c"}]
+
+
 def test_an_event_that_was_read_before_counts_unless_a_fresh_one_is_wanted(tmp_path: Path) -> None:
     path = write(tmp_path / "log", {"event": "committed", "epoch": 1})
     watch = demo.Watch(path, lambda: True)
@@ -75,14 +81,15 @@ def test_the_process_of_a_rank_is_the_newest_one() -> None:
 
 def test_costs_are_read_off_the_event_log() -> None:
     events = [
-        {"event": "captured", "epoch": 1, "pause_ns": 3_000_000},
-        {"event": "voted", "epoch": 1, "bytes_written": 2_000_000},
-        {"event": "committed", "epoch": 1, "ms": 80.5},
-        {"event": "rank-died", "rank": 1, "noticed_ms": 4},
-        {"event": "round-aborted", "epoch": 2, "reason": "rank 1 died"},
-        {"event": "restarted", "ms": 300},
+        {"ns": 1_000_000, "event": "captured", "epoch": 1, "pause_ns": 3_000_000},
+        {"ns": 2_000_000, "event": "voted", "epoch": 1, "bytes_written": 2_000_000},
+        {"ns": 3_000_000, "event": "committed", "epoch": 1, "ms": 80.5},
+        {"ns": 9_000_000, "event": "rank-died", "rank": 1, "signal": 9},
+        {"ns": 9_000_000, "event": "round-aborted", "epoch": 2, "reason": "rank 1 died"},
+        {"ns": 305_000_000, "event": "restarted", "ms": 296.0},
     ]
-    assert demo.costs(events) == {
+    costs = demo.costs(events, [(1, 5_000_000)])
+    assert costs == {
         "pause_ms": [3.0],
         "image_mb": [2.0],
         "commit_ms": [80.5],
@@ -90,13 +97,25 @@ def test_costs_are_read_off_the_event_log() -> None:
         "burnt": [2.0],
         "restart_ms": [300.0],
     }
-    shown = dict(demo.table(10.0, 12.0, demo.costs(events)))
+    shown = dict(demo.table(10.0, 12.0, costs))
     assert shown["checkpoints committed"] == "1"
     assert shown["pause of a rank"] == "3.0 ms, at most 3.0 ms"
 
 
+def test_each_kill_is_paired_with_the_death_and_the_restart_that_followed() -> None:
+    events = [
+        {"ns": 20_000_000, "event": "rank-died", "rank": 2},
+        {"ns": 30_000_000, "event": "restarted"},
+        {"ns": 50_000_000, "event": "rank-died", "rank": 2},
+        {"ns": 70_000_000, "event": "restarted"},
+    ]
+    costs = demo.costs(events, [(2, 10_000_000), (2, 45_000_000)])
+    assert costs["noticed_ms"] == [10.0, 5.0]
+    assert costs["restart_ms"] == [20.0, 25.0]
+
+
 def test_nothing_to_report_is_a_dash() -> None:
-    assert dict(demo.table(1.0, 1.0, demo.costs([])))["pause of a rank"] == "-"
+    assert dict(demo.table(1.0, 1.0, demo.costs([], [])))["pause of a rank"] == "-"
 
 
 def test_equal_results_have_no_differences(tmp_path: Path) -> None:
