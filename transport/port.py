@@ -83,9 +83,9 @@ class Port:
         spin_longest_ns: int = SPIN_LONGEST_NS,
         lock: threading.Lock | None = None,
     ) -> None:
-        """`state`: go on from an image (incarnation and epoch come from `config`). `lock`: one that is there already.
+        """Own `wire` from now on. `lock`: one that is there already.
 
-        The port owns `wire` from now on.
+        `state`: go on from an image; incarnation and epoch come from `config`.
         """
         self.lock = threading.Lock() if lock is None else lock
         self.attentive = False
@@ -96,6 +96,8 @@ class Port:
         self.on_control: Callable[[], None] = _nothing
         self.on_idle_tick: Callable[[], None] | None = None
         self.endpoint = Endpoint(config, state, allocate=BufferPool().allocate)
+        self._marks = self.endpoint.marks
+        self._enqueue = self.endpoint.send
         self.interrupts = InterruptGate(self.lock, self._rouse)
         self.entries = 0
         """Counts the application's calls, for the helper to see whether it was in the library lately."""
@@ -179,12 +181,11 @@ class Port:
         `payload` is kept by reference and must not change until `endpoint.base(dst)` is above the sequence.
         Raises UnknownRank.
         """
-        endpoint = self.endpoint
-        sequence = endpoint.send(dst, data, payload)
-        if endpoint.flush_due:
+        sequence = self._enqueue(dst, data, payload)
+        if self._marks.flush_due:
+            if self.helper_watching:
+                self._rouse()
             self._flush(self._clock())
-        if self.helper_watching:
-            self._rouse()
         return sequence
 
     def progress(self) -> bool:
@@ -202,13 +203,13 @@ class Port:
 
     def wait(self, timeout_ns: int | None = None) -> None:
         """Return when something happened, after `timeout_ns`, after `wake` or after 50 ms."""
-        if self.progress() or timeout_ns == 0:
-            return
+        self.entries += 1
+        if self.helper_watching:
+            self._rouse()
         began_ns = self._clock()
         limit_ns = SLEEP_LONGEST_NS if timeout_ns is None else min(timeout_ns, SLEEP_LONGEST_NS)
-        if self._spin(began_ns, min(self._spin_ns, limit_ns)):
-            return
-        self._sleep(began_ns, began_ns + limit_ns)
+        if not self._attend(began_ns) and not self._spin(began_ns, min(self._spin_ns, limit_ns)):
+            self._sleep(began_ns, began_ns + limit_ns)
         if self.failure is not None:
             self._raise_failure()
 
@@ -253,26 +254,28 @@ class Port:
 
     def pump(self) -> bool:
         """One round of progress. True when a frame, a timer or control traffic was handled."""
-        endpoint = self.endpoint
         now_ns = self._clock()
+        receive, take = self.wire.receive, self.endpoint.receive
         changed = False
-        receive = self.wire.receive
-        frame = receive()
-        if frame is not None:
+        for _ in range(DRAIN_FRAMES):
+            frame = receive()
+            if frame is None:
+                break
+            take(frame, now_ns)
             changed = True
-            for _ in range(DRAIN_FRAMES):
-                endpoint.receive(frame, now_ns)
-                frame = receive()
-                if frame is None:
-                    break
-            else:
-                endpoint.receive(frame, now_ns)
+        if changed:
             self._deliver()
-        deadline_ns = endpoint.deadline_ns()
-        if deadline_ns is not None and deadline_ns <= now_ns:
-            endpoint.tick(now_ns)
-            self._deliver()
-        self._flush(now_ns)
+        return self._attend(now_ns) or changed
+
+    def _attend(self, now_ns: int) -> bool:
+        """All of a round but receiving: timers, control traffic, flush. True when something was handled."""
+        marks = self._marks
+        changed = False
+        if marks.deadline_ns <= now_ns:
+            self.endpoint.tick(now_ns)
+            changed = self._deliver()
+        if marks.dirty or marks.flush_due or self._refused:
+            self._flush(now_ns)
         if now_ns - self._control_checked_ns >= CONTROL_EVERY_NS and self._check_side(now_ns):
             changed = True
         return changed
@@ -281,7 +284,7 @@ class Port:
         """When progress is next needed although nothing arrives."""
         deadline_ns = self.endpoint.deadline_ns()
         wire_ns = self.wire.deadline_ns()
-        if self.endpoint.flush_due and not self._refused:
+        if self.endpoint.flush_due:
             return 0
         return min(
             NEVER_NS if deadline_ns is None else deadline_ns,
@@ -293,12 +296,14 @@ class Port:
         """Count one `name`."""
         self._counters[name] += 1
 
-    def _deliver(self) -> None:
+    def _deliver(self) -> bool:
         endpoint = self.endpoint
-        for source, messages in endpoint.delivered():
+        delivered, events = endpoint.delivered(), endpoint.events()
+        for source, messages in delivered:
             self.on_messages(source, messages)
-        for event in endpoint.events():
+        for event in events:
             self.on_event(event)
+        return bool(delivered or events)
 
     def _flush(self, now_ns: int) -> None:
         refused = self._refused
@@ -332,23 +337,24 @@ class Port:
 
     def _spin(self, began_ns: int, spin_ns: int) -> bool:
         """Poll the wire for at most `spin_ns`, giving the core away each time. True: a frame was handled."""
-        endpoint = self.endpoint
-        if endpoint.flush_due:
-            return False
         receive, clock, give_way = self.wire.receive, self._clock, os.sched_yield
+        marks = self._marks
         end_ns = began_ns + spin_ns
         while True:
             frame = receive()
             now_ns = clock()
             if frame is not None:
-                endpoint.receive(frame, now_ns)
-                self._deliver()
-                if endpoint.flush_due:
+                self.endpoint.receive(frame, now_ns)
+                for source, messages in self.endpoint.delivered():
+                    self.on_messages(source, messages)
+                if marks.events:
+                    self._deliver()
+                if marks.flush_due:
                     self._flush(now_ns)
                 self._spin_ns = self._spin_longest_ns
                 self._counters["waits_spun"] += 1
                 return True
-            if now_ns >= end_ns:
+            if now_ns >= end_ns or marks.flush_due:
                 return False
             give_way()
 
