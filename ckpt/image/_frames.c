@@ -92,7 +92,8 @@ typedef struct Rebuild {
 } Rebuild;
 
 static struct {
-    Frame *checked;    /* the frame at whose check the running pending call was taken, or NULL */
+    int in_request;    /* a call queued by request() is running … */
+    Frame *checked;    /* … and this frame was interrupted for it (NULL: none, the interpreter is starting or ending) */
     Link *links;
     Rebuild *rebuild;  /* set while the hook is installed */
 } state;
@@ -212,7 +213,7 @@ static PyObject *walk(PyObject *module, PyObject *args)
     if (at_check) {
         for (; f != NULL && f != state.checked; f = frame_previous(f))
             skipped++;
-        if (f == NULL) {
+        if (!state.in_request) {
             PyErr_SetString(PyExc_RuntimeError, "a capture at a check must come from a call queued by request()");
             return NULL;
         }
@@ -648,10 +649,12 @@ static int pending(void *arg)
 #if FRAMES_SUPPORTED
     Frame *before = state.checked;
     state.checked = thread_current_frame(PyThreadState_Get());
+    state.in_request++;
 #endif
     PyObject *result = PyObject_CallNoArgs(callable);
 #if FRAMES_SUPPORTED
     state.checked = before;
+    state.in_request--;
 #endif
     if (result == NULL) {
         if (PyErr_ExceptionMatches(PyExc_Exception))

@@ -110,7 +110,9 @@ def exception_table(code: CodeType) -> list[Handler]:
         length = varint(next(values))
         target = varint(next(values))
         depth_and_lasti = varint(next(values))
-        handlers.append(Handler(start, start + length, target, depth_and_lasti >> 1, bool(depth_and_lasti & 1)))
+        handlers.append(
+            Handler(start, start + length, target, depth_and_lasti >> 1, bool(depth_and_lasti & 1))
+        )
     return handlers
 
 

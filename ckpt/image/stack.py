@@ -1,29 +1,67 @@
 """The Python call stack as data: capture it, describe it, resume it.
 
-Skeleton with the final signatures; the theory of operation comes with the implementation.
+A program runs under `run_base`; frames outside of that are the launcher's and are never captured.  `capture` turns the
+frames inside into a `Stack` of `FrameRecord`s, plain picklable content, in two situations:
+
+    at="call"   synchronously, from a library function the program has called.  The library's own innermost frames
+                (`skip`) are left out; the innermost frame of the program resumes as if that call returned `value`.
+    at="check"  from a call queued by `_frames.request()`, which the interpreter makes at its own check between two
+                instructions: a clean boundary anywhere in the program.
+
+Each frame has a mode that says how it goes on (IMAGE.md's letters; `boundary` says when which):
+
+    L  the innermost: simply resume          V  resume with the inner frame's result pushed
+    R  repeat the instruction, which enters the inner frame again    I  like V, the value is the object being initialised
+
+What cannot be captured raises Refused with reason and place; the program goes on and the caller tries again later.  What
+is recorded is references to the program's live objects: capture takes microseconds, the pickler comes later (in a forked
+child).  Records must not outlive that in the running program, for they keep its objects alive.
+
+`resume` rebuilds the frames in a fresh process and runs the program to its end.  Handled exceptions and running
+generators are part of the records.  The hook that does it is removed when the innermost frame goes on; the program then
+runs on genuine frames with its original code objects, and can be captured again.
+
+Limits: the rebuilt outer frames nest on the C stack (about 0.5 KiB each) until they return; `resume` raises the soft stack
+limit for deep recursion and refuses what cannot fit.  Map's function raising StopIteration after a restart ends in that
+exception instead of the end of the loop.  Not captured: tracing and profiling, threads, asyncio tasks.
 """
 
 from __future__ import annotations
 
+import gc
+import platform
+import resource
+import sys
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType
 from typing import Any, Literal
 
-from ckpt.image.errors import Refused
+from ckpt.image import _frames
+from ckpt.image._frames import NULL
+from ckpt.image.boundary import Resumption, Suspended, classify, location
+from ckpt.image.errors import Refused, RestoreError, Unsupported
+from ckpt.image.opcodes import GENERATOR_FLAGS, TABLE, TABLES, code_map
 
-__all__ = [
-    "FrameRecord",
-    "Refused",
-    "Stack",
-    "available",
-    "capture",
-    "describe_main",
-    "resume",
-    "run_base",
-]
+__all__ = ["FrameRecord", "Refused", "Stack", "available", "capture", "describe_main", "resume", "run_base"]
 
 Mode = Literal["L", "V", "R", "I"]
+
+# flags of a frame listed by _frames.walk
+_ENTRY = 1  # entered from C
+_WAITING = 2  # rebuilt, waits in our hook for the frame it called
+_IN_FLIGHT = 4  # rebuilt, the frame it called has returned, its value is in C hands
+_CODE_REPLACED = 8
+_INCOMPLETE = 16
+_FOREIGN_EXC = 32
+_UNUSABLE = _IN_FLIGHT | _CODE_REPLACED | _INCOMPLETE | _FOREIGN_EXC
+
+_CO_OPTIMIZED = 1
+_STACK_PER_FRAME_BYTES = 1024
+_STACK_RESERVE_BYTES = 4 << 20
+_STACK_LIMIT_BYTES = (
+    120 << 20
+)  # the kernel keeps at least 128 MiB of address space for the main thread's stack
 
 
 @dataclass(slots=True)
@@ -37,52 +75,236 @@ class FrameRecord:
     code: CodeType | None
     globals_: dict[str, Any] | None
     locals_ns: Any
-    locals: list[Any]
-    stack: list[Any]
-    lasti: int
+    locals: list[Any]  # variables, cells included
+    stack: list[Any]  # evaluation stack
+    lasti: int  # code unit before the next instruction
     mode: Mode
-    value: Any
-    gen: Any
-    exc: BaseException | None
-    until: int = 0
+    value: Any  # L: pushed when it resumes, unless NULL; I: the object being initialised
+    gen: Any  # the generator or coroutine whose frame this is
+    exc: BaseException | None  # gen only: the exception it is handling
+    until: int = 0  # R: end of the repeated instruction, in code units
+
+    @property
+    def code_object(self) -> CodeType:
+        code = self.func.__code__ if self.func is not None else self.code
+        assert code is not None
+        return code
 
 
 @dataclass(slots=True)
 class Stack:
-    """A captured call stack, outermost frame first, and the exception being handled below the outermost frame."""
+    """A captured call stack, outermost frame first; exc: the exception handled by frames that are no generator's."""
 
     frames: list[FrameRecord] = field(default_factory=list)
     exc: BaseException | None = None
-    recursion_depth: int = 0
+    recursion_depth: int = 0  # of the innermost frame, as counted against the limit
     recursion_limit: int = 1000
 
     def describe(self) -> list[dict[str, Any]]:
         """[{"file", "line", "function"}], outermost first."""
-        raise NotImplementedError
+        rows = []
+        for record in self.frames:
+            code = record.code_object
+            file, _, rest = location(code, max(0, record.lasti + (record.mode == "R"))).rpartition(":")
+            rows.append({"file": file, "line": int(rest.split(" ", 1)[0]), "function": code.co_qualname})
+        return rows
+
+    def generators(self) -> list[Any]:
+        """The generators and coroutines whose frames are in the stack, outermost first."""
+        return [record.gen for record in self.frames if record.gen is not None]
 
 
 def available() -> tuple[bool, str]:
     """Whether this interpreter's frames can be captured, and if not, why."""
-    raise NotImplementedError
+    versions = ", ".join(f"{major}.{minor}" for major, minor in TABLES)
+    if platform.python_implementation() != "CPython":
+        return False, f"frames can be captured in CPython only, this is {platform.python_implementation()}"
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        return False, "frames cannot be captured in a free-threaded interpreter"
+    if TABLE is None:
+        return False, f"frames can be captured in CPython {versions}; this is {platform.python_version()}"
+    if not _frames.SUPPORTED or _frames.BUILT_FOR.split(".")[:2] != platform.python_version().split(".")[:2]:
+        return False, f"the frames extension was built for CPython {_frames.BUILT_FOR}"
+    return True, ""
 
 
-def capture(
-    *, at: Literal["call", "check"], skip: Collection[CodeType] = (), value: object = None
-) -> Stack:
-    """The stack of the calling thread, innermost library frames left out. Raises Refused."""
-    raise NotImplementedError
+# ---------------------------------------------------------------------------------- capture
+
+
+def capture(*, at: Literal["call", "check"], skip: Collection[CodeType] = (), value: object = None) -> Stack:
+    """The stack of the calling thread.
+
+    skip: code objects of library frames to leave out at the inner end (at="call"; the frames of a queued call are left
+    out by themselves). value: what the innermost frame gets as the result of its call (at="call"). Raises Refused; must
+    not be called while an exception of the library's own is being handled.
+    """
+    enabled = gc.isenabled()
+    gc.disable()  # collections come by counting allocations: ours must not move the program's
+    try:
+        return _capture(at == "check", (_CAPTURE_CODE, _CAPTURE_INNER, *skip), value)
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _capture(at_check: bool, skip: tuple[CodeType, ...], value: object) -> Stack:
+    frames, callee, exc, depth, limit, traced = _frames.walk(_BASES, skip, at_check)
+    if frames is None:
+        raise Refused("the program is not running under run_base, or is being restarted")
+    if traced:
+        raise Refused("the program is being traced or profiled")
+    if not frames:
+        raise Refused("the program is not running")
+    records: list[FrameRecord] = []
+    inner = callee
+    for frame in frames:
+        address, code, func, lasti, flags, gen, _, locals_, stack, init, globals_, namespace, handled = frame
+        if flags & _UNUSABLE:
+            raise Refused(_unusable(flags), location(code, lasti))
+        optimized = code.co_flags & _CO_OPTIMIZED
+        if (gen is None and code.co_flags & GENERATOR_FLAGS) or not (optimized or code.co_name == "<module>"):
+            raise Refused(
+                "a class is being created" if not optimized else "a generator is being created",
+                location(code, lasti),
+            )
+        if inner is None:
+            mode, lasti, stack, pushed, until = _innermost(frame)
+        elif stack is None:
+            mode, lasti, stack, pushed, until = classify(_suspended(frame), _suspended(inner))
+        else:
+            if not flags & _WAITING and inner[4] & _ENTRY:
+                raise Refused(
+                    "a finished call is being torn down, or a generator is thrown into", location(code, lasti)
+                )
+            if code_map(code).depth.get(lasti + 1) != len(stack) + 1:
+                raise Refused("the stack depth is not what the code says", location(code, lasti))
+            mode, pushed, until = ("V" if init is NULL else "I"), init, 0
+        if not records and not at_check:
+            if mode != "V":
+                raise Refused("the library is called from inside of C", location(code, lasti))
+            mode, pushed = "L", value
+        if optimized:
+            records.append(
+                FrameRecord(func, None, None, None, locals_, stack, lasti, mode, pushed, gen, handled, until)
+            )  # type: ignore[arg-type]
+        else:
+            records.append(
+                FrameRecord(
+                    None, code, globals_, namespace, locals_, stack, lasti, mode, pushed, gen, handled, until
+                )  # type: ignore[arg-type]
+            )
+        inner = frame
+    records.reverse()
+    return Stack(records, exc, depth, limit)
+
+
+def _innermost(frame: _frames.Frame) -> Resumption:
+    """A frame stopped at a check."""
+    address, code, lasti = frame[0], frame[1], frame[3]
+    codes = code_map(code)
+    index = codes.after_check(lasti)
+    if index is None or index not in codes.depth:
+        raise Refused("the check was not between two instructions", location(code, lasti))
+    return Resumption("L", index - 1, _frames.slots(address, codes.depth[index], False))
+
+
+def _suspended(frame: _frames.Frame) -> Suspended:
+    address, code, func, lasti, _, gen, gen_references, locals_ = frame[:8]
+    return Suspended(
+        code,
+        func,
+        lasti,
+        gen,
+        gen_references,
+        locals_,
+        code_map(code),
+        lambda n: _frames.slots(address, n, True),
+    )
+
+
+def _unusable(flags: int) -> str:
+    if flags & _CODE_REPLACED:
+        return "the code of a running function has been replaced"
+    if flags & _FOREIGN_EXC:
+        return "a generator runs outside of its own context"
+    return "a call is being set up or torn down"
+
+
+_CAPTURE_CODE = capture.__code__
+_CAPTURE_INNER = _capture.__code__
 
 
 def describe_main(thread_id: int) -> str:
-    """ "file:line function" of the innermost frame of that thread."""
-    raise NotImplementedError
+    """ "file:line function" of the innermost frame of that thread, for a status."""
+    frame = sys._current_frames().get(thread_id)
+    if frame is None:
+        return "not running"
+    return f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_qualname}"
 
 
-def resume(stack: Stack) -> object:
-    """Rebuild the frames and run them to the end; the result of the outermost frame. Empties `stack`."""
-    raise NotImplementedError
+# ---------------------------------------------------------------------------------- run and resume
 
 
 def run_base(fn: Callable[..., Any], *args: Any) -> Any:
     """Call fn(*args) as the outermost frame that is captured; use run_base(exec, code, namespace) for a script."""
     return fn(*args)
+
+
+def resume(stack: Stack) -> Any:
+    """Rebuild the frames and run them to the end; returns (or raises) what the outermost frame does.
+
+    Must be called in the main thread. Empties `stack`, so that lifetimes are the program's own. Raises RestoreError when
+    the records do not fit this process.
+    """
+    ok, reason = available()
+    if not ok:
+        raise Unsupported(reason)
+    if not stack.frames:
+        raise RestoreError("the image has no frames")
+    if stack.recursion_limit != sys.getrecursionlimit():
+        sys.setrecursionlimit(stack.recursion_limit)
+    _ensure_c_stack(len(stack.frames))
+    records = [_as_tuple(record) for record in stack.frames]
+    exc, depth = stack.exc, stack.recursion_depth
+    stack.frames.clear()
+    stack.exc = None
+    return _run(records, [exc], depth)
+
+
+def _run(records: list[tuple[Any, ...]], exc: list[BaseException | None], depth: int) -> Any:
+    """The base frame of a resumed program; keeps nothing of the image."""
+    return _frames.run(records, exc.pop(), depth)
+
+
+def _as_tuple(record: FrameRecord) -> tuple[Any, ...]:
+    return (
+        record.func,
+        record.code,
+        record.globals_,
+        record.locals_ns,
+        record.locals,
+        record.stack,
+        record.lasti,
+        ord(record.mode),
+        record.value,
+        record.gen,
+        record.exc,
+        record.until,
+    )
+
+
+def _ensure_c_stack(frames: int) -> None:
+    """Raise the soft limit of the main thread's C stack if that many frames need it; it grows up to the limit in force."""
+    need = frames * _STACK_PER_FRAME_BYTES + _STACK_RESERVE_BYTES
+    soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
+    if soft == resource.RLIM_INFINITY or need <= soft:
+        return
+    limit = _STACK_LIMIT_BYTES if hard == resource.RLIM_INFINITY else min(hard, _STACK_LIMIT_BYTES)
+    if need > limit:
+        raise RestoreError(
+            f"a stack of {frames} frames needs {need >> 20} MiB of C stack, {limit >> 20} MiB can be had"
+        )
+    resource.setrlimit(resource.RLIMIT_STACK, (limit, hard))
+
+
+_BASES = (run_base.__code__, _run.__code__)
