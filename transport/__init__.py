@@ -1,1 +1,2 @@
-"""Reliable messages between endpoints: sequence numbers, acks, timeouts, retransmission over an unreliable wire."""
+"""Reliable messages between endpoints: sequence numbers, acks, timeouts, retransmission over an unreliable
+wire."""

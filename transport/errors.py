@@ -8,12 +8,14 @@
     ├── StateMismatch        a saved port state that does not fit the configuration (also a ValueError)
     ├── FrameError           bytes that are not a frame of this protocol; the endpoint counts and drops them
     └── WireError            the wire below the endpoint (drivers only; the pure modules never raise these)
-        ├── AddressError     an address that cannot be used: malformed, too long, no such directory (also a ValueError)
+        ├── AddressError     an address that cannot be used: malformed, too long, no such directory (also a
+                             ValueError)
         ├── AddressInUse     somebody listens there already (also an OSError)
         ├── WireClosed       used after close, or in a forked child
         └── FaultPlanError   a fault plan that cannot be understood (also a ValueError)
 
-What arrives from the wire never raises: it is counted and dropped. What the program does wrong raises at once.
+What arrives from the wire never raises: it is counted and dropped. What the program does wrong raises at
+once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What an endpoint has to tell its owner, besides messages.
 
-Events are values, taken with `Endpoint.events()`. None of them needs an answer for the protocol to stay correct; ImageDue
-needs one for it to go on, since the frames that wait for the image are held until `advance`.
+Events are values, taken with `Endpoint.events()`. None of them needs an answer for the protocol to stay
+correct; ImageDue needs one for it to go on, since the frames that wait for the image are held until
+`advance`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ class Event:
 class ImageDue(Event):
     """Traffic stamped with a higher epoch has come: take the image, then call `advance(epoch)`.
 
-    Told once for each higher epoch. The stamp on traffic is how the command spreads when the controller's is slow.
+    Told once for each higher epoch. The stamp on traffic is how the command spreads when the controller's is
+    slow.
     """
 
     epoch: int
@@ -46,7 +48,8 @@ class PeerRestarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class PeerSilent(Event):
-    """Nothing was heard from `rank` for `silent_ns` although an answer is due. Told once, until it speaks again."""
+    """Nothing was heard from `rank` for `silent_ns` although an answer is due. Told once, until it speaks
+    again."""
 
     rank: int
     silent_ns: int

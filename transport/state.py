@@ -1,9 +1,10 @@
 """PortState: what an image keeps of a port, and nothing else.
 
-For every peer: the messages that this rank must send again (enqueued and not acked, in order, by reference), the vectors
-(tx, base, rx) and the bytes delivered but not yet consumed by the application. Not in it: what arrived and was not
-delivered, partial messages, timers, estimates and the peer's incarnation. The sender still holds the former, the rest is
-learnt again (the five states of a message: see the package's documentation).
+For every peer: the messages that this rank must send again (enqueued and not acked, in order, by reference),
+the vectors (tx, base, rx) and the bytes delivered but not yet consumed by the application. Not in it: what
+arrived and was not delivered, partial messages, timers, estimates and the peer's incarnation. The sender
+still holds the former, the rest is learnt again (the five states of a message: see the package's
+documentation).
 
 A consistent line has base_i ≤ rx_j ≤ tx_i on every link i→j (`link_error`).
 """
@@ -29,7 +30,8 @@ def _portable(message: object) -> object:
 
 @dataclass(slots=True)
 class LinkState:
-    """One peer's share. `messages[i]` has sequence `base + i`; a pair is (data, payload), one message in two buffers."""
+    """One peer's share. `messages[i]` has sequence `base + i`; a pair is (data, payload), one message in two
+    buffers."""
 
     base: int = 0
     tx: int = 0
@@ -46,7 +48,8 @@ class LinkState:
 
 @dataclass(slots=True)
 class PortState:
-    """State of a whole port as of one moment; `epoch` and `incarnation` are those in force when it was taken."""
+    """State of a whole port as of one moment; `epoch` and `incarnation` are those in force when it was
+    taken."""
 
     job: int
     rank: int
