@@ -11,6 +11,7 @@ bundles that travel in ⌈log2 size⌉ rounds.
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 from ckpt.mpi.schedule import Schedule, load
 
@@ -66,20 +67,26 @@ def binomial(rank: int, size: int, root: int) -> tuple[int | None, list[int]]:
     return parent, children
 
 
-def pipeline(s: Schedule, root: int, slots: list[int]) -> None:
-    """Broadcast of many segments along a chain (few ranks) or the binomial tree, one after the other."""
+def pipeline(s: Schedule, root: int, slots: list[int], stores: list[Any] | None = None) -> None:
+    """Broadcast of many segments along a chain (few ranks) or the binomial tree, one after the other.
+
+    stores: per segment None or (local step, its argument), done once the segment was passed on.
+    """
     if s.size <= DIRECT_RANKS:
         virtual = (s.rank - root) % s.size
         parent = (s.rank - 1) % s.size if virtual else None
         children = [(s.rank + 1) % s.size] if virtual < s.size - 1 else []
     else:
         parent, children = binomial(s.rank, s.size, root)
-    for slot in slots:
+    for number, slot in enumerate(slots):
         if parent is not None:
             s.recv(parent, slot)
             s.fence()
         for child in children:
             s.send(child, slot)
+        after = None if stores is None else stores[number]
+        if after is not None:
+            s.call(after[0], slot, after[1])
 
 
 def gather(s: Schedule, root: int, own: int, slots: list[int], nbytes: int | None = None) -> None:

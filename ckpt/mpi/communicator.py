@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ckpt.mpi.comm_gatherings import ObjectCollectives
+from ckpt.mpi.comm_collectives import BufferCollectives
 from ckpt.mpi.group import Group
 
 
-class Comm(ObjectCollectives):
+class Comm(BufferCollectives):
     """Messages between the ranks of a group."""
 
     __slots__ = ()

@@ -171,9 +171,9 @@ class Op:
             self._function(memoryview(a), memoryview(result), datatype)
             return result
         if self._name == "MPI_REPLACE":
-            return b
+            return bytes(b)
         if self._name == "MPI_NO_OP":
-            return a
+            return bytes(a)
         numpy = _numpy()
         if numpy is None:
             return _combine_plain(self._name, a, b, datatype.code)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ckpt.mpi.constants import UNDEFINED
-from ckpt.mpi.errors import ERR_IN_STATUS, MpiException
+from ckpt.mpi.errors import ERR_IN_STATUS, ERR_REQUEST, MpiException
 from ckpt.mpi.operations import Operation, Receive
 from ckpt.mpi.status import Status
 
@@ -229,6 +229,54 @@ class Request:
     @classmethod
     def Testsome(cls, requests: Sequence[Request], statuses: list[Status] | None = None) -> list[int] | None:
         return cls.testsome(requests, statuses)[0]
+
+
+class Prequest(Request):
+    """A persistent request: `Start` begins the same operation again; completing it leaves it inactive."""
+
+    __slots__ = ("_recipe",)
+
+    def __init__(self, request: Request | None = None) -> None:
+        super().__init__(request)
+        self._recipe: tuple[Any, ...] | None = getattr(request, "_recipe", None)
+
+    @classmethod
+    def _prepare(cls, engine: Engine, function: Any, *args: Any) -> Prequest:
+        """function(*args) starts the operation and returns it; it is called with the lock held."""
+        request = cls()
+        request._engine = engine
+        request._recipe = (function, args)
+        return request
+
+    def __bool__(self) -> bool:
+        return self._recipe is not None
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Prequest):
+            return self._recipe is other._recipe
+        return super().__eq__(other) if self._recipe is None else False
+
+    def __hash__(self) -> int:
+        return hash(id(self._recipe))
+
+    def Start(self) -> None:
+        """Begin the operation."""
+        if self._engine is None or self._recipe is None:
+            raise MpiException(ERR_REQUEST, "the request is null or freed")
+        if self._operation is not None:
+            raise MpiException(ERR_REQUEST, "the operation is under way already")
+        function, args = self._recipe
+        with self._engine.lock:
+            self._operation = function(*args)
+
+    @classmethod
+    def Startall(cls, requests: Sequence[Prequest]) -> None:
+        for request in requests:
+            request.Start()
+
+    def Free(self) -> None:
+        super().Free()
+        self._recipe = None
 
 
 def _engine_of(requests: Sequence[Request]) -> Engine | None:

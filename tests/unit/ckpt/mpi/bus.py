@@ -1,8 +1,8 @@
 """An in-memory stand-in for the transport: N ranks as threads, exchanging messages through queues.
 
 Delivery is in order per pair and otherwise as a seeded generator decides: messages of different sources
-interleave, acknowledgements come late. When a rank waits while nothing is on its way to anybody, and all others
-wait as well, that is a deadlock and raises `Stuck` everywhere, so that no test hangs.
+interleave, acknowledgements come late. When a rank waits while nothing is on its way to anybody, and all
+others wait as well, that is a deadlock and raises `Stuck` everywhere, so that no test hangs.
 """
 
 from __future__ import annotations
@@ -33,10 +33,18 @@ class Bus:
         }
         self.sent = [[0] * size for _ in range(size)]
         self.acked = [[0] * size for _ in range(size)]
-        self.waiting = 0
+        self.waiting: dict[int, int] = {}
+        """Per waiting rank the number of acknowledgements it had when it began to wait."""
         self.running = size
         self.failed: BaseException | None = None
         self.consumed = [[0, 0] for _ in range(size)]
+
+
+    def stuck(self) -> bool:
+        """Whether every rank waits and has nothing to wake up for."""
+        if len(self.waiting) < self.running or any(self.queues.values()):
+            return False
+        return all(sum(self.acked[rank]) == acks for rank, acks in self.waiting.items())
 
 
 class BusProgress:
@@ -107,22 +115,21 @@ class BusProgress:
         bus = self.bus
         mine = [(src, self.rank) for src in range(self.size)]
         with bus.changed:
-            acks = sum(bus.acked[self.rank])
-            bus.waiting += 1
+                acks = bus.waiting[self.rank] = sum(bus.acked[self.rank])
             try:
                 while True:
                     if bus.failed is not None:
                         raise Stuck("another rank failed") from bus.failed
                     if any(bus.queues[link] for link in mine) or sum(bus.acked[self.rank]) != acks:
                         return
-                    if bus.waiting == bus.running and not any(bus.queues.values()):
+                    if bus.stuck():
                         bus.failed = Stuck(f"rank {self.rank} and all others wait for nothing")
                         bus.changed.notify_all()
                         raise bus.failed
                     if not bus.changed.wait(20):
                         raise Stuck("timeout")
             finally:
-                bus.waiting -= 1
+                del bus.waiting[self.rank]
 
 
 class ImagePickler(pickle.Pickler):
@@ -189,7 +196,7 @@ def run_ranks(
         finally:
             with bus.changed:
                 bus.running -= 1
-                if bus.waiting and bus.waiting == bus.running and not any(bus.queues.values()):
+                if bus.waiting and bus.stuck():
                     bus.failed = bus.failed or Stuck("the others are gone")
                 bus.changed.notify_all()
 
