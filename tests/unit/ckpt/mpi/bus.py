@@ -33,18 +33,17 @@ class Bus:
         }
         self.sent = [[0] * size for _ in range(size)]
         self.acked = [[0] * size for _ in range(size)]
-        self.waiting: dict[int, int] = {}
-        """Per waiting rank the number of acknowledgements it had when it began to wait."""
+        self.waiting: dict[int, list[int]] = {}
+        """Per waiting rank the acknowledgements it had seen when it began to wait."""
         self.running = size
         self.failed: BaseException | None = None
         self.consumed = [[0, 0] for _ in range(size)]
-
 
     def stuck(self) -> bool:
         """Whether every rank waits and has nothing to wake up for."""
         if len(self.waiting) < self.running or any(self.queues.values()):
             return False
-        return all(sum(self.acked[rank]) == acks for rank, acks in self.waiting.items())
+        return all(self.acked[rank] == acks for rank, acks in self.waiting.items())
 
 
 class BusProgress:
@@ -56,6 +55,7 @@ class BusProgress:
         self.size = bus.size
         self.lock = threading.Lock()
         self.engine: Engine | None = None
+        self.seen = [0] * bus.size
         self.blocks = 0
         self.hungry: list[bool] = []
         self.before_block: Callable[[], None] | None = None
@@ -73,7 +73,7 @@ class BusProgress:
         return sequence
 
     def acked(self, dst: int) -> int:
-        return self.bus.acked[self.rank][dst]
+        return self.seen[dst]
 
     def backlog_bytes(self, dst: int) -> int:
         with self.bus.changed:
@@ -100,8 +100,16 @@ class BusProgress:
         self.engine.on_messages(src, [kind(data) for data in batch])
         return True
 
+    def _news(self) -> bool:
+        """See new acknowledgements; whether there were any."""
+        current = list(self.bus.acked[self.rank])
+        changed = current != self.seen
+        self.seen = current
+        return changed
+
     def poll(self) -> None:
         assert self.lock.locked()
+        self._news()
         self._deliver()
 
     def block(self, hungry: bool) -> None:
@@ -110,17 +118,17 @@ class BusProgress:
         self.hungry.append(hungry)
         if self.before_block is not None:
             self.before_block()
-        if self._deliver():
+        if self._news() or self._deliver():
             return
         bus = self.bus
         mine = [(src, self.rank) for src in range(self.size)]
         with bus.changed:
-                acks = bus.waiting[self.rank] = sum(bus.acked[self.rank])
+            bus.waiting[self.rank] = self.seen
             try:
                 while True:
                     if bus.failed is not None:
                         raise Stuck("another rank failed") from bus.failed
-                    if any(bus.queues[link] for link in mine) or sum(bus.acked[self.rank]) != acks:
+                    if any(bus.queues[link] for link in mine) or self._news():
                         return
                     if bus.stuck():
                         bus.failed = Stuck(f"rank {self.rank} and all others wait for nothing")
