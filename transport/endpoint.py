@@ -3,11 +3,9 @@
 The owner (a driver, a simulation, an explorer) brings frames and the time, and takes frames, messages and
 events:
 
-    receive(parts, now)   one frame from the wire          send(dst, data, payload)   one message from the
-                                                                                      program
-    tick(now)             timers, due at deadline_ns()     transmit(now)              frames for the wire
-    delivered()           messages in order                events()                   what the owner has to
-                                                                                      know
+    receive(parts, now)   one frame from the wire        send(dst, data, payload)   a message of the program
+    tick(now)             timers, see deadline_ns()      transmit(now)              frames for the wire
+    delivered()           messages in order              events()                   what the owner must know
 
 States: running; frozen (between `freeze` and `thaw`: nothing is processed, delivered or sent but negative
 acks; what comes is held); zombie (this process was replaced: nothing comes in or goes out any more, for
@@ -92,7 +90,7 @@ class EndpointConfig:
     held_frames: int = 4096
     max_message_bytes: int = 1 << 40
     checksum_payload: bool = False
-    """Also guard payload parts of fragments by crc32 (about 1–2.5 GB/s). Heads and message frames always
+    """Also guard payload parts of fragments by crc32 (about 1 to 2.5 GB/s). Heads and message frames always
     are."""
     ack_delay_ns: int = 10_000_000
     rto_initial_ns: int = 300_000_000
@@ -274,7 +272,8 @@ class Endpoint:
     def flush_due(self) -> bool:
         """Transmit should be called at once: an idle link has a message, a batch is full, an ack is due, more
         of a burst is left. A message on a busy link waits for company until the owner's next regular
-        transmit.""" return self._common.flush_due
+        transmit."""
+        return self._common.flush_due
 
     @property
     def marks(self) -> Common:
@@ -299,15 +298,14 @@ class Endpoint:
         if fresh:
             self._fresh = []
             now_ns = self._clock_ns
-            for link in fresh:
-                if link.ledger.inbox:
-                    taken.append((link.peer, link.take(now_ns)))
+            taken += [(link.peer, link.take(now_ns)) for link in fresh if link.ledger.inbox]
         return taken
 
     def _take_own(self, window: SendWindow) -> list[Buffer]:
-        messages: list[Buffer] = []
-        for message in window.messages():
-            messages.append(bytearray().join(message) if isinstance(message, tuple) else bytes(message))
+        messages: list[Buffer] = [
+            bytearray().join(message) if isinstance(message, tuple) else bytes(message)
+            for message in window.messages()
+        ]
         ledger = self._links[self.config.rank].ledger
         tx = window.tx
         window.acknowledge(tx, 0)
@@ -407,9 +405,9 @@ class Endpoint:
         if link is None or target != config.rank or source == config.rank:
             self._drops["misrouted"] += 1
             return
-        if dst_inc != config.incarnation or src_inc != link.incarnation:
-            if not self._check_incarnations(link, source, src_inc, dst_inc):
-                return
+        usual = dst_inc == config.incarnation and src_inc == link.incarnation
+        if not usual and not self._check_incarnations(link, source, src_inc, dst_inc):
+            return
         if self._frozen:
             if kind != frames.NACK:
                 self._nacks[source] = link
@@ -504,7 +502,8 @@ class Endpoint:
     def transmit(self, now_ns: int, blocked: Container[int] = ()) -> list[tuple[int, tuple[Buffer, ...]]]:
         """Frames to put on the wire now: (rank, (head,)) or (rank, (head, payload)). Ranks in `blocked` are
         left alone (their wire is congested); they count as sent later. A frame that is returned counts as
-        sent.""" out: list[tuple[int, tuple[Buffer, ...]]] = []
+        sent."""
+        out: list[tuple[int, tuple[Buffer, ...]]] = []
         common = self._common
         common.flush_due = False
         if self._frozen or self._zombie:

@@ -34,7 +34,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import accumulate, chain
+from itertools import accumulate, chain, pairwise
 from zlib import crc32
 
 from transport.errors import FrameError
@@ -171,7 +171,7 @@ def decode_messages(head: bytes, count: int, length: int) -> list[bytes]:
     ends = list(accumulate(struct.unpack_from(f"<{count}I", head, BODY), initial=start))
     if ends[-1] != size:
         raise FrameError("length")
-    return [head[a:b] for a, b in zip(ends, ends[1:], strict=False)]
+    return [head[a:b] for a, b in pairwise(ends)]
 
 
 def decode_fragment(

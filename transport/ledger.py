@@ -27,6 +27,16 @@ NEW, DUPLICATE, EARLY, REFUSED, PIECE = 0, 1, 2, 3, 4
 
 MAX_PARTIALS = 64
 
+_COPIED = (
+    "arrived",
+    "delivered_charge",
+    "early_charge",
+    "inbox_charge",
+    "offered",
+    "rx",
+    "unconsumed",
+)
+
 
 class Partial:
     """A long message being put together."""
@@ -217,7 +227,7 @@ class Ledger:
     def clone(self) -> Ledger:
         """An independent copy; delivered buffers are shared, partial ones are not."""
         new = Ledger(credit=self.credit, limit=self.limit, overhead=self.overhead)
-        for name in "rx arrived inbox_charge early_charge unconsumed delivered_charge offered".split():
+        for name in _COPIED:
             setattr(new, name, getattr(self, name))
         new.inbox = self.inbox.copy()
         new.early = {first: messages.copy() for first, messages in self.early.items()}

@@ -310,6 +310,7 @@ class Link:
         if not self.paused:
             self.paused = True
             self._rto_at = NEVER
+            self._asked_ns = now_ns
             self._probe_wait_ns = self._common.probe_ns
             self._set_probe(now_ns)
 
@@ -518,6 +519,7 @@ class Link:
             self._asked_order = window.order
             self._probe_due = True
         if not window.unacked and self._probe_at == NEVER:
+            self._asked_ns = now_ns
             self._probe_wait_ns = self._common.probe_ns
             self._set_probe(now_ns)
 

@@ -33,6 +33,20 @@ READY, FLIGHT, LOST, HINTED, DONE = 0, 1, 2, 3, 4
 REORDER = 3
 
 
+_COPIED = (
+    "acked_charge",
+    "base",
+    "flight_charge",
+    "order",
+    "queued",
+    "quiet",
+    "sealed_charge",
+    "sent_charge",
+    "top_order",
+    "tx",
+)
+
+
 class Batch:
     """Small messages first … end-1 that share a frame."""
 
@@ -375,8 +389,7 @@ class SendWindow:
         new = SendWindow(
             overhead=self.overhead, fragment=self.fragment, pipeline=self.pipeline, edge=self.edge
         )
-        for name in "base tx queued sealed_charge flight_charge order top_order sent_charge acked_charge
-        quiet".split():
+        for name in _COPIED:
             setattr(new, name, getattr(self, name))
         new.queue = self.queue.copy()
         copies: dict[int, Unit] = {}
