@@ -50,7 +50,7 @@ def _row(entry: dict[str, Any]) -> str:
 def verify(arguments: argparse.Namespace) -> int:
     """Exit code 0: whole; 3: damaged, yet some checkpoint is whole; 12: none is; 13: of another format."""
     from ckpt.store import JobDirectory
-    from ckpt.store.verify import verify as verify_lines
+    from ckpt.store import verify as verify_lines
 
     path, epoch = split_epoch(arguments.job)
     report = verify_lines(JobDirectory.open(path), epoch)
@@ -71,7 +71,7 @@ def verify(arguments: argparse.Namespace) -> int:
 def prune(arguments: argparse.Namespace) -> int:
     """Remove all but the newest checkpoints. Not while a controller runs: it does so itself (`--keep`)."""
     from ckpt.store import JobDirectory
-    from ckpt.store.prune import prune as prune_lines
+    from ckpt.store import prune as prune_lines
 
     job = JobDirectory.open(arguments.job)
     with job.lock() as lock:

@@ -269,8 +269,7 @@ class Service:
         """Remove old lines; only ever after a newer one is durable."""
         if self.options.keep is None:
             return
-        from ckpt.store import list_epochs
-        from ckpt.store.prune import prune
+        from ckpt.store import list_epochs, prune
 
         try:
             prune(self.job, self.options.keep, lock=self.lock)
