@@ -87,6 +87,12 @@ class CommBase:
         self._context = engine.matcher.context(shared.base + envelope.PLANE_POINT)
         self._channels = self._context.channels
 
+    def _use_plane(self, plane: int) -> None:
+        """Let this handle's messages travel in another plane of the communicator."""
+        self._context = self._engine.matcher.context(self._shared.base + plane)
+        self._channels = self._context.channels
+        self._routes = {}
+
     @classmethod
     def _make(cls: type[C], engine: Engine, group: tuple[int, ...], base: int, name: str = "") -> C:
         """A communicator of these world ranks. `base`: number of its first context, equal at all of them."""

@@ -13,7 +13,7 @@ from ckpt.mpi.buffers import BufferSpec, raw, simple
 from ckpt.mpi.comm_objects import ObjectMessages
 from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG, PROC_NULL
 from ckpt.mpi.operations import BufferSend, Done, Operation, Receive
-from ckpt.mpi.request import Request
+from ckpt.mpi.request import Prequest, Request
 
 if TYPE_CHECKING:
     from ckpt.mpi.message import Message
@@ -193,6 +193,39 @@ class BufferMessages(ObjectMessages):
     ) -> Request:
         """Start to send a copy of a buffer and to receive into it."""
         return self.Isendrecv(buf, dest, sendtag, buf, source, recvtag)
+
+    # -- persistent --------------------------------------------------------------------------------
+
+    def Send_init(self, buf: Any, dest: int, tag: int = 0) -> Prequest:
+        """A send that can be started again and again."""
+        return self._send_init(buf, dest, tag, False)
+
+    def Ssend_init(self, buf: Any, dest: int, tag: int = 0) -> Prequest:
+        return self._send_init(buf, dest, tag, True)
+
+    def Bsend_init(self, buf: Any, dest: int, tag: int = 0) -> Prequest:
+        return self._send_init(buf, dest, tag, False)
+
+    def Rsend_init(self, buf: Any, dest: int, tag: int = 0) -> Prequest:
+        return self._send_init(buf, dest, tag, False)
+
+    def _send_init(self, buf: Any, dest: int, tag: int, sync: bool) -> Prequest:
+        route = self._route(dest, tag)
+        spec = simple(buf, writable=False)
+        if route is None:
+            return Prequest._prepare(self._engine, Done, PROC_NULL)
+        if sync:
+            return Prequest._prepare(self._engine, self._start_sync, spec, route[0], tag)
+        return Prequest._prepare(self._engine, self._start_send, spec, *route)
+
+    def _start_sync(self, spec: BufferSpec, dst: int, tag: int) -> Operation:
+        return self._put_sync(dst, tag, bytes(spec.read()))
+
+    def Recv_init(self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Prequest:
+        """A receive that can be started again and again."""
+        spec = simple(buf, writable=True)
+        self._check_receive(source, tag)
+        return Prequest._prepare(self._engine, self._start_recv, spec, source, tag)
 
     # -- probing -----------------------------------------------------------------------------------
 

@@ -66,6 +66,11 @@ class Context:
         self.order: OrderedDict[int, Channel] | None = None
         self.sweep_at = CHANNELS_MIN
 
+    def busy(self) -> bool:
+        """Whether a message or a receive waits here."""
+        channels = self.channels.values()
+        return bool(self.wild) or any(channel.messages or channel.posted for channel in channels)
+
 
 class Matcher:
     """All contexts of one rank. `posted` counts receives that wait for a message."""
