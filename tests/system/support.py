@@ -113,7 +113,8 @@ class Job:
         return self.stderr_path.read_text(errors="replace")
 
     def output(self, rank: int) -> str:
-        return (self.directory / "output" / f"rank-{rank}.out").read_text()
+        path = self.directory / "output" / f"rank-{rank}.out"
+        return path.read_text() if path.exists() else ""
 
     # -- what we do to it
 
