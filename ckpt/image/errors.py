@@ -40,7 +40,8 @@ class Refused(ImageError):
 class Unpicklable(ImageError):
     """An object of the program cannot be saved.
 
-    `path`: rank-local path of the variable ("frame 2 (solve) local 'log' .stream"); `reason`: the cause in words.
+    `path`: rank-local path of the variable ("frame 2 (solve) local 'log' .stream"); `reason`: the cause in
+    words.
     """
 
     def __init__(self, path: str, reason: str) -> None:

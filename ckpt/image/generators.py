@@ -3,10 +3,11 @@
     Save:   info = gen_info(gen); reduce to (gen_make, info.make, info.record, None, None, gen_fill)
     Load:   gen = gen_make(*make); gen_fill(gen, record)
 
-A generator is rebuilt by calling its function with dummy arguments, which runs none of its code, and overwriting its frame.
-One that is running when the image is taken has its content in the Stack; it comes back looking suspended and is filled when
-the frame that runs it enters it again.  Only those of `Stack.generators()` can: any other running generator (a thread's, one
-whose delegate is being thrown into) must be refused, which is why gen_info is told the former.
+A generator is rebuilt by calling its function with dummy arguments, which runs none of its code, and
+overwriting its frame. One that is running when the image is taken has its content in the Stack; it comes back
+looking suspended and is filled when the frame that runs it enters it again.  Only those of
+`Stack.generators()` can: any other running generator (a thread's, one whose delegate is being thrown into)
+must be refused, which is why gen_info is told the former.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ _NAMES = {number: name for name, number in _STATES.items()}
 
 @dataclass(slots=True)
 class GenRecord:
-    """Content of a generator's own frame. state: "created", "suspended", "running" (its frame is in the Stack) or
-    "finished"; lists may hold `_frames.NULL`; lasti in code units; exc: the exception it is handling."""
+    """Content of a generator's own frame. state: "created", "suspended", "running" (its frame is in the
+    Stack) or "finished"; lists may hold `_frames.NULL`; lasti in code units; exc: the exception it is
+    handling."""
 
     state: str
     locals: list[Any]
@@ -49,8 +51,9 @@ class GenInfo:
 def gen_info(gen: Any, running: Iterable[Any] | None = None) -> GenInfo:
     """Content of a generator or coroutine.
 
-    running: the generators whose frames are in the image (`Stack.generators()`); None: not checked. Raises Refused for a
-    running one that is not among them, and for what is neither generator nor coroutine (asynchronous generators).
+    running: the generators whose frames are in the image (`Stack.generators()`); None: not checked. Raises
+    Refused for a running one that is not among them, and for what is neither generator nor coroutine
+    (asynchronous generators).
     """
     if type(gen) is not GeneratorType and type(gen) is not CoroutineType:
         raise Refused(f"a {type(gen).__name__} cannot be saved")
@@ -63,7 +66,7 @@ def gen_info(gen: Any, running: Iterable[Any] | None = None) -> GenInfo:
 
 
 def gen_make(func: Any, name: str, qualname: str) -> Any:
-    """A fresh generator of that function (a CodeType in place of the function: for a finished one), to be filled."""
+    """A fresh generator of that function, to be filled; a CodeType in place of it: for a finished one."""
     if isinstance(func, CodeType):
         func = FunctionType(func, {}, closure=tuple(CellType() for _ in func.co_freevars))
     code = func.__code__

@@ -1,12 +1,14 @@
-"""What the bytecode says about a frame: its instructions, and the depth of its evaluation stack at each of them.
+"""What the bytecode says about a frame: its instructions, and the depth of its evaluation stack at each of
+them.
 
-The interpreter keeps no valid stack pointer while a frame is inside of a C function or at a check; the depth follows from
-the code alone: every instruction's effect (`dis.stack_effect`) along all paths, and the exception table for handlers.
-Whatever differs between versions of the interpreter is in one `Table` per minor version; nothing else in this package
-names a version.
+The interpreter keeps no valid stack pointer while a frame is inside of a C function or at a check; the depth
+follows from the code alone: every instruction's effect (`dis.stack_effect`) along all paths, and the
+exception table for handlers. Whatever differs between versions of the interpreter is in one `Table` per minor
+version; nothing else in this package names a version.
 
-Indices count code units (two bytes), as the interpreter's "last instruction" does; an instruction is named by the index of
-its opcode, its `start` is the first EXTENDED_ARG before it, its `next` lies behind its inline caches.
+Indices count code units (two bytes), as the interpreter's "last instruction" does; an instruction is named by
+the index of its opcode, its `start` is the first EXTENDED_ARG before it, its `next` lies behind its inline
+caches.
 
 Pure: depends on code objects alone. The cache of `code_map` is bounded.
 """
@@ -38,6 +40,7 @@ class Table:
     call: str  # … and the call ends behind this one
     keyword_names: str  # precedes call_prefix and belongs to the call
     fused_compare: str  # a specialised one also does the jump behind it
+    load_global_shift: int  # low bits of its argument that do not belong to the index of the name
 
 
 TABLES: dict[tuple[int, int], Table] = {
@@ -66,6 +69,7 @@ TABLES: dict[tuple[int, int], Table] = {
         call="CALL",
         keyword_names="KW_NAMES",
         fused_compare="COMPARE_OP",
+        load_global_shift=1,
     ),
 }
 
@@ -119,11 +123,12 @@ def exception_table(code: CodeType) -> list[Handler]:
 class CodeMap:
     """Instructions and stack depths of one code object.
 
-    instructions: by index of the opcode.  depth: entries on the stack *before* the instruction at an index (reachable
-    ones only; also under the index of its first EXTENDED_ARG).  Raises ValueError for code whose depth is ambiguous.
+    instructions: by index of the opcode.  depth: entries on the stack *before* the instruction at an index
+    (reachable ones only; also under the index of its first EXTENDED_ARG).  Raises ValueError for code whose
+    depth is ambiguous.
     """
 
-    __slots__ = ("code", "depth", "instructions", "_catches_at_yield", "_rebinds_first")
+    __slots__ = ("_catches_at_yield", "_rebinds_first", "code", "depth", "instructions")
 
     def __init__(self, code: CodeType) -> None:
         self.code = code
@@ -185,7 +190,7 @@ class CodeMap:
 
     @property
     def catches_at_yield(self) -> bool:
-        """Whether an exception thrown in at a yield (GeneratorExit by a finaliser) runs more code of this generator."""
+        """Whether an exception thrown in at a yield (by a finaliser) runs more code of this generator."""
         if self._catches_at_yield is None:
             yields = [i for i, instruction in self.instructions.items() if instruction.name == "YIELD_VALUE"]
             handlers = exception_table(self.code)
@@ -201,7 +206,10 @@ class CodeMap:
         return self._rebinds_first
 
     def after_check(self, index: int) -> int | None:
-        """Index of the next instruction of a frame stopped at a check whose last instruction was `index`; None: no check is there."""
+        """Index of the next instruction of a frame stopped at a check, whose last instruction was `index`.
+
+        None: there is no check at that instruction.
+        """
         table = TABLE
         assert table is not None
         instruction = self.instructions.get(index)

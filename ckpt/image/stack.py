@@ -1,29 +1,33 @@
 """The Python call stack as data: capture it, describe it, resume it.
 
-A program runs under `run_base`; frames outside of that are the launcher's and are never captured.  `capture` turns the
-frames inside into a `Stack` of `FrameRecord`s, plain picklable content, in two situations:
+A program runs under `run_base`; frames outside of that are the launcher's and are never captured.  `capture`
+turns the frames inside into a `Stack` of `FrameRecord`s, plain picklable content, in two situations:
 
-    at="call"   synchronously, from a library function the program has called.  The library's own innermost frames
-                (`skip`) are left out; the innermost frame of the program resumes as if that call returned `value`.
-    at="check"  from a call queued by `_frames.request()`, which the interpreter makes at its own check between two
-                instructions: a clean boundary anywhere in the program.
+    at="call"   synchronously, from a library function the program has called.  The library's own innermost
+                frames (`skip`) are left out; the innermost frame of the program resumes as if that call
+                returned `value`.
+    at="check"  from a call queued by `_frames.request()`, which the interpreter makes at its own check
+                between two instructions: a clean boundary anywhere in the program.
 
 Each frame has a mode that says how it goes on (IMAGE.md's letters; `boundary` says when which):
 
     L  the innermost: simply resume          V  resume with the inner frame's result pushed
-    R  repeat the instruction, which enters the inner frame again    I  like V, the value is the object being initialised
+    R  repeat the instruction, which enters the inner frame again    I  like V, the value is the object being
+    initialised
 
-What cannot be captured raises Refused with reason and place; the program goes on and the caller tries again later.  What
-is recorded is references to the program's live objects: capture takes microseconds, the pickler comes later (in a forked
-child).  Records must not outlive that in the running program, for they keep its objects alive.
+What cannot be captured raises Refused with reason and place; the program goes on and the caller tries again
+later.  What is recorded is references to the program's live objects: capture takes microseconds, the pickler
+comes later (in a forked child).  Records must not outlive that in the running program, for they keep its
+objects alive.
 
-`resume` rebuilds the frames in a fresh process and runs the program to its end.  Handled exceptions and running
-generators are part of the records.  The hook that does it is removed when the innermost frame goes on; the program then
-runs on genuine frames with its original code objects, and can be captured again.
+`resume` rebuilds the frames in a fresh process and runs the program to its end.  Handled exceptions and
+running generators are part of the records.  The hook that does it is removed when the innermost frame goes
+on; the program then runs on genuine frames with its original code objects, and can be captured again.
 
-Limits: the rebuilt outer frames nest on the C stack (about 0.5 KiB each) until they return; `resume` raises the soft stack
-limit for deep recursion and refuses what cannot fit.  Map's function raising StopIteration after a restart ends in that
-exception instead of the end of the loop.  Not captured: tracing and profiling, threads, asyncio tasks.
+Limits: the rebuilt outer frames nest on the C stack (about 0.5 KiB each) until they return; `resume` raises
+the soft stack limit for deep recursion and refuses what cannot fit.  Map's function raising StopIteration
+after a restart ends in that exception instead of the end of the loop.  Not captured: tracing and profiling,
+threads, asyncio tasks.
 """
 
 from __future__ import annotations
@@ -39,13 +43,12 @@ from typing import Any, Literal
 
 from ckpt.image import _frames
 from ckpt.image._frames import NULL
-from ckpt.image.boundary import Resumption, Suspended, classify, location
+from ckpt.image.boundary import Resumption, classify, location
 from ckpt.image.errors import Refused, RestoreError, Unsupported
 from ckpt.image.opcodes import GENERATOR_FLAGS, TABLE, TABLES, code_map
+from ckpt.image.reach import Mode, Suspended
 
 __all__ = ["FrameRecord", "Refused", "Stack", "available", "capture", "describe_main", "resume", "run_base"]
-
-Mode = Literal["L", "V", "R", "I"]
 
 # flags of a frame listed by _frames.walk
 _ENTRY = 1  # entered from C
@@ -66,7 +69,8 @@ _STACK_LIMIT_BYTES = (
 
 @dataclass(slots=True)
 class FrameRecord:
-    """One frame as picklable content. Lists may hold `_frames.NULL` (an empty slot), a singleton pickled by reference.
+    """One frame as picklable content. Lists may hold `_frames.NULL` (an empty slot), a singleton pickled by
+    reference.
 
     func is None exactly for module-level code, which is given by code, globals_ and locals_ns instead.
     """
@@ -93,7 +97,8 @@ class FrameRecord:
 
 @dataclass(slots=True)
 class Stack:
-    """A captured call stack, outermost frame first; exc: the exception handled by frames that are no generator's."""
+    """A captured call stack, outermost frame first; exc: the exception handled by frames that are no
+    generator's."""
 
     frames: list[FrameRecord] = field(default_factory=list)
     exc: BaseException | None = None
@@ -134,9 +139,9 @@ def available() -> tuple[bool, str]:
 def capture(*, at: Literal["call", "check"], skip: Collection[CodeType] = (), value: object = None) -> Stack:
     """The stack of the calling thread.
 
-    skip: code objects of library frames to leave out at the inner end (at="call"; the frames of a queued call are left
-    out by themselves). value: what the innermost frame gets as the result of its call (at="call"). Raises Refused; must
-    not be called while an exception of the library's own is being handled.
+    skip: code objects of library frames to leave out at the inner end (at="call"; the frames of a queued call
+    are left out by themselves). value: what the innermost frame gets as the result of its call (at="call").
+    Raises Refused; must not be called while an exception of the library's own is being handled.
     """
     enabled = gc.isenabled()
     gc.disable()  # collections come by counting allocations: ours must not move the program's
@@ -158,23 +163,18 @@ def _capture(at_check: bool, skip: tuple[CodeType, ...], value: object) -> Stack
     records: list[FrameRecord] = []
     inner = callee
     for frame in frames:
-        address, code, func, lasti, flags, gen, _, locals_, stack, init, globals_, namespace, handled = frame
-        if flags & _UNUSABLE:
-            raise Refused(_unusable(flags), location(code, lasti))
-        optimized = code.co_flags & _CO_OPTIMIZED
-        if (gen is None and code.co_flags & GENERATOR_FLAGS) or not (optimized or code.co_name == "<module>"):
-            raise Refused(
-                "a class is being created" if not optimized else "a generator is being created",
-                location(code, lasti),
-            )
-        if inner is None:
-            mode, lasti, stack, pushed, until = _innermost(frame)
-        elif stack is None:
-            mode, lasti, stack, pushed, until = classify(_suspended(frame), _suspended(inner))
+        _, code, func, lasti, flags, gen, _, locals_, stack, init, globals_, namespace, handled = frame
+        in_module = not code.co_flags & _CO_OPTIMIZED
+        if flags & _UNUSABLE or in_module or code.co_flags & GENERATOR_FLAGS:
+            _check_usable(frame)
+        if stack is None:
+            resumption = classify(_suspended(frame), _suspended(inner)) if inner else _innermost(frame)
+            mode, lasti, stack, pushed, until = resumption
         else:
-            if not flags & _WAITING and inner[4] & _ENTRY:
+            assert inner is not None
+            if inner[4] & _ENTRY and not flags & _WAITING:
                 raise Refused(
-                    "a finished call is being torn down, or a generator is thrown into", location(code, lasti)
+                    "a finished call is torn down, or a generator thrown into", location(code, lasti)
                 )
             if code_map(code).depth.get(lasti + 1) != len(stack) + 1:
                 raise Refused("the stack depth is not what the code says", location(code, lasti))
@@ -183,19 +183,29 @@ def _capture(at_check: bool, skip: tuple[CodeType, ...], value: object) -> Stack
             if mode != "V":
                 raise Refused("the library is called from inside of C", location(code, lasti))
             mode, pushed = "L", value
-        if optimized:
-            records.append(
-                FrameRecord(func, None, None, None, locals_, stack, lasti, mode, pushed, gen, handled, until)
-            )  # type: ignore[arg-type]
-        else:
-            records.append(
-                FrameRecord(
-                    None, code, globals_, namespace, locals_, stack, lasti, mode, pushed, gen, handled, until
-                )  # type: ignore[arg-type]
-            )
+        record = FrameRecord(func, None, None, None, locals_, stack, lasti, mode, pushed, gen, handled, until)
+        if in_module:
+            record.func, record.code, record.globals_, record.locals_ns = None, code, globals_, namespace
+        records.append(record)
         inner = frame
     records.reverse()
     return Stack(records, exc, depth, limit)
+
+
+def _check_usable(frame: _frames.Frame) -> None:
+    """Raise Refused for a frame that cannot be recorded, whatever the frames around it."""
+    code, lasti, flags, gen = frame[1], frame[3], frame[4], frame[5]
+    reason = ""
+    if flags & _CODE_REPLACED:
+        reason = "the code of a running function has been replaced"
+    elif flags & _FOREIGN_EXC:
+        reason = "a generator runs outside of its own context"
+    elif flags & _UNUSABLE or (gen is None and code.co_flags & GENERATOR_FLAGS):
+        reason = "a call is being set up or torn down"
+    elif not code.co_flags & _CO_OPTIMIZED and code.co_name != "<module>":
+        reason = "a class is being created"
+    if reason:
+        raise Refused(reason, location(code, lasti))
 
 
 def _innermost(frame: _frames.Frame) -> Resumption:
@@ -222,14 +232,6 @@ def _suspended(frame: _frames.Frame) -> Suspended:
     )
 
 
-def _unusable(flags: int) -> str:
-    if flags & _CODE_REPLACED:
-        return "the code of a running function has been replaced"
-    if flags & _FOREIGN_EXC:
-        return "a generator runs outside of its own context"
-    return "a call is being set up or torn down"
-
-
 _CAPTURE_CODE = capture.__code__
 _CAPTURE_INNER = _capture.__code__
 
@@ -246,15 +248,15 @@ def describe_main(thread_id: int) -> str:
 
 
 def run_base(fn: Callable[..., Any], *args: Any) -> Any:
-    """Call fn(*args) as the outermost frame that is captured; use run_base(exec, code, namespace) for a script."""
+    """Call fn(*args) as the outermost captured frame; for a script: run_base(exec, code, namespace)."""
     return fn(*args)
 
 
 def resume(stack: Stack) -> Any:
     """Rebuild the frames and run them to the end; returns (or raises) what the outermost frame does.
 
-    Must be called in the main thread. Empties `stack`, so that lifetimes are the program's own. Raises RestoreError when
-    the records do not fit this process.
+    Must be called in the main thread. Empties `stack`, so that lifetimes are the program's own. Raises
+    RestoreError when the records do not fit this process.
     """
     ok, reason = available()
     if not ok:
@@ -294,7 +296,7 @@ def _as_tuple(record: FrameRecord) -> tuple[Any, ...]:
 
 
 def _ensure_c_stack(frames: int) -> None:
-    """Raise the soft limit of the main thread's C stack if that many frames need it; it grows up to the limit in force."""
+    """Raise the soft limit of the main thread's C stack, which grows up to the limit in force, if needed."""
     need = frames * _STACK_PER_FRAME_BYTES + _STACK_RESERVE_BYTES
     soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
     if soft == resource.RLIM_INFINITY or need <= soft:
