@@ -95,7 +95,7 @@ class FaultPlan:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """`seed=1,loss=0.1,dup=0.05,reorder=0.1,delay=2ms,corrupt=0.01,partition=0|1@0.5-1.5`.
+        """`seed=1,loss=0.1,dup=0.05,reorder=0.1,reorder_by=2ms,delay=2ms,corrupt=0.01,partition=0|1@0.5-1.5`.
 
         Raises FaultPlanError.
         """
@@ -107,10 +107,12 @@ class FaultPlan:
                 raise FaultPlanError(f"{item!r}: write name=value")
             if name == "partition":
                 values[name] = Partition.parse(value)
+            elif name in known and not name.endswith("_ns"):
+                values[name] = _parse_number(name, value)
             elif f"{name}_ns" in known:
                 values[f"{name}_ns"] = _parse_time_ns(name, value)
-            elif name in known:
-                values[name] = _parse_number(name, value)
+            elif name == "reorder_by":
+                values["reorder_ns"] = _parse_time_ns(name, value)
             else:
                 names = ", ".join(sorted(name.removesuffix("_ns") for name in known))
                 raise FaultPlanError(f"{name!r} is no fault; there are {names}")
