@@ -1,4 +1,4 @@
-"""`make demo` in small: real sea floor, two kills, the same bytes. Its exit status says whether all went as it should."""
+"""`make demo` in small: real sea floor, two kills, the same bytes. Its exit status tells how it went."""
 
 from __future__ import annotations
 
