@@ -96,7 +96,7 @@ class JobDirectory:
     created: str
     cwd: str
     options: dict[str, Any]
-    fs: FileSystem = field(default_factory=FileSystem, repr=False)
+    fs: FileSystem = field(default_factory=FileSystem, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self.events = EventLog(os.path.join(self.path, EVENTS_NAME))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +55,8 @@ def rounds(job: JobDirectory) -> list[tuple[str, int, Step]]:
         write_control(job, control_of(epoch, [entries[rank, epoch] for rank in range(job.size)]))
 
     for epoch in range(1, EPOCHS + 1):
-        for rank in range(job.size):
-            steps.append(("image", epoch, lambda rank=rank, epoch=epoch: image(rank, epoch)))
-        steps.append(("commit", epoch, lambda epoch=epoch: control(epoch)))
+        steps += [("image", epoch, partial(image, rank, epoch)) for rank in range(job.size)]
+        steps.append(("commit", epoch, partial(control, epoch)))
         steps.append(("prune", epoch, lambda: prune(job)))
     return steps
 
