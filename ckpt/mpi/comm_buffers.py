@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ckpt.mpi import envelope
 from ckpt.mpi.buffers import BufferSpec, raw, simple
 from ckpt.mpi.comm_objects import ObjectMessages
 from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG, PROC_NULL
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 
 COPY_BYTES = 1 << 20
 """Buffers below this are copied when sent: cheaper than waiting for an acknowledgement."""
+
+SLICE_BYTES = 1024
+"""Messages below this are sliced, which is quicker than viewing them."""
+
+_SPECS = (list, tuple)
 
 
 class BufferMessages(ObjectMessages):
@@ -45,10 +51,21 @@ class BufferMessages(ObjectMessages):
     def Send(self, buf: Any, dest: int, tag: int = 0) -> None:
         """Send a buffer; returns when it may be reused."""
         route = self._routes.get((dest, tag)) or self._route(dest, tag)
+        engine = self._engine
+        if type(buf) not in _SPECS and route is not None:
+            data = raw(buf)
+            nbytes = len(data)
+            if nbytes < COPY_BYTES:
+                message = route[1] + data
+                del data  # a view must not be alive where an image may be taken
+                with engine.lock:
+                    engine.progress.send(route[0], message)
+                    engine.after_send(route[0], nbytes)
+                return
+            del data
         spec = simple(buf, writable=False)
         if route is None:
             return
-        engine = self._engine
         with engine.lock:
             operation = self._start_send(spec, route[0], route[1])
             if not operation.done:
@@ -118,14 +135,34 @@ class BufferMessages(ObjectMessages):
         self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None
     ) -> None:
         """Receive into a buffer; a longer message is cut off and raises ERR_TRUNCATE."""
-        spec = simple(buf, writable=True)
         engine = self._engine
+        if type(buf) not in _SPECS and self._recv_at_once(buf, source, tag, status):
+            return
+        spec = simple(buf, writable=True)
         with engine.lock:
             receive = self._start_recv(spec, source, tag)
             if not receive.done:
                 engine.wait_receive(receive)
         if status is not None or receive.error is not None:
             receive.complete(status)
+
+    def _recv_at_once(self, buf: Any, source: int, tag: int, status: Status | None) -> bool:
+        """Receive a message that is here already and fits; False: nothing was done."""
+        with self._engine.lock:
+            channel = self._engine.matcher.find(self._context, source, tag)
+            if channel is None or self._shared.freed:
+                return False
+            view = raw(buf)
+            nbytes = len(channel.messages[0][1]) - envelope.SIZE
+            if view.readonly or nbytes > len(view):
+                return False
+            data = self._take(channel)
+            view[:nbytes] = (
+                data[envelope.SIZE :] if nbytes < SLICE_BYTES else memoryview(data)[envelope.SIZE :]
+            )
+        if status is not None:
+            status._fill(channel.source, channel.tag, nbytes)
+        return True
 
     def Irecv(self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Request:
         """Start to receive into a buffer."""

@@ -19,6 +19,7 @@ from ckpt.mpi.operations import Done, Operation, Receive
 from ckpt.mpi.request import Request
 
 if TYPE_CHECKING:
+    from ckpt.mpi.matching import Channel
     from ckpt.mpi.progress import Buffer
     from ckpt.mpi.status import Status
 
@@ -105,27 +106,35 @@ class ObjectMessages(CommBase):
         engine = self._engine
         with engine.lock:
             channel = self._channels.get((source, tag))
-            if channel is None or not channel.messages or self._shared.freed:
+            if channel is None or not channel.messages:
+                channel = engine.matcher.find(self._context, source, tag)
+            if channel is None or self._shared.freed:
                 receive = self._receive(source, tag)
                 engine.wait_receive(receive)
-                data = None
+                channel = None
             else:
-                if channel.context.order is None:
-                    data = channel.messages.popleft()[1]
-                else:
-                    data = engine.matcher.pop(channel)
-                if data[2] or len(data) >= REFERENCE_BYTES:
-                    engine.settle_account(channel, data)
-                else:
-                    debts = engine.debts
-                    debt = debts[channel.src] = debts[channel.src] + len(data) + DEBT_UNIT
-                    if debt > DEBT_LIMIT:
-                        engine.pay(channel.src)
-        if data is None:
+                data = self._take(channel)
+        if channel is None:
             return receive.complete(status)
         if status is not None:
-            status._fill(source, tag, len(data) - envelope.SIZE)
+            status._fill(channel.source, channel.tag, len(data) - envelope.SIZE)
         return _loads(data) if engine.codec is None else engine.loads(data)
+
+    def _take(self, channel: Channel) -> Buffer:
+        """The oldest message of a channel, accounted for. The lock is held."""
+        engine = self._engine
+        if channel.context.order is None:
+            data = channel.messages.popleft()[1]
+        else:
+            data = engine.matcher.pop(channel)
+        if data[2] or len(data) >= REFERENCE_BYTES:
+            engine.settle_account(channel, data)
+        else:
+            debts = engine.debts
+            debt = debts[channel.src] = debts[channel.src] + len(data) + DEBT_UNIT
+            if debt > DEBT_LIMIT:
+                engine.pay(channel.src)
+        return data
 
     def _receive(self, source: int, tag: int) -> Receive:
         """A started receive of an object. The lock is held."""

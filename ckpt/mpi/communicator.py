@@ -8,15 +8,13 @@ and the one of the new rank 0 is taken.
 from __future__ import annotations
 
 from operator import index
-from typing import Any, TypeVar
+from typing import Any
 
 from ckpt.mpi import envelope
 from ckpt.mpi.comm_collectives import BufferCollectives
 from ckpt.mpi.constants import CONGRUENT, IDENT, SIMILAR, UNDEFINED, UNEQUAL
 from ckpt.mpi.errors import ERR_ARG, ERR_COMM, ERR_GROUP, MpiException
 from ckpt.mpi.group import Group
-
-C = TypeVar("C", bound="Comm")
 
 COMM_TYPE_SHARED = 1
 
@@ -96,8 +94,8 @@ class Intracomm(Comm):
 
     __slots__ = ()
 
-    def _derive(self: C, members: tuple[int, ...], base: int, name: str = "") -> C:
-        return type(self)._make(self._engine, members, base, name)
+    def _derive(self, members: tuple[int, ...], base: int) -> Intracomm:
+        return Intracomm._make(self._engine, members, base)
 
     def Dup(self, info: Any = None) -> Intracomm:
         """The same ranks with contexts of their own."""
