@@ -1,7 +1,8 @@
-"""★ The `ckpt` command: arguments, help, exit codes. What a verb does is in `cli_run`, `cli_job`, `cli_store`.
+"""★ The `ckpt` command: arguments, help, exit codes. The verbs are in `cli_run`, `cli_job`, `cli_store`.
 
-Only argparse is imported until a verb runs, so that ``--help`` is quick. Errors that were raised on purpose (this package's
-and the store's) become one line on standard error, or one JSON object with ``--json``, and their exit code.
+Only argparse is imported until a verb runs, so that ``--help`` is quick. Errors that were raised on purpose
+(this package's and the store's) become one line on standard error, or one JSON object with ``--json``, and
+their exit code.
 """
 
 from __future__ import annotations
@@ -61,10 +62,7 @@ def _add_service_options(parser: argparse.ArgumentParser) -> None:
     """Options of whoever supervises ranks. All default to None: "as before" for restart, built-in for run."""
     add = parser.add_argument
     add("--every", type=_seconds, metavar="SECONDS", help="take a checkpoint every so many seconds")
-    add(
-        *("--max-restarts",),
-        **{"type": _at_least(0), "metavar": "K", "help": "restart at most K times (default 10)"},
-    )
+    add("--max-restarts", type=_at_least(0), metavar="K", help="restart at most K times (default 10)")
     add(
         "--timeout",
         type=_seconds,

@@ -1,6 +1,7 @@
 """★ What several verbs share: finding the job that is meant, and printing.
 
-JOB is a directory; without one, the newest job under ./.ckpt is meant. ``JOB@EPOCH`` names one of its checkpoints.
+JOB is a directory; without one, the newest job under ./.ckpt is meant. ``JOB@EPOCH`` names one of its
+checkpoints.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ DEFAULT_ROOT = ".ckpt"
 
 
 def split_epoch(text: str) -> tuple[str, int | None]:
-    """``JOB@EPOCH`` → (JOB, EPOCH); ``JOB`` → (JOB, None). A directory whose name holds an @ is found, too."""
+    """``JOB@EPOCH`` → (JOB, EPOCH); ``JOB`` → (JOB, None). Directories may have an @ in their names."""
     path, at, epoch = text.rpartition("@")
     if at and epoch.isdecimal() and not os.path.exists(text):
         return path, int(epoch)

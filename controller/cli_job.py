@@ -1,6 +1,7 @@
 """★ `ckpt checkpoint`, `ckpt stop`, `ckpt status`: questions to the controller of a running job.
 
-`status` also tells of jobs that do not run any more: from the event log, which is all there is to know about them.
+`status` also tells of jobs that do not run any more: from the event log, which is all there is to know
+about them.
 """
 
 from __future__ import annotations

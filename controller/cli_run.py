@@ -1,7 +1,8 @@
 """★ `ckpt run` and `ckpt restart`: make or open the job, become its controller, run the service.
 
-Order matters for the time to the first instruction: the agent is started (and imports what ranks need) before this process
-imports what it needs itself. And for safety: lock first, then fence what an earlier controller left, then start.
+Order matters for the time to the first instruction: the agent is started (and imports what ranks need)
+before this process imports what it needs itself. And for safety: lock first, then fence what an earlier
+controller left, then start.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ def _go_on(job: JobDirectory, epoch: int | None, arguments: argparse.Namespace, 
         fenced = fence_survivor(job.runtime_dir(), lock.generation, history.agent, history.processes)
         if fenced:
             job.events.append("fenced", reason="processes of an earlier controller were alive")
-            # While they were being ended they may have committed nothing: only a controller commits. But the log grew.
+            # They committed nothing meanwhile (only a controller commits), but the log grew.
             history = summarise(job.events.read().events)
         return _drive(job, lock, arguments, history, lines, new=False)
 
@@ -130,7 +131,7 @@ def _seen(history: History) -> bool:
 
 
 def _usable_lines(job: JobDirectory, epoch: int | None) -> tuple[int, ...]:
-    """Committed epochs a restart may use. Damaged control files are passed over, unless nothing else is left."""
+    """Committed epochs a restart may use. Damaged control files are passed over if others are left."""
     from ckpt.store import latest_committed, list_epochs, list_lines, load_control
 
     if epoch is not None:

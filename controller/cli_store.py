@@ -1,4 +1,4 @@
-"""★ `ckpt ls`, `ckpt verify`, `ckpt prune`: what lies in a job directory. No unpickling, no running job needed."""
+"""★ `ckpt ls`, `ckpt verify`, `ckpt prune`: what lies in a job directory. Nothing is unpickled."""
 
 from __future__ import annotations
 

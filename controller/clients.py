@@ -1,10 +1,10 @@
-"""★ The controller's own socket, from both sides: `ckpt checkpoint`, `ckpt stop` and `ckpt status` talk to it.
+"""★ The controller's own socket, from both sides: `ckpt checkpoint`, `stop` and `status` use it.
 
 `controller.sock` in the job's private runtime directory; one JSON object per line, one answer per question:
 
-    {"do": "checkpoint", "wait": bool, "stop": bool}    → {"ok", "epoch", "ms", "bytes", …} or {"ok": false, "reason"}
-    {"do": "stop", "checkpoint": bool}                  → {"ok", "exit_code", "reason"}, once the job has ended
-    {"do": "status"}                                    → {"ok", …}, within a quarter of a second
+    {"do": "checkpoint", "wait": bool, "stop": bool}  → {"ok", "epoch", "ms", "bytes"} | {"ok": false, "reason"}
+    {"do": "stop", "checkpoint": bool}                → {"ok", "exit_code", "reason"} once the job has ended
+    {"do": "status"}                                  → {"ok", …} within a quarter of a second
 
 A client that goes away is forgotten; what it asked for is done all the same.
 """
@@ -28,7 +28,7 @@ Answer = Callable[[dict[str, Any]], None]
 
 
 class ClientServer:
-    """The controller's side. `on_question(question, token)` is called for each; answer with `answer(token, …)`."""
+    """The controller's side. `on_question(question, token)` is called for each; `answer` takes the token."""
 
     def __init__(
         self,
@@ -101,7 +101,8 @@ class ClientServer:
 def ask(runtime_dir: str, question: dict[str, Any], timeout_s: float | None = None) -> dict[str, Any]:
     """Ask the controller of a job and wait for its answer.
 
-    Raises NoSuchJob when no controller runs, or when it ends without answering; TimeoutError after `timeout_s`.
+    Raises NoSuchJob when no controller runs, or when it ends without answering; TimeoutError after
+    `timeout_s`.
     """
     with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as connection:
         connection.settimeout(timeout_s)

@@ -233,8 +233,8 @@ class Say:
 class End:
     """Nothing is left to do: the controller ends with this code.
 
-    `kind`: "finished" (the program came to its end, with whatever code), "stopped" (somebody asked), "interrupted" (it
-    could not go on; a restart by hand may).
+    `kind`: "finished" (the program came to its end, with whatever code), "stopped" (somebody asked),
+    "interrupted" (it could not go on; a restart by hand may).
     """
 
     exit_code: int

@@ -1,8 +1,8 @@
 """What the event log of a job says: numbers already used, how it ended, what it cost. Pure.
 
-A restart needs the first three (`highest_epoch`, `incarnation`, processes to fence), `ckpt status` all of it.
-The log is read leniently: lines of a newer version, or half a line at the end, change nothing that can be known
-without them.
+A restart needs the first three (`highest_epoch`, `incarnation`, processes to fence), `ckpt status` all of
+it. The log is read leniently: lines of a newer version, or half a line at the end, change nothing that can
+be known without them.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class History:
 
 
 def finished_code(history: History) -> int | None:
-    """The program's exit code when the job came to its end by itself; None: there is something to go on with."""
+    """The program's exit code when the job came to its end by itself; None: there is more to do."""
     outcome = history.outcome
     if outcome is None or outcome["event"] != "job-finished" or outcome.get("kind", "finished") != "finished":
         return None

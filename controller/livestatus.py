@@ -1,8 +1,9 @@
 """★ What the ranks are doing right now: one `ckpt status` question, put to all ranks of a running job.
 
-A rank answers by itself (its helper thread does, also while the program computes). One that does not answer within
-`ASK_NS` is held by C code that keeps the interpreter lock: it gets a signal that makes it write its stack to a file from
-a C signal handler. After `PATIENCE_NS` there is an answer for everybody, if only "does not answer".
+A rank answers by itself (its helper thread does, also while the program computes). One that does not answer
+within `ASK_NS` is held by C code that keeps the interpreter lock: it gets a signal that makes it write its
+stack to a file from a C signal handler. After `PATIENCE_NS` there is an answer for everybody, if only "does
+not answer".
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 from controller import messages
 from controller.coordinator import Coordinator
 from controller.launch import Launcher, procinfo
-from controller.launch.agent import WHERE_SIGNAL, where_path
+from controller.launch.forked import WHERE_SIGNAL, where_path
 from controller.supervisor import Supervisor
 
 ASK_NS = 100_000_000
@@ -100,7 +101,7 @@ class LiveStatus:
 
 
 def innermost_frame(text: str) -> str:
-    """``file:line function`` of the first frame in what `faulthandler` writes; "unknown" when there is none."""
+    """``file:line function`` of the first frame in what `faulthandler` writes; or "unknown"."""
     for line in text.splitlines():
         head, found, rest = line.strip().partition('File "')
         if not head and found:

@@ -12,7 +12,7 @@ stream (`Lines`).
         refused    epoch, reason, where, since_ns             cannot be captured yet; the rank keeps trying
         failed     epoch, reason, where                       there will be no vote: the round is burnt
         finished   exit_code                                  program ended; serves its links until `release`
-        error      exit_code, traceback                       program raised; before hello: could not be loaded
+        error      exit_code, traceback                       program raised; before hello: not loadable
         request    what="checkpoint"                          ckpt.checkpoint()
         status     counters, where, epoch                     answer to `status`
         event      event, …                                   free form, for the event log

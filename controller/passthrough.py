@@ -1,14 +1,17 @@
-"""★ The ranks' output on the controller's own: followed in the files, printed once although it may be produced twice.
+"""★ The ranks' output on the controller's own: followed in the files, printed once although it may be
+produced twice.
 
-Ranks write to files of the job directory (so that a dead controller never harms a rank). The controller follows them and
-prints whole lines, prefixed with the rank when asked. After a rollback a rank cuts its files back to where they were at the
-image and produces the rest again. What comes again is compared with what was printed (`Printed`, block by block):
+Ranks write to files of the job directory (so that a dead controller never harms a rank). The controller
+follows them and prints whole lines, prefixed with the rank when asked. After a rollback a rank cuts its
+files back to where they were at the image and produces the rest again. What comes again is compared with
+what was printed (`Printed`, block by block):
 
     equal      nothing is printed until the file is longer than what was printed
     different  said so, and printed from the first block that differs
 
-Files are looked at every few milliseconds while something happens and rarely when not. Writing never blocks the controller: what
-the reader of our output does not take waits, and when much waits, the files are not read on.
+Files are looked at every few milliseconds while something happens and rarely when not. Writing never blocks
+the controller: what the reader of our output does not take waits, and when much waits, the files are not
+read on.
 """
 
 from __future__ import annotations
@@ -28,7 +31,8 @@ POLL_IDLE_NS = 100_000_000
 
 
 class Printed:
-    """What has been printed of one stream: a checksum per block and the bytes of the last, unfinished one. Pure.
+    """What has been printed of one stream: a checksum per block and the bytes of the last, unfinished one.
+    Pure.
 
     `start`: offset of the first byte that was ours to print; what lies before is nobody's business.
     """
@@ -56,7 +60,8 @@ class Printed:
     def compare(self, offset: int, data: bytes) -> tuple[int, bool]:
         """Compare `data`, found at the block boundary `offset`, with what was printed there.
 
-        Returns (bytes known to be equal, whether the next ones differ). Equal bytes come in whole blocks, or up to `end`.
+        Returns (bytes known to be equal, whether the next ones differ). Equal bytes come in whole blocks,
+        or up to `end`.
         """
         equal = 0
         while True:
@@ -127,8 +132,8 @@ class Tail:
             self.position += equal
             if differs:
                 self.say(
-                    f"{self.name}: the output produced again after the restart differs from byte {self.position} on; "
-                    "printing it again from there"
+                    f"{self.name}: the output produced again after the restart differs "
+                    f"from byte {self.position} on; printing it again from there"
                 )
                 self.printed.cut(self.position)
                 return
@@ -190,7 +195,8 @@ Emit = Callable[[int, str, bytes], None]
 class Passthrough:
     """Follows the output of all ranks; `emit(rank, "out" | "err", whole lines)` prints.
 
-    `from_end`: a job that is being resumed; what is in the files already was printed by an earlier controller.
+    `from_end`: a job that is being resumed; what is in the files already was printed by an earlier
+    controller.
     """
 
     def __init__(
@@ -255,7 +261,7 @@ class Passthrough:
 
 
 def with_prefix(rank: int, data: bytes, *, width: int) -> bytes:
-    """Every line of `data` behind ``[rank] ``, ranks right-aligned to `width` digits; a last line is ended."""
+    """Every line of `data` behind ``[rank] ``, ranks right-aligned to `width` digits."""
     prefix = f"[{rank:>{width}}] ".encode()
     lines: Sequence[bytes] = data.removesuffix(b"\n").split(b"\n")
     return b"".join(prefix + line + b"\n" for line in lines)

@@ -1,7 +1,7 @@
 """Where ranks run and from what they resume. Pure.
 
-`place` maps ranks to nodes; `specs` says to each rank's process all it has to know; `resumable` picks the lines that a
-restart may use; `check_fit` refuses to go on with an image that does not fit, and says why.
+`place` maps ranks to nodes; `specs` says to each rank's process all it has to know; `resumable` picks the
+lines that a restart may use; `check_fit` refuses to go on with an image that does not fit, and says why.
 
 A rank's identity is its number; nothing here is ever stored in an image.
 """
@@ -104,8 +104,8 @@ def check_fit(
 ) -> None:
     """Raise NotCompatible unless a job can go on under this command line and interpreter.
 
-    Only the minor version of Python counts (an image of 3.11.7 resumes on 3.11.2). `new_size` None and an empty
-    `new_command` mean "whatever it was".
+    Only the minor version of Python counts (an image of 3.11.7 resumes on 3.11.2). `new_size` None and an
+    empty `new_command` mean "whatever it was".
     """
     if new_size is not None and new_size != size:
         raise NotCompatible(f"the job has {size} ranks, not {new_size}: an image fits its own number only")

@@ -1,8 +1,9 @@
 """★ What the controller shows while it runs: the ranks' output, its own messages, and events as JSON lines.
 
-Without `--json`: output of the ranks on standard output and error as they wrote it (prefixed by rank when asked), messages
-of the controller on standard error behind ``ckpt:``. With `--json`: one JSON object a line on standard output, nothing else:
-every line of the event log, and ``{"event": "output", "rank", "stream", "text"}``, ``{"event": "message", "text"}``.
+Without `--json`: output of the ranks on standard output and error as they wrote it (prefixed by rank when
+asked), messages of the controller on standard error behind ``ckpt:``. With `--json`: one JSON object a line
+on standard output, nothing else: every line of the event log, and ``{"event": "output", "rank", "stream",
+"text"}``, ``{"event": "message", "text"}``.
 """
 
 from __future__ import annotations

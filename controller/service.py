@@ -1,21 +1,21 @@
-"""★ The controller's event loop: binds the pure core to processes, sockets, clock, signals and the job directory.
+"""★ The controller's event loop: binds the pure core to processes, sockets, clock, signals and the job
+directory.
 
-One thread, one selector. Everything that happens becomes an event for the `Supervisor`; the actions it returns are carried
-out in order (`_perform`), and completions go back as events. Sources:
+One thread, one selector. Everything that happens becomes an event for the `Supervisor`; the actions it
+returns are carried out in order (`_perform`), and completions go back as events. Sources:
 
     agent       packets of the ranks, deaths            (`launch`)
     clients     ckpt checkpoint, stop, status           (`clients`)
     signals     SIGINT, SIGTERM, SIGHUP                  through a wake-up descriptor
     clock       deadlines of the core; the ranks' output files are looked at (`passthrough`)
 
-The control file is written here, synchronously: nothing else may happen between the last vote and the commit, and it
-takes milliseconds. No decision is made in this module.
+The control file is written here, synchronously: nothing else may happen between the last vote and the
+commit, and it takes milliseconds. No decision is made in this module.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import selectors
 import signal
 import socket
@@ -23,12 +23,12 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
-from ckpt.store import ControlFile, JobDirectory, LockHandle, LockLost, RankEntry, StoreError, write_control
+from ckpt.store import JobDirectory, LockHandle
 from controller import plan, translate
 from controller.clients import ClientServer
+from controller.commit import commit_line, remove_old_lines
 from controller.coordinator import Coordinator, RoundOptions
 from controller.errors import EXIT_TIMEOUT, LaunchFailed
 from controller.events import (
@@ -52,18 +52,21 @@ from controller.events import (
     WriteControl,
 )
 from controller.history import History
+from controller.judgement import signal_name
 from controller.launch import AgentGone, Launcher
 from controller.livestatus import LiveStatus
 from controller.passthrough import Passthrough
 from controller.report import Reporter
-from controller.supervisor import Supervisor, signal_name
+from controller.supervisor import Supervisor
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceOptions:
-    """What a run is asked to do. `keep`: committed lines to keep on disk, None: all. `rank_options`: for the ranks."""
+    """What a run is asked to do. `keep`: committed lines to keep on disk, None: all. `rank_options`: for
+    the ranks.
+    """
 
     rounds: RoundOptions = field(default_factory=RoundOptions)
     max_restarts: int = 10
@@ -76,7 +79,8 @@ class ServiceOptions:
 class Service:
     """One controller's life, from holding the lock to the exit code.
 
-    `lines`: committed epochs to resume from, ascending; `history`: of the job's event log before this controller.
+    `lines`: committed epochs to resume from, ascending; `history`: of the job's event log before this
+    controller.
     """
 
     def __init__(
@@ -234,48 +238,14 @@ class Service:
         if self.watched is not None:
             self.selector.register(self.watched, selectors.EVENT_READ, self._agent)
 
-    def _commit(self, action: WriteControl) -> ControlWritten | ControlFailed:
-        entries = [
-            RankEntry(
-                rank=vote.rank,
-                incarnation=vote.incarnation,
-                label=vote.label,
-                manifest=os.path.relpath(os.path.join(self.job.path, vote.manifest), self.job.path),
-                digest=vote.digest,
-                bytes_raw=vote.bytes_raw,
-                bytes_written=vote.bytes_written,
-                vectors=vote.vectors,
-            )
-            for vote in action.votes
-        ]
-        control = ControlFile(
-            epoch=action.epoch,
-            previous=self.supervisor.coordinator.committed or 0,
-            incarnation=action.incarnation,
-            generation=self.lock.generation,
-            ranks=entries,
-            committed_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
-        )
-        try:
-            write_control(self.job, control, lock=self.lock)
-        except LockLost:
-            raise
-        except (StoreError, OSError, ValueError) as error:
-            return ControlFailed(action.epoch, f"{type(error).__name__}: {error}")
-        self._prune(action.epoch)
-        return ControlWritten(action.epoch)
-
-    def _prune(self, newest: int) -> None:
-        """Remove old lines; only ever after a newer one is durable."""
-        if self.options.keep is None:
-            return
-        from ckpt.store import list_epochs, prune
-
-        try:
-            prune(self.job, self.options.keep, lock=self.lock)
-        except (StoreError, OSError) as error:
-            self.reporter.say(f"old checkpoints could not be removed: {error}")
-        self.supervisor.keep_lines({*list_epochs(self.job), newest})
+    def _commit(self, line: WriteControl) -> ControlWritten | ControlFailed:
+        written = commit_line(self.job, self.lock, line, previous=self.supervisor.coordinator.committed)
+        if isinstance(written, ControlWritten) and self.options.keep is not None:
+            left, problem = remove_old_lines(self.job, self.lock, self.options.keep)
+            self.supervisor.keep_lines(left)
+            if problem is not None:
+                self.reporter.say(f"old checkpoints could not be removed: {problem}")
+        return written
 
     # ---- sources of events -------------------------------------------------------------------------------
 

@@ -29,8 +29,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection
-from dataclasses import dataclass
-from signal import Signals
 from typing import Literal
 
 from controller import messages
@@ -38,7 +36,6 @@ from controller.coordinator import Coordinator
 from controller.errors import (
     EXIT_CHECKPOINTED,
     EXIT_DAMAGED,
-    EXIT_FAILURE,
     EXIT_RESTARTS_USED_UP,
     EXIT_UNRECOVERABLE,
 )
@@ -71,6 +68,7 @@ from controller.events import (
     Token,
     Voted,
 )
+from controller.judgement import Decision, judge, restart_if_left
 
 _MS = 1_000_000
 TERM_AFTER_NS = 400 * _MS
@@ -80,47 +78,6 @@ _STOP_TOKEN: Token = "stop"
 
 Kind = Literal["finished", "stopped", "interrupted"]
 Phase = Literal["new", "starting", "running", "releasing", "stopping", "fencing", "ended"]
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What to do about a death, and why. `exit_code` is the job's when `verdict` is "end"."""
-
-    verdict: Literal["restart", "end"]
-    reason: str
-    exit_code: int = 0
-
-
-def signal_name(number: int) -> str:
-    try:
-        return Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-def judge(died: Died, *, restarts: int, max_restarts: int) -> Decision:
-    """Decide what the unexpected death of one rank means.
-
-    `restarts` is how many were used under this controller; `max_restarts` how many it may use.
-    """
-    if died.signal is not None:
-        what = f"rank {died.rank} was killed by {signal_name(died.signal)}"
-        return _restart_if_left(what, restarts, max_restarts)
-    if died.code:
-        return Decision("end", f"rank {died.rank} left with exit code {died.code}", died.code)
-    return Decision(
-        "end",
-        f"rank {died.rank} left with exit code 0 without finishing (os._exit?): "
-        "the others cannot finish without it",
-        EXIT_FAILURE,
-    )
-
-
-def _restart_if_left(what: str, restarts: int, max_restarts: int) -> Decision:
-    if restarts >= max_restarts:
-        used = "no restarts are allowed" if max_restarts == 0 else f"all {max_restarts} restarts are used up"
-        return Decision("end", f"{what}, and {used}", EXIT_RESTARTS_USED_UP)
-    return Decision("restart", what)
 
 
 class Supervisor:
@@ -315,7 +272,7 @@ class Supervisor:
         if self.outcome is not None:
             return [log, *self._fence(self.outcome, self.outcome.reason)]
         what = f"the agent was lost ({event.reason})"
-        decision = _restart_if_left(what, self.restarts, self.max_restarts)
+        decision = restart_if_left(what, restarts=self.restarts, max_restarts=self.max_restarts)
         if self.phase == "fencing":
             return [log, Fence(self.incarnation)]
         return [log, *self._carry_out(decision, now_ns)]

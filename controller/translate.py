@@ -1,7 +1,7 @@
 """From packets to events: what a rank or an agent says, as the pure core understands it. Pure.
 
-Packets have passed `messages.parse_rank`; a packet that is of no concern to the core (counters, free-form events)
-becomes None and is for the event log only.
+Packets have passed `messages.parse_rank`; a packet that is of no concern to the core (counters, free-form
+events) becomes None and is for the event log only.
 """
 
 from __future__ import annotations

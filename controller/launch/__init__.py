@@ -1,7 +1,7 @@
 """Launchers: how the agents of a job come to be, one module per engine (`local`; later ssh, Slurm, …).
 
-The seam is `Launcher`: the service talks to one of these and to nothing below it. Whatever the engine, an agent
-speaks the packets of `controller.messages`.
+The seam is `Launcher`: the service talks to one of these and to nothing below it. Whatever the engine, an
+agent speaks the packets of `controller.messages`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any, Protocol
 class Launcher(Protocol):
     """The agents of one job, seen as one.
 
-    All methods return at once; what happens comes back through `receive`. After `receive` has raised `AgentGone`, `fence`
-    still works (it kills by recorded identity), and `start` brings up new agents.
+    All methods return at once; what happens comes back through `receive`. After `receive` has raised
+    `AgentGone`, `fence` still works (it kills by recorded identity), and `start` brings up new agents.
     """
 
     def fileno(self) -> int:

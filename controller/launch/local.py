@@ -1,7 +1,8 @@
 """★ Ranks on this machine: one agent process, on a Unix socket in the job's private runtime directory.
 
-The controller binds the socket and hands it to the agent listening, so that it can connect and send its first commands
-while the agent is still importing. The socket's path stays: a later controller finds the agent there (`fence_survivor`).
+The controller binds the socket and hands it to the agent listening, so that it can connect and send its
+first commands while the agent is still importing. The socket's path stays: a later controller finds the
+agent there (`fence_survivor`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ SOCKET_NAME = "agent.sock"
 LOG_NAME = "agent.log"
 _END_PATIENCE_S = 5.0
 
-# `-c` puts the current directory first on the path, where a module of the user could shadow the standard library's.
+# `-c` puts the current directory first on the path, where it could shadow the standard library.
 _BOOT = """
 import sys
 del sys.path[0]
@@ -111,8 +112,8 @@ class LocalLauncher:
     def _environment(self) -> dict[str, str]:
         environment = dict(os.environ)
         environment["PYTHONHASHSEED"] = str(self.hash_seed)
-        # One computing thread per rank unless the user says otherwise: ranks share the cores, and a sum must not
-        # depend on how many cores the machine of a restart has.
+        # One computing thread per rank unless the user says otherwise: ranks share the cores, and a sum must
+        # not depend on how many cores the machine of a restart has.
         for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
             environment.setdefault(name, "1")
         return environment
@@ -229,7 +230,7 @@ def _root() -> str:
 
 
 def kill_all(processes: Iterable[Process], patience_s: float = _END_PATIENCE_S) -> None:
-    """SIGKILL these processes and their groups, and wait until they are gone (or zombies of somebody else)."""
+    """SIGKILL these processes and their groups, and wait until they are dead."""
     mine = list(processes)
     for process in mine:
         procinfo.kill_exactly(process.pid, process.ticks, signals.SIGKILL, group=True)

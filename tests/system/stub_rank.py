@@ -1,8 +1,8 @@
 """A rank without transport and without process images: speaks the control channel, nothing else.
 
-For tests of the controller alone. The program (argv[0]) is executed with ``stub`` in its globals: what it puts into
-``stub.state`` is its image, and ``stub.step(seconds)`` is where it obeys the controller. Images are written by a forked
-child through the real store, like a real rank's.
+For tests of the controller alone. The program (argv[0]) is executed with ``stub`` in its globals: what it
+puts into ``stub.state`` is its image, and ``stub.step(seconds)`` is where it obeys the controller. Images
+are written by a forked child through the real store, like a real rank's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The `ckpt` command on real processes: agent, controller and clients are real, ranks are stubs (`stub_rank`)."""
+"""The `ckpt` command on real processes: agent, controller and clients are real, ranks are stubs
+(`stub_rank`).
+"""
 
 from __future__ import annotations
 

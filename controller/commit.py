@@ -1,0 +1,72 @@
+"""★ The commit of one line: from the votes of all ranks to a durable control file, and the removal of old
+lines.
+
+Synchronous: nothing else may happen between the last vote and the commit. Whatever the disk refuses burns
+the round; a lost lock is no failure of the round but the end of this controller, and is raised.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+
+from ckpt.store import (
+    ControlFile,
+    JobDirectory,
+    LockHandle,
+    LockLost,
+    RankEntry,
+    StoreError,
+    list_epochs,
+    prune,
+    write_control,
+)
+from controller.events import ControlFailed, ControlWritten, WriteControl
+
+
+def commit_line(
+    job: JobDirectory, lock: LockHandle, line: WriteControl, *, previous: int | None
+) -> ControlWritten | ControlFailed:
+    """Write the control file. Raises LockLost when another controller has taken the job."""
+    entries = [
+        RankEntry(
+            rank=vote.rank,
+            incarnation=vote.incarnation,
+            label=vote.label,
+            manifest=os.path.relpath(os.path.join(job.path, vote.manifest), job.path),
+            digest=vote.digest,
+            bytes_raw=vote.bytes_raw,
+            bytes_written=vote.bytes_written,
+            vectors=vote.vectors,
+        )
+        for vote in line.votes
+    ]
+    control = ControlFile(
+        epoch=line.epoch,
+        previous=previous or 0,
+        incarnation=line.incarnation,
+        generation=lock.generation,
+        ranks=entries,
+        committed_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+    )
+    try:
+        write_control(job, control, lock=lock)
+    except LockLost:
+        raise
+    except (StoreError, OSError, ValueError) as error:
+        return ControlFailed(line.epoch, f"{type(error).__name__}: {error}")
+    return ControlWritten(line.epoch)
+
+
+def remove_old_lines(job: JobDirectory, lock: LockHandle, keep: int) -> tuple[list[int], str | None]:
+    """Keep the newest `keep` lines. Returns the epochs that are left, and why removing failed (None: it did
+    not).
+    """
+    problem = None
+    try:
+        prune(job, keep, lock=lock)
+    except LockLost:
+        raise
+    except (StoreError, OSError) as error:
+        problem = str(error)
+    return list_epochs(job), problem

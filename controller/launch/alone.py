@@ -1,0 +1,57 @@
+"""What becomes of a job whose controller is gone, decided by the agent that is left. Pure.
+
+Ranks go on as long as all are well. When all have finished, or one has failed, the job is over and has an
+exit code. When one was killed, the job is interrupted: nobody is there to restart it, so the others are
+ended too; the last control file is the truth and `ckpt restart` goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class RankFacts(Protocol):
+    """What is known of one rank; see `forked.ForkedRank`."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def finished(self) -> int | None: ...
+    @property
+    def failed(self) -> int | None: ...
+    @property
+    def status(self) -> int | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The job is over. `exit_code` None: interrupted. `release`: everybody has finished and may leave in
+    peace.
+    """
+
+    exit_code: int | None
+    reason: str
+    release: bool = False
+
+
+def judge(ranks: Iterable[RankFacts]) -> Verdict | None:
+    """None: let them go on."""
+    known = list(ranks)
+    for rank in known:
+        if rank.failed or rank.finished:
+            code = rank.failed or rank.finished
+            return Verdict(code, f"rank {rank.rank} failed with exit code {code}")
+        if rank.status is not None and rank.finished is None:
+            return _left(rank.rank, rank.status)
+    if known and all(rank.finished is not None for rank in known):
+        return Verdict(0, "all ranks have finished", release=True)
+    return None
+
+
+def _left(rank: int, status: int) -> Verdict:
+    if status > 0:
+        return Verdict(status, f"rank {rank} left with exit code {status}")
+    how = f"was killed by signal {-status}" if status < 0 else "left without finishing"
+    return Verdict(None, f"rank {rank} {how}, and there was no controller")

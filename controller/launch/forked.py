@@ -1,0 +1,145 @@
+"""★ One rank as its agent sees it: forked from the agent, on the other end of a packet socket.
+
+`fork_rank` makes the pair of sockets and the process; the child never returns from it. The parent keeps a
+`ForkedRank`: identity (pid with start time, pidfd), what it has said about its end, and the packets that
+its full buffer did not take yet (a rank that hangs in C does not read; nobody else waits for it).
+
+A rank is the leader of its own process group, so that its image children die with it, and gets SIGKILL when
+the agent dies. Before the entry runs, everything of the agent is closed and dropped in the child.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import faulthandler
+import os
+import signal
+import socket
+import traceback
+from collections.abc import Callable
+from typing import Any, Final, NoReturn
+
+from controller import messages
+from controller.launch import procinfo
+
+Entry = Callable[[dict[str, Any], int], NoReturn]
+
+WHERE_SIGNAL: Final = signal.SIGRTMAX - 1
+"""A rank answers this one by writing its main thread's stack to `where_path`."""
+
+BUFFER_BYTES: Final = 1 << 20
+_EXIT_NEVER_BECAME_A_RANK: Final = 70
+
+
+class ForkedRank:
+    """One forked rank, alive or just reaped. `status` as `os.waitstatus_to_exitcode`; None: alive."""
+
+    def __init__(self, rank: int, incarnation: int, pid: int, control: socket.socket) -> None:
+        self.rank = rank
+        self.incarnation = incarnation
+        self.pid = pid
+        self.ticks = procinfo.start_ticks(pid) or 0
+        self.pidfd = os.pidfd_open(pid)
+        self.control = control
+        self.outbox: collections.deque[bytes] = collections.deque()
+        self.finished: int | None = None
+        self.failed: int | None = None
+        self.status: int | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        return self.status is None
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "rank": self.rank,
+            "incarnation": self.incarnation,
+            "pid": self.pid,
+            "start_ticks": self.ticks,
+            "alive": self.is_alive,
+            "finished": self.finished,
+        }
+
+    def send(self, data: bytes) -> None:
+        """Queue one packet, and write as much of the queue as the rank takes now."""
+        self.outbox.append(data)
+        self.flush()
+
+    def flush(self) -> None:
+        try:
+            while self.outbox:
+                self.control.send(self.outbox[0])
+                self.outbox.popleft()
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.outbox.clear()  # it is dying; the pidfd says so
+
+    def receive(self, buffer: bytearray) -> bytes | None:
+        """One packet; None: nothing now; empty: it has closed its end (its death comes through the pidfd)."""
+        try:
+            size = self.control.recv_into(buffer)
+        except BlockingIOError:
+            return None
+        except OSError:
+            size = 0
+        return bytes(memoryview(buffer)[:size])
+
+    def note(self, packet: messages.Packet) -> None:
+        """Remember what decides about the job when there is no controller."""
+        if packet["m"] == "finished":
+            self.finished = packet["exit_code"]
+        elif packet["m"] == "error":
+            self.failed = packet["exit_code"]
+
+    def close(self) -> None:
+        self.control.close()
+        os.close(self.pidfd)
+
+
+def where_path(runtime_dir: str, rank: int) -> str:
+    """The file into which a rank writes where it is when it gets `WHERE_SIGNAL`."""
+    return os.path.join(runtime_dir, f"where-{rank}")
+
+
+def fork_rank(spec: dict[str, Any], entry: Entry, drop: Callable[[], None]) -> ForkedRank:
+    """Fork one rank. `drop` is called in the child: it closes everything that is the agent's."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    for end in (ours, theirs):
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
+    agent_pid = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            ours.close()
+            _become_rank(spec, entry, theirs.detach(), agent_pid, drop)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(_EXIT_NEVER_BECAME_A_RANK)
+    theirs.close()
+    with contextlib.suppress(OSError):
+        os.setpgid(pid, pid)  # also done by the child: whoever is first
+    ours.setblocking(False)
+    return ForkedRank(spec["rank"], spec["incarnation"], pid, ours)
+
+
+def _become_rank(
+    spec: dict[str, Any], entry: Entry, control_fd: int, agent_pid: int, drop: Callable[[], None]
+) -> NoReturn:
+    with contextlib.suppress(OSError):
+        os.setpgid(0, 0)
+    procinfo.die_with_parent(agent_pid)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    drop()
+    _answer_where(spec)
+    entry(spec, control_fd)
+
+
+def _answer_where(spec: dict[str, Any]) -> None:
+    """Let the rank say where it is even while C code keeps the interpreter lock: faulthandler is C."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    fd = os.open(where_path(spec["runtime_dir"], spec["rank"]), flags, 0o600)
+    faulthandler.register(WHERE_SIGNAL, file=fd, all_threads=False, chain=False)
