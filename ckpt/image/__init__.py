@@ -1,0 +1,61 @@
+"""The process image: a running Python program as data, and back.
+
+::
+
+    stack = capture(at="call")                        where the program is; microseconds
+    prepared = prepare(stack, extras)                 the moment before the fork
+    report = dump(prepared, live=…, sink=…)           in the child
+    …
+    loaded = load(source, live=…)                     in a fresh process
+    resume(loaded.stack)                              runs the program to its end
+
+:func:`available` says whether this interpreter's frames can be captured at all.
+"""
+
+from __future__ import annotations
+
+from ckpt.image.assembly import (
+    ImageReport,
+    Loaded,
+    Prepared,
+    Source,
+    check_compatible,
+    dump,
+    load,
+    prepare,
+    warm,
+)
+from ckpt.image.errors import ImageError, Refused, RestoreError, Unpicklable, Unsupported
+from ckpt.image.pickler import Sink, register_reducer
+from ckpt.image.program import prepare_program, run_program
+from ckpt.image.stack import Stack, available, capture, describe_main, resume, run_base
+
+preload = warm
+
+__all__ = [
+    "ImageError",
+    "ImageReport",
+    "Loaded",
+    "Prepared",
+    "Refused",
+    "RestoreError",
+    "Sink",
+    "Source",
+    "Stack",
+    "Unpicklable",
+    "Unsupported",
+    "available",
+    "capture",
+    "check_compatible",
+    "describe_main",
+    "dump",
+    "load",
+    "preload",
+    "prepare",
+    "prepare_program",
+    "register_reducer",
+    "resume",
+    "run_base",
+    "run_program",
+    "warm",
+]

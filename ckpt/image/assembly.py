@@ -1,0 +1,482 @@
+"""One image: what is in it, in which order, and how it is put in force again.
+
+Stream
+    One pickle stream with one memo, so identity and sharing hold across everything in it. It is a sequence of pairs *label,
+    value*, each a ``dump`` of its own, so that a failure is known by the variable, here and at load::
+
+        header                          plain values: format, versions, names of the by-value modules, early state
+        ("variable", module, name)      every variable of every by-value module, in order
+        ("local", frame, name)          locals of the captured frames, outermost first (again part of their frames)
+        ("frame", index)                the frame record
+        ("stack",)                      the stack, which ties the frames together
+        ("extra", name)                 what the runtime adds: engine, port state, registered objects
+        ("late", name)                  ambient state (:mod:`ckpt.image.resources`)
+        ("call",)                       (function, arguments): deferred until everything is loaded
+        ("end",)
+
+Life of an image
+    ``prepare`` in the parent (cheap: flush, note descriptors, look at new modules) → fork → ``dump`` in the child, on a deep
+    stack. Without fork the same is done in the parent, which stands still meanwhile. ``load`` in a fresh process: early
+    state, empty modules, the pairs, ambient state, deferred calls.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import importlib.util
+import os
+import pickle
+import platform
+import sys
+import time
+import types
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from importlib.machinery import ModuleSpec, NamespaceLoader, SourceFileLoader, SourcelessFileLoader
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+
+from ckpt.errors import IncompatibleImage
+from ckpt.image import diagnose, rebuild, resources
+from ckpt.image.errors import ImageError, RestoreError, Unpicklable
+from ckpt.image.files import FileNote, FileSaver, note_files
+from ckpt.image.modules import References
+from ckpt.image.pickler import ImagePickler, ImageUnpickler, Sink, Stream, on_deep_stack
+
+if TYPE_CHECKING:
+    from ckpt.image.stack import Stack
+
+__all__ = [
+    "ImageReport",
+    "Loaded",
+    "Prepared",
+    "Source",
+    "check_compatible",
+    "dump",
+    "load",
+    "prepare",
+    "warm",
+]
+
+FORMAT = 1
+_LARGEST = 20
+_SIZED_BYTES = 1024
+_ATOMS = frozenset({int, float, bool, str, type(None), complex})
+_LOADERS = (SourceFileLoader, SourcelessFileLoader, NamespaceLoader, type(None))
+
+Label = tuple[Any, ...]
+
+
+class Source(Protocol):
+    """Where an image comes from; authenticated before anything here is called."""
+
+    def stream(self) -> BinaryIO: ...
+
+    def buffers(self) -> list[Any]:
+        """The out-of-band buffers, writable, in order."""
+        ...
+
+
+@dataclass(slots=True)
+class Prepared:
+    """References to the program's live objects, taken at one moment. Holds for the fork that follows at once."""
+
+    stack: Stack | None
+    extras: Mapping[str, object]
+    notes: dict[int, FileNote]
+    references: References
+    pid: int
+    prepared_ns: int
+
+
+@dataclass(slots=True)
+class ImageReport:
+    """What an image holds, readable without loading it.
+
+    ``stack``: file, line, function, outermost first. ``sizes``: the largest variables, ``{"where", "bytes"}``; an object counts where it
+    is met first. ``timings_ns``: of the parts of ``dump``. ``versions``: ``{"python", "ckpt", "format", "magic", "packages": {…}}``.
+    """
+
+    stack: list[dict[str, Any]]
+    modules: list[str]
+    sizes: list[dict[str, Any]]
+    timings_ns: dict[str, int]
+    versions: dict[str, Any]
+    stream_bytes: int = 0
+    buffer_bytes: int = 0
+    buffers: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class Loaded:
+    """``stack``: to be resumed (``None``: the program had ended); ``extras``: as given to :func:`prepare`."""
+
+    stack: Stack | None = None
+    extras: dict[str, Any] = field(default_factory=dict)
+
+
+_references = References()
+
+
+def warm() -> None:
+    """Look at all modules that are imported by now, so that the first image need not. May be called before forking ranks."""
+    _references.refresh()
+    _own_version()
+
+
+def prepare(stack: Stack | None, extras: Mapping[str, object]) -> Prepared:
+    """In the process that runs the program, just before the fork: everything a forked child would see change."""
+    started_ns = time.perf_counter_ns()
+    resources.note_streams()
+    notes = note_files()
+    _references.refresh()
+    return Prepared(stack, extras, notes, _references, os.getpid(), time.perf_counter_ns() - started_ns)
+
+
+# ---------------------------------------------------------------------- dump
+
+
+def dump(prepared: Prepared, *, live: Mapping[str, object], sink: Sink) -> ImageReport:
+    """Write the image. In a forked child, or (slower for the program) where it was prepared.
+
+    ``live``: objects saved by name only. Raises :class:`Unpicklable`; what ``sink`` raises passes through.
+    """
+    is_disposable = os.getpid() != prepared.pid
+    early = resources.note_early(prepared.notes)
+    late = resources.note_late(prepared.references)
+
+    def work(on_main_thread: Callable[[Callable[[], Any]], Any]) -> ImageReport:
+        files = FileSaver(prepared.notes, is_disposable=is_disposable)
+
+        def make_pickler(stream: Stream) -> ImagePickler:
+            pickler = ImagePickler(
+                stream,
+                prepared.references,
+                live=live,
+                is_disposable=is_disposable,
+                on_main_thread=on_main_thread,
+                extra_reducers=files.reducers(),
+            )
+            pickler.running_generators = prepared.stack.generators() if prepared.stack is not None else []
+            return pickler
+
+        return _Dump(prepared, sink, make_pickler).run(early, late)
+
+    with _collector_off():
+        return on_deep_stack(work)
+
+
+class _Dump:
+    """One run of :func:`dump`."""
+
+    def __init__(
+        self, prepared: Prepared, sink: Sink, make_pickler: Callable[[Stream], ImagePickler]
+    ) -> None:
+        self.prepared = prepared
+        self.make_pickler = make_pickler
+        self.stream = Stream(sink)
+        self.pickler = make_pickler(self.stream)
+        self.sizes: list[tuple[int, str]] = []
+
+    def run(self, early: dict[str, Any], late: dict[str, Any]) -> ImageReport:
+        started_ns = time.perf_counter_ns()
+        modules = self.prepared.references.by_value
+        versions = current_versions(set(modules))
+        header = {
+            "format": FORMAT,
+            "versions": versions,
+            "modules": [(name, module.__name__) for name, module in modules.items()],
+            "early": early,
+        }
+        self.pickler.dump(header)
+        for name, module in modules.items():
+            self._module(name, module)
+        modules_ns = time.perf_counter_ns()
+        description = self._stack()
+        stack_ns = time.perf_counter_ns()
+        for name, value in self.prepared.extras.items():
+            self._emit(("extra", name), value)
+        for name, value in late.items():
+            self._emit(("late", name), value)
+        deferred = self.pickler.deferred
+        while deferred:
+            self._emit(("call",), deferred.pop(0))
+        self._emit(("end",), None)
+        self.stream.flush()
+        ended_ns = time.perf_counter_ns()
+        self.sizes.sort(reverse=True)
+        return ImageReport(
+            stack=description,
+            modules=list(modules),
+            sizes=[{"where": where, "bytes": nbytes} for nbytes, where in self.sizes[:_LARGEST]],
+            timings_ns={
+                "prepare_ns": self.prepared.prepared_ns,
+                "modules_ns": modules_ns - started_ns,
+                "stack_ns": stack_ns - modules_ns,
+                "rest_ns": ended_ns - stack_ns,
+            },
+            versions=versions,
+            stream_bytes=self.stream.stream_bytes,
+            buffer_bytes=self.stream.buffer_bytes,
+            buffers=self.stream.buffers,
+        )
+
+    def _module(self, name: str, module: types.ModuleType) -> None:
+        if type(module) is not types.ModuleType:
+            self.pickler.defer(rebuild.set_module_class, module, type(module))
+        for key, value in list(module.__dict__.items()):
+            if key in ("__loader__", "__spec__"):
+                loader = value.loader if isinstance(value, ModuleSpec) else value
+                if type(loader) not in _LOADERS:
+                    continue
+            self._emit(("variable", name, key), value)
+
+    def _stack(self) -> list[dict[str, Any]]:
+        stack = self.prepared.stack
+        if stack is None:
+            self._emit(("stack",), None)
+            return []
+        description = stack.describe()
+        for index, record in enumerate(stack.frames):
+            code = record.code_object
+            names = local_names(code)
+            if len(stack.frames) <= _SIZED_BYTES:  # in a very deep recursion sizes are not worth it
+                for name, value in zip(names, record.locals, strict=False):
+                    if type(value) not in _ATOMS:
+                        self._emit(("local", index, name), value)
+            self._emit(("frame", index), record)
+        self._emit(("stack",), stack)
+        return description
+
+    def _emit(self, label: Label, value: object) -> None:
+        before = self.stream.bytes
+        pickler = self.pickler
+        try:
+            pickler.dump(label)
+            pickler.dump(value)
+        except Exception as failure:
+            if failure is self.stream.failure:
+                raise
+            self._explain(label, value, failure)
+        if len(label) > 1:
+            nbytes = self.stream.bytes - before
+            if nbytes >= _SIZED_BYTES:
+                self.sizes.append((nbytes, self._where(label)))
+
+    def _where(self, label: Label) -> str:
+        match label:
+            case ("variable", module, name):
+                return f"module {module} variable {name!r}"
+            case ("local", index, name):
+                return f"{self._frame(index)} local {name!r}"
+            case ("frame", index):
+                return self._frame(index)
+            case ("extra", name):
+                return f"extra {name!r}"
+            case ("late", name):
+                return f"program state {name!r}"
+        return str(label[0])
+
+    def _frame(self, index: int) -> str:
+        assert self.prepared.stack is not None
+        record = self.prepared.stack.frames[index]
+        return f"frame {index} ({record.code_object.co_qualname})"
+
+    def _explain(self, label: Label, value: object, failure: Exception) -> None:
+        """Raise :class:`Unpicklable` with the path to what fails."""
+
+        def attempt(part: object) -> Exception | None:
+            try:
+                self.make_pickler(Stream(_Nowhere())).dump(part)
+            except Exception as other:  # the very thing that is asked for
+                return other
+            return None
+
+        where = self._where(label)
+        if label[0] == "frame":
+            path, reason = self._in_frame(label[1], attempt, failure)
+        else:
+            path, reason = diagnose.find(value, attempt, failure)
+        raise Unpicklable(where + path, reason) from failure
+
+    def _in_frame(
+        self, index: int, attempt: Callable[[object], Exception | None], failure: Exception
+    ) -> tuple[str, str]:
+        assert self.prepared.stack is not None
+        record = self.prepared.stack.frames[index]
+        parts: list[tuple[str, object]] = [
+            *(
+                (f" local {n!r}", v)
+                for n, v in zip(local_names(record.code_object), record.locals, strict=False)
+            ),
+            *((f" operand {i}", v) for i, v in enumerate(record.stack)),
+            (" exception being handled", record.exc),
+            (" function", record.func),
+            (" generator", record.gen),
+            (" value", record.value),
+        ]
+        for step, part in parts:
+            found = attempt(part)
+            if found is not None:
+                path, reason = diagnose.find(part, attempt, found)
+                return step + path, reason
+        return "", str(failure)
+
+
+class _Nowhere:
+    def write(self, data: bytes | memoryview) -> None:
+        pass
+
+    def buffer(self, buffer: pickle.PickleBuffer) -> None:
+        pass
+
+
+def local_names(code: types.CodeType) -> list[str]:
+    """Names of the variables of a frame, in the order of its slots."""
+    variables = code.co_varnames
+    return [*variables, *(name for name in code.co_cellvars if name not in variables), *code.co_freevars]
+
+
+@contextlib.contextmanager
+def _collector_off() -> Iterator[None]:
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+# ---------------------------------------------------------------------- versions
+
+
+def current_versions(by_value: set[str] | None = None) -> dict[str, Any]:
+    """What an image depends on: interpreter, this package, versions of the installed packages that are imported."""
+    packages = {}
+    for name, module in list(sys.modules.items()):
+        if "." in name or (by_value and name in by_value):
+            continue
+        version = getattr(module, "__dict__", {}).get("__version__")
+        if isinstance(version, str):
+            packages[name] = version
+    return {
+        "python": platform.python_version(),
+        "implementation": sys.implementation.name,
+        "magic": importlib.util.MAGIC_NUMBER.hex(),
+        "ckpt": _own_version(),
+        "format": FORMAT,
+        "hash": hash("the hash seed is part of an image"),
+        "packages": packages,
+    }
+
+
+@functools.cache
+def _own_version() -> str:
+    from importlib import metadata
+
+    try:
+        return metadata.version("ckpt")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def check_compatible(report: Mapping[str, Any]) -> None:
+    """Can the image described by ``ImageReport.as_dict()`` be resumed here? Raises :class:`IncompatibleImage`."""
+    compare_versions(report["versions"])
+
+
+def compare_versions(saved: Mapping[str, Any]) -> None:
+    """Packages are compared as far as they are imported here already; the others when they are."""
+    here = current_versions()
+    if saved["format"] != here["format"]:
+        raise IncompatibleImage(f"the image has format {saved['format']}; this ckpt reads {here['format']}")
+    if (saved["implementation"], saved["magic"]) != (here["implementation"], here["magic"]):
+        raise IncompatibleImage(f"the image was taken by Python {saved['python']}; this is {here['python']}")
+    if saved["hash"] != here["hash"]:
+        raise IncompatibleImage("the image was taken under another hash seed (PYTHONHASHSEED)")
+    differing = [
+        f"{name} {version} (here {here['packages'][name]})"
+        for name, version in saved["packages"].items()
+        if here["packages"].get(name, version) != version
+    ]
+    if differing:
+        raise IncompatibleImage(f"the image was taken with other packages: {', '.join(differing)}")
+
+
+# ---------------------------------------------------------------------- load
+
+
+def load(source: Source, *, live: Mapping[str, object]) -> Loaded:
+    """Put an image in force in this process, all but its stack. Raises :class:`RestoreError`, :class:`IncompatibleImage`.
+
+    The modules of the program, ``__main__`` included, are made anew. Nothing of the program runs, but ``__hash__`` and ``__eq__`` of
+    keys and members.
+    """
+    unpickler = ImageUnpickler(source.stream(), source.buffers(), live)
+    with _collector_off():
+        header = unpickler.load()
+        compare_versions(header["versions"])
+        resources.apply_early(header["early"])
+        spaces = _make_modules(header["modules"])
+        loaded = Loaded()
+        late: dict[str, Any] = {}
+        calls: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
+        while True:
+            label = unpickler.load()
+            value = _load_value(unpickler, label)
+            match label:
+                case ("variable", module, name):
+                    spaces[module][name] = value
+                case ("extra", name):
+                    loaded.extras[name] = value
+                case ("late", name):
+                    late[name] = value
+                case ("stack",):
+                    loaded.stack = value
+                case ("call",):
+                    calls.append(value)
+                case ("end",):
+                    break
+        del value
+    for function, args in calls:
+        function(*args)
+    compare_versions(header["versions"])  # now that everything is imported
+    resources.apply_late(late)
+    sys.setrecursionlimit(header["early"]["recursion_limit"])
+    return loaded
+
+
+def _load_value(unpickler: ImageUnpickler, label: Label) -> Any:
+    try:
+        return unpickler.load()
+    except ImageError as failure:
+        raise RestoreError(f"{_label_text(label)}: {failure}") from failure
+    except MemoryError:
+        raise
+    except Exception as failure:
+        raise RestoreError(f"{_label_text(label)}: {type(failure).__name__}: {failure}") from failure
+
+
+def _label_text(label: Label) -> str:
+    match label:
+        case ("variable", module, name):
+            return f"module {module} variable {name!r}"
+        case ("local", index, name):
+            return f"frame {index} local {name!r}"
+    return " ".join(str(part) for part in label)
+
+
+def _make_modules(names: list[tuple[str, str]]) -> dict[str, dict[str, Any]]:
+    """Empty modules in ``sys.modules``, so that everything loaded can refer to them."""
+    spaces: dict[str, dict[str, Any]] = {}
+    for key, name in names:
+        module = types.ModuleType(name)
+        module.__dict__.clear()
+        sys.modules[key] = module
+        spaces[key] = module.__dict__
+    return spaces

@@ -1,0 +1,124 @@
+"""Which variable could not be saved: the path to it, searched for after a failure.
+
+The C pickler says what it could not pickle, not how it got there. So the failing variable is taken apart: each part is
+pickled on its own into nothing, and the search goes on in the first part that fails, until no part fails any more. This
+is slow, bounded by ``limit_s``, and happens only when the round is lost anyway.
+
+The path reads like Python: ``.attribute``, ``[index]``, ``['key']``, ``<closure 'name'>``.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+import types
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ckpt.image.generators import gen_info
+from ckpt.image.reducers import attributes_of
+
+__all__ = ["find"]
+
+_REPR_CHARS = 40
+
+
+def find(
+    value: object, attempt: Callable[[object], Exception | None], failure: Exception, *, limit_s: float = 5.0
+) -> tuple[str, str]:
+    """``(path, reason)`` of the innermost object inside ``value`` that fails.
+
+    ``attempt(obj)`` pickles one object and returns its failure; ``failure`` is the one of ``value`` itself.
+    """
+    deadline = time.monotonic() + limit_s
+    path, seen = "", {id(value)}
+    while True:
+        for step, part in _parts(value):
+            if id(part) in seen or time.monotonic() > deadline:
+                continue
+            found = attempt(part)
+            if found is not None:
+                path, value, failure = path + step, part, found
+                seen.add(id(part))
+                break
+        else:
+            return path, _reason(value, failure)
+
+
+def _reason(value: object, failure: Exception) -> str:
+    kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+    text = str(failure) or type(failure).__name__
+    if isinstance(failure, RecursionError):
+        text = "nested too deeply"
+    return text if type(value).__name__ in text else f"{text} (in an object of type {kind})"
+
+
+def _parts(value: Any) -> Iterator[tuple[str, object]]:
+    if isinstance(value, dict):
+        for key, item in list(dict.items(value)):
+            yield f"[{_short(key)}]", item
+            yield f"<key {_short(key)}>", key
+    elif isinstance(value, (list, tuple, deque)):
+        for index, item in enumerate(list(type(value).__iter__(value))):
+            yield f"[{index}]", item
+    elif isinstance(value, (set, frozenset)):
+        for item in list(value):
+            yield f"<member {_short(item)}>", item
+    elif isinstance(value, types.FunctionType):
+        for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=False):
+            try:
+                yield f"<closure {name!r}>", cell.cell_contents
+            except ValueError:
+                continue
+        yield ".__defaults__", value.__defaults__
+        yield ".__kwdefaults__", value.__kwdefaults__
+    elif isinstance(value, types.CellType):
+        yield ".cell_contents", value.cell_contents
+    elif isinstance(value, types.MethodType):
+        yield ".__self__", value.__self__
+        yield ".__func__", value.__func__
+    elif isinstance(value, functools.partial):
+        yield from ((".func", value.func), (".args", value.args), (".keywords", value.keywords))
+    elif isinstance(value, (types.GeneratorType, types.CoroutineType)):
+        yield from _generator_parts(value)
+    elif isinstance(value, BaseException):
+        yield from (
+            (".args", value.args),
+            (".__cause__", value.__cause__),
+            (".__context__", value.__context__),
+        )
+    yield from _attributes(value)
+
+
+def _attributes(value: Any) -> Iterator[tuple[str, object]]:
+    if isinstance(value, types.ModuleType):
+        return
+    attributes = dict(value.__dict__) if isinstance(value, type) else attributes_of(value)
+    for name, item in list((attributes or {}).items()):
+        yield f".{name}", item
+    for cls in type(value).__mro__:
+        for name, slot in cls.__dict__.items():
+            if type(slot) is types.MemberDescriptorType:
+                try:
+                    yield f".{name}", slot.__get__(value, type(value))
+                except (AttributeError, TypeError):
+                    continue
+
+
+def _generator_parts(value: Any) -> Iterator[tuple[str, object]]:
+    try:
+        info = gen_info(value)
+    except Exception:  # whatever it is, it is the reason that will be reported for the generator itself
+        return
+    code = value.gi_code if isinstance(value, types.GeneratorType) else value.cr_code
+    names = (*code.co_varnames, *code.co_cellvars, *code.co_freevars)
+    for index, item in enumerate(info.record.locals):
+        yield f"<local {names[index]!r}>" if index < len(names) else f"<local {index}>", item
+    for index, item in enumerate(info.record.stack):
+        yield f"<stack {index}>", item
+
+
+def _short(key: object) -> str:
+    text = repr(key) if type(key) in (str, int, float, bytes, bool, type(None)) else type(key).__name__
+    return text if len(text) <= _REPR_CHARS else text[: _REPR_CHARS - 1] + "…"

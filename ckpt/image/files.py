@@ -1,0 +1,444 @@
+"""Open files: noted in the parent, understood in the child, opened again at load.
+
+In the parent, before the fork (:func:`note_files`)
+    For every descriptor of this process: what it refers to, its offset, flags and length. After the fork parent and child share the
+    offset, and the parent goes on moving it, so the child must not ask again.
+
+In the child, when a file object is met (:class:`FileSaver`)
+    Buffers hold what the program has written but the kernel has not seen, and what has been read ahead. The objects can say
+    where the program *is* only by touching their descriptor, so the child first puts another file under it: one of its own,
+    opened again (readers), or a memory file that catches what flushing writes (writers). The parent's file is never
+    touched. Without fork the writers are flushed for real: the program stands still.
+
+    ==================  ===================================================================================================
+    object              saved
+    ==================  ===================================================================================================
+    FileIO              path, access, offset; for writers the length and the bytes not yet written
+    buffered ones       their raw file, the logical position
+    TextIOWrapper       its buffer, encoding, errors, newline, the position of the next character
+    standard streams    references; their lengths are in :mod:`ckpt.image.resources`
+    deleted files       with their content (temporary files)
+    pipes, sockets, …   not saved: named as the reason
+    ==================  ===================================================================================================
+
+At load (:func:`open_again`)
+    A writable file is cut to its saved length, what had not been flushed is written, and the program goes on at its offset.
+    A missing or too short file is a :class:`RestoreError` that names the path; the loader adds the variable.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import fcntl
+import io
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pickle import PicklingError
+from typing import TYPE_CHECKING, Any
+
+from ckpt.image.errors import RestoreError
+from ckpt.image.reducers import attributes_of, reduce_raw
+
+if TYPE_CHECKING:
+    from ckpt.image.pickler import ImagePickler
+
+__all__ = ["FileNote", "FileSaver", "note_files"]
+
+_DELETED_LIMIT_BYTES = 1 << 30
+_DELETED = " (deleted)"
+
+
+@dataclass(frozen=True, slots=True)
+class FileNote:
+    """What a descriptor referred to when the image was prepared. ``offset`` and ``length`` in bytes."""
+
+    path: str
+    kind: str  # "file", "deleted", "device" or another word for what cannot be saved
+    flags: int
+    offset: int
+    length: int
+
+
+def note_files() -> dict[int, FileNote]:
+    """A note for every open descriptor of this process; about 5 µs each."""
+    notes: dict[int, FileNote] = {}
+    for name in os.listdir("/proc/self/fd"):
+        fd = int(name)
+        try:
+            path = os.readlink(f"/proc/self/fd/{name}")
+            status = os.fstat(fd)
+            flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+            offset = os.lseek(fd, 0, os.SEEK_CUR) if stat.S_ISREG(status.st_mode) else 0
+        except OSError:
+            continue  # the descriptor of the listing itself
+        notes[fd] = FileNote(path, _kind(path, status), flags, offset, status.st_size)
+    return notes
+
+
+def _kind(path: str, status: os.stat_result) -> str:
+    if stat.S_ISREG(status.st_mode):
+        return "deleted" if path.endswith(_DELETED) or status.st_nlink == 0 else "file"
+    if stat.S_ISCHR(status.st_mode):
+        return "device"
+    if stat.S_ISFIFO(status.st_mode):
+        return "pipe"
+    return "socket" if stat.S_ISSOCK(status.st_mode) else "special file"
+
+
+# ---------------------------------------------------------------------- saving
+
+_STD_FDS = (0, 1, 2)
+_HARMLESS_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+_STATELESS_CODECS = ("utf-8", "ascii", "iso8859-1", "iso8859-15", "cp1252")
+_READ_PROBE = "a\rb\nc\r\nd"
+_READ_ANSWERS: dict[tuple[str, ...], str | None] = {
+    ("a\n", "b\n", "c\n", "d"): None,
+    ("a\r", "b\n", "c\r\n", "d"): "",
+    ("a\rb\n", "c\r\n", "d"): "\n",
+    ("a\r", "b\nc\r", "\nd"): "\r",
+    ("a\rb\nc\r\n", "d"): "\r\n",
+}
+_WRITE_ANSWERS: dict[str, str | None] = {"\n": None, "\r": "\r", "\r\n": "\r\n"}
+
+
+@dataclass(slots=True)
+class _Opened:
+    """One descriptor met by the pickler. ``original``: a duplicate of the parent's, read with ``pread`` only."""
+
+    note: FileNote
+    original: int
+    pending: bytes = b""
+
+
+class FileSaver:
+    """The reducers of file objects, for one image. ``is_disposable``: this process is a forked child."""
+
+    def __init__(self, notes: dict[int, FileNote], *, is_disposable: bool) -> None:
+        self._notes = notes
+        self._is_disposable = is_disposable
+        self._opened: dict[int, _Opened] = {}
+        self._positions: dict[
+            int, int
+        ] = {}  # id of a buffered object -> position, once text over it was taken apart
+
+    def reducers(self) -> dict[type, Callable[[ImagePickler, Any], Any]]:
+        return {
+            io.FileIO: self.reduce_raw_file,
+            io.BufferedReader: self.reduce_buffered,
+            io.BufferedWriter: self.reduce_buffered,
+            io.BufferedRandom: self.reduce_buffered,
+            io.TextIOWrapper: self.reduce_text,
+            tempfile._TemporaryFileWrapper: reduce_raw,
+        }
+
+    def reduce_raw_file(self, pickler: ImagePickler, obj: io.FileIO) -> Any:
+        if obj.closed:
+            return make_closed, ("raw", obj.name, obj.mode)
+        fd = obj.fileno()
+        if fd in _STD_FDS:
+            return make_std_raw, (fd, obj.mode, obj.name)
+        opened = self._open(fd)
+        note, content = opened.note, None
+        if note.kind == "deleted":
+            if note.length > _DELETED_LIMIT_BYTES:
+                raise PicklingError(f"the deleted file {note.path!r} is too large to be saved")
+            content = _read(opened.original, 0, note.length)
+        length = note.length if note.flags & os.O_ACCMODE != os.O_RDONLY else None
+        saved = SavedFile(fd, note.path, note.flags, note.offset, length, opened.pending, content)
+        return make_raw_file, (saved, obj.mode, obj.name, obj.closefd)
+
+    def reduce_buffered(self, pickler: ImagePickler, obj: Any) -> Any:
+        if obj.closed:
+            return make_closed, ("buffered", obj.raw.name, obj.raw.mode)
+        return make_buffered, (type(obj), obj.raw, self._buffered_position(obj))
+
+    def reduce_text(self, pickler: ImagePickler, obj: io.TextIOWrapper) -> Any:
+        buffer: Any = obj.buffer
+        if obj.closed:
+            return make_closed, ("text", obj.name, getattr(obj, "mode", "r"))
+        attributes = attributes_of(obj) or {}
+        raw = getattr(buffer, "raw", None)
+        if not isinstance(raw, io.FileIO) or raw.fileno() in _STD_FDS:
+            obj.flush()
+            settings = (obj.encoding, obj.errors, None, obj.line_buffering, obj.write_through)
+            position = obj.tell() if obj.seekable() and raw is None else None
+            return make_text, (buffer, settings, position, attributes)
+        self._buffered_position(buffer)
+        if obj.writable():
+            obj.flush()
+            self._collect(raw.fileno())
+            self._positions[id(buffer)] = buffer.tell()
+        position = self._text_position(obj, raw.fileno())
+        settings = (obj.encoding, obj.errors, self._newline(obj), obj.line_buffering, obj.write_through)
+        return make_text, (buffer, settings, position, attributes)
+
+    # -- descriptors of the child's own
+
+    def _open(self, fd: int) -> _Opened:
+        """Put a file of this process' own under the descriptor, so that the objects above it may be asked anything."""
+        opened = self._opened.get(fd)
+        if opened is not None:
+            return opened
+        note = self._notes.get(fd)
+        if note is None:
+            raise PicklingError(f"descriptor {fd} was opened after the image was prepared")
+        if note.kind not in ("file", "deleted") and note.path not in _HARMLESS_DEVICES:
+            raise PicklingError(f"an open {note.kind} ({note.path}) cannot be saved")
+        opened = self._opened[fd] = _Opened(note, fd)
+        if not self._is_disposable or note.kind == "device":
+            return opened
+        opened.original = os.dup(fd)
+        if note.flags & os.O_ACCMODE == os.O_RDONLY:
+            own = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+        else:
+            own = os.memfd_create("image")
+            if note.flags & os.O_APPEND:
+                fcntl.fcntl(own, fcntl.F_SETFL, os.O_APPEND)
+            os.ftruncate(own, note.length)
+        os.lseek(own, note.offset, os.SEEK_SET)
+        os.dup2(own, fd, inheritable=False)
+        os.close(own)
+        return opened
+
+    def _buffered_position(self, obj: Any) -> int | None:
+        known = self._positions.get(id(obj))
+        if known is not None:
+            return known
+        if not isinstance(obj.raw, io.FileIO):
+            return obj.tell() if obj.seekable() else None
+        fd = obj.raw.fileno()
+        if fd in _STD_FDS:
+            obj.flush()
+            return None
+        self._open(fd)
+        if obj.writable():
+            obj.flush()
+            self._collect(fd)
+        if not obj.seekable():
+            return None
+        position: int = obj.tell()
+        self._positions[id(obj)] = position
+        return position
+
+    def _collect(self, fd: int) -> None:
+        """Take what flushing has written: from the memory file, or (without fork) note the file as it is now."""
+        opened = self._opened[fd]
+        note = opened.note
+        if note.kind == "device":
+            return
+        end = os.lseek(fd, 0, os.SEEK_CUR)
+        if opened.original == fd:
+            length = os.fstat(fd).st_size
+            opened.note = FileNote(note.path, note.kind, note.flags, end, length)
+            return
+        start = note.length if note.flags & os.O_APPEND else note.offset
+        # a seek of the program may have flushed before; then the descriptor stands elsewhere and nothing is pending
+        written = os.pread(fd, max(0, end - start), start)
+        if written:
+            opened.pending = written
+
+    # -- text
+
+    def _text_position(self, obj: io.TextIOWrapper, fd: int) -> int | None:
+        """The cookie for ``seek``. While a ``for`` loop reads lines Python refuses to tell; then it is worked out."""
+        if not obj.seekable():
+            return None
+        try:
+            return obj.tell()
+        except OSError:
+            if not self._is_disposable:
+                raise PicklingError(
+                    "a text file in the middle of a for loop needs fork to be saved"
+                ) from None
+        if codecs.lookup(obj.encoding).name not in _STATELESS_CODECS:
+            raise PicklingError(f"a for loop over a file in encoding {obj.encoding!r} cannot be saved")
+        original = self._opened[fd].original
+        end = obj.buffer.tell()  # up to here the text layer has taken bytes
+        rest = b""
+        if codecs.lookup(obj.encoding).name == "utf-8":  # it may hold half a character
+            for byte in _read(original, end, 3):
+                if byte & 0xC0 != 0x80:
+                    break
+                rest += bytes([byte])
+        with _memory_file(b"") as nothing, _memory_file(rest) as tail:
+            os.dup2(nothing, fd, inheritable=False)
+            obj.buffer.read()  # drops what the buffer has read ahead
+            os.dup2(tail, fd, inheritable=False)
+            pending = obj.read()
+        errors = obj.errors or "strict"
+        end += len(rest)
+        window = len(pending.encode(obj.encoding, errors)) + pending.count("\n") + 4
+        before = _read(original, max(0, end - window), min(window, end))
+        start = _start_of(pending, before, obj.encoding, errors, self._newline(obj))
+        if start is None:
+            raise PicklingError("the position in a text file cannot be worked out")
+        return end - len(before) + start
+
+    def _newline(self, obj: io.TextIOWrapper) -> str | None:
+        """The ``newline`` argument, which nobody can ask for, found by a try on a memory file."""
+        fd = obj.fileno()
+        if self._opened[fd].note.kind == "device":
+            return None
+        cookie = None if self._is_disposable or not obj.seekable() else obj.tell()
+        keep = os.dup(fd)
+        try:
+            with _memory_file(_READ_PROBE.encode(obj.encoding)) as probe:
+                os.dup2(probe, fd, inheritable=False)
+                return _try_newline(obj, probe)
+        finally:
+            os.dup2(keep, fd, inheritable=False)
+            os.close(keep)
+            if cookie is not None:
+                obj.seek(cookie)
+
+
+def _try_newline(obj: io.TextIOWrapper, probe: int) -> str | None:
+    if obj.readable():
+        obj.seek(0)
+        lines: list[str] = []
+        while line := obj.readline():
+            lines.append(line)
+        return _READ_ANSWERS.get(tuple(lines))
+    os.ftruncate(probe, 0)
+    obj.seek(0)
+    obj.write("\n")
+    obj.flush()
+    written = os.pread(probe, 64, 0).decode(obj.encoding)
+    return _WRITE_ANSWERS.get(written)
+
+
+def _start_of(pending: str, before: bytes, encoding: str, errors: str, newline: str | None) -> int | None:
+    """Index in ``before`` from which on it reads as ``pending``."""
+    first = len(before) - len(pending.encode(encoding, errors))
+    for start in range(first, max(0, first - pending.count("\n") - 1) - 1, -1):
+        text = before[start:].decode(encoding, errors) if start >= 0 else None
+        if text is not None and newline is None:
+            text = text.replace("\r\n", "\n").replace("\r", "\n")
+        if text == pending:
+            return start
+    return None
+
+
+def _read(fd: int, offset: int, nbytes: int) -> bytes:
+    """Bytes of the file behind a descriptor, however it was opened, without moving its offset."""
+    with open(f"/proc/self/fd/{fd}", "rb") as again:
+        again.seek(offset)
+        return again.read(nbytes)
+
+
+@contextlib.contextmanager
+def _memory_file(content: bytes) -> Iterator[int]:
+    fd = os.memfd_create("image")
+    try:
+        os.write(fd, content)
+        os.lseek(fd, 0, os.SEEK_SET)
+        yield fd
+    finally:
+        os.close(fd)
+
+
+# ---------------------------------------------------------------------- called while loading
+
+
+@dataclass(frozen=True, slots=True)
+class SavedFile:
+    """``length``: of a writable file; ``pending``: written by the program, but not yet to the file; ``content``: if deleted."""
+
+    fd: int
+    path: str
+    flags: int
+    offset: int
+    length: int | None
+    pending: bytes
+    content: bytes | None
+
+
+def make_raw_file(saved: SavedFile, mode: str, name: Any, closefd: bool) -> io.FileIO:
+    fd = _deleted_again(saved) if saved.content is not None else _open_again(saved)
+    offset = saved.offset
+    if saved.pending:
+        if saved.flags & os.O_APPEND:
+            os.write(fd, saved.pending)
+            offset = os.lseek(fd, 0, os.SEEK_END)
+        else:
+            os.pwrite(fd, saved.pending, offset)
+            offset += len(saved.pending)
+    if fd != saved.fd and not os.path.exists(f"/proc/self/fd/{saved.fd}"):
+        os.dup2(fd, saved.fd, inheritable=False)
+        os.close(fd)
+        fd = saved.fd
+    made = io.FileIO(fd, mode, closefd)
+    with contextlib.suppress(OSError):  # a device
+        os.lseek(fd, offset, os.SEEK_SET)
+    made.name = name
+    return made
+
+
+def _open_again(saved: SavedFile) -> int:
+    try:
+        fd = os.open(saved.path, saved.flags & ~(os.O_CREAT | os.O_EXCL | os.O_TRUNC) | os.O_CLOEXEC)
+    except OSError as failure:
+        raise RestoreError(
+            f"the open file {saved.path!r} cannot be opened again: {failure.strerror}"
+        ) from failure
+    status = os.fstat(fd)
+    if stat.S_ISREG(status.st_mode):
+        needed = saved.offset if saved.length is None else saved.length
+        if status.st_size < needed:
+            raise RestoreError(
+                f"the open file {saved.path!r} has {status.st_size} bytes; the image needs {needed}"
+            )
+        if saved.length is not None:
+            os.ftruncate(fd, saved.length)
+    return fd
+
+
+def _deleted_again(saved: SavedFile) -> int:
+    """A file without a name, with its content. The first descriptor gives the kernel's copy of the access mode."""
+    assert saved.content is not None
+    directory = os.path.dirname(saved.path)
+    fd, path = tempfile.mkstemp(dir=directory if os.path.isdir(directory) else None)
+    try:
+        with open(fd, "wb") as file:
+            file.write(saved.content)
+        return os.open(
+            path, saved.flags & ~(os.O_CREAT | os.O_EXCL | os.O_TRUNC | os.O_TMPFILE) | os.O_CLOEXEC
+        )
+    finally:
+        os.unlink(path)
+
+
+def make_std_raw(fd: int, mode: str, name: Any) -> io.FileIO:
+    made = io.FileIO(fd, mode, closefd=False)
+    made.name = name
+    return made
+
+
+def make_buffered(cls: Any, raw: Any, position: int | None) -> Any:
+    made = cls(raw)
+    if position is not None:
+        made.seek(position)
+    return made
+
+
+def make_text(buffer: Any, settings: tuple[Any, ...], position: Any, attributes: dict[str, Any]) -> Any:
+    made = io.TextIOWrapper(buffer, *settings)
+    if position is not None:
+        made.seek(position)
+    made.__dict__.update(attributes)
+    return made
+
+
+def make_closed(layer: str, name: Any, mode: str) -> Any:
+    raw = io.FileIO(os.devnull, "r")
+    raw.name = name
+    made: Any = raw if layer == "raw" else io.BufferedReader(raw)
+    if layer == "text":
+        made = io.TextIOWrapper(made)
+        made.mode = mode
+    made.close()
+    return made

@@ -1,0 +1,272 @@
+"""Which modules travel inside an image by value, which are named, and which objects are found again by such a name.
+
+Rules
+    =========================================================  ==========================================================
+    module                                                     in the image
+    =========================================================  ==========================================================
+    ``__main__``                                               by value
+    written by the user: a Python file (or namespace package)  by value
+    outside the standard library and ``site-packages``
+    standard library, installed packages, C extensions         by reference: imported again at load
+    ``ckpt``, ``transport``, ``controller``                    by reference, even when installed in editable mode
+    a module object that is in ``sys.modules`` under no name   by value, as an ordinary object
+    =========================================================  ==========================================================
+
+References
+    A module, a module's dictionary, and every *mutable* object that is an attribute of a by-reference module
+    (``random._inst``, ``os.environ``, ``sys.path``) are pickled as a persistent id: a tuple that :func:`resolve`
+    turns into the new process's object. Their state, where it matters, is saved apart (:mod:`ckpt.image.resources`).
+    Instances of user classes are never references, even when they were stored in a library module.
+
+    Looking for such attributes means walking the dictionaries of all imported modules (1.5 ms for 250 modules), so a
+    :class:`References` remembers what it has walked and looks again only at modules that are new or whose dictionary
+    changed its length. An entry may therefore be stale; each hit is checked against the live module before it is used.
+    Ids are compared, never values: no ``__eq__`` or ``__hash__`` of the program runs.
+
+Not here: how the objects of by-value modules are taken apart (:mod:`ckpt.image.reducers`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import site
+import sys
+import sysconfig
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ckpt.image.errors import RestoreError
+
+__all__ = ["Pid", "References", "is_by_value", "resolve"]
+
+Pid = tuple[str, ...]
+"""A persistent id: ``("module", name)``, ``("dict", name)``, ``("attr", module, name)``, ``("std", path)``, ``("live", name)``."""
+
+_OWN_PACKAGES = ("ckpt", "transport", "controller")
+_OWN_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))) + os.sep
+_ALWAYS_BY_REFERENCE = frozenset({"builtins", "sys"})
+_NOT_MODULES_OF_THEIR_OWN = frozenset({"__mp_main__"})
+
+# Values of these types are found again by other means (functions and classes by qualified name) or carry no identity
+# worth keeping.
+_NOT_REFERENCED = frozenset(
+    {
+        int,
+        str,
+        float,
+        bool,
+        complex,
+        bytes,
+        tuple,
+        frozenset,
+        type(None),
+        type(NotImplemented),
+        type(...),
+        type,
+        types.ModuleType,
+        types.FunctionType,
+        types.BuiltinFunctionType,
+        types.MethodType,
+        types.CodeType,
+    }
+)
+
+_STD_NAMES = ("stdin", "stdout", "stderr")
+
+
+def _installed_roots() -> tuple[str, ...]:
+    """Directories whose modules are installed, with a trailing separator."""
+    paths = sysconfig.get_paths()
+    found = [paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib") if key in paths]
+    found += [os.path.dirname(os.__file__), *site.getsitepackages()]
+    user = site.getusersitepackages()
+    if user:
+        found.append(user)
+    return tuple(dict.fromkeys(os.path.realpath(path) + os.sep for path in found))
+
+
+_roots: tuple[str, ...] = _installed_roots()
+
+
+def _is_installed_path(path: str) -> bool:
+    real = os.path.realpath(path)
+    if real.startswith(_roots):
+        return True
+    return f"{os.sep}site-packages{os.sep}" in real or f"{os.sep}dist-packages{os.sep}" in real
+
+
+def is_by_value(name: str, module: types.ModuleType) -> bool:
+    """Does the module ``sys.modules[name]`` travel inside the image?"""
+    if name == "__main__":
+        return True
+    if name in _ALWAYS_BY_REFERENCE or name in sys.builtin_module_names or name in _NOT_MODULES_OF_THEIR_OWN:
+        return False
+    attributes = module.__dict__
+    file = attributes.get("__file__")
+    if isinstance(file, str):
+        if name.partition(".")[0] in _OWN_PACKAGES and os.path.realpath(file).startswith(_OWN_ROOT):
+            return False
+        return file.endswith((".py", ".pyc")) and not _is_installed_path(file)
+    path = attributes.get("__path__")
+    if path is not None:  # a namespace package has no file
+        places = list(path)
+        return bool(places) and not any(_is_installed_path(place) for place in places)
+    if attributes.get("__spec__") is not None:
+        return False  # frozen or built in
+    parent = sys.modules.get(name.rpartition(".")[0])
+    if isinstance(parent, types.ModuleType):
+        return is_by_value(parent.__name__, parent)
+    # made by hand and put into sys.modules: by the program, unless by something that is imported before any program
+    return type(module) is types.ModuleType
+
+
+class References:
+    """The objects that this process can name: id → persistent id. Kept from image to image; see :meth:`refresh`.
+
+    ``by_value``: names of the modules that travel by value, in the order of their import.
+    """
+
+    def __init__(self) -> None:
+        self.by_value: dict[str, types.ModuleType] = {}
+        self._ids: dict[int, Pid] = {}
+        self._walked: dict[
+            str, tuple[int, int]
+        ] = {}  # module name -> (id of module, length of its dictionary)
+        self._values: dict[str, bool] = {}
+
+    def refresh(self) -> None:
+        """Look at modules imported, or grown, since the last time. About 50 µs when there are none."""
+        ids, walked = self._ids, self._walked
+        by_value: dict[str, types.ModuleType] = {}
+        for name, module in list(sys.modules.items()):
+            if not isinstance(module, types.ModuleType):
+                continue
+            attributes = module.__dict__
+            state = (id(module), len(attributes))
+            if walked.get(name) != state:
+                known = walked.get(name)
+                walked[name] = state
+                if known is None or known[0] != state[0]:
+                    self._values[name] = is_by_value(name, module)
+                ids[id(module)] = ("module", name)
+                ids[id(attributes)] = ("dict", name)
+                if not self._values[name]:
+                    self._walk(name, attributes)
+            if self._values[name]:
+                by_value[name] = module
+        self.by_value = by_value
+
+    def _walk(self, name: str, attributes: Mapping[str, Any]) -> None:
+        ids = self._ids
+        for key, value in attributes.items():
+            if type(value) not in _NOT_REFERENCED and not isinstance(value, type):
+                ids.setdefault(id(value), ("attr", name, key))
+
+    def finder(self, live: Mapping[str, object]) -> Callable[[object], Pid | None]:
+        """The function that maps an object to its persistent id, or to ``None``. Called for every object pickled."""
+        ids = dict(self._ids)
+        for path, stream in std_objects().items():
+            ids[id(stream)] = ("std", path)
+        for name, value in live.items():
+            ids[id(value)] = ("live", name)
+        get, check = ids.get, self._checked
+
+        def find(obj: object) -> Pid | None:
+            pid = get(id(obj))
+            return None if pid is None else check(pid, obj)
+
+        return find
+
+    def _checked(self, pid: Pid, obj: object) -> Pid | None:
+        """``pid`` if it still names ``obj`` and may be used for it."""
+        kind = pid[0]
+        if kind == "attr":
+            module = sys.modules.get(pid[1])
+            if module is None or module.__dict__.get(pid[2]) is not obj:
+                return None
+            return None if self.is_user_type(type(obj)) else pid
+        if kind == "module":
+            return pid if sys.modules.get(pid[1]) is obj else None
+        if kind == "dict":
+            module = sys.modules.get(pid[1])
+            return pid if module is not None and module.__dict__ is obj else None
+        return pid
+
+    def is_user_type(self, cls: type) -> bool:
+        """Was the class written in a module that travels by value?"""
+        module = cls.__dict__.get("__module__")
+        return isinstance(module, str) and module in self.by_value
+
+    def names(self, obj: Any) -> bool:
+        """Can a function or class be found again by its module and qualified name, in a by-reference module?"""
+        module_name = getattr(obj, "__module__", None)
+        if not isinstance(module_name, str) or module_name in self.by_value:
+            return False
+        found: Any = sys.modules.get(module_name)
+        if found is None:
+            return False
+        for part in obj.__qualname__.split("."):
+            try:
+                found = found.__dict__[part]
+            except (AttributeError, KeyError):
+                found = getattr(found, part, None)
+        return found is obj
+
+
+def std_objects() -> dict[str, object]:
+    """The standard streams this process was started with, and the layers below them, by path such as ``stdout.buffer``."""
+    found: dict[str, object] = {}
+    for name in _STD_NAMES:
+        stream = getattr(sys, f"__{name}__", None)
+        path = name
+        for layer in ("buffer", "raw", None):
+            if stream is None:
+                break
+            found.setdefault(path, stream)
+            stream = getattr(stream, layer, None) if layer else None
+            path = f"{path}.{layer}"
+    return found
+
+
+def resolve(pid: Pid, live: Mapping[str, object]) -> object:
+    """The object of this process that a persistent id names. Raises :class:`RestoreError` where there is none."""
+    kind = pid[0]
+    if kind == "live":
+        try:
+            return live[pid[1]]
+        except KeyError:
+            raise RestoreError(f"the image refers to {pid[1]!r}, which this process does not offer") from None
+    if kind == "std":
+        try:
+            return std_objects()[pid[1]]
+        except KeyError:
+            raise RestoreError(
+                f"the image refers to sys.{pid[1]}, which this process does not have"
+            ) from None
+    module = import_again(pid[1])
+    if kind == "module":
+        return module
+    if kind == "dict":
+        return module.__dict__
+    try:
+        return module.__dict__[pid[2]]
+    except KeyError:
+        try:
+            return getattr(module, pid[2])
+        except AttributeError:
+            raise RestoreError(f"module {pid[1]!r} has no attribute {pid[2]!r} in this process") from None
+
+
+def import_again(name: str) -> types.ModuleType:
+    """``sys.modules[name]``, imported if need be. Raises :class:`RestoreError`."""
+    module = sys.modules.get(name)
+    if module is not None:
+        return module
+    try:
+        return importlib.import_module(name)
+    except ImportError as failure:
+        raise RestoreError(
+            f"module {name!r} is part of the image and cannot be imported here: {failure}"
+        ) from failure

@@ -1,0 +1,88 @@
+"""A program as ``python app.py`` or ``python -m app`` would run it, but under the frame from which on stacks are captured.
+
+``__main__`` is a new, empty module: nothing of the launcher is in it, so nothing of the launcher gets into an image.
+``sys.argv`` and ``sys.path[0]`` are what the program expects. Directories and archives with a ``__main__.py`` are run too.
+
+Errors that Python itself would report (no such file, a syntax error, no such module) are raised as they are:
+:class:`OSError`, :class:`SyntaxError`, :class:`ImportError`.
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib.machinery
+import importlib.util
+import io
+import os
+import runpy
+import sys
+import types
+from collections.abc import Callable, Sequence
+
+from ckpt.image.stack import run_base
+
+__all__ = ["prepare_program", "run_program"]
+
+
+def run_program(target: str, argv: Sequence[str] = (), *, module: bool = False) -> None:
+    """Run the script ``target`` (or the module of that name) with the arguments ``argv`` to its end."""
+    prepare_program([target, *argv], module=module)()
+
+
+def prepare_program(argv: Sequence[str], *, module: bool = False) -> Callable[[], object]:
+    """Set ``sys.argv``, ``sys.path[0]`` and ``__main__`` for ``argv[0]``; the function that then runs it."""
+    target, arguments = argv[0], list(argv[1:])
+    if module:
+        code, attributes = _find_module(target)
+        sys.argv[:] = [str(attributes["__file__"]), *arguments]
+    elif os.path.isdir(target) or _is_archive(target):
+        sys.path.insert(0, target)
+        sys.argv[:] = [target, *arguments]
+        code, attributes = _find_module("__main__")
+    else:
+        code, attributes = _read_script(target)
+        sys.argv[:] = [target, *arguments]
+        sys.path.insert(0, os.path.dirname(os.path.realpath(target)))
+    main = types.ModuleType("__main__")
+    main.__dict__.update(attributes, __builtins__=builtins)
+    sys.modules["__main__"] = main
+    namespace = main.__dict__
+    return lambda: run_base(exec, code, namespace)
+
+
+def _read_script(path: str) -> tuple[types.CodeType, dict[str, object]]:
+    with io.open_code(os.path.abspath(path)) as file:
+        source = file.read()
+    code = compile(source, path, "exec", dont_inherit=True)
+    loader = importlib.machinery.SourceFileLoader("__main__", path)
+    return code, {
+        "__file__": path,
+        "__cached__": None,
+        "__package__": None,
+        "__spec__": None,
+        "__loader__": loader,
+    }
+
+
+def _find_module(name: str) -> tuple[types.CodeType, dict[str, object]]:
+    if name != "__main__":
+        sys.path.insert(0, os.getcwd())
+    else:
+        sys.modules.pop("__main__", None)  # or it would be found in place of the one looked for
+    found: tuple[str, importlib.machinery.ModuleSpec, types.CodeType]
+    found = runpy._get_module_details(name, ImportError)  # type: ignore[attr-defined]
+    _, spec, code = found
+    attributes: dict[str, object] = {
+        "__file__": spec.origin,
+        "__cached__": spec.cached,
+        "__package__": spec.parent,
+        "__loader__": spec.loader,
+        "__spec__": spec,
+    }
+    return code, attributes
+
+
+def _is_archive(path: str) -> bool:
+    import zipfile
+
+    return os.path.isfile(path) and not path.endswith((".py", ".pyw")) and zipfile.is_zipfile(path)

@@ -1,0 +1,471 @@
+"""What the pickle of an image calls while it is loaded: the counterparts of the reducers.
+
+Every object is made in two steps: an empty shell that the unpickler can remember (so that cycles close), then its
+state. No function of the program runs: no ``__new__``, ``__init__``, ``__setattr__``, ``__setstate__``,
+``__init_subclass__``, ``__set_name__`` and no metaclass code. The only exception are ``__hash__`` and ``__eq__`` of
+objects that are keys of dictionaries or members of sets.
+
+The names in this module are part of the image format: an image refers to them. Later changes add names.
+
+Not here: files (:mod:`ckpt.image.files`), numpy arrays (:mod:`ckpt.image.arrays`), and the decision what is saved how
+(:mod:`ckpt.image.reducers`, :mod:`ckpt.image.reducers_builtin`).
+"""
+
+from __future__ import annotations
+
+import _abc
+import contextvars
+import functools
+import gc
+import itertools
+import re
+import threading
+import types
+import weakref
+from abc import ABCMeta
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ckpt.image.errors import RestoreError
+
+_HEAP_TYPE = 1 << 9
+
+# ---------------------------------------------------------------------- functions
+
+
+def make_code(*fields: Any) -> types.CodeType:
+    """A code object from the fields of :data:`ckpt.image.reducers.CODE_FIELDS`."""
+    return types.CodeType(*fields)
+
+
+def make_cell() -> types.CellType:
+    return types.CellType()
+
+
+def fill_cell(cell: types.CellType, state: tuple[Any]) -> None:
+    cell.cell_contents = state[0]
+
+
+def make_function(
+    code: types.CodeType, namespace: dict[str, Any], name: str, closure: tuple[types.CellType, ...] | None
+) -> types.FunctionType:
+    return types.FunctionType(code, namespace, name, None, closure)
+
+
+def fill_function(function: types.FunctionType, state: tuple[Any, ...]) -> None:
+    qualname, module, doc, defaults, kwdefaults, annotations, attributes = state
+    function.__qualname__ = qualname
+    function.__module__ = module
+    function.__doc__ = doc
+    function.__defaults__ = defaults
+    function.__kwdefaults__ = kwdefaults
+    if annotations:
+        function.__annotations__ = annotations
+    if attributes:
+        function.__dict__.update(attributes)
+
+
+def make_property(cls: type, accessors: tuple[Any, ...], attributes: dict[str, Any] | None) -> Any:
+    made = cls.__new__(cls)
+    property.__init__(made, *accessors)
+    for key, value in (attributes or {}).items():
+        object.__setattr__(made, key, value)
+    return made
+
+
+def make_wrapper(cls: Callable[[Any], Any], function: Any) -> Any:
+    """A staticmethod or classmethod."""
+    return cls(function)
+
+
+def fill_attributes(obj: Any, attributes: dict[str, Any]) -> None:
+    obj.__dict__.update(attributes)
+
+
+def make_lru_cache(function: Any, maxsize: int | None, typed: bool) -> Any:
+    made = functools.lru_cache(maxsize=maxsize, typed=typed)(function)
+    made.__dict__.clear()
+    return made
+
+
+class LruMark:
+    """Stands, inside a cache's key, for functools' private object between positional and keyword arguments."""
+
+
+def lru_internals(cached: Any) -> tuple[dict[Any, Any], object, list[Any]]:
+    """The dictionary, the private mark and the linked list of a cache, as the garbage collector sees them."""
+    found = gc.get_referents(cached)
+    if found and found[-1] is cached.__dict__:
+        del found[-1]
+    if isinstance(found[0], type):
+        del found[0]
+    # ..., dictionary, function, mark, type of link, type of cache_info()
+    return found[-5], found[-3], found[:-5]
+
+
+def refill_lru_cache(cached: Any, entries: list[tuple[Any, Any]]) -> None:
+    """Put the results back, oldest first. Runs when everything else is loaded, since keys are hashed here.
+
+    An unbounded cache is a dictionary and is filled directly (its counters start again); a bounded one is called with
+    the old arguments while its function is replaced by one that hands out the old results.
+    """
+    parameters = cached.cache_parameters()
+    cache, mark, _ = lru_internals(cached)
+    if parameters["maxsize"] is None:
+        cache.update((_lru_key(key, mark), value) for key, value in entries)
+        return
+    function = cached.__wrapped__
+    if type(function) is not types.FunctionType:
+        return
+    stub = _lru_stub(len(function.__code__.co_freevars))
+    results = deque(value for _, value in entries)
+    original = function.__code__, function.__kwdefaults__
+    function.__code__, function.__kwdefaults__ = stub, {"_results": results}
+    try:
+        for key, _ in entries:
+            args, kwargs = _lru_arguments(_lru_key(key, mark), mark, parameters["typed"])
+            cached(*args, **kwargs)
+    finally:
+        function.__code__, function.__kwdefaults__ = original
+
+
+def _lru_key(key: Any, mark: object) -> Any:
+    if type(key) is tuple:
+        return tuple(mark if item is LruMark else item for item in key)
+    return key
+
+
+def _lru_arguments(key: Any, mark: object, typed: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The call that leads to this key: the reverse of functools' ``_make_key``."""
+    if type(key) is not tuple:
+        return (key,), {}
+    items = list(key)
+    position = next((index for index, item in enumerate(items) if item is mark), None)
+    if position is None:
+        return tuple(items[: len(items) // 2] if typed else items), {}
+    # p positional, mark, k names and k values; when typed, p + k types follow
+    flat = items[position + 1 :]
+    if typed:
+        del flat[2 * (len(flat) - position) // 3 :]
+    return tuple(items[:position]), dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _lru_stub(free: int) -> types.CodeType:
+    """Code of a function with ``free`` free variables that returns the next old result."""
+    names = [f"v{i}" for i in range(free)]
+    source = "\n".join(
+        [
+            "def outer():",
+            *(f"    {name} = None" for name in names),
+            "    def stub(*args, _results, **kwargs):",
+            f"        if 0: {', '.join(names) or 'None'}",
+            "        return _results.popleft()",
+            "    return stub",
+        ]
+    )
+    namespace: dict[str, Any] = {}
+    exec(compile(source, "<ckpt>", "exec"), namespace)
+    code: types.CodeType = namespace["outer"]().__code__
+    if len(code.co_freevars) != free:
+        raise RestoreError("a cached function with free variables cannot be refilled")
+    return code
+
+
+# ---------------------------------------------------------------------- classes
+
+
+def make_class(meta: type, name: str, bases: tuple[type, ...], essentials: dict[str, Any]) -> type:
+    """A class with nothing but its name, bases and slots; :func:`fill_class` adds the rest.
+
+    ``__init_subclass__`` of its bases is out of sight meanwhile.
+    """
+    hidden: list[tuple[type, Any]] = []
+    for base in bases:
+        for cls in base.__mro__:
+            if "__init_subclass__" in cls.__dict__ and cls.__flags__ & _HEAP_TYPE:
+                hidden.append((cls, cls.__dict__["__init_subclass__"]))
+                type.__delattr__(cls, "__init_subclass__")
+    try:
+        maker = next(cls for cls in meta.__mro__ if not cls.__flags__ & _HEAP_TYPE)
+        made: type = maker.__new__(meta, name, bases, essentials)
+    finally:
+        for cls, hook in hidden:
+            type.__setattr__(cls, "__init_subclass__", hook)
+    if issubclass(meta, ABCMeta):
+        _abc._abc_init(made)
+    return made
+
+
+def fill_class(cls: type, state: tuple[dict[str, Any], Any]) -> None:
+    attributes, abstract = state
+    for key, value in attributes.items():
+        type.__setattr__(cls, key, value)
+    if abstract is not None:
+        cls.__abstractmethods__ = abstract  # type: ignore[attr-defined]
+
+
+def register_virtual(cls: type, subclasses: Sequence[type]) -> None:
+    """Subclasses registered with an abstract base class, when all classes are complete."""
+    for subclass in subclasses:
+        ABCMeta.register(cls, subclass)  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------------- instances
+
+
+def make_instance(cls: type) -> Any:
+    return object.__new__(cls)
+
+
+def make_from_builtin(base: type, cls: type, *args: Any) -> Any:
+    """An instance of a class that derives from a builtin type whose value is given at creation."""
+    return base.__new__(cls, *args)
+
+
+def fill_instance(obj: Any, attributes: dict[str, Any]) -> None:
+    """``attributes`` becomes the instance's dictionary itself: other holders of it keep sharing it."""
+    object.__setattr__(obj, "__dict__", attributes)
+
+
+def fill_slots(obj: Any, state: tuple[dict[str, Any] | None, list[tuple[type, str, Any]]]) -> None:
+    attributes, slots = state
+    if attributes is not None:
+        object.__setattr__(obj, "__dict__", attributes)
+    for owner, name, value in slots:
+        owner.__dict__[name].__set__(obj, value)
+
+
+def fill_container(
+    obj: Any, state: tuple[dict[str, Any] | None, list[tuple[type, str, Any]], type, list[Any]]
+) -> None:
+    """An instance of a subclass of list, dict or set: attributes, then items by the builtin type's own methods."""
+    attributes, slots, base, items = state
+    fill_slots(obj, (attributes, slots))
+    if base is list:
+        list.extend(obj, items)
+    elif base is dict:
+        for key, value in items:
+            dict.__setitem__(obj, key, value)
+    else:
+        base.update(obj, items)  # type: ignore[attr-defined]
+
+
+def fill_deque(obj: Any, state: tuple[Any, ...]) -> None:
+    attributes, slots, items, maxlen = state
+    deque.__init__(obj, items, maxlen)
+    fill_slots(obj, (attributes, slots))
+
+
+def fill_ordered(obj: Any, state: tuple[Any, ...]) -> None:
+    attributes, slots, items = state
+    for key, value in items:
+        OrderedDict.__setitem__(obj, key, value)
+    fill_slots(obj, (attributes, slots))
+
+
+def fill_defaultdict(obj: Any, state: tuple[Any, ...]) -> None:
+    attributes, slots, items, default_factory = state
+    obj.default_factory = default_factory
+    for key, value in items:
+        dict.__setitem__(obj, key, value)
+    fill_slots(obj, (attributes, slots))
+
+
+def make_exception(base: type, cls: type, args: tuple[Any, ...]) -> BaseException:
+    made: BaseException = base.__new__(cls, *args)
+    return made
+
+
+def fill_exception(obj: BaseException, state: tuple[Any, ...]) -> None:
+    args, attributes, cause, context, suppress, fields, slots = state
+    obj.args = args
+    for owner, name, value in fields:
+        owner.__dict__[name].__set__(obj, value)
+    obj.__cause__ = cause
+    obj.__context__ = context
+    obj.__suppress_context__ = suppress
+    fill_slots(obj, (attributes, slots))
+
+
+# ---------------------------------------------------------------------- iterators and views
+
+
+def make_dict_iterator(mapping: dict[Any, Any], view: str, is_reversed: bool, done: int) -> Iterator[Any]:
+    """An iterator over ``mapping`` that has already handed out ``done`` items."""
+    source: Any = mapping if view == "keys" else getattr(mapping, view)()
+    made: Iterator[Any] = reversed(source) if is_reversed else iter(source)
+    for _ in itertools.islice(made, done):
+        pass
+    return made
+
+
+def make_set_iterator(container: Any, done: int) -> Iterator[Any]:
+    made: Iterator[Any] = iter(container)
+    for _ in itertools.islice(made, done):
+        pass
+    return made
+
+
+def make_exhausted(cls_of: Any) -> Iterator[Any]:
+    """An iterator of the same type that has nothing left."""
+    made: Iterator[Any] = iter(cls_of)
+    for _ in made:
+        pass
+    return made
+
+
+def make_view(mapping: dict[Any, Any], view: str) -> Any:
+    return getattr(mapping, view)()
+
+
+def make_mapping_proxy(mapping: Mapping[Any, Any]) -> Any:
+    return types.MappingProxyType(mapping)
+
+
+def class_dict(cls: type) -> Any:
+    return cls.__dict__
+
+
+def make_memoryview(
+    owner: Any, start: int, nbytes: int, fmt: str, shape: tuple[int, ...], readonly: bool
+) -> memoryview:
+    made = memoryview(owner).cast("B")[start : start + nbytes]
+    if len(shape) != 1:
+        made = made.cast(fmt, shape)
+    elif fmt != "B":
+        made = made.cast(fmt)
+    return made.toreadonly() if readonly and not made.readonly else made
+
+
+def released_memoryview() -> memoryview:
+    made = memoryview(b"")
+    made.release()
+    return made
+
+
+def make_match(pattern: Any, method: str, string: Any, pos: int, endpos: int) -> re.Match[Any] | None:
+    found: re.Match[Any] | None = getattr(pattern, method)(string, pos, endpos)
+    return found
+
+
+def make_scanner(pattern: Any, string: Any, pos: int, endpos: int) -> Any:
+    if string is not None:
+        return pattern.scanner(string, pos, endpos)
+    made = pattern.scanner("" if isinstance(pattern.pattern, str) else b"")
+    while made.search() is not None:
+        pass
+    return made
+
+
+def make_super(this_class: type, obj: Any) -> Any:
+    return super(this_class, obj) if obj is not None else super(this_class)
+
+
+def call_attribute(owner: Any, name: str) -> Any:
+    """The descriptor ``name`` of a class, unbound."""
+    return owner.__dict__[name]
+
+
+# ---------------------------------------------------------------------- locks, weak references, context
+
+
+def make_lock(locked: bool) -> Any:
+    made = threading.Lock()
+    if locked:
+        made.acquire()
+    return made
+
+
+def make_rlock(count: int) -> Any:
+    """A reentrant lock held ``count`` times by the thread that loads the image."""
+    made = threading.RLock()
+    if count:
+        made._acquire_restore((count, threading.get_ident()))  # type: ignore[attr-defined]
+    return made
+
+
+class _Gone:
+    pass
+
+
+def make_weakref(cls: type, target: Any, callback: Any) -> Any:
+    return weakref.ref.__new__(cls, target, callback)
+
+
+def make_dead_weakref(cls: type) -> Any:
+    return weakref.ref.__new__(cls, _Gone())
+
+
+def make_weakproxy(target: Any) -> Any:
+    return weakref.proxy(target)
+
+
+def make_dead_weakproxy() -> Any:
+    return weakref.proxy(_Gone())
+
+
+def make_thread_local(cls: type, args: tuple[Any, ...]) -> Any:
+    return cls.__new__(cls, *args)
+
+
+def fill_thread_local(obj: Any, attributes: dict[str, Any]) -> None:
+    object.__getattribute__(obj, "__dict__").update(attributes)
+
+
+def make_context_var(name: str, *default: Any) -> contextvars.ContextVar[Any]:
+    if default:
+        return contextvars.ContextVar(name, default=default[0])
+    return contextvars.ContextVar(name)
+
+
+def make_context() -> contextvars.Context:
+    return contextvars.Context()
+
+
+def fill_context(context: contextvars.Context, items: list[tuple[contextvars.ContextVar[Any], Any]]) -> None:
+    for var, value in items:
+        context.run(var.set, value)
+
+
+def make_module(name: str) -> types.ModuleType:
+    return types.ModuleType(name)
+
+
+def fill_module(module: types.ModuleType, items: list[tuple[str, Any]]) -> None:
+    module.__dict__.clear()
+    module.__dict__.update(items)
+
+
+def set_module_class(module: types.ModuleType, cls: type) -> None:
+    module.__class__ = cls
+
+
+def make_csv_writer(write: Any, dialect: dict[str, Any]) -> Any:
+    import csv
+
+    return csv.writer(types.SimpleNamespace(write=write), **dialect)
+
+
+def make_csv_reader(source: Any, dialect: dict[str, Any], line_num: int) -> Any:
+    """A reader that goes on with ``source`` and believes to have read ``line_num`` lines."""
+    import csv
+
+    made = csv.reader(
+        itertools.chain(itertools.repeat("x", line_num), source) if line_num else source, **dialect
+    )
+    for _ in range(line_num):
+        next(made)
+    return made
+
+
+def generator_make(func: Any, name: str, qualname: str) -> Any:
+    from ckpt.image.generators import gen_make
+
+    return gen_make(func, name, qualname)
+
+
+def generator_fill(generator: Any, record: Any) -> None:
+    from ckpt.image.generators import gen_fill
+
+    gen_fill(generator, record)

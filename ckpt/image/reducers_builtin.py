@@ -1,0 +1,396 @@
+"""How objects of the interpreter's own types are taken apart where ``pickle`` cannot do it, or does not do it exactly.
+
+For the contract of a reducer see :mod:`ckpt.image.reducers`. In short, and what is lost:
+
+    =============================  =========================================================================================
+    object                         in the image
+    =============================  =========================================================================================
+    exceptions                     arguments, attributes, C fields, cause, context, notes; the traceback is dropped
+    generators, coroutines         :mod:`ckpt.image.generators`
+    dictionary iterators, views    the dictionary and how far they are (``pickle`` would copy the remaining items)
+    locks                          locked or not; an RLock of the main thread comes back held by it, as often
+    weak references, proxies       the referent (kept alive only while loading), callback; dead ones come back dead
+    ``re.Match``, ``finditer``     searched again; a finditer match says ``pos`` = its own start
+    ``functools.lru_cache``        with its contents; the counters of an unbounded one start again
+    ``csv`` readers and writers    with their dialect and line number
+    context variables, contexts    name, default and values
+    memoryviews                    of an object that can be saved; contiguous
+    tracebacks                     ``None``
+    =============================  =========================================================================================
+
+What state a C object holds is found through the garbage collector's view of it where Python offers no other.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import gc
+import re
+import threading
+import types
+import weakref
+from collections.abc import Callable
+from pickle import PicklingError
+from typing import TYPE_CHECKING, Any
+
+from ckpt.image import rebuild
+from ckpt.image.generators import gen_info
+from ckpt.image.reducers import Reducer, attributes_of, slots_of
+
+if TYPE_CHECKING:
+    from ckpt.image.pickler import ImagePickler
+
+__all__ = ["REDUCERS", "kind_by_base"]
+
+_HEAP_TYPE = 1 << 9
+REDUCERS: dict[type, Reducer] = {}
+"""By exact type."""
+
+
+def reduces(*types_: type) -> Callable[[Reducer], Reducer]:
+    def register(reducer: Reducer) -> Reducer:
+        for cls in types_:
+            REDUCERS[cls] = reducer
+        return reducer
+
+    return register
+
+
+# ---------------------------------------------------------------------- exceptions and frames
+
+_READ_ONLY_FIELDS = frozenset({"message", "exceptions", "__suppress_context__"})
+
+
+def reduce_exception(pickler: ImagePickler, obj: BaseException) -> Any:
+    cls = type(obj)
+    bases = [c for c in cls.__mro__ if not c.__flags__ & _HEAP_TYPE]
+    fields = []
+    for base in bases:
+        for key, value in base.__dict__.items():
+            if type(value) is types.MemberDescriptorType and key not in _READ_ONLY_FIELDS:
+                try:
+                    fields.append((base, key, value.__get__(obj, cls)))
+                except AttributeError:
+                    continue
+    group = isinstance(obj, BaseExceptionGroup)
+    first = (obj.message, list(obj.exceptions)) if group else ()
+    state = (
+        obj.args,
+        attributes_of(obj),
+        obj.__cause__,
+        obj.__context__,
+        obj.__suppress_context__,
+        fields,
+        slots_of(pickler, obj),
+    )
+    return rebuild.make_exception, (bases[0], cls, first), state, None, None, rebuild.fill_exception
+
+
+@reduces(types.TracebackType)
+def reduce_traceback(pickler: ImagePickler, obj: Any) -> Any:
+    return type(None), ()
+
+
+@reduces(types.FrameType)
+def reduce_frame(pickler: ImagePickler, obj: Any) -> Any:
+    raise PicklingError("a frame object cannot be saved (sys._getframe, inspect.currentframe)")
+
+
+@reduces(types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+def reduce_generator(pickler: ImagePickler, obj: Any) -> Any:
+    info = gen_info(obj, pickler.running_generators)
+    return rebuild.generator_make, info.make, info.record, None, None, rebuild.generator_fill
+
+
+# ---------------------------------------------------------------------- iterators and views of dictionaries
+
+_VIEWS = ("keys", "values", "items")
+_VIEW_NAMES: dict[type, str] = {type(getattr({}, view)()): view for view in _VIEWS}
+_ITERATORS: dict[type, tuple[str, bool]] = {
+    **{type(iter(getattr({}, view)())): (view, False) for view in _VIEWS},
+    **{type(reversed(getattr({}, view)())): (view, True) for view in _VIEWS},
+}
+
+
+@reduces(*_ITERATORS)
+def reduce_dict_iterator(pickler: ImagePickler, obj: Any) -> Any:
+    view, is_reversed = _ITERATORS[type(obj)]
+    mapping = next((item for item in gc.get_referents(obj) if isinstance(item, dict)), None)
+    if mapping is None:  # finished
+        return rebuild.make_dict_iterator, ({}, view, is_reversed, 0)
+    done = dict.__len__(mapping) - obj.__length_hint__()
+    return rebuild.make_dict_iterator, (mapping, view, is_reversed, done)
+
+
+@reduces(*_VIEW_NAMES)
+def reduce_dict_view(pickler: ImagePickler, obj: Any) -> Any:
+    return rebuild.make_view, (gc.get_referents(obj)[0], _VIEW_NAMES[type(obj)])
+
+
+@reduces(types.MappingProxyType)
+def reduce_mapping_proxy(pickler: ImagePickler, obj: Any) -> Any:
+    mapping = gc.get_referents(obj)[0]
+    if type(mapping) is dict:
+        for value in mapping.values():
+            if isinstance(value, (types.GetSetDescriptorType, types.MemberDescriptorType)):
+                owner = value.__objclass__
+                if gc.get_referents(owner.__dict__)[0] is mapping:
+                    return rebuild.class_dict, (owner,)
+    return rebuild.make_mapping_proxy, (mapping,)
+
+
+# ---------------------------------------------------------------------- descriptors
+
+
+@reduces(types.GetSetDescriptorType, types.ClassMethodDescriptorType)
+def reduce_descriptor(pickler: ImagePickler, obj: Any) -> Any:
+    return rebuild.call_attribute, (obj.__objclass__, obj.__name__)
+
+
+def reduce_property(pickler: ImagePickler, obj: Any) -> Any:
+    accessors = (obj.fget, obj.fset, obj.fdel, obj.__doc__)
+    return rebuild.make_property, (type(obj), accessors, attributes_of(obj))
+
+
+def reduce_wrapper(pickler: ImagePickler, obj: Any) -> Any:
+    return rebuild.make_wrapper, (type(obj), obj.__func__), obj.__dict__, None, None, rebuild.fill_attributes
+
+
+@reduces(super)
+def reduce_super(pickler: ImagePickler, obj: Any) -> Any:
+    get = object.__getattribute__
+    return rebuild.make_super, (super.__thisclass__.__get__(obj), get(obj, "__self__"))  # type: ignore[attr-defined]
+
+
+# ---------------------------------------------------------------------- locks and threads
+
+
+@reduces(type(threading.Lock()))
+def reduce_lock(pickler: ImagePickler, obj: Any) -> Any:
+    return rebuild.make_lock, (obj.locked(),)
+
+
+_RLOCK = re.compile(r"owner=(\d+) count=(\d+)")
+
+
+@reduces(type(threading.RLock()))
+def reduce_rlock(pickler: ImagePickler, obj: Any) -> Any:
+    found = _RLOCK.search(repr(obj))
+    owner, count = (int(found[1]), int(found[2])) if found else (0, 0)
+    return rebuild.make_rlock, (count if owner == pickler.main_thread_id else 0,)
+
+
+@reduces(type(threading.main_thread()))
+def reduce_main_thread(pickler: ImagePickler, obj: Any) -> Any:
+    if obj is not threading.main_thread():
+        return NotImplemented
+    return threading.main_thread, ()
+
+
+def reduce_thread_local(pickler: ImagePickler, obj: Any) -> Any:
+    """Only the main thread's values: an image has no other thread. They can be seen from that thread alone."""
+    attributes = pickler.on_main_thread(lambda: dict(object.__getattribute__(obj, "__dict__")))
+    return rebuild.make_thread_local, (type(obj), ()), attributes, None, None, rebuild.fill_thread_local
+
+
+# ---------------------------------------------------------------------- weak references
+
+
+def reduce_weakref(pickler: ImagePickler, obj: Any) -> Any:
+    cls = type(obj)
+    target = weakref.ref.__call__(obj)
+    slots = [] if cls is weakref.ref else slots_of(pickler, obj)
+    attributes = None if cls is weakref.ref else attributes_of(obj)
+    if target is None:
+        args: tuple[Any, ...] = (rebuild.make_dead_weakref, (cls,))
+    else:
+        args = (rebuild.make_weakref, (cls, target, obj.__callback__))
+    if not slots and not attributes:
+        return args
+    return (*args, (attributes, slots), None, None, rebuild.fill_slots)
+
+
+_PROXY = re.compile(r"<weak\w*proxy at 0x[0-9a-f]+ to (\S+) at (0x[0-9a-f]+)>")
+
+
+@reduces(weakref.ProxyType, weakref.CallableProxyType)
+def reduce_weakproxy(pickler: ImagePickler, obj: Any) -> Any:
+    """The referent's address is in the text that C makes for a proxy; ``NoneType`` means that it is gone."""
+    import ctypes
+
+    found = _PROXY.match(type(obj).__repr__(obj))
+    if found is None or found[1] == "NoneType":
+        return rebuild.make_dead_weakproxy, ()
+    target = ctypes.cast(int(found[2], 16), ctypes.py_object).value
+    return rebuild.make_weakproxy, (target,)
+
+
+# ---------------------------------------------------------------------- regular expressions
+
+
+@reduces(re.Match)
+def reduce_match(pickler: ImagePickler, obj: re.Match[Any]) -> Any:
+    tries = [("search", obj.pos), ("match", obj.pos), ("fullmatch", obj.pos), ("match", obj.start())]
+    for method, pos in tries:
+        again = getattr(obj.re, method)(obj.string, pos, obj.endpos)
+        if again is not None and again.regs == obj.regs:
+            return rebuild.make_match, (obj.re, method, obj.string, pos, obj.endpos)
+    raise PicklingError("this re.Match cannot be found again by its pattern")
+
+
+@reduces(type(re.compile("").scanner("")))  # type: ignore[attr-defined]
+def reduce_scanner(pickler: ImagePickler, obj: Any) -> Any:
+    """What ``finditer`` runs on. Its position can only be seen by asking for the next match, so only in a forked child."""
+    if not pickler.is_disposable:
+        raise PicklingError("re.finditer under way cannot be saved without fork")
+    found = obj.search()
+    if found is None:
+        return rebuild.make_scanner, (obj.pattern, None, 0, 0)
+    return rebuild.make_scanner, (obj.pattern, found.string, found.start(), found.endpos)
+
+
+# ---------------------------------------------------------------------- functools, csv
+
+
+@reduces(type(functools.lru_cache(len)))
+def reduce_lru_cache(pickler: ImagePickler, obj: Any) -> Any:
+    if pickler.references.names(obj):
+        return NotImplemented
+    parameters = obj.cache_parameters()
+    cache, mark, links = rebuild.lru_internals(obj)
+    # links: key, result, type of link; oldest first
+    entries = (
+        list(cache.items())
+        if parameters["maxsize"] is None
+        else list(zip(links[::3], links[1::3], strict=False))
+    )
+    if entries:
+        pickler.defer(rebuild.refill_lru_cache, obj, [(_marked(key, mark), value) for key, value in entries])
+    args = (obj.__wrapped__, parameters["maxsize"], parameters["typed"])
+    return rebuild.make_lru_cache, args, dict(obj.__dict__), None, None, rebuild.fill_attributes
+
+
+def _marked(key: Any, mark: object) -> Any:
+    if type(key) is tuple:
+        return tuple(rebuild.LruMark if item is mark else item for item in key)
+    return key
+
+
+def _csv_types() -> tuple[type, type]:
+    import _csv
+
+    return _csv.Reader, _csv.Writer
+
+
+_DIALECT = (
+    "delimiter",
+    "doublequote",
+    "escapechar",
+    "lineterminator",
+    "quotechar",
+    "quoting",
+    "skipinitialspace",
+    "strict",
+)
+
+
+def reduce_csv_reader(pickler: ImagePickler, obj: Any) -> Any:
+    dialect = {key: getattr(obj.dialect, key) for key in _DIALECT}
+    source = next(
+        item
+        for item in gc.get_referents(obj)
+        if item is not obj.dialect
+        and not isinstance(item, (type, list, str))
+        and hasattr(type(item), "__next__")
+    )
+    return rebuild.make_csv_reader, (source, dialect, obj.line_num)
+
+
+def reduce_csv_writer(pickler: ImagePickler, obj: Any) -> Any:
+    dialect = {key: getattr(obj.dialect, key) for key in _DIALECT}
+    write = next(item for item in gc.get_referents(obj) if callable(item) and not isinstance(item, type))
+    return rebuild.make_csv_writer, (write, dialect)
+
+
+# ---------------------------------------------------------------------- context variables
+
+
+@reduces(contextvars.ContextVar)
+def reduce_context_var(pickler: ImagePickler, obj: contextvars.ContextVar[Any]) -> Any:
+    try:
+        default = (contextvars.Context().run(obj.get),)
+    except LookupError:
+        return rebuild.make_context_var, (obj.name,)
+    return rebuild.make_context_var, (obj.name, *default)
+
+
+@reduces(contextvars.Context)
+def reduce_context(pickler: ImagePickler, obj: contextvars.Context) -> Any:
+    return rebuild.make_context, (), list(obj.items()), None, None, rebuild.fill_context
+
+
+# ---------------------------------------------------------------------- memory views, modules
+
+
+@reduces(memoryview)
+def reduce_memoryview(pickler: ImagePickler, obj: memoryview) -> Any:
+    try:
+        owner = obj.obj
+    except ValueError:
+        return rebuild.released_memoryview, ()
+    if not obj.c_contiguous:
+        raise PicklingError("a memoryview that is not contiguous cannot be saved")
+    start = _offset(obj, owner)
+    return rebuild.make_memoryview, (owner, start, obj.nbytes, obj.format, obj.shape, obj.readonly)
+
+
+def _offset(view: memoryview, owner: Any) -> int:
+    """Bytes from the start of the owner's memory to the view's."""
+    whole = memoryview(owner)
+    if whole.nbytes == view.nbytes:
+        return 0
+    if isinstance(owner, bytes):  # never changes: any place with the same content will do
+        return owner.find(view.tobytes())
+    import ctypes
+
+    def address(of: memoryview) -> int:
+        return ctypes.addressof(ctypes.c_char.from_buffer(of.cast("B")))
+
+    if view.nbytes == 0:
+        return 0
+    if view.readonly or whole.readonly:
+        raise PicklingError("a part of read-only memory cannot be saved as a memoryview")
+    return address(view) - address(whole)
+
+
+def reduce_module(pickler: ImagePickler, obj: types.ModuleType) -> Any:
+    """A module that is in ``sys.modules`` under no name; the others are references."""
+    return rebuild.make_module, (obj.__name__,), list(obj.__dict__.items()), None, None, rebuild.fill_module
+
+
+# ---------------------------------------------------------------------- families of types
+
+_FAMILIES: tuple[tuple[type, Reducer], ...] = (
+    (BaseException, reduce_exception),
+    (types.ModuleType, reduce_module),
+    (weakref.ref, reduce_weakref),
+    (property, reduce_property),
+    (staticmethod, reduce_wrapper),
+    (classmethod, reduce_wrapper),
+    (threading.local, reduce_thread_local),
+)
+
+
+def kind_by_base(cls: type) -> Reducer | None:
+    """The reducer for a type and all of its subclasses, if it belongs to such a family."""
+    for base, reducer in _FAMILIES:
+        if issubclass(cls, base):
+            return reducer
+    if cls.__module__ == "_csv":
+        reader, writer = _csv_types()
+        if cls is reader:
+            return reduce_csv_reader
+        if cls is writer:
+            return reduce_csv_writer
+    return None

@@ -1,0 +1,307 @@
+"""The state of a program that is in no variable of its: streams, directory, environment, random numbers, signals, …
+
+::
+
+    note_streams()        in the parent, before the fork: flush what the program has printed, so that it is in the files
+    note_early()          in the child: what must be in force before anything is loaded (path, directory, environment, lengths)
+    note_late()           in the child: values that may be objects of the program (handlers, contexts, replaced streams)
+    apply_early/late()    in the new process
+
+A forked child has its own copy of all of this but for the offsets of open files (:mod:`ckpt.image.files`), so nothing else is
+looked at in the parent. Everything is noted in the thread that runs the program, since contexts belong to threads.
+
+What is set back: ``sys.path``, ``sys.argv``, directory, ``os.environ``, recursion limit, umask, lengths of fd 1 and 2 (when they are regular
+files: what was printed after the image is cut off), ``random`` and ``numpy.random``, signal handlers and interval timer, context
+variables, decimal context, replaced standard streams and their settings, ``sys`` hooks, warning filters, garbage collector
+settings, functions registered with ``atexit``, and what the program has put into modules of others (monkey patches).
+
+Not here: the modules' variables and the stack (:mod:`ckpt.image.assembly`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextvars
+import gc
+import io
+import os
+import signal
+import stat
+import sys
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ckpt.image.errors import RestoreError
+
+if TYPE_CHECKING:
+    from ckpt.image.files import FileNote
+    from ckpt.image.modules import References
+
+__all__ = ["apply_early", "apply_late", "note_early", "note_late", "note_streams"]
+
+_STREAMS = ("stdin", "stdout", "stderr")
+_HOOKS = ("excepthook", "displayhook", "unraisablehook", "breakpointhook")
+_OWN_PACKAGES = ("ckpt", "transport", "controller")
+
+
+def note_streams() -> None:
+    """Flush the standard streams. Streams that the program wrote itself are left alone: they are its objects."""
+    for name in ("stdout", "stderr"):
+        for stream in {id(s): s for s in (getattr(sys, name), getattr(sys, f"__{name}__"))}.values():
+            if type(stream) is io.TextIOWrapper and not stream.closed:
+                stream.flush()
+
+
+# ---------------------------------------------------------------------- early
+
+
+def note_early(notes: dict[int, FileNote]) -> dict[str, Any]:
+    """Plain values only: they are loaded before any module is there."""
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return {
+        "path": [str(entry) for entry in sys.path],
+        "argv": [str(entry) for entry in sys.argv],
+        "directory": os.getcwd(),
+        "environment": dict(os.environ),
+        "recursion_limit": sys.getrecursionlimit(),
+        "umask": umask,
+        "lengths": {fd: notes[fd].length for fd in (1, 2) if fd in notes and notes[fd].kind == "file"},
+    }
+
+
+def apply_early(saved: dict[str, Any]) -> None:
+    """Raises :class:`RestoreError` when the working directory is gone."""
+    try:
+        os.chdir(saved["directory"])
+    except OSError as failure:
+        raise RestoreError(
+            f"the working directory {saved['directory']!r} of the program: {failure.strerror}"
+        ) from failure
+    sys.path[:] = saved["path"]
+    sys.argv[:] = saved["argv"]
+    for name in set(os.environ) - set(saved["environment"]):
+        del os.environ[name]
+    os.environ.update(saved["environment"])
+    os.umask(saved["umask"])
+    for fd, length in saved["lengths"].items():
+        status = os.fstat(fd)
+        if stat.S_ISREG(status.st_mode) and status.st_size > length:
+            os.ftruncate(fd, length)
+
+
+# ---------------------------------------------------------------------- late
+
+
+def note_late(references: References) -> dict[str, Any]:
+    """Name → value, each pickled on its own. Called in the thread that runs the program."""
+    noted: dict[str, Any] = {
+        "signals": _note_signals(),
+        "context": [item for item in contextvars.copy_context().items() if item[0].name != "decimal_context"],
+        "streams": _note_stream_objects(),
+        "hooks": _note_hooks(references),
+        "collector": (gc.isenabled(), gc.get_threshold()),
+        "exit_functions": _note_exit_functions(references),
+        "patches": _note_patches(references),
+        "switch_interval": sys.getswitchinterval(),
+    }
+    if "random" in sys.modules:
+        noted["random"] = sys.modules["random"].getstate()
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        noted["numpy.random"] = numpy_random.get_state(legacy=False)
+    if "decimal" in sys.modules:
+        noted["decimal"] = sys.modules["decimal"].getcontext()
+    if "warnings" in sys.modules:
+        noted["warnings"] = list(sys.modules["warnings"].filters)
+    return noted
+
+
+def apply_late(saved: dict[str, Any]) -> None:
+    for name, value in saved.items():
+        _APPLY[name](value)
+
+
+def _apply_random(state: Any) -> None:
+    import random
+
+    random.setstate(state)
+
+
+def _apply_numpy(state: Any) -> None:
+    import numpy.random
+
+    numpy.random.set_state(state)
+
+
+def _apply_decimal(context: Any) -> None:
+    import decimal
+
+    decimal.setcontext(context)
+
+
+def _apply_warnings(filters: list[Any]) -> None:
+    import warnings
+
+    warnings.filters[:] = filters  # type: ignore[index]
+    warnings._filters_mutated()  # type: ignore[attr-defined]
+
+
+def _apply_collector(saved: tuple[bool, tuple[int, int, int]]) -> None:
+    gc.set_threshold(*saved[1])
+    if saved[0]:
+        gc.enable()
+    else:
+        gc.disable()
+
+
+def _apply_context(items: list[tuple[contextvars.ContextVar[Any], Any]]) -> None:
+    for var, value in items:
+        var.set(value)
+
+
+# -- signals
+
+
+def _note_signals() -> dict[str, Any]:
+    handlers: dict[int, Any] = {}
+    for number in signal.valid_signals():
+        handler = signal.getsignal(number)
+        if handler is None or isinstance(handler, signal.Handlers):
+            handlers[int(number)] = None if handler is None else int(handler)
+        else:
+            handlers[int(number)] = handler
+    return {"handlers": handlers, "timer": signal.getitimer(signal.ITIMER_REAL)}
+
+
+def _apply_signals(saved: dict[str, Any]) -> None:
+    for number, handler in saved["handlers"].items():
+        if handler is None:
+            continue
+        present = signal.getsignal(number)
+        if present is handler or (isinstance(present, signal.Handlers) and int(present) == handler):
+            continue
+        try:
+            signal.signal(number, handler)
+        except OSError:
+            continue  # SIGKILL and its like, which nobody can have changed either
+    first, interval = saved["timer"]
+    if first or interval:
+        signal.setitimer(signal.ITIMER_REAL, first, interval)
+
+
+# -- streams
+
+
+def _note_stream_objects() -> dict[str, Any]:
+    """The objects now called ``sys.stdout`` …, and how the original ones are set."""
+    settings = {}
+    for name in _STREAMS:
+        stream = getattr(sys, f"__{name}__")
+        if type(stream) is io.TextIOWrapper and not stream.closed:
+            settings[name] = (stream.encoding, stream.errors, stream.line_buffering, stream.write_through)
+    return {"current": {name: getattr(sys, name) for name in _STREAMS}, "settings": settings}
+
+
+def _apply_streams(saved: dict[str, Any]) -> None:
+    for name, (encoding, errors, line_buffering, write_through) in saved["settings"].items():
+        stream = getattr(sys, f"__{name}__")
+        if type(stream) is not io.TextIOWrapper:
+            continue
+        if (stream.encoding, stream.errors) != (encoding, errors):
+            stream.reconfigure(encoding=encoding, errors=errors)
+        stream.reconfigure(line_buffering=line_buffering, write_through=write_through)
+    for name, stream in saved["current"].items():
+        setattr(sys, name, stream)
+
+
+# -- hooks, exit functions, patches
+
+
+def _note_hooks(references: References) -> dict[str, Any]:
+    found = {}
+    for name in _HOOKS:
+        hook = getattr(sys, name)
+        if _is_users(hook, references):
+            found[name] = hook
+    return found
+
+
+def _apply_hooks(hooks: dict[str, Any]) -> None:
+    for name, hook in hooks.items():
+        setattr(sys, name, hook)
+
+
+def _is_users(obj: Any, references: References) -> bool:
+    """Is it a function, method, class or instance from a by-value module?"""
+    if isinstance(obj, types.MethodType):
+        obj = obj.__self__ if not isinstance(obj.__self__, type) else obj.__func__
+    if isinstance(obj, (types.FunctionType, type)):
+        return getattr(obj, "__module__", None) in references.by_value
+    return references.is_user_type(type(obj))
+
+
+def _note_exit_functions(references: References) -> list[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
+    """What the program has registered with ``atexit``, in order. The module shows it to the garbage collector only."""
+    found = [item for item in gc.get_referents(atexit) if item is not atexit.__dict__]
+    entries: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
+    index = 0
+    while index + 1 < len(found):
+        function, args = found[index], found[index + 1]
+        index += 2
+        kwargs: dict[str, Any] = {}
+        if index < len(found) and type(found[index]) is dict:
+            kwargs = found[index]
+            index += 1
+        if callable(function) and type(args) is tuple and _is_users(function, references):
+            entries.append((function, args, kwargs))
+    return entries
+
+
+def _apply_exit_functions(entries: list[tuple[Any, tuple[Any, ...], dict[str, Any]]]) -> None:
+    for function, args, kwargs in entries:
+        atexit.register(function, *args, **kwargs)
+
+
+def _note_patches(references: References) -> list[tuple[str, str, Any]]:
+    """Functions, classes and instances of the program that are attributes of other people's modules."""
+    by_value, is_user_type = references.by_value, references.is_user_type
+    user_types: dict[type, bool] = {}
+    found = []
+    for name, module in list(sys.modules.items()):
+        if name in by_value or not isinstance(module, types.ModuleType) or name.startswith(_OWN_PACKAGES):
+            continue
+        for key, value in list(module.__dict__.items()):
+            cls = type(value)
+            if cls is types.FunctionType:
+                if value.__module__ in by_value:
+                    found.append((name, key, value))
+                continue
+            known = user_types.get(cls)
+            if known is None:
+                known = user_types[cls] = is_user_type(cls)
+            if known or (isinstance(value, type) and value.__dict__.get("__module__") in by_value):
+                found.append((name, key, value))
+    return [entry for entry in found if not (entry[0] == "sys" and entry[1] in (*_STREAMS, *_HOOKS))]
+
+
+def _apply_patches(patches: list[tuple[str, str, Any]]) -> None:
+    for name, key, value in patches:
+        setattr(sys.modules[name], key, value)
+
+
+_APPLY: dict[str, Callable[[Any], None]] = {
+    "signals": _apply_signals,
+    "context": _apply_context,
+    "streams": _apply_streams,
+    "hooks": _apply_hooks,
+    "collector": _apply_collector,
+    "exit_functions": _apply_exit_functions,
+    "patches": _apply_patches,
+    "switch_interval": sys.setswitchinterval,
+    "random": _apply_random,
+    "numpy.random": _apply_numpy,
+    "decimal": _apply_decimal,
+    "warnings": _apply_warnings,
+}
