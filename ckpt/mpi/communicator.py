@@ -113,7 +113,7 @@ class Intracomm(Comm):
             raise MpiException(ERR_ARG, f"negative color {color}")
         proposals = self.allgather((color, key, self._engine.next_context()))
         if color == UNDEFINED:
-            return Comm()
+            return _null()
         chosen = []
         for rank, proposal in enumerate(proposals):
             if proposal[0] == color:
@@ -133,7 +133,7 @@ class Intracomm(Comm):
         self._check_members(members)
         proposals = self.allgather(self._engine.next_context())
         if self._engine.progress.rank not in members:
-            return Comm()
+            return _null()
         return self._derive(members, proposals[self._shared.group.index(members[0])])
 
     def Create_group(self, group: Group, tag: int = 0) -> Comm:
@@ -142,7 +142,7 @@ class Intracomm(Comm):
         self._check_members(members)
         engine = self._engine
         if engine.progress.rank not in members:
-            return Comm()
+            return _null()
         inner = Intracomm._make(engine, members, self._shared.base)
         inner._use_plane(envelope.PLANE_INTERNAL)
         if inner.rank == 0:
@@ -157,6 +157,11 @@ class Intracomm(Comm):
         for world in members:
             if world not in self._shared.group:
                 raise MpiException(ERR_GROUP, "the group is no part of the communicator's")
+
+
+def _null() -> Comm:
+    comm: Comm = Comm()
+    return comm
 
 
 Communicator = Intracomm
