@@ -115,7 +115,7 @@ class ProgressHelper:
                     return True
         except BaseException as failure:
             # Raised again where somebody can see it: in the application's next call.
-            port.failure = failure
+            port.fail(failure)
         return False
 
     def _rest(self, *, parked: bool) -> None:

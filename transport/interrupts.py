@@ -6,9 +6,9 @@ before the one in force:
 
     the lock is free                        the former handler runs at once
     the main thread sleeps inside `wait`    the same: everything is consistent there, and the sleep ends
-    the lock is held otherwise              the signal is remembered; `wait` delivers it before it sleeps, or
-                                            the helper thread delivers it again when it finds the lock free:
-                                            milliseconds later
+    the lock is held otherwise              the signal is remembered; `wait` delivers it before it sleeps or
+                                            returns, or the helper thread delivers it again when it finds the
+                                            lock free: milliseconds later
 
 The hot path pays nothing for it. What does not belong here: what a signal means.
 """

@@ -98,15 +98,16 @@ class Port:
         self.endpoint = Endpoint(config, state, allocate=BufferPool().allocate)
         self._marks = self.endpoint.marks
         self._enqueue = self.endpoint.send
-        self.interrupts = InterruptGate(self.lock, self._rouse)
+        self.interrupts = InterruptGate(self.lock, self._on_deferred_signal)
         self.entries = 0
         """Counts the application's calls, for the helper to see whether it was in the library lately."""
         self.helper_watching = False
         """The helper sleeps on the wire's descriptor: rouse it on the way in."""
         self.helper_parked = False
         """The helper leaves all to this thread's wait: rouse it on the way out."""
-        self.failure: BaseException | None = None
-        """What a callback raised in the helper thread, to be raised in the application's."""
+        self._failure: BaseException | None = None
+        self._attention = False
+        """A failure of the helper or a deferred signal is to be raised in the application's thread."""
         self._clock = clock
         self._guard = ProcessGuard("this port")
         self._refused: dict[int, list[Frame]] = {}
@@ -197,8 +198,8 @@ class Port:
         if self.helper_watching:
             self._rouse()
         changed = self.pump()
-        if self.failure is not None:
-            self._raise_failure()
+        if self._attention:
+            self._heed()
         return changed
 
     def wait(self, timeout_ns: int | None = None) -> None:
@@ -210,8 +211,8 @@ class Port:
         limit_ns = SLEEP_LONGEST_NS if timeout_ns is None else min(timeout_ns, SLEEP_LONGEST_NS)
         if not self._attend(began_ns) and not self._spin(began_ns, min(self._spin_ns, limit_ns)):
             self._sleep(began_ns, began_ns + limit_ns)
-        if self.failure is not None:
-            self._raise_failure()
+        if self._attention:
+            self._heed()
 
     def freeze(self) -> None:
         """Stop the port: what comes is answered by a negative ack, nothing leaves."""
@@ -279,6 +280,11 @@ class Port:
         if now_ns - self._control_checked_ns >= CONTROL_EVERY_NS and self._check_side(now_ns):
             changed = True
         return changed
+
+    def fail(self, failure: BaseException) -> None:
+        """Raise `failure` in the application's next progress or wait."""
+        self._failure = failure
+        self._attention = True
 
     def next_deadline_ns(self) -> int:
         """When progress is next needed although nothing arrives."""
@@ -403,7 +409,13 @@ class Port:
         if self._helper is not None:
             self._helper.rouse()
 
-    def _raise_failure(self) -> None:
-        failure, self.failure = self.failure, None
+    def _on_deferred_signal(self) -> None:
+        self._attention = True
+        self._rouse()
+
+    def _heed(self) -> None:
+        self._attention = False
+        failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
+        self.interrupts.fire()

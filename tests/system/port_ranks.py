@@ -1,12 +1,16 @@
 """Ranks in processes of their own, each with one Port, driven by a test through pipes.
 
     ranks = PortRanks(program, size=2, transport="ipc", directory=tmp_path, plan=FaultPlan(loss=0.3))
-    ranks.start()                      every rank is forked, opens its wire, learns its peers' addresses, runs `program`
-    ranks.kill(1); ranks.restart(1)    kill -9; a new process in a later incarnation; the others are told its address
-    ranks.results(timeout_s=20)        what each program returned, or an AssertionError with the failing rank's traceback
+    ranks.start()                      every rank is forked, opens its wire, learns its peers' addresses, runs
+                                       `program`
+    ranks.kill(1); ranks.restart(1)    kill -9; a new process in a later incarnation; the others are told its
+                                       address
+    ranks.results(timeout_s=20)        what each program returned, or an AssertionError with the failing
+                                       rank's traceback
 
-A program is called as program(world, **options). A rank whose program has returned goes on serving the protocol until all
-have, as a real rank does. Commands reach a rank through Port.control_fd, so that path is exercised by every test.
+A program is called as program(world, **options). A rank whose program has returned goes on serving the
+protocol until all have, as a real rank does. Commands reach a rank through Port.control_fd, so that path is
+exercised by every test.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from transport.endpoint import EndpointConfig
-from transport.events import Event, Zombie
+from transport.events import Event
 from transport.faultinject import FaultPlan, FaultyWire
 from transport.port import Port
 from transport.wire import Wire
@@ -117,7 +121,9 @@ def _rank_main(
         config = EndpointConfig(
             job=JOB, rank=rank, size=size, incarnation=incarnation, **(QUICK | settings["config"])
         )
-        address = settings["address"].format(rank=rank, incarnation=incarnation)
+        if "enter" in settings:
+            settings["enter"](rank)
+        address = settings["address"].format(rank=rank, incarnation=incarnation, host=rank + 1)
         curve = CurveKeys.from_secret(b"test") if settings["curve"] else None
         wire: Wire = ZmqWire(address, curve=curve)
         if settings["plan"] is not None:
@@ -259,7 +265,10 @@ class PortRanks:
 
 
 def stream(source: int, target: int, count: int, *, long_messages: bool = True) -> list[bytes]:
-    """The messages that `source` sends to `target` in these tests: both sides know them, sizes and contents vary."""
+    """The messages that `source` sends to `target` in these tests.
+
+    Both sides know them, sizes and contents vary.
+    """
     generator = random.Random(f"{source}->{target}")
     sizes = [generator.choice((0, 1, 8, 100, 1000)) for _ in range(count)]
     if long_messages:
@@ -269,7 +278,10 @@ def stream(source: int, target: int, count: int, *, long_messages: bool = True) 
 
 
 def exchange(world: World, *, count: int = 200, long_messages: bool = True) -> int:
-    """Every rank sends its stream to every other rank and checks what it receives: all, once, in order, unchanged."""
+    """Every rank sends its stream to every other rank and checks what it receives.
+
+    All, once, in order, unchanged.
+    """
     peers = [rank for rank in range(world.size) if rank != world.rank]
     outgoing = {peer: stream(world.rank, peer, count, long_messages=long_messages) for peer in peers}
     expected = {peer: stream(peer, world.rank, count, long_messages=long_messages) for peer in peers}
