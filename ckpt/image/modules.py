@@ -115,6 +115,8 @@ def is_by_value(name: str, module: types.ModuleType) -> bool:
         return bool(places) and not any(_is_installed_path(place) for place in places)
     if attributes.get("__spec__") is not None:
         return False  # frozen or built in
+    if name.startswith("_cython_"):
+        return False  # where Cython's extensions share their types: made again when one of them is imported
     parent = sys.modules.get(name.rpartition(".")[0])
     if isinstance(parent, types.ModuleType):
         return is_by_value(parent.__name__, parent)
