@@ -1,0 +1,86 @@
+"""Many seeds of a simulated job: every result as undisturbed, every committed line consistent and restorable.
+
+A failing seed is repeated by the line it prints.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from tests.simulation.mutants import MUTANTS, Mutant
+from tests.simulation.scripted import Scripted, run_seed, scripts, undisturbed
+from transport.simulation import Faults, Simulation, SimulationError
+
+BLOCK = 25
+BLOCKS = 12
+MUTANT_SEEDS = 400
+
+
+def check_seed(seed: int) -> Simulation:
+    try:
+        return run_seed(seed)
+    except Exception as error:
+        line = f"python -c 'from tests.simulation.scripted import run_seed; run_seed({seed})'"
+        pytest.fail(f"seed {seed}: {type(error).__name__}: {error}\nrepeat: {line}")
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_results_and_lines_of_seeds(block: int) -> None:
+    runs = [check_seed(seed) for seed in range(block * BLOCK, (block + 1) * BLOCK)]
+    assert sum(run.crashes for run in runs) > 0
+    assert sum(run.commits for run in runs) > 0
+
+
+@pytest.mark.soak
+def test_results_and_lines_of_many_seeds() -> None:
+    for seed in range(BLOCKS * BLOCK, 10_000):
+        check_seed(seed)
+
+
+def test_a_seed_is_a_run() -> None:
+    first, second = run_seed(5), run_seed(5)
+    assert (first.events, first.now_ns, list(first.log)) == (second.events, second.now_ns, list(second.log))
+    assert run_seed(6).events != first.events
+
+
+def test_without_faults_nothing_is_sent_twice() -> None:
+    work = scripts(3, 100, seed=1)
+    simulation = Simulation(3, lambda rank: Scripted(rank, work[rank]), seed=1, faults=Faults())
+    simulation.finish()
+    assert [p.program.digest for p in simulation.processes] == undisturbed(work)  # type: ignore[attr-defined]
+    for process in simulation.processes:
+        counters = process.endpoint.counters()
+        assert counters["retransmitted"] == counters["timeouts"] == counters["duplicates"] == 0
+        assert not any(count for name, count in counters.items() if name.startswith("dropped"))
+
+
+def test_faults_are_met() -> None:
+    """The simulation is worth something only if the faults really happen and are really handled."""
+    total: dict[str, int] = {}
+    for seed in range(60):
+        simulation = run_seed(seed)
+        for process in (*simulation.processes, *simulation.zombies):
+            for name, count in process.endpoint.counters().items():
+                total[name] = total.get(name, 0) + count
+    for name in (
+        *("retransmitted", "timeouts", "duplicates", "early", "nacks_received", "probes_sent", "old_acks"),
+        *("dropped_malformed", "dropped_stale", "dropped_zombie"),
+    ):
+        assert total[name] > 0, name
+
+
+def test_faults_are_drawn_from_the_seed() -> None:
+    assert Faults.drawn(Random(3)) == Faults.drawn(Random(3)) != Faults.drawn(Random(4))
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=str)
+def test_removing_a_rule_is_caught(mutant: Mutant) -> None:
+    endpoint = mutant.endpoint()
+    for seed in range(MUTANT_SEEDS):
+        try:
+            run_seed(seed, endpoint)
+        except (SimulationError, ValueError):
+            return
+    pytest.fail(f"{MUTANT_SEEDS} seeds did not notice: {mutant}")
