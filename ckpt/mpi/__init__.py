@@ -21,10 +21,60 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG, BOTTOM, IN_PLACE, PROC_NULL, UNDEFINED
+from ckpt.mpi.errors import MpiException
+from ckpt.mpi.op import (
+    BAND,
+    BOR,
+    BXOR,
+    LAND,
+    LOR,
+    LXOR,
+    MAX,
+    MAXLOC,
+    MIN,
+    MINLOC,
+    NO_OP,
+    PROD,
+    REPLACE,
+    SUM,
+    Op,
+)
+from ckpt.mpi.request import Request
+from ckpt.mpi.status import Status
+
 if TYPE_CHECKING:
     from ckpt.mpi.communicator import Intracomm
     from ckpt.mpi.engine import Engine
     from ckpt.mpi.progress import Progress
+
+__all__ = [
+    "ANY_SOURCE",
+    "ANY_TAG",
+    "BAND",
+    "BOR",
+    "BOTTOM",
+    "BXOR",
+    "IN_PLACE",
+    "LAND",
+    "LOR",
+    "LXOR",
+    "MAX",
+    "MAXLOC",
+    "MIN",
+    "MINLOC",
+    "NO_OP",
+    "PROC_NULL",
+    "PROD",
+    "REPLACE",
+    "SUM",
+    "UNDEFINED",
+    "MpiException",
+    "Op",
+    "Request",
+    "Status",
+    "make_world",
+]
 
 
 def make_world(progress: Progress) -> tuple[Engine, Intracomm]:

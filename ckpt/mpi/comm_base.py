@@ -26,6 +26,10 @@ ROUTES_MAX = 4096
 """Prepared envelopes kept per communicator; beyond, the table starts anew."""
 
 
+class NullCommunicator(MpiException, AttributeError):
+    """A call on the null communicator: ERR_COMM, and a missing attribute to Python itself."""
+
+
 class CommShared:
     """State common to all handles of one communicator."""
 
@@ -103,19 +107,24 @@ class CommBase:
     def __getattr__(self, name: str) -> Any:
         # Reached only for names that are not set: a slot of the null communicator, or no attribute at all.
         if name in CommBase.__slots__ and name != "__weakref__":
-            raise MpiException(ERR_COMM, "the communicator is null or freed")
+            raise NullCommunicator(ERR_COMM, "the communicator is null or freed")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
-    def __getstate__(self) -> tuple[Any, ...] | None:
+    def __getstate__(self) -> tuple[Any, ...]:
+        # Every field as it is: the engine and this object refer to each other, so when this one is filled the
+        # other may still be empty.
         extra = getattr(self, "__dict__", None)
-        if not self:
-            return None, None, extra
-        return self._engine, self._shared, extra
+        if not hasattr(self, "_shared"):
+            return None, extra
+        return (
+            (self._engine, self._shared, self._rank, self._peers, self._context, self._channels),
+            extra,
+        )
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        engine, shared, extra = state
-        if engine is not None:
-            self._bind(engine, shared)
+        fields, extra = state
+        if fields is not None:
+            self._engine, self._shared, self._rank, self._peers, self._context, self._channels = fields
         if extra:
             self.__dict__.update(extra)
 
