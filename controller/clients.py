@@ -2,9 +2,9 @@
 
 `controller.sock` in the job's private runtime directory; one JSON object per line, one answer per question:
 
-    {"do": "checkpoint", "wait": bool, "stop": bool}  → {"ok", "epoch", "ms", "bytes"} | {"ok": false, "reason"}
-    {"do": "stop", "checkpoint": bool}                → {"ok", "exit_code", "reason"} once the job has ended
-    {"do": "status"}                                  → {"ok", …} within a quarter of a second
+    {"do": "checkpoint", "wait": bool, "stop": bool} → {"ok", "epoch", "ms", "bytes"}, {"ok", "reason"}
+    {"do": "stop", "checkpoint": bool}               → {"ok", "exit_code", "reason"} once the job has ended
+    {"do": "status"}                                 → {"ok", …} within a quarter of a second
 
 A client that goes away is forgotten; what it asked for is done all the same.
 """

@@ -1,0 +1,285 @@
+"""Checkpoint rounds: requests, votes, the check, the commit, and everything that burns a number."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.coordinator import Coordinator, RoundOptions
+from controller.events import (
+    Action,
+    Captured,
+    CheckpointRequested,
+    ControlFailed,
+    ControlWritten,
+    Failed,
+    Log,
+    Refused,
+    Reply,
+    Say,
+    Send,
+    Tick,
+    Voted,
+    WriteControl,
+)
+
+MS = 1_000_000
+SECOND = 1_000_000_000
+
+
+def ready(size: int = 2, **options: int) -> Coordinator:
+    """A coordinator whose ranks of incarnation 0 are all connected, at time 0."""
+    coordinator = Coordinator(size, options=RoundOptions(**options))
+    assert coordinator.ready(0, now_ns=0) == []
+    return coordinator
+
+
+def vote(rank: int, epoch: int = 1, *, incarnation: int = 0, label: tuple[int, int] | None = None) -> Voted:
+    return Voted(rank, incarnation, epoch, label or (epoch - 1, epoch), f"m{rank}", f"d{rank}", {}, 100, 10)
+
+
+def start(coordinator: Coordinator, token: int | None = 1, now_ns: int = 0) -> list[Action]:
+    return coordinator.handle(CheckpointRequested(token), now_ns=now_ns)
+
+
+def packets(actions: list[Action]) -> list[str]:
+    return [str(action.packet["m"]) for action in actions if isinstance(action, Send)]
+
+
+def of(kind: type, actions: list[Action]) -> list[Action]:
+    return [action for action in actions if isinstance(action, kind)]
+
+
+def test_a_request_opens_a_round_and_the_number_is_logged_before_it_is_used() -> None:
+    log, send = start(ready())
+    assert log == Log("round-started", {"epoch": 1, "incarnation": 0})
+    assert isinstance(send, Send) and send.packet == {"m": "checkpoint", "epoch": 1, "mode": "fork"}
+
+
+def test_all_votes_lead_to_one_control_file_with_votes_in_rank_order() -> None:
+    coordinator = ready()
+    start(coordinator)
+    assert coordinator.handle(vote(1), now_ns=MS) == []
+    assert coordinator.handle(vote(0), now_ns=MS) == [WriteControl(1, 0, (vote(0), vote(1)))]
+
+
+def test_the_commit_is_announced_only_when_the_control_file_is_durable() -> None:
+    coordinator = ready()
+    start(coordinator, token=7)
+    coordinator.handle(vote(0), now_ns=MS)
+    coordinator.handle(vote(1), now_ns=MS)
+    assert coordinator.committed is None
+    actions = coordinator.handle(ControlWritten(1), now_ns=80 * MS)
+    fields = {"epoch": 1, "ms": 80.0, "bytes": 200, "bytes_written": 20}
+    assert actions == [
+        Log("committed", fields),
+        Send({"m": "committed", "epoch": 1}),
+        Reply(7, True, fields),
+    ]
+    assert coordinator.committed == 1
+
+
+def test_a_failed_control_file_burns_the_round() -> None:
+    coordinator = ready()
+    start(coordinator, token=7)
+    coordinator.handle(vote(0), now_ns=MS)
+    coordinator.handle(vote(1), now_ns=MS)
+    actions = coordinator.handle(ControlFailed(1, "no space"), now_ns=MS)
+    assert packets(actions) == ["abort"]
+    assert of(Reply, actions) == [Reply(7, False, {"epoch": 1, "reason": "the control file: no space"})]
+    assert coordinator.committed is None
+    assert start(coordinator)[0] == Log("round-started", {"epoch": 2, "incarnation": 0})
+
+
+def test_a_failed_vote_burns_the_round_at_once_and_says_why() -> None:
+    coordinator = ready()
+    start(coordinator, token=7)
+    actions = coordinator.handle(Failed(1, 0, 1, "disk full", "frame f / x"), now_ns=MS)
+    assert packets(actions) == ["abort"]
+    (say,) = of(Say, actions)
+    assert isinstance(say, Say)
+    assert say.text == "checkpoint 1 failed, the job goes on: rank 1: disk full (frame f / x)"
+    assert coordinator.handle(vote(0), now_ns=MS) == [], "late"
+
+
+def test_numbers_go_on_above_the_highest_ever_seen() -> None:
+    coordinator = Coordinator(1, highest=41, committed=7)
+    coordinator.ready(0, now_ns=0)
+    assert start(coordinator)[0] == Log("round-started", {"epoch": 42, "incarnation": 0})
+    with pytest.raises(ValueError, match="highest"):
+        Coordinator(1, highest=3, committed=4)
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        vote(0, incarnation=1),
+        vote(0, epoch=2),
+        Voted(5, 0, 1, (0, 1), "m", "d", {}),
+        Failed(0, 1, 1, "other incarnation"),
+        Captured(0, 0, 9),
+        Refused(0, 0, 9, "other round"),
+    ],
+)
+def test_what_does_not_belong_to_the_open_round_is_ignored(
+    late: Voted | Failed | Captured | Refused,
+) -> None:
+    coordinator = ready(1)
+    start(coordinator)
+    assert coordinator.handle(late, now_ns=MS) == []
+    assert coordinator.round is not None and not coordinator.round.captured
+
+
+def test_the_same_vote_twice_counts_once() -> None:
+    coordinator = ready()
+    start(coordinator)
+    assert coordinator.handle(vote(0), now_ns=MS) == []
+    assert coordinator.handle(vote(0), now_ns=MS) == []
+
+
+@pytest.mark.parametrize("label", [(3, 4), (4, 4), (4, 6), (3, 9)])
+def test_an_image_stands_for_the_epochs_of_its_label(label: tuple[int, int]) -> None:
+    coordinator = Coordinator(1, highest=3)
+    coordinator.ready(0, now_ns=0)
+    start(coordinator)
+    actions = coordinator.handle(vote(0, 4, label=label), now_ns=MS)
+    stands_for_4 = label[0] < 4 <= label[1]
+    assert bool(of(WriteControl, actions)) == stands_for_4
+    assert ("abort" in packets(actions)) != stands_for_4
+
+
+def test_inconsistent_vectors_burn_the_round() -> None:
+    coordinator = ready()
+    start(coordinator)
+    coordinator.handle(Voted(0, 0, 1, (0, 1), "m", "d", {1: (1, 0, 0)}), now_ns=MS)
+    actions = coordinator.handle(Voted(1, 0, 1, (0, 1), "m", "d", {0: (0, 0, 2)}), now_ns=MS)
+    assert not of(WriteControl, actions)
+    (log,) = of(Log, actions)
+    assert isinstance(log, Log) and "orphan on link 0→1" in log.fields["reason"]
+
+
+def test_a_round_without_votes_times_out_and_names_everybody_who_is_missing() -> None:
+    coordinator = ready(4, timeout_ns=2 * SECOND)
+    start(coordinator)
+    coordinator.handle(vote(0), now_ns=MS)
+    coordinator.handle(Captured(1, 0, 1), now_ns=MS)
+    coordinator.handle(Refused(2, 0, 1, "inside sum()", "app.py:3 f"), now_ns=MS)
+    assert coordinator.deadline_ns() == 2 * SECOND
+    assert coordinator.handle(Tick(), now_ns=2 * SECOND - 1) == []
+    (log,) = of(Log, coordinator.handle(Tick(), now_ns=2 * SECOND))
+    assert isinstance(log, Log)
+    assert log.fields["reason"] == (
+        "no line after 2 s: rank 1 is still writing its image; "
+        "rank 2 cannot be captured: inside sum() (app.py:3 f); rank 3 has not answered"
+    )
+
+
+def test_a_refusal_is_logged_when_its_reason_is_new() -> None:
+    coordinator = ready()
+    start(coordinator)
+    assert len(coordinator.handle(Refused(0, 0, 1, "sum()", "a:1"), now_ns=1)) == 1
+    assert coordinator.handle(Refused(0, 0, 1, "sum()", "a:2"), now_ns=2) == []
+    assert len(coordinator.handle(Refused(0, 0, 1, "sorted()", "a:3"), now_ns=3)) == 1
+
+
+# ---- merging ---------------------------------------------------------------------------------------------
+
+
+def test_requests_before_anybody_captured_join_the_open_round() -> None:
+    coordinator = ready(1)
+    start(coordinator, token=1)
+    assert start(coordinator, token=2) == []
+    coordinator.handle(vote(0), now_ns=MS)
+    replies = of(Reply, coordinator.handle(ControlWritten(1), now_ns=MS))
+    assert [reply.token for reply in replies if isinstance(reply, Reply)] == [1, 2]
+
+
+def test_requests_after_the_first_image_share_the_next_round() -> None:
+    coordinator = ready()
+    start(coordinator, token=1)
+    coordinator.handle(Captured(0, 0, 1), now_ns=MS)
+    assert start(coordinator, token=2) == []
+    assert start(coordinator, token=3) == []
+    coordinator.handle(vote(0), now_ns=MS)
+    coordinator.handle(vote(1), now_ns=MS)
+    actions = coordinator.handle(ControlWritten(1), now_ns=MS)
+    assert [reply.token for reply in actions if isinstance(reply, Reply)] == [1]
+    assert packets(actions) == ["committed", "checkpoint"]
+    assert coordinator.round is not None and coordinator.round.tokens == [2, 3]
+
+
+def test_a_rank_that_has_not_captured_joins_and_one_that_has_gets_another_round() -> None:
+    coordinator = ready()
+    start(coordinator)
+    coordinator.handle(Captured(0, 0, 1), now_ns=MS)
+    coordinator.handle(CheckpointRequested(rank=1), now_ns=MS)
+    assert not coordinator.wanted
+    coordinator.handle(CheckpointRequested(rank=0), now_ns=MS)
+    assert coordinator.wanted
+
+
+# ---- coming and going of the ranks ------------------------------------------------------------------------
+
+
+def test_no_round_before_all_are_connected() -> None:
+    coordinator = Coordinator(2)
+    assert start(coordinator) == []
+    assert packets(coordinator.ready(0, now_ns=5)) == ["checkpoint"]
+
+
+def test_an_interruption_burns_the_number_and_keeps_the_request() -> None:
+    coordinator = ready()
+    start(coordinator, token=1)
+    actions = coordinator.interrupted("rank 1 was killed by SIGKILL")
+    assert packets(actions) == ["abort"] and not of(Reply, actions) and not of(Say, actions)
+    assert coordinator.deadline_ns() is None
+    again = coordinator.ready(1, now_ns=SECOND)
+    assert again[0] == Log("round-started", {"epoch": 2, "incarnation": 1})
+    assert coordinator.round is not None and coordinator.round.tokens == [1]
+
+
+def test_a_death_while_the_control_file_is_written_changes_nothing() -> None:
+    coordinator = ready(1)
+    start(coordinator)
+    coordinator.handle(vote(0), now_ns=MS)
+    assert coordinator.interrupted("rank 0 was killed") == []
+    assert "committed" in packets(coordinator.handle(ControlWritten(1), now_ns=MS))
+
+
+def test_at_the_end_everybody_who_waits_is_told() -> None:
+    coordinator = ready()
+    start(coordinator, token=1)
+    coordinator.handle(Captured(0, 0, 1), now_ns=MS)
+    start(coordinator, token=2)
+    replies = of(Reply, coordinator.closed("all ranks have finished"))
+    reason = {"reason": "all ranks have finished"}
+    assert replies == [Reply(1, False, reason), Reply(2, False, reason)]
+
+
+# ---- schedule --------------------------------------------------------------------------------------------
+
+
+def test_rounds_start_on_schedule_counted_from_the_start_of_the_last() -> None:
+    coordinator = ready(1, every_ns=10 * SECOND)
+    assert coordinator.deadline_ns() == 10 * SECOND
+    assert coordinator.handle(Tick(), now_ns=10 * SECOND - 1) == []
+    assert packets(coordinator.handle(Tick(), now_ns=10 * SECOND)) == ["checkpoint"]
+    coordinator.handle(vote(0), now_ns=13 * SECOND)
+    coordinator.handle(ControlWritten(1), now_ns=13 * SECOND)
+    assert coordinator.deadline_ns() == 20 * SECOND
+
+
+def test_a_round_that_takes_longer_than_the_interval_is_followed_by_one() -> None:
+    coordinator = ready(1, every_ns=SECOND)
+    coordinator.handle(Tick(), now_ns=SECOND)
+    assert coordinator.handle(Tick(), now_ns=5 * SECOND) == [], "one at a time"
+    coordinator.handle(vote(0), now_ns=6 * SECOND)
+    coordinator.handle(ControlWritten(1), now_ns=6 * SECOND)
+    assert packets(coordinator.handle(Tick(), now_ns=6 * SECOND)) == ["checkpoint"]
+
+
+def test_the_schedule_begins_anew_after_a_restart() -> None:
+    coordinator = ready(1, every_ns=10 * SECOND)
+    coordinator.interrupted("killed")
+    assert coordinator.deadline_ns() is None
+    coordinator.ready(1, now_ns=15 * SECOND)
+    assert coordinator.deadline_ns() == 25 * SECOND

@@ -1,0 +1,85 @@
+"""What the event log says to the next controller and to `ckpt status`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from controller.history import Process, finished_code, summarise
+
+
+def line(event: str, **fields: Any) -> dict[str, Any]:
+    return {"t": "", "ns": 0, "event": event, **fields}
+
+
+START = [
+    line("job-started", size=1),
+    line("agent-started", pid=10, start_ticks=1),
+    line("rank-started", rank=0, pid=11, incarnation=0, start_ticks=2),
+]
+
+
+def test_an_empty_log() -> None:
+    history = summarise([])
+    assert (history.highest_epoch, history.incarnation, history.outcome) == (0, -1, None)
+    assert finished_code(history) is None
+
+
+def test_burnt_numbers_count_as_used() -> None:
+    history = summarise(
+        [
+            *START,
+            line("round-started", epoch=1),
+            line("committed", epoch=1, bytes=5),
+            line("round-started", epoch=2),
+            line("round-aborted", epoch=2, reason="disk full"),
+            line("round-started", epoch=3),
+        ]
+    )
+    assert history.highest_epoch == 3
+    assert list(history.committed) == [1]
+    assert history.aborted == {2: "disk full"}
+    assert history.open_round == 3
+
+
+def test_processes_of_the_newest_incarnation_are_known() -> None:
+    history = summarise(
+        [
+            *START,
+            line("rank-died", rank=0, signal=9),
+            line("restarting", incarnation=1),
+            line("rank-started", rank=0, pid=12, incarnation=1, start_ticks=3),
+        ]
+    )
+    assert history.agent == Process(10, 1)
+    assert history.processes == [Process(12, 3)]
+    assert (history.incarnation, history.restarts) == (1, 1)
+    assert (history.ranks[0].deaths, history.ranks[0].pid) == (1, 12)
+
+
+def test_a_finished_job_has_a_code_until_it_is_started_again() -> None:
+    done = [*START, line("job-finished", exit_code=4, kind="finished")]
+    assert finished_code(summarise(done)) == 4
+    assert finished_code(summarise([*done, *START[1:]])) is None
+
+
+def test_a_stopped_or_interrupted_job_has_no_code() -> None:
+    for end in (
+        line("job-finished", exit_code=75, kind="stopped"),
+        line("job-finished", exit_code=14, kind="interrupted"),
+        line("job-interrupted", reason="killed"),
+    ):
+        assert finished_code(summarise([*START, end])) is None
+
+
+def test_the_agents_word_counts_like_the_controllers() -> None:
+    assert finished_code(summarise([*START, line("job-finished", exit_code=0, by="agent")])) == 0
+
+
+def test_pauses_are_collected_per_rank() -> None:
+    history = summarise([line("captured", rank=1, epoch=1, pause_ns=2_500_000)])
+    assert history.ranks[1].pauses_ms == [2.5]
+
+
+def test_lines_of_a_newer_version_change_nothing() -> None:
+    history = summarise([line("sang", epoch=99), {"no": "event"}, line("committed", epoch="x")])
+    assert history.highest_epoch == 0 and history.lines == 3

@@ -1,0 +1,316 @@
+"""The life of a job. Scenarios as text are in tests/scenarios/controller; here is what must hold in every
+order of events.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from controller.coordinator import Coordinator, RoundOptions
+from controller.events import (
+    Action,
+    AgentLost,
+    Begin,
+    Captured,
+    CheckpointRequested,
+    ControlFailed,
+    ControlWritten,
+    Died,
+    End,
+    Event,
+    Failed,
+    Fence,
+    Fenced,
+    Finished,
+    Hello,
+    Launch,
+    Log,
+    ProgramError,
+    Reply,
+    Send,
+    StopRequested,
+    Terminate,
+    Tick,
+    Voted,
+    WriteControl,
+)
+from controller.supervisor import KILL_AFTER_NS, TERM_AFTER_NS, Supervisor
+
+MS = 1_000_000
+
+
+def supervisor(
+    size: int = 2, *, incarnation: int = 0, lines: tuple[int, ...] = (), max_restarts: int = 3
+) -> Supervisor:
+    committed = max(lines, default=None)
+    coordinator = Coordinator(size, highest=committed or 0, committed=committed, options=RoundOptions())
+    return Supervisor(coordinator, incarnation=incarnation, lines=lines, max_restarts=max_restarts)
+
+
+def running(size: int = 2, **options: int) -> Supervisor:
+    job = supervisor(size, **options)  # type: ignore[arg-type]
+    job.handle(Begin(), now_ns=0)
+    for rank in range(size):
+        job.handle(Hello(rank, 0, f"address-{rank}"), now_ns=0)
+    assert job.phase == "running"
+    return job
+
+
+def of(kind: type, actions: list[Action]) -> list[Action]:
+    return [action for action in actions if isinstance(action, kind)]
+
+
+def test_the_table_is_sent_when_the_last_rank_has_said_hello() -> None:
+    job = supervisor()
+    assert job.handle(Begin(), now_ns=0) == [Launch(0, None, "started")]
+    assert job.handle(Hello(1, 0, "b"), now_ns=MS) == []
+    send, log = job.handle(Hello(0, 0, "a"), now_ns=2 * MS)
+    assert send == Send({"m": "table", "peers": {"0": [0, "a"], "1": [0, "b"]}})
+    assert log == Log("running", {"incarnation": 0, "from_epoch": None, "ms": 2.0})
+
+
+def test_a_death_fences_the_whole_incarnation_before_the_next_is_launched() -> None:
+    job = running()
+    actions = job.handle(Died(1, 0, signal=9), now_ns=MS)
+    assert of(Fence, actions) == [Fence(0)] and not of(Launch, actions)
+    assert job.handle(Died(0, 0, signal=9), now_ns=2 * MS) == [], "that was us"
+    actions = job.handle(Fenced(0), now_ns=3 * MS)
+    assert of(Launch, actions) == [Launch(1, None, "rank 1 was killed by SIGKILL")]
+
+
+def test_the_newest_committed_line_is_resumed() -> None:
+    job = running(1)
+    job.handle(CheckpointRequested(1), now_ns=0)
+    job.handle(Voted(0, 0, 1, (0, 1), "m", "d", {}), now_ns=1)
+    job.handle(ControlWritten(1), now_ns=2)
+    job.handle(Died(0, 0, signal=9), now_ns=3)
+    assert of(Launch, job.handle(Fenced(0), now_ns=4)) == [Launch(1, 1, "rank 0 was killed by SIGKILL")]
+
+
+def test_a_death_while_the_line_is_being_committed_resumes_from_that_line() -> None:
+    job = running(1)
+    job.handle(CheckpointRequested(1), now_ns=0)
+    job.handle(Voted(0, 0, 1, (0, 1), "m", "d", {}), now_ns=1)
+    job.handle(Died(0, 0, signal=9), now_ns=2)
+    job.handle(ControlWritten(1), now_ns=3)
+    assert of(Launch, job.handle(Fenced(0), now_ns=4)) == [Launch(1, 1, "rank 0 was killed by SIGKILL")]
+
+
+def test_old_incarnations_are_not_listened_to() -> None:
+    job = running()
+    job.handle(Died(1, 0, signal=9), now_ns=MS)
+    job.handle(Fenced(0), now_ns=MS)
+    for late in (Hello(0, 0, "x"), Finished(0, 0, 0), ProgramError(0, 0, 1), Died(0, 0, signal=9)):
+        assert job.handle(late, now_ns=MS) == []
+    assert job.phase == "starting"
+
+
+def test_stopping_is_gentle_first() -> None:
+    job = running()
+    actions = job.handle(ProgramError(0, 0, 3, "Traceback\nValueError: no"), now_ns=0)
+    (send,) = of(Send, actions)
+    assert isinstance(send, Send) and send.packet["m"] == "stop"
+    assert job.deadline_ns() == TERM_AFTER_NS
+    assert job.handle(Tick(), now_ns=TERM_AFTER_NS) == [Terminate()]
+    assert job.handle(Tick(), now_ns=KILL_AFTER_NS) == [Fence(0)]
+    (end,) = job.handle(Fenced(0), now_ns=KILL_AFTER_NS)
+    assert isinstance(end, End) and (end.exit_code, end.kind) == (3, "finished")
+
+
+def test_a_second_stop_does_not_wait_for_the_last_checkpoint() -> None:
+    job = running()
+    first = job.handle(StopRequested(130, "stopped by SIGINT", checkpoint=True), now_ns=0)
+    assert [send.packet["m"] for send in first if isinstance(send, Send)] == ["checkpoint"]
+    second = job.handle(StopRequested(130, "stopped by SIGINT", checkpoint=True), now_ns=1)
+    assert [send.packet["m"] for send in second if isinstance(send, Send)] == ["abort", "stop"]
+
+
+def test_when_the_last_checkpoint_fails_the_job_stops_unless_it_was_the_point() -> None:
+    job = running()
+    job.handle(StopRequested(143, "stopped", checkpoint=True), now_ns=0)
+    job.handle(Failed(0, 0, 1, "disk full"), now_ns=1)
+    assert job.phase == "stopping" and job.outcome is not None and job.outcome.exit_code == 143
+    job = running()
+    job.handle(StopRequested(143, "x", checkpoint=True, only_if_committed=True, token=5), now_ns=0)
+    actions = job.handle(Failed(0, 0, 1, "disk full"), now_ns=1)
+    assert job.phase == "running" and job.stop is None
+    assert [(reply.token, reply.ok) for reply in actions if isinstance(reply, Reply)] == [(5, False)]
+
+
+def test_an_image_that_cannot_be_read_is_passed_over_for_an_older_line() -> None:
+    job = supervisor(1, incarnation=4, lines=(3, 8))
+    assert job.handle(Begin(), now_ns=0) == [Launch(4, 8, "resumed")]
+    actions = job.handle(ProgramError(0, 4, 12, "x\nBlockDamaged: pack"), now_ns=1)
+    assert Log("line-unusable", {"epoch": 8, "rank": 0, "reason": "BlockDamaged: pack"}) in actions
+    assert of(Launch, job.handle(Fenced(4), now_ns=2)) == [Launch(5, 3, "epoch 8 cannot be read")]
+    assert job.restarts == 0, "not a restart of the program"
+    job.handle(ProgramError(0, 5, 12, "BlockDamaged: too"), now_ns=3)
+    job.handle(Died(0, 5, code=12), now_ns=4)
+    (end,) = job.handle(Fenced(5), now_ns=5)
+    assert isinstance(end, End) and (end.exit_code, end.kind) == (12, "interrupted")
+
+
+@pytest.mark.parametrize("code", [1, 13])
+def test_other_errors_while_loading_are_final(code: int) -> None:
+    job = supervisor(1, lines=(3, 8))
+    job.handle(Begin(), now_ns=0)
+    job.handle(ProgramError(0, 0, code, "IncompatibleImage: Python 3.12"), now_ns=1)
+    assert job.phase == "stopping" and job.outcome is not None and job.outcome.exit_code == code
+
+
+def test_pruned_lines_are_not_resumed() -> None:
+    job = supervisor(1, lines=(3, 8))
+    job.keep_lines([8])
+    assert job.lines == [8]
+
+
+# ---- in any order ----------------------------------------------------------------------------------------
+
+
+class World:
+    """Ranks, agent and disk, as far as the supervisor can tell; does things in random order and checks the
+    rules.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.size = self.rng.randint(1, 3)
+        self.job = supervisor(self.size, max_restarts=self.rng.randint(0, 4))
+        self.now_ns = 0
+        self.alive: set[tuple[int, int]] = set()  # (rank, incarnation)
+        self.launched: list[int] = []
+        self.fenced = -1
+        self.pending: list[Event] = []  # completions that will come
+        self.epochs: list[int] = []
+        self.committed: list[int] = []
+        self.asked: list[int] = []
+        self.answered: Counter[int | str] = Counter()
+        self.end: End | None = None
+
+    def feed(self, event: Event) -> None:
+        self.now_ns += self.rng.randrange(5 * MS)
+        for action in self.job.handle(event, now_ns=self.now_ns):
+            self.obey(action)
+
+    def obey(self, action: Action) -> None:
+        assert self.end is None, f"{action} after the end"
+        match action:
+            case Launch(incarnation=incarnation, epoch=epoch):
+                assert incarnation not in self.launched and not self.alive, "fenced, and a number of its own"
+                assert not self.launched or self.fenced == incarnation - 1
+                assert epoch == max(self.committed, default=None)
+                self.launched.append(incarnation)
+                self.alive = {(rank, incarnation) for rank in range(self.size)}
+            case Fence(incarnation=incarnation):
+                self.pending.append(Fenced(incarnation))
+            case WriteControl(epoch=epoch, votes=votes, incarnation=incarnation):
+                assert {vote.rank for vote in votes} == set(range(self.size))
+                assert {vote.incarnation for vote in votes} == {incarnation}
+                assert epoch == self.epochs[-1]
+                done: Event = ControlWritten(epoch)
+                if self.rng.random() < 0.3:
+                    done = ControlFailed(epoch, "no space")
+                self.pending.insert(0, done)
+            case Send(packet=packet) if packet["m"] == "checkpoint":
+                assert not self.epochs or packet["epoch"] > self.epochs[-1], "numbers only grow"
+                self.epochs.append(packet["epoch"])
+            case Send(packet=packet) if packet["m"] == "committed":
+                assert packet["epoch"] in self.committed, "announced before it was durable"
+            case Reply(token=token):
+                self.answered[token] += 1
+            case End():
+                assert not self.alive, "something survived the job"
+                self.end = action
+
+    def step(self) -> None:
+        if self.pending and self.rng.random() < 0.5:
+            event = self.pending.pop(0)
+            if isinstance(event, Fenced):
+                self.fenced = event.incarnation
+                gone = {entry for entry in self.alive if entry[1] <= event.incarnation}
+                for rank, incarnation in gone:
+                    self.feed(Died(rank, incarnation, signal=9))
+                self.alive -= gone
+            elif isinstance(event, ControlWritten):
+                self.committed.append(event.epoch)
+            self.feed(event)
+            return
+        if self.pending and isinstance(self.pending[0], ControlWritten | ControlFailed):
+            return  # the controller writes synchronously
+        self.feed(self.anything())
+
+    def anything(self) -> Event:
+        rng = self.rng
+        rank = rng.randrange(self.size)
+        incarnation = self.job.incarnation if rng.random() < 0.9 else rng.randint(0, 3)
+        epoch = self.epochs[-1] if self.epochs and rng.random() < 0.9 else rng.randint(0, 5)
+        alive = (rank, incarnation) in self.alive
+        kind = rng.randrange(100)
+        if kind < 25 and alive:
+            return Hello(rank, incarnation, "x")
+        if kind < 35:
+            token = len(self.asked)
+            self.asked.append(token)
+            return CheckpointRequested(token)
+        if kind < 70 and alive:
+            return Voted(rank, incarnation, epoch, (epoch - 1, epoch), "m", "d", {})
+        if kind < 75 and alive:
+            return Captured(rank, incarnation, epoch)
+        if kind < 77 and alive:
+            return Failed(rank, incarnation, epoch, "no")
+        if kind < 84 and alive:
+            return Finished(rank, incarnation, 0)
+        if kind < 88 and alive:
+            self.alive.discard((rank, incarnation))
+            return rng.choice(
+                [Died(rank, incarnation, signal=9), Died(rank, incarnation, code=rng.randint(0, 2))]
+            )
+        if kind < 89 and alive:
+            return ProgramError(rank, incarnation, 1, "x")
+        if kind == 89:
+            self.alive.clear()
+            return AgentLost("killed")
+        if kind == 90:
+            return StopRequested(
+                143, "stop", checkpoint=rng.random() < 0.7, only_if_committed=rng.random() < 0.3
+            )
+        self.now_ns += rng.randrange(2000) * MS
+        return Tick()
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_the_rules_hold_in_every_order(block: int) -> None:
+    ends = Counter[str]()
+    for seed in range(block * 60, block * 60 + 60):
+        world = World(seed)
+        world.feed(Begin())
+        for _ in range(400):
+            if world.end is not None:
+                break
+            world.step()
+        else:
+            world.feed(StopRequested(143, "enough"))
+            world.feed(StopRequested(143, "enough"))
+            for _ in range(400):
+                if world.end is not None:
+                    break
+                world.now_ns += 1000 * MS
+                world.feed(Tick())
+                if world.pending:
+                    world.rng.seed(seed)
+                    world.step()
+        assert world.end is not None, f"seed {seed}: never ends, phase {world.job.phase}"
+        assert all(count == 1 for count in world.answered.values()), f"seed {seed}: {world.answered}"
+        assert set(world.asked) <= set(world.answered), f"seed {seed}: somebody still waits"
+        ends[world.end.kind] += 1
+    assert len(ends) >= 2, "the walk reaches different ends"
+
+
+def test_a_clone_is_independent() -> None:
+    job = running()
+    copy = job.clone()
+    copy.handle(Died(0, 0, signal=9), now_ns=1)
+    assert (job.phase, copy.phase) == ("running", "fencing")
