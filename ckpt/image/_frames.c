@@ -74,11 +74,12 @@ static int imported_error(const char *name, PyObject **out)
 typedef struct Link {
     Frame *frame;
     PyObject *init;  /* the object whose __init__ runs below (mode I), or NULL; owned by the hook's C frame */
+    PyObject *kept;  /* list of operands that the call keeps alive until it returns, or None; owned likewise */
     int in_flight;   /* the callee has returned: its value is in C hands, the frame cannot be captured */
     struct Link *up;
 } Link;
 
-enum { R_FUNC, R_CODE, R_GLOBALS, R_NAMESPACE, R_LOCALS, R_STACK, R_LASTI, R_MODE, R_VALUE, R_GEN, R_EXC, R_UNTIL, R_SIZE };
+enum { R_FUNC, R_CODE, R_GLOBALS, R_NAMESPACE, R_LOCALS, R_STACK, R_LASTI, R_MODE, R_VALUE, R_GEN, R_EXC, R_UNTIL, R_KEPT, R_SIZE };
 
 typedef struct Rebuild {
     PyObject **records;  /* owned; an entry is NULL once its frame is filled */
@@ -162,7 +163,7 @@ static PyObject *read_slots(Frame *f, int start, int count, int safe)
 
 enum { ENTRY = 1, WAITING = 2, IN_FLIGHT = 4, CODE_REPLACED = 8, INCOMPLETE = 16, FOREIGN_EXC = 32 };
 
-static PyObject *read_frame(Frame *f, int flags, PyObject *init, PyObject *exc)
+static PyObject *read_frame(Frame *f, int flags, Link *link, PyObject *exc)
 {
     PyCodeObject *code = frame_code(f);
     PyGenObject *gen = frame_generator(f);
@@ -182,9 +183,9 @@ static PyObject *read_frame(Frame *f, int flags, PyObject *init, PyObject *exc)
         Py_XDECREF(address);
         return NULL;
     }
-    return Py_BuildValue("(NOOiiOnNNOOOO)", address, (PyObject *)code, func, frame_lasti(f), flags, gen ? (PyObject *)gen : Py_None,
-                         gen_references, locals, stack, init ? init : null_object, in_module ? frame_globals(f) : Py_None,
-                         in_module && namespace ? namespace : Py_None, exc ? exc : Py_None);
+    return Py_BuildValue("(NOOiiOnNNOOOOO)", address, (PyObject *)code, func, frame_lasti(f), flags, gen ? (PyObject *)gen : Py_None,
+                         gen_references, locals, stack, link && link->init ? link->init : null_object, in_module ? frame_globals(f) : Py_None,
+                         in_module && namespace ? namespace : Py_None, exc ? exc : Py_None, link ? link->kept : Py_None);
 }
 
 static int in_tuple(PyObject *tuple, PyObject *item)
@@ -201,7 +202,7 @@ PyDoc_STRVAR(walk_doc,
 "there is no such frame or a rebuild is under way.  Innermost frames whose code is in `skip` are left out; `callee` is the\n"
 "outermost of these or None.  at_check: start at the frame that was interrupted by request().\n"
 "Frame: (address, code, func, lasti, flags, generator, generator_references, locals, stack or None, init, globals,\n"
-"namespace, exc).");
+"namespace, exc, kept or None).");
 static PyObject *walk(PyObject *module, PyObject *args)
 {
     PyObject *bases, *skip, *frames, *callee = NULL, *item;
@@ -236,10 +237,10 @@ static PyObject *walk(PyObject *module, PyObject *args)
             break;
         }
         int flags = frame_is_incomplete(f) ? INCOMPLETE : 0;
-        PyObject *init = NULL, *exc = NULL;
-        if (link != NULL && link->frame == f) {
-            flags |= link->in_flight ? IN_FLIGHT : WAITING;
-            init = link->init;
+        PyObject *exc = NULL;
+        Link *waiting = link != NULL && link->frame == f ? link : NULL;
+        if (waiting != NULL) {
+            flags |= waiting->in_flight ? IN_FLIGHT : WAITING;
             link = link->up;
         }
         if (frame_generator(f) != NULL) {
@@ -249,7 +250,7 @@ static PyObject *walk(PyObject *module, PyObject *args)
             } else
                 flags |= FOREIGN_EXC;
         }
-        item = read_frame(f, flags, init, exc);
+        item = read_frame(f, flags, waiting, exc);
         if (item == NULL || PyList_Append(frames, item) < 0) {
             Py_XDECREF(item);
             Py_DECREF(frames);
@@ -450,10 +451,20 @@ static PyObject *enter_next(Rebuild *r)
     return result;
 }
 
-/* Mode V and I: the frame waits here for the next one, as if it had called it. */
-static PyObject *wait_for_next(PyThreadState *ts, Frame *f, Rebuild *r, int mode, PyObject *init)
+/* Operands of a call are released from the first to the last; destructors may run, whatever exception is on its way. */
+static void release_in_order(PyObject *list)
 {
-    Link link = {f, mode == 'I' ? init : NULL, 0, state.links};
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++)
+        PyList_SetItem(list, i, Py_NewRef(Py_None));
+    PyErr_Restore(type, value, traceback);
+}
+
+/* Mode V and I: the frame waits here for the next one, as if it had called it. */
+static PyObject *wait_for_next(PyThreadState *ts, Frame *f, Rebuild *r, int mode, PyObject *init, PyObject *kept)
+{
+    Link link = {f, mode == 'I' ? init : NULL, kept, 0, state.links};
     int depth = thread_recursion_depth(ts);
     frame_link(ts, f);
     state.links = &link;
@@ -462,6 +473,8 @@ static PyObject *wait_for_next(PyThreadState *ts, Frame *f, Rebuild *r, int mode
     thread_set_recursion_depth(ts, depth + 1);
     PyObject *result = enter_next(r);
     thread_set_recursion_depth(ts, thread_recursion_depth(ts) - 1);
+    if (PyList_Check(kept))
+        release_in_order(kept);
     state.links = link.up;
     frame_unlink(ts, f);
     if (mode == 'I' && result != NULL && !r->failed) {
@@ -479,6 +492,7 @@ static PyObject *rebuild_frame(PyThreadState *ts, Frame *f, int throwing, Rebuil
 {
     Py_ssize_t mine = r->next;
     PyObject *record = r->records[mine], *value = Py_NewRef(PyTuple_GET_ITEM(record, R_VALUE)), *result;
+    PyObject *kept = Py_NewRef(PyTuple_GET_ITEM(record, R_KEPT));
     PyGenObject *gen = frame_generator(f);
     int mode = (int)PyLong_AsLong(PyTuple_GET_ITEM(record, R_MODE));
     int lasti = (int)PyLong_AsLong(PyTuple_GET_ITEM(record, R_LASTI)), until = (int)PyLong_AsLong(PyTuple_GET_ITEM(record, R_UNTIL));
@@ -486,6 +500,7 @@ static PyObject *rebuild_frame(PyThreadState *ts, Frame *f, int throwing, Rebuil
         PyErr_Clear(); /* what was thrown into the generator has long been delivered */
     if (fill(f, PyTuple_GET_ITEM(record, R_LOCALS), PyTuple_GET_ITEM(record, R_STACK), lasti) < 0) {
         Py_DECREF(value);
+        Py_DECREF(kept);
         return rebuild_fail(r, "bad record", record_name(record));
     }
     if (gen != NULL) {
@@ -495,6 +510,8 @@ static PyObject *rebuild_frame(PyThreadState *ts, Frame *f, int throwing, Rebuil
     r->next++;
     r->records[mine] = NULL;
     Py_DECREF(record);
+    if (mode == 'L' || mode == 'R')
+        Py_DECREF(kept);
     if (mode == 'L') {
         if (value != null_object)
             frame_push(f, Py_NewRef(value));
@@ -516,8 +533,9 @@ static PyObject *rebuild_frame(PyThreadState *ts, Frame *f, int throwing, Rebuil
         }
         return result;
     }
-    result = wait_for_next(ts, f, r, mode, value);
+    result = wait_for_next(ts, f, r, mode, value, kept);
     Py_DECREF(value);
+    Py_DECREF(kept);
     if (r->failed) {
         Py_XDECREF(result);
         return rebuild_fail_again(r);
@@ -556,7 +574,7 @@ static PyObject *hook(PyThreadState *ts, Frame *f, int throwing)
 static int check_records(PyObject *list, Py_ssize_t *dummies)
 {
     Py_ssize_t n = PyList_GET_SIZE(list);
-    for (Py_ssize_t i = 0; i < n; i++) {
+    for (Py_ssize_t i = 1; i < n; i++) {
         PyObject *t = PyList_GET_ITEM(list, i);
         if (!PyTuple_Check(t) || PyTuple_GET_SIZE(t) != R_SIZE)
             goto bad;
@@ -573,7 +591,7 @@ static int check_records(PyObject *list, Py_ssize_t *dummies)
         if (need > *dummies)
             *dummies = need;
     }
-    if (n > 0)
+    if (n > 1)
         return 0;
 bad:
     PyErr_SetString(PyExc_ValueError, "malformed frame records");
@@ -581,16 +599,17 @@ bad:
 }
 
 PyDoc_STRVAR(run_doc,
-"run(records, exc, depth, /) -> result of the outermost frame\n\n"
-"Rebuild the frames of `records` (outermost first; the list is emptied) under the calling frame and run them to the end.\n"
-"Record: (func, code, globals, namespace, locals, stack, lasti, ord(mode), value, generator, exc, until).\n"
-"exc: the exception being handled, or None.  depth: recursion depth of the innermost frame, 0 to leave it.");
+"run(records, depth, /) -> result of the outermost frame\n\n"
+"Rebuild the frames of `records` under the calling frame and run them to the end.  The list holds the exception being\n"
+"handled, or None, and then the records, outermost first; it is emptied.\n"
+"Record: (func, code, globals, namespace, locals, stack, lasti, ord(mode), value, generator, exc, until, kept).\n"
+"depth: recursion depth of the innermost frame, 0 to leave it.");
 static PyObject *run(PyObject *module, PyObject *args)
 {
-    PyObject *list, *exc;
+    PyObject *list;
     Rebuild r = {.active = 1};
     Py_ssize_t dummies = 0;
-    if (!PyArg_ParseTuple(args, "O!Oi:run", &PyList_Type, &list, &exc, &r.depth) || check_records(list, &dummies) < 0)
+    if (!PyArg_ParseTuple(args, "O!i:run", &PyList_Type, &list, &r.depth) || check_records(list, &dummies) < 0)
         return NULL;
     if (state.rebuild != NULL) {
         PyErr_SetString(PyExc_RuntimeError, "frames are already being rebuilt");
@@ -599,7 +618,7 @@ static PyObject *run(PyObject *module, PyObject *args)
     PyThreadState *ts = PyThreadState_Get();
     int depth = thread_recursion_depth(ts);
     PyObject *handled = PyErr_GetHandledException();
-    r.count = PyList_GET_SIZE(list);
+    r.count = PyList_GET_SIZE(list) - 1;
     r.records = PyMem_Malloc(sizeof(PyObject *) * r.count);
     r.nones = PyMem_Malloc(sizeof(PyObject *) * (dummies + 1));
     if (r.records == NULL || r.nones == NULL) {
@@ -609,12 +628,15 @@ static PyObject *run(PyObject *module, PyObject *args)
         return PyErr_NoMemory();
     }
     for (Py_ssize_t i = 0; i < r.count; i++)
-        r.records[i] = Py_NewRef(PyList_GET_ITEM(list, i));
+        r.records[i] = Py_NewRef(PyList_GET_ITEM(list, i + 1));
     for (Py_ssize_t i = 0; i < dummies; i++)
         r.nones[i] = Py_None;
-    PyObject *result = NULL;
-    if (PyList_SetSlice(list, 0, r.count, NULL) == 0) {
+    PyObject *result = NULL, *exc = Py_NewRef(PyList_GET_ITEM(list, 0));
+    if (PyList_SetSlice(list, 0, r.count + 1, NULL) < 0) {
+        Py_DECREF(exc);
+    } else {
         PyErr_SetHandledException(exc == Py_None ? NULL : exc);
+        Py_DECREF(exc);
         r.gc_enabled = PyGC_Disable();
         r.parent = thread_current_frame(ts);
         r.evaluator = _PyInterpreterState_GetEvalFrameFunc(PyInterpreterState_Get());

@@ -62,7 +62,7 @@ __all__ = ["Resumption", "Suspended", "classify", "location"]
 class Resumption(NamedTuple):
     """How outer goes on: from the code unit behind `lasti`, with `stack`.
 
-    until (R only): end of the repeated instruction.
+    until (R): end of the repeated instruction. kept (V, I): operands the C code releases when it returns.
     """
 
     mode: Mode
@@ -70,6 +70,7 @@ class Resumption(NamedTuple):
     stack: list[Any]
     value: Any = NULL
     until: int = 0
+    kept: list[Any] | None = None
 
 
 def location(code: types.CodeType, lasti: int) -> str:
@@ -181,7 +182,7 @@ def _call(outer: Suspended, inner: Suspended, at: Instruction) -> Resumption:
     if way is None:
         raise _refused(outer, f"{describe(fn)} is running {inner.code.co_qualname}")
     if way.mode != "R":
-        return Resumption(way.mode, behind - 1, stack[:base], way.value)
+        return Resumption(way.mode, behind - 1, stack[:base], way.value, 0, _kept(stack[base:]))
     _all_alive(outer, stack)
     before = instructions.get(prefix.previous)
     start = before.start if before is not None and before.name == TABLE.keyword_names else prefix.start
@@ -253,7 +254,12 @@ def _call_ex(outer: Suspended, inner: Suspended, at: Instruction) -> Resumption:
     if way.mode == "R":
         _all_alive(outer, stack)
         return Resumption("R", at.start - 1, stack, NULL, at.next)
-    return Resumption(way.mode, at.next - 1, stack[: depth - 3 - keywords], way.value)
+    held = [operand for operand in stack[depth - 2 - keywords :] if type(operand) is not list]
+    return Resumption(way.mode, at.next - 1, stack[: depth - 3 - keywords], way.value, 0, _kept(held))
+
+
+def _kept(operands: list[Any]) -> list[Any]:
+    return [operand for operand in operands if operand is not NULL and operand is not DEAD]
 
 
 def _all_alive(outer: Suspended, stack: list[Any]) -> None:
@@ -267,6 +273,7 @@ def _operation(outer: Suspended, inner: Suspended, at: Instruction) -> Resumptio
     stack = outer.stack(depth)
     _all_alive(outer, stack)
     way: Way | None = None
+    kept: list[Any] | None = None
     if name == "FOR_ITER":
         way = iteration(stack[-1], inner)
     elif name == "SEND":
@@ -284,10 +291,11 @@ def _operation(outer: Suspended, inner: Suspended, at: Instruction) -> Resumptio
         way = REDO if inner.gen is not None and stack[-1] is inner.gen else None
     elif name == "BINARY_SUBSCR" and has(stack[-2], ("__getitem__",), inner):
         way = PASS
-        stack = stack[:-2]
+        stack, kept = stack[:-2], stack[-2:]
     elif name in _ATTRIBUTES:
         way = attribute(stack[-1], outer.code.co_names[at.arg], _ATTRIBUTES[name], inner)
         if way == PASS:
+            kept = stack[-1:]
             stack = stack[:-1] if name == "LOAD_ATTR" else [*stack[:-1], NULL]
     elif name in _OPERANDS:
         found = any(
@@ -300,4 +308,4 @@ def _operation(outer: Suspended, inner: Suspended, at: Instruction) -> Resumptio
         raise _refused(outer, _NAMED.get(name) or f"{name} is running {inner.code.co_qualname}")
     if way.mode == "R":
         return Resumption("R", at.start - 1, stack, NULL, at.next)
-    return Resumption(way.mode, at.next - 1, stack, way.value)
+    return Resumption(way.mode, at.next - 1, stack, way.value, 0, kept)

@@ -87,6 +87,7 @@ class FrameRecord:
     gen: Any  # the generator or coroutine whose frame this is
     exc: BaseException | None  # gen only: the exception it is handling
     until: int = 0  # R: end of the repeated instruction, in code units
+    kept: list[Any] | None = None  # V, I: operands that the call keeps alive until it returns
 
     @property
     def code_object(self) -> CodeType:
@@ -163,13 +164,13 @@ def _capture(at_check: bool, skip: tuple[CodeType, ...], value: object) -> Stack
     records: list[FrameRecord] = []
     inner = callee
     for frame in frames:
-        _, code, func, lasti, flags, gen, _, locals_, stack, init, globals_, namespace, handled = frame
+        _, code, func, lasti, flags, gen, _, locals_, stack, init, globals_, namespace, handled, kept = frame
         in_module = not code.co_flags & _CO_OPTIMIZED
         if flags & _UNUSABLE or in_module or code.co_flags & GENERATOR_FLAGS:
             _check_usable(frame)
         if stack is None:
             resumption = classify(_suspended(frame), _suspended(inner)) if inner else _innermost(frame)
-            mode, lasti, stack, pushed, until = resumption
+            mode, lasti, stack, pushed, until, kept = resumption
         else:
             assert inner is not None
             if inner[4] & _ENTRY and not flags & _WAITING:
@@ -183,7 +184,9 @@ def _capture(at_check: bool, skip: tuple[CodeType, ...], value: object) -> Stack
             if mode != "V":
                 raise Refused("the library is called from inside of C", location(code, lasti))
             mode, pushed = "L", value
-        record = FrameRecord(func, None, None, None, locals_, stack, lasti, mode, pushed, gen, handled, until)
+        record = FrameRecord(
+            func, None, None, None, locals_, stack, lasti, mode, pushed, gen, handled, until, kept
+        )
         if in_module:
             record.func, record.code, record.globals_, record.locals_ns = None, code, globals_, namespace
         records.append(record)
@@ -266,16 +269,16 @@ def resume(stack: Stack) -> Any:
     if stack.recursion_limit != sys.getrecursionlimit():
         sys.setrecursionlimit(stack.recursion_limit)
     _ensure_c_stack(len(stack.frames))
-    records = [_as_tuple(record) for record in stack.frames]
-    exc, depth = stack.exc, stack.recursion_depth
+    records = [stack.exc, *map(_as_tuple, stack.frames)]
+    depth = stack.recursion_depth
     stack.frames.clear()
     stack.exc = None
-    return _run(records, [exc], depth)
+    return _run(records, depth)
 
 
-def _run(records: list[tuple[Any, ...]], exc: list[BaseException | None], depth: int) -> Any:
+def _run(records: list[Any], depth: int) -> Any:
     """The base frame of a resumed program; keeps nothing of the image."""
-    return _frames.run(records, exc.pop(), depth)
+    return _frames.run(records, depth)
 
 
 def _as_tuple(record: FrameRecord) -> tuple[Any, ...]:
@@ -292,6 +295,7 @@ def _as_tuple(record: FrameRecord) -> tuple[Any, ...]:
         record.gen,
         record.exc,
         record.until,
+        record.kept,
     )
 
 
