@@ -21,12 +21,12 @@ __all__ = ["Pool", "default_threads"]
 Task = TypeVar("Task")
 
 _TASKS_PER_THREAD: Final = 2
-_MOST_THREADS: Final = 8
+_MOST_CORES: Final = 8
 
 
 def default_threads() -> int:
-    """Threads for hashing, compressing and writing: the cores this process may use, at most 8."""
-    return max(1, min(_MOST_THREADS, len(os.sched_getaffinity(0))))
+    """The cores this process may use, at most 8."""
+    return max(1, min(_MOST_CORES, len(os.sched_getaffinity(0))))
 
 
 class Pool(Generic[Task]):
