@@ -24,7 +24,7 @@ LAYERS = ("transport", "ckpt", "controller")  # lowest first
 
 # The modules that are promised to be pure; every one must exist. A new state machine is added here.
 PURE = {
-    "transport": "errors events frames ledger link endpoint rangeset simulation state timeout window",
+    "transport": "config errors events frames ledger link endpoint rangeset simulation state timeout window",
     "ckpt": "errors",
     "ckpt.mpi": "buffers constants datatypes envelope errors group matching op operations progress status",
     "ckpt.image": "errors opcodes",
