@@ -44,6 +44,7 @@ _COPIED = (
     "sent_charge",
     "top_order",
     "tx",
+    "urgent",
 )
 
 
@@ -127,6 +128,7 @@ class SendWindow:
         "top_order",
         "tx",
         "unacked",
+        "urgent",
     )
 
     def __init__(self, *, overhead: int, fragment: int, pipeline: int, edge: int) -> None:
@@ -149,6 +151,8 @@ class SendWindow:
         self.sent_charge = 0
         self.acked_charge = 0
         self.edge = edge
+        self.urgent = False
+        """The first unit to send again goes out however much is in flight."""
         self.quiet = True
         """The endpoint does not know yet that this window has something to do (its mark, kept here for
         speed)."""
@@ -205,8 +209,9 @@ class SendWindow:
         while resend:
             unit = resend[0]
             if unit.state == LOST:
-                if self.flight and self.flight_charge >= self.pipeline:
+                if self.flight_charge >= self.pipeline and not self.urgent:
                     return None
+                self.urgent = False
                 return resend.popleft()
             resend.popleft()
         large = self.current
@@ -227,7 +232,7 @@ class SendWindow:
             if isinstance(entry, Batch):
                 return entry
             self.current = large = entry
-        if self.flight and self.flight_charge >= self.pipeline:
+        if self.flight_charge >= self.pipeline:
             return None
         return self._cut(large)
 
@@ -369,6 +374,8 @@ class SendWindow:
         flight."""
         for unit in self.flight.values():
             self._lose(unit)
+            self.resend.rotate(1)
+            self.urgent = True
             return True
         return False
 
