@@ -93,15 +93,15 @@ class LruMark:
     """Stands, inside a cache's key, for functools' private object between positional and keyword arguments."""
 
 
-def lru_internals(cached: Any) -> tuple[dict[Any, Any], object, list[Any]]:
-    """The dictionary, the private mark and the linked list of a cache, as the garbage collector sees them."""
+def lru_internals(cached: Any) -> tuple[dict[Any, Any], Any, object, list[Any]]:
+    """Dictionary, function, private mark and linked list of a cache, as the garbage collector sees them."""
     found = gc.get_referents(cached)
     if found and found[-1] is cached.__dict__:
         del found[-1]
     if isinstance(found[0], type):
         del found[0]
     # ..., dictionary, function, mark, type of link, type of cache_info()
-    return found[-5], found[-3], found[:-5]
+    return found[-5], found[-4], found[-3], found[:-5]
 
 
 def refill_lru_cache(cached: Any, entries: list[tuple[Any, Any]]) -> None:
@@ -110,12 +110,11 @@ def refill_lru_cache(cached: Any, entries: list[tuple[Any, Any]]) -> None:
     An unbounded cache is a dictionary and is filled directly (its counters start again); a bounded one is called with
     the old arguments while its function is replaced by one that hands out the old results.
     """
+    cache, function, mark, _ = lru_internals(cached)
     parameters = cached.cache_parameters()
-    cache, mark, _ = lru_internals(cached)
     if parameters["maxsize"] is None:
         cache.update((_lru_key(key, mark), value) for key, value in entries)
         return
-    function = cached.__wrapped__
     if type(function) is not types.FunctionType:
         return
     stub = _lru_stub(len(function.__code__.co_freevars))
@@ -410,7 +409,7 @@ def make_thread_local(cls: type, args: tuple[Any, ...]) -> Any:
 
 
 def fill_thread_local(obj: Any, attributes: dict[str, Any]) -> None:
-    object.__getattribute__(obj, "__dict__").update(attributes)
+    threading.local.__getattribute__(obj, "__dict__").update(attributes)
 
 
 def make_context_var(name: str, *default: Any) -> contextvars.ContextVar[Any]:

@@ -27,6 +27,7 @@ Kinds of instances, decided once per class by :func:`kind_of_instance`
 from __future__ import annotations
 
 import copyreg
+import sys
 import types
 from abc import ABCMeta
 from collections import OrderedDict, defaultdict, deque
@@ -64,6 +65,7 @@ CODE_FIELDS = (
 )
 
 _HEAP_TYPE = 1 << 9
+_IMMUTABLE_TYPE = 1 << 8
 _POINTER_BYTES = object.__basicsize__ // 2
 
 
@@ -126,8 +128,10 @@ _CTYPES_ESSENTIALS = (
 
 
 def reduce_class(pickler: ImagePickler, cls: type) -> Any:
-    if not cls.__flags__ & _HEAP_TYPE or pickler.references.names(cls):
+    if pickler.references.names(cls):
         return NotImplemented
+    if not _is_written_in_python(cls):
+        return _find_c_type(cls)
     meta = type(cls)
     own = cls.__dict__
     essentials: dict[str, Any] = {"__module__": own.get("__module__"), "__qualname__": cls.__qualname__}
@@ -158,6 +162,26 @@ def reduce_class(pickler: ImagePickler, cls: type) -> Any:
         None,
         rebuild.fill_class,
     )
+
+
+_DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
+
+
+def _is_written_in_python(cls: type) -> bool:
+    """Made by a class statement. The dictionary of a type made in C holds C functions of its own."""
+    if not cls.__flags__ & _HEAP_TYPE or cls.__flags__ & _IMMUTABLE_TYPE:
+        return False
+    return not any(isinstance(v, _DESCRIPTORS) and v.__objclass__ is cls for v in cls.__dict__.values())
+
+
+def _find_c_type(cls: type) -> Any:
+    """A type made in C whose name lies (``builtins.method``, ``_csv.writer``): found where somebody has named it."""
+    for module_name in (cls.__module__, "types", "_collections_abc"):
+        module = sys.modules.get(module_name)
+        for key, value in list(getattr(module, "__dict__", {}).items()):
+            if value is cls:
+                return getattr, (module, key)
+    return NotImplemented
 
 
 def _is_slot(value: object, cls: type) -> bool:

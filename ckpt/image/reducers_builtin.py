@@ -190,7 +190,7 @@ def reduce_main_thread(pickler: ImagePickler, obj: Any) -> Any:
 
 def reduce_thread_local(pickler: ImagePickler, obj: Any) -> Any:
     """Only the main thread's values: an image has no other thread. They can be seen from that thread alone."""
-    attributes = pickler.on_main_thread(lambda: dict(object.__getattribute__(obj, "__dict__")))
+    attributes = pickler.on_main_thread(lambda: dict(threading.local.__getattribute__(obj, "__dict__")))
     return rebuild.make_thread_local, (type(obj), ()), attributes, None, None, rebuild.fill_thread_local
 
 
@@ -257,18 +257,24 @@ def reduce_scanner(pickler: ImagePickler, obj: Any) -> Any:
 def reduce_lru_cache(pickler: ImagePickler, obj: Any) -> Any:
     if pickler.references.names(obj):
         return NotImplemented
-    parameters = obj.cache_parameters()
-    cache, mark, links = rebuild.lru_internals(obj)
+    cache, function, mark, links = rebuild.lru_internals(obj)
+    parameters = _lru_parameters(obj, links)
     # links: key, result, type of link; oldest first
-    entries = (
-        list(cache.items())
-        if parameters["maxsize"] is None
-        else list(zip(links[::3], links[1::3], strict=False))
-    )
+    bounded = parameters["maxsize"] is not None
+    entries = list(zip(links[::3], links[1::3], strict=False)) if bounded else list(cache.items())
     if entries:
         pickler.defer(rebuild.refill_lru_cache, obj, [(_marked(key, mark), value) for key, value in entries])
-    args = (obj.__wrapped__, parameters["maxsize"], parameters["typed"])
+    args = (function, parameters["maxsize"], parameters["typed"])
     return rebuild.make_lru_cache, args, dict(obj.__dict__), None, None, rebuild.fill_attributes
+
+
+def _lru_parameters(obj: Any, links: list[Any]) -> dict[str, Any]:
+    """``cache_parameters()``; from C while ``functools.lru_cache`` has not set that attribute yet."""
+    asked = obj.__dict__.get("cache_parameters")
+    if asked is not None:
+        parameters: dict[str, Any] = asked()
+        return parameters
+    raise PicklingError("functools.lru_cache is still wrapping this function")
 
 
 def _marked(key: Any, mark: object) -> Any:

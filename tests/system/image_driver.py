@@ -1,0 +1,153 @@
+"""Runs one program, takes images of it at chosen places, and resumes them: the smallest host of the image package.
+
+    python -m image_driver run DIR PLACES SCRIPT [ARG…]     images DIR/image-K at the interpreter's checks in PLACES, a
+                                                            JSON list of counts (from the program's driver_start() on);
+                                                            refused ones are tried again
+    python -m image_driver calls DIR PLACES SCRIPT [ARG…]   the same at calls of the builtin ``driver_tick()``
+    python -m image_driver resume DIR PLACES IMAGE          goes on from there, and may take images again
+
+Standard output must be a regular file. DIR/log.jsonl has one line per image and failure, and the totals.
+"""
+
+from __future__ import annotations
+
+import builtins
+import json
+import os
+import struct
+import sys
+from pathlib import Path
+
+from ckpt import image
+from ckpt.image import _frames
+
+
+class FileSink:
+    def __init__(self, path: str) -> None:
+        self.stream = open(path + ".stream", "wb")  # noqa: SIM115
+        self.raw = open(path + ".buffers", "wb")  # noqa: SIM115
+
+    def write(self, data) -> None:
+        self.stream.write(data)
+
+    def buffer(self, buffer) -> None:
+        view = buffer.raw()
+        self.raw.write(struct.pack("<Q", view.nbytes))
+        self.raw.write(view)
+
+    def close(self) -> None:
+        self.stream.close()
+        self.raw.close()
+
+
+class FileSource:
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def stream(self):
+        return open(self.path + ".stream", "rb")
+
+    def buffers(self):
+        found, data, at = [], Path(self.path + ".buffers").read_bytes(), 0
+        while at < len(data):
+            (nbytes,) = struct.unpack_from("<Q", data, at)
+            found.append(memoryview(bytearray(data[at + 8 : at + 8 + nbytes])))
+            at += 8 + nbytes
+        return found
+
+
+class Driver:
+    """Counts places and takes images. In an image only its name is kept: the resumed process has its own."""
+
+    def __init__(self, directory: str, places: list[int], at: str) -> None:
+        self.directory = directory
+        self.places = sorted(places)
+        self.at = at
+        self.count = 0
+        self.turns = 0
+        self.taken = 0
+        self.refused: dict[str, int] = {}
+
+    def log(self, **line) -> None:
+        with open(os.path.join(self.directory, "log.jsonl"), "a") as log:
+            log.write(json.dumps(line) + "\n")
+
+    def at_check(self) -> None:
+        self.turns += 1
+        if self.turns % _TURNS_PER_CHECK == 0:
+            self.count += 1
+            self.consider("check", Driver.consider.__code__, Driver.at_check.__code__)
+        if self.places:
+            _frames.request(self.at_check)
+
+    def at_call(self) -> str:
+        if self.at != "calls":
+            return "going on"
+        self.count += 1
+        self.consider("call", Driver.consider.__code__, Driver.at_call.__code__, driver_tick.__code__)
+        return "going on"
+
+    def consider(self, at, *skip) -> None:
+        if not self.places or self.count < self.places[0]:
+            return
+        try:
+            stack = image.capture(at=at, skip=skip, value="going on")
+        except image.Refused as refused:
+            self.refused[refused.reason] = self.refused.get(refused.reason, 0) + 1
+            return
+        self.places = [place for place in self.places if place > self.count]
+        path = os.path.join(self.directory, f"image-{self.taken}")
+        self.taken += 1
+        prepared = image.prepare(stack, {"count": self.count})
+        pid = _frames.fork()
+        if pid == 0:
+            self.write(prepared, path)
+        os.waitpid(pid, 0)
+
+    def write(self, prepared, path: str) -> None:
+        code = 1
+        try:
+            sink = FileSink(path)
+            report = image.dump(prepared, live={"driver": self}, sink=sink)
+            sink.close()
+            self.log(image=path, at=self.count, **report.as_dict())
+            code = 0
+        except BaseException as failure:
+            self.log(failed=f"{type(failure).__name__}: {failure}", at=self.count)
+        finally:
+            os._exit(code)
+
+
+_TURNS_PER_CHECK = 32  # the interpreter makes that many queued calls at one check
+DRIVER: list[Driver] = []
+
+
+def driver_tick() -> str:
+    """Stands for a library call that may take an image; a builtin of the programs."""
+    return DRIVER[0].at_call()
+
+
+def main() -> None:
+    verb, directory, places, *rest = sys.argv[1:]
+    driver = Driver(directory, json.loads(places), "check" if verb == "run" else "calls")
+    if verb == "resume":
+        loaded = image.load(FileSource(rest[0]), live={"driver": driver})
+        box = [loaded.stack]
+        del loaded
+        image.resume(box.pop())
+    else:
+        builtins.driver_tick = driver_tick
+        DRIVER.append(driver)
+        builtins.driver_start = (lambda: _frames.request(driver.at_check)) if verb == "run" else (lambda: True)
+        image.prepare_program(rest)()
+    driver.places.clear()
+    driver.log(total=driver.count, refused=driver.refused)
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    # as a module of its own name: nothing of the driver shall be in __main__
+    import image_driver
+
+    image_driver.main()
+    os._exit(0)
