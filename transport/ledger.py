@@ -171,9 +171,11 @@ class Ledger:
         stop = middle + len(payload)
         if not partial.filled.add(offset, stop):
             return DUPLICATE
-        if middle > offset:
-            buffer[offset:middle] = inline
-        buffer[middle:stop] = payload
+        # Through a view: a bytearray takes a slice from anything but a bytearray by way of a second copy.
+        with memoryview(buffer) as view:
+            if middle > offset:
+                view[offset:middle] = inline
+            view[middle:stop] = payload
         if not partial.filled.covers(0, total):
             return PIECE
         del self.partials[sequence]

@@ -44,6 +44,8 @@ from transport.wire import Frame, ProcessGuard, Wire
 SPIN_LONGEST_NS = 150_000
 """Spinning longer than waking an idle core takes (60 to 100 µs) never pays."""
 SPIN_SHORTEST_NS = 4_000
+BULK_BYTES = 16 << 10
+"""Frames above this say that bandwidth counts, not latency: the core is better left to ZeroMQ's threads."""
 SLEEP_LONGEST_NS = 50_000_000
 """wait() returns at least this often, so that calls queued for the main thread are noticed."""
 CONTROL_EVERY_NS = 2_000_000
@@ -114,6 +116,7 @@ class Port:
         self._retry_wait_ns = RETRY_FIRST_NS
         self._retry_at_ns = NEVER_NS
         self._spin_longest_ns = self._spin_ns = spin_longest_ns
+        self._spin_shortest_ns = min(SPIN_SHORTEST_NS, spin_longest_ns)
         self._control_fd: int | None = None
         self._control_checked_ns = 0
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -317,6 +320,8 @@ class Port:
             self._retry(now_ns)
         send = self.wire.send
         for rank, parts in self.endpoint.transmit(now_ns, refused):
+            if len(parts) > 1 or len(parts[0]) > BULK_BYTES:
+                self._spin_ns = self._spin_shortest_ns
             if rank in refused:
                 refused[rank].append(parts)
             elif not send(rank, parts):
@@ -357,7 +362,8 @@ class Port:
                     self._deliver()
                 if marks.flush_due:
                     self._flush(now_ns)
-                self._spin_ns = self._spin_longest_ns
+                bulk = len(frame) > 1 or len(frame[0]) > BULK_BYTES
+                self._spin_ns = self._spin_shortest_ns if bulk else self._spin_longest_ns
                 self._counters["waits_spun"] += 1
                 return True
             if now_ns >= end_ns or marks.flush_due:
@@ -383,10 +389,8 @@ class Port:
             changed = self.pump() or changed
             now_ns = clock()
         # A wait that would have ended within a spin says that spinning pays, a longer one the contrary.
-        if now_ns - began_ns <= 2 * self._spin_longest_ns:
-            self._spin_ns = self._spin_longest_ns
-        else:
-            self._spin_ns = max(self._spin_ns // 2, min(SPIN_SHORTEST_NS, self._spin_longest_ns))
+        if now_ns - began_ns > 2 * self._spin_longest_ns:
+            self._spin_ns = max(self._spin_ns // 2, self._spin_shortest_ns)
         if changed and self.helper_parked:
             self._rouse()
 
