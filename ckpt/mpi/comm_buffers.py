@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ckpt.mpi.message import Message
     from ckpt.mpi.status import Status
 
-COPY_BYTES = 1 << 20
+COPY_BYTES = 2 << 20
 """Buffers below this are copied when sent: cheaper than waiting for an acknowledgement."""
 
 SLICE_BYTES = 1024

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 SEND_HIGH_BYTES = 16 << 20
 """A blocking send waits while more than this is queued or unacknowledged to its destination."""
 
+SEND_POLL_BYTES = 1 << 20
+"""A blocking send makes progress when the backlog is above this; below, messages gather into full frames."""
+
 SEND_CHECK_MASK = 63
 """Small sends look at the backlog every (mask + 1)-th time."""
 
@@ -197,16 +200,16 @@ class Engine:
         self.sends += 1
         if self.sends & SEND_CHECK_MASK and schedule.nbytes < REFERENCE_BYTES:
             return
-        self.progress.poll()
         for dst in schedule.peers:
-            while self.progress.backlog_bytes(dst) > SEND_HIGH_BYTES:
-                self.block()
+            self.throttle(dst)
 
     def throttle(self, dst: int) -> None:
-        """Make progress; wait while the backlog to `dst` is high."""
-        self.progress.poll()
-        while self.progress.backlog_bytes(dst) > SEND_HIGH_BYTES:
-            self.block()
+        """Take acknowledgements in when the backlog to `dst` has grown; wait while it is high."""
+        backlog = self.progress.backlog_bytes(dst)
+        if backlog > SEND_POLL_BYTES:
+            self.progress.poll()
+            while self.progress.backlog_bytes(dst) > SEND_HIGH_BYTES:
+                self.block()
 
     def start_sync(self, dst: int) -> SyncSend:
         """A synchronous send that waits for the answer to its token."""

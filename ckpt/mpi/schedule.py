@@ -45,7 +45,7 @@ RECV = 1
 FENCE = 2
 CALL = 3
 
-COPY_BYTES = 256 << 10
+COPY_BYTES = 2 << 20
 """The program's own memory is copied when sent below this, else waited for."""
 
 VIEW_BYTES = 4096
