@@ -11,7 +11,9 @@ speed, so that the disk and not the compressor sets the pace.
 numpy does the shuffling where the program has loaded it anyway (arrays come from there); without it plain
 slices do the same, slower. Both give the same bytes.
 
-Pure: bytes in, bytes out. A `Codec` is not shared between threads (it holds a compressor's context).
+Pure: bytes in, bytes out. A `Codec` is not shared between threads: it holds a compressor's context, and
+memory that every block uses again (new memory for each would cost more than the work done in it: page
+faults, and a lock that all threads of a process share).
 """
 
 from __future__ import annotations
@@ -51,10 +53,25 @@ class Packed(NamedTuple):
     data: Buffer
 
 
-class Codec:
-    """Packs and unpacks blocks; one per thread."""
+class Scratch:
+    """Memory that is used again and again."""
 
     def __init__(self) -> None:
+        self._memory = memoryview(bytearray())
+
+    def take(self, length: int) -> memoryview:
+        """`length` bytes of any content, valid until the next `take`."""
+        if length > len(self._memory):
+            self._memory = memoryview(bytearray(length))
+        return self._memory[:length]
+
+
+class Codec:
+    """Packs and unpacks blocks; one per thread. `stored` is for the caller's reads."""
+
+    def __init__(self) -> None:
+        self.stored = Scratch()
+        self._planes = Scratch()
         self._compressor = zstandard.ZstdCompressor(level=LEVEL, write_checksum=False)
         self._decompressor = zstandard.ZstdDecompressor()
 
@@ -69,7 +86,7 @@ class Codec:
         name = self._choose(block, item)
         if name == RAW:
             return Packed(RAW, 1, block)
-        source: Any = shuffle(block, item) if name == SHUFFLED else block
+        source: Any = shuffle(block, item, self._planes.take(length)) if name == SHUFFLED else block
         data = self._compressor.compress(source)
         if len(data) > length * WORTH:
             return Packed(RAW, 1, block)
@@ -79,7 +96,8 @@ class Codec:
         sample = _sample(block, item)
         plain = len(self._compressor.compress(sample))
         if item > 1:
-            shuffled = len(self._compressor.compress(shuffle(memoryview(sample), item)))
+            planes = shuffle(memoryview(sample), item, self._planes.take(len(sample)))
+            shuffled = len(self._compressor.compress(planes))
             if shuffled < plain * WORTH:
                 return SHUFFLED if shuffled <= len(sample) * WORTH else RAW
         return ZSTD if plain <= len(sample) * WORTH else RAW
@@ -97,8 +115,8 @@ class Codec:
         elif codec == ZSTD:
             self._decompress(stored, target)
         elif codec == SHUFFLED and item > 0 and len(target) % item == 0:
-            planes = bytearray(len(target))
-            self._decompress(stored, memoryview(planes))
+            planes = self._planes.take(len(target))
+            self._decompress(stored, planes)
             unshuffle(planes, item, target)
         else:
             raise BlockDamaged(f"a block has the unknown codec {codec!r}, item size {item}")
@@ -130,18 +148,19 @@ def _sample(block: memoryview, item: int) -> bytes:
     return b"".join(bytes(block[index * stride : index * stride + piece]) for index in range(SAMPLES))
 
 
-def shuffle(block: memoryview, item: int) -> Buffer:
-    """Byte k of every item, for k = 0, 1, …; len(block) is a multiple of `item`."""
+def shuffle(block: memoryview, item: int, planes: memoryview) -> memoryview:
+    """Byte k of every item, for k = 0, 1, …, into `planes`, which is returned; all lengths are multiples of
+    `item`."""
     numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        planes = numpy.frombuffer(block, numpy.uint8).reshape(-1, item).T
-        return memoryview(numpy.ascontiguousarray(planes)).cast("B")
     count = len(block) // item
-    result = bytearray(len(block))
+    if numpy is not None:
+        source = numpy.frombuffer(block, numpy.uint8).reshape(count, item)
+        numpy.frombuffer(planes, numpy.uint8).reshape(item, count)[:] = source.T
+        return planes
     flat = bytes(block)
     for k in range(item):
-        result[k * count : (k + 1) * count] = flat[k::item]
-    return result
+        planes[k * count : (k + 1) * count] = flat[k::item]
+    return planes
 
 
 def unshuffle(planes: Buffer, item: int, target: memoryview) -> None:

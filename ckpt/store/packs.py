@@ -36,7 +36,7 @@ class Staging:
     """Page-aligned memory of one thread, to write from with O_DIRECT."""
 
     def __init__(self, capacity: int) -> None:
-        self._memory = mmap.mmap(-1, round_up(capacity))
+        self._memory = mmap.mmap(-1, round_up(capacity), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._view = memoryview(self._memory)
 
     def fill(self, data: Buffer) -> memoryview:

@@ -64,7 +64,7 @@ class BlockSource:
         pack = self._packs[block.pack]
         path = os.path.join(self._job.path, pack.path)
         direct = block.codec == RAW and block.stored == len(target)
-        stored = target if direct else memoryview(bytearray(block.stored))
+        stored = target if direct else codec.stored.take(block.stored)
         end = block.offset + block.stored
         padding = bytearray(min(-end % pack.align, max(0, pack.length - end)))
         try:
@@ -263,11 +263,14 @@ def _find_entry(job: JobDirectory, epoch: int | None, rank: int | None) -> RankE
 
 
 def _allocate(length: int) -> memoryview:
-    """Writable memory: mapped from the system when large, since that is zeroed lazily and may get huge
-    pages."""
+    """Writable memory: mapped from the system when large, since that is zeroed lazily and may get huge pages.
+
+    Private, not shared (which is mmap's default): the program will be forked for its next image, and what it
+    writes meanwhile must not show in the child.
+    """
     if length < _OWN_MAPPING_FROM:
         return memoryview(bytearray(length))
-    memory = mmap.mmap(-1, length)
+    memory = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         try:
             memory.madvise(mmap.MADV_HUGEPAGE)

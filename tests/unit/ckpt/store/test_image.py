@@ -97,6 +97,21 @@ def test_restored_neighbours_do_not_share_memory(job: JobDirectory) -> None:
     assert not b.any() and not d.any()
 
 
+@pytest.mark.parametrize("count", [10, 20_000, 2 * MIB])
+def test_restored_memory_is_copied_by_a_fork(job: JobDirectory, count: int) -> None:
+    """The next image is written by a forked child: it must not see what the program writes meanwhile."""
+    commit(job, 1, np.zeros(count))
+    array = read_image(job, 0)[1]
+    go, tell = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.read(go, 1)
+        os._exit(int(array.any()))
+    array[:] = 1
+    os.write(tell, b"x")
+    assert os.waitpid(pid, 0)[1] == 0
+
+
 def test_read_only_arrays_stay_read_only(job: JobDirectory) -> None:
     array = np.arange(100_000)
     array.flags.writeable = False
