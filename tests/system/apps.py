@@ -9,7 +9,7 @@ RING = '''
     comm = ckpt.enable()
     steps, pause_s = int(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else 0.0
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
-    digest, x = hashlib.sha256(), comm.rank
+    x = comm.rank
     trail = []
 
     def step(i, x):
@@ -28,7 +28,7 @@ RING = '''
             print("step", i, "value", x)
         if pause_s:
             time.sleep(pause_s)
-    digest.update(repr(trail).encode())
+    digest = hashlib.sha256(repr(trail).encode())
     everyone = comm.gather(digest.hexdigest())
     if comm.rank == 0:
         print("result", hashlib.sha256("".join(everyone).encode()).hexdigest())
