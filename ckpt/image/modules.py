@@ -1,27 +1,30 @@
-"""Which modules travel inside an image by value, which are named, and which objects are found again by such a name.
+"""Which modules travel inside an image by value, which are named, and which objects are found again by such a
+name.
 
 Rules
-    =========================================================  ==========================================================
+    =========================================================  ===============================================
     module                                                     in the image
-    =========================================================  ==========================================================
+    =========================================================  ===============================================
     ``__main__``                                               by value
     written by the user: a Python file (or namespace package)  by value
     outside the standard library and ``site-packages``
     standard library, installed packages, C extensions         by reference: imported again at load
-    ``ckpt``, ``transport``, ``controller``                    by reference, even when installed in editable mode
+    ``ckpt``, ``transport``, ``controller``                    by reference, even in editable mode
     a module object that is in ``sys.modules`` under no name   by value, as an ordinary object
-    =========================================================  ==========================================================
+    =========================================================  ===============================================
 
 References
     A module, a module's dictionary, and every *mutable* object that is an attribute of a by-reference module
-    (``random._inst``, ``os.environ``, ``sys.path``) are pickled as a persistent id: a tuple that :func:`resolve`
-    turns into the new process's object. Their state, where it matters, is saved apart (:mod:`ckpt.image.resources`).
-    Instances of user classes are never references, even when they were stored in a library module.
+    (``random._inst``, ``os.environ``, ``sys.path``) are pickled as a persistent id: a tuple that
+    :func:`resolve` turns into the new process's object. Their state, where it matters, is saved apart
+    (:mod:`ckpt.image.resources`). Instances of user classes are never references, even when they were stored
+    in a library module.
 
-    Looking for such attributes means walking the dictionaries of all imported modules (1.5 ms for 250 modules), so a
-    :class:`References` remembers what it has walked and looks again only at modules that are new or whose dictionary
-    changed its length. An entry may therefore be stale; each hit is checked against the live module before it is used.
-    Ids are compared, never values: no ``__eq__`` or ``__hash__`` of the program runs.
+    Looking for such attributes means walking the dictionaries of all imported modules (1.5 ms for 250
+    modules), so a :class:`References` remembers what it has walked and looks again only at modules that are
+    new or whose dictionary changed its length. An entry may therefore be stale; each hit is checked against
+    the live module before it is used. Ids are compared, never values: no ``__eq__`` or ``__hash__`` of the
+    program runs.
 
 Not here: how the objects of by-value modules are taken apart (:mod:`ckpt.image.reducers`).
 """
@@ -42,15 +45,18 @@ from ckpt.image.errors import RestoreError
 __all__ = ["Pid", "References", "is_by_value", "resolve"]
 
 Pid = tuple[str, ...]
-"""A persistent id: ``("module", name)``, ``("dict", name)``, ``("attr", module, name)``, ``("std", path)``, ``("live", name)``."""
+"""A persistent id: ``("module", name)``, ``("dict", name)``, ``("attr", module, name)``, ``("std", path)``,
+``("live", name)``.
+"""
 
 _OWN_PACKAGES = ("ckpt", "transport", "controller")
 _OWN_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))) + os.sep
 _ALWAYS_BY_REFERENCE = frozenset({"builtins", "sys"})
 _NOT_MODULES_OF_THEIR_OWN = frozenset({"__mp_main__"})
 
-# Values of these types are found again by other means (functions and classes by qualified name) or carry no identity
-# worth keeping.
+# Values of these types are found again by other means (functions and classes by qualified name) or carry no
+# identity worth keeping.
+_HEAP_TYPE = 1 << 9
 _NOT_REFERENCED = frozenset(
     {
         int,
@@ -120,12 +126,14 @@ def is_by_value(name: str, module: types.ModuleType) -> bool:
     parent = sys.modules.get(name.rpartition(".")[0])
     if isinstance(parent, types.ModuleType):
         return is_by_value(parent.__name__, parent)
-    # made by hand and put into sys.modules: by the program, unless by something that is imported before any program
+    # made by hand and put into sys.modules: by the program, unless by something that is imported before any
+    # program
     return type(module) is types.ModuleType
 
 
 class References:
-    """The objects that this process can name: id → persistent id. Kept from image to image; see :meth:`refresh`.
+    """The objects that this process can name: id → persistent id. Kept from image to image; see
+    :meth:`refresh`.
 
     ``by_value``: names of the modules that travel by value, in the order of their import.
     """
@@ -163,11 +171,18 @@ class References:
     def _walk(self, name: str, attributes: Mapping[str, Any]) -> None:
         ids = self._ids
         for key, value in attributes.items():
-            if type(value) not in _NOT_REFERENCED and not isinstance(value, type):
+            if isinstance(value, type):
+                # C types that their own name does not lead to, such as types.MethodType
+                if not value.__flags__ & _HEAP_TYPE and not self.names(value):
+                    ids.setdefault(id(value), ("attr", name, key))
+            elif type(value) not in _NOT_REFERENCED:
                 ids.setdefault(id(value), ("attr", name, key))
 
     def finder(self, live: Mapping[str, object]) -> Callable[[object], Pid | None]:
-        """The function that maps an object to its persistent id, or to ``None``. Called for every object pickled."""
+        """The function that maps an object to its persistent id, or to ``None``.
+
+        Called for every object pickled.
+        """
         ids = dict(self._ids)
         for path, stream in std_objects().items():
             ids[id(stream)] = ("std", path)
@@ -202,7 +217,7 @@ class References:
         return isinstance(module, str) and module in self.by_value
 
     def names(self, obj: Any) -> bool:
-        """Can a function or class be found again by its module and qualified name, in a by-reference module?"""
+        """Can a function or class be found again by its qualified name, in a by-reference module?"""
         module_name = getattr(obj, "__module__", None)
         if not isinstance(module_name, str) or module_name in self.by_value:
             return False
@@ -218,7 +233,9 @@ class References:
 
 
 def std_objects() -> dict[str, object]:
-    """The standard streams this process was started with, and the layers below them, by path such as ``stdout.buffer``."""
+    """The standard streams this process was started with, and the layers below them, by path such as
+    ``stdout.buffer``.
+    """
     found: dict[str, object] = {}
     for name in _STD_NAMES:
         stream = getattr(sys, f"__{name}__", None)
@@ -233,7 +250,10 @@ def std_objects() -> dict[str, object]:
 
 
 def resolve(pid: Pid, live: Mapping[str, object]) -> object:
-    """The object of this process that a persistent id names. Raises :class:`RestoreError` where there is none."""
+    """The object of this process that a persistent id names.
+
+    Raises :class:`RestoreError` where there is none.
+    """
     kind = pid[0]
     if kind == "live":
         try:
