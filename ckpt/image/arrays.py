@@ -1,14 +1,15 @@
 """numpy arrays: memory out of band, views that keep sharing it.
 
 Rules
-    - The owner of the memory is saved once; every view of it is ``(owner, dtype, shape, strides, offset)``. An owner is
-      the last *ndarray* in the chain of ``.base``; when that one stands on memory of another object (``frombuffer`` of a
-      bytearray) which somebody else holds too, it is a view of that object.
-    - An owner of at least ``OUT_OF_BAND_BYTES`` travels as a :class:`pickle.PickleBuffer`, uncopied; smaller ones travel inside
-      the pickle and own their memory again after loading. A large array uses the loaded buffer itself, so
-      ``flags.owndata`` is false there, and ``ndarray.resize`` in place is refused: the one difference a program can see.
-    - Memory order is kept for every permutation of axes. Arrays of objects, subclasses (``matrix``, masked and record
-      arrays) and memory that is not dense go the way numpy itself pickles them.
+    - The owner of the memory is saved once; every view of it is ``(owner, dtype, shape, strides, offset)``.
+      An owner is the last *ndarray* in the chain of ``.base``; when that one stands on memory of another
+      object (``frombuffer`` of a bytearray) which somebody else holds too, it is a view of that object.
+    - An owner of at least ``OUT_OF_BAND_BYTES`` travels as a :class:`pickle.PickleBuffer`, uncopied; smaller
+      ones travel inside the pickle and own their memory again after loading. A large array uses the loaded
+      buffer itself, so ``flags.owndata`` is false there, and ``ndarray.resize`` in place is refused: the one
+      difference a program can see.
+    - Memory order is kept for every permutation of axes. Arrays of objects, subclasses (``matrix``, masked
+      and record arrays) and memory that is not dense go the way numpy itself pickles them.
 
 numpy is imported by no function here unless the program has done so.
 """
@@ -73,7 +74,8 @@ def reduce_memmap(pickler: ImagePickler, array: Any) -> Any:
     order = "C" if array.flags.c_contiguous else "F"
     content = None
     if array.mode != "r":
-        content = pickle.PickleBuffer(_dense(array))
+        memory: Any = _dense(array)
+        content = pickle.PickleBuffer(memory)
     mode = "c" if array.mode == "c" else "r" if array.mode == "r" else "r+"
     return make_memmap, (str(array.filename), array.dtype, mode, array.offset, array.shape, order, content)
 

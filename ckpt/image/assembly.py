@@ -1,12 +1,13 @@
 """One image: what is in it, in which order, and how it is put in force again.
 
 Stream
-    One pickle stream with one memo, so identity and sharing hold across everything in it. It is a sequence of pairs *label,
-    value*, each a ``dump`` of its own, so that a failure is known by the variable, here and at load::
+    One pickle stream with one memo, so identity and sharing hold across everything in it. It is a sequence of
+    pairs *label, value*, each a ``dump`` of its own, so that a failure is known by the variable, here and at
+    load::
 
-        header                          plain values: format, versions, names of the by-value modules, early state
+        header                          plain values: format, versions, names of modules, early state
         ("variable", module, name)      every variable of every by-value module, in order
-        ("local", frame, name)          locals of the captured frames, outermost first (again part of their frames)
+        ("local", frame, name)          locals of the captured frames, which hold them again
         ("frame", index)                the frame record
         ("stack",)                      the stack, which ties the frames together
         ("extra", name)                 what the runtime adds: engine, port state, registered objects
@@ -15,9 +16,9 @@ Stream
         ("end",)
 
 Life of an image
-    ``prepare`` in the parent (cheap: flush, note descriptors, look at new modules) → fork → ``dump`` in the child, on a deep
-    stack. Without fork the same is done in the parent, which stands still meanwhile. ``load`` in a fresh process: early
-    state, empty modules, the pairs, ambient state, deferred calls.
+    ``prepare`` in the parent (cheap: flush, note descriptors, look at new modules) → fork → ``dump`` in the
+    child, on a deep stack. Without fork the same is done in the parent, which stands still meanwhile.
+    ``load`` in a fresh process: early state, empty modules, the pairs, ambient state, deferred calls.
 """
 
 from __future__ import annotations
@@ -80,7 +81,10 @@ class Source(Protocol):
 
 @dataclass(slots=True)
 class Prepared:
-    """References to the program's live objects, taken at one moment. Holds for the fork that follows at once."""
+    """References to the program's live objects, taken at one moment.
+
+    Holds for the fork that follows at once.
+    """
 
     stack: Stack | None
     extras: Mapping[str, object]
@@ -94,8 +98,9 @@ class Prepared:
 class ImageReport:
     """What an image holds, readable without loading it.
 
-    ``stack``: file, line, function, outermost first. ``sizes``: the largest variables, ``{"where", "bytes"}``; an object counts where it
-    is met first. ``timings_ns``: of the parts of ``dump``. ``versions``: ``{"python", "ckpt", "format", "magic", "packages": {…}}``.
+    ``stack``: file, line, function, outermost first. ``sizes``: the largest variables, ``{"where",
+    "bytes"}``; an object counts where it is met first. ``timings_ns``: of the parts of ``dump``.
+    ``versions``: ``{"python", "ckpt", "format", "magic", "packages": {…}}``.
     """
 
     stack: list[dict[str, Any]]
@@ -123,13 +128,16 @@ _references = References()
 
 
 def warm() -> None:
-    """Look at all modules that are imported by now, so that the first image need not. May be called before forking ranks."""
+    """Look at all modules that are imported by now, so that the first image need not.
+
+    May be called before forking ranks.
+    """
     _references.refresh()
     _own_version()
 
 
 def prepare(stack: Stack | None, extras: Mapping[str, object]) -> Prepared:
-    """In the process that runs the program, just before the fork: everything a forked child would see change."""
+    """Just before the fork, in the process that runs the program: what a forked child would see change."""
     started_ns = time.perf_counter_ns()
     resources.note_streams()
     notes = note_files()
@@ -253,7 +261,7 @@ class _Dump:
         return description
 
     def _emit(self, label: Label, value: object) -> None:
-        before = self.stream.bytes
+        before = self.stream.total_bytes
         pickler = self.pickler
         try:
             pickler.dump(label)
@@ -263,7 +271,7 @@ class _Dump:
                 raise
             self._explain(label, value, failure)
         if len(label) > 1:
-            nbytes = self.stream.bytes - before
+            nbytes = self.stream.total_bytes - before
             if nbytes >= _SIZED_BYTES:
                 self.sizes.append((nbytes, self._where(label)))
 
@@ -356,7 +364,9 @@ def _collector_off() -> Iterator[None]:
 
 
 def current_versions(by_value: set[str] | None = None) -> dict[str, Any]:
-    """What an image depends on: interpreter, this package, versions of the installed packages that are imported."""
+    """What an image depends on: interpreter, this package, versions of the installed packages that are
+    imported.
+    """
     packages = {}
     for name, module in list(sys.modules.items()):
         if "." in name or (by_value and name in by_value):
@@ -386,7 +396,9 @@ def _own_version() -> str:
 
 
 def check_compatible(report: Mapping[str, Any]) -> None:
-    """Can the image described by ``ImageReport.as_dict()`` be resumed here? Raises :class:`IncompatibleImage`."""
+    """Can the image described by ``ImageReport.as_dict()`` be resumed here? Raises
+    :class:`IncompatibleImage`.
+    """
     compare_versions(report["versions"])
 
 
@@ -412,10 +424,11 @@ def compare_versions(saved: Mapping[str, Any]) -> None:
 
 
 def load(source: Source, *, live: Mapping[str, object]) -> Loaded:
-    """Put an image in force in this process, all but its stack. Raises :class:`RestoreError`, :class:`IncompatibleImage`.
+    """Put an image in force in this process, all but its stack. Raises :class:`RestoreError`,
+    :class:`IncompatibleImage`.
 
-    The modules of the program, ``__main__`` included, are made anew. Nothing of the program runs, but ``__hash__`` and ``__eq__`` of
-    keys and members.
+    The modules of the program, ``__main__`` included, are made anew. Nothing of the program runs, but
+    ``__hash__`` and ``__eq__`` of keys and members.
     """
     unpickler = ImageUnpickler(source.stream(), source.buffers(), live)
     with _collector_off():

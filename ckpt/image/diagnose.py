@@ -1,8 +1,8 @@
 """Which variable could not be saved: the path to it, searched for after a failure.
 
-The C pickler says what it could not pickle, not how it got there. So the failing variable is taken apart: each part is
-pickled on its own into nothing, and the search goes on in the first part that fails, until no part fails any more. This
-is slow, bounded by ``limit_s``, and happens only when the round is lost anyway.
+The C pickler says what it could not pickle, not how it got there. So the failing variable is taken apart:
+each part is pickled on its own into nothing, and the search goes on in the first part that fails, until no
+part fails any more. This is slow, bounded by ``limit_s``, and happens only when the round is lost anyway.
 
 The path reads like Python: ``.attribute``, ``[index]``, ``['key']``, ``<closure 'name'>``.
 """
@@ -60,7 +60,8 @@ def _parts(value: Any) -> Iterator[tuple[str, object]]:
             yield f"[{_short(key)}]", item
             yield f"<key {_short(key)}>", key
     elif isinstance(value, (list, tuple, deque)):
-        for index, item in enumerate(list(type(value).__iter__(value))):
+        iterate: Any = type(value).__iter__
+        for index, item in enumerate(list(iterate(value))):
             yield f"[{index}]", item
     elif isinstance(value, (set, frozenset)):
         for item in list(value):

@@ -1,12 +1,13 @@
 """The one place that uses dill: its savers, asked for a reduce tuple.
 
-dill knows how to save objects that nobody else does (capsules, thread handles, ctypes pieces, …), as functions
-``save_x(pickler, obj)`` that call ``pickler.save_reduce(callable, args, state, …, obj=obj)`` on a pickler written in Python.
-:func:`reduce` hands such a function a stand-in that writes nothing and keeps the arguments of that call, so that the C
-pickler does the work. A saver that writes opcodes itself, or saves several objects, cannot be used this way: ``None``.
+dill knows how to save objects that nobody else does (capsules, thread handles, ctypes pieces, …), as
+functions ``save_x(pickler, obj)`` that call ``pickler.save_reduce(callable, args, state, …, obj=obj)`` on a
+pickler written in Python. :func:`reduce` hands such a function a stand-in that writes nothing and keeps the
+arguments of that call, so that the C pickler does the work. A saver that writes opcodes itself, or saves
+several objects, cannot be used this way: ``None``.
 
-Importing dill (30 ms) adds entries to ``pickle._Pickler.dispatch``; they are taken out again. It is imported when the first such
-object is met, not before.
+Importing dill (30 ms) adds entries to ``pickle._Pickler.dispatch``; they are taken out again. It is imported
+when the first such object is met, not before.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class _StandIn:
 
 
 def reduce(obj: Any) -> tuple[Any, ...] | None:
-    """What ``obj.__reduce_ex__`` would return if it could, by dill's knowledge; ``None`` where dill has none."""
+    """What ``obj.__reduce_ex__`` would return if it could, as dill knows it; ``None`` where it does not."""
     saver = _savers().get(type(obj))
     if saver is None:
         return None
@@ -76,7 +77,7 @@ def reduce(obj: Any) -> tuple[Any, ...] | None:
 def _savers() -> dict[type, Any]:
     import pickle
 
-    dispatch = pickle._Pickler.dispatch  # type: ignore[attr-defined]
+    dispatch = pickle._Pickler.dispatch
     before = dict(dispatch)
     import dill
 

@@ -1,29 +1,31 @@
 """Open files: noted in the parent, understood in the child, opened again at load.
 
 In the parent, before the fork (:func:`note_files`)
-    For every descriptor of this process: what it refers to, its offset, flags and length. After the fork parent and child share the
-    offset, and the parent goes on moving it, so the child must not ask again.
+    For every descriptor of this process: what it refers to, its offset, flags and length. After the fork
+    parent and child share the offset, and the parent goes on moving it, so the child must not ask again.
 
 In the child, when a file object is met (:class:`FileSaver`)
-    Buffers hold what the program has written but the kernel has not seen, and what has been read ahead. The objects can say
-    where the program *is* only by touching their descriptor, so the child first puts another file under it: one of its own,
-    opened again (readers), or a memory file that catches what flushing writes (writers). The parent's file is never
-    touched. Without fork the writers are flushed for real: the program stands still.
+    Buffers hold what the program has written but the kernel has not seen, and what has been read ahead. The
+    objects can say where the program *is* only by touching their descriptor, so the child first puts another
+    file under it: one of its own, opened again (readers), or a memory file that catches what flushing writes
+    (writers). The parent's file is never touched. Without fork the writers are flushed for real: the program
+    stands still.
 
-    ==================  ===================================================================================================
+    ==================  ======================================================================================
     object              saved
-    ==================  ===================================================================================================
+    ==================  ======================================================================================
     FileIO              path, access, offset; for writers the length and the bytes not yet written
     buffered ones       their raw file, the logical position
     TextIOWrapper       its buffer, encoding, errors, newline, the position of the next character
     standard streams    references; their lengths are in :mod:`ckpt.image.resources`
     deleted files       with their content (temporary files)
     pipes, sockets, …   not saved: named as the reason
-    ==================  ===================================================================================================
+    ==================  ======================================================================================
 
 At load (:func:`open_again`)
-    A writable file is cut to its saved length, what had not been flushed is written, and the program goes on at its offset.
-    A missing or too short file is a :class:`RestoreError` that names the path; the loader adds the variable.
+    A writable file is cut to its saved length, what had not been flushed is written, and the program goes on
+    at its offset. A missing or too short file is a :class:`RestoreError` that names the path; the loader adds
+    the variable.
 """
 
 from __future__ import annotations
@@ -107,7 +109,10 @@ _WRITE_ANSWERS: dict[str, str | None] = {"\n": None, "\r": "\r", "\r\n": "\r\n"}
 
 @dataclass(slots=True)
 class _Opened:
-    """One descriptor met by the pickler. ``original``: a duplicate of the parent's, read with ``pread`` only."""
+    """One descriptor met by the pickler.
+
+    ``original``: a duplicate of the parent's, read with ``pread`` only.
+    """
 
     note: FileNote
     original: int
@@ -164,7 +169,13 @@ class FileSaver:
         raw = getattr(buffer, "raw", None)
         if not isinstance(raw, io.FileIO) or raw.fileno() in _STD_FDS:
             obj.flush()
-            settings = (obj.encoding, obj.errors, None, obj.line_buffering, obj.write_through)
+            settings: tuple[Any, ...] = (
+                obj.encoding,
+                obj.errors,
+                None,
+                obj.line_buffering,
+                obj.write_through,
+            )
             position = obj.tell() if obj.seekable() and raw is None else None
             return make_text, (buffer, settings, position, attributes)
         self._buffered_position(buffer)
@@ -179,7 +190,9 @@ class FileSaver:
     # -- descriptors of the child's own
 
     def _open(self, fd: int) -> _Opened:
-        """Put a file of this process' own under the descriptor, so that the objects above it may be asked anything."""
+        """Put a file of this process' own under the descriptor, so that the objects above it may be asked
+        anything.
+        """
         opened = self._opened.get(fd)
         if opened is not None:
             return opened
@@ -225,7 +238,7 @@ class FileSaver:
         return position
 
     def _collect(self, fd: int) -> None:
-        """Take what flushing has written: from the memory file, or (without fork) note the file as it is now."""
+        """Take what flushing has written, from the memory file; without fork, note the file as it is now."""
         opened = self._opened[fd]
         note = opened.note
         if note.kind == "device":
@@ -236,7 +249,8 @@ class FileSaver:
             opened.note = FileNote(note.path, note.kind, note.flags, end, length)
             return
         start = note.length if note.flags & os.O_APPEND else note.offset
-        # a seek of the program may have flushed before; then the descriptor stands elsewhere and nothing is pending
+        # a seek of the program may have flushed before; then the descriptor stands elsewhere and nothing is
+        # pending
         written = os.pread(fd, max(0, end - start), start)
         if written:
             opened.pending = written
@@ -244,7 +258,10 @@ class FileSaver:
     # -- text
 
     def _text_position(self, obj: io.TextIOWrapper, fd: int) -> int | None:
-        """The cookie for ``seek``. While a ``for`` loop reads lines Python refuses to tell; then it is worked out."""
+        """The cookie for ``seek``.
+
+        While a ``for`` loop reads lines Python refuses to tell; then it is worked out.
+        """
         if not obj.seekable():
             return None
         try:
@@ -257,7 +274,8 @@ class FileSaver:
         if codecs.lookup(obj.encoding).name not in _STATELESS_CODECS:
             raise PicklingError(f"a for loop over a file in encoding {obj.encoding!r} cannot be saved")
         original = self._opened[fd].original
-        end = obj.buffer.tell()  # up to here the text layer has taken bytes
+        buffer: Any = obj.buffer
+        end: int = buffer.tell()  # up to here the text layer has taken bytes
         rest = b""
         if codecs.lookup(obj.encoding).name == "utf-8":  # it may hold half a character
             for byte in _read(original, end, 3):
@@ -266,7 +284,7 @@ class FileSaver:
                 rest += bytes([byte])
         with _memory_file(b"") as nothing, _memory_file(rest) as tail:
             os.dup2(nothing, fd, inheritable=False)
-            obj.buffer.read()  # drops what the buffer has read ahead
+            buffer.read()  # drops what the buffer has read ahead
             os.dup2(tail, fd, inheritable=False)
             pending = obj.read()
         errors = obj.errors or "strict"
@@ -346,7 +364,9 @@ def _memory_file(content: bytes) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class SavedFile:
-    """``length``: of a writable file; ``pending``: written by the program, but not yet to the file; ``content``: if deleted."""
+    """``length``: of a writable file; ``pending``: written by the program, but not yet to the file;
+    ``content``: if deleted.
+    """
 
     fd: int
     path: str
@@ -398,7 +418,10 @@ def _open_again(saved: SavedFile) -> int:
 
 
 def _deleted_again(saved: SavedFile) -> int:
-    """A file without a name, with its content. The first descriptor gives the kernel's copy of the access mode."""
+    """A file without a name, with its content.
+
+    The first descriptor gives the kernel's copy of the access mode.
+    """
     assert saved.content is not None
     directory = os.path.dirname(saved.path)
     fd, path = tempfile.mkstemp(dir=directory if os.path.isdir(directory) else None)

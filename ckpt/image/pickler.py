@@ -1,8 +1,8 @@
 """The pickler of images: C's ``pickle.Pickler`` with three hooks.
 
 ``persistent_id``
-    a lookup in a dictionary of ids: modules, objects of by-reference modules, live objects (:mod:`ckpt.image.modules`).
-    Called for every object, so it is a closure over one ``dict.get``.
+    a lookup in a dictionary of ids: modules, objects of by-reference modules, live objects
+    (:mod:`ckpt.image.modules`). Called for every object, so it is a closure over one ``dict.get``.
 ``reducer_override``
     one dictionary lookup per object of no builtin container type; the reducer for a class is chosen once
     (:func:`ImagePickler.kind_of`). Plain instances go back to C at once.
@@ -10,13 +10,14 @@
     large buffers leave out of band, uncopied; small ones stay inside.
 
 Deep structures
-    C recurses for every level of nesting, so images are pickled on a thread with a large stack (:func:`on_deep_stack`) while the
-    calling thread waits, answering the few questions that only it can (the values of a ``threading.local``). The thread is
-    started below :mod:`threading`: nothing of the program sees it. The recursion limit is raised meanwhile.
+    C recurses for every level of nesting, so images are pickled on a thread with a large stack
+    (:func:`on_deep_stack`) while the calling thread waits, answering the few questions that only it can (the
+    values of a ``threading.local``). The thread is started below :mod:`threading`: nothing of the program
+    sees it. The recursion limit is raised meanwhile.
 
-Nothing is mutated, and nothing but C code and this package runs, with these exceptions: ``__reduce_ex__`` of classes of installed packages,
-and of C types; in a forked child also objects that can only be understood by using them up
-(:attr:`ImagePickler.is_disposable`).
+Nothing is mutated, and nothing but C code and this package runs, with these exceptions: ``__reduce_ex__`` of
+classes of installed packages, and of C types; in a forked child also objects that can only be understood by
+using them up (:attr:`ImagePickler.is_disposable`).
 
 :class:`ImageUnpickler` is the counterpart.
 """
@@ -29,13 +30,12 @@ import pickle
 import signal
 import sys
 import threading
-import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, Protocol, TypeVar
 
 from ckpt.image import arrays, reducers, reducers_builtin
 from ckpt.image.modules import Pid, References, resolve
-from ckpt.image.reducers import DEFAULT, PLAIN, Reducer
+from ckpt.image.reducers import PLAIN, Reducer
 
 __all__ = ["ImagePickler", "ImageUnpickler", "Sink", "Stream", "on_deep_stack", "register_reducer"]
 
@@ -71,7 +71,7 @@ class Stream:
         self.failure: BaseException | None = None  # of the sink itself, not of an object
 
     @property
-    def bytes(self) -> int:
+    def total_bytes(self) -> int:
         """Bytes so far, in and out of band."""
         return self.stream_bytes + self.buffer_bytes
 
@@ -152,7 +152,7 @@ class ImagePickler(pickle.Pickler):
             **_registered,
         }
         self.persistent_id = references.finder(live or {})  # type: ignore[method-assign]
-        super().__init__(stream, _PROTOCOL, buffer_callback=stream.buffer)  # type: ignore[arg-type]
+        super().__init__(stream, _PROTOCOL, buffer_callback=stream.buffer)
 
     def reducer_override(
         self, obj: Any, _getrefcount: Callable[[Any], int] = sys.getrefcount, _PLAIN: Reducer = PLAIN

@@ -1,7 +1,9 @@
-"""A program as ``python app.py`` or ``python -m app`` would run it, but under the frame from which on stacks are captured.
+"""A program as ``python app.py`` or ``python -m app`` would run it, but under the frame from which on stacks
+are captured.
 
-``__main__`` is a new, empty module: nothing of the launcher is in it, so nothing of the launcher gets into an image.
-``sys.argv`` and ``sys.path[0]`` are what the program expects. Directories and archives with a ``__main__.py`` are run too.
+``__main__`` is a new, empty module: nothing of the launcher is in it, so nothing of the launcher gets into an
+image. ``sys.argv`` and ``sys.path[0]`` are what the program expects. Directories and archives with a
+``__main__.py`` are run too.
 
 Errors that Python itself would report (no such file, a syntax error, no such module) are raised as they are:
 :class:`OSError`, :class:`SyntaxError`, :class:`ImportError`.

@@ -1,19 +1,19 @@
 """What the pickle of an image calls while it is loaded: the counterparts of the reducers.
 
-Every object is made in two steps: an empty shell that the unpickler can remember (so that cycles close), then its
-state. No function of the program runs: no ``__new__``, ``__init__``, ``__setattr__``, ``__setstate__``,
-``__init_subclass__``, ``__set_name__`` and no metaclass code. The only exception are ``__hash__`` and ``__eq__`` of
-objects that are keys of dictionaries or members of sets.
+Every object is made in two steps: an empty shell that the unpickler can remember (so that cycles close), then
+its state. No function of the program runs: no ``__new__``, ``__init__``, ``__setattr__``, ``__setstate__``,
+``__init_subclass__``, ``__set_name__`` and no metaclass code. The only exception are ``__hash__`` and
+``__eq__`` of objects that are keys of dictionaries or members of sets.
 
 The names in this module are part of the image format: an image refers to them. Later changes add names.
 
-Not here: files (:mod:`ckpt.image.files`), numpy arrays (:mod:`ckpt.image.arrays`), and the decision what is saved how
-(:mod:`ckpt.image.reducers`, :mod:`ckpt.image.reducers_builtin`).
+Not here: files (:mod:`ckpt.image.files`), numpy arrays (:mod:`ckpt.image.arrays`), and the decision what is
+saved how (:mod:`ckpt.image.reducers`, :mod:`ckpt.image.reducers_builtin`).
 """
 
 from __future__ import annotations
 
-import _abc
+import abc
 import contextvars
 import functools
 import gc
@@ -67,7 +67,7 @@ def fill_function(function: types.FunctionType, state: tuple[Any, ...]) -> None:
 
 
 def make_property(cls: type, accessors: tuple[Any, ...], attributes: dict[str, Any] | None) -> Any:
-    made = cls.__new__(cls)
+    made: Any = property.__new__(cls)
     property.__init__(made, *accessors)
     for key, value in (attributes or {}).items():
         object.__setattr__(made, key, value)
@@ -90,7 +90,7 @@ def make_lru_cache(function: Any, maxsize: int | None, typed: bool) -> Any:
 
 
 class LruMark:
-    """Stands, inside a cache's key, for functools' private object between positional and keyword arguments."""
+    """Stands, inside a cache's key, for functools' private object before the keyword arguments."""
 
 
 def lru_internals(cached: Any) -> tuple[dict[Any, Any], Any, object, list[Any]]:
@@ -107,8 +107,8 @@ def lru_internals(cached: Any) -> tuple[dict[Any, Any], Any, object, list[Any]]:
 def refill_lru_cache(cached: Any, entries: list[tuple[Any, Any]]) -> None:
     """Put the results back, oldest first. Runs when everything else is loaded, since keys are hashed here.
 
-    An unbounded cache is a dictionary and is filled directly (its counters start again); a bounded one is called with
-    the old arguments while its function is replaced by one that hands out the old results.
+    An unbounded cache is a dictionary and is filled directly (its counters start again); a bounded one is
+    called with the old arguments while its function is replaced by one that hands out the old results.
     """
     cache, function, mark, _ = lru_internals(cached)
     parameters = cached.cache_parameters()
@@ -187,12 +187,13 @@ def make_class(meta: type, name: str, bases: tuple[type, ...], essentials: dict[
                 type.__delattr__(cls, "__init_subclass__")
     try:
         maker = next(cls for cls in meta.__mro__ if not cls.__flags__ & _HEAP_TYPE)
-        made: type = maker.__new__(meta, name, bases, essentials)
+        new: Any = maker.__new__
+        made: type = new(meta, name, bases, essentials)
     finally:
         for cls, hook in hidden:
             type.__setattr__(cls, "__init_subclass__", hook)
     if issubclass(meta, ABCMeta):
-        _abc._abc_init(made)
+        abc._abc_init(made)  # type: ignore[attr-defined]
     return made
 
 
@@ -238,7 +239,9 @@ def fill_slots(obj: Any, state: tuple[dict[str, Any] | None, list[tuple[type, st
 def fill_container(
     obj: Any, state: tuple[dict[str, Any] | None, list[tuple[type, str, Any]], type, list[Any]]
 ) -> None:
-    """An instance of a subclass of list, dict or set: attributes, then items by the builtin type's own methods."""
+    """An instance of a subclass of list, dict or set: attributes, then items by the builtin type's own
+    methods.
+    """
     attributes, slots, base, items = state
     fill_slots(obj, (attributes, slots))
     if base is list:
@@ -329,12 +332,13 @@ def class_dict(cls: type) -> Any:
 def make_memoryview(
     owner: Any, start: int, nbytes: int, fmt: str, shape: tuple[int, ...], readonly: bool
 ) -> memoryview:
-    made = memoryview(owner).cast("B")[start : start + nbytes]
+    made: Any = memoryview(owner).cast("B")[start : start + nbytes]
     if len(shape) != 1:
         made = made.cast(fmt, shape)
     elif fmt != "B":
         made = made.cast(fmt)
-    return made.toreadonly() if readonly and not made.readonly else made
+    view: memoryview = made.toreadonly() if readonly and not made.readonly else made
+    return view
 
 
 def released_memoryview() -> memoryview:

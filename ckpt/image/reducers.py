@@ -1,31 +1,34 @@
 """How functions, classes and instances of by-value modules are taken apart.
 
 Contract of a reducer
-    ``reduce(pickler, obj)`` returns what ``__reduce_ex__`` may return: a tuple ``(callable, arguments, state, None, None,
-    state setter)``, or ``NotImplemented`` for the C pickler's own way (by name, or ``object.__reduce_ex__``). It runs no code of
-    the program and compares by identity only. Callables and setters live in :mod:`ckpt.image.rebuild`.
+    ``reduce(pickler, obj)`` returns what ``__reduce_ex__`` may return: a tuple ``(callable, arguments, state,
+    None, None, state setter)``, or ``NotImplemented`` for the C pickler's own way (by name, or
+    ``object.__reduce_ex__``). It runs no code of the program and compares by identity only. Callables and
+    setters live in :mod:`ckpt.image.rebuild`.
 
 Shell first
-    A class is made from its name, bases and slots and filled with its raw attributes afterwards; a cell is made empty; a
-    function gets its defaults and attributes last. So every cycle closes, and no user code runs at load. Where a cycle
-    runs through the arguments of a call (closures that contain themselves) the pickler notices that the object has got
-    into its memo meanwhile, and throws the second copy away.
+    A class is made from its name, bases and slots and filled with its raw attributes afterwards; a cell is
+    made empty; a function gets its defaults and attributes last. So every cycle closes, and no user code runs
+    at load. Where a cycle runs through the arguments of a call (closures that contain themselves) the pickler
+    notices that the object has got into its memo meanwhile, and throws the second copy away.
 
 Kinds of instances, decided once per class by :func:`kind_of_instance`
-    ===========  ==================================================================  =====================================
+    ===========  ==================================================================  =========================
     kind         for                                                                 cost
-    ===========  ==================================================================  =====================================
+    ===========  ==================================================================  =========================
     PLAIN        no pickle hooks, no user ``__new__``, no C state                    the C pickler's own path
     raw          user classes with any of these; subclasses of builtin types         one tuple made in Python
     by base      user classes over a C type with a ``__reduce__`` of its own         what that type says
     DEFAULT      classes of by-reference modules                                     what their authors say
-    ===========  ==================================================================  =====================================
+    ===========  ==================================================================  =========================
 
-    A PLAIN instance whose ``__dict__`` somebody else holds too is saved raw, so that the dictionary stays shared.
+    A PLAIN instance whose ``__dict__`` somebody else holds too is saved raw, so that the dictionary stays
+    shared.
 """
 
 from __future__ import annotations
 
+import abc
 import copyreg
 import sys
 import types
@@ -132,7 +135,7 @@ def reduce_class(pickler: ImagePickler, cls: type) -> Any:
         return NotImplemented
     if not _is_written_in_python(cls):
         return _find_c_type(cls)
-    meta = type(cls)
+    meta: type = type(cls)
     own = cls.__dict__
     essentials: dict[str, Any] = {"__module__": own.get("__module__"), "__qualname__": cls.__qualname__}
     if "__slots__" in own:
@@ -147,9 +150,7 @@ def reduce_class(pickler: ImagePickler, cls: type) -> Any:
         if key not in _CLASS_SKIP and key not in essentials and not _is_layout(value, cls)
     }
     if issubclass(meta, ABCMeta):
-        import _abc
-
-        registered = [ref() for ref in _abc._get_dump(cls)[0]]
+        registered = [ref() for ref in abc._get_dump(cls)[0]]  # type: ignore[attr-defined]
         registered = [subclass for subclass in registered if subclass is not None]
         if registered:
             pickler.defer(rebuild.register_virtual, cls, registered)
@@ -175,7 +176,9 @@ def _is_written_in_python(cls: type) -> bool:
 
 
 def _find_c_type(cls: type) -> Any:
-    """A type made in C whose name lies (``builtins.method``, ``_csv.writer``): found where somebody has named it."""
+    """A type made in C whose name lies (``builtins.method``, ``_csv.writer``): found where somebody has named
+    it.
+    """
     for module_name in (cls.__module__, "types", "_collections_abc"):
         module = sys.modules.get(module_name)
         for key, value in list(getattr(module, "__dict__", {}).items()):
@@ -204,7 +207,9 @@ def DEFAULT(pickler: ImagePickler, obj: object) -> Any:
 
 
 def PLAIN(pickler: ImagePickler, obj: object) -> Any:
-    """Named here, done in :meth:`ImagePickler.reducer_override` itself, which calls this only for a shared dictionary."""
+    """Named here, done in :meth:`ImagePickler.reducer_override` itself, which calls this only for a shared
+    dictionary.
+    """
     return rebuild.make_instance, (type(obj),), obj.__dict__, None, None, rebuild.fill_instance
 
 
@@ -273,16 +278,20 @@ def _of_c_type(cls: type) -> Reducer:
 
 
 def _has_own_reduce(cls: type) -> bool:
-    return cls.__reduce_ex__ is not object.__reduce_ex__ or cls.__reduce__ is not object.__reduce__
+    own, default = (cls.__reduce_ex__, cls.__reduce__), (object.__reduce_ex__, object.__reduce__)
+    return any(mine is not theirs for mine, theirs in zip(own, default, strict=True))
 
 
 def _of_library(cls: type) -> Reducer:
-    """A class of an installed package with pickle hooks. One that pickles by name may belong to a by-value module."""
+    """A class of an installed package with pickle hooks.
+
+    One that pickles by name may belong to a by-value module.
+    """
     return reduce_by_name if _has_own_reduce(cls) and cls not in copyreg.dispatch_table else DEFAULT
 
 
 def reduce_by_name(pickler: ImagePickler, obj: Any) -> Any:
-    """``typing.TypeVar`` and its like say "I am called T"; in a by-value module that is no way to find them."""
+    """``typing.TypeVar`` and its like say "I am called T"; in a by-value module that finds nobody."""
     reduced = obj.__reduce_ex__(5)
     if isinstance(reduced, str):
         if getattr(obj, "__module__", None) in pickler.references.by_value:
@@ -368,13 +377,16 @@ def _builtin_value(base: type, obj: Any) -> Any:
 
 
 def reduce_by_base(pickler: ImagePickler, obj: Any) -> Any:
-    """An instance of a user class over a C type that pickles in its own way: that type's way, without the user's hooks."""
+    """An instance of a user class over a C type that pickles in its own way: that type's way, without the
+    user's hooks.
+    """
     for cls in type(obj).__mro__:
         if not pickler.references.is_user_type(cls):
             break
     if not _has_own_reduce(cls):
         return reduce_or_dill(pickler, obj)
-    reduced = cls.__reduce_ex__(obj, 5)
+    reduce_ex: Any = cls.__reduce_ex__
+    reduced = reduce_ex(obj, 5)
     if type(reduced) is tuple and reduced[0] is type(obj):  # would run the user's __init__
         return (rebuild.make_from_builtin, (cls, type(obj), *reduced[1]), *reduced[2:])
     return reduced

@@ -1,22 +1,23 @@
-"""How objects of the interpreter's own types are taken apart where ``pickle`` cannot do it, or does not do it exactly.
+"""How objects of the interpreter's own types are taken apart where ``pickle`` cannot do it, or does not do it
+exactly.
 
 For the contract of a reducer see :mod:`ckpt.image.reducers`. In short, and what is lost:
 
-    =============================  =========================================================================================
+    =============================  ===========================================================================
     object                         in the image
-    =============================  =========================================================================================
-    exceptions                     arguments, attributes, C fields, cause, context, notes; the traceback is dropped
+    =============================  ===========================================================================
+    exceptions                     arguments, attributes, C fields, cause, context; no traceback
     generators, coroutines         :mod:`ckpt.image.generators`
-    dictionary iterators, views    the dictionary and how far they are (``pickle`` would copy the remaining items)
+    dictionary iterators, views    the dictionary and how far they are (``pickle`` copies what remains)
     locks                          locked or not; an RLock of the main thread comes back held by it, as often
-    weak references, proxies       the referent (kept alive only while loading), callback; dead ones come back dead
+    weak references, proxies       the referent, alive only while loading, and the callback
     ``re.Match``, ``finditer``     searched again; a finditer match says ``pos`` = its own start
     ``functools.lru_cache``        with its contents; the counters of an unbounded one start again
     ``csv`` readers and writers    with their dialect and line number
     context variables, contexts    name, default and values
     memoryviews                    of an object that can be saved; contiguous
     tracebacks                     ``None``
-    =============================  =========================================================================================
+    =============================  ===========================================================================
 
 What state a C object holds is found through the garbage collector's view of it where Python offers no other.
 """
@@ -73,8 +74,9 @@ def reduce_exception(pickler: ImagePickler, obj: BaseException) -> Any:
                     fields.append((base, key, value.__get__(obj, cls)))
                 except AttributeError:
                     continue
-    group = isinstance(obj, BaseExceptionGroup)
-    first = (obj.message, list(obj.exceptions)) if group else ()
+    first: tuple[Any, ...] = ()
+    if isinstance(obj, BaseExceptionGroup):
+        first = (obj.message, list(obj.exceptions))
     state = (
         obj.args,
         attributes_of(obj),
@@ -189,7 +191,10 @@ def reduce_main_thread(pickler: ImagePickler, obj: Any) -> Any:
 
 
 def reduce_thread_local(pickler: ImagePickler, obj: Any) -> Any:
-    """Only the main thread's values: an image has no other thread. They can be seen from that thread alone."""
+    """Only the main thread's values: an image has no other thread.
+
+    They can be seen from that thread alone.
+    """
     attributes = pickler.on_main_thread(lambda: dict(threading.local.__getattribute__(obj, "__dict__")))
     return rebuild.make_thread_local, (type(obj), ()), attributes, None, None, rebuild.fill_thread_local
 
@@ -219,7 +224,8 @@ def reduce_weakproxy(pickler: ImagePickler, obj: Any) -> Any:
     """The referent's address is in the text that C makes for a proxy; ``NoneType`` means that it is gone."""
     import ctypes
 
-    found = _PROXY.match(type(obj).__repr__(obj))
+    text: Any = type(obj).__repr__
+    found = _PROXY.match(text(obj))
     if found is None or found[1] == "NoneType":
         return rebuild.make_dead_weakproxy, ()
     target = ctypes.cast(int(found[2], 16), ctypes.py_object).value
@@ -241,7 +247,10 @@ def reduce_match(pickler: ImagePickler, obj: re.Match[Any]) -> Any:
 
 @reduces(type(re.compile("").scanner("")))  # type: ignore[attr-defined]
 def reduce_scanner(pickler: ImagePickler, obj: Any) -> Any:
-    """What ``finditer`` runs on. Its position can only be seen by asking for the next match, so only in a forked child."""
+    """What ``finditer`` runs on.
+
+    Its position can only be seen by asking for the next match, so only in a forked child.
+    """
     if not pickler.is_disposable:
         raise PicklingError("re.finditer under way cannot be saved without fork")
     found = obj.search()

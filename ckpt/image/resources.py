@@ -1,19 +1,22 @@
-"""The state of a program that is in no variable of its: streams, directory, environment, random numbers, signals, …
+"""The state of a program that is in no variable of its: streams, directory, environment, random numbers,
+signals, …
 
 ::
 
-    note_streams()        in the parent, before the fork: flush what the program has printed, so that it is in the files
-    note_early()          in the child: what must be in force before anything is loaded (path, directory, environment, lengths)
-    note_late()           in the child: values that may be objects of the program (handlers, contexts, replaced streams)
+    note_streams()        in the parent, before the fork: flush what the program has printed
+    note_early()          in the child: what must be in force before anything is loaded
+    note_late()           in the child: values that may be objects of the program
     apply_early/late()    in the new process
 
-A forked child has its own copy of all of this but for the offsets of open files (:mod:`ckpt.image.files`), so nothing else is
-looked at in the parent. Everything is noted in the thread that runs the program, since contexts belong to threads.
+A forked child has its own copy of all of this but for the offsets of open files (:mod:`ckpt.image.files`), so
+nothing else is looked at in the parent. Everything is noted in the thread that runs the program, since
+contexts belong to threads.
 
-What is set back: ``sys.path``, ``sys.argv``, directory, ``os.environ``, recursion limit, umask, lengths of fd 1 and 2 (when they are regular
-files: what was printed after the image is cut off), ``random`` and ``numpy.random``, signal handlers and interval timer, context
-variables, decimal context, replaced standard streams and their settings, ``sys`` hooks, warning filters, garbage collector
-settings, functions registered with ``atexit``, and what the program has put into modules of others (monkey patches).
+What is set back: ``sys.path``, ``sys.argv``, directory, ``os.environ``, recursion limit, umask, lengths of fd
+1 and 2 (when they are regular files: what was printed after the image is cut off), ``random`` and
+``numpy.random``, signal handlers and interval timer, context variables, decimal context, replaced standard
+streams and their settings, ``sys`` hooks, warning filters, garbage collector settings, functions registered
+with ``atexit``, and what the program has put into modules of others (monkey patches).
 
 Not here: the modules' variables and the stack (:mod:`ckpt.image.assembly`).
 """
@@ -46,7 +49,10 @@ _OWN_PACKAGES = ("ckpt", "transport", "controller")
 
 
 def note_streams() -> None:
-    """Flush the standard streams. Streams that the program wrote itself are left alone: they are its objects."""
+    """Flush the standard streams.
+
+    Streams that the program wrote itself are left alone: they are its objects.
+    """
     for name in ("stdout", "stderr"):
         for stream in {id(s): s for s in (getattr(sys, name), getattr(sys, f"__{name}__"))}.values():
             if type(stream) is io.TextIOWrapper and not stream.closed:
@@ -243,7 +249,10 @@ def _is_users(obj: Any, references: References) -> bool:
 
 
 def _note_exit_functions(references: References) -> list[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
-    """What the program has registered with ``atexit``, in order. The module shows it to the garbage collector only."""
+    """What the program has registered with ``atexit``, in order.
+
+    The module shows it to the garbage collector only.
+    """
     found = [item for item in gc.get_referents(atexit) if item is not atexit.__dict__]
     entries: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
     index = 0

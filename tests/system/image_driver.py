@@ -1,8 +1,9 @@
-"""Runs one program, takes images of it at chosen places, and resumes them: the smallest host of the image package.
+"""Runs one program, takes images of it at chosen places, and resumes them: the smallest host of the image
+package.
 
-    python -m image_driver run DIR PLACES SCRIPT [ARG…]     images DIR/image-K at the interpreter's checks in PLACES, a
-                                                            JSON list of counts (from the program's driver_start() on);
-                                                            refused ones are tried again
+    python -m image_driver run DIR PLACES SCRIPT [ARG…]     images DIR/image-K at the checks in PLACES, a
+                                                            JSON list of counts (from the program's
+                                                            driver_start() on); refused ones are tried again
     python -m image_driver calls DIR PLACES SCRIPT [ARG…]   the same at calls of the builtin ``driver_tick()``
     python -m image_driver resume DIR PLACES IMAGE          goes on from there, and may take images again
 
@@ -138,7 +139,9 @@ def main() -> None:
     else:
         builtins.driver_tick = driver_tick
         DRIVER.append(driver)
-        builtins.driver_start = (lambda: _frames.request(driver.at_check)) if verb == "run" else (lambda: True)
+        builtins.driver_start = (
+            (lambda: _frames.request(driver.at_check)) if verb == "run" else (lambda: True)
+        )
         image.prepare_program(rest)()
     driver.places.clear()
     driver.log(total=driver.count, refused=driver.refused)
