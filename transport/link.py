@@ -328,7 +328,7 @@ class Link:
 
     def answer(self) -> None:
         """An ack goes out at once: the peer asked for it, or it had a NACK and this port has thawed."""
-        self._owe_ack(HINTS_ACK, now=True)
+        self._owe_ack(PLAIN_ACK, now=True)
 
     def _owe_ack(self, kind: int, *, now: bool = False) -> None:
         if kind > self._ack_due:
@@ -452,8 +452,17 @@ class Link:
         window.quiet = True
         if not self.reachable:
             return
-        if not self.paused and (window.queue or window.sealed or window.current or window.resend):
-            self._emit_messages(out, now_ns)
+        if not self.paused:
+            batch = window.take_batch(now_ns) if window.queue else None
+            if batch is not None:
+                frame = frames.encode_messages(self._ident, self._stamp(), batch.first, batch.messages)
+                out.append((self.peer, (frame,)))
+                self.counts["frames_sent"] += 1
+                self._acked()
+                if self._rto_at == NEVER:
+                    self._arm_rto(now_ns)
+            elif window.queue or window.sealed or window.current or window.resend:
+                self._emit_messages(out, now_ns)
         if self._ack_due:
             self._ack_due = NO_ACK
             ranges, pieces = self.ledger.hints(MAX_HINTS)
@@ -495,6 +504,8 @@ class Link:
                 if self._common.checksum_payload:
                     flags |= CHECKED
                 large = unit.large
+                if unit.offset + unit.charge == large.size:
+                    flags |= ANSWER  # the program may wait for its buffer
                 inline, payload = unit.parts()
                 parts = frames.encode_fragment(
                     self._ident, self._stamp(), large.first, large.size, unit.offset, inline, payload, flags
