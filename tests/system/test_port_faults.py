@@ -1,4 +1,4 @@
-"""The port between real processes over real sockets that lose, double, reorder, delay and corrupt what passes.
+"""The port between real processes over sockets that lose, double, reorder, delay and corrupt what passes.
 
 In every case each rank sends every other one a known stream, and each message has to arrive once, in order,
 unchanged.

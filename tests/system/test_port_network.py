@@ -1,4 +1,4 @@
-"""The port over a network that loses packets in the kernel: two network namespaces, a cable, and nft dropping at random.
+"""The port over a network that loses packets in the kernel: two namespaces, a cable, nft dropping at random.
 
 TCP repairs the loss, slowly and with stalls; what is tested is that the port neither loses nor repeats
 anything on top, and that a cable pulled for a while only costs time.

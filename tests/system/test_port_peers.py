@@ -22,7 +22,7 @@ HUNDRED = [b"message %d" % index for index in range(100)]
 
 
 def survivor(world: World) -> list[Any]:
-    """Rank 0 sends to a rank that dies before it has acked anything, and goes on talking to rank 2 meanwhile."""
+    """Rank 0 sends to a rank that dies before it has acked anything, and talks to rank 2 meanwhile."""
     if world.rank == 0:
         for message in HUNDRED:
             world.send(1, message)
