@@ -545,6 +545,25 @@ static PyObject *rebuild_frame(PyThreadState *ts, Frame *f, int throwing, Rebuil
     return _PyEval_EvalFrameDefault(ts, f, result == NULL);
 }
 
+/* Whether a frame is the one a record without generator describes. A repeated instruction may enter the function that an
+ * installed class has under a property or decorator, where the image has brought its own copy: the code is the same then. */
+static int is_described(Frame *f, PyObject *func, PyObject *code, int repeated)
+{
+    if (!frame_is_thread_owned(f))
+        return 0;
+    if (func == Py_None)
+        return (PyObject *)frame_code(f) == code;
+    if (frame_func(f) == func || !repeated)
+        return frame_func(f) == func;
+    PyCodeObject *ours = (PyCodeObject *)PyFunction_GET_CODE(func), *theirs = frame_code(f);
+    if (ours->co_firstlineno != theirs->co_firstlineno || ours->co_nlocalsplus != theirs->co_nlocalsplus)
+        return 0;
+    int same = PyObject_RichCompareBool((PyObject *)ours, (PyObject *)theirs, Py_EQ);
+    if (same < 0)
+        PyErr_Clear();
+    return same > 0;
+}
+
 /* The frame evaluation hook, installed only while frames are being rebuilt. */
 static PyObject *hook(PyThreadState *ts, Frame *f, int throwing)
 {
@@ -555,10 +574,8 @@ static PyObject *hook(PyThreadState *ts, Frame *f, int throwing)
     int matches;
     if (gen != Py_None)
         matches = (PyObject *)frame_generator(f) == gen;
-    else if (func != Py_None)
-        matches = frame_is_thread_owned(f) && frame_func(f) == func;
     else
-        matches = frame_is_thread_owned(f) && (PyObject *)frame_code(f) == PyTuple_GET_ITEM(record, R_CODE);
+        matches = is_described(f, func, PyTuple_GET_ITEM(record, R_CODE), r->redo_until > 0);
     if (matches) {
         Link *outer = state.links && state.links->frame == r->parent ? state.links : NULL;
         PyObject *result = rebuild_frame(ts, f, throwing, r);
