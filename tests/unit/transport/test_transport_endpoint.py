@@ -1,0 +1,159 @@
+"""The endpoint as a value, its counters, and what its hot path keeps."""
+
+from __future__ import annotations
+
+import tracemalloc
+from random import Random
+
+from transport.endpoint import Endpoint, EndpointConfig
+from transport.link import COUNTERS
+
+SMALL = {
+    "large_bytes": 100,
+    "fragment_bytes": 64,
+    "coalesce_bytes": 300,
+    "credit_bytes": 3000,
+    "initial_credit_bytes": 1000,
+    "burst_bytes": 500,
+}
+
+
+def pair() -> list[Endpoint]:
+    ports = [Endpoint(EndpointConfig(1, rank, 2, **SMALL)) for rank in range(2)]  # type: ignore[arg-type]
+    for port in ports:
+        port.set_peer(1 - port.config.rank, 0, 0)
+    return ports
+
+
+def stir(ports: list[Endpoint], random: Random, now_ns: int) -> tuple[object, ...]:
+    """One random step on a pair; what came of it."""
+    port = ports[random.randrange(2)]
+    other = ports[1 - port.config.rank]
+    what = random.randrange(7)
+    if what == 0:
+        port.send(1 - port.config.rank, random.randbytes(random.choice([0, 8, 8, 60, 400])))
+    elif what == 1:
+        for _, parts in port.transmit(now_ns):
+            if random.random() < 0.8:
+                other.receive(parts, now_ns)
+    elif what == 2:
+        found = port.delivered()
+        for source, messages in found:
+            port.consumed(source, sum(map(len, messages)), len(messages))
+        return tuple((source, tuple(map(bytes, messages))) for source, messages in found)
+    elif what == 3:
+        port.tick(now_ns)
+    elif what == 4 and random.random() < 0.2:
+        port.freeze()
+    elif what == 5:
+        port.thaw(now_ns)
+    elif what == 6 and random.random() < 0.2:
+        port.advance(port.epoch + 1, now_ns)
+    return (port.deadline_ns(), port.flush_due, tuple(port.events()), port.key())
+
+
+def test_a_clone_goes_on_exactly_like_its_original() -> None:
+    for seed in range(30):
+        random = Random(seed)
+        ports = pair()
+        now_ns = 0
+        for _ in range(150):
+            now_ns += random.randrange(50_000_000)
+            stir(ports, random, now_ns)
+        copies = [port.clone() for port in ports]
+        keys = [port.key() for port in ports]
+        assert [copy.key() for copy in copies] == keys
+        assert [hash(copy.key()) for copy in copies] == [hash(key) for key in keys]
+        branches = []
+        for side in (ports, copies):
+            again, then_ns, seen = Random(seed + 1), now_ns, []
+            for _ in range(100):
+                then_ns += again.randrange(50_000_000)
+                seen.append(stir(side, again, then_ns))
+            branches.append((seen, [port.counters() for port in side]))
+        assert branches[0] == branches[1], seed
+
+
+def test_a_clone_shares_nothing_that_changes() -> None:
+    random = Random(3)
+    ports = pair()
+    for step in range(200):
+        stir(ports, random, step * 1_000_000)
+    keys = [port.key() for port in ports]
+    counters = [port.counters() for port in ports]
+    copies = [port.clone() for port in ports]
+    for step in range(200, 400):
+        stir(copies, random, step * 1_000_000)
+    assert [port.key() for port in ports] == keys
+    assert [port.counters() for port in ports] == counters
+
+
+def test_counters_have_a_total_and_a_share_of_each_peer() -> None:
+    a, b = pair()
+    a.send(1, b"12345678")
+    for _, parts in a.transmit(0):
+        b.receive(parts, 0)
+    b.delivered()
+    assert a.peer_counters()[1]["messages_sent"] == a.counters()["messages_sent"] == 1
+    assert b.peer_counters()[0]["messages_delivered"] == b.counters()["messages_delivered"] == 1
+    assert a.backlog_bytes(1) == a.counters()["backlog_bytes"] == 8 + a.config.message_overhead_bytes
+    assert set(COUNTERS) <= a.counters().keys()
+
+
+def test_mutable_short_messages_are_copied() -> None:
+    a, b = pair()
+    data = bytearray(b"before")
+    a.send(1, data)
+    a.send(1, memoryview(data), bytearray(b"!"))
+    data[:] = b"after!"
+    for _, parts in a.transmit(0):
+        b.receive(parts, 0)
+    assert b.delivered() == [(0, [b"before", b"before!"])]
+
+
+def test_sequences_are_64_bits() -> None:
+    a, b = pair()
+    start = (1 << 63) - 1
+    for port, window, ledger in ((a, True, False), (b, False, True)):
+        link = port._links[1 - port.config.rank]
+        if window:
+            link.window.base = link.window.tx = start
+        if ledger:
+            link.ledger.rx = link.ledger.arrived = start
+    for number in range(3):
+        assert a.send(1, b"%d" % number) == start + number
+        for _, parts in a.transmit(0):
+            b.receive(parts, 0)
+    assert b.delivered() == [(0, [b"0", b"1", b"2"])]
+    assert b.rx(0) == start + 3
+
+
+def test_what_is_acked_is_let_go() -> None:
+    """No buffer, batch or piece stays behind in a long exchange."""
+    a, b = pair()
+    now_ns = 0
+
+    def exchange(rounds: int) -> None:
+        nonlocal now_ns
+        for _ in range(rounds):
+            now_ns += 20_000_000
+            a.send(1, bytes(50))
+            a.send(1, bytes(1000))
+            for x, y in ((a, b), (b, a)) * 3:
+                x.tick(now_ns)
+                for _, parts in x.transmit(now_ns):
+                    y.receive(parts, now_ns)
+                for source, messages in y.delivered():
+                    y.consumed(source, sum(map(len, messages)), len(messages))
+
+    exchange(50)
+    tracemalloc.start()
+    exchange(20)
+    before = tracemalloc.get_traced_memory()[0]
+    exchange(300)
+    after = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    now_ns += 1_000_000_000
+    exchange(1)
+    assert a.base(1) >= a.tx(1) - 4
+    assert after - before < 20_000
