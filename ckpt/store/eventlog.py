@@ -61,13 +61,15 @@ class EventLog:
         self._clock_ns = clock_ns
         self._write = write
         self._fd = -1
-        self._fresh_line = True
 
-    def _open(self) -> None:
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        self._fd = os.open(self.path, flags, 0o600)
+    def _at_line_start(self) -> bool:
+        """Whether the file ends with a whole line; asked every time, since any writer may have died in
+        one."""
+        if self._fd < 0:
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._fd = os.open(self.path, flags, 0o600)
         length = os.fstat(self._fd).st_size
-        self._fresh_line = length == 0 or os.pread(self._fd, 1, length - 1) == b"\n"
+        return length == 0 or os.pread(self._fd, 1, length - 1) == b"\n"
 
     def append(self, event: str, **fields: Any) -> bool:
         """Add one line `{"t": ISO time, "ns": …, "event": event, **fields}`; False when the disk refused
@@ -79,17 +81,12 @@ class EventLog:
             line["lost"] = self.lost
         data = json.dumps(line, separators=(",", ":"), default=str).encode() + b"\n"
         try:
-            if self._fd < 0:
-                self._open()
-            if not self._fresh_line:
+            if not self._at_line_start():
                 data = b"\n" + data
             written = self._write(self._fd, data)
         except OSError:
-            self.lost += 1
-            return False
-        self._fresh_line = written == len(data)
-        if not self._fresh_line:
-            self._fresh_line = written == 0
+            written = 0
+        if written != len(data):
             self.lost += 1
             return False
         self.lost = 0

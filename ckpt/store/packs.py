@@ -92,20 +92,32 @@ class PackWriter:
         self._write(padded, offset)
         return offset
 
-    def stream(self) -> None:
-        """Go over to streaming: write what has been collected, and everything from now on at once."""
+    def stream(self) -> dict[int, int]:
+        """Go over to streaming: write what has been collected, and everything from now on at once.
+
+        The blocks collected so far move apart, each to a multiple of `ALIGN`: returns {offset that `add`
+        gave: offset from now on}.
+        """
         self.file = PendingFile(self._fs, self._directory, self._name)
-        head = b"".join(self._pending)
+        moved: dict[int, int] = {}
+        head = bytearray()
+        given = 0
+        for data in self._pending:
+            moved[given] = len(head)
+            given += len(data)
+            head += data
+            head += bytes(round_up(len(head)) - len(head))
         self._pending.clear()
-        padded = round_up(len(head))
-        self.length = padded
-        self.file.write(head + bytes(padded - len(head)), 0)
+        self.length = len(head)
+        if head:
+            self.file.write(head, 0)
         self.streaming = True
         try:
             self._fs.set_direct(self.file.fd, True)
             self._direct = True
         except OSError:
             self._direct = False  # a file system without O_DIRECT: through the cache then
+        return moved
 
     def _write(self, padded: memoryview, offset: int) -> None:
         assert self.file is not None

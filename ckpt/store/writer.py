@@ -110,6 +110,12 @@ class _Table:
             self.slots[slot] = index
             return index
 
+    def move(self, moved: Mapping[int, int]) -> None:
+        """Blocks of this image's own pack lie elsewhere now. Before any thread is started."""
+        for index, block in enumerate(self.blocks):
+            if block is not None and block.pack == 0:
+                self.blocks[index] = block._replace(offset=moved[block.offset])
+
     def borrow(self, pack: PackRef) -> int:
         """Index of another image's pack; index 0 is this image's own."""
         with self.lock:
@@ -223,7 +229,7 @@ class ImageWriter:
             self._known = self._load_base()
         try:
             if self._pool is None and (len(data) >= BLOCK or self._pack.length + len(data) > PARALLEL_FROM):
-                self._pack.stream()
+                self._table.move(self._pack.stream())
                 self._pool = Pool(
                     self._make_worker, default_threads() if self._threads is None else self._threads
                 )

@@ -72,6 +72,16 @@ def test_a_torn_last_line_is_reported_and_the_next_starts_afresh(path: str, keep
     assert [offset for offset, _ in page.damaged] == [end]
 
 
+def test_a_line_torn_by_another_writer_harms_no_open_log(path: str) -> None:
+    log = EventLog(path)
+    log.append("a")
+    with open(path, "ab") as dying:
+        dying.write(b'{"event":"hal')
+    log.append("b")
+    page = log.read()
+    assert [event["event"] for event in page.events] == ["a", "b"] and len(page.damaged) == 1
+
+
 def test_lines_that_are_no_events_are_reported(path: str) -> None:
     Path(path).write_bytes(b'{"event":"a"}\n[1]\n\xff\xfe\n\n{"event":"b"}\n')
     page = EventLog(path).read()
