@@ -322,3 +322,16 @@ def test_a_final_image_stands_for_later_epochs(tmp_path: Path) -> None:
     assert read_image(job, 0, 3) == "final"
     found = latest_committed(job)
     assert found is not None and found.epoch == 3
+
+
+def test_blocks_collected_before_the_pack_is_streamed_are_found_again(tmp_path: Path) -> None:
+    """Many buffers smaller than a block, more in all than is collected: streaming begins half-way."""
+    job = make_job(tmp_path)
+    random = np.random.default_rng(5)
+    data = {str(n): random.normal(size=69_000 + n) for n in range(24)}
+    commit(job, 1, data)
+    assert_equal(data, read_image(job, 0)[1])
+    assert verify(job).good
+    changed = {**data, "7": random.normal(size=70_000)}
+    commit(job, 2, changed)
+    assert_equal(changed, read_image(job, 0)[1])
