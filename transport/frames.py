@@ -147,7 +147,8 @@ def open_frame(parts: Sequence[Buffer]) -> tuple[Header, bytes]:
     header: Header = _unpack_head(head)
     if header[1] != MAGIC:
         raise FrameError("magic")
-    if header[0] != crc32(memoryview(head)[4:]):
+    # A short slice is cheaper than a view, a long one is not.
+    if header[0] != crc32(head[4:] if len(head) < 1024 else memoryview(head)[4:]):
         raise FrameError("checksum")
     if header[2] not in KIND_NAMES or (len(parts) == 2) != (header[2] == FRAGMENT):
         raise FrameError("kind")

@@ -108,6 +108,8 @@ class Port:
         self.helper_parked = False
         """The helper leaves all to this thread's wait: rouse it on the way out."""
         self._failure: BaseException | None = None
+        self._answered = False
+        """Something was sent since the last wait."""
         self._attention = False
         """A failure of the helper or a deferred signal is to be raised in the application's thread."""
         self._clock = clock
@@ -324,7 +326,9 @@ class Port:
                 self._spin_ns = self._spin_shortest_ns
             if rank in refused:
                 refused[rank].append(parts)
-            elif not send(rank, parts):
+            elif send(rank, parts):
+                self._answered = True
+            else:
                 if not refused:
                     self._retry_at_ns = now_ns + self._retry_wait_ns
                 refused[rank] = [parts]
@@ -351,6 +355,11 @@ class Port:
         receive, clock, give_way = self.wire.receive, self._clock, os.sched_yield
         marks = self._marks
         end_ns = began_ns + spin_ns
+        if self._answered:
+            # Nothing can have come yet for what has just been sent: let the others run before looking.
+            self._answered = False
+            if spin_ns > self._spin_shortest_ns:
+                give_way()
         while True:
             frame = receive()
             now_ns = clock()

@@ -236,6 +236,30 @@ class SendWindow:
             return None
         return self._cut(large)
 
+    def take_batch(self, now_ns: int) -> Batch | None:
+        """The common case in one step: nothing waits but the open batch, and its credit is there.
+
+        What `next_unit` and `sent` would do; None when they have to.
+        """
+        charge = self.queued
+        sent_charge = self.sent_charge + charge
+        if self.sealed or self.current is not None or self.resend or sent_charge > self.edge:
+            return None
+        queue = self.queue
+        batch = Batch(self.tx - len(queue), queue, charge)
+        self.queue = []
+        self.queued = 0
+        self.sent_charge = sent_charge
+        self.order = order = self.order + 1
+        batch.order = order
+        batch.sends = 1
+        batch.sent_ns = now_ns
+        batch.state = FLIGHT
+        self.flight[order] = batch
+        self.flight_charge += charge
+        self.unacked.append(batch)
+        return batch
+
     def _cut(self, large: Large) -> Fragment:
         offset = large.cursor
         stop = offset + self.fragment
