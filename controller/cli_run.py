@@ -20,6 +20,7 @@ from controller.history import History, finished_code, summarise
 
 if TYPE_CHECKING:
     from ckpt.store import JobDirectory, LockHandle
+    from controller.launch.local import LocalLauncher
     from controller.report import Reporter
     from controller.service import ServiceOptions
 
@@ -32,40 +33,55 @@ _DEFAULTS: dict[str, Any] = {
     "image_mode": "fork",
 }
 _NS = 1_000_000_000
+_HASH_SEED_MAX = 4294967295
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Start a job, or (``--resume auto``) go on with it."""
-    from ckpt.store import JobDirectory, JobMissing
-
     if not arguments.program:
         raise UsageError("which program? ckpt run [options] (APP.PY | -m MODULE) [ARG ...]")
-    if arguments.resume == "auto" and arguments.job is not None:
-        try:
-            job = JobDirectory.open(arguments.job)
-        except JobMissing:
-            pass
-        else:
-            plan.check_fit(
-                size=job.size,
-                command=job.command,
-                python=job.python,
-                new_size=arguments.ranks or 1,
-                new_command=arguments.program,
-                new_python=platform.python_version(),
-            )
-            return _go_on(job, None, arguments, or_start=True)
+    if arguments.resume == "auto" and arguments.job is not None and _is_job(arguments.job):
+        from ckpt.store import JobDirectory
+
+        job = JobDirectory.open(arguments.job)
+        plan.check_fit(
+            size=job.size,
+            command=job.command,
+            python=job.python,
+            new_size=arguments.ranks or 1,
+            new_command=arguments.program,
+            new_python=platform.python_version(),
+        )
+        return _go_on(job, None, arguments, or_start=True)
     _check_script(arguments)
-    directory = arguments.job or _new_directory(arguments.program[0])
-    options = {name: getattr(arguments, name) for name in _DEFAULTS if getattr(arguments, name) is not None}
-    job = JobDirectory.create(
-        directory,
-        command=arguments.program,
-        size=arguments.ranks or 1,
-        options={"module": arguments.module, **options},
-    )
-    with job.lock() as lock:
-        return _drive(job, lock, arguments, History(), (), new=True)
+    return _start(arguments)
+
+
+def _is_job(directory: str) -> bool:
+    return os.path.exists(os.path.join(directory, "job.json"))
+
+
+def _start(arguments: argparse.Namespace) -> int:
+    """A new job."""
+    hash_seed = int.from_bytes(os.urandom(4)) % _HASH_SEED_MAX + 1
+    launcher = _launcher(arguments, os.getcwd(), hash_seed)
+    try:
+        from ckpt.store import JobDirectory
+
+        options = {
+            name: getattr(arguments, name) for name in _DEFAULTS if getattr(arguments, name) is not None
+        }
+        job = JobDirectory.create(
+            arguments.job or _new_directory(arguments.program[0]),
+            command=arguments.program,
+            size=arguments.ranks or 1,
+            options={"module": arguments.module, **options},
+            hash_seed=hash_seed,
+        )
+        with job.lock() as lock:
+            return _drive(job, lock, launcher, arguments, History(), (), new=True)
+    finally:
+        launcher.close()
 
 
 def restart(arguments: argparse.Namespace) -> int:
@@ -122,7 +138,21 @@ def _go_on(job: JobDirectory, epoch: int | None, arguments: argparse.Namespace, 
             job.events.append("fenced", reason="processes of an earlier controller were alive")
             # They committed nothing meanwhile (only a controller commits), but the log grew.
             history = summarise(job.events.read().events)
-        return _drive(job, lock, arguments, history, lines, new=False)
+        launcher = _launcher(arguments, job.cwd, job.hash_seed)
+        try:
+            return _drive(job, lock, launcher, arguments, history, lines, new=False)
+        finally:
+            launcher.close()
+
+
+def _launcher(arguments: argparse.Namespace, cwd: str, hash_seed: int) -> LocalLauncher:
+    """An agent that has begun to import."""
+    from controller.launch.agent import DEFAULT_ENTRY
+    from controller.launch.local import LocalLauncher
+
+    launcher = LocalLauncher(cwd=cwd, hash_seed=hash_seed, entry=arguments.entry or DEFAULT_ENTRY)
+    launcher.spawn()
+    return launcher
 
 
 def _seen(history: History) -> bool:
@@ -151,41 +181,27 @@ def _reporter(job: JobDirectory, arguments: argparse.Namespace) -> Reporter:
 def _drive(
     job: JobDirectory,
     lock: LockHandle,
+    launcher: LocalLauncher,
     arguments: argparse.Namespace,
     history: History,
     lines: tuple[int, ...],
     *,
     new: bool,
 ) -> int:
-    """Supervise the job to its end."""
-    from controller.launch.agent import DEFAULT_ENTRY
-    from controller.launch.local import LocalLauncher
+    """Supervise the job to its end. The caller closes the launcher."""
+    from controller.service import Service
 
-    launcher = LocalLauncher(
-        job_dir=job.path,
-        runtime_dir=job.runtime_dir(),
-        cwd=job.cwd,
-        hash_seed=job.hash_seed,
-        generation=lock.generation,
-        entry=arguments.entry or DEFAULT_ENTRY,
-    )
-    launcher.spawn()  # it imports while we do
-    try:
-        from controller.service import Service
-
-        reporter = _reporter(job, arguments)
-        options = _options(job, arguments)
-        if new:
-            job.events.append(
-                "job-started", command=job.command, size=job.size, job=job.job_id, python=job.python
-            )
-        job.events.append("controller", pid=os.getpid(), generation=lock.generation, lines=list(lines))
-        if arguments.verb == "run" and not arguments.json and arguments.job is None:
+    launcher.serve(job_dir=job.path, runtime_dir=job.runtime_dir(), generation=lock.generation)
+    reporter = _reporter(job, arguments)
+    if new:
+        job.events.append(
+            "job-started", command=job.command, size=job.size, job=job.job_id, python=job.python
+        )
+        if not arguments.json and arguments.job is None:
             reporter.say(f"job {os.path.relpath(job.path)}")
-        service = Service(job, lock, launcher, reporter, options, history=history, lines=lines)
-    except BaseException:
-        launcher.close()
-        raise
+    job.events.append("controller", pid=os.getpid(), generation=lock.generation, lines=list(lines))
+    options = _options(job, arguments)
+    service = Service(job, lock, launcher, reporter, options, history=history, lines=lines)
     try:
         return service.run()
     finally:

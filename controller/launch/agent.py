@@ -28,7 +28,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
-import importlib
 import os
 import selectors
 import signal
@@ -40,9 +39,10 @@ from typing import Any
 from controller import messages
 from controller.errors import MalformedPacket
 from controller.launch import alone, procinfo
-from controller.launch.forked import BUFFER_BYTES, Entry, ForkedRank, fork_rank
+from controller.launch.forked import BUFFER_BYTES, Entry, ForkedRank, fork_rank, load_entry
 
 DEFAULT_ENTRY = "ckpt.boot:run_rank"
+LOG_NAME = "output/agent.log"
 
 _BACKLOG_BYTES_MAX = 64 << 20
 _LONELY_START_S = 60.0
@@ -52,15 +52,16 @@ _LEFTOVERS_S = 0.002
 
 
 class Agent:
-    """The event loop. `listener` is a listening Unix stream socket; `entry` becomes the rank in the child."""
+    """The event loop. `first` leads to the controller that started us; `entry` becomes the rank in the child.
 
-    def __init__(self, job_dir: str, listener: socket.socket, entry: Entry) -> None:
-        self.job_dir = job_dir
+    The job is not known at first (the agent imports while the controller makes it): see `_serve`.
+    """
+
+    def __init__(self, first: socket.socket, entry: Entry) -> None:
+        self.job_dir = ""
         self.entry = entry
-        self.listener = listener
-        self.listener.setblocking(False)
+        self.listener: socket.socket | None = None
         self.selector = selectors.DefaultSelector()
-        self.selector.register(listener, selectors.EVENT_READ, self._accept)
         self.ranks: dict[int, ForkedRank] = {}
         self.generation = 0
         self.was_attached = False
@@ -73,6 +74,7 @@ class Agent:
         self.kill_at = 0.0  # while alone, and the verdict is known
         self.ended: str | None = None
         self.buffer = bytearray(BUFFER_BYTES)
+        self._welcome(first)
 
     # ---- loop --------------------------------------------------------------------------------------------
 
@@ -105,6 +107,9 @@ class Agent:
             self.controller.settimeout(1.0)
             with contextlib.suppress(OSError):
                 self.controller.sendall(self.outbox)
+        if self.listener is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(self.listener.getsockname())
 
     # ---- the controller's side ---------------------------------------------------------------------------
 
@@ -113,9 +118,27 @@ class Agent:
             connection, _ = listener.accept()
         except (BlockingIOError, ConnectionAbortedError):
             return
+        self._welcome(connection)
+
+    def _welcome(self, connection: socket.socket) -> None:
         connection.setblocking(False)
         self.connections[connection] = messages.Lines()
         self.selector.register(connection, selectors.EVENT_READ, self._on_connection)
+
+    def _serve(self, job_dir: str, path: str) -> None:
+        """Belong to this job: listen for later controllers, and leave the first one's terminal."""
+        self.job_dir = job_dir
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)  # the controller holds the job's lock, and has fenced survivors
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.listener.bind(path)
+        self.listener.listen(16)
+        self.listener.setblocking(False)
+        self.selector.register(self.listener, selectors.EVENT_READ, self._accept)
+        log = os.open(os.path.join(job_dir, LOG_NAME), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.close(log)
 
     def _on_connection(self, connection: socket.socket, mask: int) -> None:
         if mask & selectors.EVENT_WRITE:
@@ -151,6 +174,8 @@ class Agent:
                 connection.send(messages.encode_line(self._state()))
         elif connection is not self.controller:
             return  # commands come from the one controller only
+        elif kind == "serve":
+            self._serve(command["job"], command["path"])
         elif kind == "start":
             self._start(command["specs"])
         elif kind == "send":
@@ -235,7 +260,8 @@ class Agent:
     def _drop_everything(self) -> None:
         """In a forked rank: nothing of the agent lives on."""
         self.selector.close()
-        self.listener.close()
+        if self.listener is not None:
+            self.listener.close()
         for connection in self.connections:
             connection.close()
         for other in self.ranks.values():
@@ -354,38 +380,21 @@ class Agent:
             events.append("job-finished", exit_code=verdict.exit_code, reason=verdict.reason, by="agent")
 
 
-def load_entry(name: str) -> Entry:
-    """Import ``module:function``; a `preload` function beside it is called, to import what ranks need."""
-    module_name, _, function = name.partition(":")
-    module = importlib.import_module(module_name)
-    preload = getattr(module, "preload", None)
-    if preload is not None:
-        preload()
-    entry: Entry = getattr(module, function)
-    return entry
-
-
 def main(argv: list[str] | None = None) -> None:
     """Entry of the agent process; started by `controller.launch.local` only."""
     parser = argparse.ArgumentParser(prog="ckpt-agent")
-    parser.add_argument("--job", required=True)
-    parser.add_argument("--listen-fd", type=int, required=True)
+    parser.add_argument("--control-fd", type=int, required=True)
     parser.add_argument("--entry", default=DEFAULT_ENTRY)
     options = parser.parse_args(argv)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     procinfo.become_subreaper()
-    listener = socket.socket(fileno=options.listen_fd)
-    os.set_inheritable(listener.fileno(), False)
-    path = listener.getsockname()
-    agent = Agent(options.job, listener, load_entry(options.entry))
+    first = socket.socket(fileno=options.control_fd)
+    os.set_inheritable(options.control_fd, False)
+    agent = Agent(first, load_entry(options.entry))
     gc.collect()
     gc.freeze()  # the pages of what was imported stay shared with the ranks
-    try:
-        agent.run()
-    finally:
-        with contextlib.suppress(OSError):
-            os.unlink(path)
-        sys.stdout.flush()
-        sys.stderr.flush()
+    agent.run()
+    sys.stdout.flush()
+    sys.stderr.flush()
     os._exit(0)

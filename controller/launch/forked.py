@@ -13,6 +13,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import faulthandler
+import importlib
 import os
 import signal
 import socket
@@ -96,6 +97,17 @@ class ForkedRank:
     def close(self) -> None:
         self.control.close()
         os.close(self.pidfd)
+
+
+def load_entry(name: str) -> Entry:
+    """Import ``module:function``; a `preload` function beside it is called, to import what ranks need."""
+    module_name, _, function = name.partition(":")
+    module = importlib.import_module(module_name)
+    preload = getattr(module, "preload", None)
+    if preload is not None:
+        preload()
+    entry: Entry = getattr(module, function)
+    return entry
 
 
 def where_path(runtime_dir: str, rank: int) -> str:

@@ -1,8 +1,9 @@
-"""★ Ranks on this machine: one agent process, on a Unix socket in the job's private runtime directory.
+"""★ Ranks on this machine: one agent process, reached through a socket pair.
 
-The controller binds the socket and hands it to the agent listening, so that it can connect and send its
-first commands while the agent is still importing. The socket's path stays: a later controller finds the
-agent there (`fence_survivor`).
+The agent is started first of all, before the job is made or opened: it imports what ranks need while this
+process does the rest (`spawn`), and is told later which job it serves (`serve`). From then on it also
+listens on a Unix socket in the job's private runtime directory, where a later controller finds it
+(`fence_survivor`).
 """
 
 from __future__ import annotations
@@ -22,10 +23,9 @@ from controller import messages
 from controller.errors import LaunchFailed, MalformedPacket
 from controller.history import Process
 from controller.launch import AgentGone, procinfo
-from controller.launch.agent import DEFAULT_ENTRY
+from controller.launch.agent import DEFAULT_ENTRY, LOG_NAME
 
 SOCKET_NAME = "agent.sock"
-LOG_NAME = "agent.log"
 _END_PATIENCE_S = 5.0
 
 # `-c` puts the current directory first on the path, where it could shadow the standard library.
@@ -44,70 +44,61 @@ main()
 
 
 class LocalLauncher:
-    """Implements `Launcher`. `generation`: of the controller's lock."""
+    """Implements `Launcher`. `spawn`, then `serve`; after the agent was lost, `start` does both again."""
 
-    def __init__(
-        self,
-        *,
-        job_dir: str,
-        runtime_dir: str,
-        cwd: str,
-        hash_seed: int,
-        generation: int,
-        entry: str = DEFAULT_ENTRY,
-    ) -> None:
-        self.job_dir = job_dir
-        self.runtime_dir = runtime_dir
+    def __init__(self, *, cwd: str, hash_seed: int, entry: str = DEFAULT_ENTRY) -> None:
         self.cwd = cwd
         self.hash_seed = hash_seed
-        self.generation = generation
         self.entry = entry
         self.process: subprocess.Popen[bytes] | None = None
         self.connection: socket.socket | None = None
         self.was_up = False
+        self._serving: dict[str, Any] | None = None
+        self._generation = 0
+        self._log_path: str | None = None
         self._lines = messages.Lines()
         self._known: list[Process] = []  # ranks started and not yet buried
         self._local_events: list[dict[str, Any]] = []
 
     # ---- bringing up -------------------------------------------------------------------------------------
 
-    @property
-    def log_path(self) -> str:
-        return os.path.join(self.job_dir, "output", LOG_NAME)
-
     def spawn(self) -> None:
-        """Start the agent and connect to it; it goes on importing. Raises LaunchFailed."""
-        path = os.path.join(self.runtime_dir, SOCKET_NAME)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)  # we hold the job's lock, and survivors were fenced
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            listener.bind(path)
-            listener.listen(16)
-            with open(self.log_path, "ab", buffering=0) as log:
+        """Start the agent; it goes on importing while we do other things. Raises LaunchFailed."""
+        ours, theirs = socket.socketpair()
+        with contextlib.closing(theirs):
+            try:
                 self.process = subprocess.Popen(
                     [
-                        *(sys.executable, "-c", _BOOT, "--job", self.job_dir),
-                        *("--listen-fd", str(listener.fileno()), "--entry", self.entry, _root()),
+                        *(sys.executable, "-c", _BOOT, "--control-fd", str(theirs.fileno())),
+                        *("--entry", self.entry, _root()),
                     ],
                     stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
+                    stdout=2,  # until it belongs to a job; from then on its log
                     cwd=self.cwd if os.path.isdir(self.cwd) else None,
                     env=self._environment(),
-                    pass_fds=(listener.fileno(),),
+                    pass_fds=(theirs.fileno(),),
                     start_new_session=True,
                 )
-            self.connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            self.connection.connect(path)
-        except OSError as error:
-            raise LaunchFailed(f"the agent cannot be started: {error}") from error
-        finally:
-            listener.close()
-        self.connection.setblocking(False)
+            except OSError as error:
+                ours.close()
+                raise LaunchFailed(f"the agent cannot be started: {error}") from error
+        ours.setblocking(False)
+        self.connection = ours
         self._lines = messages.Lines()
         self.was_up = False
-        self._command({"a": "attach", "generation": self.generation})
+
+    def serve(self, *, job_dir: str, runtime_dir: str, generation: int) -> None:
+        """Tell the agent which job it belongs to. `generation`: of the controller's lock."""
+        self._generation = generation
+        self._log_path = os.path.join(job_dir, LOG_NAME)
+        path = os.path.join(runtime_dir, SOCKET_NAME)
+        self._serving = {"a": "serve", "job": job_dir, "path": path}
+        self._introduce()
+
+    def _introduce(self) -> None:
+        assert self._serving is not None
+        self._command({"a": "attach", "generation": self._generation})
+        self._command(self._serving)
 
     def _environment(self) -> dict[str, str]:
         environment = dict(os.environ)
@@ -126,6 +117,7 @@ class LocalLauncher:
     def start(self, specs: Sequence[dict[str, Any]]) -> None:
         if self.connection is None:
             self.spawn()
+            self._introduce()
         self._command({"a": "start", "specs": list(specs)})
 
     def send(self, packet: dict[str, Any], ranks: Sequence[int] | None = None) -> None:
@@ -201,8 +193,10 @@ class LocalLauncher:
         return AgentGone(f"{reason}{self._log_tail()}", started=self.was_up)
 
     def _log_tail(self, limit_bytes: int = 2000) -> str:
+        if self._log_path is None:
+            return ""
         try:
-            with open(self.log_path, "rb") as log:
+            with open(self._log_path, "rb") as log:
                 log.seek(max(0, os.fstat(log.fileno()).st_size - limit_bytes))
                 text = log.read().decode(errors="replace").strip()
         except OSError:
@@ -213,6 +207,8 @@ class LocalLauncher:
         if self.connection is not None:
             self._command({"a": "end", "reason": "the job has ended"})
         if self.process is not None:
+            if not self.was_up:
+                self.process.kill()  # still importing, or never came up: it has no ranks
             try:
                 self.process.wait(_END_PATIENCE_S)
             except subprocess.TimeoutExpired:
