@@ -258,14 +258,13 @@ class Supervisor:
     def _died(self, event: Died, now_ns: int) -> list[Action]:
         self.gone.add(event.rank)
         how = {"signal": event.signal} if event.signal is not None else {"code": event.code}
-        log = Log("rank-died", {"rank": event.rank, "incarnation": event.incarnation, **how})
+        fields = {"rank": event.rank, "incarnation": event.incarnation, **how}
         if self.phase in ("releasing", "stopping"):
-            quiet: list[Action] = [] if event.code == 0 else [log]
-            return quiet + self._check_gone()
+            return [Log("rank-left", fields), *self._check_gone()]
         if self.phase == "fencing":
             return []  # we are killing it
         decision = judge(event, restarts=self.restarts, max_restarts=self.max_restarts)
-        return [log, *self._carry_out(decision, now_ns)]
+        return [Log("rank-died", fields), *self._carry_out(decision, now_ns)]
 
     def _agent_lost(self, event: AgentLost, now_ns: int) -> list[Action]:
         log = Log("agent-lost", {"reason": event.reason})
