@@ -186,6 +186,7 @@ def _resumed(runtime: Runtime) -> Callable[[], object]:
         return _nothing
     if extras["ckpt.locked"]:
         runtime.lock.acquire()  # the library frames on the stack release it
+    assert loaded.stack is not None, "only a finished rank has no stack"
     box = [loaded.stack]
     del loaded, extras, state, reader  # the program's objects live as long as the program says
     return lambda: image.resume(box.pop())
@@ -251,5 +252,3 @@ def _exit_code_of(failure: BaseException) -> int:
     if isinstance(failure, (ImageError, CkptError)):
         return _EXIT_UNRECOVERABLE
     return 1
-
-

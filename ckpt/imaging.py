@@ -68,7 +68,9 @@ class Imager:
         self._tries = 0
         self._check_queued = False
         self._children: dict[int, int] = {}  # pid of an image child -> its epoch
-        self._lost: deque[tuple[int, int]] = deque()  # (epoch, wait status) of children that died without a vote
+        self._lost: deque[tuple[int, int]] = (
+            deque()
+        )  # (epoch, wait status) of children that died without a vote
         self._harmless_threads: set[str] = set(runtime.spec.get("options", {}).get("harmless_threads", ()))
 
     # ------------------------------------------------------------------ wanting

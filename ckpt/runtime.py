@@ -142,12 +142,19 @@ class Runtime:
         elif isinstance(event, Zombie):
             self.leave(_EXIT_FENCED, f"rank {self.rank}: a newer incarnation of this rank exists; stopping")
         elif isinstance(event, PeerSilent):
-            self.control.send({"m": "event", "event": "peer-silent", "peer": event.rank, "silent_ns": event.silent_ns})
+            self.control.send(
+                {"m": "event", "event": "peer-silent", "peer": event.rank, "silent_ns": event.silent_ns}
+            )
         elif isinstance(event, PeerHeard):
             self.control.send({"m": "event", "event": "peer-heard", "peer": event.rank})
         elif isinstance(event, PeerRestarted):
             self.control.send(
-                {"m": "event", "event": "peer-restarted", "peer": event.rank, "incarnation": event.incarnation}
+                {
+                    "m": "event",
+                    "event": "peer-restarted",
+                    "peer": event.rank,
+                    "incarnation": event.incarnation,
+                }
             )
 
     def _on_control(self) -> None:

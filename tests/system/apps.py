@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-RING = '''
+RING = """
     import hashlib, sys, time
     import ckpt
 
@@ -32,10 +32,10 @@ RING = '''
     everyone = comm.gather(digest.hexdigest())
     if comm.rank == 0:
         print("result", hashlib.sha256("".join(everyone).encode()).hexdigest())
-'''
+"""
 """argv: steps, seconds of sleep a step. Objects in a ring, an allreduce now and then; rank 0 prints a digest."""
 
-COMPUTE = '''
+COMPUTE = """
     import hashlib, random, sys
     import ckpt
 
@@ -54,10 +54,10 @@ COMPUTE = '''
         if i % 10 == 0:
             best = comm.allreduce(total, op=max)
     print("rank", comm.rank, "total", total, "best", best, hashlib.sha256(repr(random.getstate()).encode()).hexdigest())
-'''
+"""
 """argv: rounds. Mostly computing, in generators and with the random module; few messages."""
 
-NUMPY_STENCIL = '''
+NUMPY_STENCIL = """
     import hashlib, sys
     import numpy as np
     import ckpt
@@ -77,5 +77,5 @@ NUMPY_STENCIL = '''
     whole = comm.gather(field)
     if rank == 0:
         print("result", hashlib.sha256(np.vstack(whole).tobytes()).hexdigest(), mean[0])
-'''
+"""
 """argv: steps. Halo exchange with numpy buffers."""

@@ -26,10 +26,17 @@ def ckpt_command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "controller", *map(str, arguments)]
 
 
-def run_ckpt(*arguments: object, timeout_s: float = PATIENCE_S, **options: Any) -> subprocess.CompletedProcess[str]:
+def run_ckpt(
+    *arguments: object, timeout_s: float = PATIENCE_S, **options: Any
+) -> subprocess.CompletedProcess[str]:
     """One `ckpt` command to its end."""
     return subprocess.run(
-        ckpt_command(*arguments), capture_output=True, text=True, timeout=timeout_s, stdin=subprocess.DEVNULL, **options
+        ckpt_command(*arguments),
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        stdin=subprocess.DEVNULL,
+        **options,
     )
 
 
@@ -42,7 +49,9 @@ def write_app(directory: Path, text: str, name: str = "app.py") -> Path:
 class Job:
     """A job under `ckpt run`, in the background."""
 
-    def __init__(self, directory: Path, *arguments: object, env: dict[str, str] | None = None, verb: str = "run") -> None:
+    def __init__(
+        self, directory: Path, *arguments: object, env: dict[str, str] | None = None, verb: str = "run"
+    ) -> None:
         self.directory = directory
         self.stdout_path = directory.parent / f"{directory.name}.stdout"
         self.stderr_path = directory.parent / f"{directory.name}.stderr"
@@ -77,8 +86,12 @@ class Job:
                 found.append(event)
         return found
 
-    def wait_event(self, name: str, count: int = 1, *, timeout_s: float = PATIENCE_S, **fields: object) -> Event:
-        return self.wait_for(lambda: self.events(name, **fields)[count - 1 : count], f"{count} × {name}", timeout_s)[0]
+    def wait_event(
+        self, name: str, count: int = 1, *, timeout_s: float = PATIENCE_S, **fields: object
+    ) -> Event:
+        return self.wait_for(
+            lambda: self.events(name, **fields)[count - 1 : count], f"{count} × {name}", timeout_s
+        )[0]
 
     def wait_for(self, look: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
         deadline = time.monotonic() + timeout_s
@@ -90,7 +103,9 @@ class Job:
                 found = look()
                 if found:
                     return found
-                raise AssertionError(f"the job ended ({self.process.returncode}) before: {what}\n{self.report()}")
+                raise AssertionError(
+                    f"the job ended ({self.process.returncode}) before: {what}\n{self.report()}"
+                )
             time.sleep(0.01)
         raise AssertionError(f"not within {timeout_s} s: {what}\n{self.report()}")
 
@@ -101,7 +116,8 @@ class Job:
             for path in sorted((self.directory / "output").glob("*"))
         ]
         return (
-            f"--- events\n{tail}\n--- stderr\n{self.stderr[-3000:]}\n--- stdout\n{self.stdout[-1500:]}\n" + "\n".join(outputs)
+            f"--- events\n{tail}\n--- stderr\n{self.stderr[-3000:]}\n--- stdout\n{self.stdout[-1500:]}\n"
+            + "\n".join(outputs)
         )
 
     @property
@@ -156,7 +172,12 @@ def jobs_fixture(tmp_path: Path) -> Iterator[Callable[..., Job]]:
     started: list[Job] = []
 
     def start(
-        app: Path | str | None, *arguments: object, ranks: int = 4, name: str = "job", env: dict[str, str] | None = None, **options: object
+        app: Path | str | None,
+        *arguments: object,
+        ranks: int = 4,
+        name: str = "job",
+        env: dict[str, str] | None = None,
+        **options: object,
     ) -> Job:
         flags: list[object] = ["-n", ranks]
         for option, value in options.items():

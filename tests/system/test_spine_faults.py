@@ -88,7 +88,19 @@ def test_a_job_of_another_version_is_incompatible(stopped_job: Job) -> None:
 
 
 def test_another_number_of_ranks_is_incompatible(stopped_job: Job, tmp_path: Path) -> None:
-    done = run_ckpt("run", "--job", stopped_job.directory, "--resume", "auto", "-n", 3, "--", tmp_path / "app.py", 20000, 0.0005)
+    done = run_ckpt(
+        "run",
+        "--job",
+        stopped_job.directory,
+        "--resume",
+        "auto",
+        "-n",
+        3,
+        "--",
+        tmp_path / "app.py",
+        20000,
+        0.0005,
+    )
     assert done.returncode == 13, done.stderr
     assert "2" in done.stderr and "3" in done.stderr
 
@@ -146,7 +158,9 @@ def test_one_rank_raises_and_the_others_are_told(start: Start, tmp_path: Path) -
 
 
 def test_the_exit_code_is_the_applications(start: Start, tmp_path: Path) -> None:
-    app = write_app(tmp_path, "import sys, ckpt\ncomm = ckpt.enable()\nsys.exit(7 if comm.rank == 0 else 0)\n")
+    app = write_app(
+        tmp_path, "import sys, ckpt\ncomm = ckpt.enable()\nsys.exit(7 if comm.rank == 0 else 0)\n"
+    )
     assert start(app).finish() == 7
 
 
@@ -174,7 +188,9 @@ def test_a_rank_that_finishes_early_still_answers_and_checkpoints_go_on(start: S
 
 
 def test_a_rank_that_leaves_without_a_word_is_an_error(start: Start, tmp_path: Path) -> None:
-    app = write_app(tmp_path, "import os, ckpt\ncomm = ckpt.enable()\nif comm.rank: os._exit(0)\ncomm.recv()\n")
+    app = write_app(
+        tmp_path, "import os, ckpt\ncomm = ckpt.enable()\nif comm.rank: os._exit(0)\ncomm.recv()\n"
+    )
     job = start(app, ranks=2)
     assert job.finish() not in (0, 75), job.report()
     assert "rank 1" in job.stderr
@@ -220,7 +236,10 @@ def test_what_cannot_be_imaged_is_named_and_the_job_goes_on(start: Start, tmp_pa
     reason = json.dumps([*aborted, *job.events("failed")])
     assert "socket" in reason and "holder" in reason and "peer" in reason, reason
     assert job.events("committed"), "after the socket was gone, checkpoints work again"
-    burnt, committed = {event["epoch"] for event in aborted}, {event["epoch"] for event in job.events("committed")}
+    burnt, committed = (
+        {event["epoch"] for event in aborted},
+        {event["epoch"] for event in job.events("committed")},
+    )
     assert not burnt & committed
 
 
@@ -286,7 +305,9 @@ def test_disk_full_burns_the_round_and_the_job_goes_on(start: Start, tmp_path: P
     small = tmp_path / "job"
     small.mkdir()
     small.chmod(0o700)
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m,mode=700", "tmpfs", small], check=False).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=6m,mode=700", "tmpfs", small], check=False
+    ).returncode:
         pytest.skip("this machine does not let us mount a tmpfs")
     try:
         app = write_app(
@@ -323,7 +344,9 @@ def test_disk_full_burns_the_round_and_the_job_goes_on(start: Start, tmp_path: P
 
 
 @pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_to_the_controller_stops_the_job_cleanly(start: Start, tmp_path: Path, sig: signal.Signals) -> None:
+def test_a_signal_to_the_controller_stops_the_job_cleanly(
+    start: Start, tmp_path: Path, sig: signal.Signals
+) -> None:
     job = start(write_app(tmp_path, RING), 20000, 0.0005, ranks=2)
     job.wait_for(lambda: "step 500" in job.output(0), "some progress")
     pids = [job.pid(rank) for rank in range(2)]

@@ -30,9 +30,13 @@ def outputs(job: Job, ranks: int = 4) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "argv"), [(RING, (4000, 0.0005)), (COMPUTE, (400,)), (NUMPY_STENCIL, (4000,))], ids=["ring", "compute", "stencil"]
+    ("text", "argv"),
+    [(RING, (4000, 0.0005)), (COMPUTE, (400,)), (NUMPY_STENCIL, (4000,))],
+    ids=["ring", "compute", "stencil"],
 )
-def test_a_killed_rank_changes_nothing_in_the_output(start: Start, tmp_path: Path, text: str, argv: tuple[object, ...]) -> None:
+def test_a_killed_rank_changes_nothing_in_the_output(
+    start: Start, tmp_path: Path, text: str, argv: tuple[object, ...]
+) -> None:
     app = write_app(tmp_path, text)
     expected = undisturbed(start, app, *argv)
     job = start(app, *argv, every=0.3)
@@ -77,7 +81,9 @@ def test_ranks_killed_again_and_again_also_during_restart(start: Start, tmp_path
         job.kill_rank(chance.randrange(4))
         job.wait_event("restarting", 2 * count - 1)
         started = len(job.events("rank-started"))
-        job.wait_for(lambda seen=started: len(job.events("rank-started")) > seen, "a rank of the next incarnation")
+        job.wait_for(
+            lambda seen=started: len(job.events("rank-started")) > seen, "a rank of the next incarnation"
+        )
         job.kill_rank(job.events("rank-started")[-1]["rank"])
         job.wait_event("restarting", 2 * count)
     assert job.finish() == 0, job.report()
