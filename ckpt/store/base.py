@@ -2,19 +2,16 @@
 
 Rules, each with its reason:
 
-1. Only blocks of *one committed line*, the base: leftovers of burnt rounds may vanish at any time, committed
-packs are
-   durable.
-2. The base is the newest line that the same incarnation of this rank wrote, or the line it was resumed from
-(read and
-   verified then). A line that somebody had to step back from, because it turned out to be damaged, is
-   neither: a new image never inherits that damage.
+1. Only blocks of *one committed line*, the base: leftovers of burnt rounds may vanish at any time,
+   committed packs are durable.
+2. The base is the newest line that the same incarnation of this rank wrote, or the line it was resumed
+   from (read and verified then). A line that somebody had to step back from, because it turned out to be
+   damaged, is neither: a new image never inherits that damage.
 3. `prune` keeps the two newest lines at least, and all that is newer than the newest. While an image is
-being written
-   no line but its own can become the newest, so the base outlives it. The commit looks at every pack again.
-4. A pack of which the base uses less than a quarter is not pointed to: its blocks are written anew, the pack
-becomes
-   free. The packs of one image therefore take at most four times the image's size.
+   being written no line but its own can become the newest, so the base outlives it. The commit looks at
+   every pack again.
+4. A pack of which the base uses less than a quarter is not pointed to: its blocks are written anew, the
+   pack becomes free. The packs of one image therefore take at most four times the image's size.
 """
 
 from __future__ import annotations
@@ -34,8 +31,7 @@ LEAST_USE: Final = 0.25
 
 
 def find_base(job: JobDirectory, *, rank: int, incarnation: int, resumed_from: int | None) -> Manifest | None:
-    """The manifest to build on, or None. Unreadable lines are no reason to fail: the image is written
-    whole."""
+    """The manifest to build on, or None. Unreadable lines are no reason to fail."""
     try:
         epochs = list_epochs(job)
     except StorageFailed:

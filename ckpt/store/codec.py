@@ -76,8 +76,7 @@ class Codec:
         self._decompressor = zstandard.ZstdDecompressor()
 
     def pack(self, block: memoryview, item: int = 1) -> Packed:
-        """Choose a codec for `block` (flat, of bytes) and apply it. `item`: size of the array's items in
-        bytes."""
+        """Choose a codec for `block` (flat, of bytes) and apply it. `item`: bytes of an array item."""
         length = len(block)
         if length < _SMALLEST:
             return Packed(RAW, 1, block)
@@ -149,8 +148,7 @@ def _sample(block: memoryview, item: int) -> bytes:
 
 
 def shuffle(block: memoryview, item: int, planes: memoryview) -> memoryview:
-    """Byte k of every item, for k = 0, 1, …, into `planes`, which is returned; all lengths are multiples of
-    `item`."""
+    """Byte k of every item, for k = 0, 1, …, into `planes`, which is returned."""
     numpy = sys.modules.get("numpy")
     count = len(block) // item
     if numpy is not None:

@@ -63,8 +63,7 @@ class EventLog:
         self._fd = -1
 
     def _at_line_start(self) -> bool:
-        """Whether the file ends with a whole line; asked every time, since any writer may have died in
-        one."""
+        """Whether the file ends with a whole line; asked every time: any writer may have died."""
         if self._fd < 0:
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             self._fd = os.open(self.path, flags, 0o600)
@@ -72,8 +71,7 @@ class EventLog:
         return length == 0 or os.pread(self._fd, 1, length - 1) == b"\n"
 
     def append(self, event: str, **fields: Any) -> bool:
-        """Add one line `{"t": ISO time, "ns": …, "event": event, **fields}`; False when the disk refused
-        it."""
+        """Add one line `{"t": ISO time, "ns": …, "event": event, **fields}`; False: not written."""
         now_ns = self._clock_ns()
         stamp = datetime.fromtimestamp(now_ns / 1e9, UTC).isoformat(timespec="microseconds")
         line: dict[str, Any] = {"t": stamp, "ns": now_ns, "event": event, **fields}

@@ -1,5 +1,4 @@
-"""The job directory: all there is of a job, in one place that only its owner can touch (★ files, clock,
-randomness).
+"""The job directory: all there is of a job, in one place that only its owner can touch (★).
 
     JOB/                 0700, ours; refused otherwise
       job.json           identity and options; written last at creation: without it there is no job
@@ -223,8 +222,7 @@ class JobDirectory:
         return runtime_directory(self.job_id, base=base)
 
     def lock(self) -> LockHandle:
-        """Become the job's controller; `with job.lock() as lock:`. Raises JobLocked at once when there is
-        another."""
+        """Become the job's controller; `with job.lock() as lock:`. Raises JobLocked at once."""
         from .lines import highest_generation
 
         return take_lock(self.path, self.key, self.job_id, self.fs, floor=highest_generation(self))
@@ -299,8 +297,7 @@ def _read_job_file(fs: FileSystem, root: str) -> bytes:
 
 
 def _claimed_job_id(data: bytes) -> str:
-    """The id that the file itself names: job.json defines it, and it is under the MAC that is checked
-    next."""
+    """The id that the file itself names: job.json defines it, and the MAC is checked next."""
     marker = b'"job":"'
     start = data.find(marker)
     return data[start + len(marker) :].split(b'"', 1)[0].decode("ascii", "replace") if start >= 0 else ""

@@ -38,8 +38,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Line:
-    """One entry of `list_lines`: `control` is None when the control file does not verify, and `error` says
-    why."""
+    """One entry of `list_lines`: `control` is None when the control file does not verify (see `error`)."""
 
     epoch: int
     path: str
@@ -163,8 +162,7 @@ def load_manifest(job: JobDirectory, entry: RankEntry, *, fs: FileSystem | None 
 
 
 def check_packs(job: JobDirectory, manifest: Manifest, *, fs: FileSystem | None = None) -> None:
-    """Raise BlockDamaged unless every pack the manifest needs is there in its full length (contents
-    unread)."""
+    """Raise BlockDamaged unless every pack the manifest needs is there in its full length."""
     system = job.fs if fs is None else fs
     for pack in manifest.packs:
         path = os.path.join(job.path, pack.path)

@@ -35,8 +35,7 @@ _ATTEMPTS: Final = 10
 
 
 class LockHandle:
-    """A lock that is held; use it as a context. `generation` is unique among all holders of this job,
-    ever."""
+    """A lock that is held; use it as a context. `generation` is unique among all holders, ever."""
 
     def __init__(self, path: str, fd: int, key: bytes, job_id: str, generation: int, fs: FileSystem) -> None:
         self.path = path
@@ -98,8 +97,7 @@ def _is_same_file(fd: int, path: str) -> bool:
 
 
 def read_generation(job_path: str, key: bytes, job_id: str, fs: FileSystem) -> int:
-    """The highest generation on disk; 0 when the job was never locked. RecordDamaged when it does not
-    verify."""
+    """The highest generation on disk; 0 when the job was never locked. May raise RecordDamaged."""
     path = os.path.join(job_path, _GENERATION_NAME)
     try:
         data = fs.read_file(path, 1 << 16)
@@ -118,8 +116,7 @@ def take_lock(job_path: str, key: bytes, job_id: str, fs: FileSystem, *, floor: 
 
     Args:
         floor: the highest generation seen elsewhere (control files); the new one is above it in any case,
-        even when
-            `generation.json` was lost.
+            even when `generation.json` was lost.
     """
     fd = _flock(job_path, fs)
     try:

@@ -5,15 +5,13 @@ the BLAKE3 digest of its *plain* content (that is how unchanged data is recognis
 of its *stored* bytes (that is what a reader verifies, before it decompresses and long before anything is
 unpickled). Blocks lie in packs; a manifest may point into packs that earlier epochs of the same job wrote.
 
-    file = {mac, kind, format, job, rank, epoch, previous, incarnation, packs, blocks, stream, buffers, meta,
-    …} packs    [[path relative to the job, length in bytes, alignment in bytes], …]
-    blocks   [[plain digest, pack index, offset, stored length, plain length, codec, item size, stored
-    digest], …]
-             the stored digest is "" for codec raw: it would equal the plain one
+    file = {mac, kind, format, job, rank, epoch, previous, incarnation, packs, blocks, stream, buffers, …}
+    packs    [[path relative to the job, length in bytes, alignment in bytes], …]
+    blocks   [[plain digest, pack index, offset, stored length, plain length, codec, item size,
+               stored digest], …]        the last is "" for codec raw: it would equal the plain one
     stream   [block index, …]            the pickle stream
-    small    [block index, …]            all small buffers, one after the other, each start rounded up to
-    SMALL_ALIGN buffers  [length | [length, block index, …], …]   a bare length: next part of `small`; else
-    its own blocks
+    small    [block index, …]            all small buffers, each start rounded up to SMALL_ALIGN
+    buffers  [length, or [length, block index, …], …]    a bare length: the next part of `small`
 
 Job, rank, epoch, label and incarnation are under the MAC together with all digests: an image cannot be given
 out for another one. The control file holds the digest of the manifest's bytes.
@@ -41,8 +39,8 @@ SMALL_ALIGN: Final = 64
 
 
 class PackRef(NamedTuple):
-    """A pack file: path relative to the job directory, its length, and to what its blocks are aligned (both
-    bytes)."""
+    """A pack file: path relative to the job directory, its length, and the alignment of its blocks
+    (bytes)."""
 
     path: str
     length: int
@@ -50,8 +48,7 @@ class PackRef(NamedTuple):
 
 
 class BlockRef(NamedTuple):
-    """Where a block lies and how it is stored. Lengths and offset in bytes; `item` is the shuffle's item
-    size."""
+    """Where a block lies and how it is stored. Lengths and offset in bytes; `item`: item size."""
 
     digest: str
     pack: int
@@ -77,8 +74,7 @@ class BufferRef(NamedTuple):
 
 @dataclass(frozen=True)
 class Manifest:
-    """One rank's image of one epoch. `label` is (previous epoch, epoch]; `meta` is the image layer's own
-    report."""
+    """One rank's image of one epoch. `label` is (previous epoch, epoch]; `meta` is the image's report."""
 
     job: str
     rank: int
@@ -121,8 +117,7 @@ class Manifest:
 
     @classmethod
     def decode(cls, key: bytes, job_id: str, data: bytes, path: str) -> Manifest:
-        """Verify and parse. Raises what `records.decode` raises; RecordDamaged when fields are missing or
-        senseless."""
+        """Verify and parse. Raises what `records.decode` raises; RecordDamaged: senseless fields."""
         content = records.decode(key, KIND, job_id, data, path)
         try:
             manifest = cls(

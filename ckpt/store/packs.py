@@ -129,8 +129,7 @@ class PackWriter:
             self._write_cached(padded, offset)
 
     def _write_cached(self, padded: memoryview, offset: int) -> None:
-        """The device wants another alignment, or a short write left an odd rest: no O_DIRECT for this
-        file."""
+        """The device wants another alignment, or a short write left an odd rest: O_DIRECT off."""
         assert self.file is not None
         try:
             self._fs.set_direct(self.file.fd, False)

@@ -1,9 +1,8 @@
 """Directories and files that only their owner may touch (★ asks the system about owners and modes).
 
 An image is code and a key opens it, so nothing is read from, or put into, a place where another user could
-have put
-something: symbolic links, foreign owners and group- or world-writable modes are refused with `NotPrivate`. A
-check of an open descriptor is used wherever a path could be exchanged between check and use.
+have put something: symbolic links, foreign owners and group- or world-writable modes are refused with
+`NotPrivate`. A check of an open descriptor is used wherever a path could be exchanged between check and use.
 """
 
 from __future__ import annotations
@@ -62,8 +61,7 @@ def check_private_directory(path: str, *, forbidden_mode: int = 0o022) -> None:
 
 
 def check_private_file(fd: int, path: str, *, forbidden_mode: int = 0o077) -> None:
-    """Raise NotPrivate unless the open file is a regular one of ours that lacks all bits of
-    `forbidden_mode`."""
+    """Raise NotPrivate unless the open file is a regular one of ours without a bit of `forbidden_mode`."""
     info = os.fstat(fd)
     if not stat.S_ISREG(info.st_mode):
         raise NotPrivate("not a regular file", path=path, hint="Remove it.")

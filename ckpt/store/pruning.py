@@ -3,17 +3,15 @@
 Order, and why:
 
 1. The control directory is synced: the newest lines are durable before anything older goes.
-2. Kept are the `keep_last` newest lines that verify (control file and manifests), two at least, and all that
-is newer. 3. Control files of older lines are removed, and the directory is synced: after a crash there is no
-control file whose
-   images are gone.
-4. Manifests and packs that no kept line refers to are removed. Of a rank whose manifest in a line not older
-than the
-   kept ones cannot be read, no pack is removed: what it needs is not known.
+2. Kept are the `keep_last` newest lines that verify (control file and manifests), two at least, and all
+   that is newer.
+3. Control files of older lines are removed, and the directory is synced: after a crash there is no control
+   file whose images are gone.
+4. Manifests and packs that no kept line refers to are removed. Of a rank whose manifest in a line not
+   older than the kept ones cannot be read, no pack is removed: what it needs is not known.
 5. Images newer than the newest committed line may belong to a round under way and stay, unless the caller
-vouches that
-   no writer is left (`fenced`). Temporary files go when their epoch is over (or `fenced`) and no writer
-   holds their lock.
+   vouches that no writer is left (`fenced`). Temporary files go when their epoch is over (or `fenced`) and
+   no writer holds their lock.
 
 A file that comes back after a crash between two removals is garbage that the next prune removes.
 """

@@ -47,8 +47,7 @@ def _mac(key: bytes, kind: str, body: bytes) -> bytes:
 
 
 def encode(key: bytes, kind: str, job_id: str, fields: Mapping[str, object]) -> bytes:
-    """The file's bytes for a record of `kind` with `fields` (JSON values; names mac, kind, format, job are
-    taken)."""
+    """The file's bytes for a record of `kind` with `fields` (JSON; not mac, kind, format, job)."""
     content: dict[str, object] = {"kind": kind, "format": FORMAT, "job": job_id}
     if not content.keys().isdisjoint(fields) or "mac" in fields:
         raise ValueError("fields of a record may not be called mac, kind, format or job")

@@ -69,8 +69,7 @@ class Faults:
 
 @dataclass
 class _Change:
-    """One change: to a file's bytes (inode, offset, data) or to a directory (entries to set; None
-    removes)."""
+    """One change: to a file's bytes (inode, offset, data) or to a directory (None removes)."""
 
     target: str | int
     offset: int = 0

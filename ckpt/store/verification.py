@@ -37,8 +37,7 @@ class Finding:
 
 @dataclass
 class LineReport:
-    """One epoch: blocks and bytes read for it (not counting what an earlier line had read), and what was
-    wrong."""
+    """One epoch: blocks and bytes read for it (beyond what an earlier line had), and what was wrong."""
 
     epoch: int
     blocks: int = 0

@@ -1,7 +1,6 @@
 """Writes one rank's image of one epoch: in the forked image child, or in the rank itself.
 
-    write(bytes) … buffer(PickleBuffer) …  →  blocks  →  pack + manifest  →  durable  →  receipt (the rank's
-    vote)
+    write(bytes) … buffer(PickleBuffer) …  →  blocks  →  pack + manifest  →  durable  →  receipt
 
 The pickle stream, the small buffers (one after the other) and each large buffer are cut into blocks of
 `BLOCK` bytes. A block is hashed; if the base line has it, or this image had it before, it is only referred
@@ -11,8 +10,7 @@ never copied as a whole.
 
 `finish` is the commit sequence of an image: sync the pack, sync the manifest, rename both, sync their
 directory. The receipt exists only after that. Any failure raises `StorageFailed`, removes the files as far
-as possible, and ends this
-writer: there is no second try on the same files.
+as possible, and ends this writer: there is no second try on the same files.
 
 States: open → finished, or open → failed. Blocks of buffers are read while the writer runs: their content
 must not change before `finish` returns (in a forked child it cannot).
