@@ -301,7 +301,7 @@ def main() -> int:
     option("--out", type=Path, default=Path("demo-output"), help="directory for results and jobs")
     option("--ranks", "-n", type=int, default=4, help="number of ranks (3 or more)")
     option("--every", type=float, default=3.0, metavar="S", help="seconds between checkpoints")
-    option("--hours", type=float, default=3.0, help="simulated hours")
+    option("--hours", type=float, default=2.0, help="simulated hours")
     option("--refine", type=int, default=5, help="fineness of the grid; the work grows with its cube")
     option("--timeout", type=float, default=900.0, metavar="S", help="give up when one part takes longer")
     options = parser.parse_args()
