@@ -22,7 +22,7 @@ class BufferPool:
         """Buffers smaller than `smallest_bytes` are not kept: malloc does that well enough."""
         self._limit_bytes = limit_bytes
         self._smallest_bytes = smallest_bytes
-        self._kept_bytes = 0
+        self.kept_bytes = 0
         self._kept: OrderedDict[int, list[bytearray]] = OrderedDict()
 
     def allocate(self, nbytes: int) -> bytearray:
@@ -41,10 +41,10 @@ class BufferPool:
 
     def _keep(self, buffer: bytearray) -> None:
         self._kept.setdefault(len(buffer), []).append(buffer)
-        self._kept_bytes += len(buffer)
-        while self._kept_bytes > self._limit_bytes:
+        self.kept_bytes += len(buffer)
+        while self.kept_bytes > self._limit_bytes:
             size = next(iter(self._kept))
             self._kept[size].pop(0)
-            self._kept_bytes -= size
+            self.kept_bytes -= size
             if not self._kept[size]:
                 del self._kept[size]
