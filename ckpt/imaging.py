@@ -359,7 +359,7 @@ class Imager:
             except ChildProcessError:
                 done, status = pid, 0  # the program's own os.wait() was faster
             if done:
-                del self._children[pid]
+                self._children.pop(pid, None)  # gone: the other of main and helper thread came first
                 if os.WIFSIGNALED(status):
                     self._lost.append((epoch, status))
 

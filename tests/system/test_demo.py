@@ -21,7 +21,7 @@ def run(*command: object, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_demo_ends_with_equal_results(tmp_path: Path) -> None:
-    small = ("--refine", 2, "--hours", 2.5, "--every", 0.5, "--timeout", 120)
+    small = ("--refine", 2, "--hours", 1.75, "--every", 0.5, "--timeout", 120)
     done = run(ROOT / "examples" / "demo.py", "--out", tmp_path / "out", *small, cwd=tmp_path)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     assert "equal, byte for byte" in done.stdout
