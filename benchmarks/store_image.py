@@ -1,15 +1,16 @@
-"""Writing, writing again and reading back one large image, beside what the machine can do; and committing a small one.
+"""Writing, writing again and reading back one large image, beside what the machine can do; and committing a
+small one.
 
     python benchmarks/store_image.py [--megabytes 1024] [--rounds 5] [--dir DIR] [--threads N]
 
 All figures of a round are taken in turn in the same run; the ratios are medians over the rounds. Peers:
 
 - zstd level 1 over 4 MiB chunks with as many threads, nothing written;
-- raw write of the same bytes with O_DIRECT and fsync, and raw read of them (caches dropped; the faster of with
-  and without O_DIRECT), to and from the same disk.
+- raw write of the same bytes with O_DIRECT and fsync, and raw read of them (caches dropped; the faster of
+  with and without O_DIRECT), to and from the same disk.
 
-Goals: write at least 0.8 of the slower of the two; unchanged again at least 5 times faster and under 1 % of the bytes;
-restore at least 0.8 of the raw read.
+Goals: write at least 0.8 of the slower of the two; unchanged again at least 5 times faster and under 1 % of
+the bytes; restore at least 0.8 of the raw read.
 """
 
 from __future__ import annotations
