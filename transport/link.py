@@ -549,8 +549,11 @@ class Link:
         return new
 
     def key(self) -> tuple[object, ...]:
-        """Hashable protocol state, without timers, estimates and counters."""
+        """Hashable protocol state: which timers run, not when they pass; no estimates, no counters."""
         return (
+            self._rto_at < NEVER,
+            self._ack_at < NEVER,
+            self._probe_at < NEVER,
             self.incarnation,
             self.reachable,
             self.paused,
