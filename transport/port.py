@@ -112,7 +112,7 @@ class Port:
         """Something was sent since the last wait."""
         self._attention = False
         """A failure of the helper or a deferred signal is to be raised in the application's thread."""
-        self._clock = clock
+        self.clock = clock
         self._guard = ProcessGuard("this port")
         self._refused: dict[int, list[Frame]] = {}
         self._retry_wait_ns = RETRY_FIRST_NS
@@ -140,9 +140,9 @@ class Port:
         """
         self._refused.pop(rank, None)
         self.wire.connect(rank, address)
-        self.endpoint.set_peer(rank, incarnation, self._clock())
+        self.endpoint.set_peer(rank, incarnation, self.clock())
         self._retry_wait_ns = RETRY_FIRST_NS
-        self._flush(self._clock())
+        self._flush(self.clock())
 
     @property
     def control_fd(self) -> int | None:
@@ -191,7 +191,7 @@ class Port:
         if self._marks.flush_due:
             if self.helper_watching:
                 self._rouse()
-            self._flush(self._clock())
+            self._flush(self.clock())
         return sequence
 
     def progress(self) -> bool:
@@ -212,7 +212,7 @@ class Port:
         self.entries += 1
         if self.helper_watching:
             self._rouse()
-        began_ns = self._clock()
+        began_ns = self.clock()
         limit_ns = SLEEP_LONGEST_NS if timeout_ns is None else min(timeout_ns, SLEEP_LONGEST_NS)
         if not self._attend(began_ns) and not self._spin(began_ns, min(self._spin_ns, limit_ns)):
             self._sleep(began_ns, began_ns + limit_ns)
@@ -229,12 +229,12 @@ class Port:
 
     def advance(self, epoch: int) -> None:
         """The image of `epoch` is captured: label frames with it and take those that waited for it."""
-        self.endpoint.advance(epoch, self._clock())
+        self.endpoint.advance(epoch, self.clock())
         self._deliver()
 
     def thaw(self) -> None:
         """Go on after a freeze."""
-        now_ns = self._clock()
+        now_ns = self.clock()
         self.endpoint.thaw(now_ns)
         self._flush(now_ns)
 
@@ -260,7 +260,7 @@ class Port:
 
     def pump(self) -> bool:
         """One round of progress. True when a frame, a timer or control traffic was handled."""
-        now_ns = self._clock()
+        now_ns = self.clock()
         receive, take = self.wire.receive, self.endpoint.receive
         changed = False
         for _ in range(DRAIN_FRAMES):
@@ -352,7 +352,7 @@ class Port:
 
     def _spin(self, began_ns: int, spin_ns: int) -> bool:
         """Poll the wire for at most `spin_ns`, giving the core away each time. True: a frame was handled."""
-        receive, clock, give_way = self.wire.receive, self._clock, os.sched_yield
+        receive, clock, give_way = self.wire.receive, self.clock, os.sched_yield
         marks = self._marks
         end_ns = began_ns + spin_ns
         if self._answered:
@@ -383,7 +383,7 @@ class Port:
         """Sleep until something happened, running timers on the way."""
         self._counters["waits_slept"] += 1
         gate = self.interrupts
-        clock = self._clock
+        clock = self.clock
         now_ns = clock()
         changed = False
         while now_ns < until_ns and not changed:

@@ -49,9 +49,8 @@ def test_a_buffer_its_holder_resized_is_not_used_again() -> None:
 
 def test_no_more_than_the_limit_is_kept() -> None:
     pool = BufferPool(limit_bytes=4 * MIB)
-    identities = []
-    for size in (MIB, 2 * MIB, 3 * MIB):
-        identities.append(id(pool.allocate(size)))
+    identities = [id(pool.allocate(size)) for size in (MIB, 2 * MIB, 3 * MIB)]
+    assert len(set(identities)) == 3
     assert pool.kept_bytes <= 4 * MIB
     assert pool.kept_bytes >= 3 * MIB
 
