@@ -365,6 +365,11 @@ def make_super(this_class: type, obj: Any) -> Any:
     return super(this_class, obj) if obj is not None else super(this_class)
 
 
+def bind(cls: type, name: str, obj: object) -> Any:
+    """What the class itself has under that name, bound to an object."""
+    return cls.__dict__[name].__get__(obj)
+
+
 def call_attribute(owner: Any, name: str) -> Any:
     """The descriptor ``name`` of a class, unbound."""
     return owner.__dict__[name]

@@ -159,6 +159,25 @@ def reduce_wrapper(pickler: ImagePickler, obj: Any) -> Any:
     return rebuild.make_wrapper, (type(obj), obj.__func__), obj.__dict__, None, None, rebuild.fill_attributes
 
 
+@reduces(types.MethodWrapperType)
+def reduce_method_wrapper(pickler: ImagePickler, obj: Any) -> Any:
+    """A bound slot, such as ``super().__init__``: by its own class, where a subclass has something else."""
+    return rebuild.bind, (obj.__objclass__, obj.__name__, obj.__self__)
+
+
+@reduces(types.BuiltinFunctionType)
+def reduce_builtin_method(pickler: ImagePickler, obj: Any) -> Any:
+    """A bound method of a C type, such as ``super().append``: likewise."""
+    owner = type(obj.__self__)
+    if owner is types.ModuleType or not owner.__flags__ & _HEAP_TYPE or issubclass(owner, type):
+        return NotImplemented
+    for cls in owner.__mro__:
+        descriptor = cls.__dict__.get(obj.__name__)
+        if type(descriptor) is types.MethodDescriptorType and descriptor.__get__(obj.__self__) == obj:
+            return rebuild.bind, (cls, obj.__name__, obj.__self__)
+    return NotImplemented
+
+
 @reduces(super)
 def reduce_super(pickler: ImagePickler, obj: Any) -> Any:
     get = object.__getattribute__
