@@ -315,7 +315,11 @@ class Imager:
         try:
             job = JobDirectory.open(runtime.spec["job_dir"])
             writer = ImageWriter(
-                job, rank=runtime.rank, incarnation=runtime.incarnation, label=(previous, epoch)
+                job,
+                rank=runtime.rank,
+                incarnation=runtime.incarnation,
+                label=(previous, epoch),
+                resumed_from=runtime.spec.get("resume"),
             )
             begun_ns = time.perf_counter_ns()
             report = image.dump(prepared, live=runtime.live, sink=writer)
