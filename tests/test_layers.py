@@ -28,7 +28,7 @@ PURE = {
     "ckpt": "errors",
     "ckpt.mpi": "buffers constants datatypes envelope errors group matching op operations progress status",
     "ckpt.image": "errors opcodes",
-    "controller": "coordinator errors events messages plan supervisor vectors",
+    "controller": "coordinator errors events judgement messages plan supervisor translate vectors",
 }
 
 IMPURE_LIBRARIES = {
