@@ -6,8 +6,8 @@ with status 0 without having said `finished`, is the program's doing: no restart
 
 from __future__ import annotations
 
-import signal as signals
 from dataclasses import dataclass
+from signal import Signals
 from typing import Literal
 
 from controller.errors import EXIT_FAILURE, EXIT_RESTARTS_USED_UP
@@ -26,7 +26,7 @@ class Decision:
 def signal_name(number: int) -> str:
     """SIGKILL for 9; "signal 77" for one without a name."""
     try:
-        return signals.Signals(number).name
+        return Signals(number).name
     except ValueError:
         return f"signal {number}"
 
