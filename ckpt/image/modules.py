@@ -56,7 +56,6 @@ _NOT_MODULES_OF_THEIR_OWN = frozenset({"__mp_main__"})
 
 # Values of these types are found again by other means (functions and classes by qualified name) or carry no
 # identity worth keeping.
-_HEAP_TYPE = 1 << 9
 _NOT_REFERENCED = frozenset(
     {
         int,
@@ -141,9 +140,7 @@ class References:
     def __init__(self) -> None:
         self.by_value: dict[str, types.ModuleType] = {}
         self._ids: dict[int, Pid] = {}
-        self._walked: dict[
-            str, tuple[int, int]
-        ] = {}  # module name -> (id of module, length of its dictionary)
+        self._walked: dict[str, tuple[int, int]] = {}  # name -> id of the module, length of its dictionary
         self._values: dict[str, bool] = {}
 
     def refresh(self) -> None:
@@ -171,11 +168,9 @@ class References:
     def _walk(self, name: str, attributes: Mapping[str, Any]) -> None:
         ids = self._ids
         for key, value in attributes.items():
-            if isinstance(value, type):
-                # C types that their own name does not lead to, such as types.MethodType
-                if not value.__flags__ & _HEAP_TYPE and not self.names(value):
-                    ids.setdefault(id(value), ("attr", name, key))
-            elif type(value) not in _NOT_REFERENCED:
+            if name == "sys" and key in _STD_NAMES:
+                continue  # may be the program's; its own ones are found by std_objects()
+            if type(value) not in _NOT_REFERENCED and not isinstance(value, type):
                 ids.setdefault(id(value), ("attr", name, key))
 
     def finder(self, live: Mapping[str, object]) -> Callable[[object], Pid | None]:

@@ -21,6 +21,7 @@ import sys
 import types
 from collections.abc import Callable, Sequence
 
+from ckpt.image import exits
 from ckpt.image.stack import run_base
 
 __all__ = ["prepare_program", "run_program"]
@@ -38,7 +39,7 @@ def prepare_program(argv: Sequence[str], *, module: bool = False) -> Callable[[]
         code, attributes = _find_module(target)
         sys.argv[:] = [str(attributes["__file__"]), *arguments]
     elif os.path.isdir(target) or _is_archive(target):
-        sys.path.insert(0, target)
+        sys.path.insert(0, os.path.abspath(target))
         sys.argv[:] = [target, *arguments]
         code, attributes = _find_module("__main__")
     else:
@@ -46,14 +47,16 @@ def prepare_program(argv: Sequence[str], *, module: bool = False) -> Callable[[]
         sys.argv[:] = [target, *arguments]
         sys.path.insert(0, os.path.dirname(os.path.realpath(target)))
     main = types.ModuleType("__main__")
-    main.__dict__.update(attributes, __builtins__=builtins)
+    main.__dict__.update(attributes, __builtins__=builtins, __annotations__={})
     sys.modules["__main__"] = main
+    exits.install()
     namespace = main.__dict__
     return lambda: run_base(exec, code, namespace)
 
 
 def _read_script(path: str) -> tuple[types.CodeType, dict[str, object]]:
-    with io.open_code(os.path.abspath(path)) as file:
+    path = os.path.abspath(path)
+    with io.open_code(path) as file:
         source = file.read()
     code = compile(source, path, "exec", dont_inherit=True)
     loader = importlib.machinery.SourceFileLoader("__main__", path)

@@ -23,7 +23,6 @@ Not here: the modules' variables and the stack (:mod:`ckpt.image.assembly`).
 
 from __future__ import annotations
 
-import atexit
 import contextvars
 import gc
 import io
@@ -35,6 +34,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ckpt.image import exits
 from ckpt.image.errors import RestoreError
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def note_late(references: References) -> dict[str, Any]:
         "streams": _note_stream_objects(),
         "hooks": _note_hooks(references),
         "collector": (gc.isenabled(), gc.get_threshold()),
-        "exit_functions": _note_exit_functions(references),
+        "exit_functions": exits.recorded(references.by_value),
         "patches": _note_patches(references),
         "switch_interval": sys.getswitchinterval(),
     }
@@ -248,31 +248,6 @@ def _is_users(obj: Any, references: References) -> bool:
     return references.is_user_type(type(obj))
 
 
-def _note_exit_functions(references: References) -> list[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
-    """What the program has registered with ``atexit``, in order.
-
-    The module shows it to the garbage collector only.
-    """
-    found = [item for item in gc.get_referents(atexit) if item is not atexit.__dict__]
-    entries: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
-    index = 0
-    while index + 1 < len(found):
-        function, args = found[index], found[index + 1]
-        index += 2
-        kwargs: dict[str, Any] = {}
-        if index < len(found) and type(found[index]) is dict:
-            kwargs = found[index]
-            index += 1
-        if callable(function) and type(args) is tuple and _is_users(function, references):
-            entries.append((function, args, kwargs))
-    return entries
-
-
-def _apply_exit_functions(entries: list[tuple[Any, tuple[Any, ...], dict[str, Any]]]) -> None:
-    for function, args, kwargs in entries:
-        atexit.register(function, *args, **kwargs)
-
-
 def _note_patches(references: References) -> list[tuple[str, str, Any]]:
     """Functions, classes and instances of the program that are attributes of other people's modules."""
     by_value, is_user_type = references.by_value, references.is_user_type
@@ -306,7 +281,7 @@ _APPLY: dict[str, Callable[[Any], None]] = {
     "streams": _apply_streams,
     "hooks": _apply_hooks,
     "collector": _apply_collector,
-    "exit_functions": _apply_exit_functions,
+    "exit_functions": exits.register_again,
     "patches": _apply_patches,
     "switch_interval": sys.setswitchinterval,
     "random": _apply_random,

@@ -1,0 +1,114 @@
+"""Copies of objects made the way an image makes them, and programs that are stopped and resumed in fresh processes."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import subprocess
+import sys
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ckpt.image.files import FileSaver, note_files
+from ckpt.image.modules import References
+from ckpt.image.pickler import ImagePickler, ImageUnpickler, Stream, on_deep_stack
+
+REPOSITORY = Path(__file__).parents[4]
+
+
+class MemorySink:
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.raw: list[bytearray] = []
+
+    def write(self, data: bytes | memoryview) -> None:
+        self.data += data
+
+    def buffer(self, buffer: pickle.PickleBuffer) -> None:
+        self.raw.append(bytearray(buffer.raw()))
+
+
+def pickled(obj: Any, live: Mapping[str, object] | None = None) -> tuple[MemorySink, ImagePickler]:
+    references = References()
+    references.refresh()
+    sink = MemorySink()
+    stream = Stream(sink)
+
+    def work(on_main_thread: Any) -> ImagePickler:
+        files = FileSaver(note_files(), is_disposable=False)
+        pickler = ImagePickler(
+            stream, references, live=live, on_main_thread=on_main_thread, extra_reducers=files.reducers()
+        )
+        pickler.dump(obj)
+        pickler.dump(pickler.deferred)
+        return pickler
+
+    pickler = on_deep_stack(work)
+    stream.flush()
+    return sink, pickler
+
+
+def copy_of(obj: Any, live: Mapping[str, object] | None = None) -> Any:
+    """What an image of this process would hold of ``obj``: classes and functions of test modules are new ones."""
+    sink, _ = pickled(obj, live)
+    unpickler = ImageUnpickler(io.BytesIO(bytes(sink.data)), [memoryview(b) for b in sink.raw], live or {})
+    copy = unpickler.load()
+    for function, args in unpickler.load():
+        function(*args)
+    return copy
+
+
+def resumed_output(
+    tmp_path: Path, source: str, *, places: list[int] | None = None, files: Mapping[str, str] | None = None
+) -> str:
+    """What a program prints after its call of ``driver_tick()``, in the process that resumed it there.
+
+    The original is killed at once after its image: nothing it prints later can be mistaken for it.
+    """
+    for name, text in (files or {}).items():
+        (tmp_path / name).write_text(textwrap.dedent(text))
+    script = tmp_path / "program.py"
+    script.write_text(textwrap.dedent(source))
+    out = tmp_path / "out"
+    arguments = ["calls", str(tmp_path), json.dumps(places or [1]), str(script)]
+    _drive(arguments, out, tmp_path)
+    failed = [line for line in (tmp_path / "log.jsonl").read_text().splitlines() if "failed" in line]
+    assert not failed, failed
+    original = out.read_text()
+    out.write_text("")
+    _drive(["resume", str(tmp_path), "[]", str(tmp_path / "image-0")], out, tmp_path)
+    resumed = out.read_text()
+    assert original.endswith(resumed), f"the original printed\n{original}\nbut the resumed program\n{resumed}"
+    return resumed
+
+
+def image_failure(tmp_path: Path, source: str) -> str:
+    """The failure that the image of a program at its first ``driver_tick()`` ends in."""
+    script = tmp_path / "program.py"
+    script.write_text(textwrap.dedent(source))
+    _drive(["calls", str(tmp_path), "[1]", str(script)], tmp_path / "out", tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    return next(line["failed"] for line in lines if "failed" in line)
+
+
+def _drive(arguments: list[str], out: Path, cwd: Path) -> None:
+    environment = {
+        **os.environ,
+        "PYTHONHASHSEED": "5",
+        "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "tests" / "system")]),
+    }
+    with open(out, "ab") as stream:
+        done = subprocess.run(
+            [sys.executable, "-m", "image_driver", *arguments],
+            stdout=stream,
+            stderr=subprocess.PIPE,
+            cwd=cwd,
+            env=environment,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr.decode()

@@ -1,0 +1,88 @@
+"""A program sees what it would see under plain Python, and its image holds nothing of the launcher."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from ckpt.image.program import prepare_program
+
+from .support import REPOSITORY, resumed_output
+
+SHOW = """
+import sys
+print(sorted(k for k in globals() if k != "sys"), __name__, __file__, __package__, __spec__ and __spec__.name)
+print(sys.argv, sys.path[0], sys.modules["__main__"].__dict__ is globals(), __doc__, __builtins__.len is len)
+"""
+
+
+def run(arguments: list[str], cwd: Path, under: bool, module: bool = False) -> str:
+    if under:
+        start = f"import sys; sys.path.pop(0); sys.path.append({str(REPOSITORY)!r}); from ckpt.image import run_program as r; "
+        call = [sys.executable, "-c", start + f"r({arguments[0]!r}, {arguments[1:]!r}, module={module})"]
+    else:
+        call = [sys.executable, *(["-m"] if module else []), *arguments]
+    done = subprocess.run(call, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+    return done.stdout + done.stderr
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "app.py").write_text('"doc"\n' + SHOW)
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text("")
+    (tmp_path / "package" / "__main__.py").write_text(SHOW)
+    (tmp_path / "package" / "tool.py").write_text(SHOW)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "__main__.py").write_text(SHOW)
+    with zipfile.ZipFile(tmp_path / "app.pyz", "w") as archive:
+        archive.writestr("__main__.py", SHOW)
+    return tmp_path
+
+
+@pytest.mark.parametrize("target", ["app.py", "folder", "app.pyz"])
+def test_scripts_folders_and_archives(place: Path, target: str) -> None:
+    assert run([target, "a", "-b"], place, True) == run([target, "a", "-b"], place, False)
+
+
+@pytest.mark.parametrize("target", ["package", "package.tool", "app"])
+def test_modules(place: Path, target: str) -> None:
+    assert run([target, "a"], place, True, module=True) == run([target, "a"], place, False, module=True)
+
+
+def test_what_python_reports_is_raised(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        prepare_program([str(tmp_path / "missing.py")])
+    (tmp_path / "bad.py").write_text("def :\n")
+    with pytest.raises(SyntaxError):
+        prepare_program([str(tmp_path / "bad.py")])
+    with pytest.raises(ImportError):
+        prepare_program(["no_such_module_here"], module=True)
+
+
+def test_main_holds_nothing_but_the_program(tmp_path: Path) -> None:
+    source = """
+        def f():
+            driver_tick()
+            return sorted(globals())
+        print(f(), __name__, __file__.rpartition("/")[2])
+        import __main__
+        print(__main__.f is f, __main__.__dict__ is globals())
+    """
+    names = [
+        "__annotations__",
+        "__builtins__",
+        "__cached__",
+        "__doc__",
+        "__file__",
+        "__loader__",
+        "__name__",
+        "__package__",
+        "__spec__",
+        "f",
+    ]
+    assert resumed_output(tmp_path, source) == f"{names} __main__ program.py\nTrue True\n"

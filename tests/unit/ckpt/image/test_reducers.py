@@ -1,0 +1,288 @@
+"""Functions, classes and instances by value: everything comes back, and none of the program's code runs for it."""
+
+from __future__ import annotations
+
+import abc
+import collections
+import dataclasses
+import enum
+import functools
+import types
+import typing
+from typing import Any
+
+import pytest
+
+from .support import copy_of
+
+
+class Colour(enum.Enum):
+    RED = 1
+    GREEN = "g"
+
+
+class Bits(enum.IntFlag):
+    A = 1
+    B = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    a: int
+    b: tuple[int, ...] = ()
+
+
+@dataclasses.dataclass(slots=True)
+class Slots:
+    a: int
+    b: list[int] = dataclasses.field(default_factory=list)
+
+
+class Row(typing.NamedTuple):
+    x: int
+    y: int = 2
+
+
+class Count(dict):
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise AssertionError("__setitem__")
+
+
+class Log(list):
+    def append(self, item: Any) -> None:
+        raise AssertionError("append")
+
+    def extend(self, items: Any) -> None:
+        raise AssertionError("extend")
+
+
+class Strict:
+    def __new__(cls, required: int) -> Strict:
+        self = super().__new__(cls)
+        self.made = required
+        return self
+
+    def __setstate__(self, state: Any) -> None:
+        raise AssertionError("__setstate__")
+
+
+class Shape(abc.ABC):
+    subclasses: typing.ClassVar[list[str]] = []
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        Shape.subclasses.append(cls.__name__)
+
+    @abc.abstractmethod
+    def area(self) -> float: ...
+
+
+class Square(Shape):
+    def __init__(self, side: float) -> None:
+        self.side = side
+
+    def area(self) -> float:
+        return self.side**2
+
+    @functools.cached_property
+    def double(self) -> float:
+        return 2 * self.area()
+
+    @property
+    def half(self) -> float:
+        return self.area() / 2
+
+    @staticmethod
+    def unit() -> Square:
+        return Square(1)
+
+    @classmethod
+    def named(cls) -> str:
+        return cls.__name__
+
+
+def counter() -> tuple[Any, Any]:
+    count = 0
+
+    def up() -> int:
+        nonlocal count
+        count += 1
+        return count
+
+    def read() -> int:
+        return count
+
+    return up, read
+
+
+def test_closures_share_their_cells() -> None:
+    up, read = copy_of(counter())
+    assert (up(), up(), read()) == (1, 2, 2)
+
+
+def test_a_function_that_refers_to_itself() -> None:
+    def factorial(n: int) -> int:
+        return 1 if n < 2 else n * factorial(n - 1)
+
+    copy = copy_of(factorial)
+    assert copy(5) == 120
+    assert copy.__closure__[0].cell_contents is copy
+
+
+def test_a_function_keeps_all_of_its_attributes() -> None:
+    def function(a: int, b: int = 2, /, *, c: int = 3, **rest: Any) -> str:
+        "doc"
+        return f"{a}{b}{c}{rest}"
+
+    function.extra = [function]  # type: ignore[attr-defined]
+    copy = copy_of(function)
+    assert copy(1, d=4) == function(1, d=4)
+    assert (copy.__name__, copy.__qualname__, copy.__doc__) == ("function", function.__qualname__, "doc")
+    assert copy.__annotations__ == function.__annotations__
+    assert copy.extra[0] is copy
+    assert copy.__globals__ is function.__globals__
+
+
+def test_code_with_its_tables() -> None:
+    def raises() -> None:
+        try:
+            raise KeyError
+        finally:
+            pass
+
+    code = copy_of(raises.__code__)
+    assert code == raises.__code__
+    assert list(code.co_positions()) == list(raises.__code__.co_positions())
+
+
+def test_library_functions_and_classes_are_references() -> None:
+    assert copy_of([functools.wraps, collections.OrderedDict.fromkeys, dataclasses.Field, len]) == [
+        functools.wraps,
+        collections.OrderedDict.fromkeys,
+        dataclasses.Field,
+        len,
+    ]
+
+
+@pytest.mark.parametrize(
+    "cls", [types.MethodType, types.CellType, type({}.keys()), type(iter([])), type(None), type(...)]
+)
+def test_types_whose_name_does_not_lead_to_them(cls: type) -> None:
+    assert copy_of(cls) is cls
+
+
+def test_enumerations() -> None:
+    enums, red, both = copy_of((Colour, Colour.RED, Bits.A | Bits.B))
+    assert enums.RED is red
+    assert enums(1) is red
+    assert enums("g").name == "GREEN"
+    assert both == 3
+    assert type(both)(1) in both
+
+
+def test_dataclasses_named_tuples_and_slots() -> None:
+    frozen, slots, row = copy_of((Frozen(1, (2,)), Slots(3, [4]), Row(5)))
+    assert dataclasses.astuple(frozen) == (1, (2,))
+    assert hash(frozen) == hash(Frozen(1, (2,)))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        frozen.a = 2
+    assert (slots.a, slots.b) == (3, [4])
+    assert type(slots)(1).b == []
+    assert row == (5, 2)
+    assert row._replace(x=1).x == 1
+
+
+def test_subclasses_of_containers_are_filled_behind_their_back() -> None:
+    count, log = Count(a=1), Log([1, 2])
+    count.extra = log  # type: ignore[attr-defined]
+    copy = copy_of(count)
+    assert dict(copy) == {"a": 1}
+    assert list(copy.extra) == [1, 2]
+
+
+def test_no_constructor_and_no_hook_runs() -> None:
+    before = list(Shape.subclasses)
+    strict, square = copy_of((Strict(3), Square(2)))
+    assert strict.made == 3
+    assert square.area() == 4
+    assert type(square).__mro__[1].subclasses == before
+    assert Shape.subclasses == before
+
+
+def test_descriptors_work_in_the_copied_class() -> None:
+    square = Square(3)
+    assert square.double == 18
+    copy = copy_of(square)
+    assert (copy.double, copy.half, copy.unit().side, copy.named()) == (18, 4.5, 1, "Square")
+    with pytest.raises(TypeError):
+        type(copy).__mro__[1]()
+
+
+def test_a_metaclass_of_the_program() -> None:
+    class Meta(type):
+        def __call__(cls, *args: Any) -> Any:
+            raise AssertionError("Meta.__call__")
+
+        def __new__(mcs, name: str, bases: Any, namespace: Any) -> Any:
+            return super().__new__(mcs, name, bases, {**namespace, "made_by": mcs})
+
+        def size(cls) -> int:
+            return len(cls.__name__)
+
+    class Made(metaclass=Meta):
+        pass
+
+    obj = object.__new__(Made)
+    copy = copy_of(obj)
+    assert type(copy).size() == 4
+    assert type(copy).made_by is type(type(copy))
+
+
+def test_a_class_that_holds_an_instance_of_itself_and_uses_super() -> None:
+    class Base:
+        def who(self) -> str:
+            return "base"
+
+    class Node(Base):
+        root: Any = None
+
+        def who(self) -> str:
+            return "node of " + super().who()
+
+    Node.root = Node()
+    copy = copy_of(Node.root)
+    assert type(copy).root is copy
+    assert copy.who() == "node of base"
+
+
+def test_generic_classes_and_type_variables() -> None:
+    T = typing.TypeVar("T")
+
+    class Box(typing.Generic[T]):
+        pass
+
+    box = copy_of(Box[int]())
+    assert type(box).__orig_bases__[0].__args__[0].__name__ == "T"
+
+
+def test_a_module_that_is_in_no_table() -> None:
+    module = types.ModuleType("mine", "doc")
+    exec("value = 1\ndef get(): return value", module.__dict__)
+    copy = copy_of(module)
+    assert (copy.__name__, copy.value, copy.get()) == ("mine", 1, 1)
+
+
+class Ordered(collections.OrderedDict):
+    def __init__(self, must: int) -> None:
+        super().__init__(a=must)
+
+
+class Ring(collections.deque):
+    def __init__(self, must: int) -> None:
+        super().__init__([must], maxlen=2)
+
+
+def test_subclasses_of_collections_do_not_run_their_constructor() -> None:
+    ordered, ring = copy_of((Ordered(1), Ring(2)))
+    assert list(ordered.items()) == [("a", 1)]
+    ring.extend([3, 4])
+    assert list(ring) == [3, 4]

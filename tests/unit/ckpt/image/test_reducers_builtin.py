@@ -1,0 +1,249 @@
+"""Objects of the interpreter that pickle refuses, or does not save exactly."""
+
+from __future__ import annotations
+
+import contextvars
+import csv
+import functools
+import gc
+import io
+import re
+import threading
+import types
+import weakref
+from pickle import PicklingError
+from typing import Any
+
+import pytest
+
+from .support import copy_of
+
+
+class Thing:
+    pass
+
+
+@pytest.mark.parametrize("view", ["keys", "values", "items"])
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_dictionary_iterators_go_on_over_the_same_dictionary(view: str, is_reversed: bool) -> None:
+    mapping = {i: str(i) for i in range(6)}
+    iterator = (reversed if is_reversed else iter)(getattr(mapping, view)())
+    next(iterator), next(iterator)
+    again, copy = copy_of((mapping, iterator))
+    again[3] = "changed"
+    mapping[3] = "changed"
+    assert list(copy) == list(iterator)
+
+
+def test_a_finished_dictionary_iterator_and_a_view() -> None:
+    mapping = {1: 2}
+    finished = iter(mapping)
+    assert list(finished) == [1]
+    again, view, copy = copy_of((mapping, mapping.keys(), finished))
+    again[5] = 6
+    assert list(view) == [1, 5]
+    assert list(copy) == []
+
+
+def test_exceptions_with_their_relations() -> None:
+    class Own(ValueError):
+        def __init__(self, a: int, *, must: int) -> None:
+            super().__init__(a)
+            self.must = must
+
+    try:
+        try:
+            {}["missing"]
+        except KeyError as first:
+            raise Own(1, must=2) from first
+    except Own as caught:
+        caught.add_note("note")
+        copy = copy_of(caught)
+    assert (copy.args, copy.must, copy.__notes__) == ((1,), 2, ["note"])
+    assert type(copy.__cause__) is KeyError
+    assert copy.__cause__ is copy.__context__
+    assert copy.__suppress_context__ is True
+    assert copy.__traceback__ is None
+
+
+def test_exceptions_with_fields_in_c() -> None:
+    group = BaseExceptionGroup("g", [OSError(2, "no", "name"), StopIteration(5), SystemExit(3)])
+    copy = copy_of(group)
+    missing, stop, leave = copy.exceptions
+    assert (missing.errno, missing.filename, type(missing)) == (2, "name", FileNotFoundError)
+    assert (stop.value, leave.code, copy.message) == (5, 3, "g")
+    decode = copy_of(UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"))
+    assert str(decode) == str(UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"))
+
+
+def test_locks() -> None:
+    held, free, twice, other = threading.Lock(), threading.Lock(), threading.RLock(), threading.RLock()
+    held.acquire()
+    twice.acquire(), twice.acquire()
+    held2, free2, twice2, other2 = copy_of((held, free, twice, other))
+    assert held2.locked()
+    assert not free2.locked()
+    twice2.release(), twice2.release()
+    with pytest.raises(RuntimeError):
+        twice2.release()
+    assert other2.acquire(blocking=False)
+    condition = copy_of(threading.Condition())
+    with condition:
+        condition.notify()
+
+
+def test_weak_references() -> None:
+    thing, gone = Thing(), Thing()
+    called: list[Any] = []
+    refs = (weakref.ref(thing), weakref.ref(gone), weakref.ref(thing, called.append), weakref.proxy(thing))
+    table = weakref.WeakValueDictionary({"a": thing})
+    keyed = weakref.WeakKeyDictionary({thing: 1})
+    thing.name = "thing"  # type: ignore[attr-defined]
+    del gone
+    copy, (ref, dead, back, proxy), table2, keyed2, called2 = copy_of((thing, refs, table, keyed, called))
+    assert ref() is copy
+    assert dead() is None
+    assert proxy.name == "thing"
+    assert table2["a"] is copy
+    assert keyed2[copy] == 1
+    del copy
+    gc.collect()
+    assert (ref(), back(), len(called2), dict(table2), len(keyed2)) == (None, None, 1, {}, 0)
+
+
+def test_regular_expressions() -> None:
+    pattern = re.compile(r"(\w)(\d)?")
+    for match in (
+        pattern.search("..a1b"),
+        pattern.match("a"),
+        pattern.fullmatch("b2"),
+        list(pattern.finditer("a1b2c"))[1],
+    ):
+        assert match is not None
+        copy = copy_of(match)
+        assert (copy.groups(), copy.span(), copy.string, copy.re) == (
+            match.groups(),
+            match.span(),
+            match.string,
+            pattern,
+        )
+
+
+@pytest.mark.parametrize("maxsize", [None, 3])
+def test_caches_keep_their_contents(maxsize: int | None) -> None:
+    calls: list[Any] = []
+
+    @functools.lru_cache(maxsize=maxsize)
+    def cached(a: int, *, b: int = 0) -> int:
+        calls.append((a, b))
+        return a + b
+
+    for argument in range(5):
+        cached(argument)
+    cached(4, b=1)
+    cached(3)
+    copy, calls2 = copy_of((cached, calls))
+    before = len(calls2)
+    assert (copy(4, b=1), copy(3)) == (5, 3)
+    assert len(calls2) == before
+    copy(0)
+    assert len(calls2) == before + (maxsize is not None)
+    assert copy.__wrapped__.__name__ == "cached"
+    assert copy.cache_info().currsize == cached.cache_info().currsize
+
+
+def test_typed_caches_and_caches_over_closures() -> None:
+    calls = []
+
+    @functools.lru_cache(maxsize=10, typed=True)
+    def cached(*args: Any, **kwargs: Any) -> int:
+        calls.append(args)
+        return len(calls)
+
+    first = [cached(1, k=2), cached(1.0, k=2), cached("a")]
+    copy = copy_of(cached)
+    assert [copy(1, k=2), copy(1.0, k=2), copy("a")] == first
+
+
+def test_descriptors_and_proxies() -> None:
+    proxy = types.MappingProxyType({"a": 1})
+    thing_dict, plain, method, bound = copy_of((Thing.__dict__, proxy, list.append, [1].__len__))
+    assert thing_dict["__module__"] == Thing.__module__
+    assert plain["a"] == 1
+    assert method is list.append
+    assert bound() == 1
+
+
+def test_super_objects_and_partials() -> None:
+    class Base:
+        def f(self) -> int:
+            return 1
+
+    class Derived(Base):
+        def f(self) -> int:
+            return 2
+
+    derived = Derived()
+    sup, partial, method = copy_of(
+        (super(Derived, derived), functools.partial(derived.f), super(Derived, derived).f)
+    )
+    assert (sup.f(), partial(), method()) == (1, 2, 1)
+
+
+def test_generators_in_every_state() -> None:
+    def squares(n: int) -> Any:
+        for i in range(n):
+            yield i * i
+
+    fresh, begun, finished = squares(3), squares(5), squares(0)
+    next(begun), list(finished)
+    mapped = map(str, squares(4))
+    next(mapped)
+    copies = copy_of((fresh, begun, finished, mapped))
+    assert [list(copy) for copy in copies] == [[0, 1, 4], [1, 4, 9, 16], [], ["1", "4", "9"]]
+
+
+def test_contexts() -> None:
+    var: contextvars.ContextVar[int] = contextvars.ContextVar("var", default=7)
+    bare: contextvars.ContextVar[int] = contextvars.ContextVar("bare")
+    context = contextvars.Context()
+    context.run(var.set, 8)
+    var2, bare2, context2 = copy_of((var, bare, context))
+    assert (var2.get(), context2[var2], var2.name) == (7, 8, "var")
+    with pytest.raises(LookupError):
+        bare2.get()
+
+
+def test_csv_readers_and_writers_go_on() -> None:
+    source = io.StringIO("a;b\n1;2\n3;4\n")
+    reader = csv.reader(source, delimiter=";")
+    next(reader)
+    target = io.StringIO()
+    writer = csv.writer(target, delimiter="|")
+    writer.writerow([1, 2])
+    reader2, target2, writer2 = copy_of((reader, target, writer))
+    assert (list(reader2), reader2.line_num) == ([["1", "2"], ["3", "4"]], 3)
+    writer2.writerow([3, 4])
+    assert target2.getvalue() == "1|2\r\n3|4\r\n"
+
+
+def test_memoryviews() -> None:
+    memory = bytearray(range(16))
+    copy, part, words, fixed = copy_of(
+        (memory, memoryview(memory)[4:8], memoryview(memory).cast("I"), memoryview(b"abcdef")[2:4])
+    )
+    part[0] = 99
+    assert copy[4] == 99
+    assert words[1] & 0xFF == 99
+    assert (bytes(fixed), fixed.readonly) == (b"cd", True)
+
+
+def test_frames_are_refused_and_tracebacks_dropped() -> None:
+    import sys
+
+    with pytest.raises(PicklingError, match="frame object"):
+        copy_of(sys._getframe())
+    try:
+        raise ValueError
+    except ValueError as caught:
+        assert copy_of([caught.__traceback__]) == [None]

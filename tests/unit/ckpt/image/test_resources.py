@@ -1,0 +1,118 @@
+"""State outside of variables, in a process that was resumed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .support import resumed_output
+
+
+def test_random_numbers_go_on_where_they_were(tmp_path: Path) -> None:
+    source = """
+        import random
+        from random import random as r, shuffle
+        random.seed(5)
+        own = random.Random(6)
+        values = [r(), own.random()]
+        driver_tick()
+        values += [r(), random.randrange(1000), own.gauss(0, 1), random.random()]
+        print(values, shuffle.__self__ is random._inst)
+    """
+    assert resumed_output(tmp_path, source).endswith(" True\n")
+
+
+def test_numpy_random_numbers_go_on(tmp_path: Path) -> None:
+    pytest.importorskip("numpy")
+    source = """
+        import numpy as np
+        np.random.seed(1)
+        g = np.random.default_rng(2)
+        np.random.rand(), g.normal()
+        driver_tick()
+        print(np.random.rand(), np.random.randint(100), g.normal(), g.integers(1000))
+    """
+    resumed_output(tmp_path, source)
+
+
+def test_directory_environment_arguments_and_limits(tmp_path: Path) -> None:
+    source = """
+        import gc, os, signal, sys
+        os.makedirs("below", exist_ok=True)
+        os.chdir("below")
+        os.environ["A_NEW_ONE"] = "1"
+        sys.argv.append("more")
+        sys.path.append("/nowhere")
+        sys.setrecursionlimit(2345)
+        gc.set_threshold(123, 4, 5)
+        gc.disable()
+        def handler(number, frame):
+            global got
+            got = number
+        signal.signal(signal.SIGUSR1, handler)
+        signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+        os.umask(0o027)
+        driver_tick()
+        os.kill(os.getpid(), signal.SIGUSR1)
+        os.kill(os.getpid(), signal.SIGUSR2)
+        os.system("echo $A_NEW_ONE")
+        print(os.path.basename(os.getcwd()), sys.argv[-1], sys.path[-1], sys.getrecursionlimit(), got)
+        print(gc.get_threshold(), gc.isenabled(), oct(os.umask(0)))
+    """
+    assert "below more /nowhere 2345 10\n(123, 4, 5) False 0o27\n" in resumed_output(tmp_path, source)
+
+
+def test_contexts_hooks_warnings_and_exit_functions(tmp_path: Path) -> None:
+    source = """
+        import atexit, contextvars, decimal, sys, warnings
+        var = contextvars.ContextVar("var")
+        var.set([1])
+        decimal.getcontext().prec = 7
+        warnings.simplefilter("error")
+        seen = []
+        def hook(kind, value, tb):
+            seen.append(kind)
+        sys.excepthook = hook
+        atexit.register(print, "last", end="!")
+        atexit.register(seen.append, 1)
+        atexit.register(seen.append, 2)
+        atexit.unregister(seen.append)
+        @atexit.register
+        def bye():
+            print("bye", seen)
+        driver_tick()
+        try:
+            warnings.warn("w")
+        except UserWarning:
+            print("an error")
+        print(var.get(), decimal.Decimal(1) / 3, sys.excepthook is hook)
+        atexit._run_exitfuncs()
+    """
+    assert resumed_output(tmp_path, source) == "an error\n[1] 0.3333333 True\nbye []\nlast!"
+
+
+def test_replaced_standard_streams(tmp_path: Path) -> None:
+    source = """
+        import contextlib, io, sys
+        print("before", end="")
+        class Tee:
+            def __init__(self, *streams):
+                self.streams = streams
+            def write(self, text):
+                for stream in self.streams:
+                    stream.write(text)
+            def flush(self):
+                pass
+        copy = io.StringIO()
+        sys.stdout = Tee(sys.__stdout__, copy)
+        with contextlib.redirect_stderr(io.StringIO()) as errors:
+            print("x", file=sys.stderr)
+            driver_tick()
+            print("y", file=sys.stderr)
+        print(repr(errors.getvalue()))
+        sys.__stdout__.write(repr(copy.getvalue()))
+        sys.__stdout__.buffer.flush()
+        sys.__stdout__.flush()
+    """
+    assert resumed_output(tmp_path, source) == "'x\\ny\\n'\n\"'x\\\\ny\\\\n'\\n\""

@@ -1,0 +1,153 @@
+"""Open files: position, length, buffers, and what is no file any more."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from .support import _drive, image_failure, resumed_output
+
+
+def test_reading_in_every_way(tmp_path: Path) -> None:
+    (tmp_path / "data.txt").write_text("".join(f"zeile {i} äöü {'x' * (i % 90)}\n" for i in range(3000)))
+    source = """
+        text = open("data.txt")
+        text.readline()
+        binary = open("data.txt", "rb")
+        binary.read(1001)
+        raw = open("data.txt", "rb", buffering=0)
+        raw.seek(77)
+        loop = open("data.txt")
+        same = [loop, text, text.buffer]
+        total = 0
+        for number, line in enumerate(loop):
+            total += len(line)
+            if number == 1234:
+                driver_tick()
+                rest = text.read(), binary.read(), raw.read()
+                print([len(r) for r in rest], hash(rest), same[0] is loop, same[2] is text.buffer)
+        print(number, total, loop.read(), loop.name, loop.mode)
+    """
+    assert resumed_output(tmp_path, source).endswith("  data.txt r\n")
+
+
+@pytest.mark.parametrize("newline", [None, "", "\n", "\r", "\r\n"])
+def test_newlines_are_translated_as_before(tmp_path: Path, newline: str | None) -> None:
+    (tmp_path / "data.txt").write_bytes(b"a\rb\r\nc\nd\r\n" * 2000)
+    source = f"""
+        r = open("data.txt", newline={newline!r})
+        w = open("out.txt", "w", newline={newline!r})
+        lines = []
+        for line in r:
+            lines.append(line)
+            w.write("x\\n")
+            if len(lines) == 700:
+                driver_tick()
+        w.close()
+        print(len(lines), hash(tuple(lines)), hash(open("out.txt", "rb").read()))
+    """
+    resumed_output(tmp_path, source)
+
+
+def test_writing_is_cut_back_and_goes_on(tmp_path: Path) -> None:
+    source = """
+        import os
+        written, added, both = open("w.txt", "w"), open("a.txt", "a"), open("b.txt", "w+b")
+        for i in range(5000):
+            written.write(f"{i}é\\n")
+            added.write(f"{i},")
+            both.write(b"%d;" % i)
+            if i == 3000:
+                both.seek(100)
+                both.write(b"here")
+                driver_tick()
+                print(both.tell(), written.tell(), added.tell())
+        for f in (written, added, both):
+            f.close()
+        print(*(hash(open(n, "rb").read()) for n in ("w.txt", "a.txt", "b.txt")), os.path.getsize("w.txt"))
+    """
+    resumed_output(tmp_path, source)
+
+
+def test_files_that_have_no_name_any_more(tmp_path: Path) -> None:
+    source = """
+        import tempfile
+        t, n = tempfile.TemporaryFile("w+"), tempfile.NamedTemporaryFile("w+", dir=".")
+        s = tempfile.SpooledTemporaryFile(mode="w+")
+        for i in range(2000):
+            for f in (t, n, s):
+                f.write(f"{i};")
+            if i == 1500:
+                driver_tick()
+        for f in (t, n, s):
+            f.seek(0)
+            print(hash(f.read()))
+    """
+    resumed_output(tmp_path, source)
+
+
+def test_closed_files_and_devices(tmp_path: Path) -> None:
+    source = """
+        f = open("x", "w")
+        f.close()
+        null = open("/dev/null", "w")
+        driver_tick()
+        print(f.closed, f.name, null.write("x"))
+    """
+    assert resumed_output(tmp_path, source) == "True x 1\n"
+
+
+def test_the_length_of_standard_output_is_part_of_the_image(tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text("print('one')\nprint('two', end='')\ndriver_tick()\nprint('three')\n")
+    out = tmp_path / "out"
+    _drive(["calls", str(tmp_path), "[1]", str(script)], out, tmp_path)
+    assert out.read_text() == "one\ntwothree\n"
+    _drive(["resume", str(tmp_path), "[]", str(tmp_path / "image-0")], out, tmp_path)
+    assert out.read_text() == "one\ntwothree\n"
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        ("import os; os.unlink('data.txt')", "cannot be opened again: No such file"),
+        ("open('data.txt', 'w')", "has 0 bytes; the image needs 10"),
+    ],
+)
+def test_a_missing_or_shorter_file_is_named(tmp_path: Path, damage: str, reason: str) -> None:
+    (tmp_path / "data.txt").write_text("x" * 10)
+    script = tmp_path / "program.py"
+    script.write_text(f"log = open('data.txt', 'a')\ndriver_tick()\n{damage}\n")
+    _drive(["calls", str(tmp_path), "[1]", str(script)], tmp_path / "out", tmp_path)
+    with pytest.raises(AssertionError) as failure:
+        _drive(["resume", str(tmp_path), "[]", str(tmp_path / "image-0")], tmp_path / "out", tmp_path)
+    assert "RestoreError: module __main__ variable 'log': the open file" in str(failure.value)
+    assert "data.txt" in str(failure.value)
+    assert reason in str(failure.value)
+
+
+def test_a_pipe_is_named(tmp_path: Path) -> None:
+    source = """
+        import os
+        class Holder: pass
+        def f(holder):
+            holder.list = [1, {"pipe": os.fdopen(os.pipe()[0])}]
+            driver_tick()
+        f(Holder())
+    """
+    failed = image_failure(tmp_path, source)
+    assert "frame 1 (f) local 'holder'.list[1]['pipe']" in failed
+    assert "an open pipe" in failed
+
+
+def test_the_report_names_sizes_and_places(tmp_path: Path) -> None:
+    source = "big = list(range(10000, 20000))\ndef f(other):\n    driver_tick()\nf(['x' * 100] * 5 + ['y' * 5000])\nprint(1)\n"
+    resumed_output(tmp_path, source)
+    line = json.loads((tmp_path / "log.jsonl").read_text().splitlines()[0])
+    assert [(row["line"], row["function"]) for row in line["stack"]] == [(4, "<module>"), (3, "f")]
+    assert line["sizes"][0]["where"] == "module __main__ variable 'big'"
+    assert any(size["where"] == "frame 1 (f) local 'other'" for size in line["sizes"])
+    assert line["modules"][0] == "__main__"
+    assert line["versions"]["python"]
