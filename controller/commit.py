@@ -1,5 +1,5 @@
-"""★ The commit of one line: from the votes of all ranks to a durable control file, and the removal of old
-lines.
+"""★ The commit of one line: from the votes of all ranks to a durable control file; and the removal of what
+is of no use any more (images of burnt rounds, old lines).
 
 Synchronous: nothing else may happen between the last vote and the commit. Whatever the disk refuses burns
 the round; a lost lock is no failure of the round but the end of this controller, and is raised.
@@ -21,6 +21,8 @@ from ckpt.store import (
     prune,
     write_control,
 )
+from ckpt.store.fsio import TEMPORARY_PREFIX
+from ckpt.store.job import epoch_of_image
 from controller.events import ControlFailed, ControlWritten, WriteControl
 
 
@@ -56,6 +58,28 @@ def commit_line(
     except (StoreError, OSError, ValueError) as error:
         return ControlFailed(line.epoch, f"{type(error).__name__}: {error}")
     return ControlWritten(line.epoch)
+
+
+def remove_burnt(job: JobDirectory, *, committed: int, upto: int, fenced: bool = False) -> str | None:
+    """Remove the images of epochs above `committed` and up to `upto`: no line will ever refer to them.
+
+    `fenced`: nobody who could write an image is alive, so half-written files go, too. Returns why it
+    failed, or None.
+    """
+    problem = None
+    for rank in range(job.size):
+        directory = job.rank_directory(rank)
+        try:
+            for name in job.fs.list_directory(directory):
+                epoch = epoch_of_image(name)
+                temporary = name.startswith(TEMPORARY_PREFIX)
+                if epoch is not None and committed < epoch <= upto and (fenced or not temporary):
+                    job.fs.unlink(os.path.join(directory, name))
+        except FileNotFoundError:
+            continue  # its writer gave it up at the same moment
+        except OSError as error:
+            problem = str(error)
+    return problem
 
 
 def remove_old_lines(job: JobDirectory, lock: LockHandle, keep: int) -> tuple[list[int], str | None]:

@@ -36,6 +36,7 @@ from controller.events import (
     CheckpointRequested,
     ControlFailed,
     ControlWritten,
+    Discard,
     Failed,
     Log,
     Refused,
@@ -216,7 +217,7 @@ class Coordinator:
 
     def _vote(self, vote: Voted, now_ns: int) -> list[Action]:
         if not self._concerns_round(vote):
-            return []
+            return self._late(vote)
         assert self.round is not None and self.incarnation is not None
         previous, epoch = vote.label
         if not previous < self.round.epoch <= epoch:
@@ -233,6 +234,13 @@ class Coordinator:
         self.round.writing = True
         votes = tuple(self.round.votes[rank] for rank in range(self.size))
         return [WriteControl(self.round.epoch, self.incarnation, votes)]
+
+    def _late(self, vote: Voted) -> list[Action]:
+        """An image of a burnt round was finished after all: it takes disk for nothing."""
+        newest_burnt = self.highest if self.round is None else self.round.epoch - 1
+        if (self.committed or 0) < vote.epoch <= newest_burnt:
+            return [Discard(vote.epoch)]
+        return []
 
     def _refused(self, event: Refused) -> list[Action]:
         if not self._concerns_round(event):
@@ -292,6 +300,7 @@ class Coordinator:
         actions: list[Action] = [
             Log("round-aborted", fields),
             Send(messages.abort(burnt.epoch, reason)),
+            Discard(burnt.epoch),
         ]
         if keep_requests:
             self.waiting = burnt.tokens + self.waiting

@@ -206,6 +206,15 @@ class WriteControl:
 
 
 @dataclass(frozen=True, slots=True)
+class Discard:
+    """Images of this epoch and of earlier ones since the last commit will never be part of a line: free the
+    disk.
+    """
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class Log:
     """A line for the event log."""
 
@@ -242,4 +251,4 @@ class End:
     kind: Literal["finished", "stopped", "interrupted"] = "finished"
 
 
-Action = Launch | Fence | Send | Terminate | WriteControl | Log | Reply | Say | End
+Action = Launch | Fence | Send | Terminate | WriteControl | Discard | Log | Reply | Say | End

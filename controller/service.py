@@ -16,6 +16,7 @@ commit, and it takes milliseconds. No decision is made in this module.
 from __future__ import annotations
 
 import contextlib
+import os
 import selectors
 import signal
 import socket
@@ -25,10 +26,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ckpt.store import JobDirectory, LockHandle
+from ckpt.store import JobDirectory, LockHandle, list_epochs
 from controller import plan, translate
 from controller.clients import ClientServer
-from controller.commit import commit_line, remove_old_lines
+from controller.commit import commit_line, remove_burnt, remove_old_lines
 from controller.coordinator import Coordinator, RoundOptions
 from controller.errors import EXIT_TIMEOUT, LaunchFailed
 from controller.events import (
@@ -38,6 +39,7 @@ from controller.events import (
     CheckpointRequested,
     ControlFailed,
     ControlWritten,
+    Discard,
     End,
     Event,
     Fence,
@@ -144,6 +146,7 @@ class Service:
             self.clients.close()
             self.passthrough.finish()
             restore()
+            _sweep(self.runtime_dir)
         end = self.end
         self._log("job-finished", {"exit_code": end.exit_code, "reason": end.reason, "kind": end.kind})
         if end.kind != "finished":
@@ -206,7 +209,10 @@ class Service:
                 self.clients.answer(token, {"ok": ok, **fields})
             case WriteControl():
                 self.events.append(self._commit(action))
+            case Discard(epoch=epoch):
+                self._discard(epoch)
             case Launch():
+                self._discard(self.supervisor.coordinator.highest, fenced=True)
                 self._launch(action)
             case Fence(incarnation=incarnation):
                 self.launcher.fence(incarnation)
@@ -237,6 +243,12 @@ class Service:
         self.watched = fd if fd >= 0 else None
         if self.watched is not None:
             self.selector.register(self.watched, selectors.EVENT_READ, self._agent)
+
+    def _discard(self, epoch: int, *, fenced: bool = False) -> None:
+        committed = max(list_epochs(self.job), default=0)
+        problem = remove_burnt(self.job, committed=committed, upto=epoch, fenced=fenced)
+        if problem is not None:
+            self.reporter.say(f"images of burnt checkpoints could not be removed: {problem}")
 
     def _commit(self, line: WriteControl) -> ControlWritten | ControlFailed:
         written = commit_line(self.job, self.lock, line, previous=self.supervisor.coordinator.committed)
@@ -362,6 +374,15 @@ class Service:
                         checkpoint=self.options.checkpoint_on_signal,
                     )
                 )
+
+
+def _sweep(directory: str) -> None:
+    """Remove the sockets of a job that has ended, and their directory."""
+    for name in os.listdir(directory):
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(directory, name))
+    with contextlib.suppress(OSError):
+        os.rmdir(directory)
 
 
 def program_of(job: JobDirectory, runtime_dir: str, rank_options: dict[str, Any]) -> plan.Program:

@@ -208,6 +208,34 @@ def test_old_checkpoints_are_removed_when_asked(count: Callable[..., Job]) -> No
     assert job.finish() == 0, job.report()
 
 
+def test_a_controller_that_has_lost_its_lock_commits_nothing_and_stops(count: Callable[..., Job]) -> None:
+    job = count(1000)
+    job.wait_event("running")
+    pids = [job.pid(rank) for rank in range(3)]
+    (job.directory / "lock").unlink()
+    run_ckpt("checkpoint", job.directory)
+    assert job.finish(10) == 11, job.report()
+    assert not job.events("committed")
+    assert all(is_gone(pid) for pid in pids)
+
+
+def test_images_of_burnt_rounds_do_not_stay(start: Start, tmp_path: Path) -> None:
+    app = write_app(
+        tmp_path,
+        """
+        if stub.rank == 1:
+            stub.state["socket"] = __import__("socket").socket()
+        while True:
+            stub.step(0.05)
+        """,
+    )
+    job = start(app, ranks=2, entry=ENTRY)
+    job.wait_event("running")
+    run_ckpt("checkpoint", job.directory)
+    job.wait_event("round-aborted")
+    job.wait_for(lambda: not list(job.directory.glob("images/*/*")), "removed")
+
+
 # ---------------------------------------------------------------------- signals, stop
 
 

@@ -21,6 +21,7 @@ from controller.events import (
     CheckpointRequested,
     ControlWritten,
     Died,
+    Discard,
     End,
     Event,
     Failed,
@@ -132,6 +133,8 @@ def show(action: Action) -> str:
             return "terminate"
         case WriteControl(epoch=epoch, votes=votes):
             return f"write control file of epoch {epoch}, {len(votes)} votes"
+        case Discard(epoch=epoch):
+            return f"discard images up to epoch {epoch}"
         case Log(event=event, fields=fields):
             return f"log {event} " + " ".join(f"{key}={value}" for key, value in fields.items())
         case Reply(token=token, ok=ok, fields=fields):

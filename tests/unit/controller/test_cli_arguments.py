@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -108,3 +109,16 @@ def test_the_innermost_frame_of_a_written_stack() -> None:
     )
     assert innermost_frame(text) == "/a b/app.py:6 <module>"
     assert innermost_frame("") == "unknown"
+
+
+def test_help_takes_less_than_150_ms_of_process_time_beyond_the_interpreters() -> None:
+    def process_time_s(*arguments: str) -> float:
+        times = []
+        for _ in range(3):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run([sys.executable, *arguments], stdout=subprocess.DEVNULL, check=True)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            times.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
+        return min(times)
+
+    assert process_time_s("-m", "controller", "run", "--help") - process_time_s("-c", "pass") < 0.150

@@ -11,6 +11,7 @@ from controller.events import (
     CheckpointRequested,
     ControlFailed,
     ControlWritten,
+    Discard,
     Failed,
     Log,
     Refused,
@@ -98,7 +99,25 @@ def test_a_failed_vote_burns_the_round_at_once_and_says_why() -> None:
     (say,) = of(Say, actions)
     assert isinstance(say, Say)
     assert say.text == "checkpoint 1 failed, the job goes on: rank 1: disk full (frame f / x)"
-    assert coordinator.handle(vote(0), now_ns=MS) == [], "late"
+    assert Discard(1) in actions
+
+
+def test_an_image_that_is_finished_after_its_round_was_burnt_is_removed() -> None:
+    coordinator = ready()
+    start(coordinator)
+    coordinator.handle(Failed(1, 0, 1, "disk full"), now_ns=MS)
+    assert coordinator.handle(vote(0), now_ns=MS) == [Discard(1)]
+    start(coordinator)
+    assert coordinator.handle(vote(0), now_ns=MS) == [Discard(1)], "also while the next round is open"
+    assert coordinator.handle(vote(0, 7), now_ns=MS) == [], "a number that was never given out"
+
+
+def test_images_of_a_committed_line_are_never_removed() -> None:
+    coordinator = ready(1)
+    start(coordinator)
+    coordinator.handle(vote(0), now_ns=MS)
+    coordinator.handle(ControlWritten(1), now_ns=MS)
+    assert coordinator.handle(vote(0), now_ns=MS) == []
 
 
 def test_numbers_go_on_above_the_highest_ever_seen() -> None:

@@ -19,6 +19,7 @@ from controller.events import (
     ControlFailed,
     ControlWritten,
     Died,
+    Discard,
     End,
     Event,
     Failed,
@@ -217,6 +218,8 @@ class World:
             case Send(packet=packet) if packet["m"] == "checkpoint":
                 assert not self.epochs or packet["epoch"] > self.epochs[-1], "numbers only grow"
                 self.epochs.append(packet["epoch"])
+            case Discard(epoch=epoch):
+                assert epoch not in self.committed, "images of a committed line are removed"
             case Send(packet=packet) if packet["m"] == "committed":
                 assert packet["epoch"] in self.committed, "announced before it was durable"
             case Reply(token=token):
