@@ -127,23 +127,34 @@ def test_idle_ranks_cost_next_to_nothing(tmp_path: Path) -> None:
     assert inside["used_s"] < 0.05
 
 
-def interrupted(world: World, *, count: int) -> dict[str, int]:
-    """A program that catches every KeyboardInterrupt and goes on.
+def interrupted(world: World, *, count: int, ready: str) -> dict[str, int]:
+    """A program that is interrupted within library calls and goes on.
 
     It may not lose or double a message for it.
     """
-    world.port.interrupts.install(signal.SIGINT)
-    interrupts, received, sent = 0, [], 0
+    armed, interrupts, received, sent = False, 0, [], 0
     peer = 1 - world.rank
+
+    def interrupt(number: int, frame: object) -> None:
+        nonlocal armed
+        if armed:
+            armed = False
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, interrupt)
+    world.port.interrupts.install(signal.SIGINT)
+    Path(f"{ready}.{world.rank}").touch()
     while len(received) < count:
         try:
             with world.port.lock:
+                armed = True
                 if sent == len(received):
                     world.port.send(peer, b"%d" % sent)
                     sent += 1
                 while not world.mailbox[peer]:
                     world.port.wait()
                 received.append(bytes(world.mailbox[peer].popleft()))
+                armed = False
         except KeyboardInterrupt:
             interrupts += 1
     world.port.interrupts.uninstall()
@@ -152,8 +163,10 @@ def interrupted(world: World, *, count: int) -> dict[str, int]:
 
 
 def test_interrupted_wait_leaves_the_port_usable(tmp_path: Path) -> None:
-    with PortRanks(interrupted, size=2, directory=tmp_path, count=3000) as ranks:
-        time.sleep(0.1)
+    ready = tmp_path / "ready"
+    with PortRanks(interrupted, size=2, directory=tmp_path, count=5000, ready=str(ready)) as ranks:
+        while not all(Path(f"{ready}.{rank}").exists() for rank in (0, 1)):
+            time.sleep(0.01)
         for _ in range(25):
             for rank in (0, 1):
                 os.kill(ranks.pid(rank), signal.SIGINT)
