@@ -280,15 +280,17 @@ class Supervisor:
         if decision.verdict == "end":
             kind: Kind = "interrupted" if decision.exit_code == EXIT_RESTARTS_USED_UP else "finished"
             outcome = End(decision.exit_code, decision.reason, kind)
-            return [Say(decision.reason), *self._stop_now(outcome, now_ns)]
+            # How a job was interrupted is the last thing that is said; see `service`.
+            say: list[Action] = [Say(decision.reason)] if kind == "finished" else []
+            return say + self._stop_now(outcome, now_ns)
         if self.stop is not None:
             reason = f"{decision.reason} while the job was being stopped"
             return self._fence(End(self.stop.exit_code, reason, "stopped"), reason)
         self.restarts += 1
         self.since_ns = now_ns
         whence = f"epoch {self.lines[-1]}" if self.lines else "the start (nothing was committed)"
-        say = Say(f"{decision.reason}; restarting from {whence}")
-        return [say, *self._fence(None, decision.reason)]
+        news = Say(f"{decision.reason}; restarting from {whence}")
+        return [news, *self._fence(None, decision.reason)]
 
     # ---- fencing, stopping -------------------------------------------------------------------------------
 
@@ -329,7 +331,7 @@ class Supervisor:
             (now_ns + KILL_AFTER_NS, Fence(self.incarnation)),
         ]
         closing = self.coordinator.closed(outcome.reason)
-        return [*closing, Send(messages.stop(outcome.exit_code, outcome.reason)), *self._check_gone()]
+        return [*closing, Send(messages.stop(outcome.exit_code)), *self._check_gone()]
 
     def _check_gone(self) -> list[Action]:
         if len(self.gone) < self.size:
