@@ -108,7 +108,7 @@ class ProgressHelper:
     def _tick(self) -> bool:
         """Make progress until nothing is left to do; False when there is still more."""
         port = self._port
-        port.count("helper_ticks")
+        port.counts["helper_ticks"] += 1
         try:
             for _ in range(MOST_ROUNDS):
                 if not port.pump():

@@ -38,8 +38,9 @@ from transport.errors import TransportError
 from transport.events import Event
 from transport.helper import ProgressHelper
 from transport.interrupts import InterruptGate
+from transport.refused import NEVER_NS, RefusedFrames
 from transport.state import Buffer, PortState
-from transport.wire import Frame, ProcessGuard, Wire
+from transport.wire import ProcessGuard, Wire
 
 SPIN_LONGEST_NS = 150_000
 """Spinning longer than waking an idle core takes (60 to 100 µs) never pays."""
@@ -50,11 +51,8 @@ SLEEP_LONGEST_NS = 50_000_000
 """wait() returns at least this often, so that calls queued for the main thread are noticed."""
 CONTROL_EVERY_NS = 2_000_000
 """A wait that never sleeps looks at the control descriptor this often."""
-RETRY_FIRST_NS = 500_000
-RETRY_LONGEST_NS = 20_000_000
 DRAIN_FRAMES = 64
 """Frames taken from the wire before what they held is delivered and acks can leave."""
-NEVER_NS = 1 << 62
 
 
 def _no_messages(source: int, messages: list[Buffer]) -> None:
@@ -114,9 +112,7 @@ class Port:
         """A failure of the helper or a deferred signal is to be raised in the application's thread."""
         self.clock = clock
         self._guard = ProcessGuard("this port")
-        self._refused: dict[int, list[Frame]] = {}
-        self._retry_wait_ns = RETRY_FIRST_NS
-        self._retry_at_ns = NEVER_NS
+        self._refused = RefusedFrames(wire.send)
         self._spin_longest_ns = self._spin_ns = spin_longest_ns
         self._spin_shortest_ns = min(SPIN_SHORTEST_NS, spin_longest_ns)
         self._control_fd: int | None = None
@@ -129,19 +125,16 @@ class Port:
         self._side_poller.register(self._wake_fd, select.EPOLLIN)
         self._helper: ProgressHelper | None = None
         self._closed = False
-        self._counters = dict.fromkeys(("frames_refused", "waits_spun", "waits_slept", "helper_ticks"), 0)
-
-    # -- peers, control channel, helper
+        self.counts = dict.fromkeys(("waits_spun", "waits_slept", "helper_ticks"), 0)
 
     def set_peer(self, rank: int, address: str, incarnation: int) -> None:
         """`rank` runs as `incarnation` and is reached at `address`.
 
         What was queued for its former address is forgotten.
         """
-        self._refused.pop(rank, None)
+        self._refused.forget(rank)
         self.wire.connect(rank, address)
         self.endpoint.set_peer(rank, incarnation, self.clock())
-        self._retry_wait_ns = RETRY_FIRST_NS
         self._flush(self.clock())
 
     @property
@@ -178,8 +171,6 @@ class Port:
         if not self._closed:
             os.eventfd_write(self._wake_fd, 1)
             self._rouse()
-
-    # -- the application's calls
 
     def send(self, dst: int, data: Buffer, payload: Buffer | None = None) -> int:
         """Enqueue the message data ++ payload for `dst` and return its sequence number. Never blocks.
@@ -240,7 +231,8 @@ class Port:
 
     def counters(self) -> dict[str, int]:
         """What the endpoint, the wire and the port count."""
-        return self.endpoint.counters() | self.wire.counters() | self._counters
+        own = self.counts | {"frames_refused": self._refused.refused}
+        return self.endpoint.counters() | self.wire.counters() | own
 
     def close(self) -> None:
         """Stop the helper and close the wire.
@@ -255,8 +247,6 @@ class Port:
         self._side_poller.close()
         os.close(self._wake_fd)
         self.wire.close()
-
-    # -- inside, also for the helper (under the lock)
 
     def pump(self) -> bool:
         """One round of progress. True when a frame, a timer or control traffic was handled."""
@@ -280,7 +270,7 @@ class Port:
         if marks.deadline_ns <= now_ns:
             self.endpoint.tick(now_ns)
             changed = self._deliver()
-        if marks.dirty or marks.flush_due or self._refused:
+        if marks.dirty or marks.flush_due or self._refused.by_rank:
             self._flush(now_ns)
         if now_ns - self._control_checked_ns >= CONTROL_EVERY_NS and self._check_side(now_ns):
             changed = True
@@ -300,12 +290,8 @@ class Port:
         return min(
             NEVER_NS if deadline_ns is None else deadline_ns,
             NEVER_NS if wire_ns is None else wire_ns,
-            self._retry_at_ns,
+            self._refused.retry_at_ns,
         )
-
-    def count(self, name: str) -> None:
-        """Count one `name`."""
-        self._counters[name] += 1
 
     def _deliver(self) -> bool:
         endpoint = self.endpoint
@@ -318,37 +304,17 @@ class Port:
 
     def _flush(self, now_ns: int) -> None:
         refused = self._refused
-        if refused and now_ns >= self._retry_at_ns:
-            self._retry(now_ns)
+        waiting = refused.by_rank
+        if waiting:
+            refused.retry(now_ns)
         send = self.wire.send
-        for rank, parts in self.endpoint.transmit(now_ns, refused):
+        for rank, parts in self.endpoint.transmit(now_ns, waiting):
             if len(parts) > 1 or len(parts[0]) > BULK_BYTES:
                 self._spin_ns = self._spin_shortest_ns
-            if rank in refused:
-                refused[rank].append(parts)
-            elif send(rank, parts):
+            if rank not in waiting and send(rank, parts):
                 self._answered = True
             else:
-                if not refused:
-                    self._retry_at_ns = now_ns + self._retry_wait_ns
-                refused[rank] = [parts]
-                self._counters["frames_refused"] += 1
-
-    def _retry(self, now_ns: int) -> None:
-        """Offer the wire again what it refused, in order."""
-        taken = False
-        for rank in list(self._refused):
-            frames = self._refused[rank]
-            sent = 0
-            while sent < len(frames) and self.wire.send(rank, frames[sent]):
-                sent += 1
-            taken = taken or sent > 0
-            if sent == len(frames):
-                del self._refused[rank]
-            else:
-                del frames[:sent]
-        self._retry_wait_ns = RETRY_FIRST_NS if taken else min(2 * self._retry_wait_ns, RETRY_LONGEST_NS)
-        self._retry_at_ns = now_ns + self._retry_wait_ns if self._refused else NEVER_NS
+                refused.add(rank, parts, now_ns)
 
     def _spin(self, began_ns: int, spin_ns: int) -> bool:
         """Poll the wire for at most `spin_ns`, giving the core away each time. True: a frame was handled."""
@@ -373,7 +339,7 @@ class Port:
                     self._flush(now_ns)
                 bulk = len(frame) > 1 or len(frame[0]) > BULK_BYTES
                 self._spin_ns = self._spin_shortest_ns if bulk else self._spin_longest_ns
-                self._counters["waits_spun"] += 1
+                self.counts["waits_spun"] += 1
                 return True
             if now_ns >= end_ns or marks.flush_due:
                 return False
@@ -381,7 +347,7 @@ class Port:
 
     def _sleep(self, began_ns: int, until_ns: int) -> None:
         """Sleep until something happened, running timers on the way."""
-        self._counters["waits_slept"] += 1
+        self.counts["waits_slept"] += 1
         gate = self.interrupts
         clock = self.clock
         now_ns = clock()
