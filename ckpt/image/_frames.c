@@ -266,7 +266,7 @@ static PyObject *walk(PyObject *module, PyObject *args)
     if (!found || state.rebuild != NULL)
         Py_SETREF(frames, Py_NewRef(Py_None));
     return Py_BuildValue("(NNOiii)", frames, callee, handled && handled->exc_value ? handled->exc_value : Py_None,
-                         thread_recursion_depth(ts) - skipped, thread_recursion_limit(ts), thread_is_traced(ts));
+                         thread_recursion_depth(ts) - skipped - 1 /* this call */, thread_recursion_limit(ts), thread_is_traced(ts));
 }
 
 PyDoc_STRVAR(slots_doc,
