@@ -136,16 +136,17 @@ def _make_port(runtime: Runtime, state: Any) -> Any:
     from transport.zmqwire import ZmqWire
 
     spec = runtime.spec
+    plan = FaultPlan.from_environment(os.environ)
     config = EndpointConfig(
         job=int(spec["job_id"], 16),
         rank=spec["rank"],
         size=spec["size"],
         incarnation=spec["incarnation"],
         epoch=spec["epoch"],
+        checksum_payload=plan is not None,  # a local socket does not corrupt; injected faults do
     )
     path = os.path.join(spec["runtime_dir"], f"r{spec['rank']}.{spec['incarnation']}")
     wire: Wire = ZmqWire(f"ipc://{path}")
-    plan = FaultPlan.from_environment(os.environ)
     if plan is not None:
         wire = FaultyWire(wire, plan, spec["rank"])
     return Port(config, wire, state=state, lock=runtime.lock)

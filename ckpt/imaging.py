@@ -36,6 +36,7 @@ import sys
 import threading
 import time
 from collections import deque
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ _REPORT_EVERY_NS = 1_000_000_000
 _IMMEDIATE_RETRIES = 50
 _OWN_LIMIT_NS = 120_000_000_000
 _RETRY_NS = 2_000_000
+_BASES = ("ckpt.image.stack", "ckpt.boot")
+"""Modules under whose frames a program runs."""
 
 
 class Imager:
@@ -368,13 +371,18 @@ class Imager:
                     self._lost.append((epoch, status))
 
     def where(self) -> str:
-        """Where the main thread is, as ``file:line function``, for status and for a round that waits."""
+        """Where the program is, as ``file:line function``, for status and for a round that waits. From any thread."""
         if self._runtime.finished_code is not None:
             return "finished, serving its peers"
-        from ckpt.image import describe_main
-
-        ident = threading.main_thread().ident
-        return describe_main(ident) if ident is not None else "unknown"
+        frame = sys._current_frames().get(threading.main_thread().ident or 0)
+        inside = ""
+        while frame is not None and _is_library(frame):
+            inside = f" (in {frame.f_code.co_name} of the library)"
+            frame = frame.f_back
+        if frame is None:
+            return "starting"
+        code = frame.f_code
+        return f"{code.co_filename}:{frame.f_lineno} {code.co_qualname}{inside}"
 
 
 def _fork() -> int:
@@ -388,16 +396,18 @@ def _status_text(status: int) -> str:
 
 
 def _inside_library() -> bool:
-    """Is a function of this library on the main thread's stack, outside the program's base?"""
-    frame = sys._getframe(2)
-    while frame is not None:
-        name = frame.f_globals.get("__name__", "")
-        if name == "ckpt.image.stack" or name == "ckpt.boot":
-            return False
-        if name.startswith(("ckpt.", "transport.")) or name == "ckpt":
+    """Is a function of this library on the main thread's stack, inside the program's base?"""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_globals.get("__name__") not in _BASES:
+        if _is_library(frame):
             return True
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return False
+
+
+def _is_library(frame: FrameType) -> bool:
+    name = frame.f_globals.get("__name__") or ""
+    return name == "ckpt" or name.startswith(("ckpt.", "transport."))
 
 
 def _skipped_code() -> tuple[Any, ...]:

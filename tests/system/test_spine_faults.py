@@ -340,6 +340,55 @@ def test_disk_full_burns_the_round_and_the_job_goes_on(start: Start, tmp_path: P
         subprocess.run(["umount", "-l", small], check=False)
 
 
+FAILING_FSYNC = """
+    #define _GNU_SOURCE
+    #include <dlfcn.h>
+    #include <errno.h>
+    #include <stdlib.h>
+    #include <unistd.h>
+
+    static int fails(void) { const char *flag = getenv("FAIL_FSYNC_WHILE"); return flag && access(flag, F_OK) == 0; }
+
+    int fsync(int fd) {
+        if (fails()) { errno = EIO; return -1; }
+        return ((int (*)(int))dlsym(RTLD_NEXT, "fsync"))(fd);
+    }
+    int fdatasync(int fd) {
+        if (fails()) { errno = EIO; return -1; }
+        return ((int (*)(int))dlsym(RTLD_NEXT, "fdatasync"))(fd);
+    }
+"""
+"""Stands before libc's own: every sync of every process of the job fails while the named file exists."""
+
+
+def test_a_failing_fsync_burns_the_round_and_the_job_goes_on(start: Start, tmp_path: Path) -> None:
+    source, library, flag = tmp_path / "fsync.c", tmp_path / "fsync.so", tmp_path / "fail"
+    source.write_text(FAILING_FSYNC)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    job = start(
+        write_app(tmp_path, RING),
+        20000,
+        0.0005,
+        ranks=2,
+        every=0.2,
+        env={"LD_PRELOAD": str(library), "FAIL_FSYNC_WHILE": str(flag)},
+    )
+    job.wait_event("committed", 1)
+    flag.touch()
+    job.wait_event("round-aborted", 2)
+    reasons = json.dumps([*job.events("round-aborted"), *job.events("failed")])
+    flag.unlink()
+    assert "Input/output error" in reasons or "EIO" in reasons, reasons
+    burnt = job.events("round-aborted")[-1]["epoch"]
+    job.wait_for(
+        lambda: any(e["epoch"] > burnt for e in job.events("committed")), "a commit after the disk works"
+    )
+    assert not {e["epoch"] for e in job.events("round-aborted")} & {
+        e["epoch"] for e in job.events("committed")
+    }
+    assert run_ckpt("verify", job.directory).returncode == 0
+
+
 # ---------------------------------------------------------------------- signals
 
 
