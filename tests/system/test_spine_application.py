@@ -150,9 +150,10 @@ def test_buffers_of_several_kinds_and_sizes_arrive_whole(start: Start, tmp_path:
 
 
 @pytest.mark.parametrize(
-    "faults", ["seed=3,loss=0.1,dup=0.1,reorder=0.1,corrupt=0.05", "seed=4,delay=2ms,reorder=0.3"]
+    ("faults", "steps"),
+    [("seed=3,loss=0.1,dup=0.1,reorder=0.1,corrupt=0.05", 120), ("seed=4,delay=2ms,reorder=0.3", 800)],
 )
-def test_a_bad_wire_changes_nothing(start: Start, tmp_path: Path, faults: str) -> None:
+def test_a_bad_wire_changes_nothing(start: Start, tmp_path: Path, faults: str, steps: int) -> None:
     from tests.system.apps import RING
 
     app = write_app(tmp_path, RING)
