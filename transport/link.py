@@ -39,6 +39,12 @@ NEVER = 1 << 62
 UNPROVEN_TIMEOUTS = 3
 """After so many timeouts in a row the peer's hints are no longer believed."""
 
+BULK_CHARGE = 64 << 10
+"""An ack for this much delivered is delayed an eighth as long as usual.
+
+Senders of long messages wait for it.
+"""
+
 NO_ACK, PLAIN_ACK, HINTS_ACK = 0, 1, 2
 
 COUNTERS = (
@@ -336,8 +342,12 @@ class Link:
         self.stir(now=now)
 
     def _owe_ack_by(self, now_ns: int) -> None:
-        if self._ack_at == NEVER:
-            self._ack_at = at = now_ns + self._common.ack_delay_ns
+        delay_ns = self._common.ack_delay_ns
+        if self._acked_charge >= BULK_CHARGE:
+            delay_ns >>= 3
+        at = now_ns + delay_ns
+        if at < self._ack_at:
+            self._ack_at = at
             if at < self._common.deadline_ns:
                 self._common.deadline_ns = at
 
@@ -348,7 +358,7 @@ class Link:
         messages = ledger.take()
         if self._acked_charge >= self._common.ack_bytes:
             self._owe_ack(PLAIN_ACK, now=True)
-        elif self._ack_at == NEVER:
+        elif self._ack_at == NEVER or self._acked_charge >= BULK_CHARGE:
             self._owe_ack_by(now_ns)
         return messages
 
@@ -504,8 +514,10 @@ class Link:
                 if self._common.checksum_payload:
                     flags |= CHECKED
                 large = unit.large
-                if unit.offset + unit.charge == large.size:
-                    flags |= ANSWER  # the program may wait for its buffer
+                if unit.offset + unit.charge == large.size and window.flight_charge <= unit.offset:
+                    # Nothing else is in flight: the program may wait for its buffer. In a stream acks come by
+                    # volume and, at its end, by the shorter delay.
+                    flags |= ANSWER
                 inline, payload = unit.parts()
                 parts = frames.encode_fragment(
                     self._ident, self._stamp(), large.first, large.size, unit.offset, inline, payload, flags
