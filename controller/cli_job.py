@@ -147,6 +147,10 @@ def render(fields: dict[str, Any]) -> str:
     return "\n".join(out)
 
 
+_ALWAYS_SHOWN = ("retransmitted", "duplicates")
+"""Zero is news too: nothing was lost, nothing came twice."""
+
+
 def _render_rank(rank: dict[str, Any], now: dict[str, Any] | None) -> list[str]:
     parts = []
     if now is not None:
@@ -162,7 +166,9 @@ def _render_rank(rank: dict[str, Any], now: dict[str, Any] | None) -> list[str]:
         parts.append(f"died {rank['deaths']} times")
     lines = [f"rank {rank['rank']:<5} " + "; ".join(parts)]
     counters = {
-        name: n for name, n in ((now or {}).get("counters") or {}).items() if isinstance(n, int) and n
+        name: n
+        for name, n in ((now or {}).get("counters") or {}).items()
+        if isinstance(n, int) and (n or name in _ALWAYS_SHOWN)
     }
     if counters:
         lines.append("           " + ", ".join(f"{name} {n}" for name, n in counters.items()))

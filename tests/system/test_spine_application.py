@@ -188,3 +188,27 @@ def test_a_job_with_a_very_long_path_runs(tmp_path: Path) -> None:
     done = run_ckpt("run", "-n", 2, "--job", deep / "job", app, cwd=tmp_path, env={**os.environ})
     assert done.returncode == 0, done.stderr
     assert done.stdout == "2\n2\n"
+
+
+@pytest.mark.soak
+def test_a_message_of_more_than_two_gib_passes(start: Start, tmp_path: Path) -> None:
+    app = write_app(
+        tmp_path,
+        """
+        import numpy as np
+        import ckpt
+        comm = ckpt.enable()
+        size, stride = (2 << 30) + 12345, 1_000_003
+        if comm.rank == 0:
+            data = np.zeros(size, dtype=np.uint8)
+            data[::stride], data[-1] = 7, 9
+            comm.Send(data, dest=1)
+        else:
+            data = np.empty(size, dtype=np.uint8)
+            comm.Recv(data, source=0)
+            print(data[-1], int(data[::stride].sum()) == 7 * len(range(0, size, stride)), np.count_nonzero(data))
+        """,
+    )
+    job = start(app, ranks=2)
+    assert job.finish(600) == 0, job.report()
+    assert job.output(1) == f"9 True {len(range(0, (2 << 30) + 12345, 1_000_003)) + 1}\n"
