@@ -176,6 +176,7 @@ def test_restarts_are_counted_and_used_up(start: Start, tmp_path: Path) -> None:
         import ckpt
         comm = ckpt.enable()
         print("restarts", ckpt.restarts(), os.environ["CKPT_RESTARTS"])
+        comm.barrier()  # everybody has printed
         if comm.rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         comm.barrier()
