@@ -5,11 +5,9 @@ that of the undisturbed run.
 """
 
 import gc
-import json
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -19,29 +17,6 @@ from ckpt.image.errors import Refused, RestoreError
 from ckpt.image.stack import FrameRecord, Stack, available, capture, describe_main, resume, run_base
 
 EVERY = 4  # of the images taken one is resumed (all of them by the long sweep)
-SWEEP = Path(__file__).with_name("sweep.py")
-
-# `work` gives the interpreter several checks; `emit` is the program's output.
-PRELUDE = """
-def emit(x):
-    out(repr(x))
-def work(n):
-    total = 0
-    for i in range(2):
-        total += n + i
-    return total
-"""
-
-
-def sweep(program: str, **task):
-    """Image the program at its checks and resume every image; the report of sweep.py."""
-    task["program"] = PRELUDE + program
-    done = subprocess.run(
-        [sys.executable, str(SWEEP)], input=json.dumps(task), capture_output=True, text=True, timeout=100
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
 
 PROGRAMS = {
     "nested calls and loops over builtin iterators": """
@@ -369,7 +344,7 @@ for i in range(3):
 
 
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
-def test_resumes_equal_at_every_check(program):
+def test_resumes_equal_at_every_check(sweep, program):
     report = sweep(program, every=EVERY)
     assert report["failures"] == []
     # an lru_cache is one only when its wrapping is complete
@@ -377,13 +352,13 @@ def test_resumes_equal_at_every_check(program):
     assert report["restored"] * EVERY >= 30
 
 
-def test_generations_of_images_resume_equal():
+def test_generations_of_images_resume_equal(sweep):
     report = sweep(PROGRAMS["methods, properties and attributes"], generations=3, every=3)
     assert report["failures"] == []
     assert report["restored"] >= 30
 
 
-def test_init_waits_through_generations():
+def test_init_waits_through_generations(sweep):
     """A restored frame that waits for an __init__ (mode I) is captured as such again."""
     program = """
 class A:
@@ -400,7 +375,7 @@ while a:
     assert any("III" in modes for modes in report["modes"])
 
 
-def test_library_call_resumes_with_its_value():
+def test_library_call_resumes_with_its_value(sweep):
     program = """
 class A:
     def __init__(self):
@@ -433,7 +408,7 @@ emit(library(*[], **{}))
     assert report["restored"] == report["checks"] == 15
 
 
-def test_library_called_from_c_is_refused():
+def test_library_called_from_c_is_refused(sweep):
     report = sweep("emit(sorted([1, 2], key=lambda n: library()))", at="call")
     assert report["captured"] == 0
     assert set(report["refused"]) == {"sorted() is running <lambda>"}
@@ -461,14 +436,14 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("reason", REFUSALS)
-def test_state_hidden_in_c_is_refused_by_name(reason):
+def test_state_hidden_in_c_is_refused_by_name(sweep, reason):
     report = sweep(REFUSALS[reason] + "\nemit(work(1))")
     assert any(reason in refused for refused in report["refused"]), report["refused"]
     assert report["failures"] == []
     assert report["captured"] > 0  # refusals are short
 
 
-def test_destructors_during_release_never_give_a_wrong_image():
+def test_destructors_during_release_never_give_a_wrong_image(sweep):
     program = """
 import gc, weakref
 class D:
@@ -544,7 +519,7 @@ emit("end")
     assert "a destructor is running" in report["refused"]
 
 
-def test_deep_recursion_is_restored():
+def test_deep_recursion_is_restored(sweep):
     program = """
 import sys
 sys.setrecursionlimit(30000)
@@ -557,7 +532,7 @@ emit(down(20000))
     assert report["restored"] == 1
 
 
-def test_the_recursion_limit_is_reached_where_it_would_have_been():
+def test_the_recursion_limit_is_reached_where_it_would_have_been(sweep):
     program = """
 import sys
 def until_error(n):
