@@ -456,6 +456,7 @@ def load(source: Source, *, live: Mapping[str, object]) -> Loaded:
                 case ("end",):
                     break
         del value
+        _finish(unpickler)
     for function, args in calls:
         function(*args)
     compare_versions(header["versions"])  # now that everything is imported
@@ -473,6 +474,13 @@ def _load_value(unpickler: ImageUnpickler, label: Label) -> Any:
         raise
     except Exception as failure:
         raise RestoreError(f"{_label_text(label)}: {type(failure).__name__}: {failure}") from failure
+
+
+def _finish(unpickler: ImageUnpickler) -> None:
+    try:
+        unpickler.finish()
+    except Exception as failure:
+        raise RestoreError(f"a key of a dictionary or set: {type(failure).__name__}: {failure}") from failure
 
 
 def _label_text(label: Label) -> str:

@@ -40,6 +40,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ckpt.image import _lookup
 from ckpt.image.errors import RestoreError
 
 __all__ = ["Pid", "References", "is_by_value", "resolve"]
@@ -173,23 +174,18 @@ class References:
             if type(value) not in _NOT_REFERENCED and not isinstance(value, type):
                 ids.setdefault(id(value), ("attr", name, key))
 
-    def finder(self, live: Mapping[str, object]) -> Callable[[object], Pid | None]:
+    def finder(self, live: Mapping[str, object], special: Callable[[Any], Any]) -> Callable[[object], Any]:
         """The function that maps an object to its persistent id, or to ``None``.
 
-        Called for every object pickled.
+        ``special`` is asked for the containers that pickle cannot save (:mod:`ckpt.image.containers`). Called
+        for every object pickled, so it is C.
         """
         ids = dict(self._ids)
         for path, stream in std_objects().items():
             ids[id(stream)] = ("std", path)
         for name, value in live.items():
             ids[id(value)] = ("live", name)
-        get, check = ids.get, self._checked
-
-        def find(obj: object) -> Pid | None:
-            pid = get(id(obj))
-            return None if pid is None else check(pid, obj)
-
-        return find
+        return _lookup.Finder(ids, self._checked, special)
 
     def _checked(self, pid: Pid, obj: object) -> Pid | None:
         """``pid`` if it still names ``obj`` and may be used for it."""

@@ -1,8 +1,8 @@
 """The pickler of images: C's ``pickle.Pickler`` with three hooks.
 
 ``persistent_id``
-    a lookup in a dictionary of ids: modules, objects of by-reference modules, live objects
-    (:mod:`ckpt.image.modules`). Called for every object, so it is a closure over one ``dict.get``.
+    a lookup by address: modules, objects of by-reference modules, live objects (:mod:`ckpt.image.modules`), and
+    containers that need care (:mod:`ckpt.image.containers`). Called for every object, so it is C.
 ``reducer_override``
     one dictionary lookup per object of no builtin container type; the reducer for a class is chosen once
     (:func:`ImagePickler.kind_of`). Plain instances go back to C at once.
@@ -34,7 +34,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, Protocol, TypeVar
 
 from ckpt.image import arrays, reducers, reducers_builtin
-from ckpt.image.modules import Pid, References, resolve
+from ckpt.image.containers import Content, Filler
+from ckpt.image.modules import References, resolve
 from ckpt.image.reducers import PLAIN, Reducer
 
 __all__ = ["ImagePickler", "ImageUnpickler", "Sink", "Stream", "on_deep_stack", "register_reducer"]
@@ -151,7 +152,7 @@ class ImagePickler(pickle.Pickler):
             **(extra_reducers or {}),
             **_registered,
         }
-        self.persistent_id = references.finder(live or {})  # type: ignore[method-assign]
+        self.persistent_id = references.finder(live or {}, Content())  # type: ignore[method-assign]
         super().__init__(stream, _PROTOCOL, buffer_callback=stream.buffer)
 
     def reducer_override(
@@ -188,9 +189,16 @@ class ImageUnpickler(pickle.Unpickler):
     def __init__(self, stream: BinaryIO, buffers: Iterable[Buffer], live: Mapping[str, object]) -> None:
         super().__init__(stream, buffers=buffers)
         self._live = live
+        self._filler = Filler()
 
-    def persistent_load(self, pid: Pid) -> object:
+    def persistent_load(self, pid: tuple[Any, ...]) -> object:
+        if pid[0] == "fill" or pid[0] == "again":
+            return self._filler.load(pid)
         return resolve(pid, self._live)
+
+    def finish(self) -> None:
+        """Everything has been loaded."""
+        self._filler.finish()
 
 
 # ---------------------------------------------------------------------- the large stack

@@ -5,7 +5,7 @@ package.
                                                             JSON list of counts (from the program's
                                                             driver_start() on); refused ones are tried again
     python -m image_driver calls DIR PLACES SCRIPT [ARG…]   the same at calls of the builtin ``driver_tick()``
-    python -m image_driver resume DIR PLACES IMAGE          goes on from there, and may take images again
+    python -m image_driver resume DIR PLACES IMAGE          goes on from there, and may take images at checks again
 
 Standard output must be a regular file. DIR/log.jsonl has one line per image and failure, and the totals.
 """
@@ -130,11 +130,13 @@ def driver_tick() -> str:
 
 def main() -> None:
     verb, directory, places, *rest = sys.argv[1:]
-    driver = Driver(directory, json.loads(places), "check" if verb == "run" else "calls")
+    driver = Driver(directory, json.loads(places), "calls" if verb == "calls" else "check")
     if verb == "resume":
         loaded = image.load(FileSource(rest[0]), live={"driver": driver})
         box = [loaded.stack]
         del loaded
+        if driver.places:
+            _frames.request(driver.at_check)
         image.resume(box.pop())
     else:
         builtins.driver_tick = driver_tick

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+np.random.seed(0)
+np.random.default_rng(0)
 driver_start()
 base = np.arange(20000.0).reshape(100, 200)
 view = base[::2, 3:]
@@ -32,6 +34,28 @@ for step in range(300):
     objects[1].append(step)
     total += rng.normal() + np.random.rand() + small.sum() + memory[7]
     if step % 60 == 0:
-        print(step, total, base.sum(), base[0, :3], small, records["b"].sum(), fortran.sum(), fortran.flags.f_contiguous)
-        print(view.base is base, np.shares_memory(part, small), dates + step, frozen.flags.writeable, len(objects[1]))
-print(total, base.sum(), memory.hex()[-40:], turned[:2, :3], small.flags.owndata, small.resize(12, refcheck=False))
+        print(
+            step,
+            total,
+            base.sum(),
+            base[0, :3],
+            small,
+            records["b"].sum(),
+            fortran.sum(),
+            fortran.flags.f_contiguous,
+        )
+        print(
+            view.base is base,
+            np.shares_memory(part, small),
+            dates + step,
+            frozen.flags.writeable,
+            len(objects[1]),
+        )
+print(
+    total,
+    base.sum(),
+    memory.hex()[-40:],
+    turned[:2, :3],
+    small.flags.owndata,
+    small.resize(12, refcheck=False),
+)

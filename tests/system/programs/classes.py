@@ -211,6 +211,20 @@ for step in range(150):
     total += x.n + Flag(3).value + (Flag.A | Flag.B) + Color.RED.value
     if step % 10 == 0:
         print(step, total, [type(t).__name__ for t in things], Color(2).shade(), b1.__dict__ is b2.__dict__)
-        print(isinstance(Slotted(1), Shape), Base.made, Weird.count, Inner().get(), Inner.self.get()[0], Point(2))
-        print(refs[0] is things[0], wk[things[0]], len(ws), r() is things[0], things[10] + 1, Frozen(1) == Frozen(1))
+        print(
+            isinstance(Slotted(1), Shape),
+            Base.made,
+            Weird.count,
+            Inner().get(),
+            Inner.self.get()[0],
+            Point(2),
+        )
+        print(
+            refs[0] is things[0],
+            wk[things[0]],
+            len(ws),
+            r() is things[0],
+            things[10] + 1,
+            Frozen(1) == Frozen(1),
+        )
         print(dict(things[12]), dict(things[13]), Color["RED"] is Color.RED, Box[int], Flag.A in Flag(3))

@@ -65,7 +65,15 @@ with open(lines) as source:
             sys.stdout = captured
             print("captured", number)
             sys.stdout = old
-            print(number, total, raw.tell(), log.closed, var.get(), decimal.Decimal(1) / 3, os.environ["STATE_TEST"])
+            print(
+                number,
+                total,
+                raw.tell(),
+                log.closed,
+                var.get(),
+                decimal.Decimal(1) / 3,
+                os.environ["STATE_TEST"],
+            )
             print(lock.locked(), local.x)
 for row in csv.reader(open(lines), delimiter=" "):
     total += len(row[1])
@@ -75,5 +83,11 @@ temp.seek(0)
 named.seek(0)
 for f in (log, appended):
     f.close()
-print(total, len(temp.read()), named.read()[-20:], os.getcwd() == os.path.realpath(directory), cached.cache_info().currsize)
+print(
+    total,
+    len(temp.read()),
+    named.read()[-20:],
+    os.getcwd() == os.path.realpath(directory),
+    cached.cache_info().currsize,
+)
 print(open(path).read()[-300:], open("appended.txt").read()[-50:], repr(captured.getvalue()[-30:]))

@@ -57,7 +57,9 @@ def copy_of(obj: Any, live: Mapping[str, object] | None = None) -> Any:
     sink, _ = pickled(obj, live)
     unpickler = ImageUnpickler(io.BytesIO(bytes(sink.data)), [memoryview(b) for b in sink.raw], live or {})
     copy = unpickler.load()
-    for function, args in unpickler.load():
+    deferred = unpickler.load()
+    unpickler.finish()
+    for function, args in deferred:
         function(*args)
     return copy
 

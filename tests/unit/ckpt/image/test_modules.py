@@ -52,6 +52,10 @@ def test_modules_of_the_user_travel_by_value(tmp_path: Path) -> None:
     assert is_by_value("ckpt", module("ckpt", __file__=str(tmp_path / "ckpt.py"))), "only the name is ours"
 
 
+def found(references: References, obj: object) -> object:
+    return references.finder({}, lambda container: None)(obj)
+
+
 def test_a_stale_entry_is_not_used() -> None:
     library = module("a_library", __file__=os.path.join(os.path.dirname(json.__file__), "x.py"), table={})
     sys.modules["a_library"] = library
@@ -59,9 +63,9 @@ def test_a_stale_entry_is_not_used() -> None:
         references = References()
         references.refresh()
         old = library.table
-        assert references.finder({})(old) == ("attr", "a_library", "table")
+        assert found(references, old) == ("attr", "a_library", "table")
         library.table = {}  # the dictionary of the module keeps its length
-        assert references.finder({})(old) is None
+        assert found(references, old) is None
     finally:
         del sys.modules["a_library"]
 
@@ -76,7 +80,7 @@ def test_what_the_user_puts_into_a_library_stays_the_users() -> None:
     try:
         references = References()
         references.refresh()
-        assert references.finder({})(mine) is None
+        assert found(references, mine) is None
     finally:
         del json.mine  # type: ignore[attr-defined]
 
@@ -112,7 +116,7 @@ def test_ckpt_is_by_reference() -> None:
     references = References()
     references.refresh()
     assert "ckpt" not in references.by_value
-    assert references.finder({})(ckpt) == ("module", "ckpt")
+    assert found(references, ckpt) == ("module", "ckpt")
 
 
 def test_two_modules_of_the_user_that_import_each_other(tmp_path: Path) -> None:

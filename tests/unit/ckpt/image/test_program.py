@@ -22,7 +22,8 @@ print(sys.argv, sys.path[0], sys.modules["__main__"].__dict__ is globals(), __do
 
 def run(arguments: list[str], cwd: Path, under: bool, module: bool = False) -> str:
     if under:
-        start = f"import sys; sys.path.pop(0); sys.path.append({str(REPOSITORY)!r}); from ckpt.image import run_program as r; "
+        start = f"import sys; sys.path.pop(0); sys.path.append({str(REPOSITORY)!r}); "
+        start += "from ckpt.image import run_program as r; "
         call = [sys.executable, "-c", start + f"r({arguments[0]!r}, {arguments[1:]!r}, module={module})"]
     else:
         call = [sys.executable, *(["-m"] if module else []), *arguments]
