@@ -44,7 +44,6 @@ from transport.wire import ProcessGuard, Wire
 
 SPIN_LONGEST_NS = 150_000
 """Spinning longer than waking an idle core takes (60 to 100 µs) never pays."""
-SPIN_SHORTEST_NS = 4_000
 BULK_BYTES = 16 << 10
 """Frames above this say that bandwidth counts, not latency: the core is better left to ZeroMQ's threads."""
 SLEEP_LONGEST_NS = 50_000_000
@@ -106,6 +105,8 @@ class Port:
         self.helper_parked = False
         """The helper leaves all to this thread's wait: rouse it on the way out."""
         self._failure: BaseException | None = None
+        self._bulk = False
+        """A frame that needs bandwidth passed in the present wait."""
         self._answered = False
         """Something was sent since the last wait."""
         self._attention = False
@@ -114,7 +115,6 @@ class Port:
         self._guard = ProcessGuard("this port")
         self._refused = RefusedFrames(wire.send)
         self._spin_longest_ns = self._spin_ns = spin_longest_ns
-        self._spin_shortest_ns = min(SPIN_SHORTEST_NS, spin_longest_ns)
         self._control_fd: int | None = None
         self._control_checked_ns = 0
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -259,6 +259,8 @@ class Port:
                 break
             take(frame, now_ns)
             changed = True
+            if len(frame) > 1 or len(frame[0]) > BULK_BYTES:
+                self._bulk = True
         if changed:
             self._deliver()
         return self._attend(now_ns) or changed
@@ -310,7 +312,8 @@ class Port:
         send = self.wire.send
         for rank, parts in self.endpoint.transmit(now_ns, waiting):
             if len(parts) > 1 or len(parts[0]) > BULK_BYTES:
-                self._spin_ns = self._spin_shortest_ns
+                self._spin_ns = 0
+                self._bulk = True
             if rank not in waiting and send(rank, parts):
                 self._answered = True
             else:
@@ -324,7 +327,7 @@ class Port:
         if self._answered:
             # Nothing can have come yet for what has just been sent: let the others run before looking.
             self._answered = False
-            if spin_ns > self._spin_shortest_ns:
+            if spin_ns:
                 give_way()
         while True:
             frame = receive()
@@ -338,7 +341,7 @@ class Port:
                 if marks.flush_due:
                     self._flush(now_ns)
                 bulk = len(frame) > 1 or len(frame[0]) > BULK_BYTES
-                self._spin_ns = self._spin_shortest_ns if bulk else self._spin_longest_ns
+                self._spin_ns = 0 if bulk else self._spin_longest_ns
                 self.counts["waits_spun"] += 1
                 return True
             if now_ns >= end_ns or marks.flush_due:
@@ -351,7 +354,7 @@ class Port:
         gate = self.interrupts
         clock = self.clock
         now_ns = clock()
-        changed = False
+        changed = self._bulk = False
         while now_ns < until_ns and not changed:
             gate.fire()
             sleep_ns = min(until_ns, self.next_deadline_ns()) - now_ns
@@ -364,8 +367,12 @@ class Port:
             changed = self.pump() or changed
             now_ns = clock()
         # A wait that would have ended within a spin says that spinning pays, a longer one the contrary.
-        if now_ns - began_ns > 2 * self._spin_longest_ns:
-            self._spin_ns = max(self._spin_ns // 2, self._spin_shortest_ns)
+        if self._bulk:
+            self._spin_ns = 0
+        elif now_ns - began_ns <= 2 * self._spin_longest_ns:
+            self._spin_ns = self._spin_longest_ns
+        else:
+            self._spin_ns //= 2
         if changed and self.helper_parked:
             self._rouse()
 
