@@ -205,7 +205,7 @@ def _run_to_the_end(runtime: Runtime, run: Callable[[], object]) -> NoReturn:
                 run()
             except SystemExit as leaving:
                 code = _system_exit_code(leaving)
-                if code:
+                if code and os.getpid() == runtime.pid:
                     runtime.fail(code, "")
             threading._shutdown()  # type: ignore[attr-defined]
             atexit._run_exitfuncs()
@@ -214,9 +214,13 @@ def _run_to_the_end(runtime: Runtime, run: Callable[[], object]) -> NoReturn:
         except BaseException as failure:
             text = _program_traceback(failure)
             sys.excepthook(type(failure), failure, failure.__traceback__)
+            if os.getpid() != runtime.pid:
+                os._exit(1)
             runtime.fail(_exit_code_of(failure), text)
     else:
         code = runtime.finished_code
+    if os.getpid() != runtime.pid:
+        os._exit(code)  # a child that the program itself has forked: it is no rank and must not speak for one
     runtime.finish(code)
     runtime.leave(code, None)
 

@@ -98,6 +98,11 @@ class Imager:
         if self.epoch < epoch <= self.wanted and epoch == self.wanted:
             self._pass_over()
 
+    def abandon(self) -> None:
+        """There is no controller: a round that this rank has not voted in can never commit."""
+        if self.wanted > self.epoch:
+            self._pass_over()
+
     def _pass_over(self) -> None:
         port = self._runtime.port
         assert port is not None
@@ -201,6 +206,8 @@ class Imager:
                 self.refused_longest_ns, time.monotonic_ns() - self._wanted_since_ns
             )
             return False
+        except Exception as failure:
+            return self._burn(failure)
         captured_ns = time.perf_counter_ns()
         port.freeze()
         frozen_ns = time.perf_counter_ns()
@@ -214,7 +221,11 @@ class Imager:
             "ckpt.locked": at == "call",
             "ckpt.finished": runtime.finished_code,
         }
-        prepared = image.prepare(stack, extras)
+        try:
+            prepared = image.prepare(stack, extras)
+        except Exception as failure:  # a file of the program that cannot be flushed, say
+            port.thaw()
+            return self._burn(failure)
         prepared_ns = time.perf_counter_ns()
         times = {
             "capture_ns": captured_ns - started_ns,
@@ -223,6 +234,13 @@ class Imager:
             "prepare_ns": prepared_ns - saved_ns,
         }
         return self._hand_over(prepared, state, previous, epoch, started_ns, times)
+
+    def _burn(self, failure: Exception) -> bool:
+        """This image cannot be taken, and the program must not suffer from it: no vote, go on."""
+        reason = getattr(failure, "reason", None) or f"{type(failure).__name__}: {failure}"
+        self._failed(self.wanted, reason, getattr(failure, "path", None) or self.where())
+        self._pass_over()
+        return True
 
     def _hand_over(
         self, prepared: Any, state: Any, previous: int, epoch: int, started_ns: int, times: dict[str, int]
@@ -312,7 +330,7 @@ class Imager:
 
     def _write(self, prepared: Any, vectors: Any, previous: int, epoch: int) -> bool:
         from ckpt import image
-        from ckpt.store import ImageWriter, JobDirectory, StoreError
+        from ckpt.store import ImageWriter, JobDirectory
 
         runtime = self._runtime
         try:
@@ -338,7 +356,9 @@ class Imager:
         except image.Unpicklable as failure:
             self._failed(epoch, failure.reason, failure.path)
             return False
-        except (OSError, StoreError, MemoryError) as failure:
+        except (
+            Exception
+        ) as failure:  # disk full, no memory, a __reduce__ that raises: the round's failure, named
             self._failed(epoch, f"{type(failure).__name__}: {failure}", runtime.spec["job_dir"])
             return False
         runtime.control.send(

@@ -13,6 +13,7 @@ What a rank is told and what it does
     abort      the epoch cannot commit any more: nobody waits for its image, frames of that epoch are accepted
     committed  remembered, wakes :func:`ckpt.checkpoint` callers
     release    all ranks have finished: a rank that lingers in :meth:`Runtime.finish` may leave
+    alone      the controller is gone (until ``table`` comes again): nobody collects votes, so no image is wanted
     stop       leave at once, with the given exit code
     status     answer with counters and with where the program is
     ========== =================================================================================================
@@ -69,6 +70,8 @@ class Runtime:
         self.committed_epoch = 0
         self.finished_code: int | None = None
         self.released = False
+        self.alone = False
+        self.pid = os.getpid()
         self.engine: Engine | None = None
         self.world: Communicator | None = None
         self.port: Port | None = None
@@ -169,6 +172,7 @@ class Runtime:
         assert self.port is not None
         match packet["m"]:
             case "table":
+                self.alone = False
                 for peer, (incarnation, address) in packet["peers"].items():
                     self.port.set_peer(int(peer), address, incarnation)
             case "checkpoint":
@@ -179,6 +183,9 @@ class Runtime:
                 self.committed_epoch = max(self.committed_epoch, packet["epoch"])
             case "release":
                 self.released = True
+            case "alone":
+                self.alone = True
+                self.imager.abandon()
             case "stop":
                 self.leave(packet["exit_code"], packet.get("reason"))
             case "status":
@@ -191,14 +198,12 @@ class Runtime:
     def checkpoint(self, wait: bool = True) -> int | None:
         """Ask the controller for a checkpoint of the whole job; see :func:`ckpt.checkpoint`."""
         with self.lock:
-            if not self.control.send({"m": "request", "what": "checkpoint"}):
+            if self.alone or not self.control.send({"m": "request", "what": "checkpoint"}) or not wait:
                 return None
             before = self.imager.epoch
-            if not wait:
-                return None
-            while self.imager.epoch == before:
+            while self.imager.epoch == before and not self.alone:
                 self.block(False)
-            return self.imager.epoch
+            return None if self.imager.epoch == before else self.imager.epoch
 
     def register(self, name: str, obj: object) -> object:
         """Name an object, so that it is found again by that name; returns the object (the restored one after a restart)."""

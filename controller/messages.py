@@ -94,6 +94,11 @@ def release() -> Packet:
     return {"m": "release"}
 
 
+def alone() -> Packet:
+    """From the agent itself: the controller is gone, so no round is open and no request will be answered."""
+    return {"m": "alone"}
+
+
 def stop(exit_code: int, reason: str = "") -> Packet:
     """Leave within a second. A rank prints the reason: leave it out where the user is told once for all."""
     return {"m": "stop", "exit_code": exit_code, "reason": reason}

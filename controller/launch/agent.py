@@ -164,6 +164,10 @@ class Agent:
         if connection is self.controller:
             self.controller = None
             self.outbox.clear()
+            data = messages.encode(messages.alone())
+            for rank in self._addressed({}):
+                rank.send(data)
+                self._watch(rank)
 
     def _obey(self, connection: socket.socket, command: dict[str, Any]) -> None:
         kind = command.get("a")

@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -164,6 +165,53 @@ def test_a_bad_wire_changes_nothing(start: Start, tmp_path: Path, faults: str, s
     job.kill_rank(1)
     assert job.finish() == 0, job.report()
     assert job.output(0) == clean.output(0)
+
+
+def test_a_checkpoint_asked_for_without_a_controller_returns(start: Start, tmp_path: Path) -> None:
+    app = write_app(
+        tmp_path,
+        """
+        import os, time
+        import ckpt
+        comm = ckpt.enable()
+        print("first", ckpt.checkpoint(), flush=True)
+        while not os.path.exists("alone"):
+            time.sleep(0.01)
+        print("second", ckpt.checkpoint(), flush=True)
+        """,
+    )
+    job = start(app, ranks=2)
+    job.wait_event("committed", 1)
+    job.process.kill()
+    job.process.wait()
+    (tmp_path / "alone").touch()
+    deadline_s = time.monotonic() + 30
+    while not job.events("job-finished") and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    assert [job.output(rank) for rank in range(2)] == ["first 1\nsecond None\n"] * 2, job.report()
+
+
+def test_a_child_the_program_forks_does_not_speak_for_its_rank(start: Start, tmp_path: Path) -> None:
+    app = write_app(
+        tmp_path,
+        """
+        import os, sys, time
+        import ckpt
+        comm = ckpt.enable()
+        if os.fork() == 0:
+            print("child", flush=True)
+            if comm.rank == 0:
+                sys.exit(3)          # to the end of the script, as a rank would
+            raise SystemExit
+        time.sleep(0.5)
+        os.wait()
+        comm.barrier()
+        print("parent")
+        """,
+    )
+    job = start(app, ranks=2, every=0.2)
+    assert job.finish() == 0, job.report()
+    assert [job.output(rank) for rank in range(2)] == ["child\nparent\n"] * 2
 
 
 def test_status_counts_what_happened(start: Start, tmp_path: Path) -> None:
