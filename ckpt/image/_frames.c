@@ -61,14 +61,6 @@ static const char *sentinel_name(PyObject *self) { return self == null_object ? 
 static PyObject *sentinel_repr(PyObject *self) { return PyUnicode_FromFormat("<%s>", sentinel_name(self)); }
 static PyObject *sentinel_reduce(PyObject *self, PyObject *unused) { return PyUnicode_FromString(sentinel_name(self)); }
 
-static int imported_error(const char *name, PyObject **out)
-{
-    PyObject *module = PyImport_ImportModule("ckpt.image.errors");
-    *out = module ? PyObject_GetAttrString(module, name) : NULL;
-    Py_XDECREF(module);
-    return *out ? 0 : -1;
-}
-
 #if FRAMES_SUPPORTED
 
 typedef struct Link {
@@ -375,6 +367,14 @@ static PyObject *generator_fill(PyObject *module, PyObject *args)
 }
 
 /* ------------------------------------------------------------------ rebuilding */
+
+static int imported_error(const char *name, PyObject **out)
+{
+    PyObject *module = PyImport_ImportModule("ckpt.image.errors");
+    *out = module ? PyObject_GetAttrString(module, name) : NULL;
+    Py_XDECREF(module);
+    return *out ? 0 : -1;
+}
 
 static void rebuild_end(Rebuild *r)
 {

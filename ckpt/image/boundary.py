@@ -45,11 +45,11 @@ from ckpt.image.reach import (
     Mode,
     Suspended,
     Way,
+    arguments,
     attribute,
     call,
     cell_contents,
     describe,
-    first_argument,
     has,
     instance_of,
     iteration,
@@ -88,13 +88,11 @@ def _is_release(inner: Suspended) -> str:
     if inner.code.co_name == "__del__":
         return "a destructor is running"
     if inner.gen is None:
-        for argument in inner.locals[: inner.code.co_argcount]:
-            if argument is NULL or argument is DEAD:
-                continue
+        given = arguments(inner)
+        for argument in given:
             if instance_of(argument, weakref.ref) and weakref.ReferenceType.__call__(argument) is None:
                 return "a weak reference callback is running"
-        first = first_argument(inner)
-        if first is not NULL and has(first, ("__del__",), inner):
+        if given and given[0] is not NULL and has(given[0], ("__del__",), inner):
             return "a destructor is running"
     return ""
 
@@ -254,7 +252,9 @@ def _call_ex(outer: Suspended, inner: Suspended, at: Instruction) -> Resumption:
     if way.mode == "R":
         _all_alive(outer, stack)
         return Resumption("R", at.start - 1, stack, NULL, at.next)
-    held = [operand for operand in stack[depth - 2 - keywords :] if type(operand) is not list]
+    held = stack[depth - 2 - keywords :]
+    if type(positional) is not tuple:  # it had been replaced by a tuple that only C can see
+        held[1] = tuple(argument for argument in arguments(inner) if argument is not NULL)
     return Resumption(way.mode, at.next - 1, stack[: depth - 3 - keywords], way.value, 0, _kept(held))
 
 

@@ -14,6 +14,7 @@
 #ifndef Py_BUILD_CORE
 #define Py_BUILD_CORE 1
 #endif
+#undef _PyGC_FINALIZED /* defined again by the internal headers */
 #include "internal/pycore_frame.h"
 #include "internal/pycore_interp.h"
 

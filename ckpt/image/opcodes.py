@@ -128,14 +128,14 @@ class CodeMap:
     depth is ambiguous.
     """
 
-    __slots__ = ("_catches_at_yield", "_rebinds_first", "code", "depth", "instructions")
+    __slots__ = ("_catches_at_yield", "_rebound", "code", "depth", "instructions")
 
     def __init__(self, code: CodeType) -> None:
         self.code = code
         self.instructions: dict[int, Instruction] = {}
         self.depth: dict[int, int] = {}
         self._catches_at_yield: bool | None = None
-        self._rebinds_first: bool | None = None
+        self._rebound: frozenset[int] | None = None
         handlers = exception_table(code)
         starts = self._read(code)
         self._follow(code, handlers, starts)
@@ -198,12 +198,12 @@ class CodeMap:
         return self._catches_at_yield
 
     @property
-    def rebinds_first(self) -> bool:
-        """Whether the code assigns to its first parameter."""
-        if self._rebinds_first is None:
+    def rebound(self) -> frozenset[int]:
+        """Indices of the variables the code assigns to; a parameter that is not among them is what was passed."""
+        if self._rebound is None:
             stores = ("STORE_FAST", "DELETE_FAST", "STORE_DEREF", "DELETE_DEREF")
-            self._rebinds_first = any(i.arg == 0 and i.name in stores for i in self.instructions.values())
-        return self._rebinds_first
+            self._rebound = frozenset(i.arg for i in self.instructions.values() if i.name in stores)
+        return self._rebound
 
     def after_check(self, index: int) -> int | None:
         """Index of the next instruction of a frame stopped at a check, whose last instruction was `index`.

@@ -31,6 +31,7 @@ __all__ = [
     "PASS",
     "REDO",
     "Mode",
+    "arguments",
     "attribute",
     "call",
     "cell_contents",
@@ -96,12 +97,18 @@ def has(obj: Any, names: Sequence[str], inner: Suspended) -> bool:
     return any(function_of(_frames.lookup(type(obj), name)) is inner.func for name in names)
 
 
+def arguments(inner: Suspended) -> list[Any]:
+    """What inner was given by position, as far as its parameters still hold it; NULL elsewhere."""
+    if inner.gen is not None:
+        return []
+    found = [NULL if i in inner.map.rebound else inner.locals[i] for i in range(inner.code.co_argcount)]
+    return [cell_contents(value) if type(value) is types.CellType else value for value in found]
+
+
 def first_argument(inner: Suspended) -> Any:
-    """What inner was given first, as far as can be seen; NULL if nothing."""
-    if inner.gen is not None or not inner.code.co_argcount or inner.map.rebinds_first:
-        return NULL
-    first = inner.locals[0]
-    return cell_contents(first) if type(first) is types.CellType else first
+    """The first of them, or NULL."""
+    found = arguments(inner)
+    return found[0] if found else NULL
 
 
 def cell_contents(cell: types.CellType) -> Any:

@@ -483,6 +483,10 @@ emit(local())
 emit(D(2) + D(3))
 emit(D(4).m())
 emit(f(*(D(5),)))
+def two(a, b):
+    work(a.n)
+    return D(a.n + 100)
+emit(two(*[D(19), D(20)]).n)
 emit(D(1) == D(2))
 if D(7):
     emit("true")
