@@ -79,7 +79,7 @@ def _add_service_options(parser: argparse.ArgumentParser) -> None:
         "--keep",
         type=_at_least(2),
         metavar="N",
-        help="keep the N newest checkpoints only, at least 2 (default: all)",
+        help="keep the N newest checkpoints only, at least 2 (default 3)",
     )
     add(
         "--checkpoint-on-signal",

@@ -28,7 +28,7 @@ _DEFAULTS: dict[str, Any] = {
     "every": None,
     "max_restarts": 10,
     "timeout": 120.0,
-    "keep": None,
+    "keep": 3,
     "checkpoint_on_signal": False,
     "image_mode": "fork",
 }

@@ -476,7 +476,7 @@ def test_numbers_go_on_above_all_that_were_used(count: Callable[..., Job]) -> No
 
 
 def test_restart_from_an_older_epoch(count: Callable[..., Job]) -> None:
-    job = count(60, every=0.2)
+    job = count(60, every=0.2, keep=100)
     assert job.finish() == 0, job.report()
     first = job.events("committed")[0]["epoch"]
     done = restart(job, epoch=first)
