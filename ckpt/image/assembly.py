@@ -132,7 +132,7 @@ def warm() -> None:
 
     May be called before forking ranks.
     """
-    _references.refresh()
+    _references.settle()
     _own_version()
 
 

@@ -79,6 +79,11 @@ _NOT_REFERENCED = frozenset(
     }
 )
 
+# Values that a program may put into somebody else's module for all to see.
+_PLAIN_VALUES = frozenset(
+    {int, str, float, bool, complex, bytes, tuple, list, dict, set, frozenset, type(None)}
+)
+
 _STD_NAMES = ("stdin", "stdout", "stderr")
 
 
@@ -135,7 +140,8 @@ class References:
     """The objects that this process can name: id → persistent id. Kept from image to image; see
     :meth:`refresh`.
 
-    ``by_value``: names of the modules that travel by value, in the order of their import.
+    ``by_value``: names of the modules that travel by value, in the order of their import. ``added``: names that
+    by-reference modules have got since :meth:`settle`.
     """
 
     def __init__(self) -> None:
@@ -143,6 +149,16 @@ class References:
         self._ids: dict[int, Pid] = {}
         self._walked: dict[str, tuple[int, int]] = {}  # name -> id of the module, length of its dictionary
         self._values: dict[str, bool] = {}
+        self._own_names: dict[str, frozenset[str]] = {}
+        self.added: dict[str, list[str]] = {}
+
+    def settle(self) -> None:
+        """Before the program starts: what by-reference modules get from now on has been put there by the program."""
+        self.refresh()
+        for name, value in self._values.items():
+            module = sys.modules.get(name)
+            if not value and module is not None:
+                self._own_names[name] = frozenset(module.__dict__)
 
     def refresh(self) -> None:
         """Look at modules imported, or grown, since the last time. About 50 µs when there are none."""
@@ -167,8 +183,12 @@ class References:
         self.by_value = by_value
 
     def _walk(self, name: str, attributes: Mapping[str, Any]) -> None:
-        ids = self._ids
+        ids, own_names = self._ids, self._own_names.get(name)
+        if own_names is not None:
+            self.added[name] = [key for key in attributes if key not in own_names]
         for key, value in attributes.items():
+            if own_names is not None and key not in own_names and type(value) in _PLAIN_VALUES:
+                continue
             if name == "sys" and key in _STD_NAMES:
                 continue  # may be the program's; its own ones are found by std_objects()
             if type(value) not in _NOT_REFERENCED and not isinstance(value, type):
@@ -201,6 +221,16 @@ class References:
             module = sys.modules.get(pid[1])
             return pid if module is not None and module.__dict__ is obj else None
         return pid
+
+    def added_values(self) -> list[tuple[str, str, object]]:
+        """Plain values that the program has put into modules of others: (module, name, value)."""
+        found = []
+        for name, keys in self.added.items():
+            attributes = getattr(sys.modules.get(name), "__dict__", {})
+            found += [
+                (name, k, attributes[k]) for k in keys if type(attributes.get(k, self)) in _PLAIN_VALUES
+            ]
+        return found
 
     def is_user_type(self, cls: type) -> bool:
         """Was the class written in a module that travels by value?"""

@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Any
 
 from ckpt.image import exits
 from ckpt.image.errors import RestoreError
+from ckpt.image.logs import note_logging, put_back
 
 if TYPE_CHECKING:
     from ckpt.image.files import FileNote
@@ -111,6 +112,7 @@ def note_late(references: References) -> dict[str, Any]:
         "exit_functions": exits.recorded(references.by_value),
         "patches": _note_patches(references),
         "switch_interval": sys.getswitchinterval(),
+        "logging": note_logging(),
     }
     if "random" in sys.modules:
         noted["random"] = sys.modules["random"].getstate()
@@ -249,10 +251,10 @@ def _is_users(obj: Any, references: References) -> bool:
 
 
 def _note_patches(references: References) -> list[tuple[str, str, Any]]:
-    """Functions, classes and instances of the program that are attributes of other people's modules."""
+    """What the program has put into other people's modules: functions, classes, instances, new plain values."""
     by_value, is_user_type = references.by_value, references.is_user_type
     user_types: dict[type, bool] = {}
-    found = []
+    found = references.added_values()
     for name, module in list(sys.modules.items()):
         if name in by_value or not isinstance(module, types.ModuleType) or name.startswith(_OWN_PACKAGES):
             continue
@@ -284,6 +286,7 @@ _APPLY: dict[str, Callable[[Any], None]] = {
     "exit_functions": exits.register_again,
     "patches": _apply_patches,
     "switch_interval": sys.setswitchinterval,
+    "logging": put_back,
     "random": _apply_random,
     "numpy.random": _apply_numpy,
     "decimal": _apply_decimal,

@@ -141,6 +141,7 @@ def main() -> None:
     else:
         builtins.driver_tick = driver_tick
         DRIVER.append(driver)
+        image.warm()
         builtins.driver_start = (
             (lambda: _frames.request(driver.at_check)) if verb == "run" else (lambda: True)
         )

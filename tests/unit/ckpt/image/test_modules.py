@@ -150,3 +150,15 @@ def test_a_package_with_relative_imports_and_a_patched_library(tmp_path: Path) -
     }
     source = "import pkg, time\ntime.clock_of_the_user = lambda: pkg.NAME\nprint(pkg.run(), pkg.core.helper.__name__)\n"
     assert resumed_output(tmp_path, source, files=files) == "pkg pkg.helper\n"
+
+
+def test_plain_values_put_into_a_library(tmp_path: Path) -> None:
+    source = """
+        import builtins, os
+        builtins.SETTINGS = {"level": 3}
+        os.limits = limits = [1]
+        driver_tick()
+        limits.append(SETTINGS["level"])
+        print(os.limits, os.limits is limits)
+    """
+    assert resumed_output(tmp_path, source) == "[1, 3] True\n"

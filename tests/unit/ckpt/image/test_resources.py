@@ -116,3 +116,23 @@ def test_replaced_standard_streams(tmp_path: Path) -> None:
         sys.__stdout__.flush()
     """
     assert resumed_output(tmp_path, source) == "'x\\ny\\n'\n\"'x\\\\ny\\\\n'\\n\""
+
+
+def test_logging_goes_on_as_configured(tmp_path: Path) -> None:
+    source = """
+        import logging, sys
+        logging.basicConfig(level=logging.DEBUG, stream=sys.stdout, format="%(levelname)s %(name)s %(message)s")
+        logging.addLevelName(15, "CHATTY")
+        log = logging.getLogger("app.part")
+        file = logging.FileHandler("app.log")
+        file.setLevel(logging.ERROR)
+        log.addHandler(file)
+        log.addFilter(lambda record: "secret" not in record.getMessage())
+        logging.getLogger("app").setLevel(15)
+        log.error("before")
+        driver_tick()
+        log.debug("hidden"), log.log(15, "shown"), log.error("both"), log.warning("secret")
+        print(logging.getLogger("app.part") is log, file in log.handlers, open("app.log").read())
+    """
+    expected = "CHATTY app.part shown\nERROR app.part both\nTrue True before\nboth\n\n"
+    assert resumed_output(tmp_path, source) == expected
