@@ -26,6 +26,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
+from ckpt import mpi4py_alias
 from ckpt.control import ControlChannel
 from ckpt.errors import CkptError, IncompatibleImage
 from ckpt.runtime import Runtime, install
@@ -48,6 +49,8 @@ def run_rank(spec: Mapping[str, Any], control_fd: int) -> NoReturn:
         runtime = Runtime(spec, control)
         install(runtime)
         _set_environment(spec)
+        if spec.get("options", {}).get("mpi4py", True):
+            mpi4py_alias.install()
         run: Callable[[], object]
         if spec.get("resume") is None:
             run = _fresh(runtime)

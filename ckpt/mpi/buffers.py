@@ -286,6 +286,17 @@ def typed_vector(arg: Any, size: int, *, writable: bool) -> list[BufferSpec]:
     return out
 
 
+def as_bytes(arg: Any, *, writable: bool) -> tuple[Any, int, int]:
+    """(object, first byte, bytes) of a message, whatever its type."""
+    if isinstance(arg, (list, tuple)):
+        spec = simple(arg, writable=writable)
+        return spec.obj, spec.offset, spec.count * spec.datatype.extent
+    nbytes, _, readonly = _exported(arg)
+    if writable and readonly and nbytes:
+        raise BufferError("message: the buffer is read-only")
+    return arg, 0, nbytes
+
+
 def require_same_size(one: BufferSpec, other: BufferSpec) -> None:
     if one.nbytes != other.nbytes:
         raise MpiException(

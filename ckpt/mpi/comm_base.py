@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ckpt.mpi import envelope
 from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG, PROC_NULL, TAG_UB, UNDEFINED
 from ckpt.mpi.errors import ERR_COMM, ERR_RANK, ERR_ROOT, ERR_TAG, MpiException
+from ckpt.mpi.handle import Handle, expect
 
 if TYPE_CHECKING:
     from ckpt.mpi.engine import Engine
@@ -36,7 +37,10 @@ class CommShared:
     __slots__ = (
         "attributes",
         "base",
+        "buffer",
         "collectives",
+        "errhandler",
+        "extras",
         "freed",
         "group",
         "info",
@@ -44,6 +48,7 @@ class CommShared:
         "peers",
         "pending",
         "persistent",
+        "topology",
     )
 
     def __init__(self, base: int, group: tuple[int, ...], peers: tuple[int, ...], name: str) -> None:
@@ -60,9 +65,15 @@ class CommShared:
         """Collectives under way, by tag."""
         self.attributes: dict[int, Any] = {}
         self.info: dict[str, str] = {}
+        self.errhandler: Any = None
+        self.buffer: Any = None
+        self.topology: Any = None
+        """What a topology is made of (comm_topology.py); None without."""
+        self.extras: dict[Any, Any] = {}
+        """Things that libraries above keep with a communicator (locks, private duplicates)."""
 
 
-class CommBase:
+class CommBase(Handle):
     """Identity, routes and argument checks. `_peers`: world ranks that ranks in calls refer to."""
 
     __slots__ = ("__weakref__", "_channels", "_context", "_engine", "_peers", "_rank", "_routes", "_shared")
@@ -75,12 +86,20 @@ class CommBase:
     _context: Context
     _channels: dict[tuple[int, int], Channel]
 
-    def __new__(cls, comm: CommBase | None = None, *args: Any, **options: Any) -> Any:
+    def __new__(cls, comm: CommBase | None = None) -> Any:
+        expect(cls, comm, CommBase)
         self = super().__new__(cls)
         self._routes = {}
         if comm is not None and hasattr(comm, "_shared"):
             self._bind(comm._engine, comm._shared)
         return self
+
+    def _unbind(self) -> None:
+        """Become null."""
+        for name in ("_engine", "_shared", "_rank", "_peers", "_context", "_channels"):
+            if hasattr(self, name):
+                delattr(self, name)
+        self._routes = {}
 
     def _bind(self, engine: Engine, shared: CommShared) -> None:
         self._engine = engine
@@ -88,6 +107,7 @@ class CommBase:
         self._peers = shared.peers
         rank = engine.progress.rank
         self._rank = shared.group.index(rank) if rank in shared.group else UNDEFINED
+        self._routes = {}
         self._context = engine.matcher.context(shared.base + envelope.PLANE_POINT)
         self._channels = self._context.channels
 
@@ -129,7 +149,7 @@ class CommBase:
             self.__dict__.update(extra)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return CommBase.__new__, (type(self),), self.__getstate__()
+        return self._named() or (CommBase.__new__, (type(self),), self.__getstate__())
 
     def __bool__(self) -> bool:
         try:
@@ -144,8 +164,7 @@ class CommBase:
             return bool(self) == bool(other)
         return self._shared is other._shared
 
-    def __hash__(self) -> int:
-        return hash(id(self._shared)) if self else 0
+    __hash__ = None  # type: ignore[assignment]
 
     # -- identity ----------------------------------------------------------------------------------
 
@@ -158,7 +177,7 @@ class CommBase:
         return len(self._shared.group)
 
     def Get_name(self) -> str:
-        return self._shared.name
+        return self._shared.name if hasattr(self, "_shared") else "MPI_COMM_NULL"
 
     def Set_name(self, name: str) -> None:
         self._shared.name = name
@@ -173,7 +192,7 @@ class CommBase:
 
     @property
     def name(self) -> str:
-        return self._shared.name
+        return self.Get_name()
 
     @name.setter
     def name(self, name: str) -> None:

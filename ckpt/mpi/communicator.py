@@ -7,34 +7,44 @@ and the one of the new rank 0 is taken.
 
 from __future__ import annotations
 
+import pickle
 from operator import index
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from ckpt.mpi import collectives_tree as trees
 from ckpt.mpi import envelope
-from ckpt.mpi.comm_collectives import BufferCollectives
-from ckpt.mpi.constants import CONGRUENT, IDENT, SIMILAR, UNDEFINED, UNEQUAL
+from ckpt.mpi.comm_base import CommShared
+from ckpt.mpi.comm_factories import Factories
+from ckpt.mpi.comm_object import CommObject
+from ckpt.mpi.constants import CONGRUENT, IDENT, NUMBERS, SIMILAR, UNDEFINED, UNEQUAL
 from ckpt.mpi.errors import ERR_ARG, ERR_COMM, ERR_GROUP, MpiException
 from ckpt.mpi.group import Group
+from ckpt.mpi.info import Info
+
+if TYPE_CHECKING:
+    from ckpt.mpi.request import Request
+    from ckpt.mpi.schedule import Schedule
 
 COMM_TYPE_SHARED = 1
 
 
-class Comm(BufferCollectives):
+class Comm(CommObject):
     """Messages between the ranks of a group. The null communicator raises ERR_COMM from every call."""
 
     __slots__ = ()
+    _constants: ClassVar[tuple[str, ...]] = ("COMM_NULL",)
 
     # -- what it is --------------------------------------------------------------------------------
 
     def Get_group(self) -> Group:
-        return Group._make(self._shared.group, self._engine.progress.rank)
+        return Group._make(self._alive().group, self._engine.progress.rank)
 
     @property
     def group(self) -> Group:
         return self.Get_group()
 
     def Is_inter(self) -> bool:
-        return self._peers != self._shared.group
+        return bool(self._alive().peers != self._shared.group)
 
     def Is_intra(self) -> bool:
         return not self.Is_inter()
@@ -47,10 +57,22 @@ class Comm(BufferCollectives):
     def is_intra(self) -> bool:
         return self.Is_intra()
 
-    @classmethod
-    def Compare(cls, comm1: Comm, comm2: Comm) -> int:
+    def Get_topology(self) -> int:
+        """CART, GRAPH, DIST_GRAPH, or UNDEFINED."""
+        topology = self._alive().topology
+        return UNDEFINED if topology is None else int(topology.kind)
+
+    @property
+    def topology(self) -> int:
+        return self.Get_topology()
+
+    @property
+    def is_topo(self) -> bool:
+        return self.Get_topology() != UNDEFINED
+
+    def Compare(self, comm: Comm) -> int:
         """IDENT (the same), CONGRUENT (same ranks, own context), SIMILAR (other order) or UNEQUAL."""
-        one, two = comm1._shared, comm2._shared
+        one, two = self._alive(), comm._alive()
         if one is two:
             return IDENT
         if one.group == two.group and one.peers == two.peers:
@@ -64,56 +86,138 @@ class Comm(BufferCollectives):
             return f"<{type(self).__name__} null>"
         return f"<{type(self).__name__} {self.name or 'unnamed'}: rank {self.rank} of {self.size}>"
 
+    # -- copies ------------------------------------------------------------------------------------
+
+    def _copy_of(self, base: int, info: Any) -> Any:
+        """A communicator like this one with contexts of its own."""
+        return self._become(CommObject.__new__(type(self)), base, info)
+
+    def _become(self, copy: Any, base: int, info: Any) -> Any:
+        shared = self._shared
+        new = CommShared(base, shared.group, shared.peers, "")
+        new.topology = shared.topology
+        new.errhandler = shared.errhandler
+        new.info.update(shared.info if info is None else dict(info.items()))
+        new.extras.update({key: value for key, value in shared.extras.items() if key == "side"})
+        copy._bind(self._engine, new)
+        return copy
+
+    def _new_base(self) -> int:
+        """A number for a new communicator of all ranks, agreed on. Collective."""
+        raise NotImplementedError
+
+    def _plan_base(self, s: Schedule, slot: int) -> None:
+        """The same, as steps of a schedule: the slot gets the pickled number."""
+        raise NotImplementedError
+
+    def Dup(self, info: Info | None = None) -> Any:
+        """The same ranks with contexts of their own."""
+        self._alive()
+        copy = self._copy_of(self._new_base(), info)
+        self._copy_attributes(copy)
+        return copy
+
+    def Clone(self) -> Any:
+        return self.Dup()
+
+    def Dup_with_info(self, info: Info) -> Any:
+        return self.Dup(info)
+
+    def Idup(self, info: Info | None = None) -> tuple[Any, Request]:
+        """Dup, nonblocking: the communicator is null until the request is done."""
+        s = self._schedule()
+        slot = s.slot(None)
+        self._plan_base(s, slot)
+        copy = CommObject.__new__(type(self))
+        s.call(_bind_copy, self, copy, slot, info)
+        return copy, self._begin(s)
+
+    def Idup_with_info(self, info: Info) -> tuple[Any, Request]:
+        return self.Idup(info)
+
     # -- its end -----------------------------------------------------------------------------------
 
     def Free(self) -> None:
         """Collective: nobody uses the communicator any more. Operations under way still finish."""
-        engine, shared = self._engine, self._shared
+        engine, shared = self._engine, self._alive()
+        if self == engine.world or self == engine.self_comm:
+            raise MpiException(ERR_COMM, f"{shared.name} cannot be freed")
+        self._delete_attributes()
+        private = shared.extras.pop("context", None)
+        if private is not None and private[0]:
+            private[0].Free()
         with engine.lock:
-            if self == engine.world or self == engine.self_comm:
-                raise MpiException(ERR_COMM, f"{shared.name} cannot be freed")
-            self._world_rank_checked()
             shared.freed = True
             for plane in range(envelope.PLANES):
                 context = engine.matcher.contexts.get(shared.base + plane)
                 if context is not None and not context.busy():
                     engine.matcher.forget(context.number)
+        self._unbind()
+
+    def _discard(self) -> None:
+        if self == self._engine.world or self == self._engine.self_comm:
+            self._unbind()
+        else:
+            self.Free()
+
+    def free(self) -> None:
+        """Free unless it is predefined or null: never raises."""
+        if self and self._engine._world is not self and self._engine._self is not self:
+            self._discard()
 
     def Disconnect(self) -> None:
         """Free, once everything under way here is finished."""
         self.barrier()
         self.Free()
 
-    def _world_rank_checked(self) -> None:
-        if self._shared.freed:
-            raise MpiException(ERR_COMM, "the communicator is freed already")
+    # -- parts -------------------------------------------------------------------------------------
+
+    def Split(self, color: int = 0, key: int = 0) -> Any:
+        raise NotImplementedError
+
+    def Create(self, group: Group) -> Any:
+        raise NotImplementedError
+
+    def Split_type(self, split_type: int, key: int = 0, info: Any = None) -> Any:
+        """Ranks that share something: all of them share memory as far as programs can tell here."""
+        if split_type in (NUMBERS["COMM_TYPE_HW_GUIDED"], NUMBERS["COMM_TYPE_RESOURCE_GUIDED"]):
+            known = bool(info) and "mpi_hw_resource_type" in info
+            split_type = COMM_TYPE_SHARED if known and info["mpi_hw_resource_type"] == "mpi_shared_memory" else UNDEFINED
+        elif split_type == NUMBERS["COMM_TYPE_HW_UNGUIDED"]:
+            split_type = UNDEFINED  # the next smaller domain: there is none
+        return self.Split(UNDEFINED if split_type == UNDEFINED else 0, key)
 
 
-class Intracomm(Comm):
+def _bind_copy(s: Schedule, comm: Comm, copy: Comm, slot: int, info: Any) -> None:
+    comm._become(copy, pickle.loads(s.values[slot]), info)
+    comm._copy_attributes(copy)
+
+
+class Intracomm(Comm, Factories):
     """One group: messages within it, collectives over it."""
 
     __slots__ = ()
 
-    def _derive(self, members: tuple[int, ...], base: int) -> Intracomm:
+    def _derive(self, members: tuple[int, ...], base: int) -> Any:
         return Intracomm._make(self._engine, members, base)
 
-    def Dup(self, info: Any = None) -> Intracomm:
-        """The same ranks with contexts of their own."""
-        base = self.bcast(self._engine.next_context() if self._rank == 0 else None)
-        copy = self._derive(self._shared.group, base)
-        copy._shared.info.update(self._shared.info if info is None else info)
-        return copy
+    def _new_base(self) -> int:
+        base: int = self.bcast(self._engine.next_context() if self._rank == 0 else None)
+        return base
 
-    Clone = Dup
+    def _plan_base(self, s: Schedule, slot: int) -> None:
+        if self._rank == 0:
+            s.values[slot] = pickle.dumps(self._engine.next_context(), 5)
+        trees.broadcast(s, 0, slot)
 
-    def Split(self, color: int = 0, key: int = 0) -> Comm:
+    def Split(self, color: int = 0, key: int = 0) -> Any:
         """Ranks of one color form a communicator, ordered by key, then by rank; color UNDEFINED: none."""
         color, key = index(color), index(key)
         if color < 0 and color != UNDEFINED:
             raise MpiException(ERR_ARG, f"negative color {color}")
         proposals = self.allgather((color, key, self._engine.next_context()))
         if color == UNDEFINED:
-            return _null()
+            return Intracomm()
         chosen = []
         for rank, proposal in enumerate(proposals):
             if proposal[0] == color:
@@ -122,27 +226,23 @@ class Intracomm(Comm):
         members = tuple([self._shared.group[rank] for _, rank in chosen])
         return self._derive(members, proposals[chosen[0][1]][2])
 
-    def Split_type(self, split_type: int, key: int = 0, info: Any = None) -> Comm:
-        """Ranks that share something: all of them share memory as far as programs can tell here."""
-        return self.Split(UNDEFINED if split_type == UNDEFINED else 0, key)
-
-    def Create(self, group: Group) -> Comm:
+    def Create(self, group: Group) -> Any:
         """A communicator of a subgroup; called by all ranks of this one, members of one group give the
         same."""
         members = group._members
         self._check_members(members)
         proposals = self.allgather(self._engine.next_context())
         if self._engine.progress.rank not in members:
-            return _null()
+            return Intracomm()
         return self._derive(members, proposals[self._shared.group.index(members[0])])
 
-    def Create_group(self, group: Group, tag: int = 0) -> Comm:
+    def Create_group(self, group: Group, tag: int = 0) -> Any:
         """The same, called by the members only."""
         members = group._members
         self._check_members(members)
         engine = self._engine
         if engine.progress.rank not in members:
-            return _null()
+            return Intracomm()
         inner = Intracomm._make(engine, members, self._shared.base)
         inner._use_plane(envelope.PLANE_INTERNAL)
         if inner.rank == 0:
@@ -155,13 +255,8 @@ class Intracomm(Comm):
 
     def _check_members(self, members: tuple[int, ...]) -> None:
         for world in members:
-            if world not in self._shared.group:
+            if world not in self._alive().group:
                 raise MpiException(ERR_GROUP, "the group is no part of the communicator's")
-
-
-def _null() -> Comm:
-    comm: Comm = Comm()
-    return comm
 
 
 Communicator = Intracomm

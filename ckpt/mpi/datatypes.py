@@ -1,157 +1,227 @@
-"""Datatypes: how the bytes of a buffer are laid out.
+"""Datatypes: what the bytes of a buffer are.
 
-A basic type is one number of a native C type, `code` its numpy/struct type. A derived type is a list of
-*runs* (offset, bytes) per element and an extent, the distance between consecutive elements. A type is
-contiguous when its elements lie one after the other without gaps; then a buffer of it is one slice of
-memory.
+A `Datatype` is a handle of a `Kind`: a layout (layout.py), a name, how it was made, attributes. Basic types
+are constants; derived ones are made from others (derived.py) and freed by handle: what refers to the kind
+goes on using it.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import Any, ClassVar
 
-from ckpt.mpi.constants import UNDEFINED
+from ckpt.mpi.attributes import HasAttributes
+from ckpt.mpi.derived import Derived
 from ckpt.mpi.errors import ERR_TYPE, MpiException
+from ckpt.mpi.handle import expect
+from ckpt.mpi.kind import Kind
+from ckpt.mpi.layout import Layout, Runs
+from ckpt.mpi.packing import Packing
 
 
-class Datatype:
-    """A basic or derived type. Sizes, offsets and extents in bytes."""
+class Datatype(Derived, Packing, HasAttributes):
+    """A basic or derived type. Sizes, offsets and extents in bytes. False for the null type."""
 
-    __slots__ = (
-        "__weakref__",
-        "_basics",
-        "_code",
-        "_lb",
-        "_name",
-        "_runs",
-        "_size",
-        "_ub",
-        "contiguous",
-        "predefined",
-    )
+    __slots__ = ("__weakref__", "_kind")
+    _constants: ClassVar[tuple[str, ...]] = ("DATATYPE_NULL",)
 
-    def __init__(
-        self,
+    def __new__(cls, datatype: Datatype | None = None) -> Datatype:
+        expect(cls, datatype, Datatype)
+        self = super().__new__(cls)
+        self._kind: Kind | None = None if datatype is None else datatype._kind
+        return self
+
+    @classmethod
+    def _of(cls, kind: Kind | None) -> Datatype:
+        datatype = cls.__new__(cls)
+        datatype._kind = kind
+        return datatype
+
+    @classmethod
+    def _make(
+        cls,
         name: str,
-        runs: tuple[tuple[int, int], ...],
+        runs: Runs,
         *,
         basics: tuple[int, ...],
         code: str = "",
-        lb: int = 0,
         extent: int | None = None,
         predefined: bool = False,
-    ) -> None:
-        """runs: pieces of one element in the order of transfer; basics: sizes of its basic numbers in that
-        order; code: numpy typecode, or comma-separated codes of a pair, when all numbers are of one kind."""
-        size = 0
-        end = 0
-        for offset, nbytes in runs:
-            size += nbytes
-            end = max(end, offset + nbytes)
-        self._name = name
-        self._runs = runs
-        self._size = size
-        self._basics = basics
-        self._code = code
-        self._lb = lb
-        self._ub = end if extent is None else lb + extent
-        self.contiguous = self._lb == 0 and self._ub == size and (not runs or runs == ((0, size),))
-        self.predefined = predefined
+    ) -> Datatype:
+        """A type of these runs per element; basics: sizes of its numbers in order."""
+        layout = Layout(runs, tuple([(size, 1) for size in basics]), code, ub=extent)
+        return cls._of(Kind(layout, name, predefined=predefined))
+
+    def _valid(self) -> Kind:
+        kind = self._kind
+        if kind is None:
+            raise MpiException(ERR_TYPE, "the datatype is null or freed")
+        return kind
+
+    @property
+    def layout(self) -> Layout:
+        return self._valid().layout
 
     @property
     def size(self) -> int:
         """Bytes of data in one element."""
-        return self._size
+        return self._valid().layout.size
 
     @property
     def extent(self) -> int:
         """Distance between consecutive elements."""
-        return self._ub - self._lb
+        return self._valid().layout.extent
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether any number of elements is one slice of memory."""
+        return self._valid().layout.contiguous
 
     @property
     def lb(self) -> int:
-        return self._lb
+        return self._valid().layout.lb
 
     @property
     def ub(self) -> int:
-        return self._ub
+        return self._valid().layout.ub
 
     @property
-    def runs(self) -> tuple[tuple[int, int], ...]:
-        return self._runs
+    def true_lb(self) -> int:
+        return self._valid().layout.true_lb
+
+    @property
+    def true_ub(self) -> int:
+        return self._valid().layout.true_ub
+
+    @property
+    def true_extent(self) -> int:
+        return self.true_ub - self.true_lb
+
+    @property
+    def runs(self) -> Runs:
+        return self._valid().layout.runs
 
     @property
     def code(self) -> str:
-        return self._code
+        return self._valid().layout.code
 
     @property
     def name(self) -> str:
-        return self._name
+        return self.Get_name()
 
     @name.setter
     def name(self, name: str) -> None:
-        self._name = name
+        self.Set_name(name)
 
     @property
     def is_predefined(self) -> bool:
-        return self.predefined
+        return self._kind is None or self._kind.predefined
+
+    predefined = is_predefined
 
     def Get_size(self) -> int:
-        return self._size
+        return self.size
 
     def Get_extent(self) -> tuple[int, int]:
         """(lower bound, extent)"""
-        return self._lb, self._ub - self._lb
+        return self.lb, self.extent
+
+    def Get_true_extent(self) -> tuple[int, int]:
+        """(lowest byte, distance to the end of the highest)"""
+        return self.true_lb, self.true_extent
 
     def Get_name(self) -> str:
-        return self._name
+        return "MPI_DATATYPE_NULL" if self._kind is None else self._kind.name
 
     def Set_name(self, name: str) -> None:
-        self._name = name
+        self._valid().name = name
+
+    def Free(self) -> None:
+        kind = self._valid()
+        if kind.predefined and kind.combiner == "NAMED" and self._named():
+            raise MpiException(ERR_TYPE, f"{kind.name} is predefined and cannot be freed")
+        if not kind.predefined:
+            self._delete_attributes()
+        self._kind = None
+
+    def _discard(self) -> None:
+        self.Free()
+
+    def _named(self) -> str | None:
+        kind = self._kind
+        if kind is not None and PREDEFINED.get(kind.mpi_name) is self:
+            return kind.mpi_name
+        return super()._named()
 
     def elements_in(self, nbytes: int) -> int:
         """Basic numbers in a message of `nbytes`; UNDEFINED if it ends inside one."""
-        if self._size == 0:
-            return 0 if nbytes == 0 else UNDEFINED
-        whole, rest = divmod(nbytes, self._size)
-        count = whole * len(self._basics)
-        for size in self._basics:
-            if rest == 0:
-                break
-            rest -= size
-            count += 1
-        return UNDEFINED if rest else count
+        return self.layout.elements_in(nbytes)
+
+    def __bool__(self) -> bool:
+        return self._kind is not None
 
     def __repr__(self) -> str:
-        return f"<Datatype {self._name or 'derived'}, {self._size} bytes>"
+        return f"<Datatype {self.Get_name() or 'derived'}>"
 
     def __eq__(self, other: object) -> bool:
-        return self is other
+        return self._kind is other._kind if isinstance(other, Datatype) else NotImplemented
 
-    def __hash__(self) -> int:
-        return id(self) >> 4
+    __hash__ = None  # type: ignore[assignment]
 
     def __reduce__(self) -> Any:
-        if self.predefined:
-            return predefined, (self._name,)
-        return _rebuild, (self._name, self._runs, self._basics, self._code, self._lb, self.extent)
+        kind = self._kind
+        if kind is None:
+            return self._named() or (type(self), ())
+        named = PREDEFINED.get(kind.mpi_name)
+        if named is self:
+            return predefined, (kind.mpi_name,)
+        if named is not None and named._kind is kind:
+            return type(self), (named,)
+        return type(self), (), (None, {"_kind": kind})
 
+    # -- attributes --------------------------------------------------------------------------------
 
-def _rebuild(
-    name: str,
-    runs: tuple[tuple[int, int], ...],
-    basics: tuple[int, ...],
-    code: str,
-    lb: int,
-    extent: int,
-) -> Datatype:
-    return Datatype(name, runs, basics=basics, code=code, lb=lb, extent=extent)
+    def _attribute_table(self) -> dict[int, Any]:
+        return self._valid().attributes
+
+    @classmethod
+    def _keyval_kind(cls) -> str:
+        return "Datatype"
+
+    # -- typecodes ---------------------------------------------------------------------------------
+
+    def tocode(self) -> str:
+        """The numpy typecode; ValueError where there is none."""
+        code = typecode(self)
+        if code is None:
+            raise ValueError(f"no typecode for {self.Get_name() or 'a derived datatype'}")
+        return code
+
+    @classmethod
+    def fromcode(cls, code: str) -> Datatype:
+        """The basic type of a typecode; ValueError where there is none."""
+        try:
+            return from_code(code)
+        except MpiException:
+            raise ValueError(f"cannot map code {code!r} to an MPI datatype") from None
+
+    @property
+    def typechar(self) -> str:
+        return _TYPECHARS.get(self.code, "V") if self else "V"
+
+    @property
+    def typestr(self) -> str:
+        if not self:
+            return "V0"
+        kind = _KINDS.get(self.typechar)
+        return f"V{self.extent}" if kind is None else f"{kind}{self.size}"
 
 
 def _basic(name: str, code: str) -> Datatype:
     size = {"Zf": 8, "Zd": 16, "Zg": 2 * _LONG_DOUBLE, "g": _LONG_DOUBLE}.get(code) or struct.calcsize(code)
-    return Datatype(name, ((0, size),), basics=(size,), code=code, predefined=True)
+    align = min(size, 16) if code[0] != "Z" else size // 2
+    layout = Layout(((0, size),), ((size, 1),), code, align=align)
+    return Datatype._of(Kind(layout, name, predefined=True))
 
 
 def _pair(name: str, first: str, second: str) -> Datatype:
@@ -161,9 +231,8 @@ def _pair(name: str, first: str, second: str) -> Datatype:
     align = max(value if value <= 16 else 16, index)
     extent = -(-(at + index) // align) * align
     runs = ((0, value), (at, index)) if at != value else ((0, value + index),)
-    return Datatype(
-        name, runs, basics=(value, index), code=f"{first},{second}", extent=extent, predefined=True
-    )
+    layout = Layout(runs, ((value, 1), (index, 1)), f"{first},{second}", ub=extent, align=align)
+    return Datatype._of(Kind(layout, name, predefined=True))
 
 
 _LONG_DOUBLE = 16
@@ -171,7 +240,7 @@ _LONG_DOUBLE = 16
 _BASIC = {
     "MPI_BYTE": "B",
     "MPI_PACKED": "B",
-    "MPI_CHAR": "b",
+    "MPI_CHAR": "c",
     "MPI_WCHAR": "i",
     "MPI_SIGNED_CHAR": "b",
     "MPI_UNSIGNED_CHAR": "B",
@@ -201,6 +270,35 @@ _BASIC = {
     "MPI_C_FLOAT_COMPLEX": "Zf",
     "MPI_C_DOUBLE_COMPLEX": "Zd",
     "MPI_C_LONG_DOUBLE_COMPLEX": "Zg",
+    "MPI_FLOAT16_T": "e",
+    "MPI_FLOAT32_T": "f",
+    "MPI_FLOAT64_T": "d",
+    "MPI_CXX_BOOL": "?",
+    "MPI_CXX_FLOAT_COMPLEX": "Zf",
+    "MPI_CXX_DOUBLE_COMPLEX": "Zd",
+    "MPI_CXX_LONG_DOUBLE_COMPLEX": "Zg",
+    "MPI_CHARACTER": "c",
+    "MPI_LOGICAL": "i",
+    "MPI_INTEGER": "i",
+    "MPI_REAL": "f",
+    "MPI_DOUBLE_PRECISION": "d",
+    "MPI_COMPLEX": "Zf",
+    "MPI_DOUBLE_COMPLEX": "Zd",
+    "MPI_LOGICAL1": "?",
+    "MPI_LOGICAL2": "h",
+    "MPI_LOGICAL4": "i",
+    "MPI_LOGICAL8": "l",
+    "MPI_INTEGER1": "b",
+    "MPI_INTEGER2": "h",
+    "MPI_INTEGER4": "i",
+    "MPI_INTEGER8": "l",
+    "MPI_REAL2": "e",
+    "MPI_REAL4": "f",
+    "MPI_REAL8": "d",
+    "MPI_REAL16": "g",
+    "MPI_COMPLEX8": "Zf",
+    "MPI_COMPLEX16": "Zd",
+    "MPI_COMPLEX32": "Zg",
 }
 _PAIRS = {
     "MPI_FLOAT_INT": ("f", "i"),
@@ -213,9 +311,7 @@ _PAIRS = {
 
 PREDEFINED: dict[str, Datatype] = {name: _basic(name, code) for name, code in _BASIC.items()}
 PREDEFINED.update({name: _pair(name, *codes) for name, codes in _PAIRS.items()})
-PREDEFINED["MPI_DATATYPE_NULL"] = DATATYPE_NULL = Datatype(
-    "MPI_DATATYPE_NULL", (), basics=(), predefined=True
-)
+PREDEFINED["MPI_DATATYPE_NULL"] = DATATYPE_NULL = Datatype()
 
 
 def predefined(name: str) -> Datatype:
@@ -224,6 +320,50 @@ def predefined(name: str) -> Datatype:
 
 
 BYTE = PREDEFINED["MPI_BYTE"]
+
+MISSING = ("BFLOAT16_T", "LOGICAL16", "INTEGER16", "COMPLEX4")
+"""Types of MPI that numpy does not know: null here."""
+
+ALIASES = {
+    "C_COMPLEX": "C_FLOAT_COMPLEX",
+    "INT_INT": "2INT",
+    "TWOINT": "2INT",
+    "UNSIGNED_INT": "UNSIGNED",
+    "SIGNED_SHORT": "SHORT",
+    "SIGNED_INT": "INT",
+    "SIGNED_LONG": "LONG",
+    "SIGNED_LONG_LONG": "LONG_LONG",
+    "BOOL": "C_BOOL",
+    "SINT8_T": "INT8_T",
+    "SINT16_T": "INT16_T",
+    "SINT32_T": "INT32_T",
+    "SINT64_T": "INT64_T",
+    "F_BOOL": "LOGICAL",
+    "F_INT": "INTEGER",
+    "F_FLOAT": "REAL",
+    "F_DOUBLE": "DOUBLE_PRECISION",
+    "F_COMPLEX": "COMPLEX",
+    "F_FLOAT_COMPLEX": "COMPLEX",
+    "F_DOUBLE_COMPLEX": "DOUBLE_COMPLEX",
+}
+"""Further names that mpi4py gives to types."""
+
+_TYPECHARS = {"Zf": "F", "Zd": "D", "Zg": "G", "c": "S"}
+_TYPECHARS.update({code: code for code in "bBhHiIlLqQefdg?"})
+_KINDS = {"F": "c", "D": "c", "G": "c", "S": "S", "?": "b", "B": "u", "H": "u", "I": "u", "L": "u", "Q": "u"}
+_KINDS.update({code: "i" for code in "bhilq"})
+_KINDS.update({code: "f" for code in "efdg"})
+
+
+def typecode(datatype: Datatype) -> str | None:
+    """The numpy typecode of a basic type or of a duplicate of one; None for others."""
+    kind = datatype._kind
+    while kind is not None and kind.combiner == "DUP":
+        kind = kind.base
+    if kind is None or kind.combiner not in ("NAMED", "F90_INTEGER", "F90_REAL", "F90_COMPLEX"):
+        return None
+    return {"S": "c"}.get(char, char) if (char := _TYPECHARS.get(kind.layout.code)) else None
+
 
 _BY_CODE = {
     "c": PREDEFINED["MPI_CHAR"],
@@ -244,6 +384,11 @@ _BY_CODE = {
     "n": PREDEFINED["MPI_AINT"],
     "p": PREDEFINED["MPI_AINT"],
     "f": PREDEFINED["MPI_FLOAT"],
+    "e": PREDEFINED["MPI_FLOAT16_T"],
+    "f2": PREDEFINED["MPI_FLOAT16_T"],
+    "b1": PREDEFINED["MPI_C_BOOL"],
+    "U": PREDEFINED["MPI_WCHAR"],
+    "S": PREDEFINED["MPI_CHAR"],
     "d": PREDEFINED["MPI_DOUBLE"],
     "g": PREDEFINED["MPI_LONG_DOUBLE"],
     "Zf": PREDEFINED["MPI_C_FLOAT_COMPLEX"],

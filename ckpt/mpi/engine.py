@@ -22,6 +22,7 @@ from ckpt.mpi import envelope
 from ckpt.mpi.errors import ERR_INTERN, MpiException
 from ckpt.mpi.matching import Channel, Context, Matcher
 from ckpt.mpi.operations import Operation, Receive, SyncSend
+from ckpt.mpi.process import process_state
 from ckpt.mpi.progress import Buffer, Progress
 
 if TYPE_CHECKING:
@@ -82,6 +83,21 @@ class Engine:
         self.codec: Any = None
         self._world: Intracomm | None = None
         self._self: Intracomm | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {name: getattr(self, name) for name in self.__slots__ if name != "codec"}
+        state["process"] = process_state().content()
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        process_state().adopt(state.pop("process"))
+        for name, value in state.items():
+            setattr(self, name, value)
+        self.codec = None
+        if process_state().codec is not None:
+            from ckpt.mpi.pickling import restored
+
+            self.codec = restored()
 
     # -- communicators -----------------------------------------------------------------------------
 

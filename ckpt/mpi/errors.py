@@ -10,6 +10,8 @@ or BufferError, as in mpi4py.
 
 from __future__ import annotations
 
+from ckpt.mpi.process import ERROR_FIRST, process_state
+
 _TABLE = (
     ("SUCCESS", 0, "No error"),
     ("ERR_BUFFER", 1, "Invalid buffer pointer"),
@@ -76,6 +78,7 @@ _TABLE = (
     ("ERR_PROC_FAILED", 71, "Process failed"),
     ("ERR_PROC_FAILED_PENDING", 72, "Pending operation may involve a failed process"),
     ("ERR_REVOKED", 73, "Communicator revoked"),
+    ("ERR_ABI", 63, "Wrong binary interface"),
     ("ERR_LASTCODE", 0x3FFFFFFF, "Last error code"),
 )
 
@@ -97,7 +100,10 @@ ERR_GROUP = 8
 ERR_OP = 9
 ERR_TOPOLOGY = 10
 ERR_DIMS = 11
+ERR_TOPOLOGY = 10
+ERR_DIMS = 11
 ERR_ARG = 12
+ERR_UNKNOWN = 13
 ERR_TRUNCATE = 14
 ERR_OTHER = 15
 ERR_INTERN = 16
@@ -112,11 +118,78 @@ ERR_REVOKED = 73
 
 
 def error_string(code: int) -> str:
-    """The text of an error class; an unknown number is itself an error (ERR_ARG)."""
+    """The text of an error code; an unknown number is itself an error (ERR_ARG)."""
     text = _TEXTS.get(code)
-    if text is None:
+    if text is not None:
+        return f"MPI_{_NAMES[code]}: {text}"
+    if code in process_state().error_classes:
+        return process_state().error_texts.get(code, "")
+    raise MpiException(ERR_ARG, f"{code} is no error code")
+
+
+def error_class(code: int) -> int:
+    """The class of an error code; classes are their own."""
+    if code in _TEXTS:
+        return code
+    found = process_state().error_classes.get(code)
+    if found is None:
         raise MpiException(ERR_ARG, f"{code} is no error code")
-    return f"MPI_{_NAMES[code]}: {text}"
+    return found
+
+
+def add_error_class() -> int:
+    """A new class of the program's own."""
+    state = process_state()
+    number = state.next_error
+    state.next_error += 1
+    state.error_classes[number] = number
+    return number
+
+
+def add_error_code(errorclass: int) -> int:
+    """A new code of a class."""
+    of = error_class(errorclass)
+    number = add_error_class()
+    process_state().error_classes[number] = of
+    return number
+
+
+def _own_error(code: int) -> None:
+    if code not in process_state().error_classes:
+        raise MpiException(ERR_ARG, f"{code} is no error code of the program's own")
+
+
+def add_error_string(errorcode: int, string: str) -> None:
+    _own_error(errorcode)
+    process_state().error_texts[errorcode] = string
+
+
+def remove_error_string(errorcode: int) -> None:
+    _own_error(errorcode)
+    process_state().error_texts.pop(errorcode, None)
+
+
+def remove_error_class(errorclass: int) -> None:
+    state = process_state()
+    _own_error(errorclass)
+    users = [code for code, of in state.error_classes.items() if of == errorclass and code != errorclass]
+    if users or state.error_classes[errorclass] != errorclass or errorclass in state.error_texts:
+        raise MpiException(ERR_ARG, "the class has codes or a text, or is a code")
+    _forget_error(errorclass)
+
+
+def remove_error_code(errorcode: int) -> None:
+    _own_error(errorcode)
+    if errorcode in process_state().error_texts:
+        raise MpiException(ERR_ARG, "the code has a text")
+    _forget_error(errorcode)
+
+
+def _forget_error(code: int) -> None:
+    state = process_state()
+    del state.error_classes[code]
+    while state.next_error > ERROR_FIRST and state.next_error - 1 not in state.error_classes:
+        state.next_error -= 1
 
 
 class MpiException(RuntimeError):
@@ -124,12 +197,12 @@ class MpiException(RuntimeError):
 
     def __init__(self, error_code: int = SUCCESS, detail: str = "") -> None:
         super().__init__(error_code, detail) if detail else super().__init__(error_code)
-        self.error_code = int(error_code)
+        self.error_code = int(error_code) if int(error_code) >= SUCCESS else ERR_UNKNOWN
         self.detail = detail
 
     @property
     def error_class(self) -> int:
-        return self.error_code
+        return error_class(self.error_code)
 
     @property
     def error_string(self) -> str:
@@ -145,8 +218,10 @@ class MpiException(RuntimeError):
         return self.error_string
 
     def __str__(self) -> str:
-        text = _TEXTS.get(self.error_code)
-        head = f"MPI_{_NAMES[self.error_code]}: {text}" if text else f"MPI error {self.error_code}"
+        try:
+            head = error_string(self.error_code)
+        except MpiException:
+            head = f"MPI error {self.error_code}"
         return f"{head}: {self.detail}" if self.detail else head
 
     def __repr__(self) -> str:

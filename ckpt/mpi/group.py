@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from ckpt.mpi.constants import IDENT, PROC_NULL, SIMILAR, UNDEFINED, UNEQUAL
 from ckpt.mpi.errors import ERR_GROUP, ERR_RANK, MpiException
+from ckpt.mpi.handle import Handle, expect
 
 
-class Group:
-    """Immutable. `bool(group)` is False for the empty and the null group."""
+class Group(Handle):
+    """Immutable. `bool(group)` is False for the null group."""
 
     __slots__ = ("__weakref__", "_me", "_ranks")
+    _constants: ClassVar[tuple[str, ...]] = ("GROUP_NULL", "GROUP_EMPTY")
 
-    def __init__(self, group: Group | None = None) -> None:
+    def __new__(cls, group: Group | None = None) -> Any:
+        expect(cls, group, Group)
+        self = super().__new__(cls)
         self._ranks: tuple[int, ...] | None = None if group is None else group._ranks
         self._me: int = -1 if group is None else group._me
+        return self
 
     @classmethod
     def _make(cls, ranks: Sequence[int], me: int) -> Group:
@@ -38,14 +43,13 @@ class Group:
     def __eq__(self, other: object) -> bool:
         return self._ranks == other._ranks if isinstance(other, Group) else NotImplemented
 
-    def __hash__(self) -> int:
-        return hash(self._ranks)
+    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return f"<Group {self._ranks}>"
 
     def __reduce__(self) -> Any:
-        return _rebuild, (self._ranks, self._me)
+        return self._named() or (_rebuild, (type(self), self._ranks, self._me))
 
     def Get_size(self) -> int:
         return len(self._members)
@@ -62,14 +66,18 @@ class Group:
 
     def Free(self) -> None:
         self._members  # noqa: B018  raises for the null group
+        if self is GROUP_EMPTY:
+            raise MpiException(ERR_GROUP, "the empty group cannot be freed")
         self._ranks = None
 
-    @classmethod
-    def Compare(cls, group1: Group, group2: Group) -> int:
+    def _discard(self) -> None:
+        self.Free()
+
+    def Compare(self, group: Group) -> int:
         """IDENT, SIMILAR (other order) or UNEQUAL."""
-        if group1._members == group2._members:
+        if self._members == group._members:
             return IDENT
-        return SIMILAR if set(group1._members) == set(group2._members) else UNEQUAL
+        return SIMILAR if set(self._members) == set(group._members) else UNEQUAL
 
     def Translate_ranks(self, ranks: Sequence[int] | None = None, group: Group | None = None) -> list[int]:
         """Ranks of this group in the other one; UNDEFINED where it is not a member, PROC_NULL stays."""
@@ -136,8 +144,8 @@ class Group:
         return cls._make([world for world in group1._members if world not in group2._members], group1._me)
 
 
-def _rebuild(ranks: tuple[int, ...] | None, me: int) -> Group:
-    group = Group()
+def _rebuild(cls: type[Group], ranks: tuple[int, ...] | None, me: int) -> Group:
+    group: Group = cls()
     group._ranks = ranks
     group._me = me
     return group

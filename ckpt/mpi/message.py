@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ckpt.mpi import envelope
 from ckpt.mpi.buffers import simple
 from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG, PROC_NULL
 from ckpt.mpi.errors import ERR_REQUEST, MpiException
+from ckpt.mpi.handle import Handle, expect
 from ckpt.mpi.operations import Receive, frozen
 from ckpt.mpi.progress import Buffer
 from ckpt.mpi.request import Request
@@ -19,16 +20,20 @@ if TYPE_CHECKING:
     from ckpt.mpi.status import Status
 
 
-class Message:
+class Message(Handle):
     """States: null (nothing to receive), held, no-proc (a receive gives nothing, from PROC_NULL)."""
 
-    __slots__ = ("_data", "_engine", "_source", "_tag")
+    __slots__ = ("__weakref__", "_data", "_engine", "_source", "_tag")
+    _constants: ClassVar[tuple[str, ...]] = ("MESSAGE_NULL", "MESSAGE_NO_PROC")
 
-    def __init__(self, message: Message | None = None) -> None:
+    def __new__(cls, message: Message | None = None) -> Any:
+        expect(cls, message, Message)
+        self = super().__new__(cls)
         self._data: Buffer | None = None if message is None else message._data
         self._engine: Engine | None = None if message is None else message._engine
         self._source: int = ANY_SOURCE if message is None else message._source
         self._tag: int = ANY_TAG if message is None else message._tag
+        return self
 
     @classmethod
     def _take(cls, engine: Engine, channel: Channel, status: Status | None) -> Message:
@@ -48,6 +53,13 @@ class Message:
         message = cls()
         message._source = PROC_NULL
         return message
+
+    def __reduce__(self) -> Any:
+        return self._named() or (type(self), (), self.__getstate__())
+
+    def _discard(self) -> None:
+        self._data = None
+        self._source = ANY_SOURCE
 
     def __getstate__(self) -> tuple[Any, ...]:
         return self._engine, self._source, self._tag, frozen(self._data)

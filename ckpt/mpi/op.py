@@ -14,11 +14,12 @@ from __future__ import annotations
 import operator
 from array import array
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from ckpt.mpi.buffers import raw
 from ckpt.mpi.datatypes import BYTE, Datatype
 from ckpt.mpi.errors import ERR_OP, MpiException
+from ckpt.mpi.handle import Handle, expect
 from ckpt.mpi.progress import Buffer
 
 
@@ -86,15 +87,22 @@ _PREDEFINED: dict[str, tuple[Callable[[Any, Any], Any], str, str]] = {
 _BITWISE = ("MPI_BAND", "MPI_BOR", "MPI_BXOR")
 
 
-class Op:
+class Op(Handle):
     """A reduction operation; `bool(op)` is False for OP_NULL."""
 
     __slots__ = ("__weakref__", "_commute", "_function", "_name")
+    _constants: ClassVar[tuple[str, ...]] = (
+        "OP_NULL",
+        *[name[4:] for name in _PREDEFINED],
+    )
 
-    def __init__(self, op: Op | None = None) -> None:
+    def __new__(cls, op: Op | None = None) -> Any:
+        expect(cls, op, Op)
+        self = super().__new__(cls)
         self._name: str = "" if op is None else op._name
         self._commute: bool = True if op is None else op._commute
         self._function: Callable[..., Any] | None = None if op is None else op._function
+        return self
 
     @classmethod
     def Create(cls, function: Callable[..., Any], commute: bool = False) -> Op:
@@ -107,9 +115,13 @@ class Op:
         return op
 
     def Free(self) -> None:
-        if self._name:
-            raise MpiException(ERR_OP, f"{self._name} is predefined and cannot be freed")
+        if self._named() or not self:
+            raise MpiException(ERR_OP, f"{self._name or 'the null operation'} cannot be freed")
         self._function = None
+        self._name = ""
+
+    def _discard(self) -> None:
+        self.Free()
 
     def Is_commutative(self) -> bool:
         return self._commute
@@ -130,14 +142,16 @@ class Op:
             return NotImplemented
         return self._name == other._name and self._function is other._function
 
-    def __hash__(self) -> int:
-        return hash((self._name, id(self._function)))
+    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return f"<Op {self._name or self._function or 'null'}>"
 
     def __reduce__(self) -> Any:
-        return _rebuild, (self._name, self._commute, self._function)
+        name = self._named()
+        if name is not None:
+            return name
+        return _rebuild, (type(self), self._name, self._commute, self._function)
 
     def __call__(self, x: Any, y: Any) -> Any:
         """Combine two objects; x is the lower rank's."""
@@ -158,7 +172,7 @@ class Op:
         if self._name in ("MPI_REPLACE", "MPI_NO_OP"):
             return
         allowed = bool(code) and ("," in code if domain == "," else code[0] in domain and "," not in code)
-        if datatype is BYTE:
+        if datatype == BYTE:
             allowed = self._name in _BITWISE
         if not allowed:
             raise MpiException(ERR_OP, f"{self._name} is not defined for {datatype.name or 'a derived type'}")
@@ -191,8 +205,8 @@ class Op:
         two.write(bytes(self.combine(one.read(), two.read(), two.datatype)))
 
 
-def _rebuild(name: str, commute: bool, function: Callable[..., Any] | None) -> Op:
-    op = Op()
+def _rebuild(cls: type[Op], name: str, commute: bool, function: Callable[..., Any] | None) -> Op:
+    op: Op = cls()
     op._name = name
     op._commute = commute
     op._function = function
@@ -254,7 +268,7 @@ def _combine_plain(name: str, a: Buffer, b: Buffer, code: str) -> Buffer:
 
 def predefined(name: str) -> Op:
     """The predefined operation of this MPI name."""
-    return _rebuild(name, name not in ("MPI_REPLACE", "MPI_NO_OP"), None)
+    return _rebuild(Op, name, name not in ("MPI_REPLACE", "MPI_NO_OP"), None)
 
 
 MAX = predefined("MPI_MAX")

@@ -9,10 +9,11 @@ Lower-case methods return the received object, upper-case ones True; both fill a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ckpt.mpi.constants import UNDEFINED
 from ckpt.mpi.errors import ERR_IN_STATUS, ERR_REQUEST, MpiException
+from ckpt.mpi.handle import Handle, expect
 from ckpt.mpi.operations import Operation, Receive
 from ckpt.mpi.status import Status
 
@@ -22,14 +23,32 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound="Request")
 
 
-class Request:
+class Request(Handle):
     """An operation that was started. `bool(request)` is False for the null request."""
 
     __slots__ = ("__weakref__", "_engine", "_operation")
+    _constants: ClassVar[tuple[str, ...]] = ("REQUEST_NULL",)
 
-    def __init__(self, request: Request | None = None) -> None:
+    def __new__(cls, request: Request | None = None) -> Any:
+        expect(cls, request, Request)
+        self = super().__new__(cls)
         self._engine: Engine | None = None if request is None else request._engine
         self._operation: Operation | None = None if request is None else request._operation
+        return self
+
+    def __reduce__(self) -> Any:
+        name = self._named()
+        if name is not None:
+            return name
+        state = {}
+        for kind in type(self).__mro__:
+            for slot in kind.__dict__.get("__slots__", ()):
+                if slot != "__weakref__" and hasattr(self, slot):
+                    state[slot] = getattr(self, slot)
+        return type(self), (), (getattr(self, "__dict__", None), state)
+
+    def _discard(self) -> None:
+        self.Free()
 
     @classmethod
     def _make(cls: type[R], engine: Engine, operation: Operation) -> R:
@@ -51,8 +70,7 @@ class Request:
     def __eq__(self, other: object) -> bool:
         return self._operation is other._operation if isinstance(other, Request) else NotImplemented
 
-    def __hash__(self) -> int:
-        return hash(id(self._operation))
+    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         operation = self._operation
@@ -122,6 +140,44 @@ class Request:
 
     def get_status(self, status: Status | None = None) -> bool:
         return self.Get_status(status)
+
+    @classmethod
+    def Get_status_any(cls, requests: Sequence[Request], status: Status | None = None) -> tuple[int, bool]:
+        """(index of one that is done, whether any is or none is active), completing nothing."""
+        index, active = _first_ready(requests, poll=True)
+        if index != UNDEFINED:
+            requests[index].Get_status(status)
+        elif not active and status is not None:
+            status._fill(-1, -1, 0)
+        return index, index != UNDEFINED or not active
+
+    @classmethod
+    def Get_status_all(cls, requests: Sequence[Request], statuses: list[Status] | None = None) -> bool:
+        """Whether all are done, completing nothing."""
+        if not _all_ready(requests):
+            return False
+        for index in range(len(requests)):
+            requests[index].Get_status(_status_at(statuses, index))
+        return True
+
+    @classmethod
+    def Get_status_some(
+        cls, requests: Sequence[Request], statuses: list[Status] | None = None
+    ) -> list[int] | None:
+        """Indices of all that are done, completing nothing; None if none is active."""
+        _, active = _first_ready(requests, poll=True)
+        if not active:
+            return None
+        indices = []
+        for index, request in enumerate(requests):
+            if request._operation is not None and request._operation.done:
+                request.Get_status(_status_at(statuses, len(indices)))
+                indices.append(index)
+        return indices
+
+    get_status_any = Get_status_any
+    get_status_all = Get_status_all
+    get_status_some = Get_status_some
 
     def Cancel(self) -> None:
         """Take a posted receive back if it has not matched; sends go through."""
@@ -236,9 +292,12 @@ class Prequest(Request):
 
     __slots__ = ("_recipe",)
 
-    def __init__(self, request: Request | None = None) -> None:
-        super().__init__(request)
-        self._recipe: tuple[Any, ...] | None = getattr(request, "_recipe", None)
+    _recipe: tuple[Any, ...] | None
+
+    def __new__(cls, request: Request | None = None) -> Any:
+        self = super().__new__(cls, request)
+        self._recipe = getattr(request, "_recipe", None)
+        return self
 
     @classmethod
     def _prepare(cls, engine: Engine, function: Any, *args: Any) -> Prequest:
@@ -256,8 +315,7 @@ class Prequest(Request):
             return self._recipe is other._recipe
         return super().__eq__(other) if self._recipe is None else False
 
-    def __hash__(self) -> int:
-        return hash(id(self._recipe))
+    __hash__ = None  # type: ignore[assignment]
 
     def Start(self) -> None:
         """Begin the operation."""

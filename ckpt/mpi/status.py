@@ -2,22 +2,44 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG, UNDEFINED
 from ckpt.mpi.datatypes import BYTE, Datatype
 from ckpt.mpi.errors import SUCCESS
+from ckpt.mpi.handle import expect
 
 
 class Status:
     """Source, tag, size in bytes, error and cancellation of one message. mpi4py's `MPI.Status`."""
 
-    __slots__ = ("_cancelled", "_error", "_nbytes", "_source", "_tag")
+    __slots__ = ("__weakref__", "_cancelled", "_error", "_nbytes", "_source", "_tag")
 
-    def __init__(self, status: Status | None = None) -> None:
+    def __new__(cls, status: Status | None = None) -> Any:
+        expect(cls, status, Status)
+        self = super().__new__(cls)
         self._source: int = ANY_SOURCE if status is None else status._source
         self._tag: int = ANY_TAG if status is None else status._tag
         self._nbytes: int = 0 if status is None else status._nbytes
         self._error: int = SUCCESS if status is None else status._error
         self._cancelled: bool = False if status is None else status._cancelled
+        return self
+
+    def __reduce__(self) -> Any:
+        return type(self), (), self.__getstate__()
+
+    def __getstate__(self) -> dict[str, int]:
+        return {
+            "source": self._source,
+            "tag": self._tag,
+            "error": self._error,
+            "count": self._nbytes,
+            "cancelled": self._cancelled,
+        }
+
+    def __setstate__(self, state: dict[str, int]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
 
     def _fill(
         self, source: int, tag: int, nbytes: int, *, error: int = SUCCESS, cancelled: bool = False
@@ -75,7 +97,7 @@ class Status:
         return datatype.elements_in(self._nbytes)
 
     def Set_elements(self, datatype: Datatype, count: int) -> None:
-        self._nbytes = datatype.size * count
+        self._nbytes = datatype.layout.nbytes_of(count)
 
     def Is_cancelled(self) -> bool:
         return self._cancelled

@@ -98,7 +98,7 @@ def test_blocks() -> None:
 
 
 def test_types_with_gaps_are_packed_and_unpacked() -> None:
-    column = Datatype("", ((0, 4),), basics=(4,), code="i", extent=12)
+    column = Datatype._make("", ((0, 4),), basics=(4,), code="i", extent=12)
     matrix = np.arange(12, dtype="i").reshape(4, 3)
     spec = buffers.simple([matrix, 4, column], writable=True)
     assert np.frombuffer(spec.read(), "i").tolist() == [0, 3, 6, 9]

@@ -204,7 +204,7 @@ def test_operations_that_do_not_commute_combine_in_rank_order() -> None:
         y = np.frombuffer(b).reshape(-1, 2, 2)
         y[:] = np.frombuffer(a).reshape(-1, 2, 2) @ y
 
-    quad = Datatype("", ((0, 32),), basics=(8,) * 4)
+    quad = Datatype._make("", ((0, 32),), basics=(8,) * 4)
 
     def program(comm: Any) -> None:
         op = ops.Op.Create(multiply, commute=False)

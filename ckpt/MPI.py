@@ -1,0 +1,180 @@
+"""mpi4py 4's module `MPI`, over this toolkit: `from ckpt import MPI`.
+
+Under `ckpt run` also `from mpi4py import MPI` gives this module (mpi4py_alias.py). Names are put together
+here; what they mean is in ckpt.mpi. COMM_WORLD and COMM_SELF are looked up when asked for, because after a
+restart they are the restored objects.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ckpt.mpi import worlds
+from ckpt.mpi.absent import (
+    FILE_NULL,
+    WIN_NULL,
+    Close_port,
+    File,
+    Lookup_name,
+    Open_port,
+    Publish_name,
+    Register_datarep,
+    Unpublish_name,
+    Win,
+)
+from ckpt.mpi.comm_inter import Intercomm
+from ckpt.mpi.comm_topology import Cartcomm, Distgraphcomm, Graphcomm, Topocomm
+from ckpt.mpi.communicator import COMM_NULL, Comm, Intracomm
+from ckpt.mpi.constants import (
+    BOTTOM,
+    BUFFER_AUTOMATIC,
+    IN_PLACE,
+    NUMBERS,
+    BottomType,
+    BufferAutomaticType,
+    InPlaceType,
+)
+from ckpt.mpi.datatypes import ALIASES, DATATYPE_NULL, MISSING, PREDEFINED, Datatype
+from ckpt.mpi.environment import (
+    Aint_add,
+    Aint_diff,
+    Alloc_mem,
+    Attach_buffer,
+    Compute_dims,
+    Detach_buffer,
+    Finalize,
+    Flush_buffer,
+    Free_mem,
+    Get_abi_fortran_info,
+    Get_abi_info,
+    Get_abi_version,
+    Get_address,
+    Get_hw_resource_info,
+    Get_library_version,
+    Get_processor_name,
+    Get_version,
+    Iflush_buffer,
+    Init,
+    Init_thread,
+    Is_finalized,
+    Is_initialized,
+    Is_thread_main,
+    Pcontrol,
+    Query_thread,
+    Wtick,
+    Wtime,
+    _set_abort_status,
+    get_vendor,
+)
+from ckpt.mpi.errhandler import ERRHANDLER_NULL, ERRORS_ABORT, ERRORS_ARE_FATAL, ERRORS_RETURN, Errhandler
+from ckpt.mpi.errors import ERROR_CLASSES, add_error_class, add_error_code, add_error_string, error_class
+from ckpt.mpi.errors import MpiException as Exception  # noqa: A004  mpi4py's name
+from ckpt.mpi.errors import error_string, remove_error_class, remove_error_code, remove_error_string
+from ckpt.mpi.grequest import Grequest
+from ckpt.mpi.group import GROUP_EMPTY, GROUP_NULL, Group
+from ckpt.mpi.info import INFO_ENV, INFO_NULL, Info
+from ckpt.mpi.libraries import (
+    _addressof,
+    _comm_lock,
+    _comm_lock_table,
+    _commctx_inter,
+    _commctx_intra,
+    _datatype_create,
+    _datatype_decode,
+    _handleof,
+    _sizeof,
+    _typealign,
+    _typecode,
+)
+from ckpt.mpi.message import MESSAGE_NO_PROC, MESSAGE_NULL, Message
+from ckpt.mpi.op import (
+    BAND,
+    BOR,
+    BXOR,
+    LAND,
+    LOR,
+    LXOR,
+    MAX,
+    MAXLOC,
+    MIN,
+    MINLOC,
+    NO_OP,
+    OP_NULL,
+    PROD,
+    REPLACE,
+    SUM,
+    Op,
+)
+from ckpt.mpi.pickling import Pickle, pickle
+from ckpt.mpi.request import REQUEST_NULL, Prequest, Request
+from ckpt.mpi.session import SESSION_NULL, Session
+from ckpt.mpi.status import Status
+
+if TYPE_CHECKING:
+    from ckpt.mpi.engine import Engine
+
+    COMM_WORLD: Intracomm
+    COMM_SELF: Intracomm
+
+Get_error_class = error_class
+Get_error_string = error_string
+Add_error_class = add_error_class
+Add_error_code = add_error_code
+Add_error_string = add_error_string
+Remove_error_class = remove_error_class
+Remove_error_code = remove_error_code
+Remove_error_string = remove_error_string
+
+SUCCESS = 0
+globals().update(NUMBERS)
+globals().update({name: number for name, number in ERROR_CLASSES.items() if name != "SUCCESS"})
+globals().update({name[4:]: kind for name, kind in PREDEFINED.items() if name != "MPI_2INT"})
+globals().update({name: PREDEFINED[f"MPI_{target}"] for name, target in ALIASES.items()})
+globals().update({name: DATATYPE_NULL for name in MISSING})
+
+_typedict_c = {code: Datatype.fromcode(code) for code in "cbBhHiIlLqQfdgFDG?"}
+_typedict_f: dict[str, Datatype] = {}
+_typedict = {**_typedict_c, **_typedict_f}
+
+
+def _engine() -> Engine:
+    import ckpt
+
+    engine: Engine = ckpt._runtime().engine  # type: ignore[assignment]
+    return engine
+
+
+def _abort(exit_code: int) -> NoReturn:
+    import os
+
+    import ckpt
+    from ckpt.runtime import Runtime
+
+    runtime = ckpt._runtime()
+    if isinstance(runtime, Runtime):
+        runtime.fail(exit_code & 0xFF or 1, f"MPI.Comm.Abort({exit_code}) was called\n")
+    os._exit(exit_code & 0xFF or 1)
+
+
+worlds.provide(_engine, _abort)
+
+_LAZY = ("COMM_WORLD", "COMM_SELF", "buffer", "memory")
+
+
+def __getattr__(name: str) -> Any:
+    if name == "COMM_WORLD":
+        return _engine().world
+    if name == "COMM_SELF":
+        return _engine().self_comm
+    if name in ("buffer", "memory"):
+        from ckpt.mpi.memory import buffer_type
+
+        return buffer_type()
+    raise AttributeError(f"module 'MPI' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_LAZY])
+
+
+__all__ = [name for name in [*globals(), *_LAZY] if not name.startswith("_") and name not in ("annotations",)]

@@ -1,0 +1,267 @@
+"""Intercommunicators: messages and collectives between two disjoint groups.
+
+Ranks in calls are ranks of the remote group. Context numbers are the same on both sides. Each side keeps a
+private intracommunicator of its own group, for what a side has to agree on by itself; `low` says which side
+comes first when the two are merged without a wish.
+"""
+
+from __future__ import annotations
+
+import pickle
+from operator import index
+from typing import TYPE_CHECKING, Any
+
+from ckpt.mpi import collectives_inter, envelope
+from ckpt.mpi.comm_base import CommBase, CommShared
+from ckpt.mpi.communicator import Comm, Intracomm
+from ckpt.mpi.constants import PROC_NULL, ROOT, UNDEFINED
+from ckpt.mpi.errors import ERR_ARG, ERR_COMM, ERR_ROOT, MpiException
+from ckpt.mpi.group import Group
+from ckpt.mpi.op import SUM, Op
+from ckpt.mpi.schedule import Schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ckpt.mpi.engine import Engine
+
+
+class Side:
+    """One side of an intercommunicator: its own ranks' communicator, and whether it is the low one."""
+
+    __slots__ = ("local", "low")
+
+    def __init__(self, local: Intracomm, low: bool) -> None:
+        self.local = local
+        self.low = low
+
+
+class Intercomm(Comm):
+    """Two groups. Sizes and ranks are the local ones; peers are the remote group."""
+
+    __slots__ = ()
+    _plans = collectives_inter
+
+    @classmethod
+    def _join(
+        cls, engine: Engine, group: tuple[int, ...], peers: tuple[int, ...], base: int, side: Side
+    ) -> Any:
+        self: Any = CommBase.__new__(cls)
+        shared = CommShared(base, group, peers, "")
+        shared.extras["side"] = side
+        self._bind(engine, shared)
+        return self
+
+    @property
+    def _side(self) -> Side:
+        side: Side = self._alive().extras["side"]
+        return side
+
+    def Is_inter(self) -> bool:
+        self._alive()
+        return True
+
+    def Get_remote_group(self) -> Group:
+        return Group._make(self._alive().peers, self._engine.progress.rank)
+
+    @property
+    def remote_group(self) -> Group:
+        return self.Get_remote_group()
+
+    def Get_remote_size(self) -> int:
+        return len(self._alive().peers)
+
+    @property
+    def remote_size(self) -> int:
+        return self.Get_remote_size()
+
+    def _check_root(self, root: int) -> int:
+        number = index(root)
+        if number in (ROOT, PROC_NULL):
+            return number
+        if not 0 <= number < len(self._peers):
+            raise MpiException(ERR_ROOT, f"root {number} in a remote group of {len(self._peers)} ranks")
+        return number
+
+    def _schedule(self) -> Schedule:
+        schedule = super()._schedule()
+        schedule.peers = self._shared.group + self._shared.peers
+        return schedule
+
+    # -- new communicators -------------------------------------------------------------------------
+
+    def _agree(self, mine: Any) -> Any:
+        """The object of the low side's rank 0, at every rank of both sides. Collective."""
+        side = self._side
+        s = self._schedule()
+        slot = s.slot(pickle.dumps(mine, 5) if side.low and self._rank == 0 else None)
+        collectives_inter.spread(s, slot, low=side.low)
+        self._run(s)
+        return pickle.loads(s.values[slot])
+
+    def _new_base(self) -> int:
+        base: int = self._agree(self._engine.next_context())
+        return base
+
+    def _plan_base(self, s: Schedule, slot: int) -> None:
+        low = self._side.low
+        if low and self._rank == 0:
+            s.values[slot] = pickle.dumps(self._engine.next_context(), 5)
+        collectives_inter.spread(s, slot, low=low)
+
+    def Merge(self, high: bool = False) -> Any:
+        """One communicator of both groups; the side that says high comes last."""
+        side = self._side
+        wishes = self._exchange((bool(high), self._engine.next_context()))
+        mine, theirs = bool(high), wishes[0][0]
+        first = side.low if mine == theirs else not mine
+        group, peers = self._shared.group, self._shared.peers
+        members = group + peers if first else peers + group
+        bases = side.local.allgather(self._engine.next_context())
+        remote = self._exchange(bases[0])
+        return Intracomm._make(self._engine, members, bases[0] if first else remote[0])
+
+    def _exchange(self, obj: Any) -> list[Any]:
+        """The remote ranks' objects. Collective."""
+        objects: list[Any] = self.allgather(obj)
+        return objects
+
+    def Create_group(self, group: Group, tag: int = 0) -> Any:
+        raise MpiException(ERR_COMM, "Create_group needs an intracommunicator")
+
+    def Split(self, color: int = 0, key: int = 0) -> Any:
+        """Ranks of one color on both sides form an intercommunicator; none if a side has no such rank."""
+        color, key = index(color), index(key)
+        if color < 0 and color != UNDEFINED:
+            raise MpiException(ERR_ARG, f"negative color {color}")
+        world = self._engine.progress.rank
+        mine = (color, key, self._rank, world, self._engine.next_context())
+        ours = self._side.local.allgather(mine)
+        theirs = self._exchange(mine)
+        local = self._side.local.Split(color, key)
+        if color == UNDEFINED:
+            return Intercomm()
+        group, peers = _of_color(ours, color), _of_color(theirs, color)
+        if not group or not peers:
+            return Intercomm()
+        base = group[0][4] if self._side.low else peers[0][4]
+        return Intercomm._join(
+            self._engine,
+            tuple([entry[3] for entry in group]),
+            tuple([entry[3] for entry in peers]),
+            base,
+            Side(local, self._side.low),
+        )
+
+    def Create(self, group: Group) -> Any:
+        """The members of both sides' groups form an intercommunicator."""
+        members = group._members
+        for member in members:
+            if member not in self._alive().group:
+                raise MpiException(ERR_COMM, "the group is no part of the local one")
+        inside = self._engine.progress.rank in members
+        return self.Split(0 if inside else UNDEFINED, members.index(self._engine.progress.rank) if inside else 0)
+
+    # -- collectives over objects ------------------------------------------------------------------
+
+    def barrier(self) -> None:
+        self.Barrier()
+
+    def bcast(self, obj: Any, root: int = 0) -> Any:
+        """The root's object at all ranks of the other group. Elsewhere None."""
+        root = self._check_root(root)
+        s = self._schedule()
+        slot = s.slot(self._engine.dumps(obj) if root == ROOT else None)
+        collectives_inter.from_root(s, root, slot)
+        self._run(s)
+        return self._engine.loads_value(s.values[slot]) if root >= 0 else None
+
+    def gather(self, sendobj: Any, root: int = 0) -> list[Any] | None:
+        root = self._check_root(root)
+        s = self._schedule()
+        own = s.slot(self._engine.dumps(sendobj) if root >= 0 else None)
+        slots = [s.slot() for _ in self._peers]
+        collectives_inter.to_root(s, root, own, slots)
+        self._run(s)
+        return self._load_all(s, slots) if root == ROOT else None
+
+    def scatter(self, sendobj: Sequence[Any] | None, root: int = 0) -> Any:
+        root = self._check_root(root)
+        s = self._schedule()
+        slots = [s.slot(value) for value in self._dump_all(sendobj)] if root == ROOT else []
+        own = s.slot()
+        collectives_inter.one_each(s, root, slots, own)
+        self._run(s)
+        return self._engine.loads_value(s.values[own]) if root >= 0 else None
+
+    def allgather(self, sendobj: Any) -> list[Any]:
+        s = self._schedule()
+        own = s.slot(self._engine.dumps(sendobj))
+        slots = [s.slot() for _ in self._peers]
+        collectives_inter.exchange(s, [own] * len(slots), slots)
+        self._run(s)
+        return self._load_all(s, slots)
+
+    def alltoall(self, sendobj: Sequence[Any]) -> list[Any]:
+        s = self._schedule()
+        outgoing = [s.slot(value) for value in self._dump_all(sendobj)]
+        incoming = [s.slot() for _ in self._peers]
+        collectives_inter.exchange(s, outgoing, incoming)
+        self._run(s)
+        return self._load_all(s, incoming)
+
+    def reduce(self, sendobj: Any, op: Op = SUM, root: int = 0) -> Any:
+        """At the root the other group's objects combined in rank order."""
+        objects = self.gather(sendobj, root)
+        return None if objects is None else _combine(objects, op)
+
+    def allreduce(self, sendobj: Any, op: Op = SUM) -> Any:
+        """The other group's objects combined in rank order."""
+        return _combine(self.allgather(sendobj), op)
+
+    def _no_scan(self, *args: Any, **options: Any) -> Any:
+        raise MpiException(ERR_COMM, "scan and exscan need an intracommunicator")
+
+    Scan = Exscan = Iscan = Iexscan = Scan_init = Exscan_init = scan = exscan = _no_scan
+
+    def _dump_all(self, objects: Sequence[Any] | None) -> list[bytes]:
+        count = len(self._peers)
+        if objects is None:
+            raise TypeError(f"expecting a sequence of {count} objects, got None")
+        items = list(objects)
+        if len(items) != count:
+            raise ValueError(f"expecting {count} items, got {len(items)}")
+        return [self._engine.dumps(item) for item in items]
+
+
+def _combine(objects: list[Any], op: Op) -> Any:
+    total = objects[0]
+    for obj in objects[1:]:
+        total = op(total, obj)
+    return total
+
+
+def _of_color(entries: list[Any], color: int) -> list[Any]:
+    chosen = [entry for entry in entries if entry[0] == color]
+    chosen.sort(key=lambda entry: (entry[1], entry[2]))
+    return chosen
+
+
+def create_intercomm(
+    local: Intracomm, local_leader: int, peer_comm: Any, remote_leader: int, tag: int
+) -> Any:
+    """Both groups' leaders meet over `peer_comm`; the others learn from their leader."""
+    engine = local._engine
+    leader = local._check_root(local_leader)
+    news: Any = None
+    if local.rank == leader:
+        base = engine.next_context()
+        mine = (engine.progress.rank, base, local._shared.group)
+        bridge = Intracomm._make(engine, peer_comm._shared.peers, peer_comm._shared.base)
+        bridge._rank = peer_comm._rank
+        bridge._use_plane(envelope.PLANE_INTERNAL)
+        theirs = bridge.sendrecv(mine, remote_leader, tag, source=remote_leader, recvtag=tag)
+        low = mine[0] < theirs[0]
+        news = (theirs[2], base if low else theirs[1], low)
+    peers, base, low = local.bcast(news, leader)
+    return Intercomm._join(engine, local._shared.group, peers, base, Side(local.Dup(), low))

@@ -1,0 +1,98 @@
+"""Functions that mpi4py's own pure-Python packages (util, futures) expect of the module MPI."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable
+from typing import Any
+
+from ckpt.mpi.constants import TAG_UB
+from ckpt.mpi.datatypes import Datatype, typecode
+from ckpt.mpi.errors import ERR_COMM, MpiException
+from ckpt.mpi.handle import Handle
+from ckpt.mpi.memory import address_of
+from ckpt.mpi.status import Status
+
+
+def _comm_lock_table(comm: Any) -> dict[Hashable, Any]:
+    """Locks kept with a communicator."""
+    table: dict[Hashable, Any] = comm._alive().extras.setdefault("locks", {})
+    return table
+
+
+def _comm_lock(comm: Any, key: Hashable | None = None) -> Any:
+    """The lock of this name, kept with the communicator."""
+    return _comm_lock_table(comm).setdefault(key, threading.Lock())
+
+
+def _context(comm: Any) -> list[Any]:
+    held: list[Any] | None = comm._alive().extras.get("context")
+    if held is None:
+        held = comm._alive().extras["context"] = [comm.Dup(), -1]
+    held[1] = (held[1] + 1) % (TAG_UB + 1)
+    return held
+
+
+def _commctx_intra(comm: Any) -> tuple[Any, int]:
+    """(a private duplicate of the communicator, a tag to use on it); collective."""
+    if comm.Is_inter():
+        raise MpiException(ERR_COMM, "an intracommunicator is needed")
+    private, tag = _context(comm)
+    return private, tag
+
+
+def _commctx_inter(comm: Any) -> tuple[Any, int, Any, bool]:
+    """(a private duplicate, a tag, the local group's communicator, whether it is the low group)."""
+    if not comm.Is_inter():
+        raise MpiException(ERR_COMM, "an intercommunicator is needed")
+    private, tag = _context(comm)
+    side = private._side
+    return private, tag, side.local, side.low
+
+
+def _typecode(datatype: Datatype) -> str | None:
+    return typecode(datatype)
+
+
+def _typealign(datatype: Datatype) -> int | None:
+    return datatype.layout.align if typecode(datatype) else None
+
+
+def _datatype_create(datatype: Any, combiner: str, params: dict[str, Any], free: bool = False) -> Any:
+    """Make a datatype from what decode gave."""
+    prefix = "Get" if combiner == "VALUE_INDEX" else "Create"
+    made = datatype if combiner == "NAMED" else getattr(datatype, f"{prefix}_{combiner.lower()}")(**params)
+    if free:
+        for each in (datatype, *params.get("datatypes", ())):
+            each.free()
+    return made
+
+
+def _datatype_decode(datatype: Any, mark: bool = False) -> tuple[Any, str, dict[str, Any]]:
+    decoded: tuple[Any, str, dict[str, Any]] = datatype.decode()
+    return decoded
+
+
+def _check(arg: Any) -> type:
+    kind = arg if isinstance(arg, type) else type(arg)
+    if not issubclass(kind, (Handle, Status)):
+        raise TypeError(f"expecting an MPI type or instance, got {kind.__name__}")
+    return kind
+
+
+def _sizeof(arg: Any) -> int:
+    """Bytes of the C object behind; there is none, so a plain number."""
+    return 24 if issubclass(_check(arg), Status) else 8
+
+
+def _addressof(arg: Any) -> int:
+    _check(arg)
+    return id(arg)
+
+
+def _handleof(arg: Any) -> int:
+    _check(arg)
+    return id(arg)
+
+
+__all__ = ["address_of"]

@@ -1,0 +1,38 @@
+"""`MPI.buffer`: a flat piece of memory as an object; and addresses.
+
+Before Python 3.12 only types written in C can offer memory to others, so the type is derived from numpy's
+array, and made when first asked for: programs without numpy and without `MPI.buffer` never notice.
+
+Alloc_mem gives ordinary memory that is part of the process image. An `address` means something in this
+process only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import Any
+
+from ckpt.mpi.constants import Marker
+
+
+def address_of(obj: Any) -> int:
+    """Address of the first byte of a buffer; 0 for none."""
+    if isinstance(obj, Marker):
+        return int(obj)
+    view = memoryview(obj)
+    if view.nbytes == 0:
+        return 0
+    if not view.readonly:
+        return ctypes.addressof(ctypes.c_char.from_buffer(view.cast("B") if view.contiguous else view))
+    import numpy
+
+    return int(numpy.frombuffer(view, "B").__array_interface__["data"][0])
+
+
+@cache
+def buffer_type() -> Any:
+    """The class `MPI.buffer`. ImportError without numpy."""
+    from ckpt.mpi.window import buffer
+
+    return buffer

@@ -1,0 +1,110 @@
+"""`import mpi4py` and `from mpi4py import MPI`, answered by this toolkit, in a rank's process only.
+
+`install` puts a finder in front of the others. `mpi4py` itself is made here; `mpi4py.MPI` is the module
+`ckpt.MPI`. When the real package is installed too, its pure-Python parts (futures, util, run, bench, typing)
+are found in its directory and work on top; the compiled part is never loaded. Without it, importing them
+says what is missing.
+
+A rank is restored with the finder in place before its modules are, so an image holds references only.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+VERSION = "4.1.2"
+"""The release whose interface is offered."""
+
+
+class Rc:
+    """mpi4py's runtime options: kept for programs that set them, without effect here."""
+
+    def __init__(self) -> None:
+        self.initialize = True
+        self.threads = True
+        self.thread_level = "multiple"
+        self.finalize: bool | None = None
+        self.fast_reduce = True
+        self.recv_mprobe = True
+        self.irecv_bufsz = 32768
+        self.errors = "exception"
+
+    def __call__(self, **options: Any) -> None:
+        for name in options:
+            if not hasattr(self, name):
+                raise TypeError(f"unexpected argument {name!r}")
+        for name, value in options.items():
+            setattr(self, name, value)
+
+    def __repr__(self) -> str:
+        items = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"mpi4py.rc({items})"
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname == "mpi4py":
+            spec = ModuleSpec(fullname, self, is_package=True)
+            spec.submodule_search_locations = _real_package()
+            return spec
+        if fullname == "mpi4py.MPI":
+            return ModuleSpec(fullname, self)
+        if fullname.startswith("mpi4py.") and fullname.count(".") == 1 and not path:
+            raise ModuleNotFoundError(
+                f"{fullname} comes from the mpi4py package, which is not installed: `pip install mpi4py` adds "
+                "it (its compiled part is not used, no MPI library is needed)",
+                name=fullname,
+            )
+        return None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        if spec.name == "mpi4py.MPI":
+            return importlib.import_module("ckpt.MPI")
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        if module.__name__ != "mpi4py":
+            # The import system has just written the alias into the module: what it is has not changed.
+            module.__spec__ = importlib.machinery.PathFinder.find_spec("ckpt.MPI", _own_path())
+            return
+        module.__file__ = "<offered by ckpt>"  # no source of the program's: images refer to it by name
+        module.__version__ = VERSION  # type: ignore[attr-defined]
+        module.rc = Rc()  # type: ignore[attr-defined]
+        module.__all__ = ["MPI"]  # type: ignore[attr-defined]
+        module.get_include = _no_include  # type: ignore[attr-defined]
+        module.get_config = dict  # type: ignore[attr-defined]
+        module.profile = _no_profile  # type: ignore[attr-defined]
+        module.__doc__ = "mpi4py's interface, offered by the ckpt toolkit"
+
+
+def _own_path() -> list[str]:
+    return list(sys.modules["ckpt"].__path__)
+
+
+def _no_include() -> str:
+    raise NotImplementedError("mpi4py.get_include: there is no compiled mpi4py here to build against")
+
+
+def _no_profile(name: str, *, path: Any = None) -> None:
+    raise NotImplementedError("mpi4py.profile: there is no MPI library here to profile")
+
+
+def _real_package() -> list[str]:
+    """Directory of the installed mpi4py, if there is one."""
+    spec = importlib.machinery.PathFinder.find_spec("mpi4py")
+    return [] if spec is None else list(spec.submodule_search_locations or ())
+
+
+def install() -> None:
+    """Answer for mpi4py from now on. May be called again."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
