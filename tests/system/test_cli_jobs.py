@@ -111,7 +111,7 @@ def test_an_agent_that_cannot_start_is_an_error_and_says_why(tmp_path: Path) -> 
 
 
 def test_deaths_are_noticed_and_the_job_computes_again(count: Callable[..., Job]) -> None:
-    job = count(100, every=0.2)
+    job = count(300, every=0.2)
     job.wait_event("committed", 2)
     job.wait_for(lambda: len(job.events("rank-finished")) == 0, "running")
     killed_ns = time.time_ns()
@@ -122,12 +122,12 @@ def test_deaths_are_noticed_and_the_job_computes_again(count: Callable[..., Job]
     assert (restarted["ns"] - killed_ns) / 1e6 < 1000
     assert died["signal"] == signal.SIGKILL
     assert job.finish() == 0, job.report()
-    assert program_outputs(job) == expected(100)
-    assert sorted(line for line in job.stdout.splitlines()) == expected(100), "nothing is printed twice"
+    assert program_outputs(job) == expected(300)
+    assert sorted(line for line in job.stdout.splitlines()) == expected(300), "nothing is printed twice"
 
 
 def test_survivors_are_fenced_before_the_next_incarnation(count: Callable[..., Job]) -> None:
-    job = count(80, every=0.2)
+    job = count(240, every=0.2)
     job.wait_event("committed", 1)
     old = {rank: job.pid(rank) for rank in range(3)}
     job.kill_rank(0)
@@ -149,12 +149,12 @@ def test_an_image_child_does_not_survive_its_rank(start: Start, tmp_path: Path) 
 
 
 def test_the_agent_killed_is_one_more_restart(count: Callable[..., Job]) -> None:
-    job = count(80, every=0.2)
+    job = count(240, every=0.2)
     job.wait_event("committed", 1)
     os.kill(job.wait_event("agent-started")["pid"], signal.SIGKILL)
     assert job.finish() == 0, job.report()
     assert job.events("agent-lost")
-    assert program_outputs(job) == expected(80)
+    assert program_outputs(job) == expected(240)
 
 
 def test_restarts_are_used_up(start: Start, tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_leaving_with_status_0_without_a_word_is_an_error(start: Start, tmp_path
 
 
 def test_old_checkpoints_are_removed_when_asked(count: Callable[..., Job]) -> None:
-    job = count(120, every=0.1, keep=2, ranks=2)
+    job = count(360, every=0.1, keep=2, ranks=2)
     job.wait_event("committed", 5)
     listed = json.loads(run_ckpt("ls", job.directory, "--json").stdout)
     assert len(listed["lines"]) == 2
@@ -425,7 +425,7 @@ def test_a_failure_without_a_controller_is_reported_once_and_then_retried(
 
 
 def test_restart_fences_ranks_that_are_still_running(count: Callable[..., Job]) -> None:
-    job = count(60, every=0.2)
+    job = count(180, every=0.2)
     job.wait_event("committed")
     kill_controller(job)
     agent, ranks = job.events("agent-started")[0]["pid"], [job.pid(rank) for rank in range(3)]
@@ -435,11 +435,11 @@ def test_restart_fences_ranks_that_are_still_running(count: Callable[..., Job]) 
     assert done.returncode == 0, done.stderr + job.report()
     assert all(is_gone(pid) for pid in [agent, *ranks])
     assert job.events("fenced")
-    assert program_outputs(job) == expected(60)
+    assert program_outputs(job) == expected(180)
 
 
 def test_a_death_without_a_controller_ends_the_ranks_and_restart_goes_on(count: Callable[..., Job]) -> None:
-    job = count(60, every=0.2)
+    job = count(180, every=0.2)
     job.wait_event("committed")
     kill_controller(job)
     job.kill_rank(1)
@@ -450,7 +450,7 @@ def test_a_death_without_a_controller_ends_the_ranks_and_restart_goes_on(count: 
     assert all(is_gone(job.pid(rank)) for rank in range(3))
     done = restart(job)
     assert done.returncode == 0, done.stderr + job.report()
-    assert program_outputs(job) == expected(60)
+    assert program_outputs(job) == expected(180)
 
 
 def test_never_two_controllers(count: Callable[..., Job]) -> None:
@@ -461,7 +461,7 @@ def test_never_two_controllers(count: Callable[..., Job]) -> None:
 
 
 def test_numbers_go_on_above_all_that_were_used(count: Callable[..., Job]) -> None:
-    job = count(60, every=0.2)
+    job = count(180, every=0.2)
     job.wait_event("committed")
     kill_controller(job)
     assert restart(job).returncode == 0, job.report()
@@ -476,29 +476,29 @@ def test_numbers_go_on_above_all_that_were_used(count: Callable[..., Job]) -> No
 
 
 def test_restart_from_an_older_epoch(count: Callable[..., Job]) -> None:
-    job = count(60, every=0.2, keep=100)
+    job = count(180, every=0.2, keep=100)
     assert job.finish() == 0, job.report()
     first = job.events("committed")[0]["epoch"]
     done = restart(job, epoch=first)
     assert done.returncode == 0, done.stderr
     assert job.events("restarted")[-1]["from_epoch"] == first
-    assert program_outputs(job) == expected(60)
+    assert program_outputs(job) == expected(180)
 
 
 def test_a_line_that_cannot_be_read_is_passed_over_for_an_older_one(count: Callable[..., Job]) -> None:
-    job = count(60, every=0.2)
+    job = count(300, every=0.2)
     job.wait_event("committed", 3)
     assert run_ckpt("stop", job.directory).returncode == 0
     job.finish()
     newest = job.events("committed")[-1]["epoch"]
     for pack in job.directory.glob(f"images/rank-00001/epoch-{newest:08d}.*.pack"):
-        pack.chmod(0o600)
+        pack.chmod(0o3000)
         pack.write_bytes(b"")
     assert run_ckpt("verify", job.directory).returncode == 3
     done = restart(job)
     assert done.returncode == 0, done.stderr + job.report()
     assert job.events("line-unusable")[0]["epoch"] == newest
-    assert program_outputs(job) == expected(60)
+    assert program_outputs(job) == expected(300)
 
 
 def test_nothing_to_restart_from(count: Callable[..., Job], tmp_path: Path) -> None:
