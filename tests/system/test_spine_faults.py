@@ -317,7 +317,7 @@ def test_disk_full_burns_the_round_and_the_job_goes_on(start: Start, tmp_path: P
             import ckpt
             comm = ckpt.enable()
             ballast = b""
-            for i in range(400):
+            for i in range(700):
                 if i == 100:
                     ballast = os.urandom(4 << 20)
                 if i == 250:
