@@ -1,11 +1,18 @@
 /* The pickler's question about every object, answered without running Python code; and the memory layout of sets.
 
-   Finder(ids, check, special) is called with an object and returns its persistent id, or None:
+   Nothing here writes to the objects it looks at, reference counts included, where that can be avoided: in a forked
+   child (and in its parent) the first write to a page copies it, and looking at every imported module from Python costs more
+   in page faults than the whole rest of a small image.
 
-   1. the object's address is in `ids` (address -> persistent id): check(pid, object), which may say None;
+   Finder(ids, more, check, special) is called with an object and returns its persistent id, or None:
+
+   1. the object's address is in `ids` or `more` (address -> persistent id): check(pid, object), which may say None;
    2. it is a set or frozenset whose iteration order would not come back by adding its members one after the other, or
       a dict, set or frozenset with keys whose hash is computed by Python code (or by a frozenset): special(object);
    3. None.
+
+   Census().changed(sys.modules) says which modules are new or have grown since it was asked last.
+   patches(sys.modules, by_value) finds functions, classes and instances of by-value modules in the others.
 
    layout(s) and restore(s, ...) read and rebuild the table of a set: where each member stands depends on the order of all
    insertions and removals in its life, and iteration and pop() follow it.  Members are found again only if their hashes are
@@ -28,7 +35,7 @@
 
 typedef struct {
     void *address;
-    PyObject *pid; /* owned; NULL: examined, an ordinary container */
+    PyObject *pid; /* borrowed from the dict; NULL: examined, an ordinary container */
 } Slot;
 
 typedef struct {
@@ -36,7 +43,7 @@ typedef struct {
     vectorcallfunc vectorcall;
     Slot *slots;
     size_t mask, used;
-    PyObject *check, *special;
+    PyObject *ids, *more, *check, *special;
 } Finder;
 
 static size_t spread(void *address)
@@ -73,8 +80,7 @@ static int put(Finder *self, void *address, PyObject *pid)
     Slot *slot = slot_of(self->slots, self->mask, address);
     if (!slot->address) self->used++;
     slot->address = address;
-    Py_XINCREF(pid);
-    Py_XSETREF(slot->pid, pid);
+    slot->pid = pid;
     return 0;
 }
 
@@ -194,33 +200,41 @@ static PyObject *find(PyObject *callable, PyObject *const *args, size_t nargsf, 
     Py_RETURN_NONE;
 }
 
-static PyObject *finder_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+static int put_all(Finder *self, PyObject *ids)
 {
-    PyObject *ids, *check, *special;
-    if (!PyArg_ParseTuple(args, "O!OO", &PyDict_Type, &ids, &check, &special)) return NULL;
-    Finder *self = (Finder *)type->tp_alloc(type, 0);
-    if (!self) return NULL;
-    self->vectorcall = find;
-    self->check = Py_NewRef(check);
-    self->special = Py_NewRef(special);
-    size_t mask = 63;
-    while (mask < (size_t)PyDict_GET_SIZE(ids) * 3) mask = mask * 2 + 1;
-    if (grow(self, mask)) goto failed;
     Py_ssize_t position = 0;
     PyObject *key, *pid;
     while (PyDict_Next(ids, &position, &key, &pid)) {
         void *address = PyLong_AsVoidPtr(key);
-        if ((!address && PyErr_Occurred()) || put(self, address, pid)) goto failed;
+        if ((!address && PyErr_Occurred()) || put(self, address, pid)) return -1;
+    }
+    return 0;
+}
+
+static PyObject *finder_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    PyObject *ids, *more, *check, *special;
+    if (!PyArg_ParseTuple(args, "O!O!OO", &PyDict_Type, &ids, &PyDict_Type, &more, &check, &special)) return NULL;
+    Finder *self = (Finder *)type->tp_alloc(type, 0);
+    if (!self) return NULL;
+    self->vectorcall = find;
+    self->ids = Py_NewRef(ids); /* neither dict may change while this lives */
+    self->more = Py_NewRef(more);
+    self->check = Py_NewRef(check);
+    self->special = Py_NewRef(special);
+    size_t mask = 63;
+    while (mask < (size_t)(PyDict_GET_SIZE(ids) + PyDict_GET_SIZE(more)) * 3) mask = mask * 2 + 1;
+    if (grow(self, mask) || put_all(self, ids) || put_all(self, more)) {
+        Py_DECREF(self);
+        return NULL;
     }
     return (PyObject *)self;
-failed:
-    Py_DECREF(self);
-    return NULL;
 }
 
 static int finder_traverse(Finder *self, visitproc visit, void *arg)
 {
-    for (size_t i = 0; self->slots && i <= self->mask; i++) Py_VISIT(self->slots[i].pid);
+    Py_VISIT(self->ids);
+    Py_VISIT(self->more);
     Py_VISIT(self->check);
     Py_VISIT(self->special);
     return 0;
@@ -228,7 +242,8 @@ static int finder_traverse(Finder *self, visitproc visit, void *arg)
 
 static int finder_clear(Finder *self)
 {
-    for (size_t i = 0; self->slots && i <= self->mask; i++) Py_CLEAR(self->slots[i].pid);
+    Py_CLEAR(self->ids);
+    Py_CLEAR(self->more);
     Py_CLEAR(self->check);
     Py_CLEAR(self->special);
     return 0;
@@ -246,7 +261,7 @@ static PyTypeObject FinderType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "ckpt.image._lookup.Finder",
     .tp_basicsize = sizeof(Finder),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
-    .tp_doc = "Finder(ids, check, special)\n\nobject -> persistent id or None",
+    .tp_doc = "Finder(ids, more, check, special)\n\nobject -> persistent id or None",
     .tp_new = finder_new,
     .tp_call = PyVectorcall_Call,
     .tp_vectorcall_offset = offsetof(Finder, vectorcall),
@@ -254,6 +269,131 @@ static PyTypeObject FinderType = {
     .tp_clear = (inquiry)finder_clear,
     .tp_dealloc = (destructor)finder_dealloc,
 };
+
+/* ---------------------------------------------------------------- modules */
+
+typedef struct {
+    PyObject *name, *module; /* addresses only */
+    Py_ssize_t length;
+} Known;
+
+typedef struct {
+    PyObject_HEAD
+    Known *known;
+    size_t mask, used;
+} Census;
+
+static Known *known_of(Known *known, size_t mask, PyObject *name)
+{
+    size_t i = spread(name) & mask;
+    while (known[i].name && known[i].name != name) i = (i + 1) & mask;
+    return &known[i];
+}
+
+static int census_grow(Census *self)
+{
+    size_t mask = self->known ? self->mask * 2 + 1 : 1023;
+    Known *known = PyMem_Calloc(mask + 1, sizeof(Known));
+    if (!known) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (size_t i = 0; self->known && i <= self->mask; i++)
+        if (self->known[i].name) *known_of(known, mask, self->known[i].name) = self->known[i];
+    PyMem_Free(self->known);
+    self->known = known;
+    self->mask = mask;
+    return 0;
+}
+
+PyDoc_STRVAR(changed_doc, "changed(modules, /) -> list of names\n\n"
+                          "The modules that are new, others or of another length than when this was asked last.");
+
+static PyObject *changed(Census *self, PyObject *modules)
+{
+    if (!PyDict_Check(modules)) return PyErr_Format(PyExc_TypeError, "a dict of modules is needed");
+    PyObject *names = PyList_New(0);
+    Py_ssize_t position = 0;
+    PyObject *name, *module;
+    while (names && PyDict_Next(modules, &position, &name, &module)) {
+        if (!PyModule_Check(module)) continue;
+        PyObject *attributes = PyModule_GetDict(module);
+        Py_ssize_t length = attributes ? PyDict_GET_SIZE(attributes) : 0;
+        if ((!self->known || self->used * 2 >= self->mask) && census_grow(self)) Py_CLEAR(names);
+        if (!names) break;
+        Known *known = known_of(self->known, self->mask, name);
+        if (known->module == module && known->length == length) continue;
+        if (!known->name) self->used++;
+        *known = (Known){name, module, length};
+        if (PyList_Append(names, name)) Py_CLEAR(names);
+    }
+    return names;
+}
+
+static void census_dealloc(Census *self)
+{
+    PyMem_Free(self->known);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static PyMethodDef census_methods[] = {
+    {"changed", (PyCFunction)changed, METH_O, changed_doc},
+    {NULL},
+};
+
+static PyTypeObject CensusType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "ckpt.image._lookup.Census",
+    .tp_basicsize = sizeof(Census),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_doc = "Census() -> remembers the modules it has seen, and their lengths",
+    .tp_new = PyType_GenericNew,
+    .tp_methods = census_methods,
+    .tp_dealloc = (destructor)census_dealloc,
+};
+
+static PyObject *module_name; /* "__module__" */
+
+/* the name of the module that a function, class or instance was written in; borrowed, or NULL without an error */
+static PyObject *written_in(PyObject *value)
+{
+    if (PyFunction_Check(value)) return ((PyFunctionObject *)value)->func_module;
+    PyTypeObject *type = PyType_Check(value) ? (PyTypeObject *)value : Py_TYPE(value);
+    if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE) || !type->tp_dict) return NULL;
+    return PyDict_GetItemWithError(type->tp_dict, module_name);
+}
+
+PyDoc_STRVAR(patches_doc, "patches(modules, by_value, /) -> list of (module name, name, value)\n\n"
+                          "Functions, classes and instances written in modules named in the dict by_value, found in others.");
+
+static PyObject *patches(PyObject *self, PyObject *args)
+{
+    PyObject *modules, *by_value, *found = PyList_New(0);
+    if (!found || !PyArg_ParseTuple(args, "O!O!", &PyDict_Type, &modules, &PyDict_Type, &by_value)) goto failed;
+    Py_ssize_t position = 0;
+    PyObject *name, *module;
+    while (PyDict_Next(modules, &position, &name, &module)) {
+        if (!PyModule_Check(module) || PyDict_GetItemWithError(by_value, name)) continue;
+        PyObject *attributes = PyModule_GetDict(module), *key, *value;
+        Py_ssize_t at = 0;
+        while (attributes && PyDict_Next(attributes, &at, &key, &value)) {
+            PyObject *home = written_in(value);
+            if (!home || !PyUnicode_CheckExact(home) || !PyDict_GetItemWithError(by_value, home)) {
+                if (PyErr_Occurred()) goto failed;
+                continue;
+            }
+            PyObject *entry = PyTuple_Pack(3, name, key, value);
+            if (!entry || PyList_Append(found, entry)) {
+                Py_XDECREF(entry);
+                goto failed;
+            }
+            Py_DECREF(entry);
+        }
+    }
+    return found;
+failed:
+    Py_XDECREF(found);
+    return NULL;
+}
 
 /* ---------------------------------------------------------------- layout and restore */
 
@@ -394,6 +534,7 @@ static PyObject *new_frozenset(PyObject *module, PyObject *unused)
 static PyMethodDef methods[] = {
     {"layout", layout, METH_O, layout_doc},
     {"restore", restore, METH_VARARGS, restore_doc},
+    {"patches", patches, METH_VARARGS, patches_doc},
     {"new_frozenset", new_frozenset, METH_NOARGS, new_frozenset_doc},
     {NULL},
 };
@@ -408,8 +549,11 @@ static struct PyModuleDef definition = {
 
 PyMODINIT_FUNC PyInit__lookup(void)
 {
-    if (PyType_Ready(&FinderType)) return NULL;
+    if (PyType_Ready(&FinderType) || PyType_Ready(&CensusType)) return NULL;
+    if (!module_name && !(module_name = PyUnicode_InternFromString("__module__"))) return NULL;
     PyObject *module = PyModule_Create(&definition);
-    if (module && PyModule_AddObjectRef(module, "Finder", (PyObject *)&FinderType)) Py_CLEAR(module);
+    if (module && (PyModule_AddObjectRef(module, "Finder", (PyObject *)&FinderType) ||
+                   PyModule_AddObjectRef(module, "Census", (PyObject *)&CensusType)))
+        Py_CLEAR(module);
     return module;
 }

@@ -4,9 +4,20 @@ from typing import Any, final
 @final
 class Finder:
     def __new__(
-        cls, ids: dict[int, Any], check: Callable[[Any, object], Any], special: Callable[[Any], Any], /
+        cls,
+        ids: dict[int, Any],
+        more: dict[int, Any],
+        check: Callable[[Any, object], Any],
+        special: Callable[[Any], Any],
+        /,
     ) -> Finder: ...
     def __call__(self, obj: object, /) -> Any: ...
+
+@final
+class Census:
+    def changed(self, modules: dict[str, Any], /) -> list[str]: ...
+
+def patches(modules: dict[str, Any], by_value: dict[str, Any], /) -> list[tuple[str, str, Any]]: ...
 
 def layout(obj: set[Any] | frozenset[Any], /) -> tuple[list[Any], bytes, bytes, int, int]: ...
 def restore(

@@ -193,7 +193,7 @@ class _Dump:
     def run(self, early: dict[str, Any], late: dict[str, Any]) -> ImageReport:
         started_ns = time.perf_counter_ns()
         modules = self.prepared.references.by_value
-        versions = current_versions(set(modules))
+        versions = current_versions(self.prepared.references)
         header = {
             "format": FORMAT,
             "versions": versions,
@@ -363,17 +363,11 @@ def _collector_off() -> Iterator[None]:
 # ---------------------------------------------------------------------- versions
 
 
-def current_versions(by_value: set[str] | None = None) -> dict[str, Any]:
-    """What an image depends on: interpreter, this package, versions of the installed packages that are
-    imported.
-    """
-    packages = {}
-    for name, module in list(sys.modules.items()):
-        if "." in name or (by_value and name in by_value):
-            continue
-        version = getattr(module, "__dict__", {}).get("__version__")
-        if isinstance(version, str):
-            packages[name] = version
+def current_versions(references: References | None = None) -> dict[str, Any]:
+    """What an image depends on: interpreter, this package, the installed packages that are imported."""
+    if references is None:
+        references = _references
+        references.refresh()
     return {
         "python": platform.python_version(),
         "implementation": sys.implementation.name,
@@ -381,7 +375,7 @@ def current_versions(by_value: set[str] | None = None) -> dict[str, Any]:
         "ckpt": _own_version(),
         "format": FORMAT,
         "hash": hash("the hash seed is part of an image"),
-        "packages": packages,
+        "packages": dict(references.versions),
     }
 
 

@@ -34,7 +34,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ckpt.image import exits
+from ckpt.image import _lookup, exits
 from ckpt.image.errors import RestoreError
 from ckpt.image.logs import note_logging, put_back
 
@@ -252,24 +252,12 @@ def _is_users(obj: Any, references: References) -> bool:
 
 def _note_patches(references: References) -> list[tuple[str, str, Any]]:
     """What the program has put into other people's modules: functions, classes, instances, new plain values."""
-    by_value, is_user_type = references.by_value, references.is_user_type
-    user_types: dict[type, bool] = {}
-    found = references.added_values()
-    for name, module in list(sys.modules.items()):
-        if name in by_value or not isinstance(module, types.ModuleType) or name.startswith(_OWN_PACKAGES):
-            continue
-        for key, value in list(module.__dict__.items()):
-            cls = type(value)
-            if cls is types.FunctionType:
-                if value.__module__ in by_value:
-                    found.append((name, key, value))
-                continue
-            known = user_types.get(cls)
-            if known is None:
-                known = user_types[cls] = is_user_type(cls)
-            if known or (isinstance(value, type) and value.__dict__.get("__module__") in by_value):
-                found.append((name, key, value))
-    return [entry for entry in found if not (entry[0] == "sys" and entry[1] in (*_STREAMS, *_HOOKS))]
+    found = references.added_values() + _lookup.patches(sys.modules, references.by_value)
+    return [
+        (module, name, value)
+        for module, name, value in found
+        if not module.startswith(_OWN_PACKAGES) and not (module == "sys" and name in (*_STREAMS, *_HOOKS))
+    ]
 
 
 def _apply_patches(patches: list[tuple[str, str, Any]]) -> None:
