@@ -29,7 +29,6 @@ import gc
 import importlib.util
 import os
 import pickle
-import platform
 import sys
 import time
 import types
@@ -157,7 +156,7 @@ def dump(prepared: Prepared, *, live: Mapping[str, object], sink: Sink) -> Image
     early = resources.note_early(prepared.notes)
     late = resources.note_late(prepared.references)
 
-    def work(on_main_thread: Callable[[Callable[[], Any]], Any]) -> ImageReport:
+    def work() -> ImageReport:
         files = FileSaver(prepared.notes, is_disposable=is_disposable)
 
         def make_pickler(stream: Stream) -> ImagePickler:
@@ -166,7 +165,6 @@ def dump(prepared: Prepared, *, live: Mapping[str, object], sink: Sink) -> Image
                 prepared.references,
                 live=live,
                 is_disposable=is_disposable,
-                on_main_thread=on_main_thread,
                 extra_reducers=files.reducers(),
             )
             pickler.running_generators = prepared.stack.generators() if prepared.stack is not None else []
@@ -369,7 +367,7 @@ def current_versions(references: References | None = None) -> dict[str, Any]:
         references = _references
         references.refresh()
     return {
-        "python": platform.python_version(),
+        "python": ".".join(str(part) for part in sys.version_info[:3]),
         "implementation": sys.implementation.name,
         "magic": importlib.util.MAGIC_NUMBER.hex(),
         "ckpt": _own_version(),

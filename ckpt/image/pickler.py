@@ -10,10 +10,8 @@
     large buffers leave out of band, uncopied; small ones stay inside.
 
 Deep structures
-    C recurses for every level of nesting, so images are pickled on a thread with a large stack
-    (:func:`on_deep_stack`) while the calling thread waits, answering the few questions that only it can (the
-    values of a ``threading.local``). The thread is started below :mod:`threading`: nothing of the program
-    sees it. The recursion limit is raised meanwhile.
+    C recurses for every level of nesting, so images are pickled on a large C stack (:func:`on_deep_stack`), in
+    the same thread, with the recursion limit raised.
 
 Nothing is mutated, and nothing but C code and this package runs, with these exceptions: ``__reduce_ex__`` of
 classes of installed packages, and of C types; in a forked child also objects that can only be understood by
@@ -24,7 +22,6 @@ using them up (:attr:`ImagePickler.is_disposable`).
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import pickle
 import signal
@@ -33,7 +30,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, Protocol, TypeVar
 
-from ckpt.image import arrays, reducers, reducers_builtin
+from ckpt.image import _deep, arrays, reducers, reducers_builtin
 from ckpt.image.containers import Content, Filler
 from ckpt.image.modules import References, resolve
 from ckpt.image.reducers import PLAIN, Reducer
@@ -135,13 +132,11 @@ class ImagePickler(pickle.Pickler):
         *,
         live: Mapping[str, object] | None = None,
         is_disposable: bool = False,
-        on_main_thread: Callable[[Callable[[], Any]], Any] | None = None,
         extra_reducers: Mapping[type, Reducer] | None = None,
     ) -> None:
         self.references = references
         self.is_disposable = is_disposable
         self.main_thread_id = threading.main_thread().ident
-        self.on_main_thread = on_main_thread or _call
         self.running_generators: list[Any] | None = None
         self.slots: dict[type, list[tuple[type, str, Any]]] = {}
         self.deferred: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
@@ -204,95 +199,28 @@ class ImageUnpickler(pickle.Unpickler):
 # ---------------------------------------------------------------------- the large stack
 
 
-def _call(function: Callable[[], T]) -> T:
-    return function()
-
-
-class _Exchange:
-    """The result of the deep thread, and the questions it puts to the calling thread."""
-
-    def __init__(self) -> None:
-        self.wake = _thread.allocate_lock()
-        self.answered = _thread.allocate_lock()
-        self.wake.acquire()
-        self.answered.acquire()
-        self.question: Callable[[], Any] | None = None
-        self.answer: Any = None
-        self.done = False
-        self.result: Any = None
-        self.failure: BaseException | None = None
-
-    def ask(self, function: Callable[[], Any]) -> Any:
-        """Called by the deep thread."""
-        self.question = function
-        self.wake.release()
-        self.answered.acquire()
-        return self.answer
-
-    def serve(self) -> None:
-        """Called by the calling thread until the work is done."""
-        while True:
-            self.wake.acquire()
-            if self.done:
-                return
-            assert self.question is not None
-            self.answer = self.question()
-            self.answered.release()
-
-
-def on_deep_stack(work: Callable[[Callable[[Callable[[], Any]], Any]], T]) -> T:
-    """``work(on_main_thread)`` on a thread with a large C stack and a recursion limit to match.
+def on_deep_stack(work: Callable[[], T]) -> T:
+    """``work()`` on a large C stack, with a recursion limit to match.
 
     Signals stay blocked meanwhile, so that no handler of the program runs in between.
     """
-    exchange = _Exchange()
     limit = sys.getrecursionlimit()
-
-    def run() -> None:
+    for stack_bytes in _STACK_BYTES:
         try:
-            exchange.result = work(exchange.ask)
-        except BaseException as failure:
-            # handed to the calling thread, which raises it
-            exchange.failure = failure
-        exchange.done = True
-        exchange.wake.release()
+            with _signals_blocked():
+                sys.setrecursionlimit(max(limit, stack_bytes // _STACK_BYTES_PER_LEVEL))
+                started: list[bool] = []
 
-    with _signals_blocked():
-        stack_bytes = _start(run)
-        try:
-            sys.setrecursionlimit(max(limit, stack_bytes // _STACK_BYTES_PER_LEVEL))
-            exchange.serve()
+                def run(started: list[bool] = started) -> T:
+                    started.append(True)
+                    return work()
+
+                return _deep.call(run, stack_bytes)
+        except MemoryError:
+            if started or stack_bytes == _STACK_BYTES[-1]:
+                raise
         finally:
             sys.setrecursionlimit(limit)
-    if exchange.failure is not None:
-        raise exchange.failure
-    result: T = exchange.result
-    return result
-
-
-def _start(run: Callable[[], None]) -> int:
-    """Start the thread with the largest stack there is memory for; the size in bytes."""
-    gate = _thread.allocate_lock()
-    gate.acquire()
-
-    def gated() -> None:
-        gate.acquire()
-        run()
-
-    before = _thread.stack_size()
-    try:
-        for stack_bytes in _STACK_BYTES:
-            try:
-                _thread.stack_size(stack_bytes)
-                _thread.start_new_thread(gated, ())
-            except (RuntimeError, ValueError):
-                if stack_bytes == _STACK_BYTES[-1]:
-                    raise
-                continue
-            gate.release()
-            return stack_bytes
-    finally:
-        _thread.stack_size(before)
     raise AssertionError("unreachable")
 
 

@@ -210,11 +210,8 @@ def reduce_main_thread(pickler: ImagePickler, obj: Any) -> Any:
 
 
 def reduce_thread_local(pickler: ImagePickler, obj: Any) -> Any:
-    """Only the main thread's values: an image has no other thread.
-
-    They can be seen from that thread alone.
-    """
-    attributes = pickler.on_main_thread(lambda: dict(threading.local.__getattribute__(obj, "__dict__")))
+    """The values of the thread that runs the program: an image has no other."""
+    attributes = dict(threading.local.__getattribute__(obj, "__dict__"))
     return rebuild.make_thread_local, (type(obj), ()), attributes, None, None, rebuild.fill_thread_local
 
 

@@ -38,11 +38,9 @@ def pickled(obj: Any, live: Mapping[str, object] | None = None) -> tuple[MemoryS
     sink = MemorySink()
     stream = Stream(sink)
 
-    def work(on_main_thread: Any) -> ImagePickler:
+    def work() -> ImagePickler:
         files = FileSaver(note_files(), is_disposable=False)
-        pickler = ImagePickler(
-            stream, references, live=live, on_main_thread=on_main_thread, extra_reducers=files.reducers()
-        )
+        pickler = ImagePickler(stream, references, live=live, extra_reducers=files.reducers())
         pickler.dump(obj)
         pickler.dump(pickler.deferred)
         return pickler
