@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -43,8 +44,15 @@ def _raw_socket(directory: str, *, bind: bool, keep_memory: bool) -> Any:
     return socket
 
 
+def _settle_on(options: Mapping[str, Any], side: int) -> None:
+    """Keep this process on the core that the options name for its side, if they do."""
+    if "cores" in options:
+        os.sched_setaffinity(0, {options["cores"][side]})
+
+
 def _raw(work: Callable[[Any, Mapping[str, Any]], Any], *, bind: bool) -> Callable[..., Any]:
     def side(pipe: Connection, directory: str, options: Mapping[str, Any]) -> Any:
+        _settle_on(options, 0 if bind else 1)
         if not bind:
             pipe.recv()
         socket = _raw_socket(directory, bind=bind, keep_memory=options.get("keep_memory", False))
@@ -149,6 +157,7 @@ def open_port(pipe: Connection, directory: str, rank: int, options: Mapping[str,
 
 def _port(work: Callable[[Any, Inbox, Mapping[str, Any]], Any], rank: int) -> Callable[..., Any]:
     def side(pipe: Connection, directory: str, options: Mapping[str, Any]) -> Any:
+        _settle_on(options, rank)
         port, inbox = open_port(pipe, directory, rank, options)
         result = work(port, inbox, options)
         pipe.send("done")
@@ -279,6 +288,11 @@ def main() -> int:
         )
         kept &= gate(table, "port", 1.3, at_least=False)
         rows += table
+        cores = sorted(os.sched_getaffinity(0))
+        for name, pair in (("a core each", cores[:2]), ("one core for both", [cores[0], cores[0]])):
+            if len(pair) == 2:
+                figures = rounds(roundtrip(size=8, count=3000, cores=pair), arguments.rounds)
+                rows += report(f"round trip, 8 bytes, {name}", "us", figures, "raw copied")
     for size in (8, 100) if arguments.only in (None, "rate") else ():
         contestants = stream(size=size, count=400_000, warm=9_600, **shared)
         table = report(
