@@ -11,7 +11,7 @@
       a dict, set or frozenset with keys whose hash is computed by Python code (or by a frozenset): special(object);
    3. None.
 
-   Census().changed(sys.modules) says which modules are new or have grown since it was asked last.
+   Census().changed(sys.modules) says which modules are new or have changed since it was asked last.
    patches(sys.modules, by_value) finds functions, classes and instances of by-value modules in the others.
 
    layout(s) and restore(s, ...) read and rebuild the table of a set: where each member stands depends on the order of all
@@ -274,7 +274,7 @@ static PyTypeObject FinderType = {
 
 typedef struct {
     PyObject *name, *module; /* addresses only */
-    Py_ssize_t length;
+    uint64_t state;
 } Known;
 
 typedef struct {
@@ -306,8 +306,24 @@ static int census_grow(Census *self)
     return 0;
 }
 
+/* changes with every change of the dict, or (from 3.13 on, which counts them no more) of its length */
+static uint64_t state_of(PyObject *dict)
+{
+#if PY_VERSION_HEX < 0x030C0000
+    return ((PyDictObject *)dict)->ma_version_tag;
+#elif PY_VERSION_HEX < 0x030D0000
+    _Py_COMP_DIAG_PUSH
+    _Py_COMP_DIAG_IGNORE_DEPR_DECLS
+    return ((PyDictObject *)dict)->ma_version_tag;
+    _Py_COMP_DIAG_POP
+#else
+    return (uint64_t)PyDict_GET_SIZE(dict);
+#endif
+}
+
 PyDoc_STRVAR(changed_doc, "changed(modules, /) -> list of names\n\n"
-                          "The modules that are new, others or of another length than when this was asked last.");
+                          "The modules that are new, others or have got or lost attributes since this was asked last.  Up to Python 3.12 also\n"
+                          "those with an attribute that has been bound anew.");
 
 static PyObject *changed(Census *self, PyObject *modules)
 {
@@ -318,13 +334,13 @@ static PyObject *changed(Census *self, PyObject *modules)
     while (names && PyDict_Next(modules, &position, &name, &module)) {
         if (!PyModule_Check(module)) continue;
         PyObject *attributes = PyModule_GetDict(module);
-        Py_ssize_t length = attributes ? PyDict_GET_SIZE(attributes) : 0;
+        uint64_t state = attributes ? state_of(attributes) : 0;
         if ((!self->known || self->used * 2 >= self->mask) && census_grow(self)) Py_CLEAR(names);
         if (!names) break;
         Known *known = known_of(self->known, self->mask, name);
-        if (known->module == module && known->length == length) continue;
+        if (known->module == module && known->state == state) continue;
         if (!known->name) self->used++;
-        *known = (Known){name, module, length};
+        *known = (Known){name, module, state};
         if (PyList_Append(names, name)) Py_CLEAR(names);
     }
     return names;
@@ -345,7 +361,7 @@ static PyTypeObject CensusType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "ckpt.image._lookup.Census",
     .tp_basicsize = sizeof(Census),
     .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_doc = "Census() -> remembers the modules it has seen, and their lengths",
+    .tp_doc = "Census() -> remembers the modules it has seen, and their state",
     .tp_new = PyType_GenericNew,
     .tp_methods = census_methods,
     .tp_dealloc = (destructor)census_dealloc,

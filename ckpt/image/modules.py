@@ -22,8 +22,8 @@ References
 
     Looking for such attributes means walking the dictionaries of all imported modules (1.5 ms for 250
     modules, and more after a fork, when each page looked at from Python is copied), so a :class:`References`
-    remembers what it has walked and looks again only at modules that are new or whose dictionary changed its
-    length; that question is C and touches nothing. An entry may therefore be stale; each hit is checked against
+    remembers what it has walked and looks again only at modules that are new or have changed; that question is
+    C and touches nothing. An entry may therefore be stale; each hit is checked against
     the live module before it is used. Ids are compared, never values: no ``__eq__`` or ``__hash__`` of the
     program runs.
 
@@ -84,6 +84,9 @@ _NOT_REFERENCED = frozenset(
 _PLAIN_VALUES = frozenset(
     {int, str, float, bool, complex, bytes, tuple, list, dict, set, frozenset, type(None)}
 )
+
+_CHANGES_ARE_SEEN = sys.version_info < (3, 13)
+"""Does the census see that an attribute has been bound anew? Otherwise only that there are more or fewer."""
 
 _STD_NAMES = ("stdin", "stdout", "stderr")
 
@@ -154,6 +157,7 @@ class References:
         self._ids: dict[int, Pid] = {}
         self._values: dict[str, tuple[int, bool]] = {}  # name -> id of the module, does it travel by value
         self._own_names: dict[str, frozenset[str]] = {}
+        self._touched: dict[str, types.ModuleType] = {}
 
     def settle(self) -> None:
         """Before the program starts: what by-reference modules get from now on, the program has put there."""
@@ -162,6 +166,7 @@ class References:
             module = sys.modules.get(name)
             if not by_value and module is not None:
                 self._own_names[name] = frozenset(module.__dict__)
+        self._touched.clear()
 
     def refresh(self) -> None:
         """Look at modules imported, or grown, since the last time. About 10 µs when there are none."""
@@ -169,23 +174,27 @@ class References:
         changed = self._census.changed(modules)
         if not changed and len(modules) == self._count:
             return
+        are_others = len(modules) != self._count
         self._count = len(modules)
         for name in changed:
             module = modules[name]
             attributes = module.__dict__
             known = self._values.get(name)
             if known is None or known[0] != id(module):
+                are_others = True
                 self._values[name] = known = (id(module), is_by_value(name, module))
                 self._ids[id(module)] = ("module", name)
                 self._ids[id(attributes)] = ("dict", name)
             if not known[1]:
+                self._touched[name] = module
                 self._walk(name, attributes)
-        values = self._values
-        self.by_value = {
-            name: module
-            for name, module in list(modules.items())
-            if isinstance(module, types.ModuleType) and values[name][1]
-        }
+        if are_others:  # touches all of them
+            values = self._values
+            self.by_value = {
+                name: module
+                for name, module in list(modules.items())
+                if isinstance(module, types.ModuleType) and values[name][1]
+            }
 
     def _walk(self, name: str, attributes: Mapping[str, Any]) -> None:
         ids, own_names = self._ids, self._own_names.get(name)
@@ -233,8 +242,15 @@ class References:
             return pid if module is not None and module.__dict__ is obj else None
         return pid
 
-    def added_values(self) -> list[tuple[str, str, object]]:
-        """Plain values that the program has put into modules of others: (module, name, value)."""
+    def patches(self) -> list[tuple[str, str, Any]]:
+        """What the program has put into modules of others: functions, classes, instances, new plain values.
+
+        Looked for in the modules that were imported, or have changed, since :meth:`settle`.
+        """
+        touched = self._touched if _CHANGES_ARE_SEEN else sys.modules
+        return self._added_values() + _lookup.patches(touched, self.by_value)
+
+    def _added_values(self) -> list[tuple[str, str, object]]:
         found = []
         for name, keys in self.added.items():
             attributes = getattr(sys.modules.get(name), "__dict__", {})

@@ -34,7 +34,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ckpt.image import _lookup, exits
+from ckpt.image import exits
 from ckpt.image.errors import RestoreError
 from ckpt.image.logs import note_logging, put_back
 
@@ -252,10 +252,9 @@ def _is_users(obj: Any, references: References) -> bool:
 
 def _note_patches(references: References) -> list[tuple[str, str, Any]]:
     """What the program has put into other people's modules: functions, classes, instances, new plain values."""
-    found = references.added_values() + _lookup.patches(sys.modules, references.by_value)
     return [
         (module, name, value)
-        for module, name, value in found
+        for module, name, value in references.patches()
         if not module.startswith(_OWN_PACKAGES) and not (module == "sys" and name in (*_STREAMS, *_HOOKS))
     ]
 
