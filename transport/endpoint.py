@@ -84,6 +84,7 @@ class Endpoint:
         "_windows",
         "_zombie",
         "config",
+        "on_flush_due",
     )
 
     def __init__(
@@ -99,6 +100,8 @@ class Endpoint:
         `allocate(n)` gives the buffer in which a long message is put together; its content need not be zero.
         """
         self.config = config
+        self.on_flush_due: Callable[[], None] | None = None
+        """Called at the end of a `send` that leaves `flush_due` true, so that an owner need not look each time."""
         self._allocate = allocate
         self._coalesce = config.coalesce_bytes
         self._large = config.large_bytes
@@ -175,7 +178,8 @@ class Endpoint:
         if queued >= self._coalesce:
             window.seal()
             self._common.flush_due = True
-        if window.quiet:
+            self._enqueued(dst, window)
+        elif window.quiet:
             self._enqueued(dst, window)
         return sequence
 
@@ -190,6 +194,7 @@ class Endpoint:
             sequence = window.add_small(message)
             if window.queued >= self._coalesce:
                 window.seal()
+                self._common.flush_due = True
         else:
             if len(data) + len(view) > self.config.max_message_bytes:
                 raise UsageError(f"message of {len(data) + len(view)} bytes: above max_message_bytes")
@@ -199,17 +204,21 @@ class Endpoint:
                 data = bytes(data)
             sequence = window.add_large(data, view)
             self._common.flush_due = True
-        if window.quiet:
+        if window.quiet or self._common.flush_due:
             self._enqueued(dst, window)
         return sequence
 
     def _enqueued(self, dst: int, window: SendWindow) -> None:
+        """A message is enqueued, and the window has been quiet or there is reason to transmit at once."""
+        common = self._common
         if window is self._self_window:
             window.quiet = False
-            self._common.flush_due = True
-            self._common.deadline_ns = 0
-            return
-        self._links[dst].enqueued()
+            common.flush_due = True
+            common.deadline_ns = 0
+        elif window.quiet:
+            self._links[dst].enqueued()
+        if common.flush_due and self.on_flush_due is not None:
+            self.on_flush_due()
 
     @property
     def flush_due(self) -> bool:
@@ -582,6 +591,7 @@ class Endpoint:
         new = Endpoint.__new__(Endpoint)
         for name in self.__slots__:
             setattr(new, name, getattr(self, name))
+        new.on_flush_due = None
         old = self._common
         common = new._common = _common(self.config)
         common.epoch, common.deadline_ns, common.floor = old.epoch, old.deadline_ns, old.floor
