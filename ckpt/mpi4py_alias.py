@@ -23,29 +23,42 @@ VERSION = "4.1.2"
 """The release whose interface is offered."""
 
 
-class Rc:
-    """mpi4py's runtime options: kept for programs that set them, without effect here."""
+class Rc(ModuleType):
+    """mpi4py's runtime options, also importable as `mpi4py.rc`: kept for programs that set them, without
+    effect here."""
 
-    def __init__(self) -> None:
-        self.initialize = True
-        self.threads = True
-        self.thread_level = "multiple"
-        self.finalize: bool | None = None
-        self.fast_reduce = True
-        self.recv_mprobe = True
-        self.irecv_bufsz = 32768
-        self.errors = "exception"
+    def __init__(self, **options: Any) -> None:
+        super().__init__("mpi4py.rc")
+        self.__dict__.update(_OPTIONS)
+        self(**options)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in self.__dict__ and not name.startswith("__"):
+            raise TypeError(f"object has no attribute {name!r}")
+        super().__setattr__(name, value)
 
     def __call__(self, **options: Any) -> None:
         for name in options:
-            if not hasattr(self, name):
+            if name not in self.__dict__:
                 raise TypeError(f"unexpected argument {name!r}")
         for name, value in options.items():
             setattr(self, name, value)
 
     def __repr__(self) -> str:
-        items = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        items = ", ".join(f"{name}={getattr(self, name)!r}" for name in _OPTIONS)
         return f"mpi4py.rc({items})"
+
+
+_OPTIONS: dict[str, Any] = {
+    "initialize": True,
+    "threads": True,
+    "thread_level": "multiple",
+    "finalize": None,
+    "fast_reduce": True,
+    "recv_mprobe": True,
+    "irecv_bufsz": 32768,
+    "errors": "exception",
+}
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -56,7 +69,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             spec = ModuleSpec(fullname, self, is_package=True)
             spec.submodule_search_locations = _real_package()
             return spec
-        if fullname == "mpi4py.MPI":
+        if fullname in ("mpi4py.MPI", "mpi4py.rc"):
             return ModuleSpec(fullname, self)
         if fullname.startswith("mpi4py.") and fullname.count(".") == 1 and not path:
             raise ModuleNotFoundError(
@@ -69,9 +82,11 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         if spec.name == "mpi4py.MPI":
             return importlib.import_module("ckpt.MPI")
-        return None
+        return sys.modules["mpi4py"].rc if spec.name == "mpi4py.rc" else None
 
     def exec_module(self, module: ModuleType) -> None:
+        if module.__name__ == "mpi4py.rc":
+            return
         if module.__name__ != "mpi4py":
             # The import system has just written the alias into the module: what it is has not changed.
             module.__spec__ = importlib.machinery.PathFinder.find_spec("ckpt.MPI", _own_path())

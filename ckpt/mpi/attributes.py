@@ -76,17 +76,16 @@ class HasAttributes:
         if key.nopython and not isinstance(attrval, int):
             raise TypeError("an attribute under a nopython key must be an integer")
         if keyval in table:
-            self._before_delete(keyval, table[keyval])
+            self._before_delete(keyval, table.pop(keyval))
         table[keyval] = (key, attrval)
 
     def Delete_attr(self, keyval: int) -> None:
         table = self._attribute_table()
         self._keyval(keyval)
-        held = table.get(keyval)
+        held = table.pop(keyval, None)
         if held is None:
             raise MpiException(ERR_KEYVAL, "no attribute under this key")
         self._before_delete(keyval, held)
-        del table[keyval]
 
     def _before_delete(self, keyval: int, held: tuple[Keyval, Any]) -> None:
         if held[0].delete is not None:
@@ -96,8 +95,7 @@ class HasAttributes:
         """The object is freed."""
         table = self._attribute_table()
         for keyval in list(table):
-            self._before_delete(keyval, table[keyval])
-            del table[keyval]
+            self._before_delete(keyval, table.pop(keyval))
 
     def _copy_attributes(self, target: HasAttributes) -> None:
         """The object is duplicated."""

@@ -7,12 +7,14 @@ specs.
 
 from __future__ import annotations
 
+import ctypes
+from operator import index
 from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any
 
-from ckpt.mpi.constants import BottomType, InPlaceType
+from ckpt.mpi.constants import BOTTOM, BottomType, InPlaceType
 from ckpt.mpi.datatypes import BYTE, Datatype, from_code
-from ckpt.mpi.errors import ERR_ARG, ERR_BUFFER, ERR_COUNT, ERR_TRUNCATE, MpiException
+from ckpt.mpi.errors import ERR_TRUNCATE, MpiException
 from ckpt.mpi.progress import Buffer
 
 if TYPE_CHECKING:
@@ -22,6 +24,20 @@ if TYPE_CHECKING:
 def raw(obj: Any) -> memoryview:
     """The bytes of a C- or Fortran-contiguous exporter as a one-dimensional view of unsigned bytes."""
     return PickleBuffer(obj).raw()
+
+
+class Absolute:
+    """All memory, by address: what BOTTOM stands for. Means nothing after a restart."""
+
+    def __getitem__(self, where: slice) -> bytes:
+        return ctypes.string_at(where.start, where.stop - where.start)
+
+    def __setitem__(self, where: slice, data: Buffer) -> None:
+        ctypes.memmove(where.start, bytes(data), where.stop - where.start)
+
+
+def _memory(obj: Any) -> Any:
+    return Absolute() if obj is BOTTOM else raw(obj)
 
 
 class BufferSpec:
@@ -44,6 +60,8 @@ class BufferSpec:
         """The bytes themselves; the type must be contiguous."""
         if self.nbytes == 0:
             return memoryview(b"")
+        if self.obj is BOTTOM:
+            return memoryview((ctypes.c_char * self.nbytes).from_address(self.offset)).cast("B")
         return raw(self.obj)[self.offset : self.offset + self.nbytes]
 
     def read(self) -> Buffer:
@@ -52,7 +70,7 @@ class BufferSpec:
             return self.view()
         if self.nbytes == 0:
             return b""
-        memory = raw(self.obj)
+        memory = _memory(self.obj)
         out = bytearray(self.nbytes)
         at = 0
         for element in range(self.count):
@@ -68,9 +86,9 @@ class BufferSpec:
         if nbytes <= 0:
             return
         if self.datatype.contiguous:
-            raw(self.obj)[self.offset : self.offset + nbytes] = memoryview(data)[at:] if at else data
+            _memory(self.obj)[self.offset : self.offset + nbytes] = memoryview(data)[at:] if at else data
             return
-        memory = raw(self.obj)
+        memory = _memory(self.obj)
         for element in range(self.count):
             base = self.offset + element * self.datatype.extent
             for offset, length in self.datatype.runs:
@@ -95,194 +113,236 @@ class BufferSpec:
 
 
 EMPTY = BufferSpec(b"", 0, BYTE)
+"""What a message to or from PROC_NULL carries."""
 
 
 def is_in_place(arg: Any) -> bool:
-    return isinstance(arg, InPlaceType)
+    """None means the same, as in mpi4py."""
+    return arg is None or isinstance(arg, InPlaceType)
 
 
-def _exported(obj: Any) -> tuple[int, Datatype | None, bool]:
-    """(bytes, type or None if the format is unknown, read-only) of a buffer; TypeError if it has none."""
-    if obj is None or isinstance(obj, BottomType):
-        return 0, BYTE, False
+def _exported(obj: Any) -> tuple[int, str, bool]:
+    """(bytes, format, read-only) of a buffer; TypeError if it has none."""
     view = memoryview(obj)
     if not view.contiguous:
-        raise ValueError("the buffer is not contiguous")
-    try:
-        datatype = from_code(view.format)
-    except MpiException:
-        datatype = None
-    if datatype is not None and view.format == "B":
-        datatype = BYTE if isinstance(obj, (bytes, bytearray, memoryview)) else datatype
-    return view.nbytes, datatype, view.readonly
+        raise BufferError("message: the buffer is not contiguous")
+    return view.nbytes, view.format, view.readonly
 
 
 def _as_datatype(arg: Any) -> Datatype:
     if isinstance(arg, Datatype):
         return arg
-    if isinstance(arg, str):
+    try:
         return from_code(arg)
-    raise TypeError(f"message: expecting a datatype, got {type(arg).__name__}")
+    except (MpiException, TypeError):
+        raise KeyError(f"cannot map {arg!r} to an MPI datatype") from None
 
 
-def _split_spec(spec: list[Any] | tuple[Any, ...]) -> tuple[Any, Any, Any, Any]:
-    """(object, count(s), displacement(s), type) of a message given as a sequence."""
-    size = len(spec)
+def _of_format(obj: Any, code: str) -> Datatype:
+    """The type of a buffer's items."""
+    if code[:1] in (">", "!") and len(code) > 1 and code[1:] not in ("b", "B", "c", "s", "?"):
+        raise BufferError(f"message: format {code!r} has not the native byte order")
+    found = _as_datatype(code)
+    return BYTE if code == "B" and isinstance(obj, (bytes, bytearray, memoryview)) else found
+
+
+class Message:
+    """A message as a program wrote it: buffer, bytes, type, and counts and displacements as given."""
+
+    __slots__ = ("count", "datatype", "displacement", "nbytes", "obj")
+
+    def __init__(self, arg: Any, *, writable: bool, pair: tuple[type, ...] = (tuple,)) -> None:
+        """pair: types of the (counts, displacements) form."""
+        obj, self.count, self.displacement, kind = _split(arg, pair)
+        if obj is None or isinstance(obj, BottomType):
+            self.obj: Any = BOTTOM
+            self.nbytes = 0
+            if kind is None:
+                raise KeyError("message: without a buffer a datatype is needed")
+            self.datatype = _as_datatype(kind)
+            return
+        self.nbytes, code, readonly = _exported(obj)
+        if writable and readonly:
+            raise BufferError("message: the buffer is read-only")
+        self.obj = obj
+        self.datatype = _of_format(obj, code) if kind is None else _as_datatype(kind)
+
+    def infer(self, nbytes: int) -> int:
+        """How many elements `nbytes` are. ValueError if that is no whole number."""
+        if nbytes == 0:
+            return 0
+        if not self.datatype:
+            raise ValueError("message: cannot infer count, the datatype is null")
+        extent = self.datatype.extent
+        if extent <= 0 or nbytes % extent:
+            raise ValueError(f"message: cannot infer count, {nbytes} bytes, datatype extent {extent}")
+        return nbytes // extent
+
+    def spec(self, count: int, offset: int) -> BufferSpec:
+        """Part of the buffer, checked to lie in it. `offset` in bytes."""
+        if count and self.obj is not BOTTOM:
+            last = offset + (count - 1) * self.datatype.extent
+            low = min(offset, last) + self.datatype.true_lb
+            if low < 0 or max(offset, last) + self.datatype.true_ub > self.nbytes:
+                name = self.datatype.name or "the datatype"
+                raise ValueError(f"message: {count} elements of {name} exceed {self.nbytes} bytes")
+        return BufferSpec(self.obj, count, self.datatype, offset)
+
+
+def _is_buffer(arg: Any) -> bool:
+    try:
+        memoryview(arg)
+    except TypeError:
+        return False
+    return True
+
+
+def _split(arg: Any, pair: tuple[type, ...]) -> tuple[Any, Any, Any, Any]:
+    """(object, count(s), displacement(s), type)"""
+    if not isinstance(arg, (list, tuple)):
+        if not _is_buffer(arg):
+            raise TypeError("message: expecting buffer or list/tuple")
+        return arg, None, None, None
+    size = len(arg)
     if size == 2:
-        obj, second = spec
+        obj, second = arg
         if isinstance(second, (Datatype, str)):
             return obj, None, None, second
-        if isinstance(second, tuple) and len(second) == 2:
-            return obj, second[0], second[1], None
+        if isinstance(second, pair):
+            counts, displacements = second
+            return obj, counts, displacements, None
         return obj, second, None, None
     if size == 3:
-        obj, second, third = spec
-        if isinstance(third, (Datatype, str)):
-            if isinstance(second, tuple) and len(second) == 2:
-                return obj, second[0], second[1], third
-            return obj, second, None, third
-        return obj, second, third, None
+        obj, second, kind = arg
+        if isinstance(second, pair):
+            counts, displacements = second
+            return obj, counts, displacements, kind
+        return obj, second, None, kind
     if size == 4:
-        return spec[0], spec[1], spec[2], spec[3]
-    raise ValueError(f"message: expecting 2 to 4 items, got {size}")
-
-
-def _extent_count(nbytes: int, datatype: Datatype, displacement: int) -> int:
-    """How many elements fit when the program gave no count."""
-    extent = datatype.extent
-    if extent <= 0:
-        return 0
-    room = nbytes - displacement * extent
-    if room < 0:
-        raise MpiException(ERR_COUNT, "displacement lies outside of the buffer")
-    if room % extent:
-        raise MpiException(
-            ERR_COUNT, f"{room} bytes are no multiple of the datatype's extent of {extent} bytes"
-        )
-    return room // extent
-
-
-def _fits(nbytes: int, count: int, datatype: Datatype, offset: int) -> None:
-    if count == 0:
-        return
-    end = offset + (count - 1) * datatype.extent
-    for at, length in datatype.runs:
-        if end + at + length > nbytes or offset + at < 0:
-            raise MpiException(
-                ERR_BUFFER, f"{count} elements of {datatype.name or 'the datatype'} exceed {nbytes} bytes"
-            )
+        return arg[0], arg[1], arg[2], arg[3]
+    raise ValueError("message: expecting 2 to 4 items")
 
 
 def simple(arg: Any, *, writable: bool) -> BufferSpec:
-    """The buffer of a point-to-point message. Raises TypeError, ValueError, BufferError or MpiException."""
-    if isinstance(arg, (list, tuple)):
-        obj, count, displacement, kind = _split_spec(arg)
+    """The buffer of a point-to-point message. Raises TypeError, ValueError, KeyError or BufferError."""
+    return _one(arg, 1, writable=writable)
+
+
+def _one(arg: Any, parts: int, *, writable: bool) -> BufferSpec:
+    """`parts` blocks of as many elements as the message says; without a count the buffer's elements, which
+    then must be a multiple of `parts`."""
+    message = Message(arg, writable=writable, pair=(tuple, list))
+    offset = 0
+    displacement = 0 if message.displacement is None else index(message.displacement)
+    if displacement < 0:
+        raise ValueError(f"message: negative displacement {displacement}")
+    if displacement:
+        if not message.datatype:
+            raise ValueError("message: cannot handle displacement, the datatype is null")
+        offset = displacement * message.datatype.extent
+        if message.datatype.extent <= 0 or (offset > message.nbytes and message.obj is not BOTTOM):
+            raise ValueError(f"message: displacement {displacement} out of bounds")
+    if message.count is None:
+        count = message.infer(message.nbytes - offset)
+        if count % parts:
+            raise ValueError(f"message: {count} items cannot be cut into {parts} equal blocks")
     else:
-        obj, count, displacement, kind = arg, None, None, None
-        if obj is None:
-            raise TypeError("message: expecting a buffer or a list/tuple, got None")
-    nbytes, own, readonly = _exported(obj)
-    if kind is None and own is None:
-        raise ValueError("message: the buffer's format has no MPI datatype; give one")
-    datatype = _as_datatype(kind) if kind is not None else own
-    assert datatype is not None
-    if writable and readonly and nbytes:
-        raise BufferError("message: the buffer is read-only")
-    displacement = 0 if displacement is None else int(displacement)
-    if count is None:
-        count = _extent_count(nbytes, datatype, displacement)
-    else:
-        count = int(count)
+        count = index(message.count)
         if count < 0:
-            raise MpiException(ERR_COUNT, f"negative count {count}")
-    offset = displacement * datatype.extent
-    _fits(nbytes, count, datatype, offset)
-    return BufferSpec(obj, count, datatype, offset)
+            raise ValueError(f"message: negative count {count}")
+        if count and isinstance(arg, (list, tuple)) and arg[0] is None:
+            raise ValueError(f"message: buffer is None but count is {count}")
+        count *= parts
+    return message.spec(count, offset)
 
 
 def blocks(arg: Any, size: int, *, writable: bool) -> list[BufferSpec]:
     """One buffer cut into `size` equal blocks. A count in the message is the count of one block."""
-    if isinstance(arg, (list, tuple)) and _split_spec(arg)[1] is not None:
-        obj, count, displacement, kind = _split_spec(arg)
-        count = int(count)
-        if count < 0:
-            raise MpiException(ERR_COUNT, f"negative count {count}")
-        whole = simple(
-            [obj, count * size, displacement or 0, kind] if kind is not None else [obj, count * size],
-            writable=writable,
-        )
-    else:
-        whole = simple(arg, writable=writable)
-        if whole.count % size:
-            raise ValueError(f"message: {whole.count} items cannot be cut into {size} equal blocks")
+    whole = _one(arg, size, writable=writable)
     each = whole.count // size
     return [whole.part(rank * each, each) for rank in range(size)]
 
 
+def _numbers(value: Any, size: int) -> list[int]:
+    if isinstance(value, (list, tuple, range)):
+        numbers = [index(number) for number in value]
+    else:
+        view = memoryview(value)
+        if view.format in ("f", "d", "g", "e"):
+            raise TypeError("message: expecting integers")
+        numbers = [index(number) for number in view.tolist()]
+    if len(numbers) != size:
+        raise ValueError(f"message: expecting {size} items, got {len(numbers)}")
+    return numbers
+
+
+def _integral(value: Any) -> int | None:
+    """A single number; None if it is none."""
+    if isinstance(value, (list, tuple)):
+        return None
+    try:
+        return index(value)
+    except TypeError:
+        if getattr(value, "ndim", None) == 0 or isinstance(value, float):
+            raise
+        return None
+
+
 def vector(arg: Any, size: int, *, writable: bool) -> list[BufferSpec]:
     """One buffer with a count and a displacement (in elements) per rank."""
-    if isinstance(arg, (list, tuple)):
-        obj, counts, displacements, kind = _split_spec(arg)
-    else:
-        obj, counts, displacements, kind = arg, None, None, None
-        if obj is None:
-            raise TypeError("message: expecting a buffer or a list/tuple, got None")
-    nbytes, own, readonly = _exported(obj)
-    if kind is None and own is None:
-        raise ValueError("message: the buffer's format has no MPI datatype; give one")
-    datatype = _as_datatype(kind) if kind is not None else own
-    assert datatype is not None
-    if writable and readonly and nbytes:
-        raise BufferError("message: the buffer is read-only")
-    if counts is None:
-        total = _extent_count(nbytes, datatype, 0)
-        each, rest = divmod(total, size)
+    message = Message(arg, writable=writable)
+    if message.count is None:
+        each, rest = divmod(message.infer(message.nbytes), size)
         counts = [each + (1 if rank < rest else 0) for rank in range(size)]
-    elif isinstance(counts, int):
-        counts = [counts] * size
-    counts = [int(count) for count in counts]
-    if displacements is None:
-        displacements, at = [], 0
+    else:
+        same = _integral(message.count)
+        counts = _numbers(message.count, size) if same is None else [same] * size
+    if message.displacement is None:
+        places, at = [], 0
         for count in counts:
-            displacements.append(at)
+            places.append(at)
             at += count
     else:
-        displacements = [int(displacement) for displacement in displacements]
-    if len(counts) != size or len(displacements) != size:
-        raise ValueError(f"message: expecting {size} counts and displacements")
-    return _cut(obj, nbytes, datatype, counts, displacements)
-
-
-def _cut(
-    obj: Any, nbytes: int, datatype: Datatype, counts: list[int], displacements: list[int]
-) -> list[BufferSpec]:
+        step = _integral(message.displacement)
+        if step is None:
+            places = _numbers(message.displacement, size)
+        else:
+            places = [step * rank for rank in range(size)]
+    extent = message.datatype.extent if message.datatype else 0
     out = []
-    for count, displacement in zip(counts, displacements, strict=True):
+    for count, place in zip(counts, places, strict=True):
         if count < 0:
-            raise MpiException(ERR_COUNT, f"negative count {count}")
-        offset = displacement * datatype.extent
-        _fits(nbytes, count, datatype, offset)
-        out.append(BufferSpec(obj, count, datatype, offset))
+            raise ValueError(f"message: negative count {count}")
+        out.append(message.spec(count, place * extent))
     return out
 
 
 def typed_vector(arg: Any, size: int, *, writable: bool) -> list[BufferSpec]:
     """One buffer with a count, a displacement in bytes and a type per rank (the w-variants)."""
-    obj, counts, displacements, kinds = _split_spec(arg) if len(arg) != 2 else (arg[0], None, None, arg[1])
-    nbytes, _, readonly = _exported(obj)
-    if writable and readonly and nbytes:
-        raise BufferError("message: the buffer is read-only")
-    if kinds is None:
-        raise TypeError("message: expecting a datatype per rank")
-    kinds = [_as_datatype(kind) for kind in kinds]
-    counts = [1] * size if counts is None else [int(count) for count in counts]
-    displacements = [0] * size if displacements is None else [int(at) for at in displacements]
-    if not len(kinds) == len(counts) == len(displacements) == size:
-        raise ValueError(f"message: expecting {size} counts, displacements and datatypes")
+    if not isinstance(arg, (list, tuple)):
+        raise TypeError("message: expecting a list or tuple")
+    counts: Any
+    places: Any
+    if len(arg) == 2:
+        obj, kinds = arg
+        counts = places = None
+    elif len(arg) == 3:
+        obj, (counts, places), kinds = arg
+    elif len(arg) == 4:
+        obj, counts, places, kinds = arg
+    else:
+        raise ValueError("message: expecting 2 to 4 items")
+    bottom = obj is None or isinstance(obj, BottomType)
+    if bottom and (counts is None or places is None) and len(arg) == 4:
+        raise ValueError("message: without a buffer counts and displacements are needed")
+    types = [_as_datatype(kind) for kind in kinds]
+    if len(types) != size:
+        raise ValueError(f"message: expecting {size} datatypes, got {len(types)}")
+    numbers = [1] * size if counts is None else _numbers(counts, size)
+    offsets = [0] * size if places is None else _numbers(places, size)
     out = []
-    for count, offset, kind in zip(counts, displacements, kinds, strict=True):
-        _fits(nbytes, count, kind, offset)
-        out.append(BufferSpec(obj, count, kind, offset))
+    for count, offset, kind in zip(numbers, offsets, types, strict=True):
+        out.append(Message([obj, kind], writable=writable).spec(count, offset))
     return out
 
 
@@ -292,13 +352,6 @@ def as_bytes(arg: Any, *, writable: bool) -> tuple[Any, int, int]:
         spec = simple(arg, writable=writable)
         return spec.obj, spec.offset, spec.count * spec.datatype.extent
     nbytes, _, readonly = _exported(arg)
-    if writable and readonly and nbytes:
+    if writable and readonly:
         raise BufferError("message: the buffer is read-only")
     return arg, 0, nbytes
-
-
-def require_same_size(one: BufferSpec, other: BufferSpec) -> None:
-    if one.nbytes != other.nbytes:
-        raise MpiException(
-            ERR_ARG, f"send buffer of {one.nbytes} bytes, receive buffer of {other.nbytes} bytes"
-        )

@@ -126,9 +126,19 @@ class CommBase(Handle):
 
     def __getattr__(self, name: str) -> Any:
         # Reached only for names that are not set: a slot of the null communicator, or no attribute at all.
-        if name in CommBase.__slots__ and name != "__weakref__":
+        if name != "__weakref__" and (name in CommBase.__slots__ or self._is_null_asked(name)):
             raise NullCommunicator(ERR_COMM, "the communicator is null or freed")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def _is_null_asked(self, name: str) -> bool:
+        """A property of the null communicator fails like this: ask for what it would have asked."""
+        if not hasattr(type(self), name):
+            return False
+        try:
+            object.__getattribute__(self, "_shared")
+        except AttributeError:
+            return True
+        return False
 
     def __getstate__(self) -> tuple[Any, ...]:
         # Every field as it is: the engine and this object refer to each other, so when this one is filled the

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ckpt.mpi import envelope
-from ckpt.mpi.buffers import BufferSpec, raw, simple
+from ckpt.mpi.buffers import EMPTY, BufferSpec, raw, simple
 from ckpt.mpi.comm_objects import ObjectMessages
 from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG, PROC_NULL
 from ckpt.mpi.operations import BufferSend, Done, Operation, Receive
@@ -63,9 +63,9 @@ class BufferMessages(ObjectMessages):
                     engine.after_send(route[0], nbytes)
                 return
             del data
-        spec = simple(buf, writable=False)
         if route is None:
             return
+        spec = simple(buf, writable=False)
         with engine.lock:
             operation = self._start_send(spec, route[0], route[1])
             if not operation.done:
@@ -76,8 +76,8 @@ class BufferMessages(ObjectMessages):
     def Bsend(self, buf: Any, dest: int, tag: int = 0) -> None:
         """Send a copy of a buffer; never waits."""
         route = self._route(dest, tag)
-        spec = simple(buf, writable=False)
         if route is not None:
+            spec = simple(buf, writable=False)
             with self._engine.lock:
                 self._put(route[0], route[1], bytes(spec.read()))
 
@@ -92,10 +92,10 @@ class BufferMessages(ObjectMessages):
     def Isend(self, buf: Any, dest: int, tag: int = 0) -> Request:
         """Start to send a buffer; it must stay unchanged until the request is done."""
         route = self._routes.get((dest, tag)) or self._route(dest, tag)
-        spec = simple(buf, writable=False)
         engine = self._engine
         if route is None:
             return Request._make(engine, Done(PROC_NULL))
+        spec = simple(buf, writable=False)
         with engine.lock:
             operation = self._start_send(spec, route[0], route[1])
         return Request._make(engine, operation)
@@ -110,10 +110,10 @@ class BufferMessages(ObjectMessages):
     def Issend(self, buf: Any, dest: int, tag: int = 0) -> Request:
         """Start a synchronous send (of a copy: the buffer is free at once)."""
         route = self._route(dest, tag)
-        spec = simple(buf, writable=False)
         engine = self._engine
         if route is None:
             return Request._make(engine, Done(PROC_NULL))
+        spec = simple(buf, writable=False)
         with engine.lock:
             operation = self._put_sync(route[0], tag, bytes(spec.read()))
         return Request._make(engine, operation)
@@ -136,9 +136,9 @@ class BufferMessages(ObjectMessages):
     ) -> None:
         """Receive into a buffer; a longer message is cut off and raises ERR_TRUNCATE."""
         engine = self._engine
-        if type(buf) not in _SPECS and self._recv_at_once(buf, source, tag, status):
+        if type(buf) not in _SPECS and buf is not None and self._recv_at_once(buf, source, tag, status):
             return
-        spec = simple(buf, writable=True)
+        spec = EMPTY if source == PROC_NULL else simple(buf, writable=True)
         with engine.lock:
             receive = self._start_recv(spec, source, tag)
             if not receive.done:
@@ -166,7 +166,7 @@ class BufferMessages(ObjectMessages):
 
     def Irecv(self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Request:
         """Start to receive into a buffer."""
-        spec = simple(buf, writable=True)
+        spec = EMPTY if source == PROC_NULL else simple(buf, writable=True)
         with self._engine.lock:
             receive = self._start_recv(spec, source, tag)
         return Request._make(self._engine, receive)
@@ -183,8 +183,8 @@ class BufferMessages(ObjectMessages):
     ) -> None:
         """Send one buffer and receive into another, without deadlock."""
         route = self._routes.get((dest, sendtag)) or self._route(dest, sendtag)
-        out = simple(sendbuf, writable=False)
-        into = simple(recvbuf, writable=True)
+        out = EMPTY if route is None else simple(sendbuf, writable=False)
+        into = EMPTY if source == PROC_NULL else simple(recvbuf, writable=True)
         engine = self._engine
         with engine.lock:
             receive = self._start_recv(into, source, recvtag)
@@ -216,8 +216,8 @@ class BufferMessages(ObjectMessages):
     ) -> Request:
         """Start to send a copy of one buffer and to receive into another; the status is the receive's."""
         route = self._route(dest, sendtag)
-        out = simple(sendbuf, writable=False)
-        into = simple(recvbuf, writable=True)
+        out = EMPTY if route is None else simple(sendbuf, writable=False)
+        into = EMPTY if source == PROC_NULL else simple(recvbuf, writable=True)
         with self._engine.lock:
             data = bytes(out.read())
             receive = self._start_recv(into, source, recvtag)
@@ -248,9 +248,9 @@ class BufferMessages(ObjectMessages):
 
     def _send_init(self, buf: Any, dest: int, tag: int, sync: bool) -> Prequest:
         route = self._route(dest, tag)
-        spec = simple(buf, writable=False)
         if route is None:
             return Prequest._prepare(self._engine, Done, PROC_NULL)
+        spec = simple(buf, writable=False)
         if sync:
             return Prequest._prepare(self._engine, self._start_sync, spec, route[0], tag)
         return Prequest._prepare(self._engine, self._start_send, spec, *route)
@@ -260,7 +260,7 @@ class BufferMessages(ObjectMessages):
 
     def Recv_init(self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Prequest:
         """A receive that can be started again and again."""
-        spec = simple(buf, writable=True)
+        spec = EMPTY if source == PROC_NULL else simple(buf, writable=True)
         self._check_receive(source, tag)
         return Prequest._prepare(self._engine, self._start_recv, spec, source, tag)
 

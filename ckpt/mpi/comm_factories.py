@@ -82,6 +82,8 @@ class Factories(CommObject):
         from ckpt.mpi.topology import Graph
 
         places, ends = [int(at) for at in index], [int(end) for end in edges]
+        if len(places) > 1 and places[0] == 0 and places[-1] == len(ends):
+            del places[0]  # with the leading zero of an adjacency array, as mpi4py allows
         if len(places) > self.size:
             raise MpiException(ERR_TOPOLOGY, f"a graph of {len(places)} nodes for {self.size} ranks")
         for end in ends:
@@ -163,7 +165,8 @@ class Factories(CommObject):
 
     def Graph_map(self, index: Sequence[int], edges: Sequence[int]) -> int:
         """The rank that Create_graph would give this process."""
-        return self.rank if self.rank < len(index) else UNDEFINED
+        nodes = len(index) - (1 if len(index) > 1 and index[0] == 0 else 0)
+        return self.rank if self.rank < nodes else UNDEFINED
 
     # -- what cannot be done here ------------------------------------------------------------------
 

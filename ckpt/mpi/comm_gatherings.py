@@ -132,9 +132,7 @@ class ObjectCollectives(BufferMessages):
 
     def _dump_all(self, objects: Sequence[Any] | None) -> list[bytes]:
         """One pickle per rank. Raises ValueError unless there is one object per rank."""
-        if objects is None:
-            raise TypeError(f"expecting a sequence of {self.size} objects, got None")
-        items = list(objects)
+        items = [None] * self.size if objects is None else list(objects)
         if len(items) != self.size:
             raise ValueError(f"expecting {self.size} items, got {len(items)}")
         return [self._engine.dumps(item) for item in items]

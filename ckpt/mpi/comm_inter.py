@@ -42,6 +42,12 @@ class Intercomm(Comm):
     __slots__ = ()
     _plans = collectives_inter
 
+    def __new__(cls, comm: Any = None) -> Any:
+        self = super().__new__(cls, comm)
+        if comm and "side" not in comm._shared.extras:
+            raise TypeError(f"{cls.__name__}: cannot be made of an intracommunicator")
+        return self
+
     @classmethod
     def _join(
         cls, engine: Engine, group: tuple[int, ...], peers: tuple[int, ...], base: int, side: Side
@@ -226,9 +232,7 @@ class Intercomm(Comm):
 
     def _dump_all(self, objects: Sequence[Any] | None) -> list[bytes]:
         count = len(self._peers)
-        if objects is None:
-            raise TypeError(f"expecting a sequence of {count} objects, got None")
-        items = list(objects)
+        items = [None] * count if objects is None else list(objects)
         if len(items) != count:
             raise ValueError(f"expecting {count} items, got {len(items)}")
         return [self._engine.dumps(item) for item in items]

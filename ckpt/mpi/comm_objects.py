@@ -8,6 +8,7 @@ object's bytes never change, so large ones go down by reference and nobody waits
 from __future__ import annotations
 
 import pickle
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from ckpt.mpi import envelope
@@ -103,6 +104,8 @@ class ObjectMessages(CommBase):
         self, buf: Any = None, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None
     ) -> Any:
         """Receive an object. `buf` is accepted for compatibility and not used."""
+        if buf is not None:
+            warnings.warn("the 'buf' argument is not needed and not used", UserWarning, stacklevel=2)
         engine = self._engine
         with engine.lock:
             channel = self._channels.get((source, tag))
@@ -118,6 +121,8 @@ class ObjectMessages(CommBase):
             return receive.complete(status)
         if status is not None:
             status._fill(channel.source, channel.tag, len(data) - envelope.SIZE)
+        if len(data) <= envelope.SIZE:
+            return None  # a buffer of no bytes, received as an object
         return _loads(data) if engine.codec is None else engine.loads(data)
 
     def _take(self, channel: Channel) -> Buffer:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from ckpt.mpi import plans_neighbor
 from ckpt.mpi.communicator import Intracomm
+from ckpt.mpi.constants import CART, DIST_GRAPH, GRAPH
 from ckpt.mpi.request import Prequest, Request
 from ckpt.mpi.topology import Cart
 
@@ -15,6 +16,13 @@ class Topocomm(Intracomm):
     """Neighbours are those of `topology`; see plans_neighbor.py."""
 
     __slots__ = ()
+    _kinds: ClassVar[tuple[int, ...]] = (CART, GRAPH, DIST_GRAPH)
+
+    def __new__(cls, comm: Any = None) -> Any:
+        self = super().__new__(cls, comm)
+        if comm and (comm._shared.topology is None or comm._shared.topology.kind not in cls._kinds):
+            raise TypeError(f"{cls.__name__}: the communicator has no such topology")
+        return self
 
     def _derive(self, members: tuple[int, ...], base: int) -> Any:
         return Intracomm._make(self._engine, members, base)
@@ -62,7 +70,7 @@ class Topocomm(Intracomm):
 
     def neighbor_alltoall(self, sendobj: Sequence[Any]) -> list[Any]:
         """Outgoing neighbour k gets sendobj[k]; the objects of the incoming neighbours."""
-        objects = list(sendobj)
+        objects = [None] * self.outdegree if sendobj is None else list(sendobj)
         if len(objects) != self.outdegree:
             raise ValueError(f"expecting {self.outdegree} items, got {len(objects)}")
         values = [self._engine.dumps(obj) for obj in objects]
@@ -152,6 +160,7 @@ class Cartcomm(Topocomm):
     """A grid."""
 
     __slots__ = ()
+    _kinds = (CART,)
 
     def Get_dim(self) -> int:
         """Number of dimensions."""
@@ -216,6 +225,7 @@ class Graphcomm(Topocomm):
     """A graph known to all."""
 
     __slots__ = ()
+    _kinds = (GRAPH,)
 
     def Get_dims(self) -> tuple[int, int]:
         """(nodes, edges)"""
@@ -264,6 +274,7 @@ class Distgraphcomm(Topocomm):
     """A graph of which every rank knows its own edges."""
 
     __slots__ = ()
+    _kinds = (DIST_GRAPH,)
 
     def Get_dist_neighbors_count(self) -> tuple[int, int, bool]:
         """(incoming, outgoing, weighted)"""

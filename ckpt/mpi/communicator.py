@@ -104,11 +104,20 @@ class Comm(CommObject):
 
     def _new_base(self) -> int:
         """A number for a new communicator of all ranks, agreed on. Collective."""
-        raise NotImplementedError
+        base: int = self._proper()._new_base()
+        return base
 
     def _plan_base(self, s: Schedule, slot: int) -> None:
         """The same, as steps of a schedule: the slot gets the pickled number."""
-        raise NotImplementedError
+        self._proper()._plan_base(s, slot)
+
+    def _proper(self) -> Any:
+        """This communicator as an Intracomm or an Intercomm, when all that is known is that it is one."""
+        from ckpt.mpi.comm_inter import Intercomm
+
+        proper: Any = CommObject.__new__(Intercomm if "side" in self._alive().extras else Intracomm)
+        proper._bind(self._engine, self._shared)
+        return proper
 
     def Dup(self, info: Info | None = None) -> Any:
         """The same ranks with contexts of their own."""
@@ -173,10 +182,12 @@ class Comm(CommObject):
     # -- parts -------------------------------------------------------------------------------------
 
     def Split(self, color: int = 0, key: int = 0) -> Any:
-        raise NotImplementedError
+        """Communicators of the ranks of one color."""
+        return self._proper().Split(color, key)
 
     def Create(self, group: Group) -> Any:
-        raise NotImplementedError
+        """A communicator of a subgroup."""
+        return self._proper().Create(group)
 
     def Split_type(self, split_type: int, key: int = 0, info: Any = None) -> Any:
         """Ranks that share something: all of them share memory as far as programs can tell here."""
@@ -197,6 +208,12 @@ class Intracomm(Comm, Factories):
     """One group: messages within it, collectives over it."""
 
     __slots__ = ()
+
+    def __new__(cls, comm: Any = None) -> Any:
+        self = super().__new__(cls, comm)
+        if comm and "side" in comm._shared.extras:
+            raise TypeError(f"{cls.__name__}: cannot be made of an intercommunicator")
+        return self
 
     def _derive(self, members: tuple[int, ...], base: int) -> Any:
         return Intracomm._make(self._engine, members, base)

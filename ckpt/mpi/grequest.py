@@ -112,3 +112,6 @@ class Grequest(Request):
         super().Free()
         if isinstance(operation, Deed):
             operation.free()
+
+
+Grequest._accepts = Grequest

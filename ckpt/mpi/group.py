@@ -127,6 +127,12 @@ class Group(Handle):
         return self.Excl(self._expand(ranks))
 
     @classmethod
+    def Create_from_session_pset(cls, session: Any, pset_name: str) -> Group:
+        """The group of a session's process set."""
+        group: Group = session.Create_group(pset_name)
+        return group
+
+    @classmethod
     def Union(cls, group1: Group, group2: Group) -> Group:
         extra = [world for world in group2._members if world not in group1._members]
         return cls._make([*group1._members, *extra], group1._me)

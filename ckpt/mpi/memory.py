@@ -18,6 +18,8 @@ from ckpt.mpi.constants import Marker
 
 def address_of(obj: Any) -> int:
     """Address of the first byte of a buffer; 0 for none."""
+    if obj is None:
+        return 0
     if isinstance(obj, Marker):
         return int(obj)
     view = memoryview(obj)

@@ -88,7 +88,7 @@ class Message(Handle):
             receive.source = PROC_NULL
             receive.done = True
         receive.codec = None if self._engine is None else self._engine.codec
-        if self._source != PROC_NULL:
+        if self._named() is None:
             self._data = None
             self._source = ANY_SOURCE
         return receive

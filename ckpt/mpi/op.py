@@ -20,6 +20,7 @@ from ckpt.mpi.buffers import raw
 from ckpt.mpi.datatypes import BYTE, Datatype
 from ckpt.mpi.errors import ERR_OP, MpiException
 from ckpt.mpi.handle import Handle, expect
+from ckpt.mpi.process import process_state
 from ckpt.mpi.progress import Buffer
 
 
@@ -45,13 +46,13 @@ def _lxor(x: Any, y: Any) -> Any:
 
 def _maxloc(x: Any, y: Any) -> Any:
     if x[0] == y[0]:
-        return x[0], min(x[1], y[1])
+        return tuple(y) if y[1] < x[1] else tuple(x)
     return tuple(x) if x[0] > y[0] else tuple(y)
 
 
 def _minloc(x: Any, y: Any) -> Any:
     if x[0] == y[0]:
-        return x[0], min(x[1], y[1])
+        return tuple(y) if y[1] < x[1] else tuple(x)
     return tuple(x) if x[0] < y[0] else tuple(y)
 
 
@@ -87,10 +88,23 @@ _PREDEFINED: dict[str, tuple[Callable[[Any, Any], Any], str, str]] = {
 _BITWISE = ("MPI_BAND", "MPI_BOR", "MPI_BXOR")
 
 
+OPERATIONS_MAX = 32
+"""Operations of the program's own at a time, as in mpi4py."""
+
+
+class Token:
+    """Identity of an operation of the program's own, common to its copies."""
+
+    __slots__ = ("freed",)
+
+    def __init__(self) -> None:
+        self.freed = False
+
+
 class Op(Handle):
     """A reduction operation; `bool(op)` is False for OP_NULL."""
 
-    __slots__ = ("__weakref__", "_commute", "_function", "_name")
+    __slots__ = ("__weakref__", "_commute", "_function", "_name", "_token")
     _constants: ClassVar[tuple[str, ...]] = (
         "OP_NULL",
         *[name[4:] for name in _PREDEFINED],
@@ -99,6 +113,7 @@ class Op(Handle):
     def __new__(cls, op: Op | None = None) -> Any:
         expect(cls, op, Op)
         self = super().__new__(cls)
+        self._token: Token | None = None if op is None else op._token
         self._name: str = "" if op is None else op._name
         self._commute: bool = True if op is None else op._commute
         self._function: Callable[..., Any] | None = None if op is None else op._function
@@ -109,7 +124,12 @@ class Op(Handle):
         """An operation of the program's own."""
         if not callable(function):
             raise TypeError(f"a callable is needed, got {type(function).__name__}")
+        made = process_state().interned
+        if made.get("operations", 0) >= OPERATIONS_MAX:
+            raise RuntimeError(f"cannot create more than {OPERATIONS_MAX} user-defined operations; Free some")
+        made["operations"] = made.get("operations", 0) + 1
         op = cls()
+        op._token = Token()
         op._function = function
         op._commute = commute
         return op
@@ -117,7 +137,11 @@ class Op(Handle):
     def Free(self) -> None:
         if self._named() or not self:
             raise MpiException(ERR_OP, f"{self._name or 'the null operation'} cannot be freed")
+        if self._token is not None and not self._token.freed:
+            self._token.freed = True
+            process_state().interned["operations"] -= 1
         self._function = None
+        self._token = None
         self._name = ""
 
     def _discard(self) -> None:
@@ -140,7 +164,7 @@ class Op(Handle):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Op):
             return NotImplemented
-        return self._name == other._name and self._function is other._function
+        return self._name == other._name and self._token is other._token
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -151,14 +175,14 @@ class Op(Handle):
         name = self._named()
         if name is not None:
             return name
-        return _rebuild, (type(self), self._name, self._commute, self._function)
+        return _rebuild, (type(self), self._name, self._commute, self._function, self._token)
 
     def __call__(self, x: Any, y: Any) -> Any:
         """Combine two objects; x is the lower rank's."""
         if self._function is not None:
             return self._function(x, y, None)
         if not self._name:
-            raise MpiException(ERR_OP, "null operation")
+            raise ValueError("cannot call the null operation")
         return _PREDEFINED[self._name][0](x, y)
 
     def check(self, datatype: Datatype) -> None:
@@ -205,11 +229,18 @@ class Op(Handle):
         two.write(bytes(self.combine(one.read(), two.read(), two.datatype)))
 
 
-def _rebuild(cls: type[Op], name: str, commute: bool, function: Callable[..., Any] | None) -> Op:
+def _rebuild(
+    cls: type[Op],
+    name: str,
+    commute: bool,
+    function: Callable[..., Any] | None,
+    token: Token | None = None,
+) -> Op:
     op: Op = cls()
     op._name = name
     op._commute = commute
     op._function = function
+    op._token = token
     return op
 
 

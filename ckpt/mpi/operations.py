@@ -154,8 +154,8 @@ class Receive(Operation):
 
     def result(self) -> Any:
         data, self.data = self.data, None
-        if data is None:
-            return None
+        if data is None or len(data) <= envelope.SIZE:
+            return None  # a buffer of no bytes, received as an object
         if self.codec is None:
             return pickle.loads(data)
         return self.codec.loads(memoryview(data)[envelope.SIZE :])

@@ -256,7 +256,9 @@ def reduce_scatter(s: Schedule, sendbuf: Any, recvbuf: Any, counts: list[int] | 
             counts = [each] * s.size
         else:
             counts = _all_counts(out.count, into.count, s.size)
-    if len(counts) != s.size or sum(counts) > out.count:
+    if out.datatype.code != into.datatype.code:
+        raise ValueError("mismatch in send and receive datatypes")
+    if len(counts) != s.size or sum(counts) != out.count or (not in_place and counts[s.rank] != into.count):
         raise ValueError(f"mismatch in counts: {counts} of {out.count} elements for {s.size} ranks")
     parts = []
     at = 0

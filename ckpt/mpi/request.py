@@ -26,12 +26,17 @@ R = TypeVar("R", bound="Request")
 class Request(Handle):
     """An operation that was started. `bool(request)` is False for the null request."""
 
-    __slots__ = ("__weakref__", "_engine", "_operation")
+    __slots__ = ("__weakref__", "_engine", "_operation", "_recipe")
     _constants: ClassVar[tuple[str, ...]] = ("REQUEST_NULL",)
+    _accepts: ClassVar[Any] = object
+    """Classes of requests that this one may be a copy of."""
 
     def __new__(cls, request: Request | None = None) -> Any:
         expect(cls, request, Request)
+        if request is not None and request and not isinstance(request, cls._accepts):
+            raise TypeError(f"{cls.__name__}: cannot be made of a {type(request).__name__}")
         self = super().__new__(cls)
+        self._recipe: tuple[Any, ...] | None = None if request is None else request._recipe
         self._engine: Engine | None = None if request is None else request._engine
         self._operation: Operation | None = None if request is None else request._operation
         return self
@@ -65,10 +70,14 @@ class Request(Handle):
         return request
 
     def __bool__(self) -> bool:
-        return self._operation is not None
+        return self._operation is not None or self._recipe is not None
 
     def __eq__(self, other: object) -> bool:
-        return self._operation is other._operation if isinstance(other, Request) else NotImplemented
+        if not isinstance(other, Request):
+            return NotImplemented
+        if self._recipe is not None or other._recipe is not None:
+            return self._recipe is other._recipe
+        return self._operation is other._operation
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -118,11 +127,11 @@ class Request(Handle):
         return True, self._complete(status)
 
     def Wait(self, status: Status | None = None) -> bool:
-        self.wait(status)
+        Request.wait(self, status)
         return True
 
     def Test(self, status: Status | None = None) -> bool:
-        return self.test(status)[0]
+        return Request.test(self, status)[0]
 
     def Get_status(self, status: Status | None = None) -> bool:
         """Whether it is done, without completing it."""
@@ -183,6 +192,8 @@ class Request(Handle):
         """Take a posted receive back if it has not matched; sends go through."""
         engine = self._engine
         operation = self._operation
+        if not self:
+            raise MpiException(ERR_REQUEST, "the request is null")
         if engine is None or operation is None:
             return
         with engine.lock:
@@ -195,6 +206,8 @@ class Request(Handle):
 
     def Free(self) -> None:
         """Let go of the handle; the operation finishes by itself."""
+        if not self:
+            raise MpiException(ERR_REQUEST, "the request is null")
         self._operation = None
 
     def free(self) -> None:
@@ -263,41 +276,34 @@ class Request(Handle):
 
     @classmethod
     def Waitall(cls, requests: Sequence[Request], statuses: list[Status] | None = None) -> bool:
-        cls.waitall(requests, statuses)
+        Request.waitall(requests, statuses)
         return True
 
     @classmethod
     def Testall(cls, requests: Sequence[Request], statuses: list[Status] | None = None) -> bool:
-        return cls.testall(requests, statuses)[0]
+        return Request.testall(requests, statuses)[0]
 
     @classmethod
     def Waitany(cls, requests: Sequence[Request], status: Status | None = None) -> int:
-        return cls.waitany(requests, status)[0]
+        return Request.waitany(requests, status)[0]
 
     @classmethod
     def Testany(cls, requests: Sequence[Request], status: Status | None = None) -> tuple[int, bool]:
-        return cls.testany(requests, status)[:2]
+        return Request.testany(requests, status)[:2]
 
     @classmethod
     def Waitsome(cls, requests: Sequence[Request], statuses: list[Status] | None = None) -> list[int] | None:
-        return cls.waitsome(requests, statuses)[0]
+        return Request.waitsome(requests, statuses)[0]
 
     @classmethod
     def Testsome(cls, requests: Sequence[Request], statuses: list[Status] | None = None) -> list[int] | None:
-        return cls.testsome(requests, statuses)[0]
+        return Request.testsome(requests, statuses)[0]
 
 
 class Prequest(Request):
     """A persistent request: `Start` begins the same operation again; completing it leaves it inactive."""
 
-    __slots__ = ("_recipe",)
-
-    _recipe: tuple[Any, ...] | None
-
-    def __new__(cls, request: Request | None = None) -> Any:
-        self = super().__new__(cls, request)
-        self._recipe = getattr(request, "_recipe", None)
-        return self
+    __slots__ = ()
 
     @classmethod
     def _prepare(cls, engine: Engine, function: Any, *args: Any) -> Prequest:
@@ -306,16 +312,6 @@ class Prequest(Request):
         request._engine = engine
         request._recipe = (function, args)
         return request
-
-    def __bool__(self) -> bool:
-        return self._recipe is not None
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, Prequest):
-            return self._recipe is other._recipe
-        return super().__eq__(other) if self._recipe is None else False
-
-    __hash__ = None  # type: ignore[assignment]
 
     def Start(self) -> None:
         """Begin the operation."""
@@ -428,9 +424,13 @@ def _take_ready(requests: Sequence[Request], statuses: list[Status] | None) -> t
 def _status_at(statuses: list[Status] | None, index: int) -> Status | None:
     if statuses is None:
         return None
+    if not isinstance(statuses, list):
+        return statuses[index] if index < len(statuses) else None
     while len(statuses) <= index:
         statuses.append(Status())
     return statuses[index]
 
+
+Prequest._accepts = Prequest
 
 REQUEST_NULL = Request()

@@ -135,7 +135,3 @@ class Session(Handle, HasErrhandler):
 
 SESSION_NULL = Session()
 
-
-def create_from_session_pset(session: Session, pset_name: str) -> Group:
-    """Group.Create_from_session_pset."""
-    return session.Create_group(pset_name)

@@ -105,6 +105,16 @@ class Status:
     def Set_cancelled(self, flag: bool) -> None:
         self._cancelled = flag
 
+    def py2f(self) -> list[int]:
+        """As Fortran's integers; see F_SOURCE, F_TAG, F_ERROR."""
+        return [self._nbytes & 0x7FFFFFFF, self._nbytes >> 31, self._source, self._tag, self._error, int(self._cancelled), 0, 0]
+
+    @classmethod
+    def f2py(cls, arg: list[int]) -> Any:
+        status = cls()
+        status._fill(arg[2], arg[3], arg[0] | arg[1] << 31, error=arg[4], cancelled=bool(arg[5]))
+        return status
+
     source = property(Get_source, Set_source)
     tag = property(Get_tag, Set_tag)
     error = property(Get_error, Set_error)

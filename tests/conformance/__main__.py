@@ -1,0 +1,150 @@
+"""mpi4py's own test suite, under `ckpt run`: passed of applicable, by area.
+
+    python -m tests.conformance [-n 1,2,3,4] [-m MODULE,…] [--list] [--sources DIR] [--json FILE]
+
+The suite is fetched from the package index into a temporary directory; nothing of it is kept. A test counts
+as passed if it passed at every rank, and as applicable unless plan.py leaves it out or the suite itself
+skips it (for one rank, a missing library, …) at every rank.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections import Counter, defaultdict
+
+from tests.conformance import plan
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+PACKAGE = "mpi4py==4.1.2"
+MODULE_LIMIT_S = 240
+
+
+def fetch(directory: str) -> str:
+    """Directory of mpi4py's sources. RuntimeError if they cannot be had."""
+    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-build-isolation"]
+    done = subprocess.run(
+        [*command, "--no-binary", ":all:", "-d", directory, PACKAGE], capture_output=True, text=True, check=False
+    )
+    archives = [name for name in os.listdir(directory) if name.endswith(".tar.gz")]
+    if not archives:
+        raise RuntimeError(f"cannot fetch {PACKAGE}: {done.stderr.strip()[-500:]}")
+    with tarfile.open(os.path.join(directory, archives[0])) as archive:
+        archive.extractall(directory, filter="data")
+    return os.path.join(directory, archives[0].removesuffix(".tar.gz"))
+
+
+def run_module(sources: str, module: str, size: int) -> dict[str, tuple[str, str]]:
+    """Outcome and reason of every test of a module at `size` ranks."""
+    with tempfile.TemporaryDirectory() as results:
+        command = [sys.executable, "-m", "controller", "run", "-n", str(size), "--job", f"{results}/job", "--"]
+        environment = {**os.environ, "PYTHONPATH": ROOT, "PYTHONDONTWRITEBYTECODE": "1"}
+        process = subprocess.Popen(
+            [*command, os.path.join(HERE, "rank.py"), sources, results, module],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        try:
+            _, errors = process.communicate(timeout=MODULE_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            _, errors = process.communicate()
+        ranks = [read(f"{results}/rank-{rank}.jsonl") for rank in range(size)]
+    outcome = merge(ranks)
+    if not outcome:
+        outcome[module] = ("failed", f"nothing came out: {errors.strip()[-300:]}")
+    return outcome
+
+
+def read(path: str) -> dict[str, tuple[str, str]]:
+    found = {}
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as lines:
+            for line in lines:
+                entry = json.loads(line)
+                found[entry["test"]] = (entry["state"], entry.get("why", ""))
+    return found
+
+
+def merge(ranks: list[dict[str, tuple[str, str]]]) -> dict[str, tuple[str, str]]:
+    """One outcome per test: failed at any rank is failed, skipped at all is skipped."""
+    merged = {}
+    for test in {name for rank in ranks for name in rank}:
+        states = [rank.get(test, ("failed", "this rank did not get there")) for rank in ranks]
+        bad = [f"rank {at}: {why or state}" for at, (state, why) in enumerate(states) if state in ("failed", "started")]
+        if bad:
+            merged[test] = ("failed", bad[0].replace("started", "did not end"))
+        elif any(state == "passed" for state, _ in states):
+            merged[test] = ("passed", "")
+        else:
+            merged[test] = states[0]
+    return merged
+
+
+def report(results: dict[int, dict[str, dict[str, tuple[str, str]]]], *, verbose: bool) -> tuple[int, int]:
+    """Print the tables; (passed, applicable) over everything."""
+    total = [0, 0]
+    sizes = sorted(results)
+    print(f"{'area':24}" + "".join(f"{f'{size} ranks':>16}" for size in sizes))
+    for area in plan.AREAS:
+        row = ""
+        for size in sizes:
+            states = Counter(state for state, _ in results[size].get(area, {}).values())
+            passed, applicable = states["passed"], states["passed"] + states["failed"]
+            total[0] += passed
+            total[1] += applicable
+            row += f"{f'{passed} of {applicable}':>16}"
+        print(f"{area:24}{row}")
+    print(f"passed {total[0]} of {total[1]} applicable ({100 * total[0] / max(1, total[1]):.1f} %)")
+    reasons: Counter[str] = Counter()
+    for size in sizes:
+        for area, tests in sorted(results[size].items()):
+            failures: dict[str, list[str]] = defaultdict(list)
+            for test, (state, why) in sorted(tests.items()):
+                if state == "failed":
+                    failures[why].append(test)
+                elif state == "left out":
+                    reasons[why] += 1
+            for why, names in failures.items():
+                print(f"  failed at {size}: {names[0]}" + (f" and {len(names) - 1} more" if names[1:] else "") + f": {why}")
+                if verbose:
+                    print("".join(f"      {name}\n" for name in names), end="")
+    for why, count in reasons.most_common():
+        print(f"  left out {count} times: {why}")
+    for module, why in plan.MODULES_LEFT_OUT.items():
+        print(f"  left out {module}: {why}")
+    return total[0], total[1]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
+    parser.add_argument("-n", default="1,2,3,4", help="numbers of ranks (default 1,2,3,4)")
+    parser.add_argument("-m", default="", help="only these modules of the suite, comma-separated")
+    parser.add_argument("--sources", help="mpi4py's unpacked source distribution (default: fetched)")
+    parser.add_argument("--floor", type=float, default=95.0, help="fail below this percentage (default 95)")
+    parser.add_argument("-v", action="store_true", help="name every failed test")
+    arguments = parser.parse_args()
+    wanted = [name for name in arguments.m.split(",") if name]
+    results: dict[int, dict[str, dict[str, tuple[str, str]]]] = {}
+    with tempfile.TemporaryDirectory() as directory:
+        sources = arguments.sources or fetch(directory)
+        for size in [int(number) for number in arguments.n.split(",")]:
+            results[size] = defaultdict(dict)
+            for area, modules in plan.AREAS.items():
+                for module in modules:
+                    if not wanted or module in wanted:
+                        results[size][area].update(run_module(os.path.abspath(sources), module, size))
+    passed, applicable = report(results, verbose=arguments.v)
+    return 0 if applicable and 100 * passed / applicable >= arguments.floor else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""Which of mpi4py's own tests are run, by area, and which make no sense here, with the reason."""
+
+from __future__ import annotations
+
+AREAS: dict[str, tuple[str, ...]] = {
+    "point-to-point": (
+        "test_p2p_buf test_p2p_obj test_p2p_buf_matched test_p2p_obj_matched test_msgspec test_msgzero test_status"
+    ).split(),
+    "requests": "test_request test_grequest test_p2p_buf_part".split(),
+    "collectives": "test_cco_buf test_cco_obj test_cco_vec".split(),
+    "nonblocking": "test_cco_nb_buf test_cco_nb_vec".split(),
+    "persistent": "test_cco_pr_buf test_cco_pr_vec".split(),
+    "communicators": "test_comm test_group test_attributes test_info test_session test_subclass".split(),
+    "intercommunicators": "test_comm_inter test_cco_buf_inter test_cco_obj_inter test_cco_vec_inter".split(),
+    "topologies": "test_comm_topo test_cco_ngh_buf test_cco_ngh_obj test_cco_pr_ngh_buf".split(),
+    "datatypes": "test_datatype test_pack test_address test_util_dtlib".split(),
+    "operations": ["test_op"],
+    "errors": "test_exceptions test_errhandler test_errorcode".split(),
+    "failures": ["test_ulfm"],
+    "memory and pickling": "test_buffer test_mpimem test_pickle test_util_pkl5".split(),
+    "environment": "test_environ test_toplevel test_objmodel test_handle test_doc test_threads test_package".split(),
+    "pools": ["test_util_pool"],
+    "synchronization": ["test_util_sync"],
+}  # type: ignore[assignment]
+
+MODULES_LEFT_OUT = {
+    "test_rma": "one-sided communication is not offered",
+    "test_rma_nb": "one-sided communication is not offered",
+    "test_win": "one-sided communication is not offered",
+    "test_file": "parallel files are not offered",
+    "test_io": "parallel files are not offered",
+    "test_spawn": "a job's ranks are fixed",
+    "test_dynproc": "a job's ranks are fixed",
+    "test_cffi": "there is no C library behind the handles",
+    "test_ctypes": "there is no C library behind the handles",
+    "test_mpiapi": "there is no C library behind the handles",
+    "test_mpiabi": "there is no C library behind the handles",
+}
+
+TESTS_LEFT_OUT = (
+    ("test_msgspec.*DLPack*", "DLPack buffers are not offered"),
+    ("test_msgspec.*CAIBuf*", "CUDA buffers are not offered"),
+    ("test_msgspec.*CuPy*", "CUDA buffers are not offered"),
+    ("test_msgspec.*Numba*", "CUDA buffers are not offered"),
+    ("test_msgspec.TestMessageVectorW.testMessageCAIBuf", "CUDA buffers are not offered"),
+    ("test_util_pool.*", "needs processes started while the job runs"),
+    ("test_util_sync.TestMutex*", "needs one-sided communication"),
+    ("test_util_sync.TestCounter*", "needs one-sided communication"),
+    ("test_util_sync.TestSemaphore*", "needs one-sided communication"),
+    ("test_util_sync.TestCondition*", "needs one-sided communication"),
+    ("test_util_sync.TestSequential*", "needs one-sided communication"),
+    ("test_exceptions.TestExcWin*", "one-sided communication is not offered"),
+    ("test_exceptions.TestExcFile*", "parallel files are not offered"),
+    ("test_errhandler.TestErrhandlerWin.*", "one-sided communication is not offered"),
+    ("test_errhandler.TestErrhandlerFile.*", "parallel files are not offered"),
+    ("test_attributes.TestWinAttr*", "one-sided communication is not offered"),
+    ("test_handle.TestHandleWin.*", "one-sided communication is not offered"),
+    ("test_handle.TestHandleFile.*", "parallel files are not offered"),
+    ("test_package.*", "about the installed package's files"),
+    ("test_toplevel.TestConfig.*", "about the installed package's files"),
+    ("test_doc.*", "about the docstrings' form"),
+    ("test_p2p_obj.*.testCommLock", "about locks inside the original"),
+    ("test_toplevel.TestProfile.*", "there is no MPI library to profile"),
+)
+
+ARRAYS_LEFT_OUT = ("DLPack", "FakeGPU", "CuPy", "FakeCuPy", "Numba", "FakeNumba")
+"""Prefixes of the classes of arrays that mpi4py's tests do not loop over here: DLPack and CUDA buffers."""
