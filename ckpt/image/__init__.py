@@ -14,21 +14,13 @@
 
 from __future__ import annotations
 
-from ckpt.image.assembly import (
-    ImageReport,
-    Loaded,
-    Prepared,
-    Source,
-    check_compatible,
-    dump,
-    load,
-    prepare,
-    warm,
-)
+from ckpt.image.assembly import ImageReport, Prepared, dump, look, prepare, warm
 from ckpt.image.errors import ImageError, Refused, RestoreError, Unpicklable, Unsupported
+from ckpt.image.loading import Loaded, Source, load
 from ckpt.image.pickler import Sink, register_reducer
 from ckpt.image.program import prepare_program, run_program
 from ckpt.image.stack import Stack, available, capture, describe_main, resume, run_base
+from ckpt.image.versions import check_compatible
 
 preload = warm
 
@@ -50,6 +42,7 @@ __all__ = [
     "describe_main",
     "dump",
     "load",
+    "look",
     "preload",
     "prepare",
     "prepare_program",

@@ -23,59 +23,40 @@ Life of an image
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import gc
-import importlib.util
 import os
 import pickle
-import sys
 import time
 import types
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from importlib.machinery import ModuleSpec, NamespaceLoader, SourceFileLoader, SourcelessFileLoader
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any
 
-from ckpt.errors import IncompatibleImage
 from ckpt.image import diagnose, rebuild, resources
-from ckpt.image.errors import ImageError, RestoreError, Unpicklable
+from ckpt.image.errors import Unpicklable
 from ckpt.image.files import FileNote, FileSaver, note_files
 from ckpt.image.modules import References
-from ckpt.image.pickler import ImagePickler, ImageUnpickler, Sink, Stream, on_deep_stack
+from ckpt.image.pickler import ImagePickler, Sink, Stream, collector_off, on_deep_stack
+from ckpt.image.versions import FORMAT, current_versions
 
 if TYPE_CHECKING:
     from ckpt.image.stack import Stack
 
 __all__ = [
     "ImageReport",
-    "Loaded",
     "Prepared",
-    "Source",
-    "check_compatible",
     "dump",
-    "load",
+    "look",
     "prepare",
     "warm",
 ]
 
-FORMAT = 1
 _LARGEST = 20
 _SIZED_BYTES = 1024
 _ATOMS = frozenset({int, float, bool, str, type(None), complex})
 _LOADERS = (SourceFileLoader, SourcelessFileLoader, NamespaceLoader, type(None))
 
 Label = tuple[Any, ...]
-
-
-class Source(Protocol):
-    """Where an image comes from; authenticated before anything here is called."""
-
-    def stream(self) -> BinaryIO: ...
-
-    def buffers(self) -> list[Any]:
-        """The out-of-band buffers, writable, in order."""
-        ...
 
 
 @dataclass(slots=True)
@@ -115,14 +96,6 @@ class ImageReport:
         return asdict(self)
 
 
-@dataclass(slots=True)
-class Loaded:
-    """``stack``: to be resumed (``None``: the program had ended); ``extras``: as given to :func:`prepare`."""
-
-    stack: Stack | None = None
-    extras: dict[str, Any] = field(default_factory=dict)
-
-
 _references = References()
 
 
@@ -132,7 +105,14 @@ def warm() -> None:
     May be called before forking ranks.
     """
     _references.settle()
-    _own_version()
+
+
+def look() -> None:
+    """Look at what the program has imported since, so that the pause of the first image need not.
+
+    To be called when most of it is imported; about 1 ms for 100 modules.
+    """
+    _references.refresh()
 
 
 def prepare(stack: Stack | None, extras: Mapping[str, object]) -> Prepared:
@@ -172,7 +152,7 @@ def dump(prepared: Prepared, *, live: Mapping[str, object], sink: Sink) -> Image
 
         return _Dump(prepared, sink, make_pickler).run(early, late)
 
-    with _collector_off():
+    with collector_off():
         return on_deep_stack(work)
 
 
@@ -191,7 +171,7 @@ class _Dump:
     def run(self, early: dict[str, Any], late: dict[str, Any]) -> ImageReport:
         started_ns = time.perf_counter_ns()
         modules = self.prepared.references.by_value
-        versions = current_versions(self.prepared.references)
+        versions = current_versions(self.prepared.references.versions)
         header = {
             "format": FORMAT,
             "versions": versions,
@@ -345,151 +325,3 @@ def local_names(code: types.CodeType) -> list[str]:
     """Names of the variables of a frame, in the order of its slots."""
     variables = code.co_varnames
     return [*variables, *(name for name in code.co_cellvars if name not in variables), *code.co_freevars]
-
-
-@contextlib.contextmanager
-def _collector_off() -> Iterator[None]:
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-# ---------------------------------------------------------------------- versions
-
-
-def current_versions(references: References | None = None) -> dict[str, Any]:
-    """What an image depends on: interpreter, this package, the installed packages that are imported."""
-    if references is None:
-        references = _references
-        references.refresh()
-    return {
-        "python": ".".join(str(part) for part in sys.version_info[:3]),
-        "implementation": sys.implementation.name,
-        "magic": importlib.util.MAGIC_NUMBER.hex(),
-        "ckpt": _own_version(),
-        "format": FORMAT,
-        "hash": hash("the hash seed is part of an image"),
-        "packages": dict(references.versions),
-    }
-
-
-@functools.cache
-def _own_version() -> str:
-    from importlib import metadata
-
-    try:
-        return metadata.version("ckpt")
-    except metadata.PackageNotFoundError:
-        return "unknown"
-
-
-def check_compatible(report: Mapping[str, Any]) -> None:
-    """Can the image described by ``ImageReport.as_dict()`` be resumed here? Raises
-    :class:`IncompatibleImage`.
-    """
-    compare_versions(report["versions"])
-
-
-def compare_versions(saved: Mapping[str, Any]) -> None:
-    """Packages are compared as far as they are imported here already; the others when they are."""
-    here = current_versions()
-    if saved["format"] != here["format"]:
-        raise IncompatibleImage(f"the image has format {saved['format']}; this ckpt reads {here['format']}")
-    if (saved["implementation"], saved["magic"]) != (here["implementation"], here["magic"]):
-        raise IncompatibleImage(f"the image was taken by Python {saved['python']}; this is {here['python']}")
-    if saved["hash"] != here["hash"]:
-        raise IncompatibleImage("the image was taken under another hash seed (PYTHONHASHSEED)")
-    differing = [
-        f"{name} {version} (here {here['packages'][name]})"
-        for name, version in saved["packages"].items()
-        if here["packages"].get(name, version) != version
-    ]
-    if differing:
-        raise IncompatibleImage(f"the image was taken with other packages: {', '.join(differing)}")
-
-
-# ---------------------------------------------------------------------- load
-
-
-def load(source: Source, *, live: Mapping[str, object]) -> Loaded:
-    """Put an image in force in this process, all but its stack. Raises :class:`RestoreError`,
-    :class:`IncompatibleImage`.
-
-    The modules of the program, ``__main__`` included, are made anew. Nothing of the program runs, but
-    ``__hash__`` and ``__eq__`` of keys and members.
-    """
-    unpickler = ImageUnpickler(source.stream(), source.buffers(), live)
-    with _collector_off():
-        header = unpickler.load()
-        compare_versions(header["versions"])
-        resources.apply_early(header["early"])
-        spaces = _make_modules(header["modules"])
-        loaded = Loaded()
-        late: dict[str, Any] = {}
-        calls: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
-        while True:
-            label = unpickler.load()
-            value = _load_value(unpickler, label)
-            match label:
-                case ("variable", module, name):
-                    spaces[module][name] = value
-                case ("extra", name):
-                    loaded.extras[name] = value
-                case ("late", name):
-                    late[name] = value
-                case ("stack",):
-                    loaded.stack = value
-                case ("call",):
-                    calls.append(value)
-                case ("end",):
-                    break
-        del value
-        _finish(unpickler)
-    for function, args in calls:
-        function(*args)
-    compare_versions(header["versions"])  # now that everything is imported
-    resources.apply_late(late)
-    sys.setrecursionlimit(header["early"]["recursion_limit"])
-    return loaded
-
-
-def _load_value(unpickler: ImageUnpickler, label: Label) -> Any:
-    try:
-        return unpickler.load()
-    except ImageError as failure:
-        raise RestoreError(f"{_label_text(label)}: {failure}") from failure
-    except MemoryError:
-        raise
-    except Exception as failure:
-        raise RestoreError(f"{_label_text(label)}: {type(failure).__name__}: {failure}") from failure
-
-
-def _finish(unpickler: ImageUnpickler) -> None:
-    try:
-        unpickler.finish()
-    except Exception as failure:
-        raise RestoreError(f"a key of a dictionary or set: {type(failure).__name__}: {failure}") from failure
-
-
-def _label_text(label: Label) -> str:
-    match label:
-        case ("variable", module, name):
-            return f"module {module} variable {name!r}"
-        case ("local", index, name):
-            return f"frame {index} local {name!r}"
-    return " ".join(str(part) for part in label)
-
-
-def _make_modules(names: list[tuple[str, str]]) -> dict[str, dict[str, Any]]:
-    """Empty modules in ``sys.modules``, so that everything loaded can refer to them."""
-    spaces: dict[str, dict[str, Any]] = {}
-    for key, name in names:
-        module = types.ModuleType(name)
-        module.__dict__.clear()
-        sys.modules[key] = module
-        spaces[key] = module.__dict__
-    return spaces

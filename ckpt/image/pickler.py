@@ -23,6 +23,7 @@ using them up (:attr:`ImagePickler.is_disposable`).
 from __future__ import annotations
 
 import contextlib
+import gc
 import pickle
 import signal
 import sys
@@ -30,7 +31,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, Protocol, TypeVar
 
-from ckpt.image import _deep, arrays, reducers, reducers_builtin
+from ckpt.image import _deep, arrays, reducers, reducers_builtin, reducers_library
 from ckpt.image.containers import Content, Filler
 from ckpt.image.modules import References, resolve
 from ckpt.image.reducers import PLAIN, Reducer
@@ -143,6 +144,7 @@ class ImagePickler(pickle.Pickler):
         self._kinds: dict[type, Reducer] = {
             **reducers.REDUCERS,
             **reducers_builtin.REDUCERS,
+            **reducers_library.REDUCERS,
             **arrays.reducers(),
             **(extra_reducers or {}),
             **_registered,
@@ -231,3 +233,14 @@ def _signals_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def collector_off() -> Iterator[None]:
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

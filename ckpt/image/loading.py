@@ -1,0 +1,119 @@
+"""Putting an image in force in a fresh process; :mod:`ckpt.image.assembly` has the order of things."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+
+from ckpt.image import resources
+from ckpt.image.errors import ImageError, RestoreError
+from ckpt.image.pickler import ImageUnpickler, collector_off
+from ckpt.image.versions import compare_versions
+
+if TYPE_CHECKING:
+    from ckpt.image.stack import Stack
+
+__all__ = ["Loaded", "Source", "load"]
+
+Label = tuple[Any, ...]
+
+
+class Source(Protocol):
+    """Where an image comes from; authenticated before anything here is called."""
+
+    def stream(self) -> BinaryIO: ...
+
+    def buffers(self) -> list[Any]:
+        """The out-of-band buffers, writable, in order."""
+        ...
+
+
+@dataclass(slots=True)
+class Loaded:
+    """``stack``: to be resumed (``None``: the program had ended); ``extras``: as given to :func:`prepare`."""
+
+    stack: Stack | None = None
+    extras: dict[str, Any] = field(default_factory=dict)
+
+
+def load(source: Source, *, live: Mapping[str, object]) -> Loaded:
+    """Put an image in force in this process, all but its stack. Raises :class:`RestoreError`,
+    :class:`IncompatibleImage`.
+
+    The modules of the program, ``__main__`` included, are made anew. Nothing of the program runs, but
+    ``__hash__`` and ``__eq__`` of keys and members.
+    """
+    unpickler = ImageUnpickler(source.stream(), source.buffers(), live)
+    with collector_off():
+        header = unpickler.load()
+        compare_versions(header["versions"])
+        resources.apply_early(header["early"])
+        spaces = _make_modules(header["modules"])
+        loaded = Loaded()
+        late: dict[str, Any] = {}
+        calls: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
+        while True:
+            label = unpickler.load()
+            value = _load_value(unpickler, label)
+            match label:
+                case ("variable", module, name):
+                    spaces[module][name] = value
+                case ("extra", name):
+                    loaded.extras[name] = value
+                case ("late", name):
+                    late[name] = value
+                case ("stack",):
+                    loaded.stack = value
+                case ("call",):
+                    calls.append(value)
+                case ("end",):
+                    break
+        del value
+        _finish(unpickler)
+    for function, args in calls:
+        function(*args)
+    compare_versions(header["versions"])  # now that everything is imported
+    resources.apply_late(late)
+    sys.setrecursionlimit(header["early"]["recursion_limit"])
+    return loaded
+
+
+def _load_value(unpickler: ImageUnpickler, label: Label) -> Any:
+    try:
+        return unpickler.load()
+    except ImageError as failure:
+        raise RestoreError(f"{_label_text(label)}: {failure}") from failure
+    except MemoryError:
+        raise
+    except Exception as failure:
+        raise RestoreError(f"{_label_text(label)}: {type(failure).__name__}: {failure}") from failure
+
+
+def _finish(unpickler: ImageUnpickler) -> None:
+    try:
+        unpickler.finish()
+    except Exception as failure:
+        raise RestoreError(f"a key of a dictionary or set: {type(failure).__name__}: {failure}") from failure
+
+
+def _label_text(label: Label) -> str:
+    match label:
+        case ("variable", module, name):
+            return f"module {module} variable {name!r}"
+        case ("local", index, name):
+            return f"frame {index} local {name!r}"
+    return " ".join(str(part) for part in label)
+
+
+def _make_modules(names: list[tuple[str, str]]) -> dict[str, dict[str, Any]]:
+    """Empty modules in ``sys.modules``, so that everything loaded can refer to them."""
+    spaces: dict[str, dict[str, Any]] = {}
+    for key, name in names:
+        module = types.ModuleType(name)
+        module.__dict__.clear()
+        sys.modules[key] = module
+        spaces[key] = module.__dict__
+    return spaces

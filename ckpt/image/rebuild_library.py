@@ -1,0 +1,140 @@
+"""What the pickle of an image calls for caches, regular expressions and csv: the part of :mod:`ckpt.image.rebuild`
+that belongs to the standard library. Its names are part of the image format.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import itertools
+import re
+import types
+from collections import deque
+from typing import Any
+
+from ckpt.image.errors import RestoreError
+
+# ---------------------------------------------------------------------- functools.lru_cache
+
+
+def make_lru_cache(function: Any, maxsize: int | None, typed: bool) -> Any:
+    made = functools.lru_cache(maxsize=maxsize, typed=typed)(function)
+    made.__dict__.clear()
+    return made
+
+
+class LruMark:
+    """Stands, inside a cache's key, for functools' private object before the keyword arguments."""
+
+
+def lru_internals(cached: Any) -> tuple[dict[Any, Any], Any, object, list[Any]]:
+    """Dictionary, function, private mark and linked list of a cache, as the garbage collector sees them."""
+    found = gc.get_referents(cached)
+    if found and found[-1] is cached.__dict__:
+        del found[-1]
+    if isinstance(found[0], type):
+        del found[0]
+    # ..., dictionary, function, mark, type of link, type of cache_info()
+    return found[-5], found[-4], found[-3], found[:-5]
+
+
+def refill_lru_cache(cached: Any, entries: list[tuple[Any, Any]]) -> None:
+    """Put the results back, oldest first. Runs when everything else is loaded, since keys are hashed here.
+
+    An unbounded cache is a dictionary and is filled directly (its counters start again); a bounded one is
+    called with the old arguments while its function is replaced by one that hands out the old results.
+    """
+    cache, function, mark, _ = lru_internals(cached)
+    parameters = cached.cache_parameters()
+    if parameters["maxsize"] is None:
+        cache.update((_lru_key(key, mark), value) for key, value in entries)
+        return
+    if type(function) is not types.FunctionType:
+        return
+    stub = _lru_stub(len(function.__code__.co_freevars))
+    results = deque(value for _, value in entries)
+    original = function.__code__, function.__kwdefaults__
+    function.__code__, function.__kwdefaults__ = stub, {"_results": results}
+    try:
+        for key, _ in entries:
+            args, kwargs = _lru_arguments(_lru_key(key, mark), mark, parameters["typed"])
+            cached(*args, **kwargs)
+    finally:
+        function.__code__, function.__kwdefaults__ = original
+
+
+def _lru_key(key: Any, mark: object) -> Any:
+    if type(key) is tuple:
+        return tuple(mark if item is LruMark else item for item in key)
+    return key
+
+
+def _lru_arguments(key: Any, mark: object, typed: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The call that leads to this key: the reverse of functools' ``_make_key``."""
+    if type(key) is not tuple:
+        return (key,), {}
+    items = list(key)
+    position = next((index for index, item in enumerate(items) if item is mark), None)
+    if position is None:
+        return tuple(items[: len(items) // 2] if typed else items), {}
+    # p positional, mark, k names and k values; when typed, p + k types follow
+    flat = items[position + 1 :]
+    if typed:
+        del flat[2 * (len(flat) - position) // 3 :]
+    return tuple(items[:position]), dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _lru_stub(free: int) -> types.CodeType:
+    """Code of a function with ``free`` free variables that returns the next old result."""
+    names = [f"v{i}" for i in range(free)]
+    source = "\n".join(
+        [
+            "def outer():",
+            *(f"    {name} = None" for name in names),
+            "    def stub(*args, _results, **kwargs):",
+            f"        if 0: {', '.join(names) or 'None'}",
+            "        return _results.popleft()",
+            "    return stub",
+        ]
+    )
+    namespace: dict[str, Any] = {}
+    exec(compile(source, "<ckpt>", "exec"), namespace)
+    code: types.CodeType = namespace["outer"]().__code__
+    if len(code.co_freevars) != free:
+        raise RestoreError("a cached function with free variables cannot be refilled")
+    return code
+
+
+# ---------------------------------------------------------------------- regular expressions, csv
+
+
+def make_match(pattern: Any, method: str, string: Any, pos: int, endpos: int) -> re.Match[Any] | None:
+    found: re.Match[Any] | None = getattr(pattern, method)(string, pos, endpos)
+    return found
+
+
+def make_scanner(pattern: Any, string: Any, pos: int, endpos: int) -> Any:
+    if string is not None:
+        return pattern.scanner(string, pos, endpos)
+    made = pattern.scanner("" if isinstance(pattern.pattern, str) else b"")
+    while made.search() is not None:
+        pass
+    return made
+
+
+def make_csv_writer(write: Any, dialect: dict[str, Any]) -> Any:
+    import csv
+
+    return csv.writer(types.SimpleNamespace(write=write), **dialect)
+
+
+def make_csv_reader(source: Any, dialect: dict[str, Any], line_num: int) -> Any:
+    """A reader that goes on with ``source`` and believes to have read ``line_num`` lines."""
+    import csv
+
+    made = csv.reader(
+        itertools.chain(itertools.repeat("x", line_num), source) if line_num else source, **dialect
+    )
+    for _ in range(line_num):
+        next(made)
+    return made
