@@ -28,7 +28,7 @@ class EndpointConfig:
     """Charge at which a batch of small messages is full."""
     large_bytes: int = 64 << 10
     """A message longer than this travels in fragments (head + payload part), uncopied by the sender."""
-    fragment_bytes: int = 512 << 10
+    fragment_bytes: int = 1 << 20
     burst_bytes: int = 4 << 20
     """At most about this much is returned for one link by one transmit; `flush_due` stays true while there is
     more."""
