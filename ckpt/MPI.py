@@ -5,6 +5,8 @@ here; what they mean is in ckpt.mpi. COMM_WORLD and COMM_SELF are looked up when
 restart they are the restored objects.
 """
 
+# ruff: noqa: F401  the names are what this module is for
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -67,9 +69,18 @@ from ckpt.mpi.environment import (
     get_vendor,
 )
 from ckpt.mpi.errhandler import ERRHANDLER_NULL, ERRORS_ABORT, ERRORS_ARE_FATAL, ERRORS_RETURN, Errhandler
-from ckpt.mpi.errors import ERROR_CLASSES, add_error_class, add_error_code, add_error_string, error_class
-from ckpt.mpi.errors import MpiException as Exception  # noqa: A004  mpi4py's name
-from ckpt.mpi.errors import error_string, remove_error_class, remove_error_code, remove_error_string
+from ckpt.mpi.errors import (
+    ERROR_CLASSES,
+    add_error_class,
+    add_error_code,
+    add_error_string,
+    error_class,
+    error_string,
+    remove_error_class,
+    remove_error_code,
+    remove_error_string,
+)
+from ckpt.mpi.errors import MpiException as Exception
 from ckpt.mpi.grequest import Grequest
 from ckpt.mpi.group import GROUP_EMPTY, GROUP_NULL, Group
 from ckpt.mpi.info import INFO_ENV, INFO_NULL, Info
@@ -130,7 +141,7 @@ globals().update(NUMBERS)
 globals().update({name: number for name, number in ERROR_CLASSES.items() if name != "SUCCESS"})
 globals().update({name[4:]: kind for name, kind in PREDEFINED.items() if name != "MPI_2INT"})
 globals().update({name: PREDEFINED[f"MPI_{target}"] for name, target in ALIASES.items()})
-globals().update({name: DATATYPE_NULL for name in MISSING})
+globals().update(dict.fromkeys(MISSING, DATATYPE_NULL))
 
 _typedict_c = {code: Datatype.fromcode(code) for code in "cbBhHiIlLqQfdgFDG?"}
 _typedict_f: dict[str, Datatype] = {}

@@ -18,22 +18,107 @@ _PARTS = "data representations belong to parallel files, which are not offered"
 
 _WIN_CLASS = ("Create", "Allocate", "Allocate_shared", "Create_dynamic", "Create_keyval", "Free_keyval")
 _WIN = (
-    "Shared_query Attach Detach Set_info Get_info Get_group Get_attr Set_attr Delete_attr tomemory Put Get "
-    "Accumulate Get_accumulate Fetch_and_op Compare_and_swap Rput Rget Raccumulate Rget_accumulate Fence "
-    "Start Complete Post Wait Test Lock Unlock Lock_all Unlock_all Flush Flush_all Flush_local "
-    "Flush_local_all Sync Get_errhandler Set_errhandler Call_errhandler Get_name Set_name Free"
-).split()
+    "Shared_query",
+    "Attach",
+    "Detach",
+    "Set_info",
+    "Get_info",
+    "Get_group",
+    "Get_attr",
+    "Set_attr",
+    "Delete_attr",
+    "tomemory",
+    "Put",
+    "Get",
+    "Accumulate",
+    "Get_accumulate",
+    "Fetch_and_op",
+    "Compare_and_swap",
+    "Rput",
+    "Rget",
+    "Raccumulate",
+    "Rget_accumulate",
+    "Fence",
+    "Start",
+    "Complete",
+    "Post",
+    "Wait",
+    "Test",
+    "Lock",
+    "Unlock",
+    "Lock_all",
+    "Unlock_all",
+    "Flush",
+    "Flush_all",
+    "Flush_local",
+    "Flush_local_all",
+    "Sync",
+    "Get_errhandler",
+    "Set_errhandler",
+    "Call_errhandler",
+    "Get_name",
+    "Set_name",
+    "Free",
+)
 _FILE_CLASS = ("Open", "Delete")
 _FILE = (
-    "Close Set_size Preallocate Get_size Get_amode Get_group Set_info Get_info Set_view Get_view Read_at "
-    "Read_at_all Write_at Write_at_all Iread_at Iread_at_all Iwrite_at Iwrite_at_all Read Read_all Write "
-    "Write_all Iread Iread_all Iwrite Iwrite_all Seek Get_position Get_byte_offset Read_shared Write_shared "
-    "Iread_shared Iwrite_shared Read_ordered Write_ordered Seek_shared Get_position_shared "
-    "Read_at_all_begin Read_at_all_end Write_at_all_begin Write_at_all_end Read_all_begin Read_all_end "
-    "Write_all_begin Write_all_end Read_ordered_begin Read_ordered_end Write_ordered_begin "
-    "Write_ordered_end Get_type_extent Set_atomicity Get_atomicity Sync Get_errhandler Set_errhandler "
-    "Call_errhandler"
-).split()
+    "Close",
+    "Set_size",
+    "Preallocate",
+    "Get_size",
+    "Get_amode",
+    "Get_group",
+    "Set_info",
+    "Get_info",
+    "Set_view",
+    "Get_view",
+    "Read_at",
+    "Read_at_all",
+    "Write_at",
+    "Write_at_all",
+    "Iread_at",
+    "Iread_at_all",
+    "Iwrite_at",
+    "Iwrite_at_all",
+    "Read",
+    "Read_all",
+    "Write",
+    "Write_all",
+    "Iread",
+    "Iread_all",
+    "Iwrite",
+    "Iwrite_all",
+    "Seek",
+    "Get_position",
+    "Get_byte_offset",
+    "Read_shared",
+    "Write_shared",
+    "Iread_shared",
+    "Iwrite_shared",
+    "Read_ordered",
+    "Write_ordered",
+    "Seek_shared",
+    "Get_position_shared",
+    "Read_at_all_begin",
+    "Read_at_all_end",
+    "Write_at_all_begin",
+    "Write_at_all_end",
+    "Read_all_begin",
+    "Read_all_end",
+    "Write_all_begin",
+    "Write_all_end",
+    "Read_ordered_begin",
+    "Read_ordered_end",
+    "Write_ordered_begin",
+    "Write_ordered_end",
+    "Get_type_extent",
+    "Set_atomicity",
+    "Get_atomicity",
+    "Sync",
+    "Get_errhandler",
+    "Set_errhandler",
+    "Call_errhandler",
+)
 
 
 def refusing(name: str, instead: str) -> Callable[..., NoReturn]:
@@ -65,7 +150,7 @@ class Null(Handle):
     def __eq__(self, other: object) -> bool:
         return True if isinstance(other, type(self)) or isinstance(self, type(other)) else NotImplemented
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     def __reduce__(self) -> Any:
         return self._named() or (type(self), ())

@@ -197,8 +197,14 @@ def _is_buffer(arg: Any) -> bool:
     return True
 
 
+def _two(pair: Any) -> tuple[Any, Any]:
+    counts, displacements = pair
+    return counts, displacements
+
+
 def _split(arg: Any, pair: tuple[type, ...]) -> tuple[Any, Any, Any, Any]:
     """(object, count(s), displacement(s), type)"""
+    second: Any
     if not isinstance(arg, (list, tuple)):
         if not _is_buffer(arg):
             raise TypeError("message: expecting buffer or list/tuple")
@@ -209,14 +215,12 @@ def _split(arg: Any, pair: tuple[type, ...]) -> tuple[Any, Any, Any, Any]:
         if isinstance(second, (Datatype, str)):
             return obj, None, None, second
         if isinstance(second, pair):
-            counts, displacements = second
-            return obj, counts, displacements, None
+            return obj, *_two(second), None
         return obj, second, None, None
     if size == 3:
         obj, second, kind = arg
         if isinstance(second, pair):
-            counts, displacements = second
-            return obj, counts, displacements, kind
+            return obj, *_two(second), kind
         return obj, second, None, kind
     if size == 4:
         return arg[0], arg[1], arg[2], arg[3]
@@ -327,7 +331,8 @@ def typed_vector(arg: Any, size: int, *, writable: bool) -> list[BufferSpec]:
         obj, kinds = arg
         counts = places = None
     elif len(arg) == 3:
-        obj, (counts, places), kinds = arg
+        obj, pair, kinds = arg
+        counts, places = pair
     elif len(arg) == 4:
         obj, counts, places, kinds = arg
     else:

@@ -10,7 +10,7 @@ done then.
 from __future__ import annotations
 
 from operator import index
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ckpt.mpi import envelope
 from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG, PROC_NULL, TAG_UB, UNDEFINED
@@ -86,7 +86,7 @@ class CommBase(Handle):
     _context: Context
     _channels: dict[tuple[int, int], Channel]
 
-    def __new__(cls, comm: CommBase | None = None) -> Any:
+    def __new__(cls, comm: CommBase | None = None) -> Self:
         expect(cls, comm, CommBase)
         self = super().__new__(cls)
         self._routes = {}
@@ -174,7 +174,7 @@ class CommBase(Handle):
             return bool(self) == bool(other)
         return self._shared is other._shared
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     # -- identity ----------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from ckpt.mpi import plans
+from ckpt.mpi.buffers import is_in_place
 from ckpt.mpi.comm_gatherings import ObjectCollectives
 from ckpt.mpi.op import SUM, Op
 from ckpt.mpi.operations import Operation
@@ -40,8 +41,18 @@ class BufferCollectives(ObjectCollectives):
         write(schedule, *args, **options)
         return Prequest._prepare(self._engine, _restart, schedule)
 
-    def _counts(self, counts: Sequence[int] | None) -> list[int] | None:
-        return None if counts is None else [int(count) for count in counts]
+    def _counts(self, counts: Sequence[int] | None, sendbuf: Any, recvbuf: Any) -> list[int] | None:
+        """Counts per rank; what everybody's receive buffer says when they are not given."""
+        if counts is not None:
+            return [int(count) for count in counts]
+        if is_in_place(sendbuf):
+            return None
+        gathered: list[int] = self._local_allgather(plans.own_count(recvbuf))
+        return gathered
+
+    def _local_allgather(self, obj: Any) -> list[Any]:
+        """What the ranks of the local group say."""
+        return self.allgather(obj)
 
     def Barrier(self) -> None:
         """Return when all ranks have called it."""
@@ -231,7 +242,9 @@ class BufferCollectives(ObjectCollectives):
         self._plans.reduce(s, sendbuf, recvbuf, op, self._check_root(root))
         return self._begin(s)
 
-    def Reduce_init(self, sendbuf: Any, recvbuf: Any, op: Op = SUM, root: int = 0, info: Any = None) -> Prequest:
+    def Reduce_init(
+        self, sendbuf: Any, recvbuf: Any, op: Op = SUM, root: int = 0, info: Any = None
+    ) -> Prequest:
         """Reduce, persistent."""
         return self._persistent(self._plans.reduce, sendbuf, recvbuf, op, self._check_root(root))
 
@@ -263,7 +276,9 @@ class BufferCollectives(ObjectCollectives):
         self._plans.reduce_scatter_block(s, sendbuf, recvbuf, op)
         return self._begin(s)
 
-    def Reduce_scatter_block_init(self, sendbuf: Any, recvbuf: Any, op: Op = SUM, info: Any = None) -> Prequest:
+    def Reduce_scatter_block_init(
+        self, sendbuf: Any, recvbuf: Any, op: Op = SUM, info: Any = None
+    ) -> Prequest:
         """Reduce_scatter_block, persistent."""
         return self._persistent(self._plans.reduce_scatter_block, sendbuf, recvbuf, op)
 
@@ -272,7 +287,7 @@ class BufferCollectives(ObjectCollectives):
     ) -> None:
         """Everybody's elements combined; rank r gets the next recvcounts[r] of them."""
         s = self._schedule()
-        self._plans.reduce_scatter(s, sendbuf, recvbuf, self._counts(recvcounts), op)
+        self._plans.reduce_scatter(s, sendbuf, recvbuf, self._counts(recvcounts, sendbuf, recvbuf), op)
         self._run(s)
 
     def Ireduce_scatter(
@@ -280,13 +295,21 @@ class BufferCollectives(ObjectCollectives):
     ) -> Request:
         """Reduce_scatter, nonblocking."""
         s = self._schedule()
-        self._plans.reduce_scatter(s, sendbuf, recvbuf, self._counts(recvcounts), op)
+        self._plans.reduce_scatter(s, sendbuf, recvbuf, self._counts(recvcounts, sendbuf, recvbuf), op)
         return self._begin(s)
 
     def Reduce_scatter_init(
-        self, sendbuf: Any, recvbuf: Any, recvcounts: Sequence[int] | None = None, op: Op = SUM, info: Any = None) -> Prequest:
+        self,
+        sendbuf: Any,
+        recvbuf: Any,
+        recvcounts: Sequence[int] | None = None,
+        op: Op = SUM,
+        info: Any = None,
+    ) -> Prequest:
         """Reduce_scatter, persistent."""
-        return self._persistent(self._plans.reduce_scatter, sendbuf, recvbuf, self._counts(recvcounts), op)
+        return self._persistent(
+            self._plans.reduce_scatter, sendbuf, recvbuf, self._counts(recvcounts, sendbuf, recvbuf), op
+        )
 
     def Scan(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
         """The elements of ranks 0 to this one combined."""

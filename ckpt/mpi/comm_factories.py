@@ -139,7 +139,8 @@ class Factories(CommObject):
         at = 0
         for source, count in zip(starts, counts, strict=True):
             for place in range(at, at + count):
-                edges.append((source, ends[place], None if values is None else values[place]))
+                weight = None if values is None else values[place]
+                edges.append((source, ends[place], weight))
             at += count
         everything = self.allgather((values is not None, edges))
         come, go = [], []

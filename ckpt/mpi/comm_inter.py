@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pickle
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ckpt.mpi import collectives_inter, envelope
 from ckpt.mpi.comm_base import CommBase, CommShared
@@ -40,7 +40,7 @@ class Intercomm(Comm):
     """Two groups. Sizes and ranks are the local ones; peers are the remote group."""
 
     __slots__ = ()
-    _plans = collectives_inter
+    _plans: ClassVar[Any] = collectives_inter
 
     def __new__(cls, comm: Any = None) -> Any:
         self = super().__new__(cls, comm)
@@ -66,6 +66,9 @@ class Intercomm(Comm):
     def Is_inter(self) -> bool:
         self._alive()
         return True
+
+    def _local_allgather(self, obj: Any) -> list[Any]:
+        return self._side.local.allgather(obj)
 
     def Get_remote_group(self) -> Group:
         return Group._make(self._alive().peers, self._engine.progress.rank)
@@ -166,7 +169,9 @@ class Intercomm(Comm):
             if member not in self._alive().group:
                 raise MpiException(ERR_COMM, "the group is no part of the local one")
         inside = self._engine.progress.rank in members
-        return self.Split(0 if inside else UNDEFINED, members.index(self._engine.progress.rank) if inside else 0)
+        return self.Split(
+            0 if inside else UNDEFINED, members.index(self._engine.progress.rank) if inside else 0
+        )
 
     # -- collectives over objects ------------------------------------------------------------------
 

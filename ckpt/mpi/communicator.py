@@ -193,7 +193,11 @@ class Comm(CommObject):
         """Ranks that share something: all of them share memory as far as programs can tell here."""
         if split_type in (NUMBERS["COMM_TYPE_HW_GUIDED"], NUMBERS["COMM_TYPE_RESOURCE_GUIDED"]):
             known = bool(info) and "mpi_hw_resource_type" in info
-            split_type = COMM_TYPE_SHARED if known and info["mpi_hw_resource_type"] == "mpi_shared_memory" else UNDEFINED
+            split_type = (
+                COMM_TYPE_SHARED
+                if known and info["mpi_hw_resource_type"] == "mpi_shared_memory"
+                else UNDEFINED
+            )
         elif split_type == NUMBERS["COMM_TYPE_HW_UNGUIDED"]:
             split_type = UNDEFINED  # the next smaller domain: there is none
         return self.Split(UNDEFINED if split_type == UNDEFINED else 0, key)

@@ -8,7 +8,7 @@ goes on using it.
 from __future__ import annotations
 
 import struct
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from ckpt.mpi.attributes import HasAttributes
 from ckpt.mpi.derived import Derived
@@ -25,10 +25,12 @@ class Datatype(Derived, Packing, HasAttributes):
     __slots__ = ("__weakref__", "_kind")
     _constants: ClassVar[tuple[str, ...]] = ("DATATYPE_NULL",)
 
-    def __new__(cls, datatype: Datatype | None = None) -> Datatype:
+    _kind: Kind | None
+
+    def __new__(cls, datatype: Datatype | None = None) -> Self:
         expect(cls, datatype, Datatype)
         self = super().__new__(cls)
-        self._kind: Kind | None = None if datatype is None else datatype._kind
+        self._kind = None if datatype is None else datatype._kind
         return self
 
     @classmethod
@@ -351,8 +353,8 @@ ALIASES = {
 _TYPECHARS = {"Zf": "F", "Zd": "D", "Zg": "G", "c": "S"}
 _TYPECHARS.update({code: code for code in "bBhHiIlLqQefdg?"})
 _KINDS = {"F": "c", "D": "c", "G": "c", "S": "S", "?": "b", "B": "u", "H": "u", "I": "u", "L": "u", "Q": "u"}
-_KINDS.update({code: "i" for code in "bhilq"})
-_KINDS.update({code: "f" for code in "efdg"})
+_KINDS.update(dict.fromkeys("bhilq", "i"))
+_KINDS.update(dict.fromkeys("efdg", "f"))
 
 
 def typecode(datatype: Datatype) -> str | None:

@@ -146,9 +146,7 @@ class Derived(Handle):
             if block < 1 or (not cyclic and block * parts < gsizes[axis]):
                 raise MpiException(ERR_ARG, f"blocks of {block} on {parts} processes")
             rules.append((block, cyclic))
-        held = layouts.darray(
-            self._valid().layout, rank, gsizes, rules, psizes, c_order=order == _ORDER_C
-        )
+        held = layouts.darray(self._valid().layout, rank, gsizes, rules, psizes, c_order=order == _ORDER_C)
         return self._derive(
             held,
             "DARRAY",

@@ -8,7 +8,7 @@ object and the error class, then the exception is raised.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from ckpt.mpi.errors import ERR_ARG, ERROR_CLASSES, SUCCESS, MpiException
 from ckpt.mpi.handle import Handle, expect
@@ -29,11 +29,14 @@ class Errhandler(Handle):
         "ERRORS_ARE_FATAL",
     )
 
-    def __new__(cls, errhandler: Errhandler | None = None) -> Errhandler:
+    _kind: str
+    _target: Callable[[Any, int], Any] | None
+
+    def __new__(cls, errhandler: Errhandler | None = None) -> Self:
         expect(cls, errhandler, Errhandler)
         self = super().__new__(cls)
-        self._kind: str = "" if errhandler is None else errhandler._kind
-        self._target: Callable[[Any, int], Any] | None = None if errhandler is None else errhandler._target
+        self._kind = "" if errhandler is None else errhandler._kind
+        self._target = None if errhandler is None else errhandler._target
         return self
 
     @classmethod

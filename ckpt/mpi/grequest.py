@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 from ckpt.mpi import worlds
 from ckpt.mpi.errors import ERR_OTHER, ERR_REQUEST, MpiException
@@ -65,7 +65,7 @@ class Grequest(Request):
 
     _deed: Deed | None
 
-    def __new__(cls, request: Request | None = None) -> Any:
+    def __new__(cls, request: Request | None = None) -> Self:
         self = super().__new__(cls, request)
         self._deed = getattr(request, "_deed", None)
         return self

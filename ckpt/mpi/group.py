@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from ckpt.mpi.constants import IDENT, PROC_NULL, SIMILAR, UNDEFINED, UNEQUAL
 from ckpt.mpi.errors import ERR_GROUP, ERR_RANK, MpiException
@@ -16,11 +16,14 @@ class Group(Handle):
     __slots__ = ("__weakref__", "_me", "_ranks")
     _constants: ClassVar[tuple[str, ...]] = ("GROUP_NULL", "GROUP_EMPTY")
 
-    def __new__(cls, group: Group | None = None) -> Any:
+    _ranks: tuple[int, ...] | None
+    _me: int
+
+    def __new__(cls, group: Group | None = None) -> Self:
         expect(cls, group, Group)
         self = super().__new__(cls)
-        self._ranks: tuple[int, ...] | None = None if group is None else group._ranks
-        self._me: int = -1 if group is None else group._me
+        self._ranks = None if group is None else group._ranks
+        self._me = -1 if group is None else group._me
         return self
 
     @classmethod
@@ -43,7 +46,7 @@ class Group(Handle):
     def __eq__(self, other: object) -> bool:
         return self._ranks == other._ranks if isinstance(other, Group) else NotImplemented
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     def __repr__(self) -> str:
         return f"<Group {self._ranks}>"

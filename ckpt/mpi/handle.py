@@ -78,9 +78,8 @@ class Handle:
 
     def free(self) -> None:
         """Free unless it is a constant or null: never raises."""
-        if not self or self._named():
-            return
-        self._discard()
+        if self and not self._named():
+            self._discard()
 
     def _discard(self) -> None:
         self.Free()  # type: ignore[attr-defined]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 from ckpt.mpi.constants import NUMBERS
 from ckpt.mpi.errors import ERROR_CLASSES, MpiException
@@ -35,10 +35,12 @@ class Info(Handle):
     __slots__ = ("__weakref__", "_box")
     _constants: ClassVar[tuple[str, ...]] = ("INFO_NULL", "INFO_ENV")
 
-    def __new__(cls, info: Info | None = None) -> Info:
+    _box: Box | None
+
+    def __new__(cls, info: Info | None = None) -> Self:
         expect(cls, info, Info)
         self = super().__new__(cls)
-        self._box: Box | None = None if info is None else info._box
+        self._box = None if info is None else info._box
         return self
 
     @classmethod
@@ -167,7 +169,9 @@ class Info(Handle):
         if not self:
             raise KeyError("the info is null")
         if isinstance(items, (Info, Mapping)) or hasattr(items, "keys"):
-            items = [(key, items[key]) for key in items.keys()]  # type: ignore[union-attr,index]
+            mapping: Any = items
+            keys = mapping.keys()
+            items = [(key, mapping[key]) for key in keys]
         for key, value in items:
             self.Set(key, value)
         for key, value in kwds.items():

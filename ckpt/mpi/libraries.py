@@ -55,7 +55,7 @@ def _typecode(datatype: Datatype) -> str | None:
 
 
 def _typealign(datatype: Datatype) -> int | None:
-    return datatype.layout.align if typecode(datatype) else None
+    return datatype.layout.align if datatype.is_predefined and datatype else None
 
 
 def _datatype_create(datatype: Any, combiner: str, params: dict[str, Any], free: bool = False) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ckpt.mpi import envelope
 from ckpt.mpi.buffers import simple
@@ -26,13 +26,18 @@ class Message(Handle):
     __slots__ = ("__weakref__", "_data", "_engine", "_source", "_tag")
     _constants: ClassVar[tuple[str, ...]] = ("MESSAGE_NULL", "MESSAGE_NO_PROC")
 
-    def __new__(cls, message: Message | None = None) -> Any:
+    _data: Buffer | None
+    _engine: Engine | None
+    _source: int
+    _tag: int
+
+    def __new__(cls, message: Message | None = None) -> Self:
         expect(cls, message, Message)
         self = super().__new__(cls)
-        self._data: Buffer | None = None if message is None else message._data
-        self._engine: Engine | None = None if message is None else message._engine
-        self._source: int = ANY_SOURCE if message is None else message._source
-        self._tag: int = ANY_TAG if message is None else message._tag
+        self._data = None if message is None else message._data
+        self._engine = None if message is None else message._engine
+        self._source = ANY_SOURCE if message is None else message._source
+        self._tag = ANY_TAG if message is None else message._tag
         return self
 
     @classmethod
@@ -75,7 +80,7 @@ class Message(Handle):
             return NotImplemented
         return self._data is other._data and self._source == other._source
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     def _receive(self, buf: Any, *, as_object: bool) -> Receive:
         """The finished receive of this message; it becomes null."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import operator
 from array import array
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from ckpt.mpi.buffers import raw
 from ckpt.mpi.datatypes import BYTE, Datatype
@@ -110,13 +110,18 @@ class Op(Handle):
         *[name[4:] for name in _PREDEFINED],
     )
 
-    def __new__(cls, op: Op | None = None) -> Any:
+    _token: Token | None
+    _name: str
+    _commute: bool
+    _function: Callable[..., Any] | None
+
+    def __new__(cls, op: Op | None = None) -> Self:
         expect(cls, op, Op)
         self = super().__new__(cls)
-        self._token: Token | None = None if op is None else op._token
-        self._name: str = "" if op is None else op._name
-        self._commute: bool = True if op is None else op._commute
-        self._function: Callable[..., Any] | None = None if op is None else op._function
+        self._token = None if op is None else op._token
+        self._name = "" if op is None else op._name
+        self._commute = True if op is None else op._commute
+        self._function = None if op is None else op._function
         return self
 
     @classmethod
@@ -166,7 +171,7 @@ class Op(Handle):
             return NotImplemented
         return self._name == other._name and self._token is other._token
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     def __repr__(self) -> str:
         return f"<Op {self._name or self._function or 'null'}>"

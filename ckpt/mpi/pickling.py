@@ -41,22 +41,22 @@ class Pickle:
         return self._dumps is None and self._loads is None and self._protocol == _pickle.HIGHEST_PROTOCOL
 
     @property
-    def PROTOCOL(self) -> int | None:  # noqa: N802  mpi4py's name
+    def PROTOCOL(self) -> int | None:
         return self._protocol
 
     @PROTOCOL.setter
-    def PROTOCOL(self, protocol: int | None) -> None:  # noqa: N802
+    def PROTOCOL(self, protocol: int | None) -> None:
         if protocol is None and self._dumps is None:
             protocol = _pickle.HIGHEST_PROTOCOL
         self._protocol = protocol
         self._changed()
 
     @property
-    def THRESHOLD(self) -> int:  # noqa: N802
+    def THRESHOLD(self) -> int:
         return self._threshold
 
     @THRESHOLD.setter
-    def THRESHOLD(self, threshold: int | None) -> None:  # noqa: N802
+    def THRESHOLD(self, threshold: int | None) -> None:
         self._threshold = THRESHOLD if threshold is None else threshold
 
     def dumps(self, obj: Any) -> bytes:
@@ -82,7 +82,9 @@ class Pickle:
 
         dumps = _pickle.dumps if self._dumps is None else self._dumps
         protocol = _pickle.HIGHEST_PROTOCOL if self._protocol is None else self._protocol
-        return dumps(obj, max(protocol, 5) if self._dumps is None else protocol, buffer_callback=keep), buffers
+        return dumps(
+            obj, max(protocol, 5) if self._dumps is None else protocol, buffer_callback=keep
+        ), buffers
 
     def loads_oob(self, data: Any, buffers: Iterable[Any]) -> Any:
         loads = _pickle.loads if self._loads is None else self._loads

@@ -249,13 +249,7 @@ def reduce_scatter(s: Schedule, sendbuf: Any, recvbuf: Any, counts: list[int] | 
     out = into if in_place else simple(sendbuf, writable=False)
     op.check(out.datatype)
     if counts is None:
-        if in_place:
-            each, rest = divmod(out.count, s.size)
-            if rest:
-                raise ValueError(f"{out.count} elements cannot be cut into {s.size} equal blocks")
-            counts = [each] * s.size
-        else:
-            counts = _all_counts(out.count, into.count, s.size)
+        counts = _equal_counts(out.count, s.size)
     if out.datatype.code != into.datatype.code:
         raise ValueError("mismatch in send and receive datatypes")
     if len(counts) != s.size or sum(counts) != out.count or (not in_place and counts[s.rank] != into.count):
@@ -273,14 +267,20 @@ def reduce_scatter(s: Schedule, sendbuf: Any, recvbuf: Any, counts: list[int] | 
     s.call(store, target, into.part(0, counts[s.rank]) if in_place else into)
 
 
-def _all_counts(total: int, own: int, size: int) -> list[int]:
-    if own * size != total:
-        raise ValueError(f"mismatch in send count {total} and receive count {own} x {size} ranks")
-    return [own] * size
+def _equal_counts(total: int, size: int) -> list[int]:
+    each, rest = divmod(total, size)
+    if rest:
+        raise ValueError(f"{total} elements cannot be cut into {size} equal blocks")
+    return [each] * size
 
 
 def reduce_scatter_block(s: Schedule, sendbuf: Any, recvbuf: Any, op: Op) -> None:
     reduce_scatter(s, sendbuf, recvbuf, None, op)
+
+
+def own_count(recvbuf: Any) -> int:
+    """Elements that this rank wants of a reduce_scatter."""
+    return simple(recvbuf, writable=True).count
 
 
 def scan(s: Schedule, sendbuf: Any, recvbuf: Any, op: Op, *, exclusive: bool) -> None:

@@ -9,7 +9,7 @@ Lower-case methods return the received object, upper-case ones True; both fill a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from ckpt.mpi.constants import UNDEFINED
 from ckpt.mpi.errors import ERR_IN_STATUS, ERR_REQUEST, MpiException
@@ -31,14 +31,18 @@ class Request(Handle):
     _accepts: ClassVar[Any] = object
     """Classes of requests that this one may be a copy of."""
 
-    def __new__(cls, request: Request | None = None) -> Any:
+    _recipe: tuple[Any, ...] | None
+    _engine: Engine | None
+    _operation: Operation | None
+
+    def __new__(cls, request: Request | None = None) -> Self:
         expect(cls, request, Request)
         if request is not None and request and not isinstance(request, cls._accepts):
             raise TypeError(f"{cls.__name__}: cannot be made of a {type(request).__name__}")
         self = super().__new__(cls)
-        self._recipe: tuple[Any, ...] | None = None if request is None else request._recipe
-        self._engine: Engine | None = None if request is None else request._engine
-        self._operation: Operation | None = None if request is None else request._operation
+        self._recipe = None if request is None else request._recipe
+        self._engine = None if request is None else request._engine
+        self._operation = None if request is None else request._operation
         return self
 
     def __reduce__(self) -> Any:
@@ -79,7 +83,7 @@ class Request(Handle):
             return self._recipe is other._recipe
         return self._operation is other._operation
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     def __repr__(self) -> str:
         operation = self._operation
@@ -177,7 +181,7 @@ class Request(Handle):
         _, active = _first_ready(requests, poll=True)
         if not active:
             return None
-        indices = []
+        indices: list[int] = []
         for index, request in enumerate(requests):
             if request._operation is not None and request._operation.done:
                 request.Get_status(_status_at(statuses, len(indices)))
@@ -209,6 +213,7 @@ class Request(Handle):
         if not self:
             raise MpiException(ERR_REQUEST, "the request is null")
         self._operation = None
+        self._recipe = None
 
     def free(self) -> None:
         self.Free()
@@ -413,7 +418,7 @@ def _collect(requests: Sequence[Request], statuses: list[Status] | None) -> list
 
 
 def _take_ready(requests: Sequence[Request], statuses: list[Status] | None) -> tuple[list[int], list[Any]]:
-    indices = []
+    indices: list[int] = []
     for index, request in enumerate(requests):
         if request._operation is not None and request._operation.done:
             indices.append(index)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from ckpt.mpi import worlds
 from ckpt.mpi.constants import BUFFER_AUTOMATIC, BufferAutomaticType
@@ -36,10 +36,12 @@ class Session(Handle, HasErrhandler):
     _constants: ClassVar[tuple[str, ...]] = ("SESSION_NULL",)
     _errhandler_kind = "Session"
 
-    def __new__(cls, session: Session | None = None) -> Any:
+    _state: State | None
+
+    def __new__(cls, session: Session | None = None) -> Self:
         expect(cls, session, Session)
         self = super().__new__(cls)
-        self._state: State | None = None if session is None else session._state
+        self._state = None if session is None else session._state
         return self
 
     def __bool__(self) -> bool:
@@ -134,4 +136,3 @@ class Session(Handle, HasErrhandler):
 
 
 SESSION_NULL = Session()
-

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG, UNDEFINED
 from ckpt.mpi.datatypes import BYTE, Datatype
@@ -15,14 +15,20 @@ class Status:
 
     __slots__ = ("__weakref__", "_cancelled", "_error", "_nbytes", "_source", "_tag")
 
-    def __new__(cls, status: Status | None = None) -> Any:
+    _source: int
+    _tag: int
+    _nbytes: int
+    _error: int
+    _cancelled: bool
+
+    def __new__(cls, status: Status | None = None) -> Self:
         expect(cls, status, Status)
         self = super().__new__(cls)
-        self._source: int = ANY_SOURCE if status is None else status._source
-        self._tag: int = ANY_TAG if status is None else status._tag
-        self._nbytes: int = 0 if status is None else status._nbytes
-        self._error: int = SUCCESS if status is None else status._error
-        self._cancelled: bool = False if status is None else status._cancelled
+        self._source = ANY_SOURCE if status is None else status._source
+        self._tag = ANY_TAG if status is None else status._tag
+        self._nbytes = 0 if status is None else status._nbytes
+        self._error = SUCCESS if status is None else status._error
+        self._cancelled = False if status is None else status._cancelled
         return self
 
     def __reduce__(self) -> Any:
@@ -107,7 +113,16 @@ class Status:
 
     def py2f(self) -> list[int]:
         """As Fortran's integers; see F_SOURCE, F_TAG, F_ERROR."""
-        return [self._nbytes & 0x7FFFFFFF, self._nbytes >> 31, self._source, self._tag, self._error, int(self._cancelled), 0, 0]
+        return [
+            self._nbytes & 0x7FFFFFFF,
+            self._nbytes >> 31,
+            self._source,
+            self._tag,
+            self._error,
+            int(self._cancelled),
+            0,
+            0,
+        ]
 
     @classmethod
     def f2py(cls, arg: list[int]) -> Any:

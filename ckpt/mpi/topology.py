@@ -29,7 +29,7 @@ class Cart:
     def coords(self, rank: int) -> list[int]:
         if not 0 <= rank < self.size:
             raise MpiException(ERR_RANK, f"rank {rank} in a grid of {self.size}")
-        out = []
+        out: list[int] = []
         for dim in reversed(self.dims):
             out.append(rank % dim)
             rank //= dim
@@ -61,7 +61,7 @@ class Cart:
         return self.rank(coords)
 
     def outgoing(self, rank: int) -> list[int]:
-        out = []
+        out: list[int] = []
         for direction in range(len(self.dims)):
             out += self.shift(rank, direction, 1)
         return out

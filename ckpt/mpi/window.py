@@ -12,7 +12,7 @@ import numpy
 _BYTE = numpy.dtype("B")
 
 
-class buffer(numpy.ndarray[Any, Any]):  # noqa: N801  mpi4py's name
+class buffer(numpy.ndarray[Any, Any]):
     """A window onto the bytes of `obj`; an empty one without. Indexed by byte, sliced without steps."""
 
     _obj: Any = None
@@ -62,7 +62,7 @@ class buffer(numpy.ndarray[Any, Any]):  # noqa: N801  mpi4py's name
             raise ValueError("null address with nonzero size")
         if not nbytes:
             return _window(numpy.zeros(0, _BYTE), None)
-        memory = (ctypes.c_ubyte * nbytes).from_address(address)
+        memory: Any = (ctypes.c_ubyte * nbytes).from_address(address)
         made = _window(numpy.frombuffer(memory, _BYTE), None)
         if readonly:
             made.flags.writeable = False
@@ -82,7 +82,7 @@ class buffer(numpy.ndarray[Any, Any]):  # noqa: N801  mpi4py's name
 
     __eq__ = object.__eq__
     __ne__ = object.__ne__
-    __hash__ = object.__hash__
+    __hash__ = object.__hash__  # type: ignore[assignment]
 
     def __bool__(self) -> bool:
         return len(self) > 0
@@ -95,8 +95,8 @@ class buffer(numpy.ndarray[Any, Any]):  # noqa: N801  mpi4py's name
             first, last, step = item.indices(len(self))
             if step != 1:
                 raise IndexError("slice with step not supported")
-            part = super().__getitem__(slice(first, last))
-            part._obj = self
+            part = _window(self.view(numpy.ndarray)[first:last], self)
+            part.flags.writeable = not self.readonly
             return part
         return int(super().__getitem__(_index(item, len(self))))
 
@@ -124,7 +124,7 @@ class buffer(numpy.ndarray[Any, Any]):  # noqa: N801  mpi4py's name
 
     @property
     def address(self) -> int:
-        return 0 if self._released or self._obj is None and not len(self) else int(self.ctypes.data)
+        return 0 if self._released or (self._obj is None and not len(self)) else int(self.ctypes.data)
 
     @property
     def obj(self) -> Any:
@@ -132,7 +132,7 @@ class buffer(numpy.ndarray[Any, Any]):  # noqa: N801  mpi4py's name
         return None if self._released else self._obj
 
     @property
-    def nbytes(self) -> int:  # type: ignore[override]
+    def nbytes(self) -> int:
         return len(self)
 
     @property
@@ -145,11 +145,13 @@ class buffer(numpy.ndarray[Any, Any]):  # noqa: N801  mpi4py's name
 
     def cast(self, format: str, shape: Sequence[int] | None = None) -> memoryview:
         """A view with another item format and shape."""
-        view = memoryview(self)
+        whole: Any = self
+        view = memoryview(whole)
         return view.cast(format) if shape is None else view.cast(format, list(shape))  # type: ignore[call-overload,no-any-return]
 
     def tobytes(self, order: Any = None) -> bytes:
-        return b"" if self._released else bytes(memoryview(self))
+        whole: Any = self
+        return b"" if self._released else bytes(memoryview(whole))
 
     def toreadonly(self) -> buffer:
         made = _window(self.view(numpy.ndarray), self.obj)

@@ -30,7 +30,10 @@ def fetch(directory: str) -> str:
     """Directory of mpi4py's sources. RuntimeError if they cannot be had."""
     command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-build-isolation"]
     done = subprocess.run(
-        [*command, "--no-binary", ":all:", "-d", directory, PACKAGE], capture_output=True, text=True, check=False
+        [*command, "--no-binary", ":all:", "-d", directory, PACKAGE],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     archives = [name for name in os.listdir(directory) if name.endswith(".tar.gz")]
     if not archives:
@@ -43,7 +46,17 @@ def fetch(directory: str) -> str:
 def run_module(sources: str, module: str, size: int) -> dict[str, tuple[str, str]]:
     """Outcome and reason of every test of a module at `size` ranks."""
     with tempfile.TemporaryDirectory() as results:
-        command = [sys.executable, "-m", "controller", "run", "-n", str(size), "--job", f"{results}/job", "--"]
+        command = [
+            sys.executable,
+            "-m",
+            "controller",
+            "run",
+            "-n",
+            str(size),
+            "--job",
+            f"{results}/job",
+            "--",
+        ]
         environment = {**os.environ, "PYTHONPATH": ROOT, "PYTHONDONTWRITEBYTECODE": "1"}
         process = subprocess.Popen(
             [*command, os.path.join(HERE, "rank.py"), sources, results, module],
@@ -79,7 +92,11 @@ def merge(ranks: list[dict[str, tuple[str, str]]]) -> dict[str, tuple[str, str]]
     merged = {}
     for test in {name for rank in ranks for name in rank}:
         states = [rank.get(test, ("failed", "this rank did not get there")) for rank in ranks]
-        bad = [f"rank {at}: {why or state}" for at, (state, why) in enumerate(states) if state in ("failed", "started")]
+        bad = [
+            f"rank {at}: {why or state}"
+            for at, (state, why) in enumerate(states)
+            if state in ("failed", "started")
+        ]
         if bad:
             merged[test] = ("failed", bad[0].replace("started", "did not end"))
         elif any(state == "passed" for state, _ in states):
@@ -106,7 +123,7 @@ def report(results: dict[int, dict[str, dict[str, tuple[str, str]]]], *, verbose
     print(f"passed {total[0]} of {total[1]} applicable ({100 * total[0] / max(1, total[1]):.1f} %)")
     reasons: Counter[str] = Counter()
     for size in sizes:
-        for area, tests in sorted(results[size].items()):
+        for tests in results[size].values():
             failures: dict[str, list[str]] = defaultdict(list)
             for test, (state, why) in sorted(tests.items()):
                 if state == "failed":
@@ -114,7 +131,11 @@ def report(results: dict[int, dict[str, dict[str, tuple[str, str]]]], *, verbose
                 elif state == "left out":
                     reasons[why] += 1
             for why, names in failures.items():
-                print(f"  failed at {size}: {names[0]}" + (f" and {len(names) - 1} more" if names[1:] else "") + f": {why}")
+                print(
+                    f"  failed at {size}: {names[0]}"
+                    + (f" and {len(names) - 1} more" if names[1:] else "")
+                    + f": {why}"
+                )
                 if verbose:
                     print("".join(f"      {name}\n" for name in names), end="")
     for why, count in reasons.most_common():

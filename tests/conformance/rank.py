@@ -96,7 +96,9 @@ def main(sources: str, results: str, modules: list[str]) -> None:
             continue
         kept = []
         for test in tests:
-            reason = next((why for pattern, why in plan.TESTS_LEFT_OUT if fnmatch.fnmatch(test.id(), pattern)), None)
+            reason = next(
+                (why for pattern, why in plan.TESTS_LEFT_OUT if fnmatch.fnmatch(test.id(), pattern)), None
+            )
             if reason is None:
                 kept.append(test)
             else:
