@@ -80,11 +80,6 @@ def rounds(contestants: Mapping[str, Callable[[], float]], count: int) -> dict[s
     return figures
 
 
-def paired_ratio(figures: Mapping[str, list[float]], name: str, against: str) -> float:
-    """Median over the rounds of this contestant's figure divided by the other's of the same round."""
-    return statistics.median(a / b for a, b in zip(figures[name], figures[against], strict=True))
-
-
 def report(title: str, unit: str, figures: Mapping[str, list[float]], against: str) -> list[dict[str, Any]]:
     """Print one table; return its rows."""
     print(
@@ -99,7 +94,7 @@ def report(title: str, unit: str, figures: Mapping[str, list[float]], against: s
             "median": statistics.median(values),
             "lowest": min(values),
             "highest": max(values),
-            "ratio": paired_ratio(figures, name, against),
+            "ratio": statistics.median(values) / statistics.median(figures[against]),
             "against": against,
         }
         rows.append(row)

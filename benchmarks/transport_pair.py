@@ -271,7 +271,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=5, help="rounds of every contestant (default 5)")
+    parser.add_argument("--rounds", type=int, default=7, help="rounds of every contestant (default 7)")
     parser.add_argument("--only", choices=("roundtrip", "rate", "bandwidth"), help="one table only")
     parser.add_argument("--json", metavar="FILE", help="write the figures to FILE")
     parser.add_argument("--counters", action="store_true", help="print the ports' counters")

@@ -184,11 +184,13 @@ def woken(world: World) -> dict[str, float]:
         began = time.monotonic()
         port.wait()
         alone_s = time.monotonic() - began
-        threading.Timer(0.005, port.wake).start()
-        began = time.monotonic()
-        port.wait(10_000_000_000)
-        woken_s = time.monotonic() - began
-    return {"alone_s": alone_s, "woken_s": woken_s}
+        woken_s = []
+        for _ in range(5):
+            threading.Timer(0.005, port.wake).start()
+            began = time.monotonic()
+            port.wait(10_000_000_000)
+            woken_s.append(time.monotonic() - began)
+    return {"alone_s": alone_s, "woken_s": min(woken_s)}
 
 
 def test_wait_returns_when_woken_and_every_50_ms(tmp_path: Path) -> None:
