@@ -91,8 +91,11 @@ def scratch() -> Iterator[Path]:
 
 
 def environment() -> dict[str, str]:
-    """One computing thread a process, as `ckpt run` does, for peers too."""
+    """One computing thread a process, as `ckpt run` does, for peers too; compiled modules are kept, as an
+    installation does.
+    """
     found = dict(os.environ)
+    found.pop("PYTHONDONTWRITEBYTECODE", None)
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         found[name] = "1"
     return found

@@ -53,9 +53,15 @@ def enable() -> Communicator:
 
     May be called any number of times; always returns the same communicator.
     """
-    world = _runtime().world
-    assert world is not None
-    return world
+    from ckpt.runtime import current
+
+    runtime = _runtime()
+    if runtime is current():
+        from ckpt.image import look
+
+        look()  # now, rather than while the program stands still for its first image
+    assert runtime.world is not None
+    return runtime.world
 
 
 def checkpoint(wait: bool = True) -> int | None:

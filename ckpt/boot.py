@@ -179,6 +179,7 @@ def _resumed(runtime: Runtime) -> Callable[[], object]:
     image.check_compatible(reader.meta["image"])
     loaded = image.load(reader, live=runtime.live)
     os.environ.update(job_environment(spec))
+    image.look()
     extras = loaded.extras
     runtime.registered = extras["ckpt.registered"]
     runtime.finished_code = extras["ckpt.finished"]
