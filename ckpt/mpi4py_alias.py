@@ -11,7 +11,6 @@ A rank is restored with the finder in place before its modules are, so an image 
 from __future__ import annotations
 
 import importlib
-import importlib.abc
 import importlib.machinery
 import sys
 from collections.abc import Sequence
@@ -61,16 +60,18 @@ _OPTIONS: dict[str, Any] = {
 }
 
 
-class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class _Finder:
+    # No subclass of importlib.abc's classes: nothing asks for them, and that module imports ten others.
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        loader: Any = self
         if fullname == "mpi4py":
-            spec = ModuleSpec(fullname, self, is_package=True)
+            spec = ModuleSpec(fullname, loader, is_package=True)
             spec.submodule_search_locations = _real_package()
             return spec
         if fullname in ("mpi4py.MPI", "mpi4py.rc"):
-            return ModuleSpec(fullname, self)
+            return ModuleSpec(fullname, loader)
         if fullname.startswith("mpi4py.") and fullname.count(".") == 1 and not path:
             raise ModuleNotFoundError(
                 f"{fullname} comes from the mpi4py package, which is not installed: `pip install mpi4py` adds "
