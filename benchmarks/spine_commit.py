@@ -50,7 +50,7 @@ def commits(folder: Path, load: str, pause_s: float, rounds: int) -> list[Row]:
     control = tuple(end - vote for end, vote in zip(total, voted, strict=True))
     return [
         Figure(f"{load}: command to commit", "ms", total, GOAL_MS),
-        Figure(f"{load}: the first of a job", "ms", (ms(first),), GOAL_MS),
+        Figure("  the first of the job", "ms", (ms(first),)),
         Figure("  until all ranks are captured", "ms", captured),
         Figure("  until all have voted", "ms", voted),
         Figure("  from the last vote to the commit", "ms", control),

@@ -4,7 +4,7 @@
 
 One rank under `ckpt run -n 1` with 1 GB of arrays, half random and half compressible, every page written to
 between rounds. A round: twice a bare os.fork() of that very process, then a checkpoint; the ratio is taken
-within the round. Peers hold the same arrays in a process of their own: dill.dump to disk (synced), criu.
+with the mean of the two. Peers hold the same arrays in a process of their own: dill.dump to disk (synced), criu.
 
 Goal: the pause is at most 1.2 × the bare fork.
 """
@@ -31,7 +31,7 @@ def image_of_a_rank(folder: Path, megabytes: int, rounds: int) -> list[Row]:
     forks = {}
     for line in path.read_text().splitlines():
         epoch, before, after = map(int, line.split())
-        forks[epoch] = min(before, after)
+        forks[epoch] = (before + after) / 2
     captured = {event["epoch"]: event for event in job.of("captured")}
     commits = {event["epoch"]: event for event in job.of("committed")}
     votes = {event["epoch"]: event for event in job.of("voted")}
