@@ -628,7 +628,7 @@ class Endpoint:
 def _common(config: EndpointConfig) -> Common:
     common = Common()
     common.epoch = config.epoch
-    common.ack_bytes = max(1, config.credit_bytes // 8)
+    common.ack_bytes = max(1, config.credit_bytes // 4)
     common.ack_delay_ns = config.ack_delay_ns
     common.burst_bytes = config.burst_bytes
     common.checksum_payload = config.checksum_payload
