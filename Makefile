@@ -8,12 +8,13 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench soak clean
+.PHONY: help setup demo test conformance lint format bench soak clean
 
 help:
 	@echo 'make setup   virtual environment with everything (done by itself when needed)'
 	@echo 'make demo    the tsunami demo: two kills, the same bytes, what it cost'
 	@echo 'make test    the tests            (ARGS="-k name" passes options to pytest)'
+	@echo 'make conformance   the tests of mpi4py itself, fetched, at 1 to 4 ranks'
 	@echo 'make lint    ruff and mypy --strict'
 	@echo 'make bench   the benchmarks, beside their peers, as ratios'
 	@echo 'make soak    the long sweeps'
@@ -31,6 +32,9 @@ demo: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest $(ARGS)
+
+conformance: $(READY)
+	$(BIN)/python -m tests.conformance $(ARGS)
 
 lint: $(READY)
 	$(BIN)/ruff check .

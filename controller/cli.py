@@ -82,6 +82,13 @@ def _add_service_options(parser: argparse.ArgumentParser) -> None:
         help="keep the N newest checkpoints only, at least 2 (default 3)",
     )
     add(
+        "--no-mpi4py",
+        dest="mpi4py",
+        action="store_false",
+        default=None,
+        help="leave `import mpi4py` alone: the installed package, if any (default: it is answered here)",
+    )
+    add(
         "--checkpoint-on-signal",
         action="store_true",
         default=None,

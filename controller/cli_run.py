@@ -31,6 +31,7 @@ _DEFAULTS: dict[str, Any] = {
     "keep": 3,
     "checkpoint_on_signal": False,
     "image_mode": "fork",
+    "mpi4py": True,
 }
 _NS = 1_000_000_000
 _HASH_SEED_MAX = 4294967295
@@ -227,5 +228,5 @@ def _options(job: JobDirectory, arguments: argparse.Namespace) -> ServiceOptions
         keep=option("keep"),
         time_limit_ns=None if limit is None else int(limit * _NS),
         checkpoint_on_signal=option("checkpoint_on_signal"),
-        rank_options={"image_mode": mode, "image_limit_ns": timeout_ns},
+        rank_options={"image_mode": mode, "image_limit_ns": timeout_ns, "mpi4py": option("mpi4py")},
     )

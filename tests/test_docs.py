@@ -50,7 +50,7 @@ def options(parser: argparse.ArgumentParser) -> set[str]:
 
 
 def test_every_verb_and_every_option_is_documented() -> None:
-    documented = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", COMMAND_LINE))
+    documented = set(re.findall(r"(?<![\w-])--?[a-z][a-z0-9-]*", COMMAND_LINE))
     for name, parser in verbs().items():
         assert re.search(rf"^## ckpt {name}\b", COMMAND_LINE, re.MULTILINE), name
         assert not options(parser) - documented, name
@@ -58,7 +58,7 @@ def test_every_verb_and_every_option_is_documented() -> None:
 
 def test_every_documented_option_exists() -> None:
     in_tables = re.findall(r"^\| (`-.*?) \|", COMMAND_LINE, re.MULTILINE)
-    named = {name for cell in in_tables for name in re.findall(r"(?<![\w-])--?[a-z][a-z-]*", cell)}
+    named = {name for cell in in_tables for name in re.findall(r"(?<![\w-])--?[a-z][a-z0-9-]*", cell)}
     assert named
     assert named <= options(verbs()["run"])
 

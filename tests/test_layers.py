@@ -26,7 +26,8 @@ LAYERS = ("transport", "ckpt", "controller")  # lowest first
 PURE = {
     "transport": "config errors events frames ledger link endpoint rangeset simulation state timeout window",
     "ckpt": "errors",
-    "ckpt.mpi": "buffers constants datatypes envelope errors group matching op operations progress status",
+    "ckpt.mpi": "attributes buffers constants datatypes derived envelope errors group handle kind layout matching "
+    "op operations packing process progress status topology",
     "ckpt.image": "errors opcodes",
     "controller": "coordinator errors events judgement messages plan supervisor translate vectors",
 }

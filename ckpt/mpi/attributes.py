@@ -6,7 +6,6 @@ Keys belong to a kind of object and to the process (process.py). `copy_fn` decid
 
 from __future__ import annotations
 
-import sys
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -113,5 +112,5 @@ def _guard(function: Any, *args: Any) -> Any:
     try:
         return function(*args)
     except Exception as error:
-        traceback.print_exception(error, file=sys.stderr)
+        traceback.print_exception(error)
         raise MpiException(ERR_OTHER, f"attribute function failed: {error!r}") from None

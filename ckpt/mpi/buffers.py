@@ -7,7 +7,6 @@ specs.
 
 from __future__ import annotations
 
-import ctypes
 from operator import index
 from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any
@@ -26,18 +25,8 @@ def raw(obj: Any) -> memoryview:
     return PickleBuffer(obj).raw()
 
 
-class Absolute:
-    """All memory, by address: what BOTTOM stands for. Means nothing after a restart."""
-
-    def __getitem__(self, where: slice) -> bytes:
-        return ctypes.string_at(where.start, where.stop - where.start)
-
-    def __setitem__(self, where: slice, data: Buffer) -> None:
-        ctypes.memmove(where.start, bytes(data), where.stop - where.start)
-
-
 def _memory(obj: Any) -> Any:
-    return Absolute() if obj is BOTTOM else raw(obj)
+    return BOTTOM.window() if obj is BOTTOM else raw(obj)
 
 
 class BufferSpec:
@@ -61,7 +50,7 @@ class BufferSpec:
         if self.nbytes == 0:
             return memoryview(b"")
         if self.obj is BOTTOM:
-            return memoryview((ctypes.c_char * self.nbytes).from_address(self.offset)).cast("B")
+            return memoryview(BOTTOM.window()[self.offset : self.offset + self.nbytes])
         return raw(self.obj)[self.offset : self.offset + self.nbytes]
 
     def read(self) -> Buffer:

@@ -10,11 +10,11 @@ done then.
 from __future__ import annotations
 
 from operator import index
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from ckpt.mpi import envelope
 from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG, PROC_NULL, TAG_UB, UNDEFINED
-from ckpt.mpi.errors import ERR_COMM, ERR_RANK, ERR_ROOT, ERR_TAG, MpiException
+from ckpt.mpi.errors import ERR_COMM, ERR_RANK, ERR_REVOKED, ERR_ROOT, ERR_TAG, MpiException
 from ckpt.mpi.handle import Handle, expect
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class CommShared:
         "attributes",
         "base",
         "buffer",
+        "closed",
         "collectives",
         "errhandler",
         "extras",
@@ -48,6 +49,8 @@ class CommShared:
         "peers",
         "pending",
         "persistent",
+        "revoked",
+        "routes",
         "topology",
     )
 
@@ -57,6 +60,10 @@ class CommShared:
         self.peers = peers
         self.name = name
         self.freed = False
+        self.revoked = False
+        self.closed = False
+        """Freed or revoked: no operation may begin."""
+        self.routes: dict[tuple[int, int], tuple[int, bytes]] = {}
         self.collectives = 0
         """Collective operations started so far: every rank counts the same."""
         self.persistent = 0
@@ -107,7 +114,7 @@ class CommBase(Handle):
         self._peers = shared.peers
         rank = engine.progress.rank
         self._rank = shared.group.index(rank) if rank in shared.group else UNDEFINED
-        self._routes = {}
+        self._routes = shared.routes
         self._context = engine.matcher.context(shared.base + envelope.PLANE_POINT)
         self._channels = self._context.channels
 
@@ -121,7 +128,9 @@ class CommBase(Handle):
     def _make(cls: type[C], engine: Engine, group: tuple[int, ...], base: int, name: str = "") -> C:
         """A communicator of these world ranks. `base`: number of its first context, equal at all of them."""
         self: C = CommBase.__new__(cls)
-        self._bind(engine, CommShared(base, group, group, name))
+        shared = CommShared(base, group, group, name)
+        self._bind(engine, shared)
+        engine.register(shared)
         return self
 
     def __getattr__(self, name: str) -> Any:
@@ -147,14 +156,23 @@ class CommBase(Handle):
         if not hasattr(self, "_shared"):
             return None, extra
         return (
-            (self._engine, self._shared, self._rank, self._peers, self._context, self._channels),
+            (
+                self._engine,
+                self._shared,
+                self._rank,
+                self._peers,
+                self._context,
+                self._channels,
+                self._routes,
+            ),
             extra,
         )
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         fields, extra = state
         if fields is not None:
-            self._engine, self._shared, self._rank, self._peers, self._context, self._channels = fields
+            self._engine, self._shared, self._rank, self._peers, self._context, self._channels = fields[:6]
+            self._routes = fields[6]
         if extra:
             self.__dict__.update(extra)
 
@@ -224,11 +242,16 @@ class CommBase(Handle):
         route = self._routes[dest, tag] = (dst, head)
         return route
 
+    def _refuse(self) -> NoReturn:
+        if self._shared.freed:
+            raise MpiException(ERR_COMM, "the communicator is freed")
+        raise MpiException(ERR_REVOKED, "the communicator is revoked")
+
     def _world_rank(self, rank: int) -> int | None:
         """World rank of a peer; None for PROC_NULL."""
         number = index(rank)
-        if self._shared.freed:
-            raise MpiException(ERR_COMM, "the communicator is freed")
+        if self._shared.closed:
+            self._refuse()
         if number == PROC_NULL:
             return None
         if not 0 <= number < len(self._peers):
@@ -241,8 +264,8 @@ class CommBase(Handle):
         if number != ANY_TAG and not 0 <= number <= TAG_UB:
             raise MpiException(ERR_TAG, f"tag {number} is neither ANY_TAG nor in 0…{TAG_UB}")
         if index(source) == ANY_SOURCE:
-            if self._shared.freed:
-                raise MpiException(ERR_COMM, "the communicator is freed")
+            if self._shared.closed:
+                self._refuse()
             return 0
         return self._world_rank(source)
 

@@ -150,7 +150,7 @@ class BufferMessages(ObjectMessages):
         """Receive a message that is here already and fits; False: nothing was done."""
         with self._engine.lock:
             channel = self._engine.matcher.find(self._context, source, tag)
-            if channel is None or self._shared.freed:
+            if channel is None or self._shared.closed:
                 return False
             view = raw(buf)
             nbytes = len(channel.messages[0][1]) - envelope.SIZE

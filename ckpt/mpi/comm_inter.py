@@ -56,6 +56,7 @@ class Intercomm(Comm):
         shared = CommShared(base, group, peers, "")
         shared.extras["side"] = side
         self._bind(engine, shared)
+        engine.register(shared)
         return self
 
     @property

@@ -111,7 +111,7 @@ class ObjectMessages(CommBase):
             channel = self._channels.get((source, tag))
             if channel is None or not channel.messages:
                 channel = engine.matcher.find(self._context, source, tag)
-            if channel is None or self._shared.freed:
+            if channel is None or self._shared.closed:
                 receive = self._receive(source, tag)
                 engine.wait_receive(receive)
                 channel = None

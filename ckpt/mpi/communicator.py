@@ -15,6 +15,7 @@ from ckpt.mpi import collectives_tree as trees
 from ckpt.mpi import envelope
 from ckpt.mpi.comm_base import CommShared
 from ckpt.mpi.comm_factories import Factories
+from ckpt.mpi.comm_failure import Failures
 from ckpt.mpi.comm_object import CommObject
 from ckpt.mpi.constants import CONGRUENT, IDENT, NUMBERS, SIMILAR, UNDEFINED, UNEQUAL
 from ckpt.mpi.errors import ERR_ARG, ERR_COMM, ERR_GROUP, MpiException
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 COMM_TYPE_SHARED = 1
 
 
-class Comm(CommObject):
+class Comm(Failures):
     """Messages between the ranks of a group. The null communicator raises ERR_COMM from every call."""
 
     __slots__ = ()
@@ -100,6 +101,7 @@ class Comm(CommObject):
         new.info.update(shared.info if info is None else dict(info.items()))
         new.extras.update({key: value for key, value in shared.extras.items() if key == "side"})
         copy._bind(self._engine, new)
+        self._engine.register(new)
         return copy
 
     def _new_base(self) -> int:
@@ -156,7 +158,9 @@ class Comm(CommObject):
         if private is not None and private[0]:
             private[0].Free()
         with engine.lock:
-            shared.freed = True
+            shared.freed = shared.closed = True
+            shared.routes.clear()
+            engine.shared.pop(shared.base, None)
             for plane in range(envelope.PLANES):
                 context = engine.matcher.contexts.get(shared.base + plane)
                 if context is not None and not context.busy():

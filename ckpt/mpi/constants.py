@@ -3,6 +3,8 @@ promised."""
 
 from __future__ import annotations
 
+from typing import Any
+
 ANY_SOURCE = -1
 PROC_NULL = -2
 ROOT = -3
@@ -172,6 +174,8 @@ class BottomType(Marker):
     """Type of BOTTOM, the origin of absolute addresses: accepted where no data moves."""
 
     _name = "BOTTOM"
+    window: Any = None
+    """Makes something that gives and takes bytes by address; set by memory.py, which knows how."""
 
     def __new__(cls) -> BottomType:
         return int.__new__(cls, 0)

@@ -19,13 +19,14 @@ import pickle
 from typing import TYPE_CHECKING, Any
 
 from ckpt.mpi import envelope
-from ckpt.mpi.errors import ERR_INTERN, MpiException
+from ckpt.mpi.errors import ERR_INTERN, ERR_REVOKED, MpiException
 from ckpt.mpi.matching import Channel, Context, Matcher
 from ckpt.mpi.operations import Operation, Receive, SyncSend
 from ckpt.mpi.process import process_state
 from ckpt.mpi.progress import Buffer, Progress
 
 if TYPE_CHECKING:
+    from ckpt.mpi.comm_base import CommShared
     from ckpt.mpi.communicator import Intracomm
     from ckpt.mpi.schedule import Schedule
 
@@ -65,7 +66,9 @@ class Engine:
         "matcher",
         "progress",
         "ready",
+        "revoked",
         "sends",
+        "shared",
         "syncs",
         "token",
     )
@@ -77,6 +80,10 @@ class Engine:
         self.debts = [0] * progress.size
         self.ready: list[Schedule] = []
         self.sends = 0
+        self.shared: dict[int, CommShared] = {}
+        """Communicators that may be revoked from elsewhere, by context number."""
+        self.revoked: set[int] = set()
+        """Revoked before this rank knew of them."""
         self.syncs: dict[int, SyncSend] = {}
         self.token = 0
         self.count = FIRST_COUNT
@@ -128,6 +135,33 @@ class Engine:
         self.count += 1
         return envelope.context_base(self.progress.rank, self.count)
 
+    def register(self, shared: CommShared) -> None:
+        """A new communicator exists here."""
+        known = self.shared.setdefault(shared.base, shared)
+        if known is shared and shared.base in self.revoked:
+            self.revoke(shared.base)
+
+    def revoke(self, base: int) -> None:
+        """A communicator is revoked: what is pending on it ends with ERR_REVOKED. The lock is held."""
+        shared = self.shared.get(base)
+        if shared is None:
+            self.revoked.add(base)
+            return
+        if shared.revoked:
+            return
+        shared.revoked = shared.closed = True
+        shared.routes.clear()
+        for plane in (envelope.PLANE_POINT, envelope.PLANE_COLLECTIVE):
+            for receive in self.matcher.posted_in(base + plane):
+                self.matcher.withdraw(receive)
+                receive.error = MpiException(ERR_REVOKED, "the communicator is revoked")
+                receive.done = True
+        for chain in shared.pending.values():
+            for schedule in chain:
+                schedule.error = MpiException(ERR_REVOKED, "the communicator is revoked")
+                schedule.done = True
+        shared.pending.clear()
+
     # -- objects -----------------------------------------------------------------------------------
 
     def dumps(self, obj: Any) -> bytes:
@@ -174,6 +208,9 @@ class Engine:
 
     def _control(self, src: int, kind: int, token: int, data: Buffer) -> None:
         self.debts[src] += len(data) + DEBT_UNIT
+        if kind == envelope.REVOKE:
+            self.revoke(envelope.unpack(data)[3])
+            return
         if kind != envelope.MATCHED:
             raise MpiException(ERR_INTERN, f"message of unknown kind {kind} from rank {src}")
         operation = self.syncs.pop(token, None)
@@ -259,6 +296,9 @@ class Engine:
             channel = self.find(context, source, tag)
             if channel is not None:
                 return channel
+            shared = self.shared.get(context.number - context.number % envelope.PLANES)
+            if shared is not None and shared.revoked:
+                raise MpiException(ERR_REVOKED, "the communicator is revoked")
             self.progress.block(True)
 
     # -- waiting -----------------------------------------------------------------------------------

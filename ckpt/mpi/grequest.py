@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import traceback
 from collections.abc import Callable
 from typing import Any, Self
@@ -51,10 +50,10 @@ def _call(function: Any, args: Any, kwargs: Any) -> None:
     try:
         function(*args, **kwargs)
     except MpiException as error:
-        traceback.print_exception(error, file=sys.stderr)
+        traceback.print_exception(error)
         raise MpiException(error.error_code) from None
     except Exception as error:
-        traceback.print_exception(error, file=sys.stderr)
+        traceback.print_exception(error)
         raise MpiException(ERR_OTHER, repr(error)) from None
 
 

@@ -10,8 +10,8 @@ in this process and as long as the object lives. They mean nothing to another pr
 
 from __future__ import annotations
 
-import sys
 import weakref
+from types import FunctionType
 from typing import Any, ClassVar, TypeVar
 
 H = TypeVar("H", bound="Handle")
@@ -32,9 +32,8 @@ class Handle:
     def _named(self) -> str | None:
         """Name of the constant that this very object is."""
         for kind in type(self).__mro__[:-1]:
-            module = sys.modules.get(kind.__module__)
             for name in kind.__dict__.get("_constants", ()):
-                if getattr(module, name, None) is self:
+                if _namespace(kind).get(name) is self:
                     return str(name)
         return None
 
@@ -83,6 +82,14 @@ class Handle:
 
     def _discard(self) -> None:
         self.Free()  # type: ignore[attr-defined]
+
+
+def _namespace(kind: type) -> dict[str, Any]:
+    """The names of the module that defines a class."""
+    for member in kind.__dict__.values():
+        if isinstance(member, FunctionType):
+            return member.__globals__
+    return {}
 
 
 def expect(cls: type, obj: Any, kind: type) -> Any:

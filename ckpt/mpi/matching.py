@@ -197,6 +197,16 @@ class Matcher:
             self.channel(context, receive.want_source, receive.want_tag, src).posted.append(receive)
         self.posted += 1
 
+    def posted_in(self, number: int) -> list[Receive]:
+        """Receives that wait in a context."""
+        context = self.contexts.get(number)
+        if context is None:
+            return []
+        found = list(context.wild)
+        for channel in context.channels.values():
+            found.extend(channel.posted)
+        return found
+
     def withdraw(self, receive: Receive) -> bool:
         """Take a posted receive back; False if it is not posted (any more)."""
         context = self.contexts.get(receive.context)

@@ -13,7 +13,20 @@ import ctypes
 from functools import cache
 from typing import Any
 
-from ckpt.mpi.constants import Marker
+from ckpt.mpi.constants import BottomType, Marker
+
+
+class Absolute:
+    """All memory, by address: what BOTTOM stands for. Means nothing after a restart."""
+
+    def __getitem__(self, where: slice) -> bytes:
+        return ctypes.string_at(where.start, where.stop - where.start)
+
+    def __setitem__(self, where: slice, data: Any) -> None:
+        ctypes.memmove(where.start, bytes(data), where.stop - where.start)
+
+
+BottomType.window = Absolute
 
 
 def address_of(obj: Any) -> int:

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from ckpt.mpi import envelope
 from ckpt.mpi.buffers import BufferSpec
 from ckpt.mpi.engine import REFERENCE_BYTES
+from ckpt.mpi.errors import ERR_REVOKED, MpiException
 from ckpt.mpi.operations import Operation, Receive, frozen
 from ckpt.mpi.progress import Buffer
 
@@ -119,6 +120,10 @@ class Schedule(Operation):
 
     def start(self) -> None:
         """Begin, or queue behind the operation that uses the same tag. The lock is held."""
+        if self.shared.revoked:
+            self.error = MpiException(ERR_REVOKED, "the communicator is revoked")
+            self.done = True
+            return
         pending = self.shared.pending
         chain = pending.get(self.number)
         if chain is None:
@@ -155,6 +160,8 @@ class Schedule(Operation):
         """Run until a fence that waits, or to the end. The lock is held; exceptions of calls become
         `error`."""
         program = self.program
+        if self.done:
+            return  # revoked meanwhile
         try:
             while self.pc < len(program):
                 step = program[self.pc]

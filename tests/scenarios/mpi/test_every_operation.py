@@ -15,13 +15,16 @@ import pytest
 
 pytestmark = pytest.mark.system
 
-PROGRAM = Path(__file__).with_name("every_operation.py")
+PROGRAMS = ("every_operation.py", "mpi4py_objects.py")
 
 
-def start(job: Path, *options: str, steps: int = 180) -> subprocess.Popen[str]:
+def start(program: str, job: Path, *options: str, steps: int = 180) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "controller", "run", "-n", "3", "--job", str(job), *options]
     return subprocess.Popen(
-        [*command, str(PROGRAM), str(steps)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*command, str(Path(__file__).with_name(program)), str(steps)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
@@ -44,12 +47,13 @@ def outcome(process: subprocess.Popen[str]) -> list[str]:
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("seed", [1, 2])
-def test_two_kills_change_nothing(tmp_path: Path, seed: int) -> None:
+def test_two_kills_change_nothing(tmp_path: Path, seed: int, program: str) -> None:
     choose = random.Random(seed)
-    expected = outcome(start(tmp_path / "undisturbed"))
+    expected = outcome(start(program, tmp_path / "undisturbed"))
     job = tmp_path / "killed"
-    process = start(job, "--every", "0.2")
+    process = start(program, job, "--every", "0.2")
     for kill in (1, 2):
         wanted = committed(job) + choose.randint(2, 3)
         while committed(job) < wanted and process.poll() is None:
