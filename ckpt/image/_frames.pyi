@@ -11,7 +11,20 @@ SUPPORTED: int
 BUILT_FOR: str
 
 Frame = tuple[
-    int, CodeType, Any, int, int, Any, int, list[Any], list[Any] | None, Any, Any, Any, BaseException | None, Any
+    int,
+    CodeType,
+    Any,
+    int,
+    int,
+    Any,
+    int,
+    list[Any],
+    list[Any] | None,
+    Any,
+    Any,
+    Any,
+    BaseException | None,
+    Any,
 ]
 
 def walk(

@@ -18,9 +18,14 @@ class Census:
     def changed(self, modules: dict[str, Any], /) -> list[str]: ...
 
 def patches(modules: dict[str, Any], by_value: dict[str, Any], /) -> list[tuple[str, str, Any]]: ...
-
 def layout(obj: set[Any] | frozenset[Any], /) -> tuple[list[Any], bytes, bytes, int, int]: ...
 def restore(
-    obj: set[Any] | frozenset[Any], members: list[Any], places: bytes, hashes: bytes, mask: int, finger: int, /
+    obj: set[Any] | frozenset[Any],
+    members: list[Any],
+    places: bytes,
+    hashes: bytes,
+    mask: int,
+    finger: int,
+    /,
 ) -> bool: ...
 def new_frozenset() -> frozenset[Any]: ...
