@@ -25,14 +25,20 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stddef.h>
 #include <sys/prctl.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#if PY_VERSION_HEX >= 0x030b0000 && PY_VERSION_HEX < 0x030c0000 && !defined(PYPY_VERSION)
+#if defined(PYPY_VERSION) || defined(Py_GIL_DISABLED)
+#define FRAMES_SUPPORTED 0
+#elif PY_VERSION_HEX >= 0x030b0000 && PY_VERSION_HEX < 0x030c0000
 #include "frames_311.h"
+#define FRAMES_SUPPORTED 1
+#elif PY_VERSION_HEX >= 0x030c0000 && PY_VERSION_HEX < 0x030d0000
+#include "frames_312.h"
 #define FRAMES_SUPPORTED 1
 #else
 #define FRAMES_SUPPORTED 0
@@ -78,7 +84,7 @@ typedef struct Rebuild {
     Py_ssize_t count, next;
     Frame *parent;       /* the frame that must enter the next one */
     int redo_first, redo_until;  /* parent repeats the instruction in these code units; until 0: we call the next one */
-    int active, failed, gc_enabled, depth;
+    int active, failed, gc_enabled, depth, c_budget;
     PyObject *error;     /* kept to raise again while C frames unwind */
     PyObject **nones;    /* dummy arguments */
     _PyFrameEvalFunction evaluator;  /* what was installed before */
@@ -223,12 +229,14 @@ static PyObject *walk(PyObject *module, PyObject *args)
     Link *link = state.links;
     if ((frames = PyList_New(0)) == NULL)
         return NULL;
+    int caller_is_gone = f != NULL && outermost_skipped != NULL && frame_caller_is_gone(outermost_skipped);
     for (; f != NULL && !found; f = frame_previous(f)) {
         if (in_tuple(bases, (PyObject *)frame_code(f))) {
             found = 1;
             break;
         }
-        int flags = frame_is_incomplete(f) ? INCOMPLETE : 0;
+        int flags = frame_is_incomplete(f) || caller_is_gone ? INCOMPLETE : 0;
+        caller_is_gone = frame_caller_is_gone(f);
         PyObject *exc = NULL;
         Link *waiting = link != NULL && link->frame == f ? link : NULL;
         if (waiting != NULL) {
@@ -258,7 +266,7 @@ static PyObject *walk(PyObject *module, PyObject *args)
     if (!found || state.rebuild != NULL)
         Py_SETREF(frames, Py_NewRef(Py_None));
     return Py_BuildValue("(NNOiii)", frames, callee, handled && handled->exc_value ? handled->exc_value : Py_None,
-                         thread_recursion_depth(ts) - skipped - 1 /* this call */, thread_recursion_limit(ts), thread_is_traced(ts));
+                         thread_recursion_depth(ts) - skipped - DEPTH_OF_C_CALL, thread_recursion_limit(ts), thread_is_traced(ts));
 }
 
 PyDoc_STRVAR(slots_doc,
@@ -501,7 +509,8 @@ static PyObject *rebuild_frame(PyThreadState *ts, Frame *f, int throwing, Rebuil
     if (fill(f, PyTuple_GET_ITEM(record, R_LOCALS), PyTuple_GET_ITEM(record, R_STACK), lasti) < 0) {
         Py_DECREF(value);
         Py_DECREF(kept);
-        return rebuild_fail(r, "bad record", record_name(record));
+        rebuild_fail(r, "bad record", record_name(record));
+        return frame_abandon(ts, f);
     }
     if (gen != NULL) {
         PyObject *exc = PyTuple_GET_ITEM(record, R_EXC);
@@ -526,7 +535,10 @@ static PyObject *rebuild_frame(PyThreadState *ts, Frame *f, int throwing, Rebuil
         r->parent = f;
         r->redo_first = lasti + 1;
         r->redo_until = until;
+        int budget = thread_c_budget(ts); /* the instruction may have needed none of C's depth when it was not repeated */
+        thread_set_c_budget(ts, r->c_budget);
         result = _PyEval_EvalFrameDefault(ts, f, 0);
+        thread_set_c_budget(ts, budget);
         if (r->active && r->next == mine + 1) {
             Py_CLEAR(result);
             rebuild_fail(r, "the instruction did not enter its frame again", record_name(r->records[r->next]));
@@ -538,7 +550,8 @@ static PyObject *rebuild_frame(PyThreadState *ts, Frame *f, int throwing, Rebuil
     Py_DECREF(kept);
     if (r->failed) {
         Py_XDECREF(result);
-        return rebuild_fail_again(r);
+        rebuild_fail_again(r);
+        return frame_abandon(ts, f);
     }
     if (result != NULL)
         frame_push(f, result);
@@ -583,8 +596,10 @@ static PyObject *hook(PyThreadState *ts, Frame *f, int throwing)
             outer->in_flight = 1;
         return result;
     }
-    if (r->redo_until > 0 && (frame_lasti(r->parent) < r->redo_first || frame_lasti(r->parent) >= r->redo_until))
-        return rebuild_fail(r, "the instruction did not enter its frame again", record_name(record));
+    if (r->redo_until > 0 && (frame_lasti(r->parent) < r->redo_first || frame_lasti(r->parent) >= r->redo_until)) {
+        rebuild_fail(r, "the instruction did not enter its frame again", record_name(record));
+        return frame_abandon(ts, f);
+    }
     return _PyEval_EvalFrameDefault(ts, f, throwing);
 }
 
@@ -634,6 +649,7 @@ static PyObject *run(PyObject *module, PyObject *args)
     }
     PyThreadState *ts = PyThreadState_Get();
     int depth = thread_recursion_depth(ts);
+    r.c_budget = thread_c_budget(ts);
     PyObject *handled = PyErr_GetHandledException();
     r.count = PyList_GET_SIZE(list) - 1;
     r.records = PyMem_Malloc(sizeof(PyObject *) * r.count);
@@ -765,6 +781,22 @@ static PyObject *pdeathsig(PyObject *module, PyObject *number)
     Py_RETURN_NONE;
 }
 
+PyDoc_STRVAR(allow_c_depth_doc,
+"allow_c_depth(levels, /) -> levels allowed before\n\n"
+"Let C code of the calling thread recurse that deep from here, on a stack that is known to have room for it; where the\n"
+"interpreter counts this apart from sys.setrecursionlimit(), else nothing happens.  To be undone at the same depth.");
+static PyObject *allow_c_depth(PyObject *module, PyObject *levels)
+{
+    long n = PyLong_AsLong(levels), before = 0;
+    if (n == -1 && PyErr_Occurred())
+        return NULL;
+#if FRAMES_SUPPORTED
+    before = thread_c_budget(PyThreadState_Get());
+    thread_set_c_budget(PyThreadState_Get(), n < INT_MAX / 2 ? (int)n : INT_MAX / 2);
+#endif
+    return PyLong_FromLong(before);
+}
+
 PyDoc_STRVAR(lookup_doc,
 "lookup(type, name, /) -> object or NULL\n\n"
 "What the method resolution order of a type has under this name, without running any code of the program.");
@@ -789,6 +821,7 @@ static PyMethodDef methods[] = {
     {"request", request, METH_O, request_doc},
     {"fork", fork_bare, METH_NOARGS, fork_doc},
     {"pdeathsig", pdeathsig, METH_O, pdeathsig_doc},
+    {"allow_c_depth", allow_c_depth, METH_O, allow_c_depth_doc},
     {"lookup", lookup, METH_VARARGS, lookup_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -54,9 +54,10 @@ from ckpt.image.reach import (
     instance_of,
     iteration,
     members,
+    super_attribute,
 )
 
-__all__ = ["Resumption", "Suspended", "classify", "location"]
+__all__ = ["Resumption", "Suspended", "classify", "inlined", "location"]
 
 
 class Resumption(NamedTuple):
@@ -124,6 +125,9 @@ _OPERANDS: dict[str, tuple[tuple[int, tuple[str, ...]], ...]] = {
     "GET_AWAITABLE": ((1, ("__await__",)),),
     "GET_LEN": ((1, ("__len__",)),),
     "FORMAT_VALUE": ((1, _FORMATS), (2, _FORMATS)),
+    "STORE_SLICE": ((3, ("__setitem__",)),),
+    "POP_JUMP_IF_FALSE": ((1, _TRUTH),),
+    "POP_JUMP_IF_TRUE": ((1, _TRUTH),),
     "POP_JUMP_FORWARD_IF_FALSE": ((1, _TRUTH),),
     "POP_JUMP_FORWARD_IF_TRUE": ((1, _TRUTH),),
     "POP_JUMP_BACKWARD_IF_FALSE": ((1, _TRUTH),),
@@ -173,7 +177,7 @@ def _call(outer: Suspended, inner: Suspended, at: Instruction) -> Resumption:
     fn, args = (fn, stack[base + 2 :]) if method is NULL else (method, stack[base + 1 :])
     if fn is DEAD:
         raise _refused(outer, "an operand has already been released")
-    behind = instructions[prefix.next].next
+    behind = outer.map.call_end(prefix)
     way = call(fn, None if any(arg is DEAD for arg in args) else args, inner)
     if way is None:
         way = _replaced(outer, inner, prefix, base, stack)
@@ -225,7 +229,7 @@ def _loaded(outer: Suspended, index: int) -> Any:
         key = outer.code.co_names[arg >> TABLE.load_global_shift if name == "LOAD_GLOBAL" else arg]
         return outer.func.__globals__.get(key, NULL)
     if name in ("LOAD_ATTR", "LOAD_METHOD"):
-        owner, key = _loaded(outer, instruction.previous), outer.code.co_names[arg]
+        owner, key = _loaded(outer, instruction.previous), _attribute_name(outer, instruction)
         return NULL if owner is NULL else members(owner).get(key, _frames.lookup(type(owner), key))
     return NULL
 
@@ -235,6 +239,7 @@ def _call_ex(outer: Suspended, inner: Suspended, at: Instruction) -> Resumption:
 
     Its arguments may have been replaced by copies: only a tuple that is sure to live is used.
     """
+    assert TABLE is not None
     depth, keywords = outer.map.depth[at.start], at.arg & 1
     stack = outer.stack(depth)
     fn, positional = stack[depth - 2 - keywords], stack[depth - 1 - keywords]
@@ -243,7 +248,7 @@ def _call_ex(outer: Suspended, inner: Suspended, at: Instruction) -> Resumption:
     before = outer.map.instructions.get(at.previous)
     sure = not keywords and (
         any(local is positional for local in outer.locals)
-        or (before is not None and before.name == "LIST_TO_TUPLE")
+        or (before is not None and TABLE.meaning(before) == "LIST_TO_TUPLE")
     )
     args = list(positional) if sure and type(positional) is tuple else None
     way = call(fn, args, inner)
@@ -258,6 +263,50 @@ def _call_ex(outer: Suspended, inner: Suspended, at: Instruction) -> Resumption:
     return Resumption(way.mode, at.next - 1, stack[: depth - 3 - keywords], way.value, 0, _kept(held))
 
 
+def _attribute_name(outer: Suspended, at: Instruction) -> str:
+    """The name an attribute instruction is about."""
+    assert TABLE is not None
+    return outer.code.co_names[at.arg >> TABLE.load_attr_shift if at.name == "LOAD_ATTR" else at.arg]
+
+
+def _loads_method(at: Instruction) -> bool:
+    """Whether an attribute instruction pushes two entries."""
+    assert TABLE is not None
+    return at.name == "LOAD_METHOD" or (at.name == "LOAD_ATTR" and bool(TABLE.load_attr_shift and at.arg & 1))
+
+
+def _enter(stack: list[Any], inner: Suspended) -> tuple[Way | None, list[Any]]:
+    """The way into `__enter__`, and the stack with the manager replaced by its exit.
+
+    Some versions have put it there already; in others only C holds it, and it is made again.
+    """
+    top = stack[-1]
+    if type(top) is types.MethodType and has(top.__self__, ("__enter__",), inner):
+        return PASS, stack
+    if not has(top, ("__enter__",), inner):
+        return None, stack
+    found = _frames.lookup(type(top), "__exit__")
+    if type(found) in (types.FunctionType, types.MethodDescriptorType):
+        return PASS, [*stack[:-1], found.__get__(top, type(top))]
+    return None, stack
+
+
+def inlined(outer: Suspended, inner: Suspended, stack: list[Any]) -> Resumption | None:
+    """How to resume outer, which has entered the generator `inner` without C in between; None: it has not.
+
+    stack: of outer, where SEND has moved the value it sends into the generator already; what is sent when the
+    instruction is repeated makes no difference.
+    """
+    assert TABLE is not None
+    at = outer.map.ending_at(outer.lasti + 1)
+    if at is None or at.name not in TABLE.inlined_iteration or not stack or stack[-1] is not inner.gen:
+        return None
+    operands = [*stack, None] if at.name == "SEND" else stack
+    if outer.map.depth.get(at.start) != len(operands):
+        return None
+    return Resumption("R", at.start - 1, operands, NULL, at.next)
+
+
 def _kept(operands: list[Any]) -> list[Any]:
     return [operand for operand in operands if operand is not NULL and operand is not DEAD]
 
@@ -269,7 +318,8 @@ def _all_alive(outer: Suspended, stack: list[Any]) -> None:
 
 def _operation(outer: Suspended, inner: Suspended, at: Instruction) -> Resumption:
     """Every instruction but calls."""
-    depth, name = outer.map.depth[at.start], at.name
+    assert TABLE is not None
+    depth, name = outer.map.depth[at.start], TABLE.meaning(at)
     stack = outer.stack(depth)
     _all_alive(outer, stack)
     way: Way | None = None
@@ -280,10 +330,8 @@ def _operation(outer: Suspended, inner: Suspended, at: Instruction) -> Resumptio
         receiver = stack[-2]
         if (inner.gen is not None and receiver is inner.gen) or has(receiver, ("__next__", "send"), inner):
             way = REDO
-    elif name == "BEFORE_WITH":  # the manager's slot holds its exit already
-        manager = stack[-1].__self__ if type(stack[-1]) is types.MethodType else NULL
-        if manager is not NULL and has(manager, ("__enter__",), inner):
-            way = PASS
+    elif name == "BEFORE_WITH":
+        way, stack = _enter(stack, inner)
     elif name == "WITH_EXCEPT_START":
         way = call(stack[-4], None, inner)
         way = way if way == PASS else None
@@ -293,10 +341,15 @@ def _operation(outer: Suspended, inner: Suspended, at: Instruction) -> Resumptio
         way = PASS
         stack, kept = stack[:-2], stack[-2:]
     elif name in _ATTRIBUTES:
-        way = attribute(stack[-1], outer.code.co_names[at.arg], _ATTRIBUTES[name], inner)
+        way = attribute(stack[-1], _attribute_name(outer, at), _ATTRIBUTES[name], inner)
         if way == PASS:
             kept = stack[-1:]
-            stack = stack[:-1] if name == "LOAD_ATTR" else [*stack[:-1], NULL]
+            stack = [*stack[:-1], NULL] if _loads_method(at) else stack[:-1]
+    elif name == "LOAD_SUPER_ATTR":  # super(class, self).name
+        way = super_attribute(stack[-3:], outer.code.co_names[at.arg >> 2], inner)
+    elif name == "BINARY_SLICE" and has(stack[-3], ("__getitem__",), inner):
+        way = PASS
+        stack, kept = stack[:-3], stack[-3:]
     elif name in _OPERANDS:
         found = any(
             has(stack[-position], names, inner)

@@ -32,12 +32,20 @@ static inline void thread_set_recursion_depth(PyThreadState *ts, int depth)
     ts->recursion_remaining = ts->recursion_limit - depth;
 }
 
+enum { DEPTH_OF_C_CALL = 1 }; /* by which a call of a function of ours adds to it */
+
+/* C's own depth is not counted apart */
+static inline int thread_c_budget(PyThreadState *ts) { return 0; }
+static inline void thread_set_c_budget(PyThreadState *ts, int remaining) {}
+
 static inline Frame *frame_previous(Frame *f) { return f->previous; }
 static inline PyCodeObject *frame_code(Frame *f) { return f->f_code; }
 static inline PyObject *frame_func(Frame *f) { return (PyObject *)f->f_func; }
 static inline PyObject *frame_globals(Frame *f) { return f->f_globals; }
 static inline PyObject *frame_namespace(Frame *f) { return f->f_locals; }
 static inline int frame_is_entry(Frame *f) { return f->is_entry; }
+/* a frame is cleared only when it has been left by the hook */
+static inline int frame_caller_is_gone(Frame *f) { return 0; }
 static inline int frame_is_incomplete(Frame *f) { return _PyFrame_IsIncomplete(f); }
 static inline int frame_is_thread_owned(Frame *f) { return f->owner == FRAME_OWNED_BY_THREAD; }
 static inline PyObject **frame_slots(Frame *f) { return f->localsplus; }
@@ -63,6 +71,9 @@ static inline void frame_unlink(PyThreadState *ts, Frame *f)
     thread_set_current_frame(ts, f->previous);
     f->previous = NULL;
 }
+
+/* leave a frame the hook was given, with the exception that is set: whoever called the hook clears it */
+static inline PyObject *frame_abandon(PyThreadState *ts, Frame *f) { return NULL; }
 
 /* generators and coroutines; a generator's frame is embedded in it */
 static inline PyGenObject *frame_generator(Frame *f)

@@ -18,7 +18,8 @@ from __future__ import annotations
 import dis
 import opcode
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from types import CodeType
 from typing import NamedTuple
@@ -27,6 +28,7 @@ __all__ = ["TABLE", "TABLES", "CodeMap", "Instruction", "Table", "code_map", "ex
 
 GENERATOR_FLAGS = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 _CACHE_LIMIT = 20_000
+_LONGEST_INSTRUCTION = 16  # code units, caches included
 
 
 @dataclass(frozen=True)
@@ -37,10 +39,21 @@ class Table:
     check_after: frozenset[str]  # the check comes when the instruction is complete
     check_at_target: frozenset[str]  # backward jumps: the check comes when the jump has been taken
     call_prefix: str  # the operands of a call are counted here …
-    call: str  # … and the call ends behind this one
+    call: str  # … and the call ends behind this one (or it is the same one)
     keyword_names: str  # precedes call_prefix and belongs to the call
     fused_compare: str  # a specialised one also does the jump behind it
     load_global_shift: int  # low bits of its argument that do not belong to the index of the name
+    load_attr_shift: int = 0  # likewise of LOAD_ATTR; the lowest one says that a method is loaded
+    intrinsics: Mapping[int, str] = field(
+        default_factory=dict
+    )  # meanings of CALL_INTRINSIC_1 by its argument
+    inlined_iteration: frozenset[str] = frozenset()  # enter a generator without C in between
+
+    def meaning(self, instruction: Instruction) -> str:
+        """The name of an instruction; for an intrinsic, what the instruction of its own was called."""
+        if instruction.name == "CALL_INTRINSIC_1":
+            return self.intrinsics.get(instruction.arg, instruction.name)
+        return instruction.name
 
 
 TABLES: dict[tuple[int, int], Table] = {
@@ -70,6 +83,29 @@ TABLES: dict[tuple[int, int], Table] = {
         keyword_names="KW_NAMES",
         fused_compare="COMPARE_OP",
         load_global_shift=1,
+    ),
+    (3, 12): Table(
+        ends=frozenset(
+            {
+                "RETURN_VALUE",
+                "RETURN_CONST",
+                "RAISE_VARARGS",
+                "RERAISE",
+                "JUMP_FORWARD",
+                "JUMP_BACKWARD",
+                "JUMP_BACKWARD_NO_INTERRUPT",
+            }
+        ),
+        check_after=frozenset({"RESUME", "CALL", "CALL_FUNCTION_EX"}),
+        check_at_target=frozenset({"JUMP_BACKWARD"}),
+        call_prefix="CALL",
+        call="CALL",
+        keyword_names="KW_NAMES",
+        fused_compare="",
+        load_global_shift=1,
+        load_attr_shift=1,
+        intrinsics={2: "IMPORT_STAR", 3: "STOPITERATION_ERROR", 5: "UNARY_POSITIVE", 6: "LIST_TO_TUPLE"},
+        inlined_iteration=frozenset({"FOR_ITER", "SEND"}),
     ),
 }
 
@@ -193,9 +229,15 @@ class CodeMap:
         """Whether an exception thrown in at a yield (by a finaliser) runs more code of this generator."""
         if self._catches_at_yield is None:
             yields = [i for i, instruction in self.instructions.items() if instruction.name == "YIELD_VALUE"]
-            handlers = exception_table(self.code)
+            handlers = [h for h in exception_table(self.code) if not self._is_of_interpreter(h)]
             self._catches_at_yield = any(h.start <= i < h.end for h in handlers for i in yields)
         return self._catches_at_yield
+
+    def _is_of_interpreter(self, handler: Handler) -> bool:
+        """Whether a handler belongs to every generator or delegation: it only passes the exception on."""
+        assert TABLE is not None
+        first = self.instructions.get(handler.target)
+        return first is not None and TABLE.meaning(first) in ("STOPITERATION_ERROR", "CLEANUP_THROW")
 
     @property
     def rebound(self) -> frozenset[int]:
@@ -204,6 +246,19 @@ class CodeMap:
             stores = ("STORE_FAST", "DELETE_FAST", "STORE_DEREF", "DELETE_DEREF")
             self._rebound = frozenset(i.arg for i in self.instructions.values() if i.name in stores)
         return self._rebound
+
+    def call_end(self, prefix: Instruction) -> int:
+        """Index behind a call whose operands `prefix` counts."""
+        assert TABLE is not None
+        return prefix.next if TABLE.call == TABLE.call_prefix else self.instructions[prefix.next].next
+
+    def ending_at(self, index: int) -> Instruction | None:
+        """The instruction that ends, with its caches, before the code unit at this index."""
+        for before in range(index - 1, max(-1, index - 1 - _LONGEST_INSTRUCTION), -1):
+            instruction = self.instructions.get(before)
+            if instruction is not None:
+                return instruction if instruction.next == index else None
+        return None
 
     def after_check(self, index: int) -> int | None:
         """Index of the next instruction of a frame stopped at a check, whose last instruction was `index`.
@@ -218,7 +273,7 @@ class CodeMap:
         if instruction.name in table.check_after:
             return instruction.next
         if instruction.name == table.call_prefix:  # a specialised one that has done the call
-            return self.instructions[instruction.next].next
+            return self.call_end(instruction)
         if instruction.name in table.check_at_target:
             return instruction.target
         if instruction.name == table.fused_compare:

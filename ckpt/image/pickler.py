@@ -31,7 +31,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, Protocol, TypeVar
 
-from ckpt.image import _deep, arrays, reducers, reducers_builtin, reducers_library
+from ckpt.image import _deep, _frames, arrays, reducers, reducers_builtin, reducers_library, reducers_typing
 from ckpt.image.containers import Content, Filler
 from ckpt.image.modules import References, resolve
 from ckpt.image.reducers import PLAIN, Reducer
@@ -145,6 +145,7 @@ class ImagePickler(pickle.Pickler):
             **reducers.REDUCERS,
             **reducers_builtin.REDUCERS,
             **reducers_library.REDUCERS,
+            **reducers_typing.REDUCERS,
             **arrays.reducers(),
             **(extra_reducers or {}),
             **_registered,
@@ -213,9 +214,13 @@ def on_deep_stack(work: Callable[[], T]) -> T:
                 sys.setrecursionlimit(max(limit, stack_bytes // _STACK_BYTES_PER_LEVEL))
                 started: list[bool] = []
 
-                def run(started: list[bool] = started) -> T:
+                def run(started: list[bool] = started, stack_bytes: int = stack_bytes) -> T:
                     started.append(True)
-                    return work()
+                    allowed = _frames.allow_c_depth(stack_bytes // _STACK_BYTES_PER_LEVEL)
+                    try:
+                        return work()
+                    finally:
+                        _frames.allow_c_depth(allowed)
 
                 return _deep.call(run, stack_bytes)
         except MemoryError:

@@ -42,6 +42,7 @@ __all__ = [
     "instance_of",
     "iteration",
     "members",
+    "super_attribute",
 ]
 
 
@@ -203,11 +204,7 @@ def _attribute_leads(obj: Any, name: str, verb: str, inner: Suspended) -> bool:
         return True
     if type(obj) is super:
         owner = object.__getattribute__(obj, "__self_class__")
-        order = type.__getattribute__(owner, "__mro__") if owner is not None else ()
-        return any(
-            name in namespace and _descriptor(namespace[name], verb, inner)
-            for namespace in (type.__getattribute__(k, "__dict__") for k in order)
-        )
+        return _inherited(owner, name, verb, inner)
     if type(obj) is types.ModuleType:
         hook = object.__getattribute__(obj, "__dict__").get("__getattr__")
         return verb == "get" and inner.gen is None and hook is not None and function_of(hook) is inner.func
@@ -215,6 +212,24 @@ def _attribute_leads(obj: Any, name: str, verb: str, inner: Suspended) -> bool:
     if instance_of(obj, type):
         found.append(_frames.lookup(obj, name))
     return any(_descriptor(attribute, verb, inner) for attribute in found)
+
+
+def _inherited(owner: Any, name: str, verb: str, inner: Suspended) -> bool:
+    """Whether what any class in the order of `owner` has under the name leads to inner."""
+    order = type.__getattribute__(owner, "__mro__") if owner is not None else ()
+    return any(
+        name in namespace and _descriptor(namespace[name], verb, inner)
+        for namespace in (type.__getattribute__(k, "__dict__") for k in order)
+    )
+
+
+def super_attribute(operands: Sequence[Any], name: str, inner: Suspended) -> Way | None:
+    """How getting super(class, self).name leads to inner; operands: super, class, self."""
+    maker, _, bound = operands
+    if maker is not super:
+        return None
+    owner = bound if instance_of(bound, type) else type(bound)
+    return REDO if _inherited(owner, name, "get", inner) else None
 
 
 def _descriptor(attribute: Any, verb: str, inner: Suspended) -> bool:

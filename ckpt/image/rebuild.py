@@ -18,6 +18,7 @@ import contextvars
 import itertools
 import threading
 import types
+import typing
 import weakref
 from abc import ABCMeta
 from collections import OrderedDict, deque
@@ -25,6 +26,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 _HEAP_TYPE = 1 << 9
+_IMMUTABLE_TYPE = 1 << 8
 
 # ---------------------------------------------------------------------- functions
 
@@ -42,6 +44,14 @@ def fill_cell(cell: types.CellType, state: tuple[Any]) -> None:
     cell.cell_contents = state[0]
 
 
+def is_heap(cls: type) -> bool:
+    """Made at run time and open to change: by a class statement, or by one of few libraries written in C.
+
+    Which of the interpreter's own types are allocated like that differs between versions; those are immutable.
+    """
+    return cls.__flags__ & (_HEAP_TYPE | _IMMUTABLE_TYPE) == _HEAP_TYPE
+
+
 def make_function(
     code: types.CodeType, namespace: dict[str, Any], name: str, closure: tuple[types.CellType, ...] | None
 ) -> types.FunctionType:
@@ -49,7 +59,7 @@ def make_function(
 
 
 def fill_function(function: types.FunctionType, state: tuple[Any, ...]) -> None:
-    qualname, module, doc, defaults, kwdefaults, annotations, attributes = state
+    qualname, module, doc, defaults, kwdefaults, annotations, attributes, type_parameters = state
     function.__qualname__ = qualname
     function.__module__ = module
     function.__doc__ = doc
@@ -59,6 +69,24 @@ def fill_function(function: types.FunctionType, state: tuple[Any, ...]) -> None:
         function.__annotations__ = annotations
     if attributes:
         function.__dict__.update(attributes)
+    if type_parameters:
+        function.__type_params__ = type_parameters  # type: ignore[attr-defined]
+
+
+def make_type_parameter(kind: Any, arguments: list[Any], keywords: dict[str, Any], module: str | None) -> Any:
+    made = kind(*arguments, **keywords)
+    made.__module__ = module
+    return made
+
+
+def _alias(name: str, value: Any, parameters: tuple[Any, ...]) -> Any:
+    return typing.TypeAliasType(name, value, type_params=parameters)  # type: ignore[attr-defined]
+
+
+def make_type_alias(name: str, value: Any, parameters: tuple[Any, ...], module: str | None) -> Any:
+    """An alias takes its module from the function that makes it."""
+    make = types.FunctionType(_alias.__code__, {"__name__": module, "typing": typing})
+    return make(name, value, parameters)
 
 
 def make_property(cls: type, accessors: tuple[Any, ...], attributes: dict[str, Any] | None) -> Any:
@@ -84,18 +112,24 @@ def fill_attributes(obj: Any, attributes: dict[str, Any]) -> None:
 def make_class(meta: type, name: str, bases: tuple[type, ...], essentials: dict[str, Any]) -> type:
     """A class with nothing but its name, bases and slots; :func:`fill_class` adds the rest.
 
-    ``__init_subclass__`` of its bases is out of sight meanwhile.
+    ``__init_subclass__`` of its bases is out of sight meanwhile; typing.Generic's, where it is written in C,
+    is satisfied by empty generic bases.
     """
     hidden: list[tuple[type, Any]] = []
     for base in bases:
         for cls in base.__mro__:
-            if "__init_subclass__" in cls.__dict__ and cls.__flags__ & _HEAP_TYPE:
+            if "__init_subclass__" in cls.__dict__ and is_heap(cls):
                 hidden.append((cls, cls.__dict__["__init_subclass__"]))
                 type.__delattr__(cls, "__init_subclass__")
+    is_generic = not is_heap(typing.Generic) and any(issubclass(base, typing.Generic) for base in bases)
+    if is_generic:
+        essentials = {"__orig_bases__": (), **essentials}
     try:
-        maker = next(cls for cls in meta.__mro__ if not cls.__flags__ & _HEAP_TYPE)
+        maker = next(cls for cls in meta.__mro__ if not is_heap(cls))
         new: Any = maker.__new__
         made: type = new(meta, name, bases, essentials)
+        if is_generic:
+            type.__delattr__(made, "__orig_bases__")
     finally:
         for cls, hook in hidden:
             type.__setattr__(cls, "__init_subclass__", hook)

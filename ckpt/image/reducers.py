@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import abc
 import copyreg
+import io
 import sys
 import types
 from abc import ABCMeta
@@ -38,6 +39,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ckpt.image import rebuild
+from ckpt.image.rebuild import is_heap
 
 if TYPE_CHECKING:
     from ckpt.image.pickler import ImagePickler
@@ -67,8 +69,6 @@ CODE_FIELDS = (
     "co_cellvars",
 )
 
-_HEAP_TYPE = 1 << 9
-_IMMUTABLE_TYPE = 1 << 8
 _POINTER_BYTES = object.__basicsize__ // 2
 
 
@@ -95,6 +95,7 @@ def reduce_function(pickler: ImagePickler, function: types.FunctionType) -> Any:
         function.__kwdefaults__,
         function.__annotations__ or None,
         function.__dict__ or None,
+        getattr(function, "__type_params__", None) or None,
     )
     args = (function.__code__, function.__globals__, function.__name__, function.__closure__)
     return rebuild.make_function, args, state, None, None, rebuild.fill_function
@@ -142,7 +143,7 @@ def reduce_class(pickler: ImagePickler, cls: type) -> Any:
         essentials["__slots__"] = own["__slots__"]
         if not isinstance(own["__slots__"], (str, tuple, list, dict)):
             essentials["__slots__"] = tuple(k for k, v in own.items() if _is_slot(v, cls))
-    if type.__new__ is not next(c for c in meta.__mro__ if not c.__flags__ & _HEAP_TYPE).__new__:
+    if type.__new__ is not next(c for c in meta.__mro__ if not is_heap(c)).__new__:
         essentials.update((key, own[key]) for key in _CTYPES_ESSENTIALS if key in own)
     attributes = {
         key: value
@@ -170,7 +171,7 @@ _DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.C
 
 def _is_written_in_python(cls: type) -> bool:
     """Made by a class statement. The dictionary of a type made in C holds C functions of its own."""
-    if not cls.__flags__ & _HEAP_TYPE or cls.__flags__ & _IMMUTABLE_TYPE:
+    if not is_heap(cls):
         return False
     return not any(isinstance(v, _DESCRIPTORS) and v.__objclass__ is cls for v in cls.__dict__.values())
 
@@ -233,11 +234,11 @@ _FILLED_BASES = (list, dict, set)
 
 def kind_of_instance(pickler: ImagePickler, cls: type) -> Reducer:
     """The reducer for instances of ``cls``, which is no builtin type, exception or other special class."""
-    heap = [c for c in cls.__mro__ if c.__flags__ & _HEAP_TYPE]
+    heap = [c for c in cls.__mro__ if is_heap(c)]
     if not heap:
         return _of_c_type(cls)
     is_user = pickler.references.is_user_type(cls) or not pickler.references.names(cls)
-    base = next(c for c in cls.__mro__ if not c.__flags__ & _HEAP_TYPE)
+    base = next(c for c in cls.__mro__ if not is_heap(c))
     hooks = {name for c in heap for name in _HOOKS if name in c.__dict__}
     has_state_in_c = base is object and cls.__basicsize__ > _expected_size(cls, heap)
     slots = any(_is_slot(value, c) for c in heap for value in c.__dict__.values())
@@ -272,9 +273,9 @@ def _expected_size(cls: type, heap: list[type]) -> int:
 
 def _of_c_type(cls: type) -> Reducer:
     """A type written in C: with a ``__reduce__`` of its own, or left to dill."""
-    if cls in copyreg.dispatch_table or _has_own_reduce(cls):
+    if cls in copyreg.dispatch_table or (_has_own_reduce(cls) and not issubclass(cls, io.IOBase)):
         return DEFAULT
-    return reduce_or_dill
+    return reduce_or_dill  # files have a __reduce__ in some versions, which only refuses
 
 
 def _has_own_reduce(cls: type) -> bool:
@@ -321,7 +322,7 @@ def slots_of(pickler: ImagePickler, obj: Any) -> list[tuple[type, str, Any]]:
         known = pickler.slots[cls] = [
             (c, key, value)
             for c in cls.__mro__
-            if c.__flags__ & _HEAP_TYPE
+            if is_heap(c)
             for key, value in c.__dict__.items()
             if _is_slot(value, c)
         ]
@@ -345,7 +346,7 @@ def attributes_of(obj: Any) -> dict[str, Any] | None:
 def reduce_raw(pickler: ImagePickler, obj: Any) -> Any:
     """Dictionary, slots and builtin value, taken without any method of the program."""
     cls = type(obj)
-    base = next(c for c in cls.__mro__ if not c.__flags__ & _HEAP_TYPE)
+    base = next(c for c in cls.__mro__ if not is_heap(c))
     attributes, slots = attributes_of(obj), slots_of(pickler, obj)
     if base is object:
         if slots or attributes is None:

@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Any
 
 from ckpt.image import rebuild
 from ckpt.image.generators import gen_info
+from ckpt.image.rebuild import is_heap
 from ckpt.image.reducers import Reducer, attributes_of, slots_of
 
 if TYPE_CHECKING:
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
 __all__ = ["REDUCERS", "kind_by_base"]
 
-_HEAP_TYPE = 1 << 9
 REDUCERS: dict[type, Reducer] = {}
 """By exact type."""
 
@@ -64,7 +64,7 @@ _READ_ONLY_FIELDS = frozenset({"message", "exceptions", "__suppress_context__"})
 
 def reduce_exception(pickler: ImagePickler, obj: BaseException) -> Any:
     cls = type(obj)
-    bases = [c for c in cls.__mro__ if not c.__flags__ & _HEAP_TYPE]
+    bases = [c for c in cls.__mro__ if not is_heap(c)]
     fields = []
     for base in bases:
         for key, value in base.__dict__.items():
@@ -168,7 +168,7 @@ def reduce_method_wrapper(pickler: ImagePickler, obj: Any) -> Any:
 def reduce_builtin_method(pickler: ImagePickler, obj: Any) -> Any:
     """A bound method of a C type, such as ``super().append``: likewise."""
     owner = type(obj.__self__)
-    if owner is types.ModuleType or not owner.__flags__ & _HEAP_TYPE or issubclass(owner, type):
+    if owner is types.ModuleType or not is_heap(owner) or issubclass(owner, type):
         return NotImplemented
     for cls in owner.__mro__:
         descriptor = cls.__dict__.get(obj.__name__)

@@ -43,7 +43,7 @@ from typing import Any, Literal
 
 from ckpt.image import _frames
 from ckpt.image._frames import NULL
-from ckpt.image.boundary import Resumption, classify, location
+from ckpt.image.boundary import Resumption, classify, inlined, location
 from ckpt.image.errors import Refused, RestoreError, Unsupported
 from ckpt.image.opcodes import GENERATOR_FLAGS, TABLE, TABLES, code_map
 from ckpt.image.reach import Mode, Suspended
@@ -177,9 +177,13 @@ def _capture(at_check: bool, skip: tuple[CodeType, ...], value: object) -> Stack
                 raise Refused(
                     "a finished call is torn down, or a generator thrown into", location(code, lasti)
                 )
-            if code_map(code).depth.get(lasti + 1) != len(stack) + 1:
+            again = inlined(_suspended(frame), _suspended(inner), stack) if inner[5] is not None else None
+            if again is not None:
+                mode, lasti, stack, pushed, until, kept = again
+            elif code_map(code).depth.get(lasti + 1) != len(stack) + 1:
                 raise Refused("the stack depth is not what the code says", location(code, lasti))
-            mode, pushed, until = ("V" if init is NULL else "I"), init, 0
+            else:
+                mode, pushed, until = ("V" if init is NULL else "I"), init, 0
         if not records and not at_check:
             if mode != "V":
                 raise Refused("the library is called from inside of C", location(code, lasti))

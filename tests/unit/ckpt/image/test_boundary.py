@@ -7,9 +7,9 @@ import weakref
 import pytest
 
 from ckpt.image._frames import DEAD, NULL
-from ckpt.image.boundary import classify, location
+from ckpt.image.boundary import classify, inlined, location
 from ckpt.image.errors import Refused
-from ckpt.image.opcodes import code_map
+from ckpt.image.opcodes import TABLE, code_map
 from ckpt.image.reach import PASS, REDO, Suspended, attribute, call, describe, iteration, members
 from ckpt.image.stack import capture, run_base
 
@@ -282,6 +282,28 @@ def test_a_loop_over_a_generator_repeats_its_instruction():
     assert (found.mode, found.lasti, found.until, found.stack) == ("R", at.start - 1, at.next, [gen])
 
 
+@pytest.mark.skipif(not TABLE.inlined_iteration, reason="generators are always entered through C")
+def test_a_generator_entered_without_c_in_between_is_entered_again():
+    def loop(items):
+        for item in items:
+            print(item)
+
+    def delegate(items):
+        yield from items
+
+    gen = generator()
+    outer, at = outer_at(loop, "FOR_ITER", [gen])
+    suspended = outer._replace(lasti=at.next - 1)  # it has moved on to its last cache
+    found = inlined(suspended, inner_of(gen=gen), [gen])
+    assert (found.mode, found.lasti, found.until, found.stack) == ("R", at.start - 1, at.next, [gen])
+    assert inlined(suspended, inner_of(gen=generator()), [gen]) is None
+    assert inlined(suspended, inner_of(gen=gen), [1, gen]) is None
+    assert inlined(outer, inner_of(gen=gen), [gen]) is None
+    outer, at = outer_at(delegate, "SEND", [gen, None])
+    found = inlined(outer._replace(lasti=at.next - 1), inner_of(gen=gen), [gen])
+    assert (found.mode, found.lasti, found.stack) == ("R", at.start - 1, [gen, None])
+
+
 def test_a_call_of_an_init_goes_on_behind_the_call():
     def make(cls):
         return [1, cls(2)]
@@ -336,6 +358,9 @@ def test_enter_and_exit_of_with():
     thing = Thing()
     outer, _ = outer_at(use, "BEFORE_WITH", [thing.__exit__])  # the manager has been replaced by its exit
     assert classify(outer, inner_of(Thing.__enter__)).mode == "V"
+    outer, _ = outer_at(use, "BEFORE_WITH", [thing])  # or not yet
+    found = classify(outer, inner_of(Thing.__enter__))
+    assert (found.mode, found.stack) == ("V", [thing.__exit__])
     outer, _ = outer_at(use, "WITH_EXCEPT_START", [thing.__exit__, 0, None, ValueError()])
     assert classify(outer, inner_of(Thing.__exit__)).mode == "V"
     # the normal exit: the bound method's slot holds its self for the time of the call

@@ -264,6 +264,33 @@ def test_generic_classes_and_type_variables() -> None:
     assert type(box).__orig_bases__[0].__args__[0].__name__ == "T"
 
 
+@pytest.mark.skipif(not hasattr(typing, "TypeAliasType"), reason="no syntax for type parameters")
+def test_type_parameters_and_aliases() -> None:
+    namespace = {"__name__": __name__}
+    source = """
+def first[T: int, *Ts, **P](x: T, *rest: *Ts) -> T:
+    return x
+class Stack[T]:
+    def push(self, x: T) -> T:
+        return x
+class Child(Stack[int]):
+    pass
+type Pair[A] = tuple[A, A]
+"""
+    exec(compile(source, "program", "exec", dont_inherit=True), namespace)
+    names = ("first", "Stack", "Child", "Pair")
+    first, stack, child, pair = copy_of([namespace[name] for name in names])
+    parameter = first.__type_params__[0]
+    assert [p.__name__ for p in first.__type_params__] == ["T", "Ts", "P"]
+    assert parameter is not namespace["first"].__type_params__[0]
+    assert (parameter.__bound__, parameter.__infer_variance__) == (int, True)
+    assert first.__annotations__["x"] is parameter
+    assert stack.__parameters__ == stack.__type_params__
+    assert (child.__orig_bases__, child().push(3)) == ((stack[int],), 3)
+    assert (pair.__name__, pair.__module__) == ("Pair", __name__)
+    assert pair.__value__.__args__ == pair.__type_params__ * 2
+
+
 def test_a_module_that_is_in_no_table() -> None:
     module = types.ModuleType("mine", "doc")
     exec("value = 1\ndef get(): return value", module.__dict__)

@@ -297,6 +297,60 @@ try:
 except E as error:
     emit(error.args)
 """,
+    "slices, attributes by super(), managers that are kept by with alone": """
+class S:
+    def __getitem__(self, key):
+        return (work(1), key)
+    def __setitem__(self, key, value):
+        emit((work(2), key, value))
+    def __delitem__(self, key):
+        emit((work(3), key))
+    @property
+    def value(self):
+        return work(4)
+    @classmethod
+    def kind(cls):
+        return (cls.__name__, work(5))
+    def method(self):
+        return lambda: work(6)
+class T(S):
+    @property
+    def value(self):
+        return super().value + super(T, self).value
+    @classmethod
+    def kind(cls):
+        return super().kind()
+    @property
+    def both(self):
+        return super().method()()
+class Manager:
+    def __enter__(self):
+        return work(7)
+    @staticmethod
+    def nothing():
+        return work(8)
+    def __exit__(self, *info):
+        emit((work(9), len(info), self.nothing()))
+n = 1
+s, t = S(), T()
+emit((s[n:n + 1], s[:], s[n:2:1]))
+s[n:work(1)] = work(2)
+s[:] = 1
+del s[1:2]
+emit((t.value, T.kind(), t.both))
+for i in range(3):
+    with Manager() as m:
+        emit(m)
+def choose(x):
+    match x:
+        case [a, b] if work(a):
+            return b
+        case {"k": v}:
+            return work(v)
+        case _:
+            return None
+emit((choose([1, 2]), choose({"k": 3}), choose(4), [x for x in [1, 2] if work(x) for y in [work(x)]]))
+""",
     "lru_cache and iterators of the program's own": """
 import functools
 def cached(n):
