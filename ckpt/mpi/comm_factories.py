@@ -7,7 +7,7 @@ from typing import Any
 
 from ckpt.mpi import worlds
 from ckpt.mpi.comm_object import CommObject
-from ckpt.mpi.constants import UNDEFINED
+from ckpt.mpi.constants import NUMBERS, UNDEFINED
 from ckpt.mpi.errors import ERR_ARG, ERR_DIMS, ERR_TOPOLOGY, MpiException
 from ckpt.mpi.group import Group
 from ckpt.mpi.info import INFO_NULL, Info
@@ -185,8 +185,12 @@ class Factories(CommObject):
 
 
 def _weights(weights: Sequence[int] | int | None, count: int) -> list[int] | None:
-    if weights is None or isinstance(weights, int):
-        return None if weights is None or weights == 2 else []
+    if weights is None or weights == NUMBERS["UNWEIGHTED"]:
+        return None
+    if isinstance(weights, int):
+        if count or weights != NUMBERS["WEIGHTS_EMPTY"]:
+            raise ValueError(f"weights {weights} for {count} edges")
+        return []
     values = [int(weight) for weight in weights]
     if len(values) != count:
         raise ValueError(f"{len(values)} weights for {count} edges")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ckpt.mpi import collectives_inter, envelope
 from ckpt.mpi.comm_base import CommBase, CommShared
 from ckpt.mpi.communicator import Comm, Intracomm
-from ckpt.mpi.constants import PROC_NULL, ROOT, UNDEFINED
+from ckpt.mpi.constants import PROC_NULL, ROOT, TAG_UB, UNDEFINED
 from ckpt.mpi.errors import ERR_ARG, ERR_COMM, ERR_ROOT, MpiException
 from ckpt.mpi.group import Group
 from ckpt.mpi.op import SUM, Op
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ckpt.mpi.engine import Engine
+
+
+INTERCOMM_TAG = TAG_UB
+"""Tag of the leaders' meeting when no other was given."""
 
 
 class Side:
@@ -58,6 +62,25 @@ class Intercomm(Comm):
         self._bind(engine, shared)
         engine.register(shared)
         return self
+
+    @classmethod
+    def Create_from_groups(
+        cls,
+        local_group: Group,
+        local_leader: int,
+        remote_group: Group,
+        remote_leader: int,
+        stringtag: str = "org.mpi4py",
+        info: Any = None,
+        errhandler: Any = None,
+    ) -> Any:
+        """Join two groups; called by their members only."""
+        local = Intracomm.Create_from_group(local_group, stringtag)
+        if not local:
+            return cls()
+        world = local._engine.world
+        leader = world._shared.group.index(remote_group._members[remote_leader])
+        return create_intercomm(local, local_leader, world, leader, INTERCOMM_TAG)
 
     @property
     def _side(self) -> Side:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ckpt.mpi import envelope
-from ckpt.mpi.buffers import simple
+from ckpt.mpi.buffers import EMPTY, simple
 from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG, PROC_NULL
 from ckpt.mpi.errors import ERR_REQUEST, MpiException
 from ckpt.mpi.handle import Handle, expect
@@ -86,7 +86,10 @@ class Message(Handle):
         """The finished receive of this message; it becomes null."""
         if not self:
             raise MpiException(ERR_REQUEST, "the message was received already")
-        receive = Receive(0, self._source, self._tag, None if as_object else simple(buf, writable=True))
+        spec = None
+        if not as_object:
+            spec = EMPTY if self._source == PROC_NULL else simple(buf, writable=True)
+        receive = Receive(0, self._source, self._tag, spec)
         if self._data is not None:
             receive.fill(self._source, self._tag, self._data)
         else:

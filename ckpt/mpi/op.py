@@ -211,7 +211,9 @@ class Op(Handle):
         given."""
         if self._function is not None:
             result = bytearray(b)
-            self._function(memoryview(a), memoryview(result), datatype)
+            self._function(memoryview(a), result, datatype)
+            if len(result) != len(b):
+                raise ValueError(f"the operation made {len(result)} bytes of {len(b)}")
             return result
         if self._name == "MPI_REPLACE":
             return bytes(b)
@@ -230,6 +232,8 @@ class Op(Handle):
         two = simple(inoutbuf, writable=True)
         if one.count != two.count:
             raise ValueError(f"mismatch in counts: {one.count} and {two.count}")
+        if one.datatype.code != two.datatype.code:
+            raise ValueError("mismatch in datatypes")
         self.check(two.datatype)
         two.write(bytes(self.combine(one.read(), two.read(), two.datatype)))
 
