@@ -36,7 +36,7 @@ from ckpt.mpi.constants import (
     BufferAutomaticType,
     InPlaceType,
 )
-from ckpt.mpi.datatypes import ALIASES, DATATYPE_NULL, MISSING, PREDEFINED, Datatype
+from ckpt.mpi.datatypes import DATATYPE_NULL, PREDEFINED, Datatype
 from ckpt.mpi.environment import (
     Aint_add,
     Aint_diff,
@@ -120,6 +120,7 @@ from ckpt.mpi.pickling import Pickle, pickle
 from ckpt.mpi.request import REQUEST_NULL, Prequest, Request
 from ckpt.mpi.session import SESSION_NULL, Session
 from ckpt.mpi.status import Status
+from ckpt.mpi.typenames import ALIASES, MISSING
 
 if TYPE_CHECKING:
     from ckpt.mpi.engine import Engine

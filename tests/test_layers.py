@@ -27,7 +27,7 @@ PURE = {
     "transport": "config errors events frames ledger link endpoint rangeset simulation state timeout window",
     "ckpt": "errors",
     "ckpt.mpi": "attributes buffers constants datatypes derived envelope errors group handle kind layout matching "
-    "op operations packing process progress status topology",
+    "op operations packing process progress status topology typenames",
     "ckpt.image": "errors opcodes",
     "controller": "coordinator errors events judgement messages plan supervisor translate vectors",
 }

@@ -17,6 +17,7 @@ from ckpt.mpi.handle import expect
 from ckpt.mpi.kind import Kind
 from ckpt.mpi.layout import Layout, Runs
 from ckpt.mpi.packing import Packing
+from ckpt.mpi.typenames import BASIC, PAIRS
 
 
 class Datatype(Derived, Packing, HasAttributes):
@@ -239,80 +240,8 @@ def _pair(name: str, first: str, second: str) -> Datatype:
 
 _LONG_DOUBLE = 16
 
-_BASIC = {
-    "MPI_BYTE": "B",
-    "MPI_PACKED": "B",
-    "MPI_CHAR": "c",
-    "MPI_WCHAR": "i",
-    "MPI_SIGNED_CHAR": "b",
-    "MPI_UNSIGNED_CHAR": "B",
-    "MPI_SHORT": "h",
-    "MPI_UNSIGNED_SHORT": "H",
-    "MPI_INT": "i",
-    "MPI_UNSIGNED": "I",
-    "MPI_LONG": "l",
-    "MPI_UNSIGNED_LONG": "L",
-    "MPI_LONG_LONG": "q",
-    "MPI_UNSIGNED_LONG_LONG": "Q",
-    "MPI_FLOAT": "f",
-    "MPI_DOUBLE": "d",
-    "MPI_LONG_DOUBLE": "g",
-    "MPI_C_BOOL": "?",
-    "MPI_INT8_T": "b",
-    "MPI_INT16_T": "h",
-    "MPI_INT32_T": "i",
-    "MPI_INT64_T": "q",
-    "MPI_UINT8_T": "B",
-    "MPI_UINT16_T": "H",
-    "MPI_UINT32_T": "I",
-    "MPI_UINT64_T": "Q",
-    "MPI_AINT": "q",
-    "MPI_OFFSET": "q",
-    "MPI_COUNT": "q",
-    "MPI_C_FLOAT_COMPLEX": "Zf",
-    "MPI_C_DOUBLE_COMPLEX": "Zd",
-    "MPI_C_LONG_DOUBLE_COMPLEX": "Zg",
-    "MPI_FLOAT16_T": "e",
-    "MPI_FLOAT32_T": "f",
-    "MPI_FLOAT64_T": "d",
-    "MPI_CXX_BOOL": "?",
-    "MPI_CXX_FLOAT_COMPLEX": "Zf",
-    "MPI_CXX_DOUBLE_COMPLEX": "Zd",
-    "MPI_CXX_LONG_DOUBLE_COMPLEX": "Zg",
-    "MPI_CHARACTER": "c",
-    "MPI_LOGICAL": "i",
-    "MPI_INTEGER": "i",
-    "MPI_REAL": "f",
-    "MPI_DOUBLE_PRECISION": "d",
-    "MPI_COMPLEX": "Zf",
-    "MPI_DOUBLE_COMPLEX": "Zd",
-    "MPI_LOGICAL1": "?",
-    "MPI_LOGICAL2": "h",
-    "MPI_LOGICAL4": "i",
-    "MPI_LOGICAL8": "l",
-    "MPI_INTEGER1": "b",
-    "MPI_INTEGER2": "h",
-    "MPI_INTEGER4": "i",
-    "MPI_INTEGER8": "l",
-    "MPI_REAL2": "e",
-    "MPI_REAL4": "f",
-    "MPI_REAL8": "d",
-    "MPI_REAL16": "g",
-    "MPI_COMPLEX8": "Zf",
-    "MPI_COMPLEX16": "Zd",
-    "MPI_COMPLEX32": "Zg",
-}
-_PAIRS = {
-    "MPI_FLOAT_INT": ("f", "i"),
-    "MPI_DOUBLE_INT": ("d", "i"),
-    "MPI_LONG_INT": ("l", "i"),
-    "MPI_2INT": ("i", "i"),
-    "MPI_SHORT_INT": ("h", "i"),
-    "MPI_LONG_DOUBLE_INT": ("g", "i"),
-}
-
-PREDEFINED: dict[str, Datatype] = {name: _basic(name, code) for name, code in _BASIC.items()}
-PREDEFINED.update({name: _pair(name, *codes) for name, codes in _PAIRS.items()})
+PREDEFINED: dict[str, Datatype] = {name: _basic(name, code) for name, code in BASIC.items()}
+PREDEFINED.update({name: _pair(name, *codes) for name, codes in PAIRS.items()})
 PREDEFINED["MPI_DATATYPE_NULL"] = DATATYPE_NULL = Datatype()
 
 
@@ -322,33 +251,6 @@ def predefined(name: str) -> Datatype:
 
 
 BYTE = PREDEFINED["MPI_BYTE"]
-
-MISSING = ("BFLOAT16_T", "LOGICAL16", "INTEGER16", "COMPLEX4")
-"""Types of MPI that numpy does not know: null here."""
-
-ALIASES = {
-    "C_COMPLEX": "C_FLOAT_COMPLEX",
-    "INT_INT": "2INT",
-    "TWOINT": "2INT",
-    "UNSIGNED_INT": "UNSIGNED",
-    "SIGNED_SHORT": "SHORT",
-    "SIGNED_INT": "INT",
-    "SIGNED_LONG": "LONG",
-    "SIGNED_LONG_LONG": "LONG_LONG",
-    "BOOL": "C_BOOL",
-    "SINT8_T": "INT8_T",
-    "SINT16_T": "INT16_T",
-    "SINT32_T": "INT32_T",
-    "SINT64_T": "INT64_T",
-    "F_BOOL": "LOGICAL",
-    "F_INT": "INTEGER",
-    "F_FLOAT": "REAL",
-    "F_DOUBLE": "DOUBLE_PRECISION",
-    "F_COMPLEX": "COMPLEX",
-    "F_FLOAT_COMPLEX": "COMPLEX",
-    "F_DOUBLE_COMPLEX": "DOUBLE_COMPLEX",
-}
-"""Further names that mpi4py gives to types."""
 
 _TYPECHARS = {"Zf": "F", "Zd": "D", "Zg": "G", "c": "S"}
 _TYPECHARS.update({code: code for code in "bBhHiIlLqQefdg?"})

@@ -14,6 +14,7 @@ from ckpt.mpi.errors import ERR_ARG, ERR_TYPE, MpiException
 from ckpt.mpi.handle import Handle
 from ckpt.mpi.kind import Kind
 from ckpt.mpi.layout import Layout
+from ckpt.mpi.typenames import PAIRS
 
 if TYPE_CHECKING:
     from ckpt.mpi.datatypes import Datatype
@@ -177,7 +178,7 @@ class Derived(Handle):
         from ckpt.mpi import datatypes
 
         code = f"{value._valid().layout.code},{index._valid().layout.code}"
-        for pair in datatypes._PAIRS:
+        for pair in PAIRS:
             found = datatypes.PREDEFINED[pair]
             if found.code == code and value.is_predefined and index.is_predefined:
                 return found

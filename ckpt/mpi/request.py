@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
+from ckpt.mpi import completion
 from ckpt.mpi.constants import UNDEFINED
-from ckpt.mpi.errors import ERR_IN_STATUS, ERR_REQUEST, MpiException
+from ckpt.mpi.errors import ERR_REQUEST, MpiException
 from ckpt.mpi.handle import Handle, expect
 from ckpt.mpi.operations import Operation, Receive
 from ckpt.mpi.status import Status
@@ -157,7 +158,7 @@ class Request(Handle):
     @classmethod
     def Get_status_any(cls, requests: Sequence[Request], status: Status | None = None) -> tuple[int, bool]:
         """(index of one that is done, whether any is or none is active), completing nothing."""
-        index, active = _first_ready(requests, poll=True)
+        index, active = completion.first_ready(requests, poll=True)
         if index != UNDEFINED:
             requests[index].Get_status(status)
         elif not active and status is not None:
@@ -167,10 +168,10 @@ class Request(Handle):
     @classmethod
     def Get_status_all(cls, requests: Sequence[Request], statuses: list[Status] | None = None) -> bool:
         """Whether all are done, completing nothing."""
-        if not _all_ready(requests):
+        if not completion.all_ready(requests):
             return False
         for index in range(len(requests)):
-            requests[index].Get_status(_status_at(statuses, index))
+            requests[index].Get_status(completion.status_at(statuses, index))
         return True
 
     @classmethod
@@ -178,13 +179,13 @@ class Request(Handle):
         cls, requests: Sequence[Request], statuses: list[Status] | None = None
     ) -> list[int] | None:
         """Indices of all that are done, completing nothing; None if none is active."""
-        _, active = _first_ready(requests, poll=True)
+        _, active = completion.first_ready(requests, poll=True)
         if not active:
             return None
         indices: list[int] = []
         for index, request in enumerate(requests):
             if request._operation is not None and request._operation.done:
-                request.Get_status(_status_at(statuses, len(indices)))
+                request.Get_status(completion.status_at(statuses, len(indices)))
                 indices.append(index)
         return indices
 
@@ -229,21 +230,21 @@ class Request(Handle):
             if engine is not None and operation is not None:
                 with engine.lock:
                     engine.wait(operation)
-        return _collect(requests, statuses)
+        return completion.collect(requests, statuses)
 
     @classmethod
     def testall(
         cls, requests: Sequence[Request], statuses: list[Status] | None = None
     ) -> tuple[bool, list[Any] | None]:
         """(all done, objects or None)"""
-        if not _all_ready(requests):
+        if not completion.all_ready(requests):
             return False, None
-        return True, _collect(requests, statuses)
+        return True, completion.collect(requests, statuses)
 
     @classmethod
     def waitany(cls, requests: Sequence[Request], status: Status | None = None) -> tuple[int, Any]:
         """(index of one that is done, its object); (UNDEFINED, None) if none is active."""
-        index = _wait_some(requests)
+        index = completion.wait_some(requests)
         if index == UNDEFINED:
             if status is not None:
                 status._fill(-1, -1, 0)
@@ -253,7 +254,7 @@ class Request(Handle):
     @classmethod
     def testany(cls, requests: Sequence[Request], status: Status | None = None) -> tuple[int, bool, Any]:
         """(index, done, object); (UNDEFINED, True, None) if none is active."""
-        index, active = _first_ready(requests, poll=True)
+        index, active = completion.first_ready(requests, poll=True)
         if index == UNDEFINED:
             if not active and status is not None:
                 status._fill(-1, -1, 0)
@@ -265,19 +266,19 @@ class Request(Handle):
         cls, requests: Sequence[Request], statuses: list[Status] | None = None
     ) -> tuple[list[int] | None, list[Any] | None]:
         """Indices and objects of all that are done, at least one; (None, None) if none is active."""
-        if _wait_some(requests) == UNDEFINED:
+        if completion.wait_some(requests) == UNDEFINED:
             return None, None
-        return _take_ready(requests, statuses)
+        return completion.take_ready(requests, statuses)
 
     @classmethod
     def testsome(
         cls, requests: Sequence[Request], statuses: list[Status] | None = None
     ) -> tuple[list[int] | None, list[Any] | None]:
         """Indices and objects of all that are done, perhaps none; (None, None) if none is active."""
-        _, active = _first_ready(requests, poll=True)
+        _, active = completion.first_ready(requests, poll=True)
         if not active:
             return None, None
-        return _take_ready(requests, statuses)
+        return completion.take_ready(requests, statuses)
 
     @classmethod
     def Waitall(cls, requests: Sequence[Request], statuses: list[Status] | None = None) -> bool:
@@ -336,104 +337,6 @@ class Prequest(Request):
     def Free(self) -> None:
         super().Free()
         self._recipe = None
-
-
-def _engine_of(requests: Sequence[Request]) -> Engine | None:
-    for request in requests:
-        if request._engine is not None and request._operation is not None:
-            return request._engine
-    return None
-
-
-def _scan(requests: Sequence[Request]) -> tuple[int, bool]:
-    """(first request that is done or UNDEFINED, whether any is active). The lock is held."""
-    active = False
-    for index in range(len(requests)):
-        operation = requests[index]._operation
-        if operation is not None:
-            active = True
-            if operation.poll():
-                return index, True
-    return UNDEFINED, active
-
-
-def _first_ready(requests: Sequence[Request], *, poll: bool) -> tuple[int, bool]:
-    engine = _engine_of(requests)
-    if engine is None:
-        return UNDEFINED, False
-    with engine.lock:
-        found = _scan(requests)
-        if poll and found[0] == UNDEFINED:
-            engine.make_progress()
-            found = _scan(requests)
-        return found
-
-
-def _wait_some(requests: Sequence[Request]) -> int:
-    """Index of a request that is done, waiting for one; UNDEFINED if none is active."""
-    engine = _engine_of(requests)
-    if engine is None:
-        return UNDEFINED
-    with engine.lock:
-        while True:
-            engine.settle()
-            index, active = _scan(requests)
-            if index != UNDEFINED or not active:
-                return index
-            engine.block()
-
-
-def _all_ready(requests: Sequence[Request]) -> bool:
-    engine = _engine_of(requests)
-    if engine is None:
-        return True
-    with engine.lock:
-        for attempt in range(2):
-            if attempt:
-                engine.make_progress()
-            pending = False
-            for request in requests:
-                if not request._ready():
-                    pending = True
-                    break
-            if not pending:
-                return True
-        return False
-
-
-def _collect(requests: Sequence[Request], statuses: list[Status] | None) -> list[Any]:
-    """Complete all requests, then raise the first error: as ERR_IN_STATUS when statuses are given."""
-    results = []
-    first: MpiException | None = None
-    for index in range(len(requests)):
-        status = _status_at(statuses, index)
-        try:
-            results.append(requests[index]._complete(status))
-        except MpiException as error:
-            results.append(None)
-            first = first or error
-    if first is not None:
-        raise MpiException(ERR_IN_STATUS, str(first)) if statuses is not None else first
-    return results
-
-
-def _take_ready(requests: Sequence[Request], statuses: list[Status] | None) -> tuple[list[int], list[Any]]:
-    indices: list[int] = []
-    for index, request in enumerate(requests):
-        if request._operation is not None and request._operation.done:
-            indices.append(index)
-    results = _collect([requests[index] for index in indices], statuses)
-    return indices, results
-
-
-def _status_at(statuses: list[Status] | None, index: int) -> Status | None:
-    if statuses is None:
-        return None
-    if not isinstance(statuses, list):
-        return statuses[index] if index < len(statuses) else None
-    while len(statuses) <= index:
-        statuses.append(Status())
-    return statuses[index]
 
 
 Prequest._accepts = Prequest
