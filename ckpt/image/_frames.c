@@ -793,6 +793,9 @@ static PyObject *allow_c_depth(PyObject *module, PyObject *levels)
 #if FRAMES_SUPPORTED
     before = thread_c_budget(PyThreadState_Get());
     thread_set_c_budget(PyThreadState_Get(), n < INT_MAX / 2 ? (int)n : INT_MAX / 2);
+#elif PY_VERSION_HEX >= 0x030c0000 && PY_VERSION_HEX < 0x030e0000 && !defined(PYPY_VERSION)
+    before = PyThreadState_Get()->c_recursion_remaining;
+    PyThreadState_Get()->c_recursion_remaining = n < INT_MAX / 2 ? (int)n : INT_MAX / 2;
 #endif
     return PyLong_FromLong(before);
 }

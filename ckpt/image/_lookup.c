@@ -26,6 +26,8 @@
 #include <stddef.h>
 #include <string.h>
 
+static PyObject *set_dummy; /* what a set has in the place of a removed member */
+
 #define LINEAR_PROBES 9
 #define PERTURB_SHIFT 5
 #define REMEMBERED_ITEMS 64 /* containers larger than this are examined once */
@@ -443,7 +445,7 @@ static PyObject *layout(PyObject *module, PyObject *obj)
     for (Py_ssize_t i = 0; i <= so->mask; i++) {
         setentry *entry = &so->table[i];
         if (!entry->key) continue;
-        if (entry->key == _PySet_Dummy) {
+        if (entry->key == set_dummy) {
             place[removed++] = (uint32_t)i;
             continue;
         }
@@ -471,7 +473,7 @@ static void empty(PySetObject *so)
     so->fill = so->used = so->finger = 0;
     so->hash = -1;
     for (Py_ssize_t i = 0; i <= mask; i++)
-        if (table[i].key && table[i].key != _PySet_Dummy) Py_DECREF(table[i].key);
+        if (table[i].key && table[i].key != set_dummy) Py_DECREF(table[i].key);
     if (!is_small) PyMem_Free(table);
 }
 
@@ -529,7 +531,7 @@ static PyObject *restore(PyObject *module, PyObject *args)
     }
     for (Py_ssize_t i = 0; i < fill; i++) {
         setentry *entry = &table[place[i]];
-        entry->key = i < used ? Py_NewRef(PyList_GET_ITEM(members, i)) : _PySet_Dummy;
+        entry->key = i < used ? Py_NewRef(PyList_GET_ITEM(members, i)) : set_dummy;
         entry->hash = i < used ? hash[i] : -1;
     }
     so->table = table;
@@ -563,8 +565,29 @@ static struct PyModuleDef definition = {
     .m_methods = methods,
 };
 
+/* 3.13 gives it no name: it is what is left in a set whose only member has been removed */
+static int find_set_dummy(void)
+{
+#if PY_VERSION_HEX < 0x030D0000
+    set_dummy = _PySet_Dummy;
+#else
+    PyObject *set = PySet_New(NULL);
+    if (!set || PySet_Add(set, Py_None) || PySet_Discard(set, Py_None) < 0) {
+        Py_XDECREF(set);
+        return -1;
+    }
+    PySetObject *so = (PySetObject *)set;
+    for (Py_ssize_t i = 0; i <= so->mask; i++)
+        if (so->table[i].key) set_dummy = so->table[i].key; /* lives as long as the interpreter */
+    Py_DECREF(set);
+    if (!set_dummy) PyErr_SetString(PyExc_SystemError, "sets are not laid out as expected");
+#endif
+    return set_dummy ? 0 : -1;
+}
+
 PyMODINIT_FUNC PyInit__lookup(void)
 {
+    if (find_set_dummy()) return NULL;
     if (PyType_Ready(&FinderType) || PyType_Ready(&CensusType)) return NULL;
     if (!module_name && !(module_name = PyUnicode_InternFromString("__module__"))) return NULL;
     PyObject *module = PyModule_Create(&definition);

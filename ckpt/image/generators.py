@@ -57,6 +57,8 @@ def gen_info(gen: Any, running: Iterable[Any] | None = None) -> GenInfo:
     """
     if type(gen) is not GeneratorType and type(gen) is not CoroutineType:
         raise Refused(f"a {type(gen).__name__} cannot be saved")
+    if not _frames.SUPPORTED:
+        raise Refused("a generator cannot be saved: the frames of this version of Python are not known")
     number, maker, lasti, locals_, stack, exc = _frames.generator_read(gen)
     state = _NAMES[number]
     if state == "running" and running is not None and not any(gen is other for other in running):
