@@ -47,11 +47,9 @@ __all__ = ["Imager"]
 
 _REPORT_AFTER_NS = 100_000_000
 _REPORT_EVERY_NS = 1_000_000_000
-_IMMEDIATE_RETRIES = 50
+_IMMEDIATE_RETRIES = 1600  # some 50 different checks; then the helper's next tick asks again
 _OWN_LIMIT_NS = 120_000_000_000
 _RETRY_NS = 2_000_000
-_BASES = ("ckpt.image.stack", "ckpt.boot")
-"""Modules under whose frames a program runs."""
 
 
 class Imager:
@@ -69,6 +67,7 @@ class Imager:
         self._wanted_since_ns = 0
         self._reported_ns = 0
         self._tries = 0
+        self._place = (0, 0)  # frame and instruction of the last check that was looked at
         self._check_queued = False
         self._children: dict[int, int] = {}  # pid of an image child -> its epoch
         self._lost: deque[tuple[int, int]] = (
@@ -124,14 +123,29 @@ class Imager:
         _frames.request(self._at_check)
 
     def _at_check(self) -> None:
-        """Runs in the main thread between two instructions of the program (or of the library)."""
+        """Runs in the main thread between two instructions of the program (or of the library).
+
+        The interpreter runs a call that was queued by the one before it at the very same check (up to 32 times), so a
+        place that was looked at already is passed over.
+        """
         self._check_queued = False
-        if self.wanted <= self.epoch or _inside_library():
-            return  # the library's own waiting place takes it, or the helper asks again
-        with self._runtime.lock:
-            taken = self.wanted <= self.epoch or self.take("check")
-            again = not taken and self._tries < _IMMEDIATE_RETRIES
-        if again:
+        if self.wanted <= self.epoch:
+            return
+        frame = sys._getframe(1)
+        place = (id(frame), frame.f_lasti)
+        del frame
+        if place != self._place:
+            self._place = place
+            # Inside the library: a waiting place of its own takes the image, or a check after it has returned does.
+            # Never wait for the lock here: it may be this very thread that holds it.
+            if not _inside_library() and self._runtime.lock.acquire(blocking=False):
+                try:
+                    if self.wanted <= self.epoch or self.take("check"):
+                        return
+                finally:
+                    self._runtime.lock.release()
+        self._tries += 1
+        if self._tries < _IMMEDIATE_RETRIES:
             self._queue_check()
 
     def tick(self) -> None:
@@ -144,6 +158,7 @@ class Imager:
                 self._runtime.lock.release()
         elif self.wanted > self.epoch:
             self._tries = 0
+            self._place = (0, 0)
             self._queue_check()
 
     def blocked(self) -> None:
@@ -156,7 +171,10 @@ class Imager:
         if self._children:
             self._reap()
         while self._lost:
-            epoch, status = self._lost.popleft()
+            try:
+                epoch, status = self._lost.popleft()
+            except IndexError:
+                break  # the other thread reported it
             self._failed(epoch, f"the image writer died ({_status_text(status)})", "image child")
         if self.wanted <= self.epoch:
             if self._runtime.port is not None:
@@ -199,7 +217,6 @@ class Imager:
             if runtime.finished_code is None:
                 stack = image.capture(at=at, skip=_skipped_code())
         except image.Refused as refused:
-            self._tries += 1
             self.refusals += 1
             self._reason = f"{refused.reason} ({refused.where})"
             self.refused_longest_ns = max(
@@ -417,8 +434,10 @@ def _status_text(status: int) -> str:
 
 def _inside_library() -> bool:
     """Is a function of this library on the main thread's stack, inside the program's base?"""
+    from ckpt.image.stack import BASES
+
     frame: FrameType | None = sys._getframe(2)
-    while frame is not None and frame.f_globals.get("__name__") not in _BASES:
+    while frame is not None and frame.f_code not in BASES:
         if _is_library(frame):
             return True
         frame = frame.f_back

@@ -83,6 +83,8 @@ class ProgressHelper:
         while not self._stopping:
             if not port.lock.acquire(blocking=False):
                 busy_ticks += 1
+                if port.on_idle_tick is not None:
+                    port.on_idle_tick()
                 self._rest(parked=busy_ticks >= PARK_AFTER_TICKS)
                 continue
             busy_ticks = 0

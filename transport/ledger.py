@@ -48,6 +48,11 @@ class Partial:
         self.filled = RangeSet()
 
 
+def _is_constant(payload: Buffer) -> bool:
+    """Will nobody write to it? A wire hands out read-only views of memory that nobody else uses."""
+    return payload.readonly if isinstance(payload, memoryview) else isinstance(payload, bytes)
+
+
 class Ledger:
     """See the module. `credit`, `limit`: charge; `overhead`: charge of a message beside its length."""
 
@@ -155,11 +160,10 @@ class Ledger:
                 or self.early_charge + self._partial_bytes() + total > self.limit
             ):
                 return REFUSED
-            whole = payload.obj if isinstance(payload, memoryview) else payload
-            if isinstance(whole, bytes) and len(payload) == len(whole) == total:
-                return self.accept(
-                    sequence, [whole], total + self.overhead
-                )  # immutable and complete: no copy
+            if len(payload) == total and _is_constant(payload):  # complete: no copy
+                whole = payload.obj if isinstance(payload, memoryview) else payload
+                message = whole if isinstance(whole, bytes) and len(whole) == total else payload
+                return self.accept(sequence, [message], total + self.overhead)
             try:
                 partial = self.partials[sequence] = Partial(allocate(total))
             except (MemoryError, OverflowError):

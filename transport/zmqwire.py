@@ -222,7 +222,7 @@ class ZmqWire:
         more = True
         while more:
             part = self._recv(_NOBLOCK, False)
-            parts.append(part.buffer)
+            parts.append(part.buffer.toreadonly())
             more = part.more
         return parts
 

@@ -154,7 +154,7 @@ def capture(*, at: Literal["call", "check"], skip: Collection[CodeType] = (), va
 
 
 def _capture(at_check: bool, skip: tuple[CodeType, ...], value: object) -> Stack:
-    frames, callee, exc, depth, limit, traced = _frames.walk(_BASES, skip, at_check)
+    frames, callee, exc, depth, limit, traced = _frames.walk(BASES, skip, at_check)
     if frames is None:
         raise Refused("the program is not running under run_base, or is being restarted")
     if traced:
@@ -317,4 +317,4 @@ def _ensure_c_stack(frames: int) -> None:
     resource.setrlimit(resource.RLIMIT_STACK, (limit, hard))
 
 
-_BASES = (run_base.__code__, _run.__code__)
+BASES = (run_base.__code__, _run.__code__)

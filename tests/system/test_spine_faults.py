@@ -273,6 +273,35 @@ def test_a_rank_hanging_in_c_delays_only_the_round(start: Start, tmp_path: Path)
     assert job.events("committed"), job.report()
 
 
+def test_a_rank_that_polls_all_the_time_is_imaged_too(start: Start, tmp_path: Path) -> None:
+    """Found when a rank in `while not request.test()` never left the library at a check: the job stood still."""
+    app = write_app(
+        tmp_path,
+        """
+        import time
+        import ckpt
+        comm = ckpt.enable()
+        if comm.rank == 0:
+            request, polls = comm.irecv(source=1), 0
+            while not request.test()[0]:
+                polls += 1
+            print("polled", polls > 0)
+        else:
+            for i in range(300):
+                time.sleep(0.01)
+            comm.send("at last", 0)
+        comm.barrier()
+        """,
+    )
+    job = start(app, ranks=2, every=0.2)
+    job.wait_event("committed", 2)
+    job.kill_rank(0)
+    job.wait_event("restarted")
+    job.wait_event("committed", 4)  # a program that was resumed is outside the library just the same
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == "polled True\n"
+
+
 def test_recv_inside_a_consumer_in_c_burns_the_round_and_never_hangs(start: Start, tmp_path: Path) -> None:
     app = write_app(
         tmp_path,
