@@ -76,16 +76,12 @@ def test_ranks_killed_again_and_again_also_during_restart(start: Start, tmp_path
     expected = undisturbed(start, app, 5000, 0.0005)
     job = start(app, 5000, 0.0005, every=0.2)
     chance = random.Random(7)
-    for count in range(1, 5):
-        job.wait_event("committed", count)
-        job.kill_rank(chance.randrange(4))
-        job.wait_event("restarting", 2 * count - 1)
-        started = len(job.events("rank-started"))
-        job.wait_for(
-            lambda seen=started: len(job.events("rank-started")) > seen, "a rank of the next incarnation"
-        )
-        job.kill_rank(job.events("rank-started")[-1]["rank"])
-        job.wait_event("restarting", 2 * count)
+    for incarnation in range(8):  # every second kill comes while the ranks are being started again
+        if incarnation % 2 == 0:
+            job.wait_event("committed", incarnation // 2 + 1)
+        victim = job.wait_event("rank-started", rank=chance.randrange(4), incarnation=incarnation)
+        os.kill(victim["pid"], signal.SIGKILL)
+        job.wait_event("restarting", incarnation + 1)
     assert job.finish() == 0, job.report()
     assert outputs(job) == expected
 
