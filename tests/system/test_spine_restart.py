@@ -31,7 +31,7 @@ def outputs(job: Job, ranks: int = 4) -> str:
 
 @pytest.mark.parametrize(
     ("text", "argv"),
-    [(RING, (4000, 0.0005)), (COMPUTE, (400,)), (NUMPY_STENCIL, (4000,))],
+    [(RING, (4000, 0.0005)), (COMPUTE, (2500,)), (NUMPY_STENCIL, (4000,))],
     ids=["ring", "compute", "stencil"],
 )
 def test_a_killed_rank_changes_nothing_in_the_output(
