@@ -130,6 +130,8 @@ class Runtime:
         imager.blocked()
         if imager.wanted > imager.epoch and imager.take("call"):
             return
+        if self.finished_code is None:
+            imager.rehearse()
         if hungry:
             port.endpoint.hungry(True, time.monotonic_ns())
             port.wait(imager.wait_limit_ns())
