@@ -58,7 +58,7 @@ def test_exact_and_in_order(fault: str, size: int, transport: str, tmp_path: Pat
 
 
 def test_partition_heals(tmp_path: Path) -> None:
-    plan = FaultPlan.parse("partition=0+1|2+3@0.2-0.9")
+    plan = FaultPlan.parse("partition=0+1|2+3@0-0.9")
     with PortRanks(exchange, size=4, directory=tmp_path, plan=plan, count=300) as ranks:
         assert ranks.results(timeout_s=40) == [900] * 4
     assert sum(counters["fault_cut"] for counters in ranks.counters.values()) > 0
