@@ -275,10 +275,10 @@ class Imager:
         try:
             self._refuse_threads()
             image.capture(at="call", skip=(Imager.rehearse.__code__, *_skipped_code()))
-        except image.Refused:
-            return  # the real one will say so
-        image.look()
-        note_files()
+            image.look()
+            note_files()
+        except Exception:
+            return  # out of descriptors, say: the real image meets it too, and says so; the program must not suffer
 
     def _burn(self, failure: Exception) -> bool:
         """This image cannot be taken, and the program must not suffer from it: no vote, go on."""
