@@ -28,7 +28,7 @@ import pickle
 import time
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.machinery import ModuleSpec, NamespaceLoader, SourceFileLoader, SourcelessFileLoader
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,7 @@ from ckpt.image.errors import Unpicklable
 from ckpt.image.files import FileNote, FileSaver, note_files
 from ckpt.image.modules import References
 from ckpt.image.pickler import ImagePickler, Sink, Stream, collector_off, on_deep_stack
+from ckpt.image.sizes import SizeTable
 from ckpt.image.versions import FORMAT, current_versions
 
 if TYPE_CHECKING:
@@ -79,7 +80,8 @@ class ImageReport:
     """What an image holds, readable without loading it.
 
     ``stack``: file, line, function, outermost first. ``sizes``: the largest variables, ``{"where",
-    "bytes"}``; an object counts where it is met first. ``timings_ns``: of the parts of ``dump``.
+    "bytes"}``; an object counts where it is met first. ``variables``: the largest of each module and frame, see
+    :class:`ckpt.image.sizes.SizeTable`. ``timings_ns``: of the parts of ``dump``.
     ``versions``: ``{"python", "ckpt", "format", "magic", "packages": {…}}``.
     """
 
@@ -91,6 +93,7 @@ class ImageReport:
     stream_bytes: int = 0
     buffer_bytes: int = 0
     buffers: int = 0
+    variables: dict[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -167,6 +170,7 @@ class _Dump:
         self.stream = Stream(sink)
         self.pickler = make_pickler(self.stream)
         self.sizes: list[tuple[int, str]] = []
+        self.table = SizeTable()
 
     def run(self, early: dict[str, Any], late: dict[str, Any]) -> ImageReport:
         started_ns = time.perf_counter_ns()
@@ -209,6 +213,7 @@ class _Dump:
             stream_bytes=self.stream.stream_bytes,
             buffer_bytes=self.stream.buffer_bytes,
             buffers=self.stream.buffers,
+            variables=self.table.as_dict(),
         )
 
     def _module(self, name: str, module: types.ModuleType) -> None:
@@ -250,6 +255,7 @@ class _Dump:
             self._explain(label, value, failure)
         if len(label) > 1:
             nbytes = self.stream.total_bytes - before
+            self.table.note(label, value, nbytes)
             if nbytes >= _SIZED_BYTES:
                 self.sizes.append((nbytes, self._where(label)))
 

@@ -151,3 +151,21 @@ def test_the_report_names_sizes_and_places(tmp_path: Path) -> None:
     assert any(size["where"] == "frame 1 (f) local 'other'" for size in line["sizes"])
     assert line["modules"][0] == "__main__"
     assert line["versions"]["python"]
+
+
+def test_the_report_names_the_largest_variables_of_each_module_and_frame(tmp_path: Path) -> None:
+    source = """
+        big = list(range(10000, 20000))
+        small = "x" * 100
+        def f(other, number):
+            driver_tick()
+        f(["y" * 5000], 1)
+    """
+    resumed_output(tmp_path, source)
+    variables = json.loads((tmp_path / "log.jsonl").read_text().splitlines()[0])["variables"]
+    [main] = [row for row in variables["modules"] if row["name"] == "__main__"]
+    assert (main["largest"][0]["name"], main["largest"][0]["type"]) == ("big", "list of 10000")
+    assert main["bytes"] >= main["largest"][0]["bytes"] > 20000
+    [frame] = [row for row in variables["frames"] if row["frame"] == 1]
+    assert (frame["largest"][0]["name"], frame["largest"][0]["type"]) == ("other", "list of 1")
+    assert frame["largest"][0]["bytes"] > 5000
