@@ -1,4 +1,4 @@
-"""★ Takes the images of one rank: when one is wanted, how it is captured, and who writes it.
+"""★ The images of one rank: when one is wanted, and where the program can be captured.
 
 ::
 
@@ -14,34 +14,31 @@ Rules (``PROTOCOL``: what makes the cut consistent)
 - A rank that never voted for an epoch may take its label without an image, since a line needs every rank's vote. That is
   what an aborted round, a failed image and the rank's own time limit do, so that a program that cannot be captured
   never hangs the others.
-- Freeze, port state, fork and thaw happen under the port's lock; the pause is only that. The child pickles, compresses,
-  writes, syncs and votes; it touches no socket but the control channel, runs no finalizer and ends with ``os._exit``.
-- Where fork cannot be used (no memory for it, or the user says so) the image is written synchronously, with the
-  port frozen: the peers are told by its negative acks. Which mode was used is part of the report.
 
-Two places lead here: the main thread blocked in the library (``at="call"``) and a pending call at the interpreter's
+Two places lead to an image: the main thread blocked in the library (``at="call"``) and a pending call at the interpreter's
 own check between two instructions (``at="check"``), queued by the helper thread. A check that finds the main
 thread inside the library does nothing: the library gets there by itself.
 
-Not here: what an image contains (:mod:`ckpt.image`), how it becomes durable (:mod:`ckpt.store`).
+Not here: the taking itself, fork or not (:mod:`ckpt.taking`), what the child does (:mod:`ckpt.writing`), what an image
+contains (:mod:`ckpt.image`), how it becomes durable (:mod:`ckpt.store`).
 """
 
 from __future__ import annotations
 
-import errno
-import gc
-import os
-import signal
 import sys
 import threading
 import time
-from collections import deque
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal
 
+from ckpt.taking import Taker
+from ckpt.writing import say_failed
+
 if TYPE_CHECKING:
+    from ckpt import image
     from ckpt.image.stack import Stack
     from ckpt.runtime import Runtime
+    from transport.state import PortState
 
 __all__ = ["Imager"]
 
@@ -50,10 +47,6 @@ _REPORT_EVERY_NS = 1_000_000_000
 _IMMEDIATE_RETRIES = 1600  # some 50 different checks; then the helper's next tick asks again
 _OWN_LIMIT_NS = 120_000_000_000
 _RETRY_NS = 2_000_000
-_HEAD_START_S = 0.003
-"""The child waits this long: the program's first steps fault on pages shared with it, and a child that works on the same
-memory meanwhile makes each of them slower (1 GB in 4 KiB pages: pause 24 ms without, 22 ms with)."""
-_REHEARSAL_LONGEST_NS = 3_000_000
 
 
 class Imager:
@@ -65,19 +58,13 @@ class Imager:
         self.wanted = self.epoch
         self.refusals = 0
         self.refused_longest_ns = 0
-        self.pauses_ns: list[int] = []
-        self.mode: str = runtime.spec.get("options", {}).get("image_mode") or "fork"
+        self.taker = Taker(runtime)
         self.limit_ns: int = int(runtime.spec.get("options", {}).get("image_limit_ns") or _OWN_LIMIT_NS)
         self._wanted_since_ns = 0
         self._reported_ns = 0
         self._tries = 0
         self._place = (0, 0)  # frame and instruction of the last check that was looked at
         self._check_queued = False
-        self._cold = False  # forked, and not rehearsed since
-        self._children: dict[int, int] = {}  # pid of an image child -> its epoch
-        self._lost: deque[tuple[int, int]] = (
-            deque()
-        )  # (epoch, wait status) of children that died without a vote
         self._harmless_threads: set[str] = set(runtime.spec.get("options", {}).get("harmless_threads", ()))
 
     # ------------------------------------------------------------------ wanting
@@ -85,7 +72,7 @@ class Imager:
     def want(self, epoch: int, reason: str, *, mode: str | None = None) -> None:
         """An image of ``epoch`` is due; taken at the next place where the program can be captured."""
         if mode is not None:
-            self.mode = mode
+            self.taker.mode = mode
         if epoch <= self.wanted:
             return
         if self.wanted == self.epoch:
@@ -169,22 +156,16 @@ class Imager:
 
     def blocked(self) -> None:
         """The same while the main thread waits inside the library (under the lock)."""
-        if (self._children or self.wanted > self.epoch) and self._housekeep():
+        if (self.taker.is_writing or self.wanted > self.epoch) and self._housekeep():
             self._give_up()
 
     def _housekeep(self) -> bool:
         """Reap image children, report a wait that has become long. ``True``: the rank's own limit has passed."""
-        if self._children:
-            self._reap()
-        while self._lost:
-            try:
-                epoch, status = self._lost.popleft()
-            except IndexError:
-                break  # the other thread reported it
-            self._failed(epoch, f"the image writer died ({_status_text(status)})", "image child")
+        if self.taker.is_writing:
+            self.taker.reap()
         if self.wanted <= self.epoch:
             if self._runtime.port is not None:
-                self._runtime.port.attentive = bool(self._children)
+                self._runtime.port.attentive = self.taker.is_writing
             return False
         now_ns = time.monotonic_ns()
         waited_ns = now_ns - self._wanted_since_ns
@@ -202,7 +183,7 @@ class Imager:
         return waited_ns > self.limit_ns
 
     def _give_up(self) -> None:
-        self._failed(self.wanted, f"not possible within the limit: {self._reason}", self.where())
+        say_failed(self._runtime, self.wanted, f"not possible within the limit: {self._reason}", self.where())
         self._pass_over()
 
     _reason = "the program has not come to a place between two instructions"
@@ -210,17 +191,27 @@ class Imager:
     # ------------------------------------------------------------------ taking
 
     def take(self, at: Literal["call", "check"]) -> bool:
-        """Capture, save the port state, fork, go on. ``False``: refused here, to be tried again."""
+        """Capture the stack and let the image be taken. ``False``: refused here, to be tried again."""
         from ckpt import image
 
-        runtime, port = self._runtime, self._runtime.port
-        assert port is not None
-        epoch, previous = self.wanted, self.epoch
+        runtime = self._runtime
         started_ns = time.perf_counter_ns()
         tries, self._tries = self._tries, _IMMEDIATE_RETRIES  # no more checks meanwhile
+        stack: Stack | None = None
+
+        def prepare(state: PortState) -> image.Prepared:
+            extras = {
+                "ckpt.engine": runtime.engine,
+                "ckpt.world": runtime.world,
+                "ckpt.registered": runtime.registered,
+                "ckpt.port": state,
+                "ckpt.locked": at == "call",
+                "ckpt.finished": runtime.finished_code,
+            }
+            return image.prepare(stack, extras)
+
         try:
             self._refuse_threads()
-            stack: Stack | None = None
             if runtime.finished_code is None:
                 stack = image.capture(at=at, skip=_skipped_code())
         except image.Refused as refused:
@@ -233,32 +224,14 @@ class Imager:
             return False
         except Exception as failure:
             return self._burn(failure)
-        captured_ns = time.perf_counter_ns()
-        port.freeze()
-        frozen_ns = time.perf_counter_ns()
-        state = port.snapshot()
-        saved_ns = time.perf_counter_ns()
-        extras = {
-            "ckpt.engine": runtime.engine,
-            "ckpt.world": runtime.world,
-            "ckpt.registered": runtime.registered,
-            "ckpt.port": state,
-            "ckpt.locked": at == "call",
-            "ckpt.finished": runtime.finished_code,
-        }
-        try:
-            prepared = image.prepare(stack, extras)
-        except Exception as failure:  # a file of the program that cannot be flushed, say
-            port.thaw()
-            return self._burn(failure)
-        prepared_ns = time.perf_counter_ns()
-        times = {
-            "capture_ns": captured_ns - started_ns,
-            "freeze_ns": frozen_ns - captured_ns,
-            "port_save_ns": saved_ns - frozen_ns,
-            "prepare_ns": prepared_ns - saved_ns,
-        }
-        return self._hand_over(prepared, state, previous, epoch, started_ns, times)
+        failed = self.taker.take(
+            prepare,
+            previous=self.epoch,
+            epoch=self.wanted,
+            started_ns=started_ns,
+            waited_since_ns=self._wanted_since_ns,
+        )
+        return self._burn(failed) if failed is not None else True
 
     def rehearse(self) -> None:
         """Do what a capture does, and forget it: called when the program waits for messages anyway.
@@ -266,9 +239,9 @@ class Imager:
         A fork leaves every page of this process to be faulted in again by the first write to it, reference counts
         included. Without a rehearsal the next pause pays for that: 0.9 ms instead of 0.1 ms.
         """
-        if not self._cold:
+        if not self.taker.cold:
             return
-        self._cold = False
+        self.taker.cold = False
         from ckpt import image
         from ckpt.image.files import note_files
 
@@ -283,56 +256,8 @@ class Imager:
     def _burn(self, failure: Exception) -> bool:
         """This image cannot be taken, and the program must not suffer from it: no vote, go on."""
         reason = getattr(failure, "reason", None) or f"{type(failure).__name__}: {failure}"
-        self._failed(self.wanted, reason, getattr(failure, "path", None) or self.where())
+        say_failed(self._runtime, self.wanted, reason, getattr(failure, "path", None) or self.where())
         self._pass_over()
-        return True
-
-    def _hand_over(
-        self, prepared: Any, state: Any, previous: int, epoch: int, started_ns: int, times: dict[str, int]
-    ) -> bool:
-        """Fork the writer (or write here), thaw, and report the pause."""
-        runtime, port = self._runtime, self._runtime.port
-        assert port is not None
-        job = (prepared, state.vectors(), previous, epoch)
-        mode = self.mode
-        fork_ns = time.perf_counter_ns()
-        if mode == "fork":
-            try:
-                pid = _fork()
-            except OSError as failure:
-                if failure.errno not in (errno.ENOMEM, errno.EAGAIN):
-                    raise
-                mode = "sync"
-                runtime.control.send(
-                    {"m": "event", "event": "fork-failed", "epoch": epoch, "reason": str(failure)}
-                )
-            else:
-                if pid == 0:
-                    self._write_in_child(*job)
-                self._children[pid] = epoch
-        forked_ns = time.perf_counter_ns()
-        if mode == "sync":
-            self._write_here(*job)
-        thaw_ns = time.perf_counter_ns()
-        self.epoch = epoch
-        port.advance(epoch)
-        port.thaw()
-        ended_ns = time.perf_counter_ns()
-        self._cold = mode == "fork" and times["capture_ns"] < _REHEARSAL_LONGEST_NS
-        self.pauses_ns.append(ended_ns - started_ns)
-        runtime.control.send(
-            {
-                "m": "captured",
-                "epoch": epoch,
-                "previous": previous,
-                "mode": mode,
-                **times,
-                "fork_ns": forked_ns - fork_ns,
-                "thaw_ns": ended_ns - thaw_ns,
-                "pause_ns": ended_ns - started_ns,
-                "waited_ns": time.monotonic_ns() - self._wanted_since_ns,
-            }
-        )
         return True
 
     def _refuse_threads(self) -> None:
@@ -349,94 +274,6 @@ class Imager:
                 continue
             raise Refused(f"the application's thread {name!r} is running", f"thread {name}")
 
-    # ------------------------------------------------------------------ writing
-
-    def _write_in_child(self, prepared: Any, vectors: Any, previous: int, epoch: int) -> None:
-        """The forked child: write, vote, vanish. Never returns."""
-        code = 1
-        try:
-            from ckpt.image import _frames
-
-            time.sleep(_HEAD_START_S)
-            gc.disable()
-            _frames.pdeathsig(signal.SIGKILL)
-            code = 0 if self._write(prepared, vectors, previous, epoch) else 3
-        except BaseException as failure:
-            # The child must never return into the program; whatever went wrong is the round's failure.
-            self._failed(epoch, f"{type(failure).__name__}: {failure}", "image child")
-        finally:
-            os._exit(code)
-
-    def _write_here(self, prepared: Any, vectors: Any, previous: int, epoch: int) -> None:
-        """The synchronous mode: the port stays frozen, and free for the helper, which answers for it."""
-        self._runtime.lock.release()
-        try:
-            self._write(prepared, vectors, previous, epoch)
-        finally:
-            self._runtime.lock.acquire()
-
-    def _write(self, prepared: Any, vectors: Any, previous: int, epoch: int) -> bool:
-        from ckpt import image
-        from ckpt.store import ImageWriter, JobDirectory
-
-        runtime = self._runtime
-        try:
-            job = JobDirectory.open(runtime.spec["job_dir"])
-            writer = ImageWriter(
-                job,
-                rank=runtime.rank,
-                incarnation=runtime.incarnation,
-                label=(previous, epoch),
-                resumed_from=runtime.spec.get("resume"),
-            )
-            begun_ns = time.perf_counter_ns()
-            report = image.dump(prepared, live=runtime.live, sink=writer)
-            pickled_ns = time.perf_counter_ns()
-            receipt = writer.finish(
-                {
-                    "image": report.as_dict(),
-                    "vectors": {str(peer): list(vector) for peer, vector in vectors.items()},
-                    "pid": os.getpid(),
-                    "finished": runtime.finished_code,
-                }
-            )
-        except image.Unpicklable as failure:
-            self._failed(epoch, failure.reason, failure.path)
-            return False
-        except (
-            Exception
-        ) as failure:  # disk full, no memory, a __reduce__ that raises: the round's failure, named
-            self._failed(epoch, f"{type(failure).__name__}: {failure}", runtime.spec["job_dir"])
-            return False
-        runtime.control.send(
-            {
-                "m": "voted",
-                "epoch": epoch,
-                "label": [previous, epoch],
-                "manifest": str(receipt.manifest_path),
-                "digest": receipt.digest,
-                "bytes_raw": receipt.bytes_raw,
-                "bytes_written": receipt.bytes_written,
-                "vectors": {str(peer): list(vector) for peer, vector in vectors.items()},
-                "timings": {"pickle_ns": pickled_ns - begun_ns, **receipt.timings_ns},
-            }
-        )
-        return True
-
-    def _failed(self, epoch: int, reason: str, where: str) -> None:
-        self._runtime.control.send({"m": "failed", "epoch": epoch, "reason": reason, "where": where})
-
-    def _reap(self) -> None:
-        for pid, epoch in list(self._children.items()):
-            try:
-                done, status = os.waitpid(pid, os.WNOHANG)
-            except ChildProcessError:
-                done, status = pid, 0  # the program's own os.wait() was faster
-            if done:
-                self._children.pop(pid, None)  # gone: the other of main and helper thread came first
-                if os.WIFSIGNALED(status):
-                    self._lost.append((epoch, status))
-
     def where(self) -> str:
         """Where the program is, as ``file:line function``, for status and for a round that waits. From any thread."""
         if self._runtime.finished_code is not None:
@@ -450,16 +287,6 @@ class Imager:
             return "starting"
         code = frame.f_code
         return f"{code.co_filename}:{frame.f_lineno} {code.co_qualname}{inside}"
-
-
-def _fork() -> int:
-    from ckpt.image import _frames
-
-    return int(_frames.fork())
-
-
-def _status_text(status: int) -> str:
-    return f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"status {os.WEXITSTATUS(status)}"
 
 
 def _inside_library() -> bool:

@@ -227,7 +227,7 @@ class Runtime:
             "where": self.imager.where(),
             "refused": self.imager.refusals,
             "refused_longest_ns": self.imager.refused_longest_ns,
-            "pauses_ns": list(self.imager.pauses_ns[-_STATUS_PAUSES_KEPT:]),
+            "pauses_ns": list(self.imager.taker.pauses_ns[-_STATUS_PAUSES_KEPT:]),
             "counters": self.port.counters(),
         }
 

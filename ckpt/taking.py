@@ -1,0 +1,168 @@
+"""Takes one image: freeze the port, save its state, prepare, fork (or write here), thaw, report the pause.
+
+All of it under the port's lock; the pause of the program is only that. Where fork cannot be used (no memory for it, or the
+user says so) the image is written synchronously, with the port frozen: the peers are told by its negative acks. Which
+mode was used is part of the report.
+
+Children that write are reaped here, by whichever thread comes first; one that died without a vote is the round's failure.
+
+Not here: when an image is due and where the program can be captured (:mod:`ckpt.imaging`), the writing itself
+(:mod:`ckpt.writing`).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ckpt.writing import Writing, say_failed, write, write_in_child
+
+if TYPE_CHECKING:
+    from ckpt.runtime import Runtime
+
+__all__ = ["Taker"]
+
+_REHEARSAL_LONGEST_NS = 3_000_000
+
+
+class Taker:
+    """Takes the images of one rank. Called under the runtime's lock, but for :meth:`reap`."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self.mode: str = runtime.spec.get("options", {}).get("image_mode") or "fork"
+        self.pauses_ns: list[int] = []
+        self.cold = False
+        """Forked, and not rehearsed since: see :meth:`ckpt.imaging.Imager.rehearse`."""
+        self._children: dict[int, int] = {}  # pid of an image child -> its epoch
+        self._lost: deque[tuple[int, int]] = (
+            deque()
+        )  # (epoch, wait status) of children that died without a vote
+
+    @property
+    def is_writing(self) -> bool:
+        """Is a child at work?"""
+        return bool(self._children)
+
+    def take(
+        self,
+        prepare: Callable[[Any], Any],
+        *,
+        previous: int,
+        epoch: int,
+        started_ns: int,
+        waited_since_ns: int,
+    ) -> Exception | None:
+        """Take the image labelled (previous, epoch]. ``prepare(port_state)`` gives what will be dumped.
+
+        ``started_ns``: on ``time.perf_counter_ns``, when the capture began; ``waited_since_ns``: on ``time.monotonic_ns``,
+        when the image was first wanted. Returns what ``prepare`` raised; the port is thawed then, and nothing has happened.
+        """
+        port = self._runtime.port
+        assert port is not None
+        captured_ns = time.perf_counter_ns()
+        port.freeze()
+        frozen_ns = time.perf_counter_ns()
+        state = port.snapshot()
+        saved_ns = time.perf_counter_ns()
+        try:
+            prepared = prepare(state)
+        except Exception as failure:  # a file of the program that cannot be flushed, say
+            port.thaw()
+            return failure
+        times = {
+            "capture_ns": captured_ns - started_ns,
+            "freeze_ns": frozen_ns - captured_ns,
+            "port_save_ns": saved_ns - frozen_ns,
+            "prepare_ns": time.perf_counter_ns() - saved_ns,
+        }
+        self._hand_over(
+            Writing(prepared, state.vectors(), previous, epoch), started_ns, waited_since_ns, times
+        )
+        return None
+
+    def _hand_over(
+        self, job: Writing, started_ns: int, waited_since_ns: int, times: Mapping[str, int]
+    ) -> None:
+        """Fork the writer (or write here), thaw, and report the pause."""
+        runtime, port = self._runtime, self._runtime.port
+        assert port is not None
+        mode = self.mode
+        fork_ns = time.perf_counter_ns()
+        if mode == "fork":
+            try:
+                pid = _fork()
+            except OSError as failure:
+                if failure.errno not in (errno.ENOMEM, errno.EAGAIN):
+                    raise
+                mode = "sync"
+                runtime.control.send(
+                    {"m": "event", "event": "fork-failed", "epoch": job.epoch, "reason": str(failure)}
+                )
+            else:
+                if pid == 0:
+                    write_in_child(runtime, job)
+                self._children[pid] = job.epoch
+        forked_ns = time.perf_counter_ns()
+        if mode == "sync":
+            self._write_here(job)
+        thaw_ns = time.perf_counter_ns()
+        runtime.imager.epoch = job.epoch
+        port.advance(job.epoch)
+        port.thaw()
+        ended_ns = time.perf_counter_ns()
+        self.cold = mode == "fork" and times["capture_ns"] < _REHEARSAL_LONGEST_NS
+        self.pauses_ns.append(ended_ns - started_ns)
+        runtime.control.send(
+            {
+                "m": "captured",
+                "epoch": job.epoch,
+                "previous": job.previous,
+                "mode": mode,
+                **times,
+                "fork_ns": forked_ns - fork_ns,
+                "thaw_ns": ended_ns - thaw_ns,
+                "pause_ns": ended_ns - started_ns,
+                "waited_ns": time.monotonic_ns() - waited_since_ns,
+            }
+        )
+
+    def _write_here(self, job: Writing) -> None:
+        """The synchronous mode: the port stays frozen, and free for the helper, which answers for it."""
+        self._runtime.lock.release()
+        try:
+            write(self._runtime, job)
+        finally:
+            self._runtime.lock.acquire()
+
+    # ------------------------------------------------------------------ children
+
+    def reap(self) -> None:
+        """Collect children that have ended, and tell the controller of those that died without a vote."""
+        for pid, epoch in list(self._children.items()):
+            try:
+                done, status = os.waitpid(pid, os.WNOHANG)
+            except ChildProcessError:
+                done, status = pid, 0  # the program's own os.wait() was faster
+            if done:
+                self._children.pop(pid, None)  # gone: the other of main and helper thread came first
+                if os.WIFSIGNALED(status):
+                    self._lost.append((epoch, status))
+        while self._lost:
+            try:
+                epoch, status = self._lost.popleft()
+            except IndexError:
+                break  # the other thread reported it
+            say_failed(
+                self._runtime, epoch, f"the image writer died (signal {os.WTERMSIG(status)})", "image child"
+            )
+
+
+def _fork() -> int:
+    from ckpt.image import _frames
+
+    return int(_frames.fork())
