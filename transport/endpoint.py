@@ -16,7 +16,8 @@ What happens to a frame, in this order:
     malformed, corrupted, other job, other target rank     counted, dropped
     target incarnation below mine                          counted, dropped: meant for my predecessor
     target incarnation above mine                          Zombie
-    source incarnation below the known one                 counted, dropped: its sender is dead
+    source incarnation below the known one                 counted, dropped: its sender is dead (so is one
+                                                           that `drop_peer` was told of)
     source incarnation above the known one                 PeerRestarted, dropped (`set_peer` has to tell)
     frozen                                                 held, NACK
     NACK                                                   the link pauses (a hint)
@@ -45,7 +46,7 @@ from transport.ledger import Ledger
 from transport.link import COUNTERS, NEVER, Common, Link
 from transport.state import Buffer, LinkState, PortState
 from transport.timeout import Timeout
-from transport.window import SendWindow
+from transport.window import FLIGHT, Large, SendWindow
 
 __all__ = ["Endpoint", "EndpointConfig"]
 
@@ -168,7 +169,7 @@ class Endpoint:
         try:
             window = self._windows[dst]
         except KeyError:
-            raise UnknownRank(f"rank {dst!r} of {self.config.size}") from None
+            return self._link(dst).window.tx - 1  # dropped: nobody will read it
         if payload is not None or data.__class__ is not bytes or len(data) > self._large:
             return self._send_other(dst, window, data, payload)
         window.queue.append(data)
@@ -304,8 +305,21 @@ class Endpoint:
         try:
             window = self._windows[dst]
         except KeyError:
-            raise UnknownRank(f"rank {dst!r} of {self.config.size}") from None
+            return self._link(dst).window.backlog()  # dropped: none
         return window.queued + window.sealed_charge + window.sent_charge - window.acked_charge
+
+    def release(self, dst: int, sequence: int) -> bool:
+        """The program wants its memory of this message back before it is acked: keep a copy instead.
+
+        False: frames with it are on their way and may be read from that memory still; ask again later.
+        """
+        window = self._link(dst).window
+        for entry in (*window.unacked, *window.sealed):
+            if isinstance(entry, Large) and entry.first == sequence:
+                if any(piece.state == FLIGHT for piece in entry.pieces):
+                    return False
+                entry.payload = memoryview(bytes(entry.payload))
+        return True
 
     def idle(self) -> bool:
         """Nothing is pending or unacked on any link."""
@@ -328,6 +342,21 @@ class Endpoint:
         if incarnation != link.incarnation:
             link.meet(incarnation)
         link.reach(now_ns)
+
+    def drop_peer(self, rank: int) -> None:
+        """The peer is dead and nobody will take its place.
+
+        Messages to it, present and future, count as acknowledged, so their buffers are free; nothing goes to
+        it any more, and frames that it had sent count as stale. Idempotent. Raises UnknownRank, UsageError
+        for oneself.
+        """
+        link = self._link(rank)
+        if link.window is self._self_window:
+            raise UsageError("a port cannot drop itself")
+        if self._windows.pop(rank, None) is not None:
+            link.drop()
+            self._nacks.pop(rank, None)
+            self._nacked.pop(rank, None)
 
     def receive(self, parts: Sequence[Buffer], now_ns: int) -> None:
         """Take one frame from the wire. Never raises because of what it holds.
@@ -597,7 +626,7 @@ class Endpoint:
         common.epoch, common.deadline_ns, common.floor = old.epoch, old.deadline_ns, old.floor
         common.flush_due, common.events = old.flush_due, old.events.copy()
         new._links = {peer: link.clone(common) for peer, link in self._links.items()}
-        new._windows = {peer: link.window for peer, link in new._links.items()}
+        new._windows = {peer: new._links[peer].window for peer in self._windows}
         new._self_window = new._windows[self.config.rank]
         common.dirty = [new._links[link.peer] for link in old.dirty]
         common.tight = {new._links[link.peer] for link in old.tight}

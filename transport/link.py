@@ -183,6 +183,22 @@ class Link:
         self.heard_ns = max(self.heard_ns, now_ns)
         self.stir(now=True)
 
+    def drop(self) -> None:
+        """The peer is gone for ever: nothing waits for it any more, and what it still sends is stale. What it
+        had sent completely, in order, is still delivered."""
+        window = self.window
+        if window.base != window.tx:
+            window.acknowledge(window.tx, 0)
+        window.resend.clear()
+        self.ledger.early.clear()
+        self.ledger.partials.clear()
+        self.ledger.early_charge = 0
+        self.incarnation = NEVER
+        self.reachable = self.paused = self._probe_due = False
+        self._ack_due = NO_ACK
+        self._rto_at = self._ack_at = self._probe_at = NEVER
+        self._common.tight.discard(self)
+
     def stir(self, *, now: bool = False) -> None:
         """Mark that transmit has something to do here; `now`: it should not wait for company."""
         common = self._common

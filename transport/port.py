@@ -139,6 +139,21 @@ class Port:
         self.endpoint.set_peer(rank, incarnation, self.clock())
         self._flush(self.clock())
 
+    def drop_peer(self, rank: int) -> None:
+        """`rank` is dead and nobody will take its place: see `Endpoint.drop_peer`.
+
+        What its frames still hold in the wire's queue is read first: it had been sent.
+        """
+        now_ns = self.clock()
+        for _ in range(DRAIN_FRAMES):
+            frame = self.wire.receive()
+            if frame is None:
+                break
+            self.endpoint.receive(frame, now_ns)
+        self._deliver()
+        self._refused.forget(rank)
+        self.endpoint.drop_peer(rank)
+
     @property
     def control_fd(self) -> int | None:
         """When this descriptor is readable, wait() and the helper call `on_control` (under the lock)."""

@@ -157,3 +157,78 @@ def test_what_is_acked_is_let_go() -> None:
     exchange(1)
     assert a.base(1) >= a.tx(1) - 4
     assert after - before < 20_000
+
+
+# ---- a peer that is gone for ever ------------------------------------------------------------------------
+
+
+def test_what_waits_for_a_dropped_peer_counts_as_acknowledged_and_later_sends_vanish() -> None:
+    port = pair()[0]
+    buffer = bytearray(5000)
+    for data in (b"queued", bytes(200), buffer):
+        port.send(1, data)
+    port.transmit(0)
+    port.send(1, b"after")
+    port.drop_peer(1)
+    assert port.base(1) == port.tx(1) and port.backlog_bytes(1) == 0 and port.idle()
+    buffer.extend(b"free again")
+    before = port.tx(1)
+    assert port.base(1) > port.send(1, b"nobody reads this")
+    assert port.tx(1) == before and port.transmit(0) == []
+    port.tick(10**9)
+    assert port.transmit(10**9) == [] and port.deadline_ns() is None, "no timer of that link runs"
+
+
+def test_a_dropped_peers_complete_messages_are_delivered_and_its_late_frames_are_stale() -> None:
+    mine, other = pair()
+    other.send(0, b"before")
+    for _, parts in other.transmit(0):
+        mine.receive(parts, 0)
+    mine.drop_peer(1)
+    assert mine.delivered() == [(1, [b"before"])]
+    other.send(0, b"late")
+    for now_ns in range(0, 10**9, 10**8):
+        other.tick(now_ns)
+        for _, parts in other.transmit(now_ns):
+            mine.receive(parts, now_ns)
+    assert mine.delivered() == [] and mine.counters()["dropped_stale"] > 0
+    mine.set_peer(1, 0, 0)
+    mine.send(1, b"x")
+    assert mine.transmit(0) == [], "its address, heard late, changes nothing"
+
+
+def test_a_port_that_dropped_a_peer_serves_the_others() -> None:
+    ports = [Endpoint(EndpointConfig(1, rank, 3, **SMALL)) for rank in range(3)]  # type: ignore[arg-type]
+    for port in ports:
+        for peer in range(3):
+            port.set_peer(peer, 0, 0)
+    ports[0].drop_peer(1)
+    copy = ports[0].clone()
+    for port in (ports[0], copy):
+        port.send(2, b"hello")
+        port.send(1, b"nobody")
+        assert [rank for rank, _ in port.transmit(0)] == [2]
+
+
+def test_the_programs_memory_can_be_had_back_before_the_ack() -> None:
+    mine, other = pair()
+    buffer = bytearray(b"a" * 5000)
+    sequence = mine.send(1, b"head", buffer)
+    assert mine.release(1, sequence), "nothing of it was sent yet"
+    buffer[:] = b"b" * 5000
+    got = []
+    for now_ns in range(0, 10**8, 10**6):
+        for at, to in ((mine, other), (other, mine)):
+            at.tick(now_ns)
+            for _, parts in at.transmit(now_ns):
+                to.receive(parts, now_ns)
+        got += other.delivered()
+    assert [bytes(message) for _, messages in got for message in messages] == [b"head" + b"a" * 5000]
+
+
+def test_memory_that_frames_under_way_refer_to_is_not_released() -> None:
+    mine, _ = pair()
+    sequence = mine.send(1, b"head", bytearray(5000))
+    assert mine.transmit(0)
+    assert not mine.release(1, sequence)
+    assert mine.release(1, sequence - 1), "of a message that is acked or small there is nothing to release"
