@@ -139,13 +139,17 @@ class Inbox:
 
 def open_port(pipe: Connection, directory: str, rank: int, options: Mapping[str, Any]) -> tuple[Any, Inbox]:
     """A connected port of a two-rank job, helper running."""
+    from transport.directwire import DirectWire
     from transport.endpoint import EndpointConfig
     from transport.port import Port
     from transport.zmqwire import CurveKeys, ZmqWire
 
     curve = CurveKeys.from_secret(b"benchmark") if options.get("curve") else None
     address = options.get("address", "ipc://{directory}/{rank}").format(directory=directory, rank=rank)
-    port = Port(EndpointConfig(job=1, rank=rank, size=2), ZmqWire(address, curve=curve))
+    wire: Any = ZmqWire(address, curve=curve)
+    if options.get("direct", True):
+        wire = DirectWire(wire, rank)
+    port = Port(EndpointConfig(job=1, rank=rank, size=2), wire)
     inbox = Inbox(port)
     pipe.send(port.wire.address)
     with port.lock:

@@ -70,10 +70,8 @@ def preload() -> None:
     import ckpt.image
     import ckpt.mpi.communicator
     import ckpt.mpi.engine
+    import ckpt.network
     import ckpt.store
-    import transport.faultinject
-    import transport.port
-    import transport.zmqwire  # noqa: F401
 
     ckpt.image.preload()
 
@@ -131,30 +129,6 @@ def job_environment(spec: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _make_port(runtime: Runtime, state: Any) -> Any:
-    from transport.endpoint import EndpointConfig
-    from transport.faultinject import FaultPlan, FaultyWire
-    from transport.port import Port
-    from transport.wire import Wire
-    from transport.zmqwire import ZmqWire
-
-    spec = runtime.spec
-    plan = FaultPlan.from_environment(os.environ)
-    config = EndpointConfig(
-        job=int(spec["job_id"], 16),
-        rank=spec["rank"],
-        size=spec["size"],
-        incarnation=spec["incarnation"],
-        epoch=spec["epoch"],
-        checksum_payload=plan is not None,  # a local socket does not corrupt; injected faults do
-    )
-    path = os.path.join(spec["runtime_dir"], f"r{spec['rank']}.{spec['incarnation']}")
-    wire: Wire = ZmqWire(f"ipc://{path}")
-    if plan is not None:
-        wire = FaultyWire(wire, plan, spec["rank"])
-    return Port(config, wire, state=state, lock=runtime.lock)
-
-
 # ---------------------------------------------------------------------- the program
 
 
@@ -162,15 +136,17 @@ def _fresh(runtime: Runtime) -> Callable[[], object]:
     """A program from its start."""
     from ckpt.image import prepare_program
     from ckpt.mpi import make_world
+    from ckpt.network import open_port
 
     engine, world = make_world(runtime)
-    runtime.bind(_make_port(runtime, None), engine, world)
+    runtime.bind(open_port(runtime.spec, runtime.lock), engine, world)
     return prepare_program(runtime.spec["argv"], module=bool(runtime.spec.get("module")))
 
 
 def _resumed(runtime: Runtime) -> Callable[[], object]:
     """A program from the image of epoch ``spec["resume"]``."""
     from ckpt import image
+    from ckpt.network import open_port
     from ckpt.store import ImageReader, JobDirectory
 
     spec = runtime.spec
@@ -186,7 +162,7 @@ def _resumed(runtime: Runtime) -> Callable[[], object]:
     state = extras["ckpt.port"]
     if state.size != runtime.size:
         raise IncompatibleImage(f"the image is of a job of {state.size} ranks, not {runtime.size}")
-    runtime.bind(_make_port(runtime, state), extras["ckpt.engine"], extras["ckpt.world"])
+    runtime.bind(open_port(runtime.spec, runtime.lock, state), extras["ckpt.engine"], extras["ckpt.world"])
     if runtime.finished_code is not None:
         return _nothing
     if extras["ckpt.locked"]:

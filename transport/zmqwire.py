@@ -25,7 +25,9 @@ buffer they arrived in. That costs page faults instead of copies unless freed me
 `keep_freed_memory` tells malloc to.
 
 Authentication: with `curve`, both sides use the job's key pair, and the public key is as secret as the job's
-key file: who does not have it can neither connect nor be connected to.
+key file: who does not have it can neither connect nor be connected to. Every connection has short-term keys of its
+own, so a recorded handshake or a recorded frame is worth nothing later. Connections that were turned away are
+counted (`handshakes_refused`); ZeroMQ tells of them through a monitor, whose queue is emptied now and then.
 """
 
 from __future__ import annotations
@@ -53,6 +55,15 @@ from transport.wire import Frame, ProcessGuard
 _NOBLOCK = int(zmq.NOBLOCK)
 _MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 _POLLIN = int(zmq.POLLIN)
+_TRACKED_FROM_BYTES = 4 << 10
+"""A last part shorter than this is copied: keeping track of it costs more."""
+_LOOKS_PER_AUDIT = 256
+"""Looks that find nothing between two looks at the monitor."""
+_HANDSHAKE_FAILED = (
+    zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
+    | zmq.Event.HANDSHAKE_FAILED_AUTH
+)
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 
@@ -131,11 +142,16 @@ class ZmqWire:
         self._sockets: dict[int, zmq.Socket[bytes]] = {}
         self._armed = False
         self._closed = False
+        self._looks_to_audit = _LOOKS_PER_AUDIT
+        self._handshakes_refused = 0
         keep_freed_memory()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads)
         try:
+            self._monitor = self._context.socket(zmq.PAIR)
+            self._monitor.rcvhwm = 0  # a full queue would stop ZeroMQ's thread
             self._inbox = self._listen(address)
         except BaseException:
+            self._monitor.close(linger=0)
             self._context.term()
             raise
         self._fd = int(self._inbox.get(zmq.FD))
@@ -197,7 +213,10 @@ class ZmqWire:
             else:
                 # Once a frame's first part is taken ZeroMQ takes the rest: its bounds count whole messages.
                 send(head, _MORE, copied)
-                send(parts[1], _NOBLOCK, False)
+                for part in parts[1:-1]:
+                    send(part, _MORE, True)
+                last = parts[-1]
+                send(last, _NOBLOCK, len(last) < _TRACKED_FROM_BYTES)
         except zmq.Again:
             return False
         return True
@@ -210,6 +229,9 @@ class ZmqWire:
             self._armed = False
         elif not backend.zmq_poll(self._poll_items, 0):
             self._armed = True
+            self._looks_to_audit -= 1
+            if not self._looks_to_audit:
+                self._audit()
             return None
         try:
             head = self._recv(_NOBLOCK, False)
@@ -235,8 +257,10 @@ class ZmqWire:
         return None
 
     def counters(self) -> dict[str, int]:
-        """ZeroMQ counts nothing that we can see."""
-        return {}
+        """Connections turned away because whoever made them does not have the job's key."""
+        if not self._closed:
+            self._audit()
+        return {"handshakes_refused": self._handshakes_refused}
 
     def close(self) -> None:
         """Close all sockets; what is queued is lost. In a forked child: nothing at all."""
@@ -248,6 +272,8 @@ class ZmqWire:
         for peer in self._sockets.values():
             peer.close(linger=0)
         self._sockets.clear()
+        self._inbox.disable_monitor()
+        self._monitor.close(linger=0)
         self._inbox.close(linger=0)
         self._context.term()
         if self._path is not None:
@@ -255,6 +281,13 @@ class ZmqWire:
 
     # -- inside
     # ----------------------------------------------------------------------------------------------------
+
+    def _audit(self) -> None:
+        """Count what the monitor tells."""
+        self._looks_to_audit = _LOOKS_PER_AUDIT
+        while self._monitor.poll(0):
+            self._monitor.recv_multipart()
+            self._handshakes_refused += 1
 
     def _check_usable(self) -> None:
         if self._closed:
@@ -277,6 +310,9 @@ class ZmqWire:
                 inbox.curve_secretkey = self._curve.secret
             if self._path is not None:
                 _clear_stale_socket(self._path)
+            watched = f"inproc://monitor-{id(inbox)}"
+            inbox.monitor(watched, _HANDSHAKE_FAILED)
+            self._monitor.connect(watched)
             inbox.bind(address)
             self._address = bytes(inbox.get(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
         except zmq.ZMQError as error:

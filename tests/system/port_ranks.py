@@ -31,6 +31,7 @@ from typing import Any
 
 from transport.endpoint import EndpointConfig
 from transport.events import Event
+from transport.directwire import DirectWire
 from transport.faultinject import FaultPlan, FaultyWire
 from transport.port import Port
 from transport.wire import Wire
@@ -128,6 +129,8 @@ def _rank_main(
         wire: Wire = ZmqWire(address, curve=curve)
         if settings["plan"] is not None:
             wire = FaultyWire(wire, settings["plan"], rank)
+        if settings["direct"]:
+            wire = DirectWire(wire, rank)
         port = Port(config, wire)
         world = World(rank, size, incarnation, port, wire)
         control = _Control(pipe, world)
@@ -165,6 +168,7 @@ class PortRanks:
         plan: FaultPlan | None = None,
         config: dict[str, Any] | None = None,
         curve: bool = False,
+        direct: bool = False,
         helper: bool = True,
         **options: Any,
     ) -> None:
@@ -176,6 +180,7 @@ class PortRanks:
             "plan": plan,
             "config": config or {},
             "curve": curve,
+            "direct": direct,
             "helper": helper,
             "options": options,
         }

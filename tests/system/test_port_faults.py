@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.system.port_ranks import PortRanks, exchange
+from transport import crossmemory
 from transport.faultinject import FaultPlan
 
 pytestmark = pytest.mark.system
@@ -55,6 +56,23 @@ def test_exact_and_in_order(fault: str, size: int, transport: str, tmp_path: Pat
     }
     for name in COUNTED.get(fault, ()):
         assert total[name] > 0, f"{name} is 0: the fault was not exercised"
+
+
+@pytest.mark.skipif(not crossmemory.available(), reason="no process_vm_readv on this system")
+@pytest.mark.parametrize("curve", [False, True], ids=["clear", "curve"])
+@pytest.mark.parametrize("fault", PLANS)
+def test_payloads_read_from_memory_are_exact_too(fault: str, curve: bool, tmp_path: Path) -> None:
+    with PortRanks(
+        exchange,
+        size=3,
+        directory=tmp_path,
+        plan=PLANS[fault],
+        direct=True,
+        curve=curve,
+        count=20,
+    ) as ranks:
+        assert ranks.results(timeout_s=40) == [40] * 3
+    assert all(counters["direct_read"] for counters in ranks.counters.values())
 
 
 def test_partition_heals(tmp_path: Path) -> None:

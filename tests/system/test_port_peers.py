@@ -258,6 +258,7 @@ def test_wrong_key_is_not_heard(tmp_path: Path) -> None:
     inside = ZmqWire(f"ipc://{tmp_path}/in", curve=CurveKeys.from_secret(b"job"))
     stranger = ZmqWire(f"ipc://{tmp_path}/out", curve=CurveKeys.from_secret(b"another job"))
     plain = ZmqWire(f"ipc://{tmp_path}/plain")
+    friend = ZmqWire(f"ipc://{tmp_path}/friend", curve=CurveKeys.from_secret(b"job"))
     try:
         for wire in (stranger, plain):
             wire.connect(0, inside.address)
@@ -267,8 +268,13 @@ def test_wrong_key_is_not_heard(tmp_path: Path) -> None:
                 wire.send(0, (b"let me in",))
             assert inside.receive() is None
             time.sleep(0.01)
+        assert inside.counters()["handshakes_refused"] >= 2
+        friend.connect(0, inside.address)
+        while inside.receive() is None:
+            friend.send(0, (b"one of us",))
+            time.sleep(0.001)
     finally:
-        for wire in (inside, stranger, plain):
+        for wire in (inside, stranger, plain, friend):
             wire.close()
 
 

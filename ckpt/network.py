@@ -1,0 +1,50 @@
+"""★ How a rank is attached to its peers: which wires, with which keys. One place for the whole decision.
+
+    ZmqWire      a Unix socket in the job's private directory; CURVE with keys derived from the job's key, always: who
+                 cannot read the key file can neither connect nor be connected to
+    FaultyWire   the faults of ``CKPT_FAULTS``, when that is set
+    DirectWire   large payloads of ranks on one host are read from the sender's memory, past sockets and encryption
+
+Not here: what is sent (:mod:`transport.endpoint`), who drives it (:mod:`transport.port`).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from ckpt.store import JobDirectory
+from transport.directwire import DirectWire
+from transport.endpoint import EndpointConfig
+from transport.faultinject import FaultPlan, FaultyWire
+from transport.port import Port
+from transport.state import PortState
+from transport.wire import Wire
+from transport.zmqwire import CurveKeys, ZmqWire
+
+__all__ = ["open_port"]
+
+
+def open_port(spec: Mapping[str, Any], lock: threading.Lock, state: PortState | None = None) -> Port:
+    """The port of the rank that ``spec`` describes, listening, connected to nobody yet.
+
+    ``state``: that of an image. Raises StoreError when the job's key cannot be read, WireError when the socket cannot
+    be made, FaultPlanError for a wrong ``CKPT_FAULTS``.
+    """
+    plan = FaultPlan.from_environment(os.environ)
+    config = EndpointConfig(
+        job=int(spec["job_id"], 16),
+        rank=spec["rank"],
+        size=spec["size"],
+        incarnation=spec["incarnation"],
+        epoch=spec["epoch"],
+        checksum_payload=plan is not None,  # a local socket does not corrupt; injected faults do
+    )
+    path = os.path.join(spec["runtime_dir"], f"r{spec['rank']}.{spec['incarnation']}")
+    keys = CurveKeys.from_secret(JobDirectory.open(spec["job_dir"]).key)
+    wire: Wire = ZmqWire(f"ipc://{path}", curve=keys)
+    if plan is not None:
+        wire = FaultyWire(wire, plan, spec["rank"])
+    return Port(config, DirectWire(wire, spec["rank"]), state=state, lock=lock)
