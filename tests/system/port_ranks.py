@@ -29,9 +29,9 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from transport.directwire import DirectWire
 from transport.endpoint import EndpointConfig
 from transport.events import Event
-from transport.directwire import DirectWire
 from transport.faultinject import FaultPlan, FaultyWire
 from transport.port import Port
 from transport.wire import Wire
