@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ckpt.store import JobDirectory
@@ -27,10 +27,16 @@ from transport.zmqwire import CurveKeys, ZmqWire
 __all__ = ["open_port"]
 
 
-def open_port(spec: Mapping[str, Any], lock: threading.Lock, state: PortState | None = None) -> Port:
+def open_port(
+    spec: Mapping[str, Any],
+    lock: threading.Lock,
+    state: PortState | None = None,
+    *,
+    on_refused: Callable[[int], None] | None = None,
+) -> Port:
     """The port of the rank that ``spec`` describes, listening, connected to nobody yet.
 
-    ``state``: that of an image. Raises StoreError when the job's key cannot be read, WireError when the socket cannot
+    ``state``: that of an image. ``on_refused``: told how many connections without the job's key were turned away. Raises StoreError when the job's key cannot be read, WireError when the socket cannot
     be made, FaultPlanError for a wrong ``CKPT_FAULTS``.
     """
     plan = FaultPlan.from_environment(os.environ)
@@ -44,7 +50,7 @@ def open_port(spec: Mapping[str, Any], lock: threading.Lock, state: PortState | 
     )
     path = os.path.join(spec["runtime_dir"], f"r{spec['rank']}.{spec['incarnation']}")
     keys = CurveKeys.from_secret(JobDirectory.open(spec["job_dir"]).key)
-    wire: Wire = ZmqWire(f"ipc://{path}", curve=keys)
+    wire: Wire = ZmqWire(f"ipc://{path}", curve=keys, on_refused=on_refused)
     if plan is not None:
         wire = FaultyWire(wire, plan, spec["rank"])
     return Port(config, DirectWire(wire, spec["rank"]), state=state, lock=lock)

@@ -57,7 +57,7 @@ _MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 _POLLIN = int(zmq.POLLIN)
 _TRACKED_FROM_BYTES = 4 << 10
 """A last part shorter than this is copied: keeping track of it costs more."""
-_LOOKS_PER_AUDIT = 256
+_LOOKS_PER_AUDIT = 16
 """Looks that find nothing between two looks at the monitor."""
 _HANDSHAKE_FAILED = (
     zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
@@ -132,8 +132,15 @@ class ZmqWire:
         curve: CurveKeys | None = None,
         limits: ZmqLimits | None = None,
         io_threads: int = 1,
+        on_refused: Callable[[int], None] | None = None,
     ) -> None:
-        """Listen at `address`. Raises AddressError or AddressInUse; nothing is left behind then."""
+        """Listen at `address`. Raises AddressError or AddressInUse; nothing is left behind then.
+
+        `on_refused`: told how many connections were turned away so far, when that is one, two, four, …: whoever keeps
+        knocking cannot fill a log. Called under the port's lock.
+        """
+        self._on_refused = on_refused
+        self._refused_to_tell = 1
         self._limits = limits or ZmqLimits()
         self._curve = curve
         self._guard = ProcessGuard("this wire")
@@ -288,6 +295,10 @@ class ZmqWire:
         while self._monitor.poll(0):
             self._monitor.recv_multipart()
             self._handshakes_refused += 1
+        if self._handshakes_refused >= self._refused_to_tell:
+            self._refused_to_tell = 2 * self._handshakes_refused
+            if self._on_refused is not None:
+                self._on_refused(self._handshakes_refused)
 
     def _check_usable(self) -> None:
         if self._closed:
