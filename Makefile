@@ -23,7 +23,7 @@ help:
 setup: $(READY)
 
 # Made again when what is installed may have changed: the dependencies or the C module.
-$(READY): pyproject.toml tools/setup.sh examples/tsunami/requirements.txt $(wildcard ckpt/image/*.c ckpt/image/*.h)
+$(READY): pyproject.toml tools/setup.sh examples/tsunami/requirements.txt $(wildcard ckpt/image/*.c ckpt/image/*.h ckpt/store/*.c)
 	tools/setup.sh '$(PYTHON)' '$(VENV)'
 	@touch $@
 
@@ -52,5 +52,5 @@ soak: $(READY)
 	$(BIN)/python -m pytest -m soak --timeout 7200 $(ARGS)
 
 clean:
-	rm -rf '$(VENV)' build *.egg-info ckpt/image/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-output
+	rm -rf '$(VENV)' build *.egg-info ckpt/image/*.so ckpt/store/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-output
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -8,8 +8,9 @@ it would be compressed, and read faster too.
 The level is fixed and fast (minus 1): at 4 MiB blocks it gives nearly level 1's ratio at several times its
 speed, so that the disk and not the compressor sets the pace.
 
-numpy does the shuffling where the program has loaded it anyway (arrays come from there); without it plain
-slices do the same, slower. Both give the same bytes.
+Shuffling and its undoing cost about as much as the compression, and a number whose mantissa is noise gives only
+its sign and exponent for it, an eighth: so it has to save more than plain zstd before it pays (`WORTH_SHUFFLED`).
+The work itself is `_shuffle.c`'s.
 
 Pure: bytes in, bytes out. A `Codec` is not shared between threads: it holds a compressor's context, and
 memory that every block uses again (new memory for each would cost more than the work done in it: page
@@ -18,11 +19,11 @@ faults, and a lock that all threads of a process share).
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import zstandard
 
+from ._shuffle import shuffle, unshuffle
 from .errors import BlockDamaged
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ SAMPLE_BYTES: Final = 8192
 SAMPLES: Final = 3
 WORTH: Final = 0.9
 """Compress when the sample shrinks to this part or less."""
+WORTH_SHUFFLED: Final = 0.8
+"""Shuffle and compress when that shrinks the sample to this part or less."""
 
 _SMALLEST: Final = 128
 _ITEM_LIMIT: Final = 64
@@ -67,10 +70,9 @@ class Scratch:
 
 
 class Codec:
-    """Packs and unpacks blocks; one per thread. `stored` is for the caller's reads."""
+    """Packs and unpacks blocks; one per thread."""
 
     def __init__(self) -> None:
-        self.stored = Scratch()
         self._planes = Scratch()
         self._compressor = zstandard.ZstdCompressor(level=LEVEL, write_checksum=False)
         self._decompressor = zstandard.ZstdDecompressor()
@@ -85,20 +87,23 @@ class Codec:
         name = self._choose(block, item)
         if name == RAW:
             return Packed(RAW, 1, block)
-        source: Any = shuffle(block, item, self._planes.take(length)) if name == SHUFFLED else block
-        data = self._compressor.compress(source)
-        if len(data) > length * WORTH:
-            return Packed(RAW, 1, block)
-        return Packed(name, item if name == SHUFFLED else 1, data)
+        if name == ZSTD:
+            data = self._compressor.compress(block)
+            return Packed(ZSTD, 1, data) if len(data) <= length * WORTH else Packed(RAW, 1, block)
+        planes = self._planes.take(length)
+        shuffle(block, item, planes)
+        data = self._compressor.compress(planes)
+        return Packed(SHUFFLED, item, data) if len(data) <= length * WORTH_SHUFFLED else Packed(RAW, 1, block)
 
     def _choose(self, block: memoryview, item: int) -> str:
         sample = _sample(block, item)
         plain = len(self._compressor.compress(sample))
         if item > 1:
-            planes = shuffle(memoryview(sample), item, self._planes.take(len(sample)))
+            planes = self._planes.take(len(sample))
+            shuffle(sample, item, planes)
             shuffled = len(self._compressor.compress(planes))
-            if shuffled < plain * WORTH:
-                return SHUFFLED if shuffled <= len(sample) * WORTH else RAW
+            if shuffled < plain * WORTH and shuffled <= len(sample) * WORTH_SHUFFLED:
+                return SHUFFLED
         return ZSTD if plain <= len(sample) * WORTH else RAW
 
     def unpack(self, codec: str, item: int, stored: Buffer, target: memoryview) -> None:
@@ -145,33 +150,3 @@ def _sample(block: memoryview, item: int) -> bytes:
     stride = (length - piece) // (SAMPLES - 1)
     stride -= stride % item
     return b"".join(bytes(block[index * stride : index * stride + piece]) for index in range(SAMPLES))
-
-
-def shuffle(block: memoryview, item: int, planes: memoryview) -> memoryview:
-    """Byte k of every item, for k = 0, 1, …, into `planes`, which is returned."""
-    numpy = sys.modules.get("numpy")
-    count = len(block) // item
-    if numpy is not None:
-        source = numpy.frombuffer(block, numpy.uint8).reshape(count, item)
-        numpy.frombuffer(planes, numpy.uint8).reshape(item, count)[:] = source.T
-        return planes
-    flat = bytes(block)
-    for k in range(item):
-        planes[k * count : (k + 1) * count] = flat[k::item]
-    return planes
-
-
-def unshuffle(planes: Buffer, item: int, target: memoryview) -> None:
-    """The inverse of `shuffle`, into `target`."""
-    numpy = sys.modules.get("numpy")
-    count = len(target) // item
-    if numpy is None:
-        flat = bytearray(len(target))
-        for k in range(item):
-            flat[k::item] = planes[k * count : (k + 1) * count]
-        target[:] = flat
-        return
-    source = numpy.frombuffer(planes, numpy.uint8).reshape(item, count)
-    result = numpy.frombuffer(target, numpy.uint8).reshape(count, item)
-    for k in range(item):  # plane by plane: numpy's transposed copy takes three times as long
-        result[:, k] = source[k]

@@ -5,7 +5,8 @@
     ├── JobExists                   2    `create` on a directory that already holds something
     ├── NotFound                    10
     │   ├── JobMissing                   no job in this directory
-    │   └── EpochMissing                 the job has no committed line (of that epoch)
+    │   ├── EpochMissing                 the job has no committed line (of that epoch)
+    │   └── RankMissing                  the line has no such rank
     ├── JobLocked                   11   another controller holds the job
     ├── LockLost                    11   this controller no longer holds the job: it must stop
     ├── Damaged                     3 while another committed line remains, else 12
@@ -36,6 +37,7 @@ __all__ = [
     "Misplaced",
     "NotFound",
     "NotPrivate",
+    "RankMissing",
     "RecordDamaged",
     "StorageFailed",
     "StoreError",
@@ -111,6 +113,10 @@ class JobMissing(NotFound):
 
 class EpochMissing(NotFound):
     """No committed line, or none of the epoch asked for."""
+
+
+class RankMissing(NotFound):
+    """The line has no rank of that number."""
 
 
 class JobLocked(StoreError):

@@ -14,40 +14,16 @@ from __future__ import annotations
 
 import _thread
 import errno
-import mmap
 from typing import Final
 
 from .errors import StorageFailed
 from .fsio import Buffer, FileSystem, PendingFile, write_all
+from .memory import ALIGN, Staging, round_up
 
-__all__ = ["ALIGN", "STREAM_FROM", "PackWriter", "Staging", "round_up"]
+__all__ = ["ALIGN", "STREAM_FROM", "PackWriter"]
 
-ALIGN: Final = 4096
 STREAM_FROM: Final = 4 << 20
 """Bytes after which a pack is streamed."""
-
-
-def round_up(length: int) -> int:
-    """The next multiple of `ALIGN`."""
-    return (length + ALIGN - 1) // ALIGN * ALIGN
-
-
-class Staging:
-    """Page-aligned memory of one thread, to write from with O_DIRECT."""
-
-    def __init__(self, capacity: int) -> None:
-        self._memory = mmap.mmap(-1, round_up(capacity), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        self._view = memoryview(self._memory)
-
-    def fill(self, data: Buffer) -> memoryview:
-        """Copy `data` in, padded with zeros to a multiple of `ALIGN`."""
-        length = len(data)
-        padded = round_up(length)
-        if padded > len(self._view):
-            raise ValueError(f"a stored block has {length} bytes, more than the staging memory")
-        self._view[:length] = data
-        self._view[length:padded] = bytes(padded - length)
-        return self._view[:padded]
 
 
 class PackWriter:

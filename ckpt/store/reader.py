@@ -12,91 +12,25 @@ get memory of their own from the system (huge pages where it gives them); small 
 from __future__ import annotations
 
 import io
-import mmap
-import os
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, Final
 
-from .codec import RAW, Codec
+from .codec import Codec
 from .control import RankEntry
-from .errors import BlockDamaged, Damaged, Incompatible, RecordDamaged, StorageFailed
+from .errors import Damaged, Incompatible, RecordDamaged
 from .fsio import FileSystem
 from .job import JobDirectory
-from .lines import check_packs, load_control, load_manifest, newest_good_epoch
-from .manifest import SMALL_ALIGN, BlockRef, Manifest
+from .lines import load_control, load_manifest, newest_good_epoch
+from .manifest import SMALL_ALIGN
+from .memory import ALIGN, Staging, map_pages
 from .pool import Pool, default_threads
-from .records import digest
+from .source import BlockSource, Target
 
-__all__ = ["BlockSource", "ImageReader"]
+__all__ = ["ImageReader"]
 
 _OWN_MAPPING_FROM: Final = 4 << 20
 _PARALLEL_FROM: Final = 4 << 20
 _STREAM_CHUNK: Final = 1 << 20
-
-
-class BlockSource:
-    """The packs of one manifest, open for reading; blocks come out verified. Threads may share it."""
-
-    def __init__(self, job: JobDirectory, manifest: Manifest, fs: FileSystem) -> None:
-        self._fs = fs
-        self._job = job
-        self._packs = manifest.packs
-        self._fds: list[int] = []
-        check_packs(job, manifest, fs=fs)
-        try:
-            for pack in manifest.packs:
-                self._fds.append(fs.open_read(os.path.join(job.path, pack.path)))
-        except OSError as error:
-            self.close()
-            raise StorageFailed("open", pack.path, error) from error
-
-    def close(self) -> None:
-        """Close the packs; harmless when done twice."""
-        while self._fds:
-            self._fs.close(self._fds.pop())
-
-    def read(self, block: BlockRef, target: memoryview, codec: Codec) -> None:
-        """Read, verify and unpack one block into `target`, which has its plain length.
-
-        Raises:
-            BlockDamaged: cut short, or not what the manifest promised.
-        """
-        pack = self._packs[block.pack]
-        path = os.path.join(self._job.path, pack.path)
-        direct = block.codec == RAW and block.stored == len(target)
-        stored = target if direct else codec.stored.take(block.stored)
-        end = block.offset + block.stored
-        padding = bytearray(min(-end % pack.align, max(0, pack.length - end)))
-        try:
-            whole = self._fill([stored, memoryview(padding)], block.pack, block.offset)
-        except OSError as error:
-            raise StorageFailed("read", path, error) from error
-        if not whole:
-            raise BlockDamaged(f"a pack ends inside the block at byte {block.offset}", path=path, hint=_HINT)
-        if digest(stored) != block.stored_digest or any(padding):
-            raise BlockDamaged(f"the block at byte {block.offset} was changed", path=path, hint=_HINT)
-        if not direct:
-            try:
-                codec.unpack(block.codec, block.item, stored, target)
-            except BlockDamaged as error:
-                error.path = path
-                raise
-
-    def _fill(self, parts: list[memoryview], pack: int, offset: int) -> bool:
-        parts = [part for part in parts if len(part)]
-        while parts:
-            got = self._fs.preadv(self._fds[pack], parts, offset)
-            if got <= 0:
-                return False
-            offset += got
-            while parts and got >= len(parts[0]):
-                got -= len(parts.pop(0))
-            if got:
-                parts[0] = parts[0][got:]
-        return True
-
-
-_HINT: Final = "Nothing of this image was used; go on from another epoch (`ckpt ls`, `ckpt verify`)."
 
 
 class ImageReader:
@@ -157,7 +91,7 @@ class ImageReader:
         if self._buffers is not None:
             return
         manifest = self.manifest
-        targets: dict[int, list[memoryview]] = {}
+        targets: dict[int, list[Target]] = {}
         self._chunks = [self._place(index, targets) for index in manifest.stream]
         small = self._spread(_allocate(self._total(manifest.small)), manifest.small, targets)
         buffers: list[memoryview] = []
@@ -180,23 +114,24 @@ class ImageReader:
     def _total(self, blocks: tuple[int, ...]) -> int:
         return sum(self.manifest.blocks[index].length for index in blocks)
 
-    def _place(self, index: int, targets: dict[int, list[memoryview]]) -> memoryview:
+    def _place(self, index: int, targets: dict[int, list[Target]]) -> memoryview:
         return self._spread(_allocate(self.manifest.blocks[index].length), (index,), targets)
 
     def _spread(
-        self, memory: memoryview, blocks: tuple[int, ...], targets: dict[int, list[memoryview]]
+        self, memory: Target, blocks: tuple[int, ...], targets: dict[int, list[Target]]
     ) -> memoryview:
         """Say where in `memory` each block goes; returns `memory`."""
         start = 0
         for index in blocks:
             length = self.manifest.blocks[index].length
-            targets.setdefault(index, []).append(memory[start : start + length])
+            aligned = memory.aligned and start % ALIGN == 0
+            targets.setdefault(index, []).append(Target(memory.view[start : start + length], aligned))
             start += length
-        if start != len(memory):
+        if start != len(memory.view):
             raise RecordDamaged("the blocks of a buffer do not add up", path=self.entry.manifest)
-        return memory
+        return memory.view
 
-    def _read_all(self, targets: dict[int, list[memoryview]]) -> None:
+    def _read_all(self, targets: dict[int, list[Target]]) -> None:
         blocks = self.manifest.blocks
         order = sorted(targets, key=lambda index: (blocks[index].pack, blocks[index].offset))
         source = BlockSource(self._job, self.manifest, self._fs)
@@ -205,13 +140,13 @@ class ImageReader:
             threads = 0
 
         def make_worker() -> Callable[[int], None]:
-            codec = Codec()
+            codec, staging = Codec(), Staging()
 
             def work(index: int) -> None:
                 first, *others = targets[index]
-                source.read(blocks[index], first, codec)
+                source.read(blocks[index], first, codec, staging)
                 for other in others:
-                    other[:] = first
+                    other.view[:] = first.view
 
             return work
 
@@ -262,18 +197,8 @@ def _find_entry(job: JobDirectory, epoch: int | None, rank: int | None) -> RankE
     return control.ranks[rank]
 
 
-def _allocate(length: int) -> memoryview:
-    """Writable memory: mapped from the system when large, since that is zeroed lazily and may get huge pages.
-
-    Private, not shared (which is mmap's default): the program will be forked for its next image, and what it
-    writes meanwhile must not show in the child.
-    """
+def _allocate(length: int) -> Target:
+    """Memory for a buffer: on pages of its own when it is large."""
     if length < _OWN_MAPPING_FROM:
-        return memoryview(bytearray(length))
-    memory = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        try:
-            memory.madvise(mmap.MADV_HUGEPAGE)
-        except OSError:
-            pass  # a kernel without huge pages: only slower
-    return memoryview(memory)
+        return Target(memoryview(bytearray(length)))
+    return Target(map_pages(length), aligned=True)

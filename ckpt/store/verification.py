@@ -18,9 +18,10 @@ from .fsio import TEMPORARY_PREFIX
 from .job import JobDirectory, epoch_of_image, image_directory
 from .lines import Line, list_lines, load_manifest
 from .manifest import BlockRef, Manifest
-from .reader import BlockSource
+from .memory import Staging
 from .records import digest
 from .schema import check_control, check_manifest
+from .source import BlockSource, Target
 
 __all__ = ["Finding", "LineReport", "VerifyReport", "verify"]
 
@@ -98,6 +99,8 @@ class _Verifier:
     def __init__(self, job: JobDirectory) -> None:
         self.job = job
         self.codec = Codec()
+        self.staging = Staging()
+        self.plain = Staging()
         self.good_blocks: set[tuple[str, BlockRef]] = set()
         self.referred: set[str] = set()
 
@@ -143,8 +146,8 @@ class _Verifier:
         name = (pack.path, block._replace(pack=0))
         if name in self.good_blocks:
             return
-        plain = memoryview(bytearray(block.length))
-        source.read(block, plain, self.codec)
+        plain = self.plain.take(block.length)
+        source.read(block, Target(plain, aligned=True), self.codec, self.staging)
         if digest(plain) != block.digest:
             raise BlockDamaged(
                 f"the block at byte {block.offset} unpacks to something else",

@@ -31,7 +31,8 @@ from .codec import RAW, Codec
 from .fsio import Buffer, FileSystem, PendingFile, sync_directory
 from .job import JobDirectory, image_directory, image_stem
 from .manifest import SMALL_ALIGN, BlockRef, BufferRef, Manifest, PackRef
-from .packs import STREAM_FROM, PackWriter, Staging
+from .memory import Staging
+from .packs import STREAM_FROM, PackWriter
 from .pool import Pool, default_threads
 from .records import digest
 
