@@ -63,6 +63,7 @@ def write(runtime: Runtime, job: Writing) -> bool:
     from ckpt import image
     from ckpt.store import ImageWriter, JobDirectory
 
+    from ckpt.description import describe_messages
     epoch = job.epoch
     vectors = {str(peer): list(vector) for peer, vector in job.vectors.items()}
     try:
@@ -83,6 +84,8 @@ def write(runtime: Runtime, job: Writing) -> bool:
                 "pid": os.getpid(),
                 "finished": runtime.finished_code,
             }
+                "messages": describe_messages(job.prepared.extras),
+                "timings_ns": {"pickle_ns": pickled_ns - begun_ns},
         )
     except image.Unpicklable as failure:
         say_failed(runtime, epoch, failure.reason, failure.path)

@@ -1,4 +1,5 @@
-"""★ The `ckpt` command: arguments, help, exit codes. The verbs are in `cli_run`, `cli_job`, `cli_store`.
+"""★ The `ckpt` command: arguments, help, exit codes. The verbs are in `cli_run`, `cli_job`, `cli_store`,
+`cli_inspect`.
 
 Only argparse is imported until a verb runs, so that ``--help`` is quick. Errors that were raised on purpose
 (this package's and the store's) become one line on standard error, or one JSON object with ``--json``, and
@@ -37,6 +38,7 @@ _VERBS = {
     "status": ("cli_job", "status"),
     "ls": ("cli_store", "ls"),
     "verify": ("cli_store", "verify"),
+    "inspect": ("cli_inspect", "inspect"),
     "prune": ("cli_store", "prune"),
 }
 
@@ -172,6 +174,12 @@ _FLAGS = {"--json", "--checkpoint-on-signal", "--prefix", "-h", "--help"}
 
 
 def split_program(arguments: Sequence[str]) -> tuple[list[str], list[str], bool]:
+    inspect = verb(
+        "inspect", "Show what a checkpoint holds: stack, largest variables, messages, versions, blocks."
+    )
+    inspect.add_argument("job", metavar="JOB[@EPOCH]", nargs="?")
+    inspect.add_argument("-r", "--rank", type=_at_least(0), metavar="RANK", help="of one rank only, in full")
+
     """Cut the arguments of `run` into (options, program with its arguments, is a module).
 
     The program begins at the first word that is no option, after ``--``, or with ``-m``.

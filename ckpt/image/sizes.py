@@ -73,8 +73,8 @@ def describe_type(value: Any) -> str:
     """A short description for people: ``list of 1000``, ``numpy.ndarray float64 (1000, 3)``, ``app.Grid``."""
     cls = type(value)
     name = type.__dict__["__qualname__"].__get__(cls)
-    module = cls.__dict__.get("__module__")
-    text = name if module in (None, "builtins") or not isinstance(module, str) else f"{module}.{name}"
+    module = type.__dict__["__module__"].__get__(cls)
+    text = name if module == "builtins" or not isinstance(module, str) else f"{module}.{name}"
     if cls in _PLAIN_SIZED:
         text += f" of {len(value)}"
     elif cls is getattr(sys.modules.get("numpy"), "ndarray", None):
