@@ -61,9 +61,9 @@ def write_in_child(runtime: Runtime, job: Writing) -> NoReturn:
 def write(runtime: Runtime, job: Writing) -> bool:
     """Write and vote; ``False``: it failed, and the controller has been told why."""
     from ckpt import image
+    from ckpt.description import describe_messages
     from ckpt.store import ImageWriter, JobDirectory
 
-    from ckpt.description import describe_messages
     epoch = job.epoch
     vectors = {str(peer): list(vector) for peer, vector in job.vectors.items()}
     try:
@@ -81,11 +81,11 @@ def write(runtime: Runtime, job: Writing) -> bool:
             {
                 "image": report.as_dict(),
                 "vectors": vectors,
+                "messages": describe_messages(job.prepared.extras),
+                "timings_ns": {"pickle_ns": pickled_ns - begun_ns},
                 "pid": os.getpid(),
                 "finished": runtime.finished_code,
             }
-                "messages": describe_messages(job.prepared.extras),
-                "timings_ns": {"pickle_ns": pickled_ns - begun_ns},
         )
     except image.Unpicklable as failure:
         say_failed(runtime, epoch, failure.reason, failure.path)
