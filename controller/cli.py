@@ -162,6 +162,12 @@ def _parser() -> argparse.ArgumentParser:
     verify = verb("verify", "Read everything a restart would read, and say whether it is whole.")
     verify.add_argument("job", metavar="JOB[@EPOCH]")
 
+    inspect = verb(
+        "inspect", "Show what a checkpoint holds: stack, largest variables, messages, versions, blocks."
+    )
+    inspect.add_argument("job", metavar="JOB[@EPOCH]", nargs="?")
+    inspect.add_argument("-r", "--rank", type=_at_least(0), metavar="RANK", help="of one rank only, in full")
+
     prune = verb("prune", "Remove old checkpoints.")
     prune.add_argument("job", metavar="JOB")
     prune.add_argument(
@@ -174,12 +180,6 @@ _FLAGS = {"--json", "--checkpoint-on-signal", "--prefix", "-h", "--help"}
 
 
 def split_program(arguments: Sequence[str]) -> tuple[list[str], list[str], bool]:
-    inspect = verb(
-        "inspect", "Show what a checkpoint holds: stack, largest variables, messages, versions, blocks."
-    )
-    inspect.add_argument("job", metavar="JOB[@EPOCH]", nargs="?")
-    inspect.add_argument("-r", "--rank", type=_at_least(0), metavar="RANK", help="of one rank only, in full")
-
     """Cut the arguments of `run` into (options, program with its arguments, is a module).
 
     The program begins at the first word that is no option, after ``--``, or with ``-m``.
