@@ -40,6 +40,9 @@
 #elif PY_VERSION_HEX >= 0x030c0000 && PY_VERSION_HEX < 0x030d0000
 #include "frames_312.h"
 #define FRAMES_SUPPORTED 1
+#elif PY_VERSION_HEX >= 0x030d0000 && PY_VERSION_HEX < 0x030e0000
+#include "frames_313.h"
+#define FRAMES_SUPPORTED 1
 #else
 #define FRAMES_SUPPORTED 0
 #endif
@@ -73,11 +76,12 @@ typedef struct Link {
     Frame *frame;
     PyObject *init;  /* the object whose __init__ runs below (mode I), or NULL; owned by the hook's C frame */
     PyObject *kept;  /* list of operands that the call keeps alive until it returns, or None; owned likewise */
+    int levels;      /* mode I: of recursion that the interpreter takes between the two frames */
     int in_flight;   /* the callee has returned: its value is in C hands, the frame cannot be captured */
     struct Link *up;
 } Link;
 
-enum { R_FUNC, R_CODE, R_GLOBALS, R_NAMESPACE, R_LOCALS, R_STACK, R_LASTI, R_MODE, R_VALUE, R_GEN, R_EXC, R_UNTIL, R_KEPT, R_SIZE };
+enum { R_FUNC, R_CODE, R_GLOBALS, R_NAMESPACE, R_LOCALS, R_STACK, R_LASTI, R_MODE, R_VALUE, R_GEN, R_EXC, R_UNTIL, R_KEPT, R_AT, R_SIZE };
 
 typedef struct Rebuild {
     PyObject **records;  /* owned; an entry is NULL once its frame is filled */
@@ -159,9 +163,9 @@ static PyObject *read_slots(Frame *f, int start, int count, int safe)
     return list;
 }
 
-enum { ENTRY = 1, WAITING = 2, IN_FLIGHT = 4, CODE_REPLACED = 8, INCOMPLETE = 16, FOREIGN_EXC = 32 };
+enum { ENTRY = 1, WAITING = 2, IN_FLIGHT = 4, CODE_REPLACED = 8, INCOMPLETE = 16, FOREIGN_EXC = 32, EXTRA_LEVEL = 64 };
 
-static PyObject *read_frame(Frame *f, int flags, Link *link, PyObject *exc)
+static PyObject *read_frame(Frame *f, Frame *callee, int flags, Link *link, PyObject *exc)
 {
     PyCodeObject *code = frame_code(f);
     PyGenObject *gen = frame_generator(f);
@@ -172,6 +176,11 @@ static PyObject *read_frame(Frame *f, int flags, Link *link, PyObject *exc)
     if (func && PyFunction_Check(func) && PyFunction_GET_CODE(func) != (PyObject *)code)
         flags |= CODE_REPLACED;
     flags |= frame_is_entry(f) ? ENTRY : 0;
+    PyObject *init = callee != NULL ? frame_initialises(callee) : NULL;
+    if (init != NULL || (link != NULL && link->levels > 0))
+        flags |= EXTRA_LEVEL;
+    if (link != NULL)
+        init = link->init;
     PyObject *locals = read_slots(f, 0, code->co_nlocalsplus, 0);
     PyObject *stack = depth >= 0 ? read_slots(f, code->co_nlocalsplus, depth, 0) : Py_NewRef(Py_None);
     PyObject *address = PyLong_FromVoidPtr(f);
@@ -181,8 +190,8 @@ static PyObject *read_frame(Frame *f, int flags, Link *link, PyObject *exc)
         Py_XDECREF(address);
         return NULL;
     }
-    return Py_BuildValue("(NOOiiOnNNOOOOO)", address, (PyObject *)code, func, frame_lasti(f), flags, gen ? (PyObject *)gen : Py_None,
-                         gen_references, locals, stack, link && link->init ? link->init : null_object, in_module ? frame_globals(f) : Py_None,
+    return Py_BuildValue("(NOOiiOnNNOOOOO)", address, (PyObject *)code, func, frame_lasti(f, callee), flags, gen ? (PyObject *)gen : Py_None,
+                         gen_references, locals, stack, init ? init : null_object, in_module ? frame_globals(f) : Py_None,
                          in_module && namespace ? namespace : Py_None, exc ? exc : Py_None, link ? link->kept : Py_None);
 }
 
@@ -230,7 +239,7 @@ static PyObject *walk(PyObject *module, PyObject *args)
     if ((frames = PyList_New(0)) == NULL)
         return NULL;
     int caller_is_gone = f != NULL && outermost_skipped != NULL && frame_caller_is_gone(outermost_skipped);
-    for (; f != NULL && !found; f = frame_previous(f)) {
+    for (Frame *inner = outermost_skipped; f != NULL && !found; inner = f, f = frame_previous(f)) {
         if (in_tuple(bases, (PyObject *)frame_code(f))) {
             found = 1;
             break;
@@ -250,7 +259,7 @@ static PyObject *walk(PyObject *module, PyObject *args)
             } else
                 flags |= FOREIGN_EXC;
         }
-        item = read_frame(f, flags, waiting, exc);
+        item = read_frame(f, inner, flags, waiting, exc);
         if (item == NULL || PyList_Append(frames, item) < 0) {
             Py_XDECREF(item);
             Py_DECREF(frames);
@@ -258,7 +267,7 @@ static PyObject *walk(PyObject *module, PyObject *args)
         }
         Py_DECREF(item);
     }
-    callee = outermost_skipped ? read_frame(outermost_skipped, 0, NULL, NULL) : Py_NewRef(Py_None);
+    callee = outermost_skipped ? read_frame(outermost_skipped, NULL, 0, NULL, NULL) : Py_NewRef(Py_None);
     if (callee == NULL) {
         Py_DECREF(frames);
         return NULL;
@@ -347,7 +356,7 @@ static PyObject *generator_read(PyObject *module, PyObject *object)
         Py_XDECREF(locals);
         return NULL;
     }
-    return Py_BuildValue("(iOiNNO)", generator_state(gen), frame_func(f), frame_lasti(f), locals, stack, exc ? exc : Py_None);
+    return Py_BuildValue("(iOiNNO)", generator_state(gen), frame_func(f), generator_lasti(gen), locals, stack, exc ? exc : Py_None);
 }
 
 PyDoc_STRVAR(generator_fill_doc,
@@ -368,7 +377,10 @@ static PyObject *generator_fill(PyObject *module, PyObject *args)
         return PyErr_Format(PyExc_ValueError, "%R cannot be filled", object);
     if (new_state != 0 && fill(generator_frame(gen), locals, stack, lasti) < 0)
         return NULL;
-    generator_set_state(gen, new_state == GEN_EXECUTING ? GEN_SUSPENDED : new_state);
+    if (new_state == GEN_EXECUTING)
+        generator_seem_suspended(gen);
+    else
+        generator_set_state(gen, new_state);
     if (new_state == GEN_SUSPENDED)
         Py_XSETREF(generator_exc_item(gen)->exc_value, exc == Py_None ? NULL : Py_NewRef(exc));
     Py_RETURN_NONE;
@@ -448,7 +460,7 @@ static PyObject *enter_next(Rebuild *r)
         if (code->co_kwonlyargcount > 0)
             kwnames = PyTuple_GetSlice(code->co_localsplusnames, code->co_argcount, code->co_argcount + code->co_kwonlyargcount);
         if (code->co_kwonlyargcount == 0 || kwnames != NULL)
-            result = _PyFunction_Vectorcall(func, r->nones, code->co_argcount, kwnames);
+            result = ((PyFunctionObject *)func)->vectorcall(func, r->nones, code->co_argcount, kwnames);
         Py_XDECREF(kwnames);
     }
     if (r->next == mine && !r->failed) {
@@ -470,17 +482,17 @@ static void release_in_order(PyObject *list)
 }
 
 /* Mode V and I: the frame waits here for the next one, as if it had called it. */
-static PyObject *wait_for_next(PyThreadState *ts, Frame *f, Rebuild *r, int mode, PyObject *init, PyObject *kept)
+static PyObject *wait_for_next(PyThreadState *ts, Frame *f, Rebuild *r, int mode, int levels, PyObject *init, PyObject *kept)
 {
-    Link link = {f, mode == 'I' ? init : NULL, kept, 0, state.links};
+    Link link = {f, mode == 'I' ? init : NULL, kept, levels, 0, state.links};
     int depth = thread_recursion_depth(ts);
     frame_link(ts, f);
     state.links = &link;
     r->parent = f;
     r->redo_until = 0;
-    thread_set_recursion_depth(ts, depth + 1);
+    thread_set_recursion_depth(ts, depth + 1 + levels);
     PyObject *result = enter_next(r);
-    thread_set_recursion_depth(ts, thread_recursion_depth(ts) - 1);
+    thread_set_recursion_depth(ts, thread_recursion_depth(ts) - 1 - levels);
     if (PyList_Check(kept))
         release_in_order(kept);
     state.links = link.up;
@@ -504,6 +516,7 @@ static PyObject *rebuild_frame(PyThreadState *ts, Frame *f, int throwing, Rebuil
     PyGenObject *gen = frame_generator(f);
     int mode = (int)PyLong_AsLong(PyTuple_GET_ITEM(record, R_MODE));
     int lasti = (int)PyLong_AsLong(PyTuple_GET_ITEM(record, R_LASTI)), until = (int)PyLong_AsLong(PyTuple_GET_ITEM(record, R_UNTIL));
+    int at = (int)PyLong_AsLong(PyTuple_GET_ITEM(record, R_AT));
     if (throwing)
         PyErr_Clear(); /* what was thrown into the generator has long been delivered */
     if (fill(f, PyTuple_GET_ITEM(record, R_LOCALS), PyTuple_GET_ITEM(record, R_STACK), lasti) < 0) {
@@ -545,7 +558,9 @@ static PyObject *rebuild_frame(PyThreadState *ts, Frame *f, int throwing, Rebuil
         }
         return result;
     }
-    result = wait_for_next(ts, f, r, mode, value, kept);
+    frame_wait_at(f, at);
+    result = wait_for_next(ts, f, r, mode, mode == 'I' ? until : 0, value, kept);
+    frame_wait_end(f, result == NULL);
     Py_DECREF(value);
     Py_DECREF(kept);
     if (r->failed) {
@@ -596,7 +611,7 @@ static PyObject *hook(PyThreadState *ts, Frame *f, int throwing)
             outer->in_flight = 1;
         return result;
     }
-    if (r->redo_until > 0 && (frame_lasti(r->parent) < r->redo_first || frame_lasti(r->parent) >= r->redo_until)) {
+    if (r->redo_until > 0 && (frame_lasti(r->parent, NULL) < r->redo_first || frame_lasti(r->parent, NULL) >= r->redo_until)) {
         rebuild_fail(r, "the instruction did not enter its frame again", record_name(record));
         return frame_abandon(ts, f);
     }
@@ -614,9 +629,11 @@ static int check_records(PyObject *list, Py_ssize_t *dummies)
         PyObject *code = func == Py_None ? PyTuple_GET_ITEM(t, R_CODE) : PyFunction_Check(func) ? PyFunction_GET_CODE(func) : NULL;
         if (code == NULL || !PyCode_Check(code) || (func == Py_None && !PyDict_Check(PyTuple_GET_ITEM(t, R_GLOBALS)))
             || !PyLong_Check(PyTuple_GET_ITEM(t, R_LASTI)) || !PyLong_Check(PyTuple_GET_ITEM(t, R_MODE))
-            || !PyLong_Check(PyTuple_GET_ITEM(t, R_UNTIL)))
+            || !PyLong_Check(PyTuple_GET_ITEM(t, R_UNTIL)) || !PyLong_Check(PyTuple_GET_ITEM(t, R_AT)))
             goto bad;
-        long mode = PyLong_AsLong(PyTuple_GET_ITEM(t, R_MODE));
+        long mode = PyLong_AsLong(PyTuple_GET_ITEM(t, R_MODE)), at = PyLong_AsLong(PyTuple_GET_ITEM(t, R_AT));
+        if (at < 0 || at > Py_MAX(PyLong_AsLong(PyTuple_GET_ITEM(t, R_LASTI)), 0))
+            goto bad;
         if ((i == n - 1) != (mode == 'L') || (mode != 'L' && mode != 'V' && mode != 'I' && mode != 'R'))
             goto bad;
         Py_ssize_t need = ((PyCodeObject *)code)->co_argcount + ((PyCodeObject *)code)->co_kwonlyargcount;
@@ -634,7 +651,9 @@ PyDoc_STRVAR(run_doc,
 "run(records, depth, /) -> result of the outermost frame\n\n"
 "Rebuild the frames of `records` under the calling frame and run them to the end.  The list holds the exception being\n"
 "handled, or None, and then the records, outermost first; it is emptied.\n"
-"Record: (func, code, globals, namespace, locals, stack, lasti, ord(mode), value, generator, exc, until, kept).\n"
+"Record: (func, code, globals, namespace, locals, stack, lasti, ord(mode), value, generator, exc, until, kept, at).\n"
+"at: index of the instruction a frame of mode V or I waits for.  until: R: end of the repeated instruction; I: levels of\n"
+"recursion the interpreter takes between the frame and __init__.\n"
 "depth: recursion depth of the innermost frame, 0 to leave it.");
 static PyObject *run(PyObject *module, PyObject *args)
 {
@@ -710,6 +729,7 @@ static int pending(void *arg)
 #if FRAMES_SUPPORTED
     state.checked = before;
     state.in_request--;
+    thread_recheck_queue(PyThreadState_Get());
 #endif
     if (result == NULL) {
         if (PyErr_ExceptionMatches(PyExc_Exception))
@@ -844,11 +864,16 @@ PyMODINIT_FUNC PyInit__frames(void)
     PyObject *module = PyModule_Create(&definition);
     if (module == NULL)
         return NULL;
+    int has_jit = 0;
+#if FRAMES_SUPPORTED
+    has_jit = interpreter_has_jit(PyInterpreterState_Get());
+#endif
     null_object = SentinelType.tp_alloc(&SentinelType, 0);
     dead_object = SentinelType.tp_alloc(&SentinelType, 0);
     if (null_object == NULL || dead_object == NULL || PyModule_AddObjectRef(module, "NULL", null_object) < 0
         || PyModule_AddObjectRef(module, "DEAD", dead_object) < 0
         || PyModule_AddIntConstant(module, "SUPPORTED", FRAMES_SUPPORTED) < 0
+        || PyModule_AddIntConstant(module, "JIT", has_jit) < 0
         || PyModule_AddStringConstant(module, "BUILT_FOR", PY_VERSION) < 0) {
         Py_DECREF(module);
         return NULL;

@@ -8,6 +8,7 @@ class Sentinel: ...
 NULL: Sentinel
 DEAD: Sentinel
 SUPPORTED: int
+JIT: int
 BUILT_FOR: str
 
 Frame = tuple[

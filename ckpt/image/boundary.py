@@ -126,6 +126,10 @@ _OPERANDS: dict[str, tuple[tuple[int, tuple[str, ...]], ...]] = {
     "GET_LEN": ((1, ("__len__",)),),
     "FORMAT_VALUE": ((1, _FORMATS), (2, _FORMATS)),
     "STORE_SLICE": ((3, ("__setitem__",)),),
+    "CONVERT_VALUE": ((1, ("__str__", "__repr__")),),
+    "FORMAT_SIMPLE": ((1, _FORMATS),),
+    "FORMAT_WITH_SPEC": ((2, _FORMATS),),
+    "TO_BOOL": ((1, _TRUTH),),
     "POP_JUMP_IF_FALSE": ((1, _TRUTH),),
     "POP_JUMP_IF_TRUE": ((1, _TRUTH),),
     "POP_JUMP_FORWARD_IF_FALSE": ((1, _TRUTH),),
@@ -155,6 +159,8 @@ def classify(outer: Suspended, inner: Suspended) -> Resumption:
     release = _is_release(inner)
     if release:
         raise _refused(outer, release)
+    if instruction.name == TABLE.keyword_call:
+        return _call(outer, inner, instruction, names=1)
     if instruction.name in (TABLE.call, TABLE.call_prefix):
         return _call(outer, inner, instruction)
     if instruction.name == "CALL_FUNCTION_EX":
@@ -166,29 +172,47 @@ def _refused(outer: Suspended, reason: str) -> Refused:
     return Refused(reason, location(outer.code, outer.lasti))
 
 
-def _call(outer: Suspended, inner: Suspended, at: Instruction) -> Resumption:
+def _call(outer: Suspended, inner: Suspended, at: Instruction, names: int = 0) -> Resumption:
+    """names: number of entries above the arguments (the names of those given by keyword)."""
     assert TABLE is not None
     instructions = outer.map.instructions
-    prefix = at if at.name == TABLE.call_prefix else instructions[at.previous]
+    prefix = instructions[at.previous] if at.name == TABLE.call != TABLE.call_prefix else at
     depth = outer.map.depth[prefix.start]
     stack, count = outer.stack(depth), prefix.arg
-    base = depth - count - 2
-    method, fn = stack[base], stack[base + 1]
-    fn, args = (fn, stack[base + 2 :]) if method is NULL else (method, stack[base + 1 :])
-    if fn is DEAD:
+    base = depth - names - count - 2
+    fn, args = _callee(stack[base : depth - names])
+    if fn is DEAD or (names and type(stack[-1]) is not tuple):
         raise _refused(outer, "an operand has already been released")
     behind = outer.map.call_end(prefix)
+    if names:
+        args = args[: len(args) - len(stack[-1])]
     way = call(fn, None if any(arg is DEAD for arg in args) else args, inner)
-    if way is None:
+    if way is None and not names:
         way = _replaced(outer, inner, prefix, base, stack)
     if way is None:
         raise _refused(outer, f"{describe(fn)} is running {inner.code.co_qualname}")
     if way.mode != "R":
         return Resumption(way.mode, behind - 1, stack[:base], way.value, 0, _kept(stack[base:]))
     _all_alive(outer, stack)
+    if TABLE.callable_first and _holds_bound_argument(fn, stack[base + 1]):
+        stack[base + 1] = NULL
     before = instructions.get(prefix.previous)
     start = before.start if before is not None and before.name == TABLE.keyword_names else prefix.start
     return Resumption("R", start - 1, stack, NULL, behind)
+
+
+def _callee(operands: list[Any]) -> tuple[Any, list[Any]]:
+    """The callable of a call and its arguments, in whichever order they are on the stack."""
+    assert TABLE is not None
+    first, second = operands[:2]
+    if TABLE.callable_first:
+        return first, operands[2:] if second is NULL else operands[1:]
+    return (second, operands[2:]) if first is NULL else (first, operands[1:])
+
+
+def _holds_bound_argument(fn: Any, below_arguments: Any) -> bool:
+    """Whether the entry before the arguments, empty when the call began, holds partial's argument for its time."""
+    return type(fn) is functools.partial and len(fn.args) == 1 and fn.args[0] is below_arguments
 
 
 def _replaced(
@@ -198,10 +222,11 @@ def _replaced(
 
     Bound methods and partial with one argument do that to spare a copy. The former is left in the slot only
     by the normal exit of `with`: __exit__(None, None, None). The latter is looked for where the program got
-    it from.
+    it from (where the callable is the first operand, partial leaves its slot alone).
     """
+    assert TABLE is not None
     method, replaced = stack[base : base + 2]
-    if method is not NULL:
+    if method is not NULL or TABLE.callable_first:
         normal_exit = prefix.arg == 2 and all(entry is None for entry in stack[base + 1 :])
         return PASS if normal_exit and has(method, ("__exit__",), inner) else None
     index = prefix.previous
@@ -242,7 +267,8 @@ def _call_ex(outer: Suspended, inner: Suspended, at: Instruction) -> Resumption:
     assert TABLE is not None
     depth, keywords = outer.map.depth[at.start], at.arg & 1
     stack = outer.stack(depth)
-    fn, positional = stack[depth - 2 - keywords], stack[depth - 1 - keywords]
+    base = depth - 3 - keywords
+    fn, positional = stack[base + (not TABLE.callable_first)], stack[depth - 1 - keywords]
     if fn is DEAD:
         raise _refused(outer, "an operand has already been released")
     before = outer.map.instructions.get(at.previous)
@@ -257,10 +283,10 @@ def _call_ex(outer: Suspended, inner: Suspended, at: Instruction) -> Resumption:
     if way.mode == "R":
         _all_alive(outer, stack)
         return Resumption("R", at.start - 1, stack, NULL, at.next)
-    held = stack[depth - 2 - keywords :]
     if type(positional) is not tuple:  # it had been replaced by a tuple that only C can see
-        held[1] = tuple(argument for argument in arguments(inner) if argument is not NULL)
-    return Resumption(way.mode, at.next - 1, stack[: depth - 3 - keywords], way.value, 0, _kept(held))
+        positional = tuple(argument for argument in arguments(inner) if argument is not NULL)
+    held = [fn, positional, *stack[depth - keywords :]]
+    return Resumption(way.mode, at.next - 1, stack[:base], way.value, 0, _kept(held))
 
 
 def _attribute_name(outer: Suspended, at: Instruction) -> str:
@@ -345,6 +371,8 @@ def _operation(outer: Suspended, inner: Suspended, at: Instruction) -> Resumptio
         if way == PASS:
             kept = stack[-1:]
             stack = [*stack[:-1], NULL] if _loads_method(at) else stack[:-1]
+            if _loads_method(at) and TABLE.callable_first:
+                way = None  # NULL belongs above the result
     elif name == "LOAD_SUPER_ATTR":  # super(class, self).name
         way = super_attribute(stack[-3:], outer.code.co_names[at.arg >> 2], inner)
     elif name == "BINARY_SLICE" and has(stack[-3], ("__getitem__",), inner):

@@ -23,7 +23,13 @@ typedef _PyInterpreterFrame Frame;
 
 static inline Frame *thread_current_frame(PyThreadState *ts) { return ts->cframe->current_frame; }
 static inline void thread_set_current_frame(PyThreadState *ts, Frame *f) { ts->cframe->current_frame = f; }
-static inline int thread_is_traced(PyThreadState *ts) { return ts->c_tracefunc != NULL || ts->c_profilefunc != NULL; }
+static inline int thread_is_traced(PyThreadState *ts)
+{
+    for (size_t i = 0; i < sizeof ts->interp->monitors.tools; i++)
+        if (ts->interp->monitors.tools[i])
+            return 1;
+    return ts->c_tracefunc != NULL || ts->c_profilefunc != NULL;
+}
 
 /* depth as counted against sys.setrecursionlimit() */
 static inline int thread_recursion_limit(PyThreadState *ts) { return ts->py_recursion_limit; }
@@ -39,6 +45,11 @@ enum { DEPTH_OF_C_CALL = 0 }; /* by which a call of a function of ours adds to i
 static inline int thread_c_budget(PyThreadState *ts) { return ts->c_recursion_remaining; }
 static inline void thread_set_c_budget(PyThreadState *ts, int remaining) { ts->c_recursion_remaining = remaining; }
 
+/* what is queued while a queued call runs is not forgotten */
+static inline void thread_recheck_queue(PyThreadState *ts) {}
+
+static inline int interpreter_has_jit(PyInterpreterState *interp) { return 0; }
+
 static inline int frame_is_shim(Frame *f) { return f->owner == FRAME_OWNED_BY_CSTACK; }
 static inline Frame *frame_previous(Frame *f)
 {
@@ -51,6 +62,8 @@ static inline PyObject *frame_func(Frame *f) { return f->f_funcobj; }
 static inline PyObject *frame_globals(Frame *f) { return f->f_globals; }
 static inline PyObject *frame_namespace(Frame *f) { return f->f_locals; }
 static inline int frame_is_entry(Frame *f) { return f->previous != NULL && frame_is_shim(f->previous); }
+/* type calls are never inlined */
+static inline PyObject *frame_initialises(Frame *f) { return NULL; }
 /* whether what stood between f and the frame before it has just been popped and is being cleared */
 static inline int frame_caller_is_gone(Frame *f)
 {
@@ -61,8 +74,11 @@ static inline int frame_is_thread_owned(Frame *f) { return f->owner == FRAME_OWN
 static inline PyObject **frame_slots(Frame *f) { return f->localsplus; }
 
 /* index of the code unit before the next one */
-static inline int frame_lasti(Frame *f) { return _PyInterpreterFrame_LASTI(f); }
+static inline int frame_lasti(Frame *f, Frame *callee) { return _PyInterpreterFrame_LASTI(f); }
 static inline void frame_set_lasti(Frame *f, int lasti) { f->prev_instr = _PyCode_CODE(f->f_code) + lasti; }
+/* a frame that waits for a callee stands where it goes on */
+static inline void frame_wait_at(Frame *f, int at) {}
+static inline void frame_wait_end(Frame *f, int throwing) {}
 
 /* entries on the evaluation stack, or -1 while the frame executes */
 static inline int frame_stack_size(Frame *f) { return f->stacktop < 0 ? -1 : f->stacktop - f->f_code->co_nlocalsplus; }
@@ -96,11 +112,14 @@ static inline PyGenObject *frame_generator(Frame *f)
 }
 static inline Frame *generator_frame(PyGenObject *gen) { return (Frame *)gen->gi_iframe; }
 static inline PyObject *generator_code(PyGenObject *gen) { return (PyObject *)generator_frame(gen)->f_code; }
+static inline int generator_lasti(PyGenObject *gen) { return _PyInterpreterFrame_LASTI(generator_frame(gen)); }
 
 enum { GEN_CREATED = FRAME_CREATED, GEN_SUSPENDED = FRAME_SUSPENDED, GEN_EXECUTING = FRAME_EXECUTING };
 static inline int generator_state(PyGenObject *gen) { return gen->gi_frame_state; }
 static inline int generator_is_finished(PyGenObject *gen) { return gen->gi_frame_state >= FRAME_COMPLETED; }
 static inline void generator_set_state(PyGenObject *gen, int state) { gen->gi_frame_state = (int8_t)state; }
+/* of one that is going to be entered and filled */
+static inline void generator_seem_suspended(PyGenObject *gen) { gen->gi_frame_state = FRAME_SUSPENDED; }
 
 /* handled exceptions: one item per executing generator, and the thread's own at the bottom */
 static inline _PyErr_StackItem *generator_exc_item(PyGenObject *gen) { return &gen->gi_exc_state; }

@@ -3,8 +3,7 @@ them.
 
 The interpreter keeps no valid stack pointer while a frame is inside of a C function or at a check; the depth
 follows from the code alone: every instruction's effect (`dis.stack_effect`) along all paths, and the
-exception table for handlers. Whatever differs between versions of the interpreter is in one `Table` per minor
-version; nothing else in this package names a version.
+exception table for handlers. Whatever differs between versions of the interpreter is in `tables`.
 
 Indices count code units (two bytes), as the interpreter's "last instruction" does; an instruction is named by
 the index of its opcode, its `start` is the first EXTENDED_ARG before it, its `next` lies behind its inline
@@ -17,110 +16,19 @@ from __future__ import annotations
 
 import dis
 import opcode
-import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from types import CodeType
 from typing import NamedTuple
+
+from ckpt.image.tables import TABLE, TABLES, Instruction, Table, cache_entries, takes_argument
 
 __all__ = ["TABLE", "TABLES", "CodeMap", "Instruction", "Table", "code_map", "exception_table"]
 
 GENERATOR_FLAGS = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 _CACHE_LIMIT = 20_000
 _LONGEST_INSTRUCTION = 16  # code units, caches included
-
-
-@dataclass(frozen=True)
-class Table:
-    """Names of opcodes by what they mean for capture."""
-
-    ends: frozenset[str]  # control never falls through
-    check_after: frozenset[str]  # the check comes when the instruction is complete
-    check_at_target: frozenset[str]  # backward jumps: the check comes when the jump has been taken
-    call_prefix: str  # the operands of a call are counted here …
-    call: str  # … and the call ends behind this one (or it is the same one)
-    keyword_names: str  # precedes call_prefix and belongs to the call
-    fused_compare: str  # a specialised one also does the jump behind it
-    load_global_shift: int  # low bits of its argument that do not belong to the index of the name
-    load_attr_shift: int = 0  # likewise of LOAD_ATTR; the lowest one says that a method is loaded
-    intrinsics: Mapping[int, str] = field(
-        default_factory=dict
-    )  # meanings of CALL_INTRINSIC_1 by its argument
-    inlined_iteration: frozenset[str] = frozenset()  # enter a generator without C in between
-
-    def meaning(self, instruction: Instruction) -> str:
-        """The name of an instruction; for an intrinsic, what the instruction of its own was called."""
-        if instruction.name == "CALL_INTRINSIC_1":
-            return self.intrinsics.get(instruction.arg, instruction.name)
-        return instruction.name
-
-
-TABLES: dict[tuple[int, int], Table] = {
-    (3, 11): Table(
-        ends=frozenset(
-            {
-                "RETURN_VALUE",
-                "RAISE_VARARGS",
-                "RERAISE",
-                "JUMP_FORWARD",
-                "JUMP_BACKWARD",
-                "JUMP_BACKWARD_NO_INTERRUPT",
-            }
-        ),
-        check_after=frozenset({"RESUME", "CALL", "CALL_FUNCTION_EX"}),
-        check_at_target=frozenset(
-            {
-                "JUMP_BACKWARD",
-                "POP_JUMP_BACKWARD_IF_FALSE",
-                "POP_JUMP_BACKWARD_IF_TRUE",
-                "POP_JUMP_BACKWARD_IF_NONE",
-                "POP_JUMP_BACKWARD_IF_NOT_NONE",
-            }
-        ),
-        call_prefix="PRECALL",
-        call="CALL",
-        keyword_names="KW_NAMES",
-        fused_compare="COMPARE_OP",
-        load_global_shift=1,
-    ),
-    (3, 12): Table(
-        ends=frozenset(
-            {
-                "RETURN_VALUE",
-                "RETURN_CONST",
-                "RAISE_VARARGS",
-                "RERAISE",
-                "JUMP_FORWARD",
-                "JUMP_BACKWARD",
-                "JUMP_BACKWARD_NO_INTERRUPT",
-            }
-        ),
-        check_after=frozenset({"RESUME", "CALL", "CALL_FUNCTION_EX"}),
-        check_at_target=frozenset({"JUMP_BACKWARD"}),
-        call_prefix="CALL",
-        call="CALL",
-        keyword_names="KW_NAMES",
-        fused_compare="",
-        load_global_shift=1,
-        load_attr_shift=1,
-        intrinsics={2: "IMPORT_STAR", 3: "STOPITERATION_ERROR", 5: "UNARY_POSITIVE", 6: "LIST_TO_TUPLE"},
-        inlined_iteration=frozenset({"FOR_ITER", "SEND"}),
-    ),
-}
-
-TABLE: Table | None = TABLES.get(sys.version_info[:2])
-
-
-class Instruction(NamedTuple):
-    """One instruction; start, next and target are indices of code units (target -1: no jump)."""
-
-    name: str
-    arg: int
-    start: int
-    next: int
-    previous: int
-    target: int
+_CACHES = cache_entries()
+_WITH_ARGUMENT = takes_argument()
 
 
 class Handler(NamedTuple):
@@ -156,6 +64,15 @@ def exception_table(code: CodeType) -> list[Handler]:
     return handlers
 
 
+def _stored(instruction: Instruction) -> tuple[int, ...]:
+    """Indices of the variables an instruction binds or unbinds."""
+    if instruction.name in ("STORE_FAST", "DELETE_FAST", "STORE_DEREF", "DELETE_DEREF"):
+        return (instruction.arg,)
+    if instruction.name == "STORE_FAST_STORE_FAST":
+        return (instruction.arg >> 4, instruction.arg & 15)
+    return (instruction.arg >> 4,) if instruction.name == "STORE_FAST_LOAD_FAST" else ()
+
+
 class CodeMap:
     """Instructions and stack depths of one code object.
 
@@ -179,7 +96,6 @@ class CodeMap:
     def _read(self, code: CodeType) -> dict[int, int]:
         """Fill `instructions`; returns opcode index by index of the first EXTENDED_ARG (or itself)."""
         units = code.co_code
-        caches: list[int] = opcode._inline_cache_entries  # type: ignore[attr-defined]
         extended, jumps = opcode.opmap["EXTENDED_ARG"], frozenset(opcode.hasjrel)
         starts: dict[int, int] = {}
         index, arg, start, previous = 0, 0, -1, -1
@@ -190,7 +106,8 @@ class CodeMap:
             if op == extended:
                 index += 1
                 continue
-            name, behind, target = opcode.opname[op], index + 1 + caches[op], -1
+            name, target = opcode.opname[op], -1
+            behind = index + 1 + _CACHES.get(name, 0)
             if op in jumps:
                 target = behind - arg if "BACKWARD" in name else behind + arg
             self.instructions[index] = Instruction(name, arg, start, behind, previous, target)
@@ -202,8 +119,7 @@ class CodeMap:
         """Fill `depth` along all paths."""
         assert TABLE is not None
         effect, opmap, depths, ends = dis.stack_effect, opcode.opmap, self.depth, TABLE.ends
-        have_argument = opcode.HAVE_ARGUMENT
-        todo = [(0, 1 if code.co_flags & GENERATOR_FLAGS else 0)]
+        todo = [(0, TABLE.generator_depth if code.co_flags & GENERATOR_FLAGS else 0)]
         todo += [(h.target, h.depth + 1 + h.lasti) for h in handlers]
         while todo:
             index, depth = todo.pop()
@@ -216,7 +132,7 @@ class CodeMap:
                     break
                 depths[index] = depths[instruction.start] = depth
                 op = opmap[instruction.name]
-                arg = instruction.arg if op >= have_argument else None
+                arg = instruction.arg if op in _WITH_ARGUMENT else None
                 if instruction.target >= 0:
                     todo.append((instruction.target, depth + effect(op, arg, jump=True)))
                 if instruction.name in ends:
@@ -243,8 +159,7 @@ class CodeMap:
     def rebound(self) -> frozenset[int]:
         """Indices of the variables the code assigns to; a parameter that is not among them is what was passed."""
         if self._rebound is None:
-            stores = ("STORE_FAST", "DELETE_FAST", "STORE_DEREF", "DELETE_DEREF")
-            self._rebound = frozenset(i.arg for i in self.instructions.values() if i.name in stores)
+            self._rebound = frozenset(variable for i in self.instructions.values() for variable in _stored(i))
         return self._rebound
 
     def call_end(self, prefix: Instruction) -> int:
@@ -252,13 +167,17 @@ class CodeMap:
         assert TABLE is not None
         return prefix.next if TABLE.call == TABLE.call_prefix else self.instructions[prefix.next].next
 
-    def ending_at(self, index: int) -> Instruction | None:
-        """The instruction that ends, with its caches, before the code unit at this index."""
+    def index_ending_at(self, index: int) -> int:
+        """Index of the instruction that ends, with its caches, before the code unit at this index; or -1."""
         for before in range(index - 1, max(-1, index - 1 - _LONGEST_INSTRUCTION), -1):
             instruction = self.instructions.get(before)
             if instruction is not None:
-                return instruction if instruction.next == index else None
-        return None
+                return before if instruction.next == index else -1
+        return -1
+
+    def ending_at(self, index: int) -> Instruction | None:
+        """That instruction, or None."""
+        return self.instructions.get(self.index_ending_at(index))
 
     def after_check(self, index: int) -> int | None:
         """Index of the next instruction of a frame stopped at a check, whose last instruction was `index`.

@@ -57,6 +57,9 @@ _IN_FLIGHT = 4  # rebuilt, the frame it called has returned, its value is in C h
 _CODE_REPLACED = 8
 _INCOMPLETE = 16
 _FOREIGN_EXC = 32
+_EXTRA_LEVEL = (
+    64  # the interpreter counts one more level of recursion between it and the __init__ it waits for
+)
 _UNUSABLE = _IN_FLIGHT | _CODE_REPLACED | _INCOMPLETE | _FOREIGN_EXC
 
 _CO_OPTIMIZED = 1
@@ -86,7 +89,7 @@ class FrameRecord:
     value: Any  # L: pushed when it resumes, unless NULL; I: the object being initialised
     gen: Any  # the generator or coroutine whose frame this is
     exc: BaseException | None  # gen only: the exception it is handling
-    until: int = 0  # R: end of the repeated instruction, in code units
+    until: int = 0  # R: end of the repeated instruction, in code units; I: extra levels of recursion
     kept: list[Any] | None = None  # V, I: operands that the call keeps alive until it returns
 
     @property
@@ -129,6 +132,8 @@ def available() -> tuple[bool, str]:
         return False, "frames cannot be captured in a free-threaded interpreter"
     if TABLE is None:
         return False, f"frames can be captured in CPython {versions}; this is {platform.python_version()}"
+    if _frames.JIT:
+        return False, "frames cannot be captured in an interpreter that was built with a JIT compiler"
     if not _frames.SUPPORTED or _frames.BUILT_FOR.split(".")[:2] != platform.python_version().split(".")[:2]:
         return False, f"the frames extension was built for CPython {_frames.BUILT_FOR}"
     return True, ""
@@ -183,7 +188,7 @@ def _capture(at_check: bool, skip: tuple[CodeType, ...], value: object) -> Stack
             elif code_map(code).depth.get(lasti + 1) != len(stack) + 1:
                 raise Refused("the stack depth is not what the code says", location(code, lasti))
             else:
-                mode, pushed, until = ("V" if init is NULL else "I"), init, 0
+                mode, pushed, until = ("V" if init is NULL else "I"), init, int(bool(flags & _EXTRA_LEVEL))
         if not records and not at_check:
             if mode != "V":
                 raise Refused("the library is called from inside of C", location(code, lasti))
@@ -286,6 +291,8 @@ def _run(records: list[Any], depth: int) -> Any:
 
 
 def _as_tuple(record: FrameRecord) -> tuple[Any, ...]:
+    waits = record.mode == "V" or record.mode == "I"
+    at = code_map(record.code_object).index_ending_at(record.lasti + 1) if waits else 0
     return (
         record.func,
         record.code,
@@ -300,6 +307,7 @@ def _as_tuple(record: FrameRecord) -> tuple[Any, ...]:
         record.exc,
         record.until,
         record.kept,
+        at,
     )
 
 
