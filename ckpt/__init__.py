@@ -10,8 +10,9 @@ In an application::
 Nothing else is needed: checkpoints are taken where the program is, and after a ``kill -9`` it goes on from the last
 committed one.
 
-Public names: :func:`enable`, :data:`comm`, :func:`checkpoint`, :func:`register`, :func:`epoch`, :func:`restarts`,
-:class:`CkptError`. Everything heavier is imported when it is first used.
+Public names: :func:`enable`, :data:`comm`, :func:`checkpoint`, :func:`epoch`, :func:`restarts`, :class:`CkptError`;
+for what an image cannot know by itself :func:`register`, :func:`register_type`, :func:`on_checkpoint`, :func:`on_restart`,
+:func:`remove_hook`, :func:`harmless_threads`. Everything heavier is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -21,15 +22,32 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ckpt.errors import CkptError
 
 if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Iterable
+
     from ckpt.mpi.communicator import Communicator
     from ckpt.runtime import Runtime
     from ckpt.standalone import Standalone
 
     comm: Communicator
 
-__all__ = ["CkptError", "checkpoint", "comm", "enable", "epoch", "register", "restarts"]
+__all__ = [
+    "CkptError",
+    "checkpoint",
+    "comm",
+    "enable",
+    "epoch",
+    "harmless_threads",
+    "on_checkpoint",
+    "on_restart",
+    "register",
+    "register_type",
+    "remove_hook",
+    "restarts",
+]
 
 T = TypeVar("T")
+H = TypeVar("H", bound="Callable[[int], object]")
 
 _world: list[Runtime | Standalone] = []
 
@@ -48,20 +66,65 @@ def _runtime() -> Runtime | Standalone:
     return _world[0]
 
 
-def enable() -> Communicator:
+def enable(*, harmless_threads: Iterable[str | threading.Thread] = ()) -> Communicator:
     """The world communicator of this job, with mpi4py's names; a world of one rank outside ``ckpt run``.
 
-    May be called any number of times; always returns the same communicator.
+    May be called any number of times; always returns the same communicator. ``harmless_threads``: as for
+    :func:`harmless_threads`. Raises :class:`ckpt.errors.ThreadsRunning` when other threads of the application are running,
+    which an image could not keep.
     """
     from ckpt.runtime import current
 
     runtime = _runtime()
+    runtime.threads.allow(*harmless_threads)
     if runtime is current():
         from ckpt.image import look
 
+        runtime.threads.check()
         look()  # now, rather than while the program stands still for its first image
     assert runtime.world is not None
     return runtime.world
+
+
+def harmless_threads(*threads: str | threading.Thread) -> None:
+    """Declare threads harmless, each by itself or by a pattern for names (``"progress-*"``).
+
+    Images are taken while they run. After a restart they do not exist, and their objects are those of threads that have
+    ended; an :func:`on_restart` hook may start them again.
+    """
+    _runtime().threads.allow(*threads)
+
+
+def on_checkpoint(hook: H) -> H:
+    """Have ``hook(epoch)`` called in the program's main thread just before each image; returns it (a decorator).
+
+    It should be quick, and must not wait for messages. When it raises, this checkpoint is given up with its name as the
+    reason, and the program goes on. The latest registered runs first.
+    """
+    return _runtime().hooks.on_checkpoint(hook)
+
+
+def on_restart(hook: H) -> H:
+    """Have ``hook(epoch)`` called in the new process after each restart, before the program goes on; returns it.
+
+    When it raises, the job fails with that error. The first registered runs first.
+    """
+    return _runtime().hooks.on_restart(hook)
+
+
+def remove_hook(hook: Callable[[int], object]) -> None:
+    """Forget a hook. Raises :class:`ckpt.errors.RegistrationError` when it is not registered."""
+    _runtime().hooks.remove(hook)
+
+
+def register_type(cls: type, save: Callable[[Any], object], load: Callable[[Any], object]) -> None:
+    """Save objects of exactly the class ``cls`` as ``save(obj)``, and make them again by ``load(state)``.
+
+    For objects that cannot be pickled: handles into C libraries, connections. Wherever the program keeps such an object,
+    it is one object again after a restart. ``save`` runs while the image is written, in a copy of the process: it may look
+    at everything but must change nothing outside. Subclasses are types of their own. The state must not contain the object.
+    """
+    _runtime().hooks.register_type(cls, save, load)
 
 
 def checkpoint(wait: bool = True) -> int | None:

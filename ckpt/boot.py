@@ -139,7 +139,8 @@ def _fresh(runtime: Runtime) -> Callable[[], object]:
     from ckpt.network import open_port
 
     engine, world = make_world(runtime)
-    runtime.bind(open_port(runtime.spec, runtime.lock), engine, world)
+    port = open_port(runtime.spec, runtime.lock, on_refused=runtime.on_strangers)
+    runtime.bind(port, engine, world)
     return prepare_program(runtime.spec["argv"], module=bool(runtime.spec.get("module")))
 
 
@@ -158,19 +159,29 @@ def _resumed(runtime: Runtime) -> Callable[[], object]:
     image.look()
     extras = loaded.extras
     runtime.registered = extras["ckpt.registered"]
+    runtime.hooks = extras["ckpt.hooks"]
+    runtime.hooks.use_types()
+    runtime.threads.allow(*extras["ckpt.threads"])
     runtime.finished_code = extras["ckpt.finished"]
     state = extras["ckpt.port"]
     if state.size != runtime.size:
         raise IncompatibleImage(f"the image is of a job of {state.size} ranks, not {runtime.size}")
-    runtime.bind(open_port(runtime.spec, runtime.lock, state), extras["ckpt.engine"], extras["ckpt.world"])
+    port = open_port(runtime.spec, runtime.lock, state, on_refused=runtime.on_strangers)
+    runtime.bind(port, extras["ckpt.engine"], extras["ckpt.world"])
     if runtime.finished_code is not None:
         return _nothing
-    if extras["ckpt.locked"]:
-        runtime.lock.acquire()  # the library frames on the stack release it
     assert loaded.stack is not None, "only a finished rank has no stack"
     box = [loaded.stack]
+    locked: bool = extras["ckpt.locked"]
     del loaded, extras, state, reader  # the program's objects live as long as the program says
-    return lambda: image.resume(box.pop())
+
+    def go_on() -> object:
+        runtime.hooks.call_after(spec["resume"])
+        if locked:
+            runtime.lock.acquire()  # the library frames on the stack release it
+        return image.resume(box.pop())
+
+    return go_on
 
 
 def _nothing() -> None:

@@ -7,7 +7,12 @@
     ├── Deadlock            a one-rank world waits for a message that nobody can send
     ├── ControlLost         the control channel to the rank's agent is gone
     ├── IncompatibleImage   the image was taken by another Python, ckpt, world size or job
-    └── RegistrationError   ``ckpt.register`` was given a name twice or an unusable name
+    ├── RegistrationError   ``ckpt.register`` and its like were given something they cannot use
+    ├── HookFailed          a function registered with ``ckpt.on_checkpoint`` raised
+    ├── ThreadsRunning      the program has threads, which cannot be part of an image
+    ├── CannotCapture       this interpreter's frames cannot be captured, and the program is not explicit
+    └── LoopError           ``ckpt.loop`` is used in a way that cannot be resumed
+        └── StateError      the registered state does not fit the checkpoint
 
 The process image (:mod:`ckpt.image.errors`), the store (:mod:`ckpt.store.errors`) and the communicator
 (:mod:`ckpt.mpi.errors`) have trees of their own.
@@ -16,12 +21,17 @@ The process image (:mod:`ckpt.image.errors`), the store (:mod:`ckpt.store.errors
 from __future__ import annotations
 
 __all__ = [
+    "CannotCapture",
     "CkptError",
     "ControlLost",
     "Deadlock",
+    "HookFailed",
     "IncompatibleImage",
+    "LoopError",
     "NotEnabled",
     "RegistrationError",
+    "StateError",
+    "ThreadsRunning",
 ]
 
 
@@ -46,4 +56,24 @@ class IncompatibleImage(CkptError):
 
 
 class RegistrationError(CkptError):
-    """A name given to :func:`ckpt.register` cannot be used."""
+    """A name, object, type or hook given to :func:`ckpt.register` and its like cannot be used."""
+
+
+class HookFailed(CkptError):
+    """A hook of the program raised; the message names both."""
+
+
+class ThreadsRunning(CkptError):
+    """Threads of the application, by name; see :mod:`ckpt.threads` for what may be done."""
+
+
+class CannotCapture(CkptError):
+    """No image of the whole program can be taken by this interpreter; the message says why and what else works."""
+
+
+class LoopError(CkptError):
+    """A loop cannot be resumed, or is used where it cannot work; the message names it."""
+
+
+class StateError(LoopError):
+    """Registered state and checkpoint do not fit each other; the message names the variable."""

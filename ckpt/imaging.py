@@ -65,16 +65,14 @@ class Imager:
         self._tries = 0
         self._place = (0, 0)  # frame and instruction of the last check that was looked at
         self._check_queued = False
-        self._harmless_threads: set[str] = set(runtime.spec.get("options", {}).get("harmless_threads", ()))
 
     # ------------------------------------------------------------------ wanting
 
     def want(self, epoch: int, reason: str, *, mode: str | None = None) -> None:
         """An image of ``epoch`` is due; taken at the next place where the program can be captured."""
-        if mode is not None:
-            self.taker.mode = mode
         if epoch <= self.wanted:
             return
+        self.taker.choose(mode)
         if self.wanted == self.epoch:
             self._wanted_since_ns = time.monotonic_ns()
             self._reported_ns = 0
@@ -122,7 +120,7 @@ class Imager:
         place that was looked at already is passed over.
         """
         self._check_queued = False
-        if self.wanted <= self.epoch:
+        if self.wanted <= self.epoch or self._runtime.in_hook:
             return
         frame = sys._getframe(1)
         place = (id(frame), frame.f_lasti)
@@ -204,6 +202,8 @@ class Imager:
                 "ckpt.engine": runtime.engine,
                 "ckpt.world": runtime.world,
                 "ckpt.registered": runtime.registered,
+                "ckpt.hooks": runtime.hooks,
+                "ckpt.threads": list(runtime.threads.patterns),
                 "ckpt.port": state,
                 "ckpt.locked": at == "call",
                 "ckpt.finished": runtime.finished_code,
@@ -224,6 +224,8 @@ class Imager:
             return False
         except Exception as failure:
             return self._burn(failure)
+        if runtime.hooks.before and runtime.finished_code is None and not self._call_hooks():
+            return True
         failed = self.taker.take(
             prepare,
             previous=self.epoch,
@@ -232,6 +234,28 @@ class Imager:
             waited_since_ns=self._wanted_since_ns,
         )
         return self._burn(failed) if failed is not None else True
+
+    def _call_hooks(self) -> bool:
+        """Call the program's hooks, without the lock. ``False``: no image is to be taken now, and all is said."""
+        runtime, called_for = self._runtime, self.epoch
+        while self.epoch < self.wanted != called_for:  # meanwhile the round may end, or the next one begin
+            called_for = self.wanted
+            runtime.in_hook = True
+            runtime.lock.release()
+            try:
+                runtime.hooks.call_before(called_for)
+            except Exception as failure:
+                problem: Exception | None = failure
+            else:
+                problem = None
+            finally:
+                runtime.lock.acquire()
+                runtime.in_hook = False
+            if problem is not None:
+                if self.wanted > self.epoch:
+                    self._burn(problem)
+                return False
+        return bool(self.wanted > self.epoch)
 
     def rehearse(self) -> None:
         """Do what a capture does, and forget it: called when the program waits for messages anyway.
@@ -262,17 +286,10 @@ class Imager:
 
     def _refuse_threads(self) -> None:
         """Threads of the application cannot be imaged: a stack is captured for the main thread only."""
-        if threading.active_count() <= 2:  # the main thread and the port's helper
-            return
-        from ckpt.image import Refused
+        for thread in self._runtime.threads.others():
+            from ckpt.image import Refused
 
-        for thread in threading.enumerate():
-            name = thread.name
-            if thread is threading.main_thread() or name == "port-helper" or name in self._harmless_threads:
-                continue
-            if type(thread).__module__.startswith("zmq."):  # pyzmq's own, started by the first uncopied send
-                continue
-            raise Refused(f"the application's thread {name!r} is running", f"thread {name}")
+            raise Refused(f"the application's thread {thread.name!r} is running", f"thread {thread.name}")
 
     def where(self) -> str:
         """Where the program is, as ``file:line function``, for status and for a round that waits. From any thread."""

@@ -34,8 +34,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ckpt.control import ControlChannel, Packet
-from ckpt.errors import ControlLost, RegistrationError
+from ckpt.errors import CkptError, ControlLost, RegistrationError
+from ckpt.hooks import Hooks
 from ckpt.imaging import Imager
+from ckpt.threads import HarmlessThreads
 from transport.events import Event, ImageDue, PeerHeard, PeerRestarted, PeerSilent, Zombie
 
 if TYPE_CHECKING:
@@ -60,6 +62,7 @@ class Runtime:
 
     def __init__(self, spec: Mapping[str, Any], control: ControlChannel) -> None:
         self.spec = dict(spec)
+        self.options: dict[str, Any] = dict(spec.get("options") or {})
         self.rank: int = spec["rank"]
         self.size: int = spec["size"]
         self.incarnation: int = spec["incarnation"]
@@ -75,6 +78,10 @@ class Runtime:
         self.engine: Engine | None = None
         self.world: Communicator | None = None
         self.port: Port | None = None
+        self.hooks = Hooks()
+        self.threads = HarmlessThreads(self.options.get("harmless_threads", ()))
+        self.in_hook = False
+        """A hook of the program is running: nobody may wait for messages."""
         self.imager = Imager(self)
 
     # ------------------------------------------------------------------ assembling
@@ -126,6 +133,10 @@ class Runtime:
         """
         port = self.port
         assert port is not None
+        if self.in_hook:
+            raise CkptError(
+                "an on_checkpoint hook must not wait for messages: the ranks may be in different hooks"
+            )
         imager = self.imager
         imager.blocked()
         if imager.wanted > imager.epoch and imager.take("call"):
@@ -161,6 +172,10 @@ class Runtime:
                     "incarnation": event.incarnation,
                 }
             )
+
+    def on_strangers(self, count: int) -> None:
+        """``count`` connections to this rank's socket were turned away so far: they did not have the job's key."""
+        self.control.send({"m": "event", "event": "handshakes-refused", "count": count})
 
     def _on_control(self) -> None:
         try:
@@ -225,6 +240,8 @@ class Runtime:
             "epoch": self.imager.epoch,
             "wanted": self.imager.wanted,
             "where": self.imager.where(),
+            "mode": self.imager.taker.choice.mode,
+            "mode_reason": self.imager.taker.choice.reason,
             "refused": self.imager.refusals,
             "refused_longest_ns": self.imager.refused_longest_ns,
             "pauses_ns": list(self.imager.taker.pauses_ns[-_STATUS_PAUSES_KEPT:]),

@@ -10,6 +10,8 @@ import threading
 from typing import TYPE_CHECKING
 
 from ckpt.errors import Deadlock
+from ckpt.hooks import Hooks
+from ckpt.threads import HarmlessThreads
 
 if TYPE_CHECKING:
     from ckpt.mpi.communicator import Communicator
@@ -29,6 +31,8 @@ class Standalone:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.registered: dict[str, object] = {}
+        self.hooks = Hooks()
+        self.threads = HarmlessThreads()
         self._sent = 0
         self.engine: Engine
         self.world: Communicator
@@ -49,6 +53,9 @@ class Standalone:
 
     def acked(self, dst: int) -> int:
         return self._sent
+
+    def release(self, dst: int, sequence: int) -> bool:
+        return True
 
     def backlog_bytes(self, dst: int) -> int:
         return 0

@@ -1,8 +1,8 @@
 """Takes one image: freeze the port, save its state, prepare, fork (or write here), thaw, report the pause.
 
-All of it under the port's lock; the pause of the program is only that. Where fork cannot be used (no memory for it, or the
-user says so) the image is written synchronously, with the port frozen: the peers are told by its negative acks. Which
-mode was used is part of the report.
+All of it under the port's lock; the pause of the program is only that. How it is written is chosen when the image is first
+wanted (:mod:`ckpt.choice`), and logged when that changes; where the kernel refuses a fork all the same, the image is written
+synchronously, with the port frozen: the peers are told by its negative acks. Which mode was used is part of the report.
 
 Children that write are reaped here, by whichever thread comes first; one that died without a vote is the round's failure.
 
@@ -19,6 +19,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ckpt import memory
+from ckpt.choice import Choice, choose
 from ckpt.writing import Writing, say_failed, write, write_in_child
 
 if TYPE_CHECKING:
@@ -34,7 +36,8 @@ class Taker:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self.mode: str = runtime.spec.get("options", {}).get("image_mode") or "fork"
+        self.asked: str = runtime.spec.get("options", {}).get("image_mode") or "auto"
+        self.choice = Choice("fork", "no image has been taken yet")
         self.pauses_ns: list[int] = []
         self.cold = False
         """Forked, and not rehearsed since: see :meth:`ckpt.imaging.Imager.rehearse`."""
@@ -47,6 +50,18 @@ class Taker:
     def is_writing(self) -> bool:
         """Is a child at work?"""
         return bool(self._children)
+
+    def choose(self, asked: str | None) -> None:
+        """Decide how the next image will be written; a choice that differs from the last one is logged."""
+        self.asked = asked or self.asked
+        before = self.choice
+        self.choice = choose(
+            self.asked, resident_bytes=memory.resident_bytes(), available_bytes=memory.available_bytes()
+        )
+        if self.choice.mode != before.mode:
+            self._runtime.control.send(
+                {"m": "event", "event": "image-mode", "mode": self.choice.mode, "reason": self.choice.reason}
+            )
 
     def take(
         self,
@@ -91,7 +106,7 @@ class Taker:
         """Fork the writer (or write here), thaw, and report the pause."""
         runtime, port = self._runtime, self._runtime.port
         assert port is not None
-        mode = self.mode
+        mode = self.choice.mode
         fork_ns = time.perf_counter_ns()
         if mode == "fork":
             try:
@@ -100,6 +115,7 @@ class Taker:
                 if failure.errno not in (errno.ENOMEM, errno.EAGAIN):
                     raise
                 mode = "sync"
+                self.choice = Choice(mode, f"fork failed: {failure.strerror}")
                 runtime.control.send(
                     {"m": "event", "event": "fork-failed", "epoch": job.epoch, "reason": str(failure)}
                 )

@@ -18,6 +18,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ckpt import memory
+
 if TYPE_CHECKING:
     from ckpt.runtime import Runtime
 
@@ -65,6 +67,7 @@ def write(runtime: Runtime, job: Writing) -> bool:
     from ckpt.store import ImageWriter, JobDirectory
 
     epoch = job.epoch
+    resident_bytes = memory.resident_bytes()
     vectors = {str(peer): list(vector) for peer, vector in job.vectors.items()}
     try:
         writer = ImageWriter(
@@ -103,6 +106,7 @@ def write(runtime: Runtime, job: Writing) -> bool:
             "bytes_raw": receipt.bytes_raw,
             "bytes_written": receipt.bytes_written,
             "vectors": vectors,
+            "memory_bytes": max(0, memory.peak_bytes() - resident_bytes),
             "timings": {"pickle_ns": pickled_ns - begun_ns, **receipt.timings_ns},
         }
     )

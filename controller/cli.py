@@ -98,8 +98,14 @@ def _add_service_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--image-mode",
-        choices=("fork", "sync"),
-        help="fork: the job computes on while images are written (default); sync: it waits",
+        choices=("auto", "fork", "sync"),
+        help="fork: compute on while images are written; sync: wait; auto: fork unless memory is tight (default)",
+    )
+    add(
+        "--harmless-threads",
+        action="append",
+        metavar="PATTERN",
+        help="threads of the program with such names may run during a checkpoint, and are gone after a restart",
     )
     add("--prefix", action="store_true", help="print the rank in front of every line of output")
     add(

@@ -30,7 +30,8 @@ _DEFAULTS: dict[str, Any] = {
     "timeout": 120.0,
     "keep": 3,
     "checkpoint_on_signal": False,
-    "image_mode": "fork",
+    "image_mode": "auto",
+    "harmless_threads": (),
     "mpi4py": True,
 }
 _NS = 1_000_000_000
@@ -228,5 +229,10 @@ def _options(job: JobDirectory, arguments: argparse.Namespace) -> ServiceOptions
         keep=option("keep"),
         time_limit_ns=None if limit is None else int(limit * _NS),
         checkpoint_on_signal=option("checkpoint_on_signal"),
-        rank_options={"image_mode": mode, "image_limit_ns": timeout_ns, "mpi4py": option("mpi4py")},
+        rank_options={
+            "image_mode": mode,
+            "image_limit_ns": timeout_ns,
+            "mpi4py": option("mpi4py"),
+            "harmless_threads": list(option("harmless_threads")),
+        },
     )

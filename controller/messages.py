@@ -76,7 +76,7 @@ def table(peers: Mapping[int, tuple[int, str]]) -> Packet:
 
 
 def checkpoint(epoch: int, mode: str) -> Packet:
-    """Take the image of `epoch`. `mode` is "fork" (nonblocking) or "sync". Idempotent."""
+    """Take the image of `epoch`. `mode` is "fork" (nonblocking), "sync" or "auto" (the rank chooses). Idempotent."""
     return {"m": "checkpoint", "epoch": epoch, "mode": mode}
 
 

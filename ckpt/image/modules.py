@@ -91,6 +91,13 @@ _CHANGES_ARE_SEEN = sys.version_info < (3, 13)
 _STD_NAMES = ("stdin", "stdout", "stderr")
 
 
+def _is_mark(key: str, value: object) -> bool:
+    """Plain values that others compare by identity: ``argparse.SUPPRESS``, ``math.nan``."""
+    if type(value) is str:
+        return key.isupper() and len(value) > 1
+    return type(value) is float and value != value
+
+
 def _installed_roots() -> tuple[str, ...]:
     """Directories whose modules are installed, with a trailing separator."""
     paths = sysconfig.get_paths()
@@ -193,7 +200,8 @@ class References:
             self.by_value = {
                 name: module
                 for name, module in list(modules.items())
-                if isinstance(module, types.ModuleType) and values[name][1]
+                # one that another thread imports meanwhile is looked at the next time
+                if isinstance(module, types.ModuleType) and values.get(name, (0, False))[1]
             }
 
     def _walk(self, name: str, attributes: Mapping[str, Any]) -> None:
@@ -204,7 +212,7 @@ class References:
         if isinstance(version, str) and "." not in name:
             self.versions[name] = version
         for key, value in attributes.items():
-            if type(value) in _NOT_REFERENCED or isinstance(value, type):
+            if isinstance(value, type) or (type(value) in _NOT_REFERENCED and not _is_mark(key, value)):
                 continue
             if own_names is not None and key not in own_names and type(value) in _PLAIN_VALUES:
                 continue

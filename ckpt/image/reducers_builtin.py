@@ -15,6 +15,7 @@ For the contract of a reducer see :mod:`ckpt.image.reducers`. In short, and what
     ``functools.lru_cache``        with its contents; the counters of an unbounded one start again
     ``csv`` readers and writers    with their dialect and line number
     context variables, contexts    name, default and values
+    threads                        as ones that have ended (:mod:`ckpt.image.thread_objects`)
     memoryviews                    of an object that can be saved; contiguous
     tracebacks                     ``None``
     =============================  ===========================================================================
@@ -38,6 +39,7 @@ from ckpt.image import rebuild
 from ckpt.image.generators import gen_info
 from ckpt.image.rebuild import is_heap
 from ckpt.image.reducers import Reducer, attributes_of, slots_of
+from ckpt.image.thread_objects import reduce_thread
 
 if TYPE_CHECKING:
     from ckpt.image.pickler import ImagePickler
@@ -313,6 +315,7 @@ _FAMILIES: tuple[tuple[type, Reducer], ...] = (
     (staticmethod, reduce_wrapper),
     (classmethod, reduce_wrapper),
     (threading.local, reduce_thread_local),
+    (threading.Thread, reduce_thread),
 )
 
 

@@ -1,0 +1,130 @@
+"""What a program adds to its checkpoints: functions called around them, and ways to save types that we cannot know.
+
+Hooks
+    ``on_checkpoint`` hooks are called in the program's main thread, wherever the program happens to be, once its stack has
+    been captured and before anything else of the image is taken: a pause of the program, so they should be quick. The
+    latest registered runs first. ``on_restart`` hooks are called in the new process when everything has been loaded,
+    before the program goes on, in the order of registration. Both get the epoch. Messages may be sent, but not waited
+    for. A hook that raises before an image costs the round (hook and error are named); one that raises after a restart
+    is the program's failure. Hooks are part of the image.
+
+Types
+    ``register_type(cls, save, load)``: instances of exactly ``cls`` are saved as ``save(obj)`` and come back as
+    ``load(state)``. ``save`` runs while the image is written, in a forked copy of the program unless the image is written
+    synchronously: it may look at everything and must change nothing outside. Objects keep their identity and stay shared.
+    The state must not contain the object itself.
+
+Not here: the ready-made ways for libraries (:mod:`ckpt.ready`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pickle import PicklingError
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ckpt.errors import HookFailed, RegistrationError
+
+if TYPE_CHECKING:
+    from ckpt.image.pickler import ImagePickler
+
+__all__ = ["Hook", "Hooks", "name_of"]
+
+Hook = Callable[[int], object]
+F = TypeVar("F", bound=Hook)
+
+
+class Hooks:
+    """The hooks and the types of one rank. Saved with each image, as an object like any others."""
+
+    def __init__(self) -> None:
+        self.before: list[Hook] = []
+        self.after: list[Hook] = []
+        self.types: list[tuple[type, Callable[[Any], object], Callable[[Any], object]]] = []
+
+    def on_checkpoint(self, hook: F) -> F:
+        self.before.append(_checked(hook))
+        return hook
+
+    def on_restart(self, hook: F) -> F:
+        self.after.append(_checked(hook))
+        return hook
+
+    def remove(self, hook: Hook) -> None:
+        """Forget ``hook``, wherever it is registered. Raises :class:`RegistrationError` where it is not."""
+        known = len(self.before) + len(self.after)
+        self.before = [each for each in self.before if each is not hook and each != hook]
+        self.after = [each for each in self.after if each is not hook and each != hook]
+        if len(self.before) + len(self.after) == known:
+            raise RegistrationError(f"{name_of(hook)} is registered as no hook")
+
+    def register_type(self, cls: type, save: Callable[[Any], object], load: Callable[[Any], object]) -> None:
+        """See the module. A later registration of the same type replaces the earlier one."""
+        if not isinstance(cls, type):
+            raise RegistrationError(f"register_type takes a class, not {cls!r}")
+        if not callable(save) or not callable(load):
+            raise RegistrationError("register_type takes two functions, save(obj) and load(state)")
+        self.types = [entry for entry in self.types if entry[0] is not cls] + [(cls, save, load)]
+        self._use(cls, save, load)
+
+    def use_types(self) -> None:
+        """After loading an image: its types are this process's."""
+        for entry in self.types:
+            self._use(*entry)
+
+    @staticmethod
+    def _use(cls: type, save: Callable[[Any], object], load: Callable[[Any], object]) -> None:
+        from ckpt.image import register_reducer
+
+        def reduce(pickler: ImagePickler, obj: Any) -> Any:
+            try:
+                state = save(obj)
+            except Exception as failure:
+                raise PicklingError(
+                    f"{name_of(save)} raised {type(failure).__name__}: {failure}"
+                ) from failure
+            return load_registered, (load, state)
+
+        register_reducer(cls, reduce)
+
+    # ------------------------------------------------------------------ calling
+
+    def call_before(self, epoch: int) -> None:
+        """Raises :class:`HookFailed` with the first failure; the hooks after it are not called."""
+        for hook in reversed(self.before):
+            try:
+                hook(epoch)
+            except Exception as failure:
+                raise HookFailed(
+                    f"the on_checkpoint hook {name_of(hook)} raised {type(failure).__name__}: {failure}"
+                ) from failure
+
+    def call_after(self, epoch: int) -> None:
+        """What a hook raises passes through, with a note that says which it was."""
+        for hook in list(self.after):
+            try:
+                hook(epoch)
+            except BaseException as failure:
+                failure.add_note(
+                    f"in the on_restart hook {name_of(hook)}, after the restart from checkpoint {epoch}"
+                )
+                raise
+
+
+def load_registered(load: Callable[[Any], object], state: object) -> object:
+    """What the pickle of a registered type calls."""
+    return load(state)
+
+
+def name_of(hook: Any) -> str:
+    """``name (file:line)`` of a function, or its ``repr``."""
+    code = getattr(getattr(hook, "__func__", hook), "__code__", None)
+    if code is None:
+        return repr(hook)
+    return f"{hook.__qualname__} ({code.co_filename}:{code.co_firstlineno})"
+
+
+def _checked(hook: F) -> F:
+    if not callable(hook):
+        raise RegistrationError(f"a hook is a function of the epoch, not {hook!r}")
+    return hook

@@ -1,0 +1,108 @@
+"""Threads of the application: refused by name, or declared harmless."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.system.support import Job
+from tests.system.test_hooks import app_of
+
+pytestmark = pytest.mark.system
+
+Start = Callable[..., Job]
+
+STARTED_BEFORE = """
+    import threading, time
+    import ckpt
+    from tools import die_once
+
+    ticker = threading.Thread(target=time.sleep, args=(3600,), name="ticker-7", daemon=True)
+    ticker.start()
+"""
+
+
+def test_a_thread_is_refused_when_ckpt_is_enabled(start: Start, tmp_path: Path) -> None:
+    app = app_of(tmp_path, STARTED_BEFORE + "    ckpt.enable()\n")
+    job = start(app, ranks=1)
+    assert job.finish() == 12, job.report()
+    assert "ThreadsRunning" in job.stderr and "'ticker-7'" in job.stderr and "harmless_threads" in job.stderr
+
+
+@pytest.mark.parametrize("how", ["pattern", "object", "option"])
+def test_a_harmless_thread_is_gone_after_a_restart(start: Start, tmp_path: Path, how: str) -> None:
+    enable = {
+        "pattern": 'ckpt.enable(harmless_threads=["ticker-*"])',
+        "object": "ckpt.enable(harmless_threads=[ticker])",
+        "option": "ckpt.enable()",
+    }[how]
+    app = app_of(
+        tmp_path,
+        STARTED_BEFORE
+        + f"""
+    {enable}
+    again = []
+    ckpt.on_restart(lambda epoch: again.append(ticker.is_alive()))
+    ckpt.checkpoint()
+    die_once()
+    ticker.join()
+    print(again, ticker.name, ticker.is_alive(), threading.active_count() <= 2, ticker in threading.enumerate())
+    """,
+    )
+    options = {"harmless_threads": "ticker-*"} if how == "option" else {}
+    job = start(app, ranks=1, **options)
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == "[False] ticker-7 False True False\n"
+
+
+def test_a_thread_that_starts_later_is_named_until_it_ends(start: Start, tmp_path: Path) -> None:
+    app = app_of(
+        tmp_path,
+        """
+        import os, threading, time
+        import ckpt
+        from tools import die_once
+        ckpt.enable()
+        done = threading.Event()
+        worker = threading.Thread(target=done.wait, name="loader")
+        worker.start()
+        ckpt.checkpoint(wait=False)
+        while '"refused"' not in open(os.environ["CKPT_JOB"] + "/events.jsonl").read():
+            time.sleep(0.01)
+        done.set()
+        worker.join()
+        die_once()
+        print(worker.is_alive(), done.is_set(), ckpt.restarts())
+        """,
+    )
+    job = start(app, ranks=1)
+    assert job.finish() == 0, job.report()
+    assert "thread 'loader' is running" in job.events("refused")[0]["reason"]
+    assert job.output(0) == "False True 1\n"
+
+
+def test_threads_not_started_and_timers_come_back_as_they_were(start: Start, tmp_path: Path) -> None:
+    app = app_of(
+        tmp_path,
+        """
+        import threading
+        import ckpt
+        from tools import die_once
+        out = []
+        class Named(threading.Thread):
+            def __init__(self): super().__init__(name="named"); self.extra = [1]
+            def run(self): out.append(self.extra)
+        ended, fresh = Named(), Named()
+        ended.start(); ended.join()
+        ckpt.enable()
+        ckpt.checkpoint()
+        die_once()
+        fresh.start(); fresh.join()
+        print(out, ended.is_alive(), fresh.is_alive(), type(ended).__name__, ended.extra)
+        """,
+    )
+    job = start(app, ranks=1)
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == "[[1], [1]] False False Named [1]\n"
