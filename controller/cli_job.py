@@ -7,6 +7,7 @@ about them.
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from controller.cli_common import find_job, show, size_text
@@ -97,6 +98,8 @@ def describe(job: JobDirectory, history: History, live: dict[str, Any] | None) -
                 "pauses": len(record.pauses_ms),
                 "pause_ms_median": _median(record.pauses_ms),
                 "pause_ms_max": max(record.pauses_ms, default=None),
+                "refused_rounds": record.refused_rounds,
+                "longest_wait": None if record.longest_wait is None else asdict(record.longest_wait),
             }
             for rank, record in sorted(history.ranks.items())
         ],
@@ -136,6 +139,7 @@ def render(fields: dict[str, Any]) -> str:
         epoch, reason = list(fields["burnt"].items())[-1]
         out.append(f"burnt      {len(fields['burnt'])}, the last: epoch {epoch}: {reason}")
     out.append(f"restarts   {fields['restarts']} (incarnation {fields['incarnation']})")
+    out += _render_longest_wait(fields["ranks"])
     live = fields["live"] or {}
     current = live.get("round")
     if current is not None:
@@ -145,6 +149,25 @@ def render(fields: dict[str, Any]) -> str:
     for rank in fields["ranks"]:
         out += _render_rank(rank, now.get(rank["rank"]))
     return "\n".join(out)
+
+
+def _render_longest_wait(ranks: list[dict[str, Any]]) -> list[str]:
+    """How long an image has been waited for at most, and what made it wait."""
+    waits = [(rank["longest_wait"], rank["rank"]) for rank in ranks if rank["longest_wait"] is not None]
+    if not waits:
+        return []
+    wait, rank = max(waits, key=lambda pair: pair[0]["ms"])
+    why = f": {wait['reason']}" if wait["reason"] else ""
+    end = "" if wait["captured"] else ", in vain"
+    refused = sum(rank["refused_rounds"] for rank in ranks)
+    rounds = f"; {refused} refused for a while" if refused else ""
+    return [
+        f"waits      longest for an image {_time_text(wait['ms'])}{end} (epoch {wait['epoch']}, rank {rank}{why}){rounds}"
+    ]
+
+
+def _time_text(ms: float) -> str:
+    return f"{ms:.1f} ms" if ms < 1000 else f"{ms / 1000:.1f} s"
 
 
 _ALWAYS_SHOWN = ("retransmitted", "duplicates")
@@ -162,6 +185,9 @@ def _render_rank(rank: dict[str, Any], now: dict[str, Any] | None) -> list[str]:
     if rank["pauses"]:
         median, longest = rank["pause_ms_median"], rank["pause_ms_max"]
         parts.append(f"{rank['pauses']} pauses, median {median:.1f} ms, longest {longest:.1f} ms")
+    if now is not None and now.get("refused"):
+        longest = _time_text(now.get("refused_longest_ns", 0) / 1e6)
+        parts.append(f"refused {now['refused']} times, for {longest} at most")
     if rank["deaths"]:
         parts.append(f"died {rank['deaths']} times")
     lines = [f"rank {rank['rank']:<5} " + "; ".join(parts)]

@@ -13,7 +13,7 @@ from typing import Any
 
 Line = Mapping[str, Any]
 
-_EPOCH_EVENTS = ("round-started", "round-aborted", "committed", "captured", "voted")
+_EPOCH_EVENTS = ("round-started", "round-aborted", "committed", "captured", "voted", "refused")
 _OUTCOMES = ("job-finished", "job-interrupted")
 
 
@@ -26,14 +26,31 @@ class Process:
 
 
 @dataclass(slots=True)
+class Wait:
+    """How long an image was waited for, from the command on; `reason` and `where` of the last refusal, if any.
+
+    `captured` is false when the round was burnt meanwhile: the image would have taken longer still.
+    """
+
+    epoch: int
+    ms: float
+    reason: str = ""
+    where: str = ""
+    captured: bool = True
+
+
+@dataclass(slots=True)
 class RankHistory:
-    """One rank. Times in milliseconds."""
+    """One rank. Times in milliseconds. `refused_rounds`: rounds in which it could not be captured for a while."""
 
     pid: int | None = None
     incarnation: int | None = None
     pauses_ms: list[float] = field(default_factory=list)
     deaths: int = 0
     finished: int | None = None
+    refused_rounds: int = 0
+    longest_wait: Wait | None = None
+    refusal: Line | None = None  # of the open round
 
 
 @dataclass(slots=True)
@@ -45,6 +62,7 @@ class History:
     committed: dict[int, Line] = field(default_factory=dict)
     aborted: dict[int, str] = field(default_factory=dict)
     open_round: int | None = None
+    round_started_ns: int = 0  # of the log's clock
     outcome: Line | None = (
         None  # the last job-finished or job-interrupted, unless something was started since
     )
@@ -104,14 +122,36 @@ def _take(history: History, name: str, line: Line) -> None:
 def _take_round(history: History, name: str, epoch: int, line: Line) -> None:
     if name == "round-started":
         history.open_round = epoch
+        history.round_started_ns = int(line.get("ns", 0))
+        for each in history.ranks.values():
+            each.refusal = None
+    elif name == "refused":
+        rank = _rank(history, line)
+        rank.refused_rounds += rank.refusal is None
+        rank.refusal = line
     elif name == "captured":
-        _rank(history, line).pauses_ms.append(line.get("pause_ns", 0) / 1e6)
+        rank = _rank(history, line)
+        rank.pauses_ms.append(line.get("pause_ns", 0) / 1e6)
+        _take_wait(rank, epoch, line.get("waited_ns", 0) / 1e6, captured=True)
     elif name == "round-aborted":
         history.aborted[epoch] = str(line.get("reason", ""))
+        waited_ms = (int(line.get("ns", 0)) - history.round_started_ns) / 1e6
+        for each in history.ranks.values():
+            if each.refusal is not None:
+                _take_wait(each, epoch, waited_ms, captured=False)
     elif name == "committed":
         history.committed[epoch] = line
     if name in ("round-aborted", "committed") and history.open_round == epoch:
         history.open_round = None
+
+
+def _take_wait(rank: RankHistory, epoch: int, waited_ms: float, *, captured: bool) -> None:
+    """The wait for one image is over."""
+    refusal = rank.refusal or {}
+    rank.refusal = None
+    if rank.longest_wait is None or waited_ms > rank.longest_wait.ms:
+        reason, where = str(refusal.get("reason", "")), str(refusal.get("where", ""))
+        rank.longest_wait = Wait(epoch, waited_ms, reason, where, captured)
 
 
 def _take_start(history: History, line: Line) -> None:

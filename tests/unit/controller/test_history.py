@@ -83,3 +83,37 @@ def test_pauses_are_collected_per_rank() -> None:
 def test_lines_of_a_newer_version_change_nothing() -> None:
     history = summarise([line("sang", epoch=99), {"no": "event"}, line("committed", epoch="x")])
     assert history.highest_epoch == 0 and history.lines == 3
+
+
+def test_the_longest_wait_for_an_image_is_kept_with_its_reason() -> None:
+    refused = {"rank": 0, "reason": "sum() is running <genexpr> (app.py:6)", "where": "app.py:4 slow"}
+    history = summarise([
+        line("round-started", epoch=1, ns=1_000_000_000),
+        line("captured", rank=0, epoch=1, pause_ns=0, waited_ns=2_000_000),
+        line("round-started", epoch=2, ns=2_000_000_000),
+        line("refused", epoch=2, **refused),
+        line("refused", epoch=2, **refused),
+        line("captured", rank=0, epoch=2, pause_ns=0, waited_ns=900_000_000),
+        line("round-started", epoch=3, ns=4_000_000_000),
+        line("captured", rank=0, epoch=3, pause_ns=0, waited_ns=3_000_000),
+    ])  # fmt: skip
+    wait = history.ranks[0].longest_wait
+    assert wait is not None and (wait.epoch, wait.ms, wait.captured) == (2, 900, True)
+    assert wait.reason == refused["reason"]
+    assert history.ranks[0].refused_rounds == 1
+
+
+def test_a_wait_that_ends_with_the_burning_of_the_round_counts() -> None:
+    history = summarise([
+        line("round-started", epoch=1, ns=1_000_000_000),
+        line("refused", epoch=1, rank=1, reason="sum()", where="a:1"),
+        line("captured", rank=0, epoch=1, pause_ns=0, waited_ns=1_000_000),
+        line("round-aborted", epoch=1, reason="no line after 3 s", ns=4_000_000_000),
+    ])  # fmt: skip
+    waits = {rank: record.longest_wait for rank, record in history.ranks.items()}
+    assert waits[1] is not None and (waits[1].ms, waits[1].captured, waits[1].reason) == (
+        3000,
+        False,
+        "sum()",
+    )
+    assert waits[0] is not None and waits[0].ms == 1, "it had its image"
