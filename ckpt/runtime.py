@@ -14,6 +14,7 @@ What a rank is told and what it does
     committed  remembered, wakes :func:`ckpt.checkpoint` callers
     release    all ranks have finished: a rank that lingers in :meth:`Runtime.finish` may leave
     alone      the controller is gone (until ``table`` comes again): nobody collects votes, so no image is wanted
+    failed     these ranks are dead and are not started again: operations with them end, there are no more images
     stop       leave at once, with the given exit code
     status     answer with counters and with where the program is
     ========== =================================================================================================
@@ -74,6 +75,7 @@ class Runtime:
         self.finished_code: int | None = None
         self.released = False
         self.alone = False
+        self.incomplete = False
         self.pid = os.getpid()
         self.engine: Engine | None = None
         self.world: Communicator | None = None
@@ -106,6 +108,7 @@ class Runtime:
         # bound once: these are the communicator's hot path
         self.send: Callable[..., int] = port.send
         self.acked: Callable[[int], int] = port.endpoint.base
+        self.release: Callable[[int, int], bool] = port.endpoint.release
         self.backlog_bytes: Callable[[int], int] = port.endpoint.backlog_bytes
         self.consumed: Callable[[int, int, int], None] = port.endpoint.consumed
         self.control.send(
@@ -203,6 +206,8 @@ class Runtime:
             case "alone":
                 self.alone = True
                 self.imager.abandon()
+            case "failed":
+                self._lose(packet["ranks"])
             case "stop":
                 self.leave(packet["exit_code"], packet.get("reason"))
             case "status":
@@ -210,15 +215,30 @@ class Runtime:
             case other:
                 self.control.send({"m": "event", "event": "unknown-packet", "packet": other})
 
+    def _lose(self, ranks: list[int]) -> None:
+        """These ranks are dead, and the job goes on without them: no line will ever commit again."""
+        assert self.port is not None and self.engine is not None
+        self.incomplete = True
+        self.imager.abandon()
+        lost = [rank for rank in ranks if rank != self.rank]
+        for rank in lost:
+            self.port.drop_peer(rank)
+        self.engine.losses.lose(lost)
+
     # ------------------------------------------------------------------ what a program can ask
 
     def checkpoint(self, wait: bool = True) -> int | None:
         """Ask the controller for a checkpoint of the whole job; see :func:`ckpt.checkpoint`."""
         with self.lock:
-            if self.alone or not self.control.send({"m": "request", "what": "checkpoint"}) or not wait:
+            if (
+                self.alone
+                or self.incomplete
+                or not self.control.send({"m": "request", "what": "checkpoint"})
+                or not wait
+            ):
                 return None
             before = self.imager.epoch
-            while self.imager.epoch == before and not self.alone:
+            while self.imager.epoch == before and not self.alone and not self.incomplete:
                 self.block(False)
             return None if self.imager.epoch == before else self.imager.epoch
 

@@ -35,23 +35,30 @@ class CommShared:
     """State common to all handles of one communicator."""
 
     __slots__ = (
+        "acknowledged",
+        "agreements",
         "attributes",
         "base",
+        "broken",
         "buffer",
         "closed",
         "collectives",
         "errhandler",
         "extras",
+        "forgotten",
         "freed",
         "group",
         "info",
+        "kin",
         "name",
+        "parts",
         "peers",
         "pending",
         "persistent",
         "revoked",
         "routes",
         "topology",
+        "undecided",
     )
 
     def __init__(self, base: int, group: tuple[int, ...], peers: tuple[int, ...], name: str) -> None:
@@ -63,6 +70,19 @@ class CommShared:
         self.revoked = False
         self.closed = False
         """Freed or revoked: no operation may begin."""
+        self.broken = False
+        """A member has failed, as far as is known here: collectives cannot work any more."""
+        self.kin: tuple[int, ...] = ()
+        """World ranks that are no members, but whose failure ends collectives here too."""
+        self.parts: tuple[int, ...] = ()
+        """Contexts of private communicators that are revoked with this one."""
+        self.acknowledged: set[int] = set()
+        """Failed members (world ranks) that the program has acknowledged."""
+        self.agreements = 0
+        """Agreements begun so far: every rank counts the same."""
+        self.undecided: set[int] = set()
+        self.forgotten = 0
+        """Agreements below this number are decided at all members."""
         self.routes: dict[tuple[int, int], tuple[int, bytes]] = {}
         self.collectives = 0
         """Collective operations started so far: every rank counts the same."""
@@ -229,13 +249,16 @@ class CommBase(Handle):
     # -- checks ------------------------------------------------------------------------------------
 
     def _route(self, dest: int, tag: int) -> tuple[int, bytes] | None:
-        """(world rank, envelope) for an eager message, checked; None for PROC_NULL."""
+        """(world rank, envelope) for an eager message, checked; None for PROC_NULL. PeerFailed for a rank that
+        has failed."""
         dst = self._world_rank(dest)
         tag = index(tag)
         if not 0 <= tag <= TAG_UB:
             raise MpiException(ERR_TAG, f"tag {tag} is not in 0…{TAG_UB}")
         if dst is None:
             return None
+        if self._shared.broken and dst in self._engine.losses.known:
+            raise self._engine.losses.failure(dst)
         if len(self._routes) >= ROUTES_MAX:
             self._routes.clear()
         head = envelope.pack(envelope.EAGER, self._rank, tag, self._context.number)

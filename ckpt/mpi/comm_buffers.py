@@ -13,7 +13,8 @@ from ckpt.mpi import envelope
 from ckpt.mpi.buffers import EMPTY, BufferSpec, raw, simple
 from ckpt.mpi.comm_objects import ObjectMessages
 from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG, PROC_NULL
-from ckpt.mpi.operations import BufferSend, Done, Operation, Receive
+from ckpt.mpi.errors import ERR_REVOKED, MpiException, PeerFailed
+from ckpt.mpi.operations import BufferSend, Done, Lost, Operation, Receive
 from ckpt.mpi.request import Prequest, Request
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ class BufferMessages(ObjectMessages):
 
     def _start_send(self, spec: BufferSpec, dst: int, head: bytes) -> Operation:
         """Queue a buffer. The lock is held."""
+        lost = self._lost(dst)
+        if lost is not None:
+            return lost
         progress = self._engine.progress
         data = spec.read()
         if len(data) < COPY_BYTES:
@@ -46,7 +50,14 @@ class BufferMessages(ObjectMessages):
         sequence = progress.send(dst, head, data)
         if not spec.datatype.contiguous:
             return Done()  # `data` is a packed copy that nobody else writes to
-        return BufferSend(progress, dst, sequence)
+        return BufferSend(self._engine, self._shared, dst, sequence)
+
+    def _lost(self, dst: int) -> Lost | None:
+        """What a send is when it cannot begin; None: it can."""
+        if self._shared.revoked:
+            return Lost(MpiException(ERR_REVOKED, "the communicator is revoked"))
+        known = self._engine.losses.known
+        return Lost(self._engine.losses.failure(dst)) if dst in known else None
 
     def Send(self, buf: Any, dest: int, tag: int = 0) -> None:
         """Send a buffer; returns when it may be reused."""
@@ -60,7 +71,7 @@ class BufferMessages(ObjectMessages):
                 del data  # a view must not be alive where an image may be taken
                 with engine.lock:
                     engine.progress.send(route[0], message)
-                    engine.after_send(route[0], nbytes)
+                    engine.after_send(route[0], nbytes, self._shared)
                 return
             del data
         if route is None:
@@ -70,8 +81,9 @@ class BufferMessages(ObjectMessages):
             operation = self._start_send(spec, route[0], route[1])
             if not operation.done:
                 engine.wait(operation)
-            else:
-                engine.after_send(route[0], spec.nbytes)
+            elif operation.error is None:
+                engine.after_send(route[0], spec.nbytes, self._shared)
+        operation.complete(None)
 
     def Bsend(self, buf: Any, dest: int, tag: int = 0) -> None:
         """Send a copy of a buffer; never waits."""
@@ -91,8 +103,11 @@ class BufferMessages(ObjectMessages):
 
     def Isend(self, buf: Any, dest: int, tag: int = 0) -> Request:
         """Start to send a buffer; it must stay unchanged until the request is done."""
-        route = self._routes.get((dest, tag)) or self._route(dest, tag)
         engine = self._engine
+        try:
+            route = self._routes.get((dest, tag)) or self._route(dest, tag)
+        except PeerFailed as lost:
+            return Request._make(engine, Lost(lost))
         if route is None:
             return Request._make(engine, Done(PROC_NULL))
         spec = simple(buf, writable=False)
@@ -101,7 +116,10 @@ class BufferMessages(ObjectMessages):
         return Request._make(engine, operation)
 
     def Ibsend(self, buf: Any, dest: int, tag: int = 0) -> Request:
-        self.Bsend(buf, dest, tag)
+        try:
+            self.Bsend(buf, dest, tag)
+        except PeerFailed as lost:
+            return Request._make(self._engine, Lost(lost))
         return Request._make(self._engine, Done())
 
     def Irsend(self, buf: Any, dest: int, tag: int = 0) -> Request:
@@ -109,8 +127,11 @@ class BufferMessages(ObjectMessages):
 
     def Issend(self, buf: Any, dest: int, tag: int = 0) -> Request:
         """Start a synchronous send (of a copy: the buffer is free at once)."""
-        route = self._route(dest, tag)
         engine = self._engine
+        try:
+            route = self._route(dest, tag)
+        except PeerFailed as lost:
+            return Request._make(engine, Lost(lost))
         if route is None:
             return Request._make(engine, Done(PROC_NULL))
         spec = simple(buf, writable=False)
@@ -192,6 +213,7 @@ class BufferMessages(ObjectMessages):
             engine.wait_receive(receive)
             engine.wait(sent)
         receive.complete(status)
+        sent.complete(None)
 
     def Sendrecv_replace(
         self,
@@ -215,7 +237,10 @@ class BufferMessages(ObjectMessages):
         recvtag: int = ANY_TAG,
     ) -> Request:
         """Start to send a copy of one buffer and to receive into another; the status is the receive's."""
-        route = self._route(dest, sendtag)
+        try:
+            route = self._route(dest, sendtag)
+        except PeerFailed as lost:
+            return Request._make(self._engine, Lost(lost))
         out = EMPTY if route is None else simple(sendbuf, writable=False)
         into = EMPTY if source == PROC_NULL else simple(recvbuf, writable=True)
         with self._engine.lock:
@@ -256,7 +281,7 @@ class BufferMessages(ObjectMessages):
         return Prequest._prepare(self._engine, self._start_send, spec, *route)
 
     def _start_sync(self, spec: BufferSpec, dst: int, tag: int) -> Operation:
-        return self._put_sync(dst, tag, bytes(spec.read()))
+        return self._lost(dst) or self._put_sync(dst, tag, bytes(spec.read()))
 
     def Recv_init(self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Prequest:
         """A receive that can be started again and again."""

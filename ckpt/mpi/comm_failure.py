@@ -1,28 +1,30 @@
-"""ULFM's names: revoking a communicator, agreeing, going on with those who are left.
+"""ULFM's names: who has failed, revoking a communicator, agreeing, going on with those who are left.
 
-Under `ckpt run` a dead rank is restarted together with the others, so no program ever sees a failed peer:
-Get_failed is empty and Shrink keeps everybody. Revoke is what it is elsewhere: everything pending on the
-communicator ends with ERR_REVOKED at every rank, and nothing but Agree, Shrink and Free works afterwards.
+What failures do to operations is in losses.py, how survivors agree in agreement.py. Both work on a revoked
+communicator, and whatever else is under way in it.
 
-Agree and Shrink use a plane of their own, because ranks may have been torn out of different collectives.
+Contributions to an agreement, and what they are combined to:
+
+    flag                  all contributions' bits
+    failed                every member that anybody knows to have failed
+    acknowledged          those that everybody has acknowledged: Agree raises ERR_PROC_FAILED, at every member
+                          alike, if any other has failed
+    proposals             per member two context numbers; the lowest survivors' make the shrunk communicator
 """
 
 from __future__ import annotations
 
-import pickle
 from typing import TYPE_CHECKING, Any
 
-from ckpt.mpi import envelope
-from ckpt.mpi.comm_base import CommBase
+from ckpt.mpi.comm_base import CommBase, CommShared
 from ckpt.mpi.comm_object import CommObject
-from ckpt.mpi.constants import IN_PLACE
 from ckpt.mpi.datatypes import PREDEFINED
+from ckpt.mpi.errors import ERR_PROC_FAILED, MpiException
 from ckpt.mpi.group import Group
-from ckpt.mpi.op import BAND
+from ckpt.mpi.request import Request
 
 if TYPE_CHECKING:
-    from ckpt.mpi.request import Request
-    from ckpt.mpi.schedule import Schedule
+    from ckpt.mpi.losses import Consensus
 
 _INT = PREDEFINED["MPI_INT"]
 
@@ -33,14 +35,22 @@ class Failures(CommObject):
     __slots__ = ()
 
     def Get_failed(self) -> Group:
-        """The members known to have failed: none, since a dead rank comes back."""
-        self._alive()
-        return Group._make((), self._engine.progress.rank)
+        """The members known to have failed, in the order in which this process heard of it."""
+        shared, engine = self._alive(), self._engine
+        with engine.lock:
+            engine.make_progress()
+            return Group._make(tuple(engine.losses.failed_in(shared)), engine.progress.rank)
 
     def Ack_failed(self, num_to_ack: int | None = None) -> int:
-        """How many failed members are acknowledged."""
-        self._alive()
-        return 0
+        """Acknowledge the first `num_to_ack` members of Get_failed (None: all); how many are acknowledged.
+
+        Receives from ANY_SOURCE are served again then, by those who live.
+        """
+        shared, engine = self._alive(), self._engine
+        with engine.lock:
+            failed = engine.losses.failed_in(shared)
+            shared.acknowledged.update(failed if num_to_ack is None else failed[: max(num_to_ack, 0)])
+            return len(shared.acknowledged)
 
     def Is_revoked(self) -> bool:
         """Whether any member has revoked the communicator, as far as is known here."""
@@ -50,31 +60,27 @@ class Failures(CommObject):
         """End everything pending on the communicator, at every rank, with ERR_REVOKED. Not collective."""
         shared, engine = self._alive(), self._engine
         with engine.lock:
-            if shared.revoked:
-                return
-            engine.revoke(shared.base)
-            head = envelope.pack(envelope.REVOKE, max(self._rank, 0), 0, shared.base)
-            for world in dict.fromkeys((*shared.group, *shared.peers)):
-                if world != engine.progress.rank:
-                    engine.progress.send(world, head)
+            engine.losses.revoke(shared.base)
 
     # -- agreeing ----------------------------------------------------------------------------------
 
-    def _recovery(self) -> Any:
-        """All members of both groups, over the plane for recovery."""
-        shared = self._alive()
-        found = shared.extras.get("recovery")
-        if found is None:
-            from ckpt.mpi.communicator import Intracomm
-
-            members = shared.group if shared.group == shared.peers else sorted({*shared.group, *shared.peers})
-            base = shared.base + envelope.PLANE_RECOVERY - envelope.PLANE_COLLECTIVE
-            found = shared.extras["recovery"] = Intracomm._make(self._engine, tuple(members), base)
-        return found
+    def _consent(self, flag: int, proposal: Any, finish: Any, *args: Any) -> Consensus:
+        shared, losses = self._alive(), self._engine.losses
+        contribution = flag, tuple(losses.failed_in(shared)), tuple(shared.acknowledged), proposal
+        return losses.agree(shared, contribution, _combine, finish, *args)
 
     def Agree(self, flag: int) -> int:
-        """The bits that are set at every member. Works on a revoked communicator."""
-        agreed: int = self._recovery().allreduce(int(flag), BAND)
+        """The bits that are set at every member that contributes. Works on a revoked communicator.
+
+        All survivors get the same, whoever dies meanwhile. ERR_PROC_FAILED, at all of them, if a member has
+        failed and not everybody had acknowledged it; the exception's `agreed` has the value nevertheless.
+        """
+        engine = self._engine
+        with engine.lock:
+            consensus = self._consent(int(flag), None, _nothing)
+            engine.wait(consensus)
+        _raise_unacknowledged(consensus)
+        agreed: int = consensus.value[0]
         return agreed
 
     def Iagree(self, flag: Any) -> Request:
@@ -84,8 +90,10 @@ class Failures(CommObject):
             raise ValueError(f"a buffer of {_INT.size} bytes is needed, not of {view.nbytes}")
         if view.readonly:
             raise BufferError("the buffer is read-only")
-        request: Request = self._recovery().Iallreduce(IN_PLACE, [flag, 1, _INT], BAND)
-        return request
+        mine = int.from_bytes(view.cast("B"), "little", signed=True)
+        del view  # must not be alive where an image may be taken
+        with self._engine.lock:
+            return Request._make(self._engine, self._consent(mine, None, _write_flag, flag))
 
     def Shrink(self) -> Any:
         """A communicator of the members that are left. Works on a revoked communicator."""
@@ -95,14 +103,76 @@ class Failures(CommObject):
 
     def Ishrink(self) -> tuple[Any, Request]:
         """Shrink, nonblocking: the communicator is null until the request is done."""
-        recovery = self._recovery()
-        s = recovery._schedule()
-        slot = s.slot(None)
-        recovery._plan_base(s, slot)
-        copy = CommBase.__new__(type(self))
-        s.call(_bind_rest, self, copy, slot)
-        return copy, recovery._begin(s)
+        shared, engine = self._alive(), self._engine
+        kind = type(self) if shared.topology is None else self._plain()
+        copy: Any = CommBase.__new__(kind)
+        with engine.lock:
+            proposal = engine.next_context(), engine.next_context()
+            consensus = self._consent(-1, proposal, _bind_rest, engine, shared, copy)
+            return copy, Request._make(engine, consensus)
+
+    def _plain(self) -> Any:
+        """The class for the same ranks without a topology."""
+        from ckpt.mpi.communicator import Intracomm
+
+        return Intracomm
 
 
-def _bind_rest(s: Schedule, comm: Any, copy: Any, slot: int) -> None:
-    comm._become(copy, pickle.loads(s.values[slot]), None)
+def _combine(contributions: dict[int, Any], known: frozenset[int]) -> Any:
+    """(flag, failed members, whether all of them are acknowledged, proposals); see the module."""
+    flag = -1
+    failed = set(known)
+    for mine, theirs, _, _ in contributions.values():
+        flag &= mine
+        failed.update(theirs)
+    acknowledged = set(failed)
+    proposals = {}
+    for member, (_, _, acked, proposal) in contributions.items():
+        if member not in failed:
+            acknowledged.intersection_update(acked)
+            proposals[member] = proposal
+    return flag, tuple(sorted(failed)), acknowledged == failed, proposals
+
+
+def _raise_unacknowledged(consensus: Consensus) -> None:
+    flag, failed, acknowledged, _ = consensus.value
+    if not acknowledged:
+        names = ", ".join(map(str, failed))
+        error = MpiException(ERR_PROC_FAILED, f"rank {names} of the job failed, not acknowledged by all")
+        error.agreed = flag
+        raise error
+
+
+def _nothing(consensus: Consensus) -> None:
+    """What Agree does at the end: nothing that could not wait."""
+
+
+def _write_flag(consensus: Consensus, buffer: Any) -> None:
+    memoryview(buffer).cast("B")[:] = consensus.value[0].to_bytes(_INT.size, "little", signed=True)
+    try:
+        _raise_unacknowledged(consensus)
+    except MpiException as error:
+        consensus.error = error.with_traceback(None)
+
+
+def _bind_rest(consensus: Consensus, engine: Any, shared: CommShared, copy: Any) -> None:
+    """Make the communicator of the survivors."""
+    _, failed, _, proposals = consensus.value
+    group = tuple([rank for rank in shared.group if rank not in failed])
+    peers = tuple([rank for rank in shared.peers if rank not in failed])
+    base = proposals[min(proposals)][0]
+    new = CommShared(base, group, peers, "")
+    new.errhandler = shared.errhandler
+    new.info.update(shared.info)
+    side = shared.extras.get("side")
+    if side is not None:
+        from ckpt.mpi.comm_inter import Side
+        from ckpt.mpi.communicator import Intracomm
+
+        local = Intracomm._make(engine, group, proposals[min(group)][1])
+        new.extras["side"] = Side(local, side.low)
+        new.parts = (local._shared.base,)
+        local._shared.kin = peers
+        engine.losses.register(local._shared)
+    copy._bind(engine, new)
+    engine.register(new)

@@ -59,6 +59,10 @@ class Intercomm(Comm):
         self: Any = CommBase.__new__(cls)
         shared = CommShared(base, group, peers, "")
         shared.extras["side"] = side
+        private = side.local._shared
+        private.kin = peers  # who waits for the own side may wait in vain when the other loses somebody
+        shared.parts = (private.base,)
+        engine.losses.register(private)
         self._bind(engine, shared)
         engine.register(shared)
         return self

@@ -15,8 +15,9 @@ from ckpt.mpi import envelope
 from ckpt.mpi.comm_base import CommBase
 from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG, PROC_NULL
 from ckpt.mpi.engine import DEBT_LIMIT, DEBT_UNIT, REFERENCE_BYTES, SEND_CHECK_MASK
+from ckpt.mpi.errors import PeerFailed
 from ckpt.mpi.message import Message
-from ckpt.mpi.operations import Done, Operation, Receive
+from ckpt.mpi.operations import Done, Lost, Operation, Receive
 from ckpt.mpi.request import Request
 
 if TYPE_CHECKING:
@@ -50,11 +51,11 @@ class ObjectMessages(CommBase):
                     return
             else:
                 engine.progress.send(route[0], route[1], data)
-            engine.throttle(route[0])
+            engine.throttle(route[0], self._shared)
 
     def bsend(self, obj: Any, dest: int, tag: int = 0) -> None:
         """Send an object; never waits, whatever the backlog."""
-        self.isend(obj, dest, tag)
+        self.isend(obj, dest, tag).wait()
 
     def ssend(self, obj: Any, dest: int, tag: int = 0) -> None:
         """Send an object and wait until a receive has matched it."""
@@ -62,8 +63,11 @@ class ObjectMessages(CommBase):
 
     def isend(self, obj: Any, dest: int, tag: int = 0) -> Request:
         """Start to send an object. The request is done at once: the object was pickled."""
-        route = self._routes.get((dest, tag)) or self._route(dest, tag)
         engine = self._engine
+        try:
+            route = self._routes.get((dest, tag)) or self._route(dest, tag)
+        except PeerFailed as lost:
+            return Request._make(engine, Lost(lost))
         if route is not None:
             data = engine.dumps(obj)
             with engine.lock:
@@ -75,8 +79,11 @@ class ObjectMessages(CommBase):
 
     def issend(self, obj: Any, dest: int, tag: int = 0) -> Request:
         """Start to send an object; the request is done when a receive has matched it."""
-        route = self._route(dest, tag)
         engine = self._engine
+        try:
+            route = self._route(dest, tag)
+        except PeerFailed as lost:
+            return Request._make(engine, Lost(lost))
         if route is None:
             return Request._make(engine, Done(PROC_NULL))
         data = engine.dumps(obj)
@@ -93,7 +100,7 @@ class ObjectMessages(CommBase):
 
     def _put_sync(self, dst: int, tag: int, data: Buffer) -> Operation:
         """Queue immutable bytes as a synchronous send. The lock is held."""
-        operation = self._engine.start_sync(dst)
+        operation = self._engine.start_sync(dst, self._context)
         head = envelope.pack(envelope.SYNC, self._rank, tag, self._context.number, operation.token)
         self._engine.progress.send(dst, head, data if len(data) else None)
         return operation
@@ -179,7 +186,7 @@ class ObjectMessages(CommBase):
                 self._put(route[0], route[1], data)
             engine.wait_receive(receive)
             if route is not None:
-                engine.throttle(route[0])
+                engine.throttle(route[0], self._shared)
         return receive.complete(status)
 
     # -- probing -----------------------------------------------------------------------------------
@@ -204,6 +211,8 @@ class ObjectMessages(CommBase):
                 _fill_null(status)
                 return True
             channel = engine.find(self._context, source, tag)
+            if channel is None and engine.losses.known:
+                engine.losses.check_probe(self._context, source, blocking=False)
             if channel is not None and status is not None:
                 status._fill(channel.source, channel.tag, len(channel.messages[0][1]) - envelope.SIZE)
         return channel is not None
@@ -228,6 +237,8 @@ class ObjectMessages(CommBase):
                 _fill_null(status)
                 return Message._make_no_proc()
             channel = engine.find(self._context, source, tag)
+            if channel is None and engine.losses.known:
+                engine.losses.check_probe(self._context, source, blocking=False)
             return None if channel is None else Message._take(engine, channel, status)
 
 

@@ -160,11 +160,15 @@ class Comm(Failures):
         with engine.lock:
             shared.freed = shared.closed = True
             shared.routes.clear()
-            engine.shared.pop(shared.base, None)
+            engine.losses.forget(shared)
+            idle = not shared.pending
             for plane in range(envelope.PLANES):
                 context = engine.matcher.contexts.get(shared.base + plane)
                 if context is not None and not context.busy():
                     engine.matcher.forget(context.number)
+                idle = idle and engine.matcher.contexts.get(shared.base + plane) is None
+            if idle:  # else the failure of a member must still be able to end what is under way
+                engine.shared.pop(shared.base, None)
         self._unbind()
 
     def _discard(self) -> None:

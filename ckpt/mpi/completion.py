@@ -33,6 +33,14 @@ def scan(requests: Sequence[Request]) -> tuple[int, bool]:
     return UNDEFINED, active
 
 
+def check(engine: Engine, requests: Sequence[Request]) -> None:
+    """Nothing is done: raise if one of them may never be, because a process has failed. The lock is held."""
+    if engine.losses.known:
+        for request in requests:
+            if request._operation is not None:
+                engine.losses.check(request._operation)
+
+
 def first_ready(requests: Sequence[Request], *, poll: bool) -> tuple[int, bool]:
     engine = engine_of(requests)
     if engine is None:
@@ -42,6 +50,8 @@ def first_ready(requests: Sequence[Request], *, poll: bool) -> tuple[int, bool]:
         if poll and found[0] == UNDEFINED:
             engine.make_progress()
             found = scan(requests)
+            if found[0] == UNDEFINED:
+                check(engine, requests)
         return found
 
 
@@ -56,6 +66,7 @@ def wait_some(requests: Sequence[Request]) -> int:
             index, active = scan(requests)
             if index != UNDEFINED or not active:
                 return index
+            check(engine, requests)
             engine.block()
 
 
@@ -74,6 +85,7 @@ def all_ready(requests: Sequence[Request]) -> bool:
                     break
             if not pending:
                 return True
+        check(engine, requests)
         return False
 
 

@@ -19,7 +19,15 @@ import pickle
 from typing import TYPE_CHECKING, Any
 
 from ckpt.mpi import envelope
-from ckpt.mpi.errors import ERR_INTERN, ERR_REVOKED, MpiException
+from ckpt.mpi.constants import ANY_SOURCE
+from ckpt.mpi.errors import (
+    ERR_INTERN,
+    ERR_PROC_FAILED,
+    ERR_PROC_FAILED_PENDING,
+    ERR_REVOKED,
+    MpiException,
+)
+from ckpt.mpi.losses import Losses
 from ckpt.mpi.matching import Channel, Context, Matcher
 from ckpt.mpi.operations import Operation, Receive, SyncSend
 from ckpt.mpi.process import process_state
@@ -63,10 +71,10 @@ class Engine:
         "count",
         "debts",
         "lock",
+        "losses",
         "matcher",
         "progress",
         "ready",
-        "revoked",
         "sends",
         "shared",
         "syncs",
@@ -81,9 +89,8 @@ class Engine:
         self.ready: list[Schedule] = []
         self.sends = 0
         self.shared: dict[int, CommShared] = {}
-        """Communicators that may be revoked from elsewhere, by context number."""
-        self.revoked: set[int] = set()
-        """Revoked before this rank knew of them."""
+        """Communicators that may be revoked or lose members, by context number."""
+        self.losses = Losses(self)
         self.syncs: dict[int, SyncSend] = {}
         self.token = 0
         self.count = FIRST_COUNT
@@ -137,30 +144,8 @@ class Engine:
 
     def register(self, shared: CommShared) -> None:
         """A new communicator exists here."""
-        known = self.shared.setdefault(shared.base, shared)
-        if known is shared and shared.base in self.revoked:
-            self.revoke(shared.base)
-
-    def revoke(self, base: int) -> None:
-        """A communicator is revoked: what is pending on it ends with ERR_REVOKED. The lock is held."""
-        shared = self.shared.get(base)
-        if shared is None:
-            self.revoked.add(base)
-            return
-        if shared.revoked:
-            return
-        shared.revoked = shared.closed = True
-        shared.routes.clear()
-        for plane in (envelope.PLANE_POINT, envelope.PLANE_COLLECTIVE):
-            for receive in self.matcher.posted_in(base + plane):
-                self.matcher.withdraw(receive)
-                receive.error = MpiException(ERR_REVOKED, "the communicator is revoked")
-                receive.done = True
-        for chain in shared.pending.values():
-            for schedule in chain:
-                schedule.error = MpiException(ERR_REVOKED, "the communicator is revoked")
-                schedule.done = True
-        shared.pending.clear()
+        if self.shared.setdefault(shared.base, shared) is shared:
+            self.losses.register(shared)
 
     # -- objects -----------------------------------------------------------------------------------
 
@@ -209,7 +194,10 @@ class Engine:
     def _control(self, src: int, kind: int, token: int, data: Buffer) -> None:
         self.debts[src] += len(data) + DEBT_UNIT
         if kind == envelope.REVOKE:
-            self.revoke(envelope.unpack(data)[3])
+            self.losses.revoke(envelope.unpack(data)[3])
+            return
+        if kind == envelope.AGREE:
+            self.losses.on_agree(src, data)
             return
         if kind != envelope.MATCHED:
             raise MpiException(ERR_INTERN, f"message of unknown kind {kind} from rank {src}")
@@ -223,7 +211,7 @@ class Engine:
         debt = self.debts[src] = self.debts[src] + len(data) + DEBT_UNIT
         if debt > DEBT_LIMIT or len(data) >= REFERENCE_BYTES:
             self.pay(src)
-        if data[2] == envelope.SYNC:
+        if data[2] == envelope.SYNC and src not in self.losses.known:
             _, source, tag, number, token = envelope.unpack(data)
             self.progress.send(src, envelope.pack(envelope.MATCHED, source, tag, number, token))
 
@@ -242,11 +230,11 @@ class Engine:
 
     # -- sending -----------------------------------------------------------------------------------
 
-    def after_send(self, dst: int, nbytes: int) -> None:
+    def after_send(self, dst: int, nbytes: int, shared: CommShared) -> None:
         """Called after a blocking send: looks at the backlog, now and then for small messages."""
         self.sends += 1
         if nbytes >= REFERENCE_BYTES or not self.sends & SEND_CHECK_MASK:
-            self.throttle(dst)
+            self.throttle(dst, shared)
 
     def after_collective(self, schedule: Schedule) -> None:
         """Called after a blocking collective: waits while the backlog to a peer is high."""
@@ -256,18 +244,26 @@ class Engine:
         for dst in schedule.peers:
             self.throttle(dst)
 
-    def throttle(self, dst: int) -> None:
-        """Take acknowledgements in when the backlog to `dst` has grown; wait while it is high."""
-        backlog = self.progress.backlog_bytes(dst)
-        if backlog > SEND_POLL_BYTES:
-            self.progress.poll()
-            while self.progress.backlog_bytes(dst) > SEND_HIGH_BYTES:
-                self.block()
+    def throttle(self, dst: int, shared: CommShared | None = None) -> None:
+        """Take acknowledgements in when the backlog to `dst` has grown; wait while it is high.
 
-    def start_sync(self, dst: int) -> SyncSend:
+        `shared`: of a send, which ends with an error when its communicator is revoked or its peer fails.
+        """
+        backlog = self.progress.backlog_bytes(dst)
+        if backlog <= SEND_POLL_BYTES:
+            return
+        self.progress.poll()
+        while self.progress.backlog_bytes(dst) > SEND_HIGH_BYTES:
+            if shared is not None and shared.revoked:
+                raise MpiException(ERR_REVOKED, "the communicator is revoked")
+            self.block()
+        if shared is not None and dst in self.losses.known:
+            raise self.losses.failure(dst)
+
+    def start_sync(self, dst: int, context: Context) -> SyncSend:
         """A synchronous send that waits for the answer to its token."""
         self.token += 1
-        operation = self.syncs[self.token] = SyncSend(dst, self.token)
+        operation = self.syncs[self.token] = SyncSend(dst, self.token, context.number)
         return operation
 
     # -- receiving ---------------------------------------------------------------------------------
@@ -276,7 +272,11 @@ class Engine:
         """Match a receive now or post it. `src`: world rank of its source, ignored for ANY_SOURCE."""
         channel = self.matcher.find(context, receive.want_source, receive.want_tag)
         if channel is None:
-            self.matcher.post(context, receive, src)
+            if src in self.losses.known and receive.want_source != ANY_SOURCE:
+                receive.error = self.losses.failure(src)
+                receive.done = True
+            else:
+                self.matcher.post(context, receive, src)
             return
         data = self.matcher.pop(channel)
         self.settle_account(channel, data)
@@ -299,6 +299,8 @@ class Engine:
             shared = self.shared.get(context.number - context.number % envelope.PLANES)
             if shared is not None and shared.revoked:
                 raise MpiException(ERR_REVOKED, "the communicator is revoked")
+            if self.losses.known:
+                self.losses.check_probe(context, source, blocking=True)
             self.progress.block(True)
 
     # -- waiting -----------------------------------------------------------------------------------
@@ -325,6 +327,8 @@ class Engine:
             self.settle()
             if operation.poll():
                 return
+            if self.losses.known:
+                self.losses.check(operation)
             self.block()
 
     def test(self, operation: Operation) -> bool:
@@ -332,12 +336,18 @@ class Engine:
         if operation.poll():
             return True
         self.make_progress()
-        return operation.poll()
+        if operation.poll():
+            return True
+        if self.losses.known:
+            self.losses.check(operation)
+        return False
 
     def wait_receive(self, receive: Receive) -> None:
         """Wait for a receive nobody else knows of; take it back when interrupted."""
         try:
             self.wait(receive)
-        except BaseException:
+        except BaseException as error:
             self.matcher.withdraw(receive)
+            if isinstance(error, MpiException) and error.error_code == ERR_PROC_FAILED_PENDING:
+                raise MpiException(ERR_PROC_FAILED, error.detail) from None  # nothing is pending any more
             raise

@@ -1,7 +1,8 @@
 """The 32 bytes in front of every message: what matching needs, in fixed places.
 
      0  'C', 29      opcode SHORT_BINBYTES and its length
-     2  kind         u8   EAGER, SYNC (wants an answer once matched), MATCHED (that answer), …
+     2  kind         u8   EAGER, SYNC (wants an answer once matched), MATCHED (that answer), REVOKE,
+                          AGREE (token: which agreement; a pickle follows)
      3  zero
      4  source       i32  sender's rank in the communicator
      8  tag          i32
@@ -35,12 +36,12 @@ EAGER = 0
 SYNC = 1
 MATCHED = 2
 REVOKE = 3
+AGREE = 4
 
 PLANES = 4
 PLANE_POINT = 0
 PLANE_COLLECTIVE = 1
 PLANE_INTERNAL = 2
-PLANE_RECOVERY = 3
 
 _CODEC = struct.Struct("<2sBxiiQQ3xc")
 assert _CODEC.size == SIZE

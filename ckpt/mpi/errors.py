@@ -2,6 +2,7 @@
 
     RuntimeError
      └─ MpiException          exported as MPI.Exception; `.error_class` says which
+         └─ PeerFailed        the other side is dead
 
 Error codes are error classes here until a program adds its own. Numbers follow MPICH; only their names are
 promised. Wrong Python types (a string for a rank, an object without a buffer) raise TypeError, ValueError
@@ -199,6 +200,8 @@ class MpiException(RuntimeError):
         super().__init__(error_code, detail) if detail else super().__init__(error_code)
         self.error_code = int(error_code) if int(error_code) >= SUCCESS else ERR_UNKNOWN
         self.detail = detail
+        self.agreed: int | None = None
+        """What members agreed on though one had failed: set by Comm.Agree."""
 
     @property
     def error_class(self) -> int:
@@ -250,3 +253,7 @@ class MpiException(RuntimeError):
 
     def __hash__(self) -> int:
         return hash(self.error_code)
+
+
+class PeerFailed(MpiException):
+    """An operation with a failed rank (ERR_PROC_FAILED): raised when blocking, else kept by the request."""

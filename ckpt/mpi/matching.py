@@ -207,6 +207,21 @@ class Matcher:
             found.extend(channel.posted)
         return found
 
+    def posted_with_source(self, number: int, peers: tuple[int, ...]) -> list[tuple[Receive, int]]:
+        """Receives that wait in a context for a certain source, with its world rank. `peers`: world ranks by
+        rank in the communicator."""
+        context = self.contexts.get(number)
+        if context is None:
+            return []
+        found = [
+            (receive, peers[receive.want_source])
+            for receive in context.wild
+            if receive.want_source != ANY_SOURCE
+        ]
+        for channel in context.channels.values():
+            found += [(receive, channel.src) for receive in channel.posted]
+        return found
+
     def withdraw(self, receive: Receive) -> bool:
         """Take a posted receive back; False if it is not posted (any more)."""
         context = self.contexts.get(receive.context)

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from ckpt.mpi import envelope
 from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG
-from ckpt.mpi.errors import SUCCESS, MpiException
-from ckpt.mpi.progress import Buffer, Progress
+from ckpt.mpi.errors import ERR_REVOKED, SUCCESS, MpiException
+from ckpt.mpi.progress import Buffer
 
 if TYPE_CHECKING:
     from ckpt.mpi.buffers import BufferSpec
+    from ckpt.mpi.comm_base import CommShared
+    from ckpt.mpi.engine import Engine
     from ckpt.mpi.status import Status
 
 
@@ -83,32 +85,54 @@ class Done(Operation):
         self.tag = tag
 
 
+class Lost(Operation):
+    """Could not even begin: its peer has failed, or the communicator is revoked. Whoever waits is told."""
+
+    __slots__ = ()
+
+    def __init__(self, error: MpiException) -> None:
+        super().__init__()
+        self.done = True
+        self.error = error
+
+
 class BufferSend(Operation):
     """A send by reference: done when the transport no longer needs the user's memory."""
 
-    __slots__ = ("dst", "progress", "sequence")
+    __slots__ = ("dst", "engine", "sequence", "shared")
 
-    def __init__(self, progress: Progress, dst: int, sequence: int) -> None:
+    def __init__(self, engine: Engine, shared: CommShared, dst: int, sequence: int) -> None:
         super().__init__()
-        self.progress = progress
+        self.engine = engine
+        self.shared = shared
         self.dst = dst
         self.sequence = sequence
 
     def poll(self) -> bool:
-        if not self.done:
-            self.done = self.progress.acked(self.dst) > self.sequence
+        if self.done:
+            return True
+        engine, dst = self.engine, self.dst
+        if dst in engine.losses.known:
+            self.error = engine.losses.failure(dst)
+            self.done = True
+        elif engine.progress.acked(dst) > self.sequence:
+            self.done = True
+        elif self.shared.revoked:
+            self.error = MpiException(ERR_REVOKED, "the communicator is revoked")
+            self.done = engine.progress.release(dst, self.sequence)
         return self.done
 
 
 class SyncSend(Operation):
     """A synchronous send: done when the receiver says that the message was matched."""
 
-    __slots__ = ("dst", "token")
+    __slots__ = ("context", "dst", "token")
 
-    def __init__(self, dst: int, token: int) -> None:
+    def __init__(self, dst: int, token: int, context: int) -> None:
         super().__init__()
         self.dst = dst
         self.token = token
+        self.context = context
 
 
 class Receive(Operation):

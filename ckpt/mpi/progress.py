@@ -52,6 +52,10 @@ class Progress(Protocol):
     def acked(self, dst: int) -> int:
         """All messages to `dst` with sequence numbers below this one are acknowledged."""
 
+    def release(self, dst: int, sequence: int) -> bool:
+        """Give the memory of the message's `payload` back before it is acknowledged, keeping a copy. False: not
+        yet, it is being sent; ask again after a `poll` or `block`."""
+
     def backlog_bytes(self, dst: int) -> int:
         """Bytes to `dst` that are queued or not yet acknowledged."""
 

@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any
 from ckpt.mpi import envelope
 from ckpt.mpi.buffers import BufferSpec
 from ckpt.mpi.engine import REFERENCE_BYTES
-from ckpt.mpi.errors import ERR_REVOKED, MpiException
 from ckpt.mpi.operations import Operation, Receive, frozen
 from ckpt.mpi.progress import Buffer
 
@@ -120,9 +119,8 @@ class Schedule(Operation):
 
     def start(self) -> None:
         """Begin, or queue behind the operation that uses the same tag. The lock is held."""
-        if self.shared.revoked:
-            self.error = MpiException(ERR_REVOKED, "the communicator is revoked")
-            self.done = True
+        if self.shared.revoked or self.shared.broken:
+            self.fail(self.engine.losses.collective_error(self.shared))
             return
         pending = self.shared.pending
         chain = pending.get(self.number)
@@ -142,6 +140,15 @@ class Schedule(Operation):
         self.error = None
         self.start()
 
+    def fail(self, error: Exception) -> None:
+        """End with an error; done once the program's memory is no longer needed. The lock is held."""
+        if self.error is None:
+            self.error = error
+        self.pc = len(self.program)
+        self.waiting = 0
+        self.suspended = False
+        self.done = not self.sent
+
     def arrived(self, slot: int, data: Buffer) -> None:
         """A posted receive got its message (envelope included)."""
         self._put(slot, data)
@@ -160,8 +167,8 @@ class Schedule(Operation):
         """Run until a fence that waits, or to the end. The lock is held; exceptions of calls become
         `error`."""
         program = self.program
-        if self.done:
-            return  # revoked meanwhile
+        if self.done or self.error is not None:
+            return  # failed meanwhile
         try:
             while self.pc < len(program):
                 step = program[self.pc]
@@ -232,7 +239,9 @@ class Schedule(Operation):
             progress = self.engine.progress
             while self.sent:
                 dst, sequence = self.sent[-1]
-                if progress.acked(dst) <= sequence:
+                if progress.acked(dst) <= sequence and not (
+                    self.error is not None and progress.release(dst, sequence)
+                ):
                     return False
                 self.sent.pop()
             self.done = True
