@@ -8,7 +8,8 @@
 
    1. the object's address is in `ids` or `more` (address -> persistent id): check(pid, object), which may say None;
    2. it is a set or frozenset whose iteration order would not come back by adding its members one after the other, or
-      a dict, set or frozenset with keys whose hash is computed by Python code (or by a frozenset): special(object);
+      a dict, set or frozenset with keys whose hash is computed by Python code (or by a frozenset), or a nan, which is found
+      in containers by its identity only: special(object);
    3. None.
 
    Census().changed(sys.modules) says which modules are new or have changed since it was asked last.
@@ -23,6 +24,7 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <math.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -193,6 +195,7 @@ static PyObject *find(PyObject *callable, PyObject *const *args, size_t nargsf, 
         if (found != Py_None) return found;
         Py_DECREF(found);
     }
+    if (PyFloat_CheckExact(obj) && isnan(PyFloat_AS_DOUBLE(obj))) return PyObject_CallOneArg(self->special, obj);
     if (!PyDict_CheckExact(obj) && !PyAnySet_CheckExact(obj)) Py_RETURN_NONE;
     int special = is_special(obj);
     if (special < 0) return NULL;

@@ -1,12 +1,14 @@
 """Sets and dictionaries that pickle would bring back in another order, or could not bring back at all.
 
-Two problems
+Three problems
     - The order of a set depends on all insertions and removals in its life; adding its members one by one
       gives another one, and a program that iterates over it, or pops from it, would go another way.
     - A key whose ``__hash__`` is the program's may be part of a cycle (a node in the set of neighbours of its
       neighbour): while loading it is asked for its hash before it has its attributes.
 
-So these containers (:class:`ckpt.image._lookup.Finder` recognises them; all others are left to the C pickler)
+    - A ``nan`` is found in a dictionary or list by its identity only, which pickle does not keep for floats.
+
+So these containers and values (:class:`ckpt.image._lookup.Finder` recognises them; all others are left to the C pickler)
 are saved as a persistent id that carries their content: ``("fill", number, kind, content)`` where they are
 met first, ``("again", number, kind)`` later.
 
@@ -18,6 +20,7 @@ At load (:class:`Filler`)
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 from ckpt.image import _lookup
@@ -39,6 +42,8 @@ class Content:
             return ("again", number, kind)
         number = self._numbers[id(obj)] = len(self._kept)
         self._kept.append(obj)
+        if kind == "float":
+            return ("fill", number, kind, struct.pack("<d", obj))
         content: Any = list(obj.items()) if kind == "dict" else _lookup.layout(obj)
         return ("fill", number, kind, content)
 
@@ -52,6 +57,10 @@ class Filler:
 
     def load(self, pid: tuple[Any, ...]) -> Any:
         number, kind = pid[1], pid[2]
+        if kind == "float":
+            if pid[0] == "fill":
+                (self._made[number],) = struct.unpack("<d", pid[3])
+            return self._made[number]
         made = self._made.get(number)
         if made is None:
             made = {} if kind == "dict" else set() if kind == "set" else _lookup.new_frozenset()

@@ -146,6 +146,7 @@ class ImagePickler(pickle.Pickler):
             **reducers_builtin.REDUCERS,
             **reducers_library.REDUCERS,
             **reducers_typing.REDUCERS,
+            **reducers_library.when_imported(),
             **arrays.reducers(),
             **(extra_reducers or {}),
             **_registered,

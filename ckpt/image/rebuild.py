@@ -14,7 +14,6 @@ saved how (:mod:`ckpt.image.reducers`, :mod:`ckpt.image.reducers_builtin`).
 from __future__ import annotations
 
 import abc
-import contextvars
 import itertools
 import threading
 import types
@@ -24,6 +23,8 @@ from abc import ABCMeta
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+
+from ckpt.image.errors import RestoreError
 
 _HEAP_TYPE = 1 << 9
 _IMMUTABLE_TYPE = 1 << 8
@@ -221,13 +222,14 @@ def make_exception(base: type, cls: type, args: tuple[Any, ...]) -> BaseExceptio
 
 
 def fill_exception(obj: BaseException, state: tuple[Any, ...]) -> None:
-    args, attributes, cause, context, suppress, fields, slots = state
+    args, attributes, cause, context, suppress, fields, slots, traceback = state
     obj.args = args
     for owner, name, value in fields:
         owner.__dict__[name].__set__(obj, value)
     obj.__cause__ = cause
     obj.__context__ = context
     obj.__suppress_context__ = suppress
+    obj.__traceback__ = traceback
     fill_slots(obj, (attributes, slots))
 
 
@@ -268,24 +270,6 @@ def make_mapping_proxy(mapping: Mapping[Any, Any]) -> Any:
 
 def class_dict(cls: type) -> Any:
     return cls.__dict__
-
-
-def make_memoryview(
-    owner: Any, start: int, nbytes: int, fmt: str, shape: tuple[int, ...], readonly: bool
-) -> memoryview:
-    made: Any = memoryview(owner).cast("B")[start : start + nbytes]
-    if len(shape) != 1:
-        made = made.cast(fmt, shape)
-    elif fmt != "B":
-        made = made.cast(fmt)
-    view: memoryview = made.toreadonly() if readonly and not made.readonly else made
-    return view
-
-
-def released_memoryview() -> memoryview:
-    made = memoryview(b"")
-    made.release()
-    return made
 
 
 def make_super(this_class: type, obj: Any) -> Any:
@@ -348,28 +332,27 @@ def fill_thread_local(obj: Any, attributes: dict[str, Any]) -> None:
     threading.local.__getattribute__(obj, "__dict__").update(attributes)
 
 
-def make_context_var(name: str, *default: Any) -> contextvars.ContextVar[Any]:
-    if default:
-        return contextvars.ContextVar(name, default=default[0])
-    return contextvars.ContextVar(name)
-
-
-def make_context() -> contextvars.Context:
-    return contextvars.Context()
-
-
-def fill_context(context: contextvars.Context, items: list[tuple[contextvars.ContextVar[Any], Any]]) -> None:
-    for var, value in items:
-        context.run(var.set, value)
-
-
 def make_module(name: str) -> types.ModuleType:
     return types.ModuleType(name)
 
 
-def fill_module(module: types.ModuleType, items: list[tuple[str, Any]]) -> None:
-    module.__dict__.clear()
-    module.__dict__.update(items)
+def fill_module_dict(module: types.ModuleType, state: tuple[dict[str, Any], type]) -> None:
+    """The module gets this very dictionary, which its functions hold as their globals, and its class.
+
+    A module's dictionary is the first thing after the header of its object; Python has no way to replace it.
+    """
+    import ctypes
+
+    attributes, cls = state
+    slot = ctypes.c_void_p.from_address(id(module) + object.__basicsize__)
+    old = module.__dict__
+    if slot.value != id(old):
+        raise RestoreError("a module cannot be made again by this interpreter")
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(attributes))
+    slot.value = id(attributes)
+    ctypes.pythonapi.Py_DecRef(ctypes.py_object(old))
+    if cls is not types.ModuleType:
+        module.__class__ = cls
 
 
 def set_module_class(module: types.ModuleType, cls: type) -> None:

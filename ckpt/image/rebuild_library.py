@@ -1,6 +1,6 @@
-"""What the pickle of an image calls for caches, regular expressions and csv: the part of :mod:`ckpt.image.rebuild`
-that belongs to the standard library. Its names are part of the image format.
-"""
+"""What the pickle of an image calls for objects of the standard library: a part of :mod:`ckpt.image.rebuild`.
+
+Its names are part of the image format."""
 
 from __future__ import annotations
 
@@ -38,12 +38,46 @@ def lru_internals(cached: Any) -> tuple[dict[Any, Any], Any, object, list[Any]]:
     return found[-5], found[-4], found[-3], found[:-5]
 
 
-def refill_lru_cache(cached: Any, entries: list[tuple[Any, Any]]) -> None:
+def lru_counters(cached: Any) -> tuple[int, int] | None:
+    """Hits and misses; ``None`` where both are 0 or nobody can be asked."""
+    asked = cached.__dict__.get("cache_info") or getattr(cached, "cache_info", None)
+    info = asked() if asked is not None else None
+    return (info.hits, info.misses) if info is not None and (info.hits or info.misses) else None
+
+
+def _set_lru_counters(cached: Any, counters: tuple[int, int]) -> None:
+    """They stand beside the cache's dictionary and function: dictionary, hits, function, size, misses.
+
+    Where that does not fit what ``cache_info()`` says they are left alone.
+    """
+    import ctypes
+
+    cache, function, _, _ = lru_internals(cached)
+    pointer = ctypes.sizeof(ctypes.c_void_p)
+    words = (ctypes.c_ssize_t * (type(cached).__basicsize__ // pointer)).from_address(id(cached))
+    info = cached.cache_info()
+    for at in range(2, len(words) - 4):
+        if (words[at], words[at + 2]) != (id(cache), id(function)):
+            continue
+        if (words[at + 1], words[at + 4]) == (info.hits, info.misses):
+            words[at + 1], words[at + 4] = counters
+        return
+
+
+def refill_lru_cache(
+    cached: Any, entries: list[tuple[Any, Any]], counters: tuple[int, int] | None = None
+) -> None:
     """Put the results back, oldest first. Runs when everything else is loaded, since keys are hashed here.
 
-    An unbounded cache is a dictionary and is filled directly (its counters start again); a bounded one is
-    called with the old arguments while its function is replaced by one that hands out the old results.
+    An unbounded cache is a dictionary and is filled directly; a bounded one is called with the old arguments while its
+    function is replaced by one that hands out the old results.
     """
+    _refill(cached, entries)
+    if counters is not None:
+        _set_lru_counters(cached, counters)
+
+
+def _refill(cached: Any, entries: list[tuple[Any, Any]]) -> None:
     cache, function, mark, _ = lru_internals(cached)
     parameters = cached.cache_parameters()
     if parameters["maxsize"] is None:
@@ -138,3 +172,38 @@ def make_csv_reader(source: Any, dialect: dict[str, Any], line_num: int) -> Any:
     for _ in range(line_num):
         next(made)
     return made
+
+
+# ---------------------------------------------------------------------- other objects made in C
+
+
+def make_key_wrapper(compare: Any, *key: Any) -> Any:
+    made: Any = functools.cmp_to_key(compare)
+    return made(*key) if key else made
+
+
+def make_pairwise(source: Any, *last: Any) -> Any:
+    return itertools.pairwise(itertools.chain(last, source) if last else source)
+
+
+def fill_simple_queue(queue: Any, state: tuple[list[Any]]) -> None:
+    for item in state[0]:
+        queue.put(item)
+
+
+JSON_SCANNER = ("strict", "object_hook", "object_pairs_hook", "parse_float", "parse_int", "parse_constant")
+
+
+def make_json_scanner(*values: Any) -> Any:
+    import _json
+
+    context: Any = types.SimpleNamespace(**dict(zip(JSON_SCANNER, values, strict=True)))
+    return _json.make_scanner(context)
+
+
+def make_re_scanner(lexicon: Any, flags: int) -> Any:
+    return re.Scanner(lexicon, flags)  # type: ignore[attr-defined]
+
+
+def make_system_random(cls: Any) -> Any:
+    return cls.__new__(cls)

@@ -6,7 +6,7 @@ For the contract of a reducer see :mod:`ckpt.image.reducers`. In short, and what
     =============================  ===========================================================================
     object                         in the image
     =============================  ===========================================================================
-    exceptions                     arguments, attributes, C fields, cause, context; no traceback
+    exceptions                     arguments, attributes, C fields, cause, context, traceback
     generators, coroutines         :mod:`ckpt.image.generators`
     dictionary iterators, views    the dictionary and how far they are (``pickle`` copies what remains)
     locks                          locked or not; an RLock of the main thread comes back held by it, as often
@@ -14,10 +14,10 @@ For the contract of a reducer see :mod:`ckpt.image.reducers`. In short, and what
     ``re.Match``, ``finditer``     searched again; a finditer match says ``pos`` = its own start
     ``functools.lru_cache``        with its contents; the counters of an unbounded one start again
     ``csv`` readers and writers    with their dialect and line number
-    context variables, contexts    name, default and values
+    context variables, tokens, …   :mod:`ckpt.image.contexts`
     threads                        as ones that have ended (:mod:`ckpt.image.thread_objects`)
-    memoryviews                    of an object that can be saved; contiguous
-    tracebacks                     ``None``
+    memoryviews                    :mod:`ckpt.image.buffers`
+    tracebacks                     every entry, no variables (:mod:`ckpt.image.tracebacks`)
     =============================  ===========================================================================
 
 What state a C object holds is found through the garbage collector's view of it where Python offers no other.
@@ -35,7 +35,7 @@ from collections.abc import Callable
 from pickle import PicklingError
 from typing import TYPE_CHECKING, Any
 
-from ckpt.image import rebuild
+from ckpt.image import buffers, contexts, rebuild, tracebacks
 from ckpt.image.generators import gen_info
 from ckpt.image.rebuild import is_heap
 from ckpt.image.reducers import Reducer, attributes_of, slots_of
@@ -86,13 +86,9 @@ def reduce_exception(pickler: ImagePickler, obj: BaseException) -> Any:
         obj.__suppress_context__,
         fields,
         slots_of(pickler, obj),
+        obj.__traceback__,
     )
     return rebuild.make_exception, (bases[0], cls, first), state, None, None, rebuild.fill_exception
-
-
-@reduces(types.TracebackType)
-def reduce_traceback(pickler: ImagePickler, obj: Any) -> Any:
-    return type(None), ()
 
 
 @reduces(types.FrameType)
@@ -249,60 +245,16 @@ def reduce_weakproxy(pickler: ImagePickler, obj: Any) -> Any:
     return rebuild.make_weakproxy, (target,)
 
 
-# ---------------------------------------------------------------------- context variables
-
-
-@reduces(contextvars.ContextVar)
-def reduce_context_var(pickler: ImagePickler, obj: contextvars.ContextVar[Any]) -> Any:
-    try:
-        default = (contextvars.Context().run(obj.get),)
-    except LookupError:
-        return rebuild.make_context_var, (obj.name,)
-    return rebuild.make_context_var, (obj.name, *default)
-
-
-@reduces(contextvars.Context)
-def reduce_context(pickler: ImagePickler, obj: contextvars.Context) -> Any:
-    return rebuild.make_context, (), list(obj.items()), None, None, rebuild.fill_context
-
-
-# ---------------------------------------------------------------------- memory views, modules
-
-
-@reduces(memoryview)
-def reduce_memoryview(pickler: ImagePickler, obj: memoryview) -> Any:
-    try:
-        owner = obj.obj
-    except ValueError:
-        return rebuild.released_memoryview, ()
-    if not obj.c_contiguous:
-        raise PicklingError("a memoryview that is not contiguous cannot be saved")
-    start = _offset(obj, owner)
-    return rebuild.make_memoryview, (owner, start, obj.nbytes, obj.format, obj.shape, obj.readonly)
-
-
-def _offset(view: memoryview, owner: Any) -> int:
-    """Bytes from the start of the owner's memory to the view's."""
-    whole = memoryview(owner)
-    if whole.nbytes == view.nbytes:
-        return 0
-    if isinstance(owner, bytes):  # never changes: any place with the same content will do
-        return owner.find(view.tobytes())
-    import ctypes
-
-    def address(of: memoryview) -> int:
-        return ctypes.addressof(ctypes.c_char.from_buffer(of.cast("B")))
-
-    if view.nbytes == 0:
-        return 0
-    if view.readonly or whole.readonly:
-        raise PicklingError("a part of read-only memory cannot be saved as a memoryview")
-    return address(view) - address(whole)
+# ---------------------------------------------------------------------- modules
 
 
 def reduce_module(pickler: ImagePickler, obj: types.ModuleType) -> Any:
-    """A module that is in ``sys.modules`` under no name; the others are references."""
-    return rebuild.make_module, (obj.__name__,), list(obj.__dict__.items()), None, None, rebuild.fill_module
+    """A module that is in ``sys.modules`` under no name; the others are references.
+
+    Functions made in it hold its dictionary, so it gets that very dictionary.
+    """
+    state = (obj.__dict__, type(obj))
+    return rebuild.make_module, (obj.__name__,), state, None, None, rebuild.fill_module_dict
 
 
 # ---------------------------------------------------------------------- families of types
@@ -317,6 +269,16 @@ _FAMILIES: tuple[tuple[type, Reducer], ...] = (
     (threading.local, reduce_thread_local),
     (threading.Thread, reduce_thread),
 )
+
+
+REDUCERS |= {
+    types.TracebackType: tracebacks.reduce_traceback,
+    memoryview: buffers.reduce_memoryview,
+    type(iter(memoryview(b""))): buffers.reduce_memory_iterator,
+    contextvars.ContextVar: contexts.reduce_context_var,
+    contextvars.Context: contexts.reduce_context,
+    contextvars.Token: contexts.reduce_token,
+}
 
 
 def kind_by_base(cls: type) -> Reducer | None:

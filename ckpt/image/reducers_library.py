@@ -1,4 +1,4 @@
-"""How caches, regular expressions and csv objects are taken apart; see :mod:`ckpt.image.reducers` for the contract.
+"""How objects of the standard library that are made in C are taken apart; see :mod:`ckpt.image.reducers` for the contract.
 
 What state these C objects hold is found through the garbage collector's view of them, where Python offers no other.
 """
@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import functools
 import gc
+import itertools
 import re
+import struct
+import sys
 from pickle import PicklingError
 from typing import TYPE_CHECKING, Any
 
 from ckpt.image import rebuild, rebuild_library
+from ckpt.image.contexts import decimal_reducers
 from ckpt.image.reducers import Reducer
 
 if TYPE_CHECKING:
     from ckpt.image.pickler import ImagePickler
 
-__all__ = ["REDUCERS"]
+__all__ = ["REDUCERS", "when_imported"]
 
 # ---------------------------------------------------------------------- regular expressions
 
@@ -55,10 +59,10 @@ def reduce_lru_cache(pickler: ImagePickler, obj: Any) -> Any:
     # links: key, result, type of link; oldest first
     bounded = parameters["maxsize"] is not None
     entries = list(zip(links[::3], links[1::3], strict=False)) if bounded else list(cache.items())
-    if entries:
-        pickler.defer(
-            rebuild_library.refill_lru_cache, obj, [(_marked(key, mark), value) for key, value in entries]
-        )
+    counters = rebuild_library.lru_counters(obj)
+    if entries or counters:
+        marked = [(_marked(key, mark), value) for key, value in entries]
+        pickler.defer(rebuild_library.refill_lru_cache, obj, marked, counters)
     args = (function, parameters["maxsize"], parameters["typed"])
     return (
         rebuild_library.make_lru_cache,
@@ -115,16 +119,94 @@ def reduce_csv_writer(pickler: ImagePickler, obj: Any) -> Any:
     return rebuild_library.make_csv_writer, (write, dialect)
 
 
+# ---------------------------------------------------------------------- other objects made in C
+
+
+def reduce_key_wrapper(pickler: ImagePickler, obj: Any) -> Any:
+    """What ``functools.cmp_to_key`` makes, and the keys made with it."""
+    key = getattr(obj, "obj", rebuild_library)
+    compare = next(item for item in gc.get_referents(obj) if item is not type(obj))
+    return rebuild_library.make_key_wrapper, (compare, *(() if key is rebuild_library else (key,)))
+
+
+def reduce_pairwise(pickler: ImagePickler, obj: Any) -> Any:
+    """It holds its source and, once begun, the item that comes first in the next pair."""
+    found = [item for item in gc.get_referents(obj) if item is not itertools.pairwise]
+    if sys.version_info >= (3, 13):
+        found.pop()  # the tuple that is used again for every pair
+    if not found:
+        return rebuild_library.make_pairwise, (iter(()),)
+    source, *last = found
+    return rebuild_library.make_pairwise, (source, *last)
+
+
+def reduce_simple_queue(pickler: ImagePickler, obj: Any) -> Any:
+    found = [item for item in gc.get_referents(obj) if item is not type(obj)]
+    if sys.version_info < (3, 13):  # a list, with items that were taken at its beginning
+        found = found[0]
+    waiting = found[len(found) - obj.qsize() :] if found else []
+    return type(obj), (), (waiting,), None, None, rebuild_library.fill_simple_queue
+
+
+def reduce_struct(pickler: ImagePickler, obj: struct.Struct) -> Any:
+    return type(obj), (obj.format,)
+
+
+def reduce_json_scanner(pickler: ImagePickler, obj: Any) -> Any:
+    return rebuild_library.make_json_scanner, tuple(
+        getattr(obj, name) for name in rebuild_library.JSON_SCANNER
+    )
+
+
+def reduce_re_scanner(pickler: ImagePickler, obj: Any) -> Any:
+    """``re.Scanner``, whose pattern has no text of its own."""
+    return rebuild_library.make_re_scanner, (obj.lexicon, obj.scanner.flags)
+
+
+def reduce_system_random(pickler: ImagePickler, obj: Any) -> Any:
+    """Has nothing to be saved, which it says by refusing."""
+    return rebuild_library.make_system_random, (type(obj),), obj.__dict__, None, None, rebuild.fill_attributes
+
+
+def reduce_remaining(pickler: ImagePickler, obj: Any) -> Any:
+    """An iterator that shows nothing of its state: as one over what remains, found by using it up in a forked child."""
+    if not pickler.is_disposable:
+        raise PicklingError(f"an iterator of type {type(obj).__name__} cannot be saved without fork")
+    return iter, (list(obj),)
+
+
 def _reducers() -> dict[type, Reducer]:
     import _csv
+    import _json
+    import _queue
 
     return {
         re.Match: reduce_match,
         type(re.compile("").scanner("")): reduce_scanner,  # type: ignore[attr-defined]
+        re.Scanner: reduce_re_scanner,  # type: ignore[attr-defined]
         type(functools.lru_cache(len)): reduce_lru_cache,
+        type(functools.cmp_to_key(len)): reduce_key_wrapper,  # type: ignore[arg-type]
+        itertools.pairwise: reduce_pairwise,
+        struct.Struct: reduce_struct,
+        type(struct.iter_unpack("B", b"")): reduce_remaining,
+        _queue.SimpleQueue: reduce_simple_queue,
+        _json.make_scanner: reduce_json_scanner,
         _csv.Reader: reduce_csv_reader,
         _csv.Writer: reduce_csv_writer,
     }
+
+
+def when_imported() -> dict[type, Reducer]:
+    """Reducers for types of modules that the program need not have imported."""
+    found: dict[type, Reducer] = {}
+    if "random" in sys.modules:
+        found[sys.modules["random"].SystemRandom] = reduce_system_random
+    if "_elementtree" in sys.modules:
+        element = sys.modules["_elementtree"].Element("_")
+        found[type(element.iter())] = reduce_remaining
+    if "decimal" in sys.modules:
+        found |= decimal_reducers()
+    return found
 
 
 REDUCERS = _reducers()

@@ -6,6 +6,7 @@ package.
                                                             driver_start() on); refused ones are tried again
     python -m image_driver calls DIR PLACES SCRIPT [ARG…]   the same at calls of the builtin ``driver_tick()``
     python -m image_driver resume DIR PLACES IMAGE          goes on from there, and may take images at checks again
+    python -m image_driver resume-calls DIR PLACES IMAGE    the same, with images at calls of ``driver_tick()``
 
 Standard output must be a regular file. DIR/log.jsonl has one line per image and failure, and the totals.
 """
@@ -130,12 +131,12 @@ def driver_tick() -> str:
 
 def main() -> None:
     verb, directory, places, *rest = sys.argv[1:]
-    driver = Driver(directory, json.loads(places), "calls" if verb == "calls" else "check")
-    if verb == "resume":
+    driver = Driver(directory, json.loads(places), "calls" if verb.endswith("calls") else "check")
+    if verb.startswith("resume"):
         loaded = image.load(FileSource(rest[0]), live={"driver": driver})
         box = [loaded.stack]
         del loaded
-        if driver.places:
+        if driver.places and driver.at == "check":
             _frames.request(driver.at_check)
         image.resume(box.pop())
     else:
