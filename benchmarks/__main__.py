@@ -36,7 +36,7 @@ SUITES = (
     Suite("transport_curve", ("--rounds", "1")),
     Suite("mpi_comm", ("--rounds", "1")),
     Suite("peers", ("--quick",)),
-    Suite("store_image", ("--rounds", "1", "--megabytes", "128"), has_json=False),
+    Suite("store_image", ("--rounds", "1", "--quick")),
     Suite("spine_pause", ("--quick",)),
     Suite("spine_commit", ("--quick",)),
     Suite("spine_recovery", ("--quick",)),

@@ -21,12 +21,13 @@ __all__ = ["Pool", "default_threads"]
 Task = TypeVar("Task")
 
 _TASKS_PER_THREAD: Final = 2
-_MOST_CORES: Final = 8
+_THREADS_PER_CORE: Final = 2  # while one waits for the disk, the other has work for the processor
+_MOST_THREADS: Final = 8
 
 
 def default_threads() -> int:
-    """The cores this process may use, at most 8."""
-    return max(1, min(_MOST_CORES, len(os.sched_getaffinity(0))))
+    """Two for each core this process may use, at most 8 (each has blocks of its own in memory)."""
+    return min(_MOST_THREADS, _THREADS_PER_CORE * len(os.sched_getaffinity(0)))
 
 
 class Pool(Generic[Task]):

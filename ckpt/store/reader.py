@@ -39,7 +39,7 @@ class ImageReader:
     Args:
         entry: the rank's entry in a control file; or
         epoch, rank: to look it up (epoch None: the newest committed line).
-        threads: for large images; None: the cores at hand, 0: none.
+        threads: for large images; None: two per core at hand, at most 8; 0: none but the caller's.
 
     Raises:
         EpochMissing, Damaged, Incompatible, StorageFailed: as `load_control` and `load_manifest`; a

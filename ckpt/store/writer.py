@@ -132,9 +132,7 @@ class ImageWriter:
 
     Args:
         label: (previous epoch, epoch]: what the image stands for.
-        threads: for large images; None: two per core at hand (while one waits for the disk the other
-        compresses),
-            0: none but the caller's.
+        threads: for large images; None: two per core at hand, at most 8; 0: none but the caller's.
         incremental: refer to unchanged blocks of the base line instead of writing them again.
         resumed_from: the epoch this incarnation was restored from, if any: its blocks are known to be good.
         fs: the system calls; the job's own by default.
