@@ -98,6 +98,10 @@ def _is_mark(key: str, value: object) -> bool:
     return type(value) is float and value != value
 
 
+def _copy(text: str) -> str:
+    return f"{text} "[:-1]
+
+
 def _installed_roots() -> tuple[str, ...]:
     """Directories whose modules are installed, with a trailing separator."""
     paths = sysconfig.get_paths()
@@ -209,18 +213,20 @@ class References:
         if own_names is not None:
             self.added[name] = [key for key in attributes if key not in own_names]
         version = attributes.get("__version__")
-        if isinstance(version, str) and "." not in name:
+        if type(version) is str and "." not in name:
             self.versions[name] = version
         for key, value in attributes.items():
-            if isinstance(value, type) or (type(value) in _NOT_REFERENCED and not _is_mark(key, value)):
+            kind = type(value)  # isinstance() would ask a lazy object of the program for its class
+            if issubclass(kind, type) or (kind in _NOT_REFERENCED and not _is_mark(key, value)):
                 continue
-            if own_names is not None and key not in own_names and type(value) in _PLAIN_VALUES:
+            if own_names is not None and key not in own_names and kind in _PLAIN_VALUES:
                 continue
             if name == "sys" and key in _STD_NAMES:
                 continue  # may be the program's; its own ones are found by std_objects()
             known = ids.get(id(value))
             if known is None or self._checked(known, value) is None:
-                ids[id(value)] = ("attr", name, key)
+                # a mark may be the very string that is its name, or its module's: those of its id are copies
+                ids[id(value)] = ("attr", _copy(name), _copy(key)) if kind is str else ("attr", name, key)
 
     def finder(self, live: Mapping[str, object], special: Callable[[Any], Any]) -> Callable[[object], Any]:
         """The function that maps an object to its persistent id, or to ``None``.

@@ -21,7 +21,7 @@ def current_versions(packages: Mapping[str, str] | None = None) -> dict[str, Any
         packages = {
             name: module.__version__
             for name, module in list(sys.modules.items())
-            if "." not in name and isinstance(getattr(module, "__dict__", {}).get("__version__"), str)
+            if "." not in name and type(getattr(module, "__dict__", {}).get("__version__")) is str
         }
     return {
         "python": ".".join(str(part) for part in sys.version_info[:3]),

@@ -16,7 +16,7 @@ import ckpt
 from ckpt.image.errors import RestoreError
 from ckpt.image.modules import References, is_by_value, resolve
 
-from .support import resumed_output
+from .support import copy_of, resumed_output
 
 
 def module(name: str, **attributes: object) -> types.ModuleType:
@@ -162,3 +162,30 @@ def test_plain_values_put_into_a_library(tmp_path: Path) -> None:
         print(os.limits, os.limits is limits)
     """
     assert resumed_output(tmp_path, source) == "[1, 3] True\n"
+
+
+def test_a_mark_that_is_its_own_name() -> None:
+    """decimal.ROUND_HALF_EVEN is the string "ROUND_HALF_EVEN": naming it by that very string would never end."""
+    import decimal
+
+    assert copy_of([decimal.ROUND_HALF_EVEN]) == ["ROUND_HALF_EVEN"]
+
+
+def test_a_library_module_with_a_lazy_object_that_does_not_like_to_be_asked(tmp_path: Path) -> None:
+    """django.conf.settings raises when isinstance() asks for its __class__ before it is configured."""
+    library = """
+        class Lazy:
+            def __getattribute__(self, name):
+                raise RuntimeError(f"asked for {name}")
+        settings = Lazy()
+        __version__ = Lazy()
+    """
+    (tmp_path / "site-packages").mkdir()
+    source = """
+        import sys
+        sys.path.append(sys.path[0] + "/site-packages")
+        import lazy_library
+        driver_tick()
+        print(type(lazy_library.settings).__name__)
+    """
+    assert resumed_output(tmp_path, source, files={"site-packages/lazy_library.py": library}) == "Lazy\n"
