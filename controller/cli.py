@@ -66,6 +66,12 @@ def _add_service_options(parser: argparse.ArgumentParser) -> None:
     add("--every", type=_seconds, metavar="SECONDS", help="take a checkpoint every so many seconds")
     add("--max-restarts", type=_at_least(0), metavar="K", help="restart at most K times (default 10)")
     add(
+        "--on-failure",
+        choices=("restart", "continue"),
+        help="a rank dies: restart: all go on from the last checkpoint (default); continue: the others go on and are "
+        "told (MPI_ERR_PROC_FAILED), no checkpoints from then on",
+    )
+    add(
         "--timeout",
         type=_seconds,
         metavar="S",

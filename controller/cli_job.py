@@ -95,6 +95,7 @@ def describe(job: JobDirectory, history: History, live: dict[str, Any] | None) -
                 "incarnation": record.incarnation,
                 "deaths": record.deaths,
                 "finished": record.finished,
+                "failed": record.failed,
                 "pauses": len(record.pauses_ms),
                 "pause_ms_median": _median(record.pauses_ms),
                 "pause_ms_max": max(record.pauses_ms, default=None),
@@ -188,7 +189,9 @@ def _render_rank(rank: dict[str, Any], now: dict[str, Any] | None) -> list[str]:
     if now is not None and now.get("refused"):
         longest = _time_text(now.get("refused_longest_ns", 0) / 1e6)
         parts.append(f"refused {now['refused']} times, for {longest} at most")
-    if rank["deaths"]:
+    if rank["failed"]:
+        parts.append("failed; the others go on without it")
+    elif rank["deaths"]:
         parts.append(f"died {rank['deaths']} times")
     lines = [f"rank {rank['rank']:<5} " + "; ".join(parts)]
     counters = {

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _DEFAULTS: dict[str, Any] = {
     "every": None,
     "max_restarts": 10,
+    "on_failure": "restart",
     "timeout": 120.0,
     "keep": 3,
     "checkpoint_on_signal": False,
@@ -226,6 +227,7 @@ def _options(job: JobDirectory, arguments: argparse.Namespace) -> ServiceOptions
             every_ns=None if every is None else int(every * _NS), timeout_ns=timeout_ns, mode=mode
         ),
         max_restarts=option("max_restarts"),
+        on_failure=option("on_failure"),
         keep=option("keep"),
         time_limit_ns=None if limit is None else int(limit * _NS),
         checkpoint_on_signal=option("checkpoint_on_signal"),
@@ -233,6 +235,7 @@ def _options(job: JobDirectory, arguments: argparse.Namespace) -> ServiceOptions
             "image_mode": mode,
             "image_limit_ns": timeout_ns,
             "mpi4py": option("mpi4py"),
+            "on_failure": option("on_failure"),
             "harmless_threads": list(option("harmless_threads")),
         },
     )

@@ -19,6 +19,8 @@ Rules
 - Requests merge: those that come before anybody (for a rank's own request: before that rank) has captured its
   image join the round that is open; later ones share the next one. A request outlives a rollback (the next
   incarnation serves it); a failed round answers its requests with the reason.
+- A rank that is gone for good (`incomplete`) ends all this for the incarnation: a line is the state of all
+  ranks, so every request is refused with the reason. Committed lines stay what they are.
 - The schedule counts from the start of a round, and is counted anew after a restart.
 
 Not here: when processes are started or killed (`supervisor`), how a control file is written (`service`,
@@ -103,6 +105,7 @@ class Coordinator:
         self.waiting: list[Token] = []  # requests for the next round
         self.wanted = False  # a round is wanted though nobody waits for it
         self.due_ns: int | None = None
+        self.refusal: str | None = None  # why there can be no more rounds in this incarnation
 
     # ---- what the supervisor says ------------------------------------------------------------------------
 
@@ -115,10 +118,20 @@ class Coordinator:
     def interrupted(self, reason: str) -> list[Action]:
         """The ranks are going away: an open round is burnt, its requests wait for the next incarnation."""
         self.incarnation = None
+        self.refusal = None
         self.due_ns = None
         if self.round is None or self.round.writing:
             return []
         return self._burn(reason, keep_requests=True)
+
+    def incomplete(self, reason: str) -> list[Action]:
+        """A rank is gone and does not come back: no round from now on. Whoever waits is told."""
+        self.refusal = f"{reason}: there is no checkpoint without it"
+        self.due_ns = None
+        self.wanted = False
+        waiting, self.waiting = self.waiting, []
+        burn = self._burn(self.refusal) if self.round is not None and not self.round.writing else []
+        return burn + [Reply(token, False, {"reason": self.refusal}) for token in waiting]
 
     def closed(self, reason: str) -> list[Action]:
         """The job is over: whoever waits is told."""
@@ -186,6 +199,11 @@ class Coordinator:
         )
 
     def _request(self, event: CheckpointRequested, now_ns: int) -> list[Action]:
+        if self.refusal is not None:
+            log = Log("round-refused", {"reason": self.refusal})
+            return (
+                [log] if event.token is None else [log, Reply(event.token, False, {"reason": self.refusal})]
+            )
         open_round = self.round
         if open_round is not None and not open_round.writing:
             late = event.rank in open_round.captured if event.rank is not None else bool(open_round.captured)
@@ -199,7 +217,8 @@ class Coordinator:
         return self._maybe_start(now_ns)
 
     def _schedule(self, from_ns: int) -> None:
-        self.due_ns = None if self.options.every_ns is None else from_ns + self.options.every_ns
+        every_ns = self.options.every_ns
+        self.due_ns = None if every_ns is None or self.refusal is not None else from_ns + every_ns
 
     def _maybe_start(self, now_ns: int) -> list[Action]:
         if self.round is not None or self.incarnation is None or not self.wanted:

@@ -48,6 +48,7 @@ class RankHistory:
     pauses_ms: list[float] = field(default_factory=list)
     deaths: int = 0
     finished: int | None = None
+    failed: bool = False  # dead, and the job went on without it
     refused_rounds: int = 0
     longest_wait: Wait | None = None
     refusal: Line | None = None  # of the open round
@@ -106,6 +107,8 @@ def _take(history: History, name: str, line: Line) -> None:
         _take_start(history, line)
     elif name == "rank-died":
         _rank(history, line).deaths += 1
+    elif name == "continuing":
+        _rank(history, line).failed = True
     elif name == "rank-finished":
         _rank(history, line).finished = line.get("exit_code")
     elif name == "restarting":
@@ -162,6 +165,7 @@ def _take_start(history: History, line: Line) -> None:
     history.processes.append(Process(line["pid"], line.get("start_ticks", 0)))
     rank = _rank(history, line)
     rank.pid, rank.incarnation, rank.finished = line["pid"], incarnation, None
+    rank.failed = False
     history.outcome = None
 
 

@@ -2,6 +2,9 @@
 
 A death by signal (or of the agent) is an accident: restart, within the budget. An exit code, or leaving
 with status 0 without having said `finished`, is the program's doing: no restart can mend it.
+
+Where the program itself deals with failures (`--on-failure continue`), a process that is gone without a word,
+however it left, is a failed rank, and the others go on.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from controller.events import Died
 class Decision:
     """What to do about a death, and why. `exit_code` is the job's when `verdict` is "end"."""
 
-    verdict: Literal["restart", "end"]
+    verdict: Literal["restart", "continue", "end"]
     reason: str
     exit_code: int = 0
 
@@ -31,11 +34,17 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def judge(died: Died, *, restarts: int, max_restarts: int) -> Decision:
+OnFailure = Literal["restart", "continue"]
+
+
+def judge(died: Died, *, restarts: int, max_restarts: int, on_failure: OnFailure = "restart") -> Decision:
     """Decide what the unexpected death of one rank means.
 
     `restarts` is how many were used under this controller; `max_restarts` how many it may use.
     """
+    if on_failure == "continue":
+        how = f"was killed by {signal_name(died.signal)}" if died.signal is not None else "left"
+        return Decision("continue", f"rank {died.rank} {how}")
     if died.signal is not None:
         what = f"rank {died.rank} was killed by {signal_name(died.signal)}"
         return restart_if_left(what, restarts=restarts, max_restarts=max_restarts)

@@ -85,6 +85,7 @@ class LiveStatus:
             "incarnation": supervisor.incarnation,
             "restarts": supervisor.restarts,
             "resumed_from": supervisor.resumed,
+            "failed": sorted(supervisor.failed),
             "committed": supervisor.coordinator.committed,
             "round": describe_round(supervisor.coordinator, self._answers, now_ns=now_ns),
             "ranks": ranks,

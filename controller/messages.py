@@ -18,7 +18,7 @@ stream (`Lines`).
         event      event, …                                   free form, for the event log
 
     controller → rank
-        table{peers}  checkpoint{epoch, mode}  abort{epoch, reason}  committed{epoch}  release
+        table{peers}  checkpoint{epoch, mode}  abort{epoch, reason}  committed{epoch}  release  failed{ranks}
         stop{exit_code, reason}  status
 
     controller → agent (key "a")                 agent → controller (key "e")
@@ -37,7 +37,7 @@ types. Unknown keys are kept (a newer rank may say more); unknown kinds are refu
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from controller.errors import MalformedPacket
@@ -97,6 +97,11 @@ def release() -> Packet:
 def alone() -> Packet:
     """From the agent itself: the controller is gone, so no round is open and no request will be answered."""
     return {"m": "alone"}
+
+
+def failed(ranks: Iterable[int]) -> Packet:
+    """These ranks are dead and are not started again; all of them are named every time. Idempotent."""
+    return {"m": "failed", "ranks": sorted(ranks)}
 
 
 def stop(exit_code: int, reason: str = "") -> Packet:

@@ -54,7 +54,7 @@ from controller.events import (
     WriteControl,
 )
 from controller.history import History
-from controller.judgement import signal_name
+from controller.judgement import OnFailure, signal_name
 from controller.launch import AgentGone, Launcher
 from controller.livestatus import LiveStatus
 from controller.passthrough import Passthrough
@@ -72,6 +72,7 @@ class ServiceOptions:
 
     rounds: RoundOptions = field(default_factory=RoundOptions)
     max_restarts: int = 10
+    on_failure: OnFailure = "restart"
     keep: int | None = None
     time_limit_ns: int | None = None
     checkpoint_on_signal: bool = False
@@ -111,6 +112,7 @@ class Service:
             incarnation=history.incarnation + 1,
             lines=tuple(lines),
             max_restarts=options.max_restarts,
+            on_failure=options.on_failure,
         )
         self.selector = selectors.DefaultSelector()
         self.clients = ClientServer(self.runtime_dir, self.selector, self._question)

@@ -17,6 +17,10 @@ Rules
 - A rank that fails before it has said hello, with an image to resume from, could not read that image: the
   line is set aside and the next older one tried, until none is left.
 - Ranks that are told to stop have a second: stop packet, then SIGTERM, then SIGKILL.
+- Where the program deals with failures itself (`on_failure` "continue"), a dead rank is not an end and not a
+  reason to restart: the others are told at once and go on, without checkpoints from then on. The job is
+  finished when all that are left have finished, and interrupted when nobody is left. An exception or a
+  nonzero `sys.exit` still ends the job.
 - Nothing ends before everything is fenced: no image child, no rank survives the job.
 - An incarnation number is used once. Events of another incarnation than the present one are ignored.
 - Every decision carries its reason.
@@ -36,6 +40,7 @@ from controller.coordinator import Coordinator
 from controller.errors import (
     EXIT_CHECKPOINTED,
     EXIT_DAMAGED,
+    EXIT_FAILURE,
     EXIT_RESTARTS_USED_UP,
     EXIT_UNRECOVERABLE,
 )
@@ -68,7 +73,7 @@ from controller.events import (
     Token,
     Voted,
 )
-from controller.judgement import Decision, judge, restart_if_left
+from controller.judgement import Decision, OnFailure, judge, restart_if_left
 
 _MS = 1_000_000
 TERM_AFTER_NS = 400 * _MS
@@ -94,8 +99,10 @@ class Supervisor:
         incarnation: int = 0,
         lines: tuple[int, ...] = (),
         max_restarts: int = 10,
+        on_failure: OnFailure = "restart",
     ) -> None:
         self.coordinator = coordinator
+        self.on_failure = on_failure
         self.size = coordinator.size
         self.phase: Phase = "new"
         self.incarnation = incarnation
@@ -106,6 +113,7 @@ class Supervisor:
         self.addresses: dict[int, str] = {}
         self.finished: dict[int, int] = {}
         self.gone: set[int] = set()
+        self.failed: set[int] = set()  # dead, and the others go on without them
         self.outcome: End | None = None  # how it is going to end; None after fencing: launch again
         self.relaunch_reason = "started"
         self.since_ns = 0  # of the launch or the death: what `restarted` measures
@@ -181,7 +189,7 @@ class Supervisor:
     def _launch(self, reason: str, now_ns: int) -> list[Action]:
         self.phase = "starting"
         self.resumed = self.lines[-1] if self.lines else None
-        self.addresses, self.finished, self.gone = {}, {}, set()
+        self.addresses, self.finished, self.gone, self.failed = {}, {}, set(), set()
         self.since_ns = self.since_ns or now_ns
         return [Launch(self.incarnation, self.resumed, reason)]
 
@@ -189,10 +197,17 @@ class Supervisor:
         if self.phase != "starting":
             return []
         self.addresses[event.rank] = event.address
-        if len(self.addresses) < self.size:
+        return self._check_there(now_ns)
+
+    def _check_there(self, now_ns: int) -> list[Action]:
+        if self.phase != "starting" or len(self.addresses.keys() | self.failed) < self.size:
             return []
         self.phase = "running"
-        peers = {rank: (self.incarnation, address) for rank, address in self.addresses.items()}
+        peers = {
+            rank: (self.incarnation, address)
+            for rank, address in self.addresses.items()
+            if rank not in self.failed
+        }
         took_ms = round((now_ns - self.since_ns) / _MS, 3)
         fields = {"incarnation": self.incarnation, "from_epoch": self.resumed, "ms": took_ms}
         actions: list[Action] = [
@@ -213,9 +228,11 @@ class Supervisor:
         return [log, *self._check_finished(now_ns)]
 
     def _check_finished(self, now_ns: int) -> list[Action]:
-        if self.phase != "running" or len(self.finished) < self.size:
+        if self.phase != "running" or len(self.finished.keys() | self.failed) < self.size:
             return []
         reason = "all ranks have finished"
+        if self.failed:
+            reason = f"all ranks but {', '.join(map(str, sorted(self.failed)))}, which failed, have finished"
         self.phase = "releasing"
         self.outcome = End(max(self.finished.values()), reason)
         actions = self.coordinator.closed(reason)
@@ -263,8 +280,28 @@ class Supervisor:
             return [Log("rank-left", fields), *self._check_gone()]
         if self.phase == "fencing":
             return []  # we are killing it
-        decision = judge(event, restarts=self.restarts, max_restarts=self.max_restarts)
-        return [Log("rank-died", fields), *self._carry_out(decision, now_ns)]
+        decision = judge(
+            event, restarts=self.restarts, max_restarts=self.max_restarts, on_failure=self.on_failure
+        )
+        log = Log("rank-died", fields)
+        if decision.verdict == "continue":
+            return self._go_on_without(event.rank, decision.reason, log, now_ns)
+        return [log, *self._carry_out(decision, now_ns)]
+
+    def _go_on_without(self, rank: int, why: str, log: Log, now_ns: int) -> list[Action]:
+        self.failed.add(rank)
+        if len(self.failed) == self.size:
+            return [log, *self._stop_now(End(EXIT_FAILURE, f"{why}, the last one", "interrupted"), now_ns)]
+        failed = sorted(self.failed)
+        fields = {"rank": rank, "incarnation": self.incarnation, "failed": failed}
+        actions: list[Action] = [
+            Send(messages.failed(failed)),  # before anything else: the others wait for it
+            log,
+            Log("continuing", fields),
+            Say(f"{why}; the job goes on without it"),
+            *self.coordinator.incomplete(why),
+        ]
+        return actions + self._check_there(now_ns) + self._check_finished(now_ns)
 
     def _agent_lost(self, event: AgentLost, now_ns: int) -> list[Action]:
         log = Log("agent-lost", {"reason": event.reason})
@@ -274,6 +311,9 @@ class Supervisor:
         decision = restart_if_left(what, restarts=self.restarts, max_restarts=self.max_restarts)
         if self.phase == "fencing":
             return [log, Fence(self.incarnation)]
+        if self.on_failure == "continue":
+            end = End(EXIT_FAILURE, f"{what}, and all ranks with it", "interrupted")
+            return [log, *self._stop_now(end, now_ns)]
         return [log, *self._carry_out(decision, now_ns)]
 
     def _carry_out(self, decision: Decision, now_ns: int) -> list[Action]:

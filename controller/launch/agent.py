@@ -71,6 +71,7 @@ class Agent:
         self.groups: set[int] = set()  # process groups of which something may still live
         self.fencing: int | None = None
         self.verdict: alone.Verdict | None = None
+        self.tolerant = False  # a dead rank is the others' business: they are told, and go on
         self.kill_at = 0.0  # while alone, and the verdict is known
         self.ended: str | None = None
         self.buffer = bytearray(BUFFER_BYTES)
@@ -168,6 +169,15 @@ class Agent:
             for rank in self._addressed({}):
                 rank.send(data)
                 self._watch(rank)
+            self._tell_of_deaths()
+
+    def _tell_of_deaths(self) -> None:
+        """Without a controller it is for us to say who is dead, if the others are to know."""
+        dead = [rank.rank for rank in self.ranks.values() if not rank.is_alive]
+        if self.tolerant and self.controller is None and dead:
+            for rank in self._addressed({}):
+                rank.send(messages.encode(messages.failed(dead)))
+                self._watch(rank)
 
     def _obey(self, connection: socket.socket, command: dict[str, Any]) -> None:
         kind = command.get("a")
@@ -253,6 +263,7 @@ class Agent:
 
     def _start(self, specs: list[dict[str, Any]]) -> None:
         self.ranks = {number: rank for number, rank in self.ranks.items() if rank.is_alive}
+        self.tolerant = any(spec.get("options", {}).get("on_failure") == "continue" for spec in specs)
         for spec in specs:
             rank = fork_rank(spec, self.entry, self._drop_everything)
             self.ranks[rank.rank] = rank
@@ -341,6 +352,7 @@ class Agent:
         died = {"e": "died", "rank": rank.rank, "incarnation": rank.incarnation, "pid": rank.pid}
         how = {"signal": -status, "code": None} if status < 0 else {"signal": None, "code": status}
         self._tell({**died, **how, "ns": time.monotonic_ns()})
+        self._tell_of_deaths()
 
     def _fence(self, incarnation: int) -> None:
         self.fencing = incarnation
@@ -357,7 +369,7 @@ class Agent:
                 self.ended = "no controller and no ranks"
             return
         if self.verdict is None:
-            self.verdict = alone.judge(self.ranks.values())
+            self.verdict = alone.judge(self.ranks.values(), tolerant=self.tolerant)
             if self.verdict is None:
                 return
             code = 1 if self.verdict.exit_code is None else self.verdict.exit_code

@@ -2,7 +2,8 @@
 
 Ranks go on as long as all are well. When all have finished, or one has failed, the job is over and has an
 exit code. When one was killed, the job is interrupted: nobody is there to restart it, so the others are
-ended too; the last control file is the truth and `ckpt restart` goes on from there.
+ended too; the last control file is the truth and `ckpt restart` goes on from there. Where the program deals
+with failures itself (`tolerant`), the dead count as finished, and the others go on.
 """
 
 from __future__ import annotations
@@ -36,9 +37,14 @@ class Verdict:
     release: bool = False
 
 
-def judge(ranks: Iterable[RankFacts]) -> Verdict | None:
+def judge(ranks: Iterable[RankFacts], *, tolerant: bool = False) -> Verdict | None:
     """None: let them go on."""
     known = list(ranks)
+    dead = [rank.rank for rank in known if rank.status is not None and rank.finished is None]
+    if tolerant and dead:
+        known = [rank for rank in known if rank.rank not in dead or rank.failed]
+        if not known:
+            return Verdict(None, "all ranks have failed")
     for rank in known:
         if rank.failed or rank.finished:
             code = rank.failed or rank.finished
@@ -46,7 +52,8 @@ def judge(ranks: Iterable[RankFacts]) -> Verdict | None:
         if rank.status is not None and rank.finished is None:
             return _left(rank.rank, rank.status)
     if known and all(rank.finished is not None for rank in known):
-        return Verdict(0, "all ranks have finished", release=True)
+        but = f" but {', '.join(map(str, dead))}, which failed," if dead else ""
+        return Verdict(0, f"all ranks{but} have finished", release=True)
     return None
 
 
