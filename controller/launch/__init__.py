@@ -43,7 +43,7 @@ class Launcher(Protocol):
 
 
 class AgentGone(Exception):
-    """The connection to an agent broke; `started` tells whether it had ever been up."""
+    """The connection to an agent broke; `started`: it had been up, or was killed, so another one may do better."""
 
     def __init__(self, reason: str, *, started: bool) -> None:
         super().__init__(reason)

@@ -162,6 +162,8 @@ class Agent:
         self.selector.unregister(connection)
         self.connections.pop(connection, None)
         connection.close()
+        if self.listener is None and not self.connections:
+            self.ended = "its controller died before it said which job this is"  # nobody can ever reach us
         if connection is self.controller:
             self.controller = None
             self.outbox.clear()

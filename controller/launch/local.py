@@ -182,15 +182,18 @@ class LocalLauncher:
         self.connection.close()
         self.connection = None
         reason = "it closed the connection"
+        killed = False
         if self.process is not None:
             try:
                 status = self.process.wait(1.0)
+                killed = status < 0
                 reason = f"exit status {status}" if status >= 0 else f"killed by signal {-status}"
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
                 reason = "it stopped answering"
-        return AgentGone(f"{reason}{self._log_tail()}", started=self.was_up)
+        # What was killed may well start the next time; what failed to start would fail again.
+        return AgentGone(f"{reason}{self._log_tail()}", started=self.was_up or killed)
 
     def _log_tail(self, limit_bytes: int = 2000) -> str:
         if self._log_path is None:
