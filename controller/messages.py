@@ -18,8 +18,8 @@ stream (`Lines`).
         event      event, …                                   free form, for the event log
 
     controller → rank
-        table{peers}  checkpoint{epoch, mode}  abort{epoch, reason}  committed{epoch}  release  failed{ranks}
-        stop{exit_code, reason}  status
+        table{peers}  checkpoint{epoch, mode}  abort{epoch, reason}  committed{epoch}  release
+        failed{ranks}  stop{exit_code, reason}  status
 
     controller → agent (key "a")                 agent → controller (key "e")
         attach   generation                          state    pid, generation, ranks (to attach, query)

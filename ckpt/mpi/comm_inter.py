@@ -297,8 +297,15 @@ def create_intercomm(
         bridge = Intracomm._make(engine, peer_comm._shared.peers, peer_comm._shared.base)
         bridge._rank = peer_comm._rank
         bridge._use_plane(envelope.PLANE_INTERNAL)
-        theirs = bridge.sendrecv(mine, remote_leader, tag, source=remote_leader, recvtag=tag)
-        low = mine[0] < theirs[0]
-        news = (theirs[2], base if low else theirs[1], low)
-    peers, base, low = local.bcast(news, leader)
+        try:
+            theirs = bridge.sendrecv(mine, remote_leader, tag, source=remote_leader, recvtag=tag)
+        except MpiException as error:
+            news = error.error_code, error.detail  # the others must not wait for a leader that gave up
+        else:
+            low = mine[0] < theirs[0]
+            news = (theirs[2], base if low else theirs[1], low)
+    news = local.bcast(news, leader)
+    if len(news) == 2:
+        raise MpiException(*news)
+    peers, base, low = news
     return Intercomm._join(engine, local._shared.group, peers, base, Side(local.Dup(), low))

@@ -194,7 +194,7 @@ class Engine:
     def _control(self, src: int, kind: int, token: int, data: Buffer) -> None:
         self.debts[src] += len(data) + DEBT_UNIT
         if kind == envelope.REVOKE:
-            self.losses.revoke(envelope.unpack(data)[3])
+            self.losses.on_revoke(data)
             return
         if kind == envelope.AGREE:
             self.losses.on_agree(src, data)

@@ -101,7 +101,9 @@ class Losses:
         """A communicator is new here."""
         shared.broken = bool(self.known) and self._touches(shared)
         if shared.base in self.revoked:
-            self.revoke(shared.base)
+            for each in (shared, *(self.engine.shared[part] for part in shared.parts)):
+                each.revoked = each.closed = True
+                each.routes.clear()
 
     def forget(self, shared: CommShared) -> None:
         """A communicator is freed."""
@@ -179,23 +181,31 @@ class Losses:
 
     def revoke(self, base: int) -> None:
         """A communicator is revoked: tell its other members, end what is pending."""
-        shared = self.engine.shared.get(base)
-        if shared is None:
+        shared = self.engine.shared[base]
+        if not shared.revoked:
+            shared.revoked = shared.closed = True
+            shared.routes.clear()
+            self._spread(base, tuple(dict.fromkeys((*shared.group, *shared.peers))))
+            self._end_pending(shared)
+            for part in shared.parts:
+                self.revoke(part)
+
+    def on_revoke(self, data: Buffer) -> None:
+        """A member says that a communicator is revoked."""
+        base = envelope.unpack(data)[3]
+        if base in self.engine.shared:
+            self.revoke(base)
+        elif base not in self.revoked:
             self.revoked.add(base)
-            return
-        if shared.revoked:
-            return
-        shared.revoked = shared.closed = True
-        shared.routes.clear()
-        self.revoked.discard(base)
+            self._spread(base, pickle.loads(data))
+
+    def _spread(self, base: int, members: tuple[int, ...]) -> None:
+        """Tell the members; they are named in the message, since a receiver may not know them yet."""
         progress = self.engine.progress
-        head = envelope.pack(envelope.REVOKE, 0, 0, base)
-        for world in dict.fromkeys((*shared.group, *shared.peers)):
+        message = envelope.pack(envelope.REVOKE, 0, 0, base) + pickle.dumps(members, 5)
+        for world in members:
             if world != progress.rank and world not in self.known:
-                progress.send(world, head)
-        self._end_pending(shared)
-        for part in shared.parts:
-            self.revoke(part)
+                progress.send(world, message)
 
     def _end_pending(self, shared: CommShared) -> None:
         matcher = self.engine.matcher

@@ -3,6 +3,9 @@
 Delivery is in order per pair and otherwise as a seeded generator decides: messages of different sources
 interleave, acknowledgements come late. When a rank waits while nothing is on its way to anybody, and all
 others wait as well, that is a deadlock and raises `Stuck` everywhere, so that no test hangs.
+
+A rank with `die_in` dies after so many calls down here, wherever its program is: part of what it had sent is
+lost, and the others hear of its death at some later call of theirs.
 """
 
 from __future__ import annotations
@@ -21,6 +24,10 @@ class Stuck(AssertionError):
     """All ranks wait and nothing is under way."""
 
 
+class Killed(BaseException):
+    """This rank is dead."""
+
+
 class Bus:
     """Queues between `size` ranks. One lock for all: correctness is tested here, not speed."""
 
@@ -37,11 +44,29 @@ class Bus:
         """Per waiting rank the acknowledgements it had seen when it began to wait."""
         self.running = size
         self.failed: BaseException | None = None
+        self.notices: dict[int, list[int]] = {rank: [] for rank in range(size)}
+        """Per rank the deaths it has yet to hear of."""
         self.consumed = [[0, 0] for _ in range(size)]
+
+    def bury(self, rank: int) -> None:
+        """A rank has died: a part of what it had sent is still on its way, nothing can reach it."""
+        with self.changed:
+            for (src, dst), queue in self.queues.items():
+                keep = self.random.randint(0, len(queue)) if src == rank else len(queue)
+                while len(queue) > keep:
+                    queue.pop()
+                if dst == rank:
+                    queue.clear()
+            for other, notices in self.notices.items():
+                if other != rank:
+                    notices.append(rank)
+            self.changed.notify_all()
 
     def stuck(self) -> bool:
         """Whether every rank waits and has nothing to wake up for."""
-        if len(self.waiting) < self.running or any(self.queues.values()):
+        if len(self.waiting) < self.running or any(self.notices[rank] for rank in self.waiting):
+            return False
+        if any(queue for (_, dst), queue in self.queues.items() if dst in self.waiting):
             return False
         return all(self.acked[rank] == acks for rank, acks in self.waiting.items())
 
@@ -58,12 +83,17 @@ class BusProgress:
         self.seen = [0] * bus.size
         self.blocks = 0
         self.hungry: list[bool] = []
+        self.die_in: int | None = None
+        self.lost: set[int] = set()
         self.before_block: Callable[[], None] | None = None
         """Called where a process image may be taken."""
 
     def send(self, dst: int, data: Any, payload: Any = None) -> int:
         assert self.lock.locked()
+        self._live()
         bus = self.bus
+        if dst in self.lost:
+            return 0
         with bus.changed:
             message = bytes(data) + (bytes(payload) if payload is not None else b"")
             bus.queues[self.rank, dst].append(message)
@@ -72,8 +102,28 @@ class BusProgress:
             bus.changed.notify_all()
         return sequence
 
+    def _live(self) -> None:
+        if self.die_in is not None:
+            self.die_in -= 1
+            if self.die_in < 0:
+                raise Killed
+
+    def _hear(self, *, all_of_it: bool) -> bool:
+        """Hear of deaths, perhaps."""
+        bus = self.bus
+        with bus.changed:
+            news = bus.notices[self.rank]
+            if not news or not (all_of_it or bus.random.random() < 0.3):
+                return False
+            rank = news.pop(0)
+            bus.queues[rank, self.rank].clear()
+        self.lost.add(rank)
+        assert self.engine is not None
+        self.engine.losses.lose([rank])
+        return True
+
     def acked(self, dst: int) -> int:
-        return self.seen[dst]
+        return 1 << 60 if dst in self.lost else self.seen[dst]
 
     def release(self, dst: int, sequence: int) -> bool:
         return True  # messages are copied here
@@ -112,6 +162,8 @@ class BusProgress:
 
     def poll(self) -> None:
         assert self.lock.locked()
+        self._live()
+        self._hear(all_of_it=False)
         self._news()
         self._deliver()
 
@@ -119,9 +171,10 @@ class BusProgress:
         assert self.lock.locked()
         self.blocks += 1
         self.hungry.append(hungry)
+        self._live()
         if self.before_block is not None:
             self.before_block()
-        if self._news() or self._deliver():
+        if self._hear(all_of_it=False) or self._news() or self._deliver():
             return
         bus = self.bus
         mine = [(src, self.rank) for src in range(self.size)]
@@ -133,6 +186,8 @@ class BusProgress:
                         raise Stuck("another rank failed") from bus.failed
                     if any(bus.queues[link] for link in mine) or self._news():
                         return
+                    if bus.notices[self.rank]:
+                        break
                     if bus.stuck():
                         bus.failed = Stuck(f"rank {self.rank} and all others wait for nothing")
                         bus.changed.notify_all()
@@ -141,6 +196,7 @@ class BusProgress:
                         raise Stuck("timeout")
             finally:
                 del bus.waiting[self.rank]
+        self._hear(all_of_it=True)
 
 
 class ImagePickler(pickle.Pickler):
@@ -198,6 +254,9 @@ def run_ranks(
             hook(progress)
         try:
             results[rank] = program(progress.engine.world)
+        except Killed:
+            results[rank] = Killed
+            bus.bury(rank)
         except BaseException as error:
             if not isinstance(error, Stuck) or error.__cause__ is None:
                 errors.append(error)
