@@ -7,10 +7,16 @@ import os
 import pytest
 from hypothesis import settings
 
+from tests.seeds import seed_of_the_commit
+
 # The machine's speed must not decide whether a property holds. On CI the examples are the same every time.
 settings.register_profile("default", deadline=None, print_blob=True)
 settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+def pytest_report_header() -> str:
+    return f"seed {seed_of_the_commit()} (again with CKPT_SEED={seed_of_the_commit()})"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,0 +1,122 @@
+"""kill -9 of every kind of process, at every named point: no committed line is lost, and the result is the same.
+
+Every point of `tests.system.points.catalogue` is one test. Whatever dies, the job goes on by itself; only when its
+controller was what died, `ckpt restart` is called, as a user would.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.system.apps import RING
+from tests.system.points.catalogue import POINTS, Point
+from tests.system.support import Job, run_ckpt, write_app
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
+
+RANKS = 3
+STEPS, PAUSE_S, EVERY_S = 500, 0.0015, 0.12
+AT_ONCE = 3
+"""Jobs under way at the same time: they mostly wait."""
+
+
+def run(directory: Path, point: Point | None) -> str:
+    """One job with a death at `point`, to its end; rank 0's output. Raises AssertionError."""
+    directory.mkdir()
+    app = write_app(directory, RING)
+    armed = directory / "armed"
+    env = point.environment(armed) if point is not None else {}
+    if point is not None and point.stage == "start":
+        armed.touch()
+    job = Job(
+        directory / "job",
+        *("-n", RANKS, "--every", EVERY_S, "--keep", 2, "--max-restarts", 50, "--", app, STEPS, PAUSE_S),
+        env=env,
+    )
+    try:
+        if point is not None:
+            disturb(job, point, armed, env)
+        code = job.finish()
+        while code != 0 and point is not None:
+            assert code in (-signal.SIGKILL, 137), f"exit code {code}\n{job.report()}"
+            restarted = run_ckpt(
+                "run", "--job", job.directory, "--resume", "auto", "-n", RANKS, "--", app, STEPS, PAUSE_S,
+                env={**os.environ, **env},
+            )  # fmt: skip
+            code = restarted.returncode
+            assert code in (0, -signal.SIGKILL), restarted.stderr + job.report()
+        assert code == 0, job.report()
+        if point is not None:
+            assert armed.with_name("armed.reached").exists(), (
+                f"{point.name} was never reached\n{job.report()}"
+            )
+            check_history(job)
+        return job.output(0)
+    finally:
+        job.close()
+
+
+def disturb(job: Job, point: Point, armed: Path, env: dict[str, str]) -> None:
+    """Bring the job to the stage of the point."""
+    if point.stage == "start":
+        return
+    job.wait_event("committed", 2)
+    if point.stage in ("run", "recovery"):
+        armed.touch()
+    if point.stage == "recovery":
+        job.kill_rank(1)
+    if point.stage == "restart":
+        agent = int(job.events("agent-started")[-1]["pid"])
+        job.process.kill()
+        job.process.wait()
+        os.kill(agent, signal.SIGKILL)
+        armed.touch()
+
+
+def check_history(job: Job) -> None:
+    """Nothing that was committed is forgotten: every return to a line is to the newest there was."""
+    newest = 0
+    for event in job.events():
+        if event["event"] == "committed":
+            assert event["epoch"] > newest, f"epoch {event['epoch']} after {newest}\n{job.report()}"
+            newest = event["epoch"]
+        elif event["event"] == "restarting" or (event["event"] == "running" and event.get("from_epoch")):
+            assert (event["from_epoch"] or 0) >= newest, f"{event} after epoch {newest}\n{job.report()}"
+
+
+@pytest.fixture(scope="module")
+def outcomes(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[dict[str, Future[str]]]:
+    """A job for every point that is tested, a few at a time."""
+    root = tmp_path_factory.mktemp("points")
+    wanted = {
+        item.callspec.params["point"].name: item.callspec.params["point"]
+        for item in request.session.items
+        if item.module is request.module and hasattr(item, "callspec")
+    }
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        found: dict[str, Future[str]] = {"": pool.submit(run, root / "undisturbed", None)}
+        for name, point in wanted.items():
+            found[name] = pool.submit(run, root / name, point)
+        yield found
+        for future in found.values():
+            future.cancel()
+
+
+def test_there_are_points_enough_and_each_has_its_own_name() -> None:
+    names = [point.name + point.stage for point in POINTS]
+    assert len(names) == len(set(names)) >= 60
+
+
+@pytest.mark.parametrize("point", POINTS, ids=lambda point: f"{point.stage}-{point.name}")
+def test_killed_at(point: Point, outcomes: dict[str, Future[str]]) -> None:
+    undisturbed = outcomes[""].result()
+    assert "result" in undisturbed
+    assert outcomes[point.name].result() == undisturbed

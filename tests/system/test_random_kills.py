@@ -1,0 +1,123 @@
+"""kill -9 at random moments of random processes, again and again, until the job is through: the same result.
+
+`make test` does a few with the seed of the commit, `make soak` thousands. One line repeats a run:
+
+    CKPT_SEED=7 CKPT_KILLS=12 python -m pytest tests/system/test_random_kills.py -m 'soak or not soak'
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.seeds import seed_of_the_commit
+from tests.system.apps import RING
+from tests.system.support import Job, write_app
+
+pytestmark = pytest.mark.system
+
+RANKS = 3
+STEPS, PAUSE_S, EVERY_S = 2500, 0.002, 0.15
+SEED = seed_of_the_commit()
+
+
+class Ordeal:
+    """One job, killed until `kills` have happened or it is through."""
+
+    def __init__(self, directory: Path, choose: random.Random, mean_s: float) -> None:
+        directory.mkdir()
+        self.directory = directory
+        self.choose = choose
+        self.mean_s = mean_s
+        self.app = write_app(directory, RING)
+        self.kills = {"rank": 0, "agent": 0, "controller": 0}
+
+    def start(self) -> Job:
+        return Job(
+            self.directory / "job",
+            *("--resume", "auto", "-n", RANKS, "--every", EVERY_S, "--keep", 2, "--max-restarts", 10_000),
+            *("--", self.app, STEPS, PAUSE_S),
+        )
+
+    def run(self, most: int) -> str:
+        """To the end; rank 0's output."""
+        job = self.start()
+        try:
+            while True:
+                rest_s = min(self.choose.expovariate(1 / self.mean_s), 5 * self.mean_s)
+                try:
+                    code = job.process.wait(rest_s if sum(self.kills.values()) < most else 120)
+                except subprocess.TimeoutExpired:
+                    assert sum(self.kills.values()) < most, f"it does not end\n{job.report()}"
+                    self.kill_somebody(job)
+                    continue
+                if code == 0:
+                    return job.output(0)
+                assert code == -signal.SIGKILL, f"exit code {code}\n{job.report()}"
+                job = self.start()
+        finally:
+            job.close()
+
+    def kill_somebody(self, job: Job) -> None:
+        who = self.choose.choices(("rank", "agent", "controller"), (8, 1, 2))[0]
+        started = job.events("rank-started" if who == "rank" else "agent-started")
+        if who == "controller":
+            job.process.kill()
+        elif started:
+            pid = self.choose.choice(started[-RANKS:])["pid"] if who == "rank" else started[-1]["pid"]
+            try:
+                if b"controller" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    return
+                os.kill(pid, signal.SIGKILL)
+            except (ProcessLookupError, FileNotFoundError):
+                return  # it is dead already, and its successor has not been announced
+        else:
+            return
+        self.kills[who] += 1
+
+
+def undisturbed(tmp_path: Path) -> str:
+    job = Job(tmp_path / "undisturbed", "-n", RANKS, "--", write_app(tmp_path, RING), STEPS, PAUSE_S)
+    try:
+        assert job.finish(timeout_s=120) == 0, job.report()
+        return job.output(0)
+    finally:
+        job.close()
+
+
+def many_kills(tmp_path: Path, wanted: int, mean_s: float) -> None:
+    expected = undisturbed(tmp_path)
+    assert "result" in expected
+    total = {"rank": 0, "agent": 0, "controller": 0}
+    jobs = 0
+    began = time.monotonic()
+    while sum(total.values()) < wanted:
+        ordeal = Ordeal(tmp_path / f"ordeal-{jobs}", random.Random(f"{SEED}/{jobs}"), mean_s)
+        output = ordeal.run(min(wanted - sum(total.values()), 60))
+        assert output == expected, f"seed {SEED}, job {jobs}"
+        for who, count in ordeal.kills.items():
+            total[who] += count
+        jobs += 1
+    print(
+        f"{sum(total.values())} kills {total} in {jobs} jobs, {time.monotonic() - began:.0f} s; seed {SEED}; again with "
+        f"CKPT_SEED={SEED} CKPT_KILLS={wanted}"
+    )
+
+
+@pytest.mark.timeout(300)
+def test_a_few_random_kills(tmp_path: Path) -> None:
+    many_kills(tmp_path, 10, 0.7)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("mean_s", [0.5, 2.0])
+def test_thousands_of_random_kills(tmp_path: Path, mean_s: float) -> None:
+    kills = int(os.environ.get("CKPT_KILLS", "3000"))
+    many_kills(tmp_path, int(kills * (0.8 if mean_s < 1 else 0.2)), mean_s)
