@@ -180,7 +180,15 @@ class FileSaver:
             return make_closed, ("text", obj.name, getattr(obj, "mode", "r"))
         attributes = attributes_of(obj) or {}
         raw = getattr(buffer, "raw", None)
+        if type(buffer) is io.BytesIO:
+            return self._reduce_text_in_memory(obj, buffer, attributes)
         if not isinstance(raw, io.FileIO) or raw.fileno() in _STD_FDS:
+            is_iterated = raw is None and obj.seekable() and _is_iterated(obj)
+            if is_iterated:
+                raise PicklingError(
+                    f"a text layer over {type(buffer).__name__} in the middle of a for loop cannot be saved; "
+                    "take an image after the loop, or read the lines with readline()"
+                )
             obj.flush()
             settings: tuple[Any, ...] = (
                 obj.encoding,
@@ -192,12 +200,43 @@ class FileSaver:
             position = obj.tell() if obj.seekable() and raw is None else None
             return make_text, (buffer, settings, position, attributes)
         self._buffered_position(buffer)
+        is_iterated = obj.seekable() and _is_iterated(
+            obj
+        )  # asked before flush(), which makes Python forget it
         if obj.writable():
             obj.flush()
             self._collect(raw.fileno())
             self._positions[id(buffer)] = buffer.tell()
-        position = self._text_position(obj, raw.fileno())
+        position = self._text_position(obj, raw.fileno(), is_iterated)
         settings = (obj.encoding, obj.errors, self._newline(obj), obj.line_buffering, obj.write_through)
+        return make_text, (buffer, settings, position, attributes)
+
+    def _reduce_text_in_memory(
+        self, obj: io.TextIOWrapper, buffer: io.BytesIO, attributes: dict[str, Any]
+    ) -> Any:
+        """Over a BytesIO, which can be asked everything; in a ``for`` loop by using the text up."""
+        if not _is_iterated(obj):
+            position: int | None = obj.tell()  # writes what is pending
+        elif self._is_disposable and codecs.lookup(obj.encoding).name in _STATELESS_CODECS:
+            position = None
+        else:
+            raise PicklingError(
+                "a text layer over memory in the middle of a for loop needs fork, and utf-8, to be saved"
+            )
+        content, at = buffer.getvalue(), buffer.tell()
+        pending = obj.read() if position is None else ""
+        newline = _newline_in_memory(obj, buffer)
+        if position is None:
+            position = _start_of(pending, content, obj.encoding, obj.errors or "strict", newline)
+            if position is None:
+                raise PicklingError("the position in a text layer over memory cannot be worked out")
+        buffer.seek(0)
+        buffer.truncate()
+        buffer.write(content)
+        buffer.seek(at)
+        if not self._is_disposable:
+            obj.seek(position)
+        settings = (obj.encoding, obj.errors, newline, obj.line_buffering, obj.write_through)
         return make_text, (buffer, settings, position, attributes)
 
     # -- descriptors of the child's own
@@ -271,20 +310,17 @@ class FileSaver:
 
     # -- text
 
-    def _text_position(self, obj: io.TextIOWrapper, fd: int) -> int | None:
+    def _text_position(self, obj: io.TextIOWrapper, fd: int, is_iterated: bool) -> int | None:
         """The cookie for ``seek``.
 
         While a ``for`` loop reads lines Python refuses to tell; then it is worked out.
         """
         if not obj.seekable():
             return None
-        try:
+        if not is_iterated:
             return obj.tell()
-        except OSError:
-            if not self._is_disposable:
-                raise PicklingError(
-                    "a text file in the middle of a for loop needs fork to be saved"
-                ) from None
+        if not self._is_disposable:
+            raise PicklingError("a text file in the middle of a for loop needs fork to be saved")
         if codecs.lookup(obj.encoding).name not in _STATELESS_CODECS:
             raise PicklingError(f"a for loop over a file in encoding {obj.encoding!r} cannot be saved")
         original = self._opened[fd].original
@@ -326,6 +362,30 @@ class FileSaver:
             os.close(keep)
             if cookie is not None:
                 obj.seek(cookie)
+
+
+def _is_iterated(obj: io.TextIOWrapper) -> bool:
+    """Is a ``for`` loop reading its lines? Then Python refuses to tell the position."""
+    try:
+        obj.tell()
+    except OSError:
+        return True
+    return False
+
+
+def _newline_in_memory(obj: io.TextIOWrapper, buffer: io.BytesIO) -> str | None:
+    """The ``newline`` argument, found by a try; the content of ``buffer`` is overwritten."""
+    probe = _READ_PROBE.encode(obj.encoding)
+    obj.seek(0)
+    buffer.seek(0)
+    buffer.truncate()
+    buffer.write(probe)
+    obj.seek(0)
+    lines: list[str] = []
+    while line := obj.readline():
+        lines.append(line)
+    obj.seek(0)
+    return _READ_ANSWERS.get(tuple(lines))
 
 
 def _try_newline(obj: io.TextIOWrapper, probe: int) -> str | None:

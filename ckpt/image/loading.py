@@ -46,7 +46,8 @@ def load(source: Source, *, live: Mapping[str, object]) -> Loaded:
     The modules of the program, ``__main__`` included, are made anew. Nothing of the program runs, but
     ``__hash__`` and ``__eq__`` of keys and members.
     """
-    unpickler = ImageUnpickler(source.stream(), source.buffers(), live)
+    stream = source.stream()
+    unpickler = ImageUnpickler(stream, source.buffers(), live)
     with collector_off():
         header = unpickler.load()
         compare_versions(header["versions"])
@@ -73,6 +74,8 @@ def load(source: Source, *, live: Mapping[str, object]) -> Loaded:
                     break
         del value
         _finish(unpickler)
+    del unpickler
+    stream.close()  # before the program's ways of hearing of open files are in force
     for function, args in calls:
         function(*args)
     compare_versions(header["versions"])  # now that everything is imported

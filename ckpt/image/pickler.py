@@ -33,6 +33,7 @@ from typing import Any, BinaryIO, Protocol, TypeVar
 
 from ckpt.image import _deep, _frames, arrays, reducers, reducers_builtin, reducers_library, reducers_typing
 from ckpt.image.containers import Content, Filler
+from ckpt.image.finalizers import Finalizers, reduce_finalizers, register_finalizers
 from ckpt.image.modules import References, resolve
 from ckpt.image.reducers import PLAIN, Reducer
 
@@ -147,10 +148,13 @@ class ImagePickler(pickle.Pickler):
             **reducers_library.REDUCERS,
             **reducers_typing.REDUCERS,
             **reducers_library.when_imported(),
+            Finalizers: reduce_finalizers,
             **arrays.reducers(),
             **(extra_reducers or {}),
             **_registered,
         }
+        if Finalizers.are_there():
+            self.defer(register_finalizers, Finalizers())
         self.persistent_id = references.finder(live or {}, Content())  # type: ignore[method-assign]
         super().__init__(stream, _PROTOCOL, buffer_callback=stream.buffer)
 

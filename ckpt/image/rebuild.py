@@ -195,6 +195,23 @@ def fill_container(
         base.update(obj, items)  # type: ignore[attr-defined]
 
 
+def fill_by_base(
+    obj: Any, state: tuple[type, Any, dict[str, Any] | None, list[tuple[type, str, Any]]]
+) -> None:
+    """State as the library class ``base`` sets it, then what the program's classes have added."""
+    base, own, attributes, slots = state
+    setstate: Any = getattr(base, "__setstate__", None)
+    if own is not None and setstate is not None:
+        setstate(obj, own)
+    elif isinstance(own, tuple) and len(own) == 2 and isinstance(own[1], dict):
+        for name, value in own[1].items():
+            object.__setattr__(obj, name, value)
+    if attributes:
+        object.__getattribute__(obj, "__dict__").update(attributes)
+    for owner, name, value in slots:
+        owner.__dict__[name].__set__(obj, value)
+
+
 def fill_deque(obj: Any, state: tuple[Any, ...]) -> None:
     attributes, slots, items, maxlen = state
     deque.__init__(obj, items, maxlen)

@@ -28,18 +28,18 @@ Kinds of instances, decided once per class by :func:`kind_of_instance`
 
 from __future__ import annotations
 
-import abc
 import copyreg
 import io
 import sys
 import types
-from abc import ABCMeta
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ckpt.image import rebuild
+from ckpt.image.logs import reduce_logger
 from ckpt.image.rebuild import is_heap
+from ckpt.image.reducers_classes import is_slot, reduce_class
 
 if TYPE_CHECKING:
     from ckpt.image.pickler import ImagePickler
@@ -105,100 +105,6 @@ def reduce_method(pickler: ImagePickler, method: types.MethodType) -> Any:
     return types.MethodType, (method.__func__, method.__self__)
 
 
-# ---------------------------------------------------------------------- classes
-
-_CLASS_SKIP = frozenset(
-    {
-        "__dict__",
-        "__weakref__",
-        "_abc_impl",
-        "__slots__",
-        "__module__",
-        "__qualname__",
-        "__abstractmethods__",
-        "__slotnames__",
-    }
-)
-_CTYPES_ESSENTIALS = (
-    "_pack_",
-    "_anonymous_",
-    "_fields_",
-    "_length_",
-    "_type_",
-    "_flags_",
-    "_restype_",
-    "_argtypes_",
-)
-
-
-def reduce_class(pickler: ImagePickler, cls: type) -> Any:
-    if pickler.references.names(cls):
-        return NotImplemented
-    if not _is_written_in_python(cls):
-        return _find_c_type(cls)
-    meta: type = type(cls)
-    own = cls.__dict__
-    essentials: dict[str, Any] = {"__module__": own.get("__module__"), "__qualname__": cls.__qualname__}
-    if "__slots__" in own:
-        essentials["__slots__"] = own["__slots__"]
-        if not isinstance(own["__slots__"], (str, tuple, list, dict)):
-            essentials["__slots__"] = tuple(k for k, v in own.items() if _is_slot(v, cls))
-    if type.__new__ is not next(c for c in meta.__mro__ if not is_heap(c)).__new__:
-        essentials.update((key, own[key]) for key in _CTYPES_ESSENTIALS if key in own)
-    attributes = {
-        key: value
-        for key, value in own.items()
-        if key not in _CLASS_SKIP and key not in essentials and not _is_layout(value, cls)
-    }
-    if issubclass(meta, ABCMeta):
-        registered = [ref() for ref in abc._get_dump(cls)[0]]  # type: ignore[attr-defined]
-        registered = [subclass for subclass in registered if subclass is not None]
-        if registered:
-            pickler.defer(rebuild.register_virtual, cls, registered)
-    state = (attributes, own.get("__abstractmethods__"))
-    return (
-        rebuild.make_class,
-        (meta, cls.__name__, cls.__bases__, essentials),
-        state,
-        None,
-        None,
-        rebuild.fill_class,
-    )
-
-
-_DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
-
-
-def _is_written_in_python(cls: type) -> bool:
-    """Made by a class statement. The dictionary of a type made in C holds C functions of its own."""
-    if not is_heap(cls):
-        return False
-    return not any(isinstance(v, _DESCRIPTORS) and v.__objclass__ is cls for v in cls.__dict__.values())
-
-
-def _find_c_type(cls: type) -> Any:
-    """A type made in C whose name lies (``builtins.method``, ``_csv.writer``): found where somebody has named
-    it.
-    """
-    for module_name in (cls.__module__, "types", "_collections_abc"):
-        module = sys.modules.get(module_name)
-        for key, value in list(getattr(module, "__dict__", {}).items()):
-            if value is cls:
-                return getattr, (module, key)
-    return NotImplemented
-
-
-def _is_slot(value: object, cls: type) -> bool:
-    return type(value) is types.MemberDescriptorType and value.__objclass__ is cls
-
-
-def _is_layout(value: object, cls: type) -> bool:
-    """Made by the skeleton: slots, ``__dict__``, and the fields of a ctypes structure."""
-    return (
-        _is_slot(value, cls) or type(value) is types.GetSetDescriptorType or type(value).__name__ == "CField"
-    )
-
-
 # ---------------------------------------------------------------------- instances
 
 
@@ -228,6 +134,12 @@ _HOOKS = frozenset(
         "__class__",
     }
 )
+_PICKLE_HOOKS = frozenset(
+    name for name in _HOOKS if name.startswith(("__reduce", "__getstate", "__setstate", "__getnew"))
+)
+# pickle asks empty objects for attributes, and gives __new__ what the builtin type wants
+_MISLEADING = frozenset({"__getattr__", "__getattribute__", "__new__"})
+_PICKLE_HOOKS = _HOOKS - _MISLEADING - {"__class__"}
 _BY_VALUE_BASES = (int, str, float, bytes, tuple, frozenset, complex)
 _FILLED_BASES = (list, dict, set)
 
@@ -241,17 +153,22 @@ def kind_of_instance(pickler: ImagePickler, cls: type) -> Reducer:
     base = next(c for c in cls.__mro__ if not is_heap(c))
     hooks = {name for c in heap for name in _HOOKS if name in c.__dict__}
     has_state_in_c = base is object and cls.__basicsize__ > _expected_size(cls, heap)
-    slots = any(_is_slot(value, c) for c in heap for value in c.__dict__.values())
+    slots = any(is_slot(value, c) for c in heap for value in c.__dict__.values())
     if slots and any("__setattr__" in c.__dict__ for c in heap):
         hooks.add("__setattr__")
+    if is_user and "logging" in sys.modules and issubclass(cls, sys.modules["logging"].Logger):
+        return reduce_logger
     if base is object and not has_state_in_c:
         if not hooks and cls not in copyreg.dispatch_table:
             return PLAIN if cls.__dictoffset__ else DEFAULT
-        if is_user:
+        if is_user or (not hooks & _PICKLE_HOOKS and _needs_arguments(cls)):
             return reduce_raw
         return _of_library(cls)
     if not is_user:
-        return _of_library(cls) if not has_state_in_c else _of_c_type(cls)
+        if has_state_in_c:
+            return _of_c_type(cls)
+        misled = hooks & _MISLEADING and not hooks & _PICKLE_HOOKS and not _has_own_reduce(cls)
+        return reduce_raw if misled and base in _BY_VALUE_BASES else _of_library(cls)
     if base in _BY_VALUE_BASES or base in _FILLED_BASES:
         return reduce_raw
     if base in _SPECIAL_BASES:
@@ -265,7 +182,7 @@ def reduce_plain(pickler: ImagePickler, obj: object) -> Any:
 
 def _expected_size(cls: type, heap: list[type]) -> int:
     """Bytes of an instance that holds nothing but slots, a dictionary and weak references."""
-    slots = sum(1 for c in heap for value in c.__dict__.values() if _is_slot(value, c))
+    slots = sum(1 for c in heap for value in c.__dict__.values() if is_slot(value, c))
     size = object.__basicsize__ + slots * _POINTER_BYTES
     size += _POINTER_BYTES * (cls.__weakrefoffset__ > 0) + _POINTER_BYTES * (cls.__dictoffset__ > 0)
     return size
@@ -289,6 +206,17 @@ def _of_library(cls: type) -> Reducer:
     One that pickles by name may belong to a by-value module.
     """
     return reduce_by_name if _has_own_reduce(cls) and cls not in copyreg.dispatch_table else DEFAULT
+
+
+def _needs_arguments(cls: type) -> bool:
+    """Is its ``__new__`` written in Python, and cannot be called with the class alone, as pickle would do?"""
+    new: Any = next((c.__dict__["__new__"] for c in cls.__mro__ if "__new__" in c.__dict__), None)
+    while type(new) is staticmethod or (type(new) is not types.FunctionType and hasattr(new, "__wrapped__")):
+        new = new.__wrapped__
+    if type(new) is not types.FunctionType:
+        return False
+    required = new.__code__.co_argcount - len(new.__defaults__ or ())
+    return required > 1 or new.__code__.co_kwonlyargcount > len(new.__kwdefaults__ or {})
 
 
 def reduce_by_name(pickler: ImagePickler, obj: Any) -> Any:
@@ -324,7 +252,7 @@ def slots_of(pickler: ImagePickler, obj: Any) -> list[tuple[type, str, Any]]:
             for c in cls.__mro__
             if is_heap(c)
             for key, value in c.__dict__.items()
-            if _is_slot(value, c)
+            if is_slot(value, c)
         ]
     found = []
     for owner, key, descriptor in known:
@@ -379,18 +307,36 @@ def _builtin_value(base: type, obj: Any) -> Any:
 
 def reduce_by_base(pickler: ImagePickler, obj: Any) -> Any:
     """An instance of a user class over a C type that pickles in its own way: that type's way, without the
-    user's hooks.
+    user's hooks, and besides what the user's classes have added: attributes and slots.
     """
-    for cls in type(obj).__mro__:
-        if not pickler.references.is_user_type(cls):
-            break
-    if not _has_own_reduce(cls):
-        return reduce_or_dill(pickler, obj)
-    reduce_ex: Any = cls.__reduce_ex__
-    reduced = reduce_ex(obj, 5)
-    if type(reduced) is tuple and reduced[0] is type(obj):  # would run the user's __init__
-        return (rebuild.make_from_builtin, (cls, type(obj), *reduced[1]), *reduced[2:])
-    return reduced
+    own = type(obj)
+    cls: Any = next(c for c in own.__mro__ if not pickler.references.is_user_type(c))
+    default: Any = object
+    if cls.__reduce_ex__ is not default.__reduce_ex__:
+        reduced = cls.__reduce_ex__(obj, 5)
+    elif cls.__reduce__ is not default.__reduce__:
+        reduced = cls.__reduce__(obj)
+    else:
+        reduced = _reduce_by_getstate(cls, obj) or reduce_or_dill(pickler, obj)
+    if type(reduced) is not tuple:
+        return reduced
+    make, args, state, items, pairs, *setter = (*reduced, None, None, None)[: max(5, len(reduced))]
+    if setter and setter[0] is not None:
+        return reduced
+    if make is own:  # would run the user's __init__
+        make, args = rebuild.make_from_builtin, (cls, own, *args)
+    elif make is copyreg.__newobj__ and args[0] is own:  # type: ignore[attr-defined]  # and this one __new__
+        make, args = rebuild.make_from_builtin, (cls, *args)
+    added = (attributes_of(obj), slots_of(pickler, obj))
+    return make, args, (cls, state, *added), items, pairs, rebuild.fill_by_base
+
+
+def _reduce_by_getstate(cls: type, obj: Any) -> Any:
+    """The way of a C type that has ``__getstate__`` but no ``__reduce__`` (files in memory), past that of the user."""
+    getstate: Any = getattr(cls, "__getstate__", None)
+    if getstate is getattr(object, "__getstate__", None) or not hasattr(cls, "__setstate__"):
+        return None
+    return type(obj), (), getstate(obj)
 
 
 def _reduce_deque(pickler: ImagePickler, obj: Any) -> Any:

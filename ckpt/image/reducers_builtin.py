@@ -25,6 +25,7 @@ What state a C object holds is found through the garbage collector's view of it 
 
 from __future__ import annotations
 
+import codecs
 import contextvars
 import gc
 import re
@@ -38,7 +39,7 @@ from typing import TYPE_CHECKING, Any
 from ckpt.image import buffers, contexts, rebuild, tracebacks
 from ckpt.image.generators import gen_info
 from ckpt.image.rebuild import is_heap
-from ckpt.image.reducers import Reducer, attributes_of, slots_of
+from ckpt.image.reducers import Reducer, attributes_of, reduce_raw, slots_of
 from ckpt.image.thread_objects import reduce_thread
 
 if TYPE_CHECKING:
@@ -72,9 +73,11 @@ def reduce_exception(pickler: ImagePickler, obj: BaseException) -> Any:
         for key, value in base.__dict__.items():
             if type(value) is types.MemberDescriptorType and key not in _READ_ONLY_FIELDS:
                 try:
-                    fields.append((base, key, value.__get__(obj, cls)))
+                    field = value.__get__(obj, cls)
                 except AttributeError:
                     continue
+                if field is not None:  # also says that nothing was ever put there, which is not the same
+                    fields.append((base, key, field))
     first: tuple[Any, ...] = ()
     if isinstance(obj, BaseExceptionGroup):
         first = (obj.message, list(obj.exceptions))
@@ -267,11 +270,20 @@ _FAMILIES: tuple[tuple[type, Reducer], ...] = (
     (staticmethod, reduce_wrapper),
     (classmethod, reduce_wrapper),
     (threading.local, reduce_thread_local),
+    (codecs.StreamReader, reduce_raw),  # plain Python, but told to refuse
+    (codecs.StreamWriter, reduce_raw),
+    (codecs.StreamReaderWriter, reduce_raw),
+    (codecs.StreamRecoder, reduce_raw),
     (threading.Thread, reduce_thread),
 )
 
 
+def reduce_codec(pickler: ImagePickler, obj: codecs.CodecInfo) -> Any:
+    return codecs.lookup, (obj.name,)
+
+
 REDUCERS |= {
+    codecs.CodecInfo: reduce_codec,
     types.TracebackType: tracebacks.reduce_traceback,
     memoryview: buffers.reduce_memoryview,
     type(iter(memoryview(b""))): buffers.reduce_memory_iterator,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ckpt.image import rebuild, rebuild_library
 from ckpt.image.contexts import decimal_reducers
+from ckpt.image.logs import reduce_manager
 from ckpt.image.reducers import Reducer
 
 if TYPE_CHECKING:
@@ -204,6 +205,8 @@ def when_imported() -> dict[type, Reducer]:
     if "_elementtree" in sys.modules:
         element = sys.modules["_elementtree"].Element("_")
         found[type(element.iter())] = reduce_remaining
+    if "logging" in sys.modules:
+        found[sys.modules["logging"].Manager] = reduce_manager
     if "decimal" in sys.modules:
         found |= decimal_reducers()
     return found

@@ -16,7 +16,8 @@ What is set back: ``sys.path``, ``sys.argv``, directory, ``os.environ``, recursi
 1 and 2 (when they are regular files: what was printed after the image is cut off), ``random`` and
 ``numpy.random``, signal handlers and interval timer, context variables, decimal context, replaced standard
 streams and their settings, ``sys`` hooks, warning filters, garbage collector settings, functions registered
-with ``atexit``, and what the program has put into modules of others (monkey patches).
+with ``atexit``, what is set in libraries (:mod:`ckpt.image.ambient`), and what the program has put into modules
+of others (monkey patches).
 
 Not here: the modules' variables and the stack (:mod:`ckpt.image.assembly`).
 """
@@ -30,11 +31,13 @@ import os
 import signal
 import stat
 import sys
+import time
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ckpt.image import exits
+from ckpt.image.ambient import apply_ambient, note_ambient
 from ckpt.image.errors import RestoreError
 from ckpt.image.logs import note_logging, put_back
 
@@ -91,6 +94,8 @@ def apply_early(saved: dict[str, Any]) -> None:
     for name in set(os.environ) - set(saved["environment"]):
         del os.environ[name]
     os.environ.update(saved["environment"])
+    if "TZ" in saved["environment"]:
+        time.tzset()
     os.umask(saved["umask"])
     for fd, length in saved["lengths"].items():
         status = os.fstat(fd)
@@ -113,6 +118,7 @@ def note_late(references: References) -> dict[str, Any]:
         "patches": _note_patches(references),
         "switch_interval": sys.getswitchinterval(),
         "logging": note_logging(),
+        "libraries": note_ambient(references),
     }
     if "random" in sys.modules:
         noted["random"] = sys.modules["random"].getstate()
@@ -278,4 +284,5 @@ _APPLY: dict[str, Callable[[Any], None]] = {
     "numpy.random": _apply_numpy,
     "decimal": _apply_decimal,
     "warnings": _apply_warnings,
+    "libraries": apply_ambient,
 }

@@ -1,0 +1,85 @@
+"""Objects of every kind through three generations of images: stopped, resumed in a fresh process, stopped again, …
+
+The programs in ``programs/types`` hold objects and say in every round what they do; between the rounds an image is taken.
+A program whose libraries are missing is skipped. One case alone:
+``CASES="name other" pytest tests/system/test_image_types.py``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TYPES = Path(__file__).parent / "programs" / "types"
+REPOSITORY = Path(__file__).parents[2]
+NEEDS = {
+    "arrays": ["numpy"],
+    "frames": ["numpy", "pandas"],
+    "sparse": ["numpy", "scipy"],
+    "tensors": ["torch"],
+    "packages": ["numpy"],
+}
+GENERATIONS = 3
+
+pytestmark = pytest.mark.system
+
+
+def drive(*arguments: str, out: Path, directory: Path) -> None:
+    environment = {
+        **os.environ,
+        "PYTHONHASHSEED": "11",
+        "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "tests" / "system")]),
+    }
+    with open(out, "ab") as stream:
+        done = subprocess.run(
+            [sys.executable, "-m", "image_driver", *arguments],
+            stdout=stream,
+            stderr=subprocess.PIPE,
+            env=environment,
+            cwd=directory,
+            timeout=100,
+            check=False,
+        )
+    assert done.returncode == 0, f"{' '.join(arguments)}\n{done.stderr.decode()}"
+
+
+def image_of(directory: Path, generation: int) -> Path:
+    """The one image that the last process took, put away; fails with the reason if there is none."""
+    log = directory / "log.jsonl"
+    lines: list[dict[str, Any]] = [json.loads(line) for line in log.read_text().splitlines()]
+    log.unlink()
+    failed = [line["failed"] for line in lines if "failed" in line]
+    assert not failed, failed
+    (image,) = [line["image"] for line in lines if "image" in line]
+    kept = directory / f"generation-{generation}"
+    for suffix in (".stream", ".buffers"):
+        shutil.move(image + suffix, str(kept) + suffix)
+    return kept
+
+
+@pytest.mark.parametrize("program", sorted(path.stem for path in TYPES.glob("*.py") if path.stem != "cases"))
+def test_objects_of_every_kind_through_three_generations(program: str, tmp_path: Path) -> None:
+    missing = [name for name in NEEDS.get(program, []) if importlib.util.find_spec(name) is None]
+    if missing:
+        pytest.skip(f"needs {', '.join(missing)}")
+    work = tmp_path / "work"
+    work.mkdir()
+    script = [str(TYPES / f"{program}.py"), str(work), *os.environ.get("CASES", "").split()]
+    out = tmp_path / "expected"
+    drive("calls", str(tmp_path), "[1]", *script, out=out, directory=work)
+    expected = out.read_text()
+    for generation in range(1, GENERATIONS + 1):
+        image = image_of(tmp_path, generation)
+        out = tmp_path / f"out-{generation}"
+        out.write_text(expected)  # all that the original printed is in the way, and is cut off
+        places = "[1]" if generation < GENERATIONS else "[]"
+        drive("resume-calls", str(tmp_path), places, str(image), out=out, directory=work)
+        assert out.read_text().splitlines() == expected.splitlines(), f"generation {generation}"
