@@ -17,6 +17,7 @@ from __future__ import annotations
 from ckpt.image.assembly import ImageReport, Prepared, dump, look, prepare, warm
 from ckpt.image.errors import ImageError, Refused, RestoreError, Unpicklable, Unsupported
 from ckpt.image.loading import Loaded, Source, load
+from ckpt.image.passing import refuse_passing
 from ckpt.image.pickler import Sink, register_reducer
 from ckpt.image.program import prepare_program, run_program
 from ckpt.image.stack import Stack, available, capture, describe_main, resume, run_base
@@ -46,6 +47,7 @@ __all__ = [
     "preload",
     "prepare",
     "prepare_program",
+    "refuse_passing",
     "register_reducer",
     "resume",
     "run_base",

@@ -1,0 +1,43 @@
+"""Objects that no image can hold and that a program holds only for a moment, usually.
+
+`hashlib.sha256(data).hexdigest()` has a hash object on its evaluation stack for some microseconds, a loop over a file
+keeps a decompressor in a local variable for some milliseconds. An image taken then would fail in its child and cost the
+whole round; a few instructions later it succeeds. So a capture that finds such an object in a running function is refused
+for a while, as any other that comes at a bad moment.
+
+Only a look at types, of the innermost frames; what hides inside other objects, or stays, is named by the pickler
+(`diagnose`). Nothing of the program is called here.
+"""
+
+from __future__ import annotations
+
+from ckpt.image.boundary import location
+from ckpt.image.errors import Refused
+from ckpt.image.stack import Stack
+
+__all__ = ["refuse_passing"]
+
+_FRAMES = 64
+_MODULES = frozenset(
+    (
+        *("_hashlib", "_blake2", "_sha3", "_md5", "_sha1", "_sha256", "_sha512", "_sha2", "_hmac"),
+        *("zlib", "_bz2", "_lzma"),
+        *("_socket", "socket", "_ssl", "ssl", "select", "selectors"),
+    )
+)
+"""All objects whose type is of these modules hold state of a C library, or a descriptor."""
+_module_of = type.__dict__["__module__"].__get__  # not the attribute: a metaclass could make that a call
+
+
+def refuse_passing(stack: Stack) -> None:
+    """Raise Refused if a function that runs holds such an object directly, on its evaluation stack or in a variable."""
+    for record in stack.frames[-_FRAMES:]:
+        held = record.stack if record.func is None else record.stack + record.locals
+        for value in held:
+            kind = type(value)
+            module = _module_of(kind)
+            if type(module) is str and module in _MODULES:
+                raise Refused(
+                    f"a {module}.{kind.__qualname__} is in use, which no image can hold",
+                    location(record.code_object, max(0, record.lasti)),
+                )
