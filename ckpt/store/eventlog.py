@@ -77,13 +77,14 @@ class EventLog:
         line: dict[str, Any] = {"t": stamp, "ns": now_ns, "event": event, **fields}
         if self.lost:
             line["lost"] = self.lost
-        data = json.dumps(line, separators=(",", ":"), default=str).encode() + b"\n"
+        data = b""
         try:
+            data = json.dumps(line, separators=(",", ":"), default=str).encode() + b"\n"
             if not self._at_line_start():
                 data = b"\n" + data
             written = self._write(self._fd, data)
-        except OSError:
-            written = 0
+        except (OSError, MemoryError):
+            written = -1
         if written != len(data):
             self.lost += 1
             return False

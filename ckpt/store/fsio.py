@@ -23,12 +23,21 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from .errors import StorageFailed
 
-__all__ = ["TEMPORARY_PREFIX", "FileSystem", "PendingFile", "commit_file", "sync_directory", "write_all"]
+__all__ = [
+    "TEMPORARY_PREFIX",
+    "FileSystem",
+    "PendingFile",
+    "close_quietly",
+    "commit_file",
+    "sync_directory",
+    "write_all",
+]
 
 TEMPORARY_PREFIX: Final = ".tmp-"
 
@@ -138,64 +147,71 @@ class PendingFile:
         name: the final name; the temporary one is `.tmp-` + name + a random suffix, so that what a dead
         writer
             left behind never stands in the way.
+        replaces: an older file may have that name, and what it says must not be lost: once renamed, this
+            one stays, whatever fails afterwards.
     """
 
-    def __init__(self, fs: FileSystem, directory: str, name: str) -> None:
+    def __init__(self, fs: FileSystem, directory: str, name: str, *, replaces: bool = False) -> None:
         self._fs = fs
+        self._replaces = replaces
         self.path = os.path.join(directory, name)
         self.fd = -1
         self._now_at = os.path.join(directory, f"{TEMPORARY_PREFIX}{name}.{os.urandom(4).hex()}")
-        try:
+        with self._or_drop("create"):
             self.fd = fs.create(self._now_at)
             fs.try_lock(self.fd)
-        except OSError as error:
-            self.drop()
-            raise StorageFailed("create", self.path, error) from error
 
     def write(self, data: Buffer, offset: int) -> None:
         """Write all of `data` at byte `offset`."""
-        try:
+        with self._or_drop("write"):
             write_all(self._fs, self.fd, data, offset)
-        except OSError as error:
-            self.drop()
-            raise StorageFailed("write", self.path, error) from error
 
     def seal(self) -> None:
         """Sync. After this the content is durable, the name is not."""
-        try:
+        with self._or_drop("fsync"):
             self._fs.fsync(self.fd)
-        except OSError as error:
-            self.drop()
-            raise StorageFailed("fsync", self.path, error) from error
 
     def publish(self) -> None:
         """Give it its final name. The directory still has to be synced (once for several files)."""
-        operation = "rename"
-        try:
+        with self._or_drop("rename"):
             self._fs.replace(self._now_at, self.path)
-            self._now_at = self.path
-            operation = "close"
+        self._now_at = self.path
+        with self._or_drop("close"):
             fd, self.fd = self.fd, -1
             self._fs.close(fd)
+
+    @contextmanager
+    def _or_drop(self, operation: str) -> Iterator[None]:
+        """Whatever goes wrong, want of memory included, the file does not stay behind."""
+        try:
+            yield
         except OSError as error:
             self.drop()
             raise StorageFailed(operation, self.path, error) from error
+        except BaseException:
+            self.drop()
+            raise
 
     def drop(self) -> None:
-        """Remove it, published or not, as far as the system lets us; `prune` clears what stays behind."""
+        """Remove it, published or not (but see `replaces`), as far as we can; `prune` clears what stays."""
         if self.fd >= 0:
             fd, self.fd = self.fd, -1
-            try:
-                self._fs.close(fd)
-            except OSError:
-                pass  # the descriptor is gone either way, and the file is being given up
-        if not self._now_at:
+            close_quietly(self._fs, fd)
+        if not self._now_at or (self._replaces and self._now_at == self.path):
             return
         try:
             self._fs.unlink(self._now_at)
-        except OSError:
+        except (OSError, MemoryError):
             pass  # never created, or a disk that refuses everything: prune clears it
         self._now_at = ""
+
+
+def close_quietly(fs: FileSystem, fd: int) -> None:
+    """Close a descriptor of which nothing more is wanted: it is gone either way, whatever the system says."""
+    try:
+        fs.close(fd)
+    except (OSError, MemoryError):
+        pass
 
 
 def sync_directory(fs: FileSystem, path: str) -> None:
@@ -206,18 +222,18 @@ def sync_directory(fs: FileSystem, path: str) -> None:
         raise StorageFailed("fsync of directory", path, error) from error
 
 
-def commit_file(fs: FileSystem, directory: str, name: str, data: Buffer) -> None:
+def commit_file(fs: FileSystem, directory: str, name: str, data: Buffer, *, replaces: bool = False) -> None:
     """The whole sequence for a small file: temporary, write, fsync, rename, fsync of the directory.
 
     When the last step fails the file is taken back: it may or may not outlive a crash, and must not be
-    relied on.
+    relied on. (But where it `replaces` an older one it stays: neither of them would be left.)
     """
-    file = PendingFile(fs, directory, name)
+    file = PendingFile(fs, directory, name, replaces=replaces)
     file.write(data, 0)
     file.seal()
     file.publish()
     try:
         sync_directory(fs, directory)
-    except StorageFailed:
+    except BaseException:
         file.drop()
         raise

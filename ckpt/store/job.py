@@ -262,7 +262,10 @@ def _make_root(fs: FileSystem, root: str) -> None:
     except OSError as error:
         raise StorageFailed("mkdir", root, error) from error
     check_private_directory(root)
-    found = fs.list_directory(root)
+    try:
+        found = fs.list_directory(root)
+    except OSError as error:
+        raise StorageFailed("list", root, error) from error
     if JOB_NAME in found:
         raise JobExists(
             "there is a job already",

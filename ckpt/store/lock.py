@@ -126,7 +126,7 @@ def take_lock(job_path: str, key: bytes, job_id: str, fs: FileSystem, *, floor: 
             known = 0  # `floor` keeps it above everything that was ever committed
         generation = max(known, floor) + 1
         data = records.encode(key, _KIND, job_id, {"generation": generation})
-        commit_file(fs, job_path, _GENERATION_NAME, data)
+        commit_file(fs, job_path, _GENERATION_NAME, data, replaces=True)
         _sign(fd, generation)
     except BaseException:
         os.close(fd)

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 from .control import control_name
 from .errors import Damaged, Incompatible, StorageFailed
-from .fsio import TEMPORARY_PREFIX, sync_directory
+from .fsio import TEMPORARY_PREFIX, close_quietly, sync_directory
 from .job import JobDirectory, epoch_of_image, image_directory
 from .lines import list_lines, load_manifest
 from .lock import LockHandle
@@ -151,7 +151,7 @@ def _is_abandoned(job: JobDirectory, path: str) -> bool:
     except OSError:
         return False
     finally:
-        job.fs.close(fd)
+        close_quietly(job.fs, fd)
 
 
 def _list(job: JobDirectory, directory: str) -> list[str]:

@@ -4,15 +4,17 @@
 change, whether a sync has covered it:
 
     write of a file      durable after a successful fsync of that file
-    create, rename, unlink of an entry   durable after a successful sync of that directory
+    create, rename, unlink, mkdir of an entry   durable after a successful sync of that directory
     fsync of a file says nothing about the entry; sync of a directory says nothing about the content
+    what lies below a directory whose own entry is lost is lost with it
 
 `crash_states` gives every disk that a power failure could leave: all durable changes, and any subset of the
 others, in order; of a write that was not synced also the half of it. A rename is atomic. After a *failed*
 sync, what it should have covered stays in doubt for ever, even if a later sync reports success: that is how
 Linux behaves, and why nothing is ever synced again here.
 
-`Faults` lets the nth call fail, once or from then on; `ignore_sync` is the mutant that forgets the nth sync.
+`Faults` lets the nth call fail, once or from then on: with an errno, by a short write, or for want of memory.
+`ignore_sync` is the mutant that forgets the nth sync.
 
 Pure: no clock, no files, no randomness.
 """
@@ -28,12 +30,21 @@ from typing import Final
 
 from .fsio import Buffer, FileSystem
 
-__all__ = ["SHORT", "Faults", "SimulatedDisk"]
+__all__ = ["NO_MEMORY", "READS", "SHORT", "Faults", "SimulatedDisk"]
 
 SHORT: Final = -1
 """Instead of an errno: the write takes only half."""
 
+NO_MEMORY: Final = -2
+"""Instead of an errno: MemoryError, before anything was done."""
+
+READS: Final = frozenset({"open_read", "preadv", "size", "list_directory", "file_size", "read_file"})
+"""The calls that only look."""
+
 Files = dict[str, bytes]
+
+_DIRECTORY: Final = 0
+"""Instead of an inode: the entry is a directory's."""
 
 
 @dataclass
@@ -42,9 +53,9 @@ class Faults:
 
     Attributes:
         at: number of the call, from 0; None: none.
-        error: errno, or SHORT (writes only; other calls succeed).
+        error: errno, SHORT (writes only; other calls succeed) or NO_MEMORY.
         forever: all later calls fail too.
-        only: names of the calls that count; empty: all that change something.
+        only: names of the calls that count; empty: all.
     """
 
     at: int | None = None
@@ -64,6 +75,8 @@ class Faults:
         self.hit = self.hit or call
         if self.error == SHORT:
             return call == "pwrite"
+        if self.error == NO_MEMORY:
+            raise MemoryError(f"{call} {path}")
         raise OSError(self.error, os.strerror(self.error), path)
 
 
@@ -180,7 +193,7 @@ class SimulatedDisk(FileSystem):
         number, self.syncs = self.syncs, self.syncs + 1
         try:
             self.faults.check(call, path)
-        except OSError:
+        except (OSError, MemoryError):
             for change in self._changes:
                 if change.target == target and not change.durable:
                     change.doubtful = True
@@ -206,7 +219,13 @@ class SimulatedDisk(FileSystem):
         self._changes.append(_Change(os.path.dirname(target), entries=((source, None), (target, inode))))
 
     def make_directory(self, path: str) -> None:
-        raise NotImplementedError("directories are given when the disk is made")
+        self.faults.check("make_directory", path)
+        if path in self.directories:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+        if os.path.dirname(path) not in self.directories:
+            raise self._missing(path)
+        self.directories.add(path)
+        self._changes.append(_Change(os.path.dirname(path), entries=((path, _DIRECTORY),)))
 
     def unlink(self, path: str) -> None:
         self.faults.check("unlink", path)
@@ -218,12 +237,15 @@ class SimulatedDisk(FileSystem):
     # ---- calls that only look
 
     def open_read(self, path: str) -> int:
+        self.faults.check("open_read", path)
         if path not in self._entries:
             raise self._missing(path)
         return self._open_fd(self._entries[path], path)
 
     def preadv(self, fd: int, buffers: Sequence[memoryview | bytearray], offset: int) -> int:
-        content = self._inodes[self._open[fd][0]].content
+        inode, path = self._open[fd]
+        self.faults.check("preadv", path)
+        content = self._inodes[inode].content
         total = 0
         for buffer in buffers:
             view = memoryview(buffer)
@@ -233,17 +255,25 @@ class SimulatedDisk(FileSystem):
         return total
 
     def size(self, fd: int) -> int:
+        self.faults.check("size", self._open[fd][1])
         return len(self._inodes[self._open[fd][0]].content)
 
     def list_directory(self, path: str) -> list[str]:
+        self.faults.check("list_directory", path)
         if path not in self.directories:
             raise self._missing(path)
-        return sorted(os.path.basename(name) for name in self._entries if os.path.dirname(name) == path)
+        names = [*self._entries, *self.directories]
+        return sorted(os.path.basename(name) for name in names if os.path.dirname(name) == path)
 
     def file_size(self, path: str) -> int:
-        return len(self.read_file(path))
+        self.faults.check("file_size", path)
+        return len(self._content(path))
 
     def read_file(self, path: str, limit_bytes: int = 1 << 30) -> bytes:
+        self.faults.check("read_file", path)
+        return self._content(path)
+
+    def _content(self, path: str) -> bytes:
         if path not in self._entries:
             raise self._missing(path)
         return bytes(self._inodes[self._entries[path]].content)
@@ -267,6 +297,8 @@ class SimulatedDisk(FileSystem):
 
     def crash_states(self, limit: int = 1 << 14) -> Iterator[Files]:
         """Every content the disk may have after a crash now, each once, at most `limit` choices looked at.
+
+        Directories made since the start are listed too, as `path/`, where they survive.
 
         Raises:
             ValueError: there are more: sync more often or raise the limit.
@@ -293,6 +325,7 @@ class SimulatedDisk(FileSystem):
 
     def _after(self, picks: Mapping[int, int]) -> Files:
         entries = dict(self._initial)
+        lost = {path for change in self._changes for path, inode in change.entries if inode == _DIRECTORY}
         contents: dict[int, bytearray] = {n: bytearray(data) for n, data in self._initial_content.items()}
         for number, change in enumerate(self._changes):
             pick = picks.get(number, 2)
@@ -307,6 +340,14 @@ class SimulatedDisk(FileSystem):
                 for path, inode in change.entries:
                     if inode is None:
                         entries.pop(path, None)
+                    elif inode == _DIRECTORY:
+                        lost.discard(path)
                     else:
                         entries[path] = inode
-        return {path: bytes(contents.get(inode, b"")) for path, inode in entries.items()}
+        made = {path for change in self._changes for path, inode in change.entries if inode == _DIRECTORY}
+        entries |= {path + "/": _DIRECTORY for path in made - lost}
+        return {
+            path: bytes(contents.get(inode, b"")) if inode else b""
+            for path, inode in entries.items()
+            if not any(path.startswith(directory + "/") for directory in lost)
+        }

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from .codec import RAW, Codec
 from .errors import BlockDamaged, StorageFailed
-from .fsio import FileSystem
+from .fsio import FileSystem, close_quietly
 from .job import JobDirectory
 from .lines import check_packs
 from .manifest import BlockRef, Manifest
@@ -56,6 +56,9 @@ class BlockSource:
         except OSError as error:
             self.close()
             raise StorageFailed("open", os.path.join(job.path, pack.path), error) from error
+        except BaseException:
+            self.close()
+            raise
 
     def _switch(self, fd: int, direct: bool) -> bool:
         try:
@@ -67,7 +70,7 @@ class BlockSource:
     def close(self) -> None:
         """Close the packs; harmless when done twice."""
         while self._fds:
-            self._fs.close(self._fds.pop())
+            close_quietly(self._fs, self._fds.pop())
 
     def read(self, block: BlockRef, target: Target, codec: Codec, staging: Staging) -> None:
         """Read, verify and unpack one block into `target`, which has its plain length.

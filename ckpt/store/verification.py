@@ -13,7 +13,7 @@ from typing import Any
 
 from .codec import Codec
 from .control import ControlFile, RankEntry
-from .errors import BlockDamaged, EpochMissing, Misplaced, StoreError
+from .errors import BlockDamaged, EpochMissing, Misplaced, StorageFailed, StoreError
 from .fsio import TEMPORARY_PREFIX
 from .job import JobDirectory, epoch_of_image, image_directory
 from .lines import Line, list_lines, load_manifest
@@ -111,7 +111,7 @@ class _Verifier:
             report.findings.append(_finding(line.error, None))
             return report
         try:
-            check_control(self.job.fs.read_file(line.path), line.path)
+            check_control(self._read(line.path), line.path)
         except StoreError as error:
             report.findings.append(_finding(error, None))
         report.bytes_raw = line.control.bytes_raw
@@ -123,6 +123,12 @@ class _Verifier:
                 report.findings.append(_finding(error, entry.rank))
         return report
 
+    def _read(self, path: str) -> bytes:
+        try:
+            return self.job.fs.read_file(path)
+        except OSError as error:
+            raise StorageFailed("read", path, error) from error
+
     def _check_size(self, control: ControlFile, path: str, report: LineReport) -> None:
         if control.size != self.job.size:
             error = Misplaced(f"the line has {control.size} ranks, the job has {self.job.size}", path=path)
@@ -132,7 +138,7 @@ class _Verifier:
         self.referred.add(entry.manifest)
         manifest = load_manifest(self.job, entry)
         path = os.path.join(self.job.path, entry.manifest)
-        check_manifest(self.job.fs.read_file(path), path)
+        check_manifest(self._read(path), path)
         self.referred.update(pack.path for pack in manifest.packs)
         source = BlockSource(self.job, manifest, self.job.fs)
         try:
@@ -161,10 +167,13 @@ class _Verifier:
         found: list[str] = []
         for rank in range(self.job.size):
             directory = image_directory(rank)
+            full = os.path.join(self.job.path, directory)
             try:
-                names = self.job.fs.list_directory(os.path.join(self.job.path, directory))
+                names = self.job.fs.list_directory(full)
             except FileNotFoundError:
                 continue
+            except OSError as error:
+                raise StorageFailed("list", full, error) from error
             for name in sorted(names):
                 path = f"{directory}/{name}"
                 image = name.startswith(TEMPORARY_PREFIX) or epoch_of_image(name) is not None

@@ -24,6 +24,7 @@ import pickle
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import Any, Final, NamedTuple
 
 from .base import KnownBlocks, find_base, known_blocks
@@ -130,6 +131,8 @@ class _Table:
 class ImageWriter:
     """One image. `write` and `buffer` in the order the pickler calls them, then `finish`, or `abort`.
 
+    As a context it gives up by itself what was not finished, whoever failed: files, threads and memory.
+
     Args:
         label: (previous epoch, epoch]: what the image stands for.
         threads: for large images; None: two per core at hand, at most 8; 0: none but the caller's.
@@ -173,6 +176,14 @@ class ImageWriter:
         self._buffers: list[tuple[int, list[int] | None]] = []
         self._bytes_raw = 0
         self._open = True
+
+    def __enter__(self) -> ImageWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.abort()
 
     def write(self, data: Buffer) -> None:
         """The next bytes of the pickle stream.
@@ -222,9 +233,9 @@ class ImageWriter:
         slot = len(self._table.slots)
         self._table.slots.append(-1)
         slots.append(slot)
-        if self._known is None and len(data) >= SMALL:
-            self._known = self._load_base()
         try:
+            if self._known is None and len(data) >= SMALL:
+                self._known = self._load_base()
             if self._pool is None and (len(data) >= BLOCK or self._pack.length + len(data) > PARALLEL_FROM):
                 self._table.move(self._pack.stream())
                 self._pool = Pool(
