@@ -76,7 +76,7 @@ typedef struct Link {
     Frame *frame;
     PyObject *init;  /* the object whose __init__ runs below (mode I), or NULL; owned by the hook's C frame */
     PyObject *kept;  /* list of operands that the call keeps alive until it returns, or None; owned likewise */
-    int levels;      /* mode I: of recursion that the interpreter takes between the two frames */
+    int levels;      /* of recursion that lie between the two frames */
     int in_flight;   /* the callee has returned: its value is in C hands, the frame cannot be captured */
     struct Link *up;
 } Link;
@@ -559,7 +559,7 @@ static PyObject *rebuild_frame(PyThreadState *ts, Frame *f, int throwing, Rebuil
         return result;
     }
     frame_wait_at(f, at);
-    result = wait_for_next(ts, f, r, mode, mode == 'I' ? until : 0, value, kept);
+    result = wait_for_next(ts, f, r, mode, until, value, kept);
     frame_wait_end(f, result == NULL);
     Py_DECREF(value);
     Py_DECREF(kept);
@@ -652,8 +652,8 @@ PyDoc_STRVAR(run_doc,
 "Rebuild the frames of `records` under the calling frame and run them to the end.  The list holds the exception being\n"
 "handled, or None, and then the records, outermost first; it is emptied.\n"
 "Record: (func, code, globals, namespace, locals, stack, lasti, ord(mode), value, generator, exc, until, kept, at).\n"
-"at: index of the instruction a frame of mode V or I waits for.  until: R: end of the repeated instruction; I: levels of\n"
-"recursion the interpreter takes between the frame and __init__.\n"
+"at: index of the instruction a frame of mode V or I waits for.  until: R: end of the repeated instruction; V, I: levels of\n"
+"recursion between the frame and the next.\n"
 "depth: recursion depth of the innermost frame, 0 to leave it.");
 static PyObject *run(PyObject *module, PyObject *args)
 {

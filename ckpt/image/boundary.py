@@ -63,7 +63,8 @@ __all__ = ["Resumption", "Suspended", "classify", "inlined", "location"]
 class Resumption(NamedTuple):
     """How outer goes on: from the code unit behind `lasti`, with `stack`.
 
-    until (R): end of the repeated instruction. kept (V, I): operands the C code releases when it returns.
+    until: R: end of the repeated instruction; V, I: levels of recursion between outer and inner. kept (V, I):
+    operands the C code releases when it returns.
     """
 
     mode: Mode
@@ -192,7 +193,7 @@ def _call(outer: Suspended, inner: Suspended, at: Instruction, names: int = 0) -
     if way is None:
         raise _refused(outer, f"{describe(fn)} is running {inner.code.co_qualname}")
     if way.mode != "R":
-        return Resumption(way.mode, behind - 1, stack[:base], way.value, 0, _kept(stack[base:]))
+        return Resumption(way.mode, behind - 1, stack[:base], way.value, _levels(fn), _kept(stack[base:]))
     _all_alive(outer, stack)
     if TABLE.callable_first and _holds_bound_argument(fn, stack[base + 1]):
         stack[base + 1] = NULL
@@ -208,6 +209,13 @@ def _callee(operands: list[Any]) -> tuple[Any, list[Any]]:
     if TABLE.callable_first:
         return first, operands[2:] if second is NULL else operands[1:]
     return (second, operands[2:]) if first is NULL else (first, operands[1:])
+
+
+def _levels(fn: Any) -> int:
+    """Levels of recursion that the call itself counts, while a Python function runs under it."""
+    assert TABLE is not None
+    direct = type(fn) in (types.FunctionType, types.MethodType, functools.partial)
+    return int(TABLE.counts_c_calls and not direct)
 
 
 def _holds_bound_argument(fn: Any, below_arguments: Any) -> bool:
@@ -286,7 +294,7 @@ def _call_ex(outer: Suspended, inner: Suspended, at: Instruction) -> Resumption:
     if type(positional) is not tuple:  # it had been replaced by a tuple that only C can see
         positional = tuple(argument for argument in arguments(inner) if argument is not NULL)
     held = [fn, positional, *stack[depth - keywords :]]
-    return Resumption(way.mode, at.next - 1, stack[:base], way.value, 0, _kept(held))
+    return Resumption(way.mode, at.next - 1, stack[:base], way.value, _levels(fn), _kept(held))
 
 
 def _attribute_name(outer: Suspended, at: Instruction) -> str:

@@ -24,10 +24,14 @@ objects alive.
 running generators are part of the records.  The hook that does it is removed when the innermost frame goes
 on; the program then runs on genuine frames with its original code objects, and can be captured again.
 
+Depth: the recursion counted against the limit comes back as it was, levels that C code or the interpreter itself has
+taken between two frames (`FrameRecord.until`) included.
+
 Limits: the rebuilt outer frames nest on the C stack (about 0.5 KiB each) until they return; `resume` raises
 the soft stack limit for deep recursion and refuses what cannot fit.  Map's function raising StopIteration
 after a restart ends in that exception instead of the end of the loop.  Not captured: tracing and profiling,
-threads, asyncio tasks.
+threads, asyncio tasks.  From CPython 3.13 on, a class that is called often counts a level of recursion more than one
+that is not; a resumed program's calls begin as the latter, so RecursionError may come some levels later.
 """
 
 from __future__ import annotations
@@ -57,9 +61,7 @@ _IN_FLIGHT = 4  # rebuilt, the frame it called has returned, its value is in C h
 _CODE_REPLACED = 8
 _INCOMPLETE = 16
 _FOREIGN_EXC = 32
-_EXTRA_LEVEL = (
-    64  # the interpreter counts one more level of recursion between it and the __init__ it waits for
-)
+_EXTRA_LEVEL = 64  # one more level of recursion lies between it and the frame it waits for
 _UNUSABLE = _IN_FLIGHT | _CODE_REPLACED | _INCOMPLETE | _FOREIGN_EXC
 
 _CO_OPTIMIZED = 1
@@ -89,7 +91,7 @@ class FrameRecord:
     value: Any  # L: pushed when it resumes, unless NULL; I: the object being initialised
     gen: Any  # the generator or coroutine whose frame this is
     exc: BaseException | None  # gen only: the exception it is handling
-    until: int = 0  # R: end of the repeated instruction, in code units; I: extra levels of recursion
+    until: int = 0  # R: end of the repeated instruction, in code units; V, I: levels of recursion in between
     kept: list[Any] | None = None  # V, I: operands that the call keeps alive until it returns
 
     @property

@@ -51,6 +51,7 @@ class Table:
     )  # meanings of CALL_INTRINSIC_1 by its argument
     inlined_iteration: frozenset[str] = frozenset()  # enter a generator without C in between
     generator_depth: int = 1  # entries on the stack of a generator that begins
+    counts_c_calls: bool = False  # a call that goes through a type's tp_call is a level of Python's recursion
 
     def meaning(self, instruction: Instruction) -> str:
         """The name of an instruction; for an intrinsic, what the instruction of its own was called."""
@@ -85,6 +86,7 @@ TABLES: dict[tuple[int, int], Table] = {
         call="CALL",
         fused_compare="COMPARE_OP",
         load_global_shift=1,
+        counts_c_calls=True,
         keyword_names="KW_NAMES",
     ),
     (3, 12): Table(

@@ -314,3 +314,66 @@ emit(work(1))
     report = sweep(program)
     assert report["failures"] == []
     assert any("thrown into" in reason or "context" in reason for reason in report["refused"])
+
+
+def test_delegation_goes_on_after_a_restart(sweep):
+    """gi_yieldfrom, cr_await, throw(), send() and close() reach the delegate; also that of a suspended generator."""
+    program = """
+def inner(log):
+    try:
+        while True:
+            try:
+                got = yield work(1)
+                log.append(got)
+            except KeyError as error:
+                log.append(("caught", error.args, work(2)))
+                yield "thrown"
+    finally:
+        log.append(("closed", work(3)))
+def middle(log):
+    result = yield from inner(log)
+    return result
+def top(log):
+    yield from middle(log)
+async def co(log):
+    await sub(log)
+    return 5
+class Aw:
+    def __await__(self):
+        got = yield work(7)
+        return got
+async def sub(log):
+    log.append(await Aw())
+    log.append((await Aw(), work(1)))
+for i in range(12):
+    log = []
+    g = top(log)
+    emit((next(g), g.gi_yieldfrom.__name__, g.gi_yieldfrom.gi_yieldfrom.__name__))
+    work(1)
+    emit((g.send(1), g.throw(KeyError(5)), next(g), g.gi_yieldfrom.__name__))
+    if i % 2:
+        g.close()
+    else:
+        try:
+            g.throw(ValueError(3))
+        except ValueError as error:
+            tb, lines = error.__traceback__, []
+            while tb:
+                lines.append(tb.tb_lineno)
+                tb = tb.tb_next
+            emit((error.args, lines))
+    emit((log, g.gi_frame, g.gi_yieldfrom))
+    c = co(log)
+    emit((c.send(None), c.cr_await.__name__))
+    work(2)
+    emit((c.send(3), c.cr_await.__name__))
+    work(2)
+    try:
+        c.send(4)
+    except StopIteration as stop:
+        emit((stop.value, log, work(3)))
+"""
+    report = sweep(program, every=23)
+    assert report["failures"] == []
+    assert report["restored"] >= 25
+    assert sweep(program, every=101, generations=3)["failures"] == []

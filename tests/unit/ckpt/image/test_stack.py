@@ -429,6 +429,144 @@ while a:
     assert any("III" in modes for modes in report["modes"])
 
 
+OFTEN = """
+import functools, sys
+class Point:
+    def __init__(self, x, y=2):
+        self.x = work(x)
+        self.y = y
+        self.depth = sys._getframe().f_back.f_lineno
+    @property
+    def double(self):
+        return work(self.x) * 2
+    def __getitem__(self, key):
+        return work(key) + self.x
+    def __bool__(self):
+        return work(self.x) > 0
+    def __lt__(self, other):
+        return work(self.x) < other.x
+    def __format__(self, spec):
+        return spec + str(work(self.x))
+    def __str__(self):
+        return "s%d" % work(self.x)
+    __repr__ = __str__
+    def __enter__(self):
+        work(1)
+        return self
+    def __exit__(self, *info):
+        work(2)
+        return True
+    def method(self, a, *, key=1):
+        return work(a) + key
+class Over:
+    def __init__(self):
+        self.n = 1
+    def __getattribute__(self, name):
+        work(1)
+        return object.__getattribute__(self, name)
+class Bad:
+    def __init__(self, n):
+        work(n)
+        if n % 2:
+            raise ValueError(n)
+def gen(n):
+    for i in range(n):
+        yield work(i)
+    return "done"
+def outer(n):
+    got = yield from gen(n)
+    yield got
+def kw(a, *args, b=2, **more):
+    return work(a) + b + len(args) + len(more)
+part = functools.partial(work, 3)
+def line():
+    import sys
+    return sys._getframe(1).f_lineno
+def fail(n):
+    try:
+        work(n)
+        raise KeyError(n)
+    finally:
+        work(1)
+over = Over()
+for i in range(25):
+    p = Point(i)
+    q = Point(i, y=3)
+    r = Point(work(i))
+    emit((p.x, p.double, p[i], bool(p), p < q, f"{p}{p!s}{p:>3}{p!r}", p.depth, q.depth))
+    if p:
+        emit(not q)
+    with p as z, q:
+        emit(z.method(1, key=work(2)))
+        raise ValueError(work(3))
+    emit(kw(1, b=work(2)))
+    emit(kw(1, 2, *[work(1)], b=3, **{"c": work(4)}))
+    emit((part(), list(map(work, [1, 2])), p.method(*[1]), over.n))
+    for x in outer(2):
+        emit((x, line()))
+    try:
+        Bad(i)
+    except ValueError as error:
+        tb = error.__traceback__
+        lines = []
+        while tb:
+            lines.append(tb.tb_lineno)
+            tb = tb.tb_next
+        emit((work(1), error.args, lines))
+    try:
+        fail(i)
+    except KeyError as error:
+        tb = error.__traceback__
+        emit((work(1), tb.tb_lineno, tb.tb_next.tb_lineno))
+    emit([w for w in gen(2)] + [v for v in sorted([3, 1])])
+    m = p.method
+    emit((m(1), m(1, key=2), (lambda *a, **k: work(len(a)))(*"ab", k=1)))
+"""
+
+
+def test_what_the_interpreter_has_specialised_resumes_equal(sweep):
+    """Code that runs often enters functions, __init__, properties, generators without C in between; line numbers of
+    frames that wait, and in tracebacks, are as ever."""
+    report = sweep(OFTEN, every=149)
+    assert report["failures"] == []
+    assert all("frame object" in text for text in report["unpicklable"])
+    assert report["restored"] >= 30
+    assert report["captured"] >= 0.9 * report["checks"]
+
+
+def test_what_the_interpreter_has_specialised_through_generations(sweep):
+    report = sweep(OFTEN, every=499, generations=3)
+    assert report["failures"] == []
+
+
+def test_the_recursion_depth_comes_back_as_it_was(sweep):
+    """Also behind calls that are levels of their own: of classes and of objects with __call__."""
+    program = """
+import sys
+sys.setrecursionlimit(100)
+def dig(n):
+    try:
+        return dig(n + 1)
+    except RecursionError:
+        return n
+class A:
+    def __init__(self, n):
+        self.n = work(n)
+        if n:
+            self.inner = A(n - 1)
+class C:
+    def __call__(self):
+        return work(3)
+c = C()
+for i in range(20):
+    A(3)
+    emit((dig(0), c(), dig(0), c(*[])))
+"""
+    report = sweep(program, every=7, generations=2)
+    assert report["failures"] == []
+    assert report["restored"] >= 10
+
+
 def test_library_call_resumes_with_its_value(sweep):
     program = """
 class A:
@@ -644,6 +782,19 @@ def taken(value="value"):
     return capture(at="call", skip=(taken.__code__,), value=value)
 
 
+@pytest.mark.skipif(not hasattr(sys, "monitoring"), reason="this version has no sys.monitoring")
+def test_monitoring_is_refused():
+    tool = sys.monitoring.PROFILER_ID
+    sys.monitoring.use_tool_id(tool, "test")
+    sys.monitoring.set_events(tool, sys.monitoring.events.PY_START)
+    try:
+        with pytest.raises(Refused, match="traced or profiled"):
+            run_base(lambda: taken())
+    finally:
+        sys.monitoring.set_events(tool, 0)
+        sys.monitoring.free_tool_id(tool)
+
+
 def test_describe_names_the_lines():
     def program():
         return taken()
@@ -781,6 +932,34 @@ def test_available_here_and_not_elsewhere(monkeypatch):
     assert "3.11" in reason
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"JIT": 1}, "JIT"),
+        ({"SUPPORTED": 0}, "built for"),
+        ({"BUILT_FOR": "3.10.1"}, "built for CPython 3.10.1"),
+    ],
+)
+def test_other_builds_are_named(monkeypatch, change, words):
+    for name, value in change.items():
+        monkeypatch.setattr(_frames, name, value)
+    ok, reason = available()
+    assert not ok
+    assert words in reason
+
+
+def test_a_free_threaded_interpreter_is_named(monkeypatch):
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+    assert available() == (False, "frames cannot be captured in a free-threaded interpreter")
+
+
+def test_another_implementation_is_named(monkeypatch):
+    monkeypatch.setattr(stack_module.platform, "python_implementation", lambda: "PyPy")
+    ok, reason = available()
+    assert not ok
+    assert "PyPy" in reason
+
+
 def test_describe_main_says_where_a_thread_is():
     ready, done = threading.Event(), threading.Event()
 
@@ -809,6 +988,23 @@ def test_request_runs_at_a_check_and_reports_faults(monkeypatch):
     for _ in range(10):
         pass
     assert [str(error) for error in seen] == ["ours"]
+
+
+def test_a_request_made_while_another_runs_is_not_forgotten():
+    """CPython 3.13 takes back the notice of it at a check within the first."""
+    seen = []
+
+    def first():
+        assert _frames.request(lambda: seen.append("second"))
+        for _ in range(10):
+            len(seen)  # checks
+        seen.append("first")
+
+    for _ in range(40):  # more than the interpreter runs at one check
+        assert _frames.request(first) or seen
+    for _ in range(100):
+        len(seen)
+    assert seen.count("first") == seen.count("second") > 0
 
 
 def test_request_lets_an_interrupt_through():
