@@ -37,16 +37,19 @@ _EXIT_UNRECOVERABLE = 12
 _EXIT_INCOMPATIBLE = 13
 
 
-def run_rank(spec: Mapping[str, Any], control_fd: int) -> NoReturn:
+def run_rank(
+    spec: Mapping[str, Any], control_fd: int, make_runtime: Callable[..., Runtime] = Runtime
+) -> NoReturn:
     """Become rank ``spec["rank"]`` of the job and run to the end.
 
     ``spec`` is the agent's description of the rank (see ``controller.messages``); ``control_fd`` is this rank's end of
-    the packet socket to the agent. The exit status of the process is the program's.
+    the packet socket to the agent; ``make_runtime``: for a rank that is watched (:mod:`ckpt.doctor`). The exit status of
+    the process is the program's.
     """
     _open_streams(spec)
     control = ControlChannel(control_fd)
     try:
-        runtime = Runtime(spec, control)
+        runtime = make_runtime(spec, control)
         install(runtime)
         _set_environment(spec)
         if spec.get("options", {}).get("mpi4py", True):

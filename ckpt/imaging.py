@@ -129,7 +129,7 @@ class Imager:
             self._place = place
             # Inside the library: a waiting place of its own takes the image, or a check after it has returned does.
             # Never wait for the lock here: it may be this very thread that holds it.
-            if not _inside_library() and self._runtime.lock.acquire(blocking=False):
+            if not inside_library() and self._runtime.lock.acquire(blocking=False):
                 try:
                     if self.wanted <= self.epoch or self.take("check"):
                         return
@@ -297,7 +297,7 @@ class Imager:
             return "finished, serving its peers"
         frame = sys._current_frames().get(threading.main_thread().ident or 0)
         inside = ""
-        while frame is not None and _is_library(frame):
+        while frame is not None and is_library(frame):
             inside = f" (in {frame.f_code.co_name} of the library)"
             frame = frame.f_back
         if frame is None:
@@ -306,19 +306,19 @@ class Imager:
         return f"{code.co_filename}:{frame.f_lineno} {code.co_qualname}{inside}"
 
 
-def _inside_library() -> bool:
+def inside_library() -> bool:
     """Is a function of this library on the main thread's stack, inside the program's base?"""
     from ckpt.image.stack import BASES
 
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code not in BASES:
-        if _is_library(frame):
+        if is_library(frame):
             return True
         frame = frame.f_back
     return False
 
 
-def _is_library(frame: FrameType) -> bool:
+def is_library(frame: FrameType) -> bool:
     name = frame.f_globals.get("__name__") or ""
     return name == "ckpt" or name.startswith(("ckpt.", "transport."))
 

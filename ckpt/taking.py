@@ -47,6 +47,11 @@ class Taker:
         )  # (epoch, wait status) of children that died without a vote
 
     @property
+    def writers(self) -> frozenset[int]:
+        """Process ids of the children at work."""
+        return frozenset(self._children)
+
+    @property
     def is_writing(self) -> bool:
         """Is a child at work?"""
         return bool(self._children)

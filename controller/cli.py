@@ -1,5 +1,5 @@
 """★ The `ckpt` command: arguments, help, exit codes. The verbs are in `cli_run`, `cli_job`, `cli_store`,
-`cli_inspect`.
+`cli_inspect`, `cli_doctor`.
 
 Only argparse is imported until a verb runs, so that ``--help`` is quick. Errors that were raised on purpose
 (this package's and the store's) become one line on standard error, or one JSON object with ``--json``, and
@@ -39,6 +39,7 @@ _VERBS = {
     "ls": ("cli_store", "ls"),
     "verify": ("cli_store", "verify"),
     "inspect": ("cli_inspect", "inspect"),
+    "doctor": ("cli_doctor", "doctor"),
     "prune": ("cli_store", "prune"),
 }
 
@@ -180,6 +181,19 @@ def _parser() -> argparse.ArgumentParser:
     inspect.add_argument("job", metavar="JOB[@EPOCH]", nargs="?")
     inspect.add_argument("-r", "--rank", type=_at_least(0), metavar="RANK", help="of one rank only, in full")
 
+    doctor = verb(
+        "doctor",
+        "Run a program a little, take images, bring them to life, and say what would not survive and why.",
+        "ckpt doctor [options] [--] (APP.PY | -m MODULE) [ARG ...]",
+    )
+    doctor.add_argument("-n", "--ranks", type=_at_least(1), metavar="N", help="number of ranks (default 1)")
+    doctor.add_argument(
+        "--seconds", type=_seconds, metavar="S", default=3.0, help="how long to run it (default 3)"
+    )
+    doctor.add_argument(
+        "--images", type=_at_least(1), metavar="K", default=3, help="how many images to take (default 3)"
+    )
+
     prune = verb("prune", "Remove old checkpoints.")
     prune.add_argument("job", metavar="JOB")
     prune.add_argument(
@@ -192,7 +206,7 @@ _FLAGS = {"--json", "--checkpoint-on-signal", "--prefix", "-h", "--help"}
 
 
 def split_program(arguments: Sequence[str]) -> tuple[list[str], list[str], bool]:
-    """Cut the arguments of `run` into (options, program with its arguments, is a module).
+    """Cut the arguments of `run` and `doctor` into (options, program with its arguments, is a module).
 
     The program begins at the first word that is no option, after ``--``, or with ``-m``.
     """
@@ -218,11 +232,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     program: list[str] = []
     module = False
-    if words[:1] == ["run"]:
+    if words[:1] in (["run"], ["doctor"]):
         options, program, module = split_program(words[1:])
-        words = ["run", *options]
+        words = [words[0], *options]
     parsed = _parser().parse_args(words)
-    if parsed.verb == "run":
+    if parsed.verb in ("run", "doctor"):
         parsed.program, parsed.module = program, module
     module_name, function = _VERBS[parsed.verb]
     from controller.errors import ControllerError

@@ -135,6 +135,18 @@ def dump(prepared: Prepared, *, live: Mapping[str, object], sink: Sink) -> Image
 
     ``live``: objects saved by name only. Raises :class:`Unpicklable`; what ``sink`` raises passes through.
     """
+    return run_dump(prepared, live=live, sink=sink)
+
+
+def run_dump(
+    prepared: Prepared,
+    *,
+    live: Mapping[str, object],
+    sink: Sink,
+    pickler_class: type[ImagePickler] = ImagePickler,
+    dump_class: type[Dump] | None = None,
+) -> ImageReport:
+    """:func:`dump` with other ways of pickling and of going through the program (:mod:`ckpt.image.trial`)."""
     is_disposable = os.getpid() != prepared.pid
     early = resources.note_early(prepared.notes)
     late = resources.note_late(prepared.references)
@@ -143,7 +155,7 @@ def dump(prepared: Prepared, *, live: Mapping[str, object], sink: Sink) -> Image
         files = FileSaver(prepared.notes, is_disposable=is_disposable)
 
         def make_pickler(stream: Stream) -> ImagePickler:
-            pickler = ImagePickler(
+            pickler = pickler_class(
                 stream,
                 prepared.references,
                 live=live,
@@ -153,13 +165,13 @@ def dump(prepared: Prepared, *, live: Mapping[str, object], sink: Sink) -> Image
             pickler.running_generators = prepared.stack.generators() if prepared.stack is not None else []
             return pickler
 
-        return _Dump(prepared, sink, make_pickler).run(early, late)
+        return (dump_class or Dump)(prepared, sink, make_pickler).run(early, late)
 
     with collector_off():
         return on_deep_stack(work)
 
 
-class _Dump:
+class Dump:
     """One run of :func:`dump`."""
 
     def __init__(
@@ -186,16 +198,16 @@ class _Dump:
         for name, module in modules.items():
             self._module(name, module)
         modules_ns = time.perf_counter_ns()
-        description = self._stack()
+        description = self.save_stack()
         stack_ns = time.perf_counter_ns()
         for name, value in self.prepared.extras.items():
-            self._emit(("extra", name), value)
+            self.emit(("extra", name), value)
         for name, value in late.items():
-            self._emit(("late", name), value)
+            self.emit(("late", name), value)
         deferred = self.pickler.deferred
         while deferred:
-            self._emit(("call",), deferred.pop(0))
-        self._emit(("end",), None)
+            self.emit(("call",), deferred.pop(0))
+        self.emit(("end",), None)
         self.stream.flush()
         ended_ns = time.perf_counter_ns()
         self.sizes.sort(reverse=True)
@@ -224,12 +236,13 @@ class _Dump:
                 loader = value.loader if isinstance(value, ModuleSpec) else value
                 if type(loader) not in _LOADERS:
                     continue
-            self._emit(("variable", name, key), value)
+            self.emit(("variable", name, key), value)
 
-    def _stack(self) -> list[dict[str, Any]]:
+    def save_stack(self) -> list[dict[str, Any]]:
+        """Write the frames; returns their description."""
         stack = self.prepared.stack
         if stack is None:
-            self._emit(("stack",), None)
+            self.emit(("stack",), None)
             return []
         description = stack.describe()
         for index, record in enumerate(stack.frames):
@@ -238,12 +251,13 @@ class _Dump:
             if len(stack.frames) <= _SIZED_BYTES:  # in a very deep recursion sizes are not worth it
                 for name, value in zip(names, record.locals, strict=False):
                     if type(value) not in _ATOMS:
-                        self._emit(("local", index, name), value)
-            self._emit(("frame", index), record)
-        self._emit(("stack",), stack)
+                        self.emit(("local", index, name), value)
+            self.emit(("frame", index), record)
+        self.emit(("stack",), stack)
         return description
 
-    def _emit(self, label: Label, value: object) -> None:
+    def emit(self, label: Label, value: object) -> None:
+        """Write one pair. Raises :class:`Unpicklable`."""
         before = self.stream.total_bytes
         pickler = self.pickler
         try:
@@ -257,9 +271,10 @@ class _Dump:
             nbytes = self.stream.total_bytes - before
             self.table.note(label, value, nbytes)
             if nbytes >= _SIZED_BYTES:
-                self.sizes.append((nbytes, self._where(label)))
+                self.sizes.append((nbytes, self.where(label)))
 
-    def _where(self, label: Label) -> str:
+    def where(self, label: Label) -> str:
+        """The label for people."""
         match label:
             case ("variable", module, name):
                 return f"module {module} variable {name!r}"
@@ -283,12 +298,12 @@ class _Dump:
 
         def attempt(part: object) -> Exception | None:
             try:
-                self.make_pickler(Stream(_Nowhere())).dump(part)
+                self.make_pickler(Stream(Nowhere())).dump(part)
             except Exception as other:  # the very thing that is asked for
                 return other
             return None
 
-        where = self._where(label)
+        where = self.where(label)
         if label[0] == "frame":
             path, reason = self._in_frame(label[1], attempt, failure)
         else:
@@ -298,9 +313,18 @@ class _Dump:
     def _in_frame(
         self, index: int, attempt: Callable[[object], Exception | None], failure: Exception
     ) -> tuple[str, str]:
+        for step, part in self.frame_parts(index):
+            found = attempt(part)
+            if found is not None:
+                path, reason = diagnose.find(part, attempt, found)
+                return step + path, reason
+        return "", str(failure)
+
+    def frame_parts(self, index: int) -> list[tuple[str, object]]:
+        """``(name, object)`` of all that the record of a frame holds."""
         assert self.prepared.stack is not None
         record = self.prepared.stack.frames[index]
-        parts: list[tuple[str, object]] = [
+        return [
             *(
                 (f" local {n!r}", v)
                 for n, v in zip(local_names(record.code_object), record.locals, strict=False)
@@ -311,15 +335,11 @@ class _Dump:
             (" generator", record.gen),
             (" value", record.value),
         ]
-        for step, part in parts:
-            found = attempt(part)
-            if found is not None:
-                path, reason = diagnose.find(part, attempt, found)
-                return step + path, reason
-        return "", str(failure)
 
 
-class _Nowhere:
+class Nowhere:
+    """A sink that keeps nothing."""
+
     def write(self, data: bytes | memoryview) -> None:
         pass
 

@@ -10,16 +10,17 @@ The path reads like Python: ``.attribute``, ``[index]``, ``['key']``, ``<closure
 from __future__ import annotations
 
 import functools
+import gc
 import time
 import types
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ckpt.image.generators import gen_info
 from ckpt.image.reducers import attributes_of
 
-__all__ = ["find"]
+__all__ = ["find", "path_to"]
 
 _REPR_CHARS = 40
 
@@ -44,6 +45,51 @@ def find(
                 break
         else:
             return path, _reason(value, failure)
+
+
+def path_to(
+    target: object,
+    roots: Iterable[tuple[str, object]],
+    *,
+    is_boundary: Callable[[object], bool],
+    deadline: float,
+) -> str:
+    """The shortest path from one of ``roots`` (``(name, object)``) to the object ``target``; ``""`` if none is found.
+
+    Goes through what this module can name first, then through whatever the garbage collector knows (written
+    ``<…>``). Objects for which ``is_boundary`` are not entered. ``deadline``: on ``time.monotonic``.
+    """
+    starts = list(roots)
+    for neighbours in (_parts, _all_parts):
+        seen = {id(value) for _, value in starts}
+        queue = deque(starts)
+        while queue:
+            path, value = queue.popleft()
+            if value is target:
+                return path
+            if time.monotonic() > deadline:
+                break
+            for step, part in neighbours(value):
+                if part is target:
+                    return path + step
+                if id(part) not in seen and type(part) not in _LEAVES and not is_boundary(part):
+                    seen.add(id(part))
+                    queue.append((path + step, part))
+    return ""
+
+
+_LEAVES = frozenset(
+    {int, float, str, bytes, bool, complex, type(None), types.CodeType, types.BuiltinFunctionType}
+)
+
+
+def _all_parts(value: object) -> Iterator[tuple[str, object]]:
+    named = list(_parts(value))
+    yield from named
+    known = {id(part) for _, part in named}
+    for part in gc.get_referents(value):
+        if id(part) not in known and not isinstance(part, (types.ModuleType, type)):
+            yield f"<{type(part).__name__}>" if not isinstance(part, dict) else "", part
 
 
 def _reason(value: object, failure: Exception) -> str:

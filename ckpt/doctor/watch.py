@@ -1,0 +1,264 @@
+"""★ The watch on a rank: samples of where it could be captured, and examinations in forked children.
+
+A thread asks for a check every `_PERIOD_S` and does not ask again before it has come. In the check, which runs in the
+main thread between two instructions, the stack is captured and forgotten: a *sample*. It is one of
+
+    captured      the program could have been imaged here
+    in_library    it is inside a call of this library, which takes images by itself
+    refused       by name and place; samples in a row are one refusal, and how long it lasted is noted
+    late          the check did not come for `_LATE_S`: a long call into C, which holds no place between instructions
+
+At the moments in `_EXAMINATIONS_S`, and every ten seconds after those, an examination is due: the rank forks, and the
+child writes its findings. That is at the next place where the stack can be captured, or, after `_PATIENCE_S`, at any
+other: then only the variables of the frames are looked at. Never while a module is being imported, half of which is
+there. A child that takes longer than `_CHILD_LIMIT_S` is killed.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from ckpt.doctor import surroundings
+from ckpt.imaging import inside_library, is_library
+
+if TYPE_CHECKING:
+    from ckpt.image.stack import Stack
+    from ckpt.runtime import Runtime
+
+__all__ = ["THREAD_NAME", "Watch"]
+
+THREAD_NAME = "ckpt-doctor"
+_PERIOD_S = 0.01
+_LATE_S = 0.25
+_EXAMINATIONS_S = (0.05, 0.3, 1.0, 2.0, 4.0, 7.0)
+_EXAMINATION_EVERY_S = 10.0
+_CHILD_LIMIT_S = 30.0
+_PATIENCE_S = 1.0
+_REFUSALS_KEPT = 50
+_IMPORTING = ("a module is being imported", "")
+_ANY_THREAD = "*"
+_DIRECTORY = "doctor"
+
+
+class Watch:
+    """See the module's theory of operation. Made before the program begins; `start` returns at once."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        directory = os.path.join(runtime.spec["job_dir"], _DIRECTORY)
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        self._file = os.open(
+            os.path.join(directory, f"rank-{runtime.rank}.jsonl"),
+            os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC,
+            0o600,
+        )
+        self._own_descriptors = surroundings.descriptors()
+        self._started_s = time.monotonic()
+        self._asked_s = 0.0
+        self._is_asked = False
+        self._taken = self._captured = self._in_library = 0
+        self._refused: dict[
+            tuple[str, str], list[float]
+        ] = {}  # samples, longest, end of the present run's begin
+        self._run: tuple[tuple[str, str], float] | None = None  # refusal in a row, and since when
+        self._late: dict[str, Any] = {"samples": 0, "longest_s": 0.0, "where": ""}
+        self._examinations = iter(_moments())
+        self._next_s = next(self._examinations)
+        self._child: tuple[int, float] | None = None
+
+    def start(self) -> None:
+        threading.Thread(target=self._loop, name=THREAD_NAME, daemon=True).start()
+
+    # ------------------------------------------------------------------ the thread
+
+    def _loop(self) -> None:
+        from ckpt.image import _frames
+
+        written_s = 0.0
+        while self._runtime.finished_code is None:
+            time.sleep(_PERIOD_S)
+            now_s = time.monotonic()
+            if not self._is_asked:
+                self._is_asked, self._asked_s = True, now_s
+                _frames.request(self._at_check)
+            elif now_s - self._asked_s > max(_LATE_S, self._late["longest_s"]):
+                self._late.update(longest_s=now_s - self._asked_s, where=self._runtime.imager.where())
+            self._watch_child(now_s)
+            if now_s - written_s > 0.2:
+                written_s = now_s
+                self._write_samples()
+        self._write_samples()
+
+    def _watch_child(self, now_s: float) -> None:
+        if self._child is None:
+            return
+        pid, since_s = self._child
+        try:
+            done, _ = os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            done = pid  # the program's own os.wait() was faster
+        if done:
+            self._child = None
+        elif now_s - since_s > _CHILD_LIMIT_S:
+            os.kill(pid, signal.SIGKILL)
+            self._write("trouble", text=f"an examination took more than {_CHILD_LIMIT_S:g} s")
+
+    # ------------------------------------------------------------------ the check
+
+    def _at_check(self) -> None:
+        """In the main thread, between two instructions."""
+        self._is_asked = False
+        now_s = time.monotonic()
+        self._taken += 1
+        if now_s - self._asked_s > _LATE_S:
+            self._late["samples"] += 1
+        stack: Stack | None = None
+        key = None
+        if inside_library():
+            self._in_library += 1
+        else:
+            stack, key = self._sample()
+        self._count(key, now_s)
+        overdue_s = now_s - self._started_s - self._next_s
+        if overdue_s < 0 or self._child is not None or key == _IMPORTING:
+            return
+        if stack is not None or overdue_s > _PATIENCE_S:
+            self._next_s = next(self._examinations)
+            self._examine(stack)
+
+    def _sample(self) -> tuple[Stack | None, tuple[str, str] | None]:
+        from ckpt import image
+
+        try:
+            stack = image.capture(at="check", skip=(Watch._sample.__code__, Watch._at_check.__code__))
+        except image.Refused as refused:
+            if _is_importing():
+                return None, _IMPORTING
+            return None, (refused.reason, refused.where)
+        except image.ImageError as failure:
+            return None, (str(failure), "")
+        self._captured += 1
+        return stack, None
+
+    def _count(self, key: tuple[str, str] | None, now_s: float) -> None:
+        if self._run is not None and self._run[0] != key:
+            self._run = None
+        if key is None or (key not in self._refused and len(self._refused) >= _REFUSALS_KEPT):
+            return
+        if self._run is None:
+            self._run = (key, now_s)
+        entry = self._refused.setdefault(key, [0, 0.0])
+        entry[0] += 1
+        entry[1] = max(entry[1], now_s - self._run[1])
+
+    # ------------------------------------------------------------------ examinations
+
+    def _examine(self, stack: Stack | None) -> None:
+        """Fork a child that looks at everything. In the parent: a millisecond, as for an image."""
+        from ckpt import image
+        from ckpt.image import _frames
+
+        runtime = self._runtime
+        around = {
+            "children": surroundings.children(os.getpid(), without=runtime.imager.taker.writers),
+            "threads": surroundings.threads(runtime, undeclared=(_ANY_THREAD, THREAD_NAME)),
+        }
+        try:
+            prepared = image.prepare(
+                stack, {"ckpt.registered": runtime.registered, "ckpt.hooks": runtime.hooks}
+            )
+            pid = int(_frames.fork())
+        except Exception as failure:  # a file that cannot be flushed, no memory for a fork
+            self._write("trouble", text=f"{type(failure).__name__}: {failure}")
+            return
+        if pid:
+            self._child = (pid, time.monotonic())
+            return
+        try:
+            gc.disable()
+            _frames.pdeathsig(signal.SIGKILL)
+            self._examine_in_child(prepared, stack, around)
+        except BaseException as failure:
+            self._write("trouble", text=f"{type(failure).__name__}: {failure}")
+        finally:
+            os._exit(0)
+
+    def _examine_in_child(self, prepared: Any, stack: Stack | None, around: dict[str, Any]) -> None:
+        from ckpt.image import trial
+
+        runtime = self._runtime
+        own, with_sockets = self._own_descriptors, runtime.size == 1
+        raw = surroundings.raw_descriptors(own, with_sockets=with_sockets)
+        self._write("surroundings", **around, descriptors=raw)
+        seen = [] if stack is not None else list(_program_frames(trial.SeenFrame))
+        report, findings = trial.examine(prepared, live=runtime.live, seen=seen)
+        self._write(
+            "examination",
+            captured=stack is not None,
+            findings=[finding.as_dict() for finding in findings],
+            variables=report.variables,
+            stream_bytes=report.stream_bytes,
+            buffer_bytes=report.buffer_bytes,
+            stack=report.stack,
+        )
+
+    # ------------------------------------------------------------------ writing
+
+    def _write_samples(self) -> None:
+        refused = [
+            {"reason": reason, "where": where, "samples": int(entry[0]), "longest_s": round(entry[1], 3)}
+            for (reason, where), entry in list(self._refused.items())
+        ]
+        self._write(
+            "samples",
+            taken=self._taken,
+            captured=self._captured,
+            in_library=self._in_library,
+            refused=refused,
+            late=self._late,
+        )
+
+    def _write(self, kind: str, **fields: Any) -> None:
+        line = {"kind": kind, "t_s": round(time.monotonic() - self._started_s, 3), **fields}
+        os.write(self._file, json.dumps(line, default=str).encode() + b"\n")
+
+
+def _moments() -> Iterator[float]:
+    yield from _EXAMINATIONS_S
+    moment = _EXAMINATIONS_S[-1]
+    while True:
+        moment += _EXAMINATION_EVERY_S
+        yield moment
+
+
+def _is_importing() -> bool:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _program_frames(make: Any) -> Iterator[Any]:
+    """The program's frames and variables, outermost first, when the stack cannot be captured."""
+    from ckpt.image.stack import BASES
+
+    found: list[FrameType] = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code not in BASES:
+        if not is_library(frame):
+            found.append(frame)
+        frame = frame.f_back
+    for frame in reversed(found):
+        if frame.f_locals is not frame.f_globals:
+            yield make(frame.f_code.co_qualname, dict(frame.f_locals))

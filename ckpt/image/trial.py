@@ -1,0 +1,191 @@
+"""A trial of an image, for `ckpt doctor`: everything that cannot be saved, not only the first thing.
+
+The image is written into nothing. Where an object cannot be taken apart, a placeholder is written instead, and the
+pickler goes on; so one pass finds all of them. A pickler does not know the way to the object it is at, so the path is
+searched for afterwards (:func:`ckpt.image.diagnose.path_to`). What fails in a way that no placeholder can replace (an
+odd ``__reduce__``) costs its variable only: that is searched as after a failed image.
+
+::
+
+    {"where": "frame 2 (solve) local 'log'", "path": ".stream", "type": "_socket.socket", "bases": […], "reason": …}
+
+To be called in a forked child: objects are used up to see what is in them. Not here: when, and what else is looked at
+(:mod:`ckpt.doctor`).
+"""
+
+from __future__ import annotations
+
+import copyreg
+import sys
+import time
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ckpt.image import diagnose
+from ckpt.image.assembly import Dump, ImageReport, Nowhere, Prepared, run_dump
+from ckpt.image.errors import Unpicklable
+from ckpt.image.pickler import ImagePickler
+
+__all__ = ["Finding", "SeenFrame", "examine"]
+
+_FINDINGS = 100
+_REDUCED_LENGTHS = range(2, 7)
+_SINGLETON_TYPES = (type(None), type(NotImplemented), type(...))
+_PATH_LIMIT_S = 0.5
+_TEXT_CHARS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """An object that cannot be saved: ``where`` it was met first, the ``path`` from there, its type and base types."""
+
+    where: str
+    path: str
+    type: str
+    bases: list[str]
+    reason: str
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenFrame:
+    """A frame that is looked at though the stack cannot be captured: its name and variables."""
+
+    name: str
+    variables: Mapping[str, object]
+
+
+def examine(
+    prepared: Prepared, *, live: Mapping[str, object], seen: Iterable[SeenFrame] = ()
+) -> tuple[ImageReport, list[Finding]]:
+    """Write the image into nothing. ``seen``: the frames, when there is no captured stack."""
+    findings: list[Finding] = []
+
+    class ThisTrial(_Trial):
+        found = findings
+        frames = tuple(seen)
+
+    report = run_dump(prepared, live=live, sink=Nowhere(), pickler_class=TrialPickler, dump_class=ThisTrial)
+    return report, findings
+
+
+class TrialPickler(ImagePickler):
+    """Goes on after an object that cannot be taken apart; those are in ``failed``, with the reason."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.failed: list[tuple[object, Exception]] = []
+
+    def reducer_override(self, obj: Any, *_: Any) -> Any:
+        try:
+            reduced = super().reducer_override(obj)
+            if reduced is NotImplemented:
+                reduced = self._default(obj)
+            self._check(obj, reduced)
+        except Exception as failure:  # whatever it is, it is what the doctor reports
+            self.failed.append((obj, failure))
+            return _placeholder, (type(obj).__name__,)
+        return reduced
+
+    def _default(self, obj: Any) -> Any:
+        """What the C pickler would do, done here, where its failure can be caught."""
+        cls = type(obj)
+        if cls is types.FunctionType or isinstance(obj, type):
+            return NotImplemented
+        reducer = copyreg.dispatch_table.get(cls)
+        return obj.__reduce_ex__(5) if reducer is None else reducer(obj)
+
+    def _check(self, obj: Any, reduced: Any) -> None:
+        if reduced is NotImplemented:
+            if type(obj) is not types.FunctionType and not any(obj is cls for cls in _SINGLETON_TYPES):
+                _find(obj, obj.__qualname__)
+        elif isinstance(reduced, str):
+            _find(obj, reduced)
+        elif not (
+            isinstance(reduced, tuple)
+            and len(reduced) in _REDUCED_LENGTHS
+            and callable(reduced[0])
+            and isinstance(reduced[1], tuple)
+        ):
+            raise TypeError(f"{type(obj).__qualname__}.__reduce__ returns nothing that pickle can use")
+
+
+def _find(obj: Any, name: str) -> None:
+    """Raise as pickle does when ``obj`` is not found under its name."""
+    module = getattr(obj, "__module__", None) or "builtins"
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is not obj and getattr(obj, "__module__", None) is not None:
+        raise TypeError(f"it is not found as {module}.{name}")
+
+
+def _placeholder(kind: str) -> None:
+    """Stands in a trial for what could not be saved; never called."""
+
+
+class _Trial(Dump):
+    """One trial. Class attributes are set for one run by :func:`examine`."""
+
+    found: list[Finding]
+    frames: tuple[SeenFrame, ...]
+    pickler: Any
+
+    def emit(self, label: tuple[Any, ...], value: object) -> None:
+        """Write one pair, and note what of it could not be saved."""
+        failed = self.pickler.failed
+        failed.clear()
+        try:
+            super().emit(label, value)
+        except Unpicklable as failure:
+            self.note(
+                Finding(failure.path, "", describe(value), bases_of(value), failure.reason[:_TEXT_CHARS])
+            )
+        except Exception as failure:
+            reason = f"{type(failure).__name__}: {failure}"
+            self.note(Finding(self.where(label), "", describe(value), bases_of(value), reason[:_TEXT_CHARS]))
+        deadline = time.monotonic() + _PATH_LIMIT_S
+        for obj, reason in list(failed):
+            roots = self._roots(label, value)
+            path = diagnose.path_to(obj, roots, is_boundary=self._is_named, deadline=deadline)
+            text = str(reason) or type(reason).__name__
+            self.note(Finding(self.where(label), path, describe(obj), bases_of(obj), text[:_TEXT_CHARS]))
+        failed.clear()
+
+    def note(self, finding: Finding) -> None:
+        if len(self.found) < _FINDINGS and finding not in self.found:
+            self.found.append(finding)
+
+    def where(self, label: tuple[Any, ...]) -> str:
+        if label[0] == "seen":
+            return f"frame {label[1]} ({self.frames[label[1]].name}) local {label[2]!r}"
+        return super().where(label)
+
+    def save_stack(self) -> list[dict[str, Any]]:
+        for index, frame in enumerate(self.frames):
+            for name, value in frame.variables.items():
+                self.emit(("seen", index, name), value)
+        return super().save_stack()
+
+    def _roots(self, label: tuple[Any, ...], value: Any) -> list[tuple[str, object]]:
+        if label[0] == "frame":
+            return self.frame_parts(label[1])
+        return [("", value)]
+
+    def _is_named(self, obj: object) -> bool:
+        return self.pickler.persistent_id(obj) is not None
+
+
+def describe(obj: object) -> str:
+    """Module and name of its type."""
+    cls = type(obj)
+    return f"{cls.__module__}.{cls.__qualname__}".removeprefix("builtins.")
+
+
+def bases_of(obj: object) -> list[str]:
+    """The same of the types it derives from, nearest first."""
+    return [f"{cls.__module__}.{cls.__qualname__}" for cls in type(obj).__mro__[1:-1]]

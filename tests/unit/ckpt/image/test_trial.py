@@ -1,0 +1,134 @@
+"""A trial of an image: everything that cannot be saved is found, in one pass, with the way to it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ckpt.image import diagnose, prepare
+from ckpt.image.trial import Finding, SeenFrame, examine
+
+
+class Holder:
+    def __init__(self, **attributes: Any) -> None:
+        self.__dict__.update(attributes)
+
+
+@pytest.fixture
+def connection() -> Iterator[socket.socket]:
+    with socket.socket() as made:
+        yield made
+
+
+def found_in(**variables: Any) -> dict[str, Finding]:
+    """The findings in the variables of one frame, by place and path."""
+    report, findings = examine(prepare(None, {}), live={}, seen=[SeenFrame("f", variables)])
+    assert report.stream_bytes > 0
+    mine = [finding for finding in findings if finding.where.startswith("frame 0 (f)")]
+    return {finding.where.removeprefix("frame 0 (f) local ") + finding.path: finding for finding in mine}
+
+
+def test_all_of_them_are_found_each_with_its_path(connection: socket.socket) -> None:
+    found = found_in(
+        fine=[1, 2, Holder(x=1)],
+        first={"deep": [Holder(line=connection)], "digest": hashlib.sha256()},
+        second=(hashlib.md5(b"x"),),
+        after={"is": "saved"},
+    )
+    assert set(found) == {"'first'['deep'][0].line", "'first'['digest']", "'second'[0]"}
+    assert found["'first'['deep'][0].line"].type == "socket.socket"
+    assert found["'first'['deep'][0].line"].bases == ["_socket.socket"]
+    assert "cannot pickle" in found["'second'[0]"].reason
+
+
+def test_an_object_met_twice_is_one_finding(connection: socket.socket) -> None:
+    assert set(found_in(one=connection, other=[connection])) == {"'one'"}
+
+
+def test_closures_and_generators_are_looked_into(connection: socket.socket) -> None:
+    def reader() -> Iterator[object]:
+        line = connection
+        yield 1
+        yield line
+
+    running = reader()
+    next(running)
+    found = found_in(callback=lambda: connection, running=running)
+    assert any("<closure 'connection'>" in path for path in found), found
+
+
+def test_lambdas_weak_references_and_local_classes_are_no_findings() -> None:
+    import weakref
+
+    class Local:
+        pass
+
+    thing = Local()
+    assert found_in(f=lambda x: x + 1, thing=thing, ref=weakref.ref(thing), cls=Local) == {}
+
+
+def test_what_only_the_collector_knows_the_way_to_has_a_path_too(connection: socket.socket) -> None:
+    [place] = found_in(iterator=iter([[connection]]))
+    assert place.startswith("'iterator'<")
+
+
+def test_without_a_captured_stack_the_modules_are_looked_at_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, connection: socket.socket
+) -> None:
+    import sys
+    import types
+
+    module = types.ModuleType("a_module_of_the_program")
+    module.line = connection  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    _, findings = examine(prepare(None, {}), live={})
+    assert "module a_module_of_the_program variable 'line'" in {finding.where for finding in findings}
+
+
+def test_the_sizes_are_measured_on_the_way() -> None:
+    report, _ = examine(prepare(None, {"table": list(range(100_000))}), live={})
+    [rest] = report.variables["rest"]
+    assert {"name": "table", "type": "list of 100000"}.items() <= next(
+        row for row in rest["largest"] if row["name"] == "table"
+    ).items()
+
+
+def path(target: object, root: object) -> str:
+    deadline = time.monotonic() + 5
+    return diagnose.path_to(target, [("x", root)], is_boundary=lambda obj: False, deadline=deadline)
+
+
+def test_the_path_is_the_shortest_and_reads_like_python() -> None:
+    target = object()
+    assert path(target, target) == "x"
+    assert path(target, {"k": [1, (target,)]}) == "x['k'][1][0]"
+    assert path(target, {"far": [[[target]]], "near": [target]}) == "x['near'][0]"
+    assert path(target, Holder(a=Holder(b=target))) == "x.a.b"
+    assert path(target, [1, 2]) == ""
+
+
+def test_a_cycle_ends() -> None:
+    loop: list[Any] = []
+    loop.append(loop)
+    assert path(object(), loop) == ""
+
+
+def test_boundaries_are_not_entered() -> None:
+    target, wall = object(), Holder()
+    wall.inside = target
+    deadline = time.monotonic() + 5
+    found = diagnose.path_to(target, [("x", [wall])], is_boundary=lambda obj: obj is wall, deadline=deadline)
+    assert found == ""
+
+
+def test_a_pipe_is_found_though_it_is_a_file(tmp_path: Any) -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(reading) as pipe, os.fdopen(writing, "w"):
+        found = found_in(pipe=pipe)
+    assert any("an open pipe" in finding.reason for finding in found.values())
