@@ -45,3 +45,14 @@ def test_leaving_without_a_word() -> None:
     assert judge([Facts(0, status=4), Facts(1)]) == Verdict(4, "rank 0 left with exit code 4")
     silent = judge([Facts(0, status=0), Facts(1)])
     assert silent is not None and silent.exit_code is None
+
+
+def test_where_failures_are_the_programs_business_the_dead_count_as_finished() -> None:
+    dead, well = Facts(0, status=-9), Facts(1)
+    assert judge([dead, well], tolerant=True) is None
+    verdict = judge([dead, Facts(1, finished=0)], tolerant=True)
+    assert verdict == Verdict(0, "all ranks but 0, which failed, have finished", release=True)
+    nobody = judge([dead, Facts(1, status=-9)], tolerant=True)
+    assert nobody is not None and nobody.exit_code is None
+    raised = judge([Facts(0, failed=3, status=3), well], tolerant=True)
+    assert raised is not None and raised.exit_code == 3

@@ -34,3 +34,9 @@ def test_the_budget_ends_with_14(restarts: int, allowed: int) -> None:
 def test_signals_have_names() -> None:
     assert signal_name(11) == "SIGSEGV"
     assert signal_name(50) == "signal 50"
+
+
+@pytest.mark.parametrize("died", [Died(2, 0, signal=9), Died(2, 0, code=0), Died(2, 0, code=7)])
+def test_where_the_program_deals_with_failures_nothing_is_restarted_or_ended(died: Died) -> None:
+    decision = judge(died, restarts=0, max_restarts=0, on_failure="continue")
+    assert decision.verdict == "continue" and decision.reason.startswith("rank 2 ")

@@ -317,3 +317,109 @@ def test_a_clone_is_independent() -> None:
     copy = job.clone()
     copy.handle(Died(0, 0, signal=9), now_ns=1)
     assert (job.phase, copy.phase) == ("running", "fencing")
+
+
+# ---- the program deals with failures itself --------------------------------------------------------------
+
+
+def tolerant(size: int = 3) -> Supervisor:
+    job = Supervisor(Coordinator(size, options=RoundOptions()), on_failure="continue")
+    job.handle(Begin(), now_ns=0)
+    for rank in range(size):
+        job.handle(Hello(rank, 0, f"address-{rank}"), now_ns=0)
+    return job
+
+
+def test_a_dead_rank_is_told_to_the_others_before_anything_else() -> None:
+    job = tolerant()
+    actions = job.handle(Died(1, 0, signal=9), now_ns=MS)
+    assert actions[0] == Send({"m": "failed", "ranks": [1]})
+    assert Log("continuing", {"rank": 1, "incarnation": 0, "failed": [1]}) in actions
+    assert not of(Fence, actions) and job.phase == "running"
+    assert job.handle(Died(2, 0, code=0), now_ns=MS)[0] == Send({"m": "failed", "ranks": [1, 2]}), (
+        "all of them"
+    )
+
+
+def test_the_job_is_finished_when_all_that_are_left_have_finished() -> None:
+    job = tolerant()
+    job.handle(Finished(0, 0, 0), now_ns=0)
+    job.handle(Died(1, 0, signal=9), now_ns=0)
+    assert of(Send, job.handle(Finished(2, 0, 0), now_ns=0)) == [Send({"m": "release"})]
+    job.handle(Died(0, 0, code=0), now_ns=0)
+    assert of(Fence, job.handle(Died(2, 0, code=0), now_ns=0))
+    (end,) = of(End, job.handle(Fenced(0), now_ns=0))
+    assert end == End(0, "all ranks but 1, which failed, have finished", "finished")
+
+
+def test_the_last_death_can_be_what_finishes_the_job() -> None:
+    job = tolerant(2)
+    job.handle(Finished(0, 0, 0), now_ns=0)
+    assert Send({"m": "release"}) in job.handle(Died(1, 0, signal=9), now_ns=0)
+
+
+def test_when_nobody_is_left_the_job_is_interrupted() -> None:
+    job = tolerant(2)
+    job.handle(Died(0, 0, signal=9), now_ns=0)
+    job.handle(Died(1, 0, signal=9), now_ns=0)
+    (end,) = of(End, job.handle(Fenced(0), now_ns=0))
+    assert (end.exit_code, end.kind) == (1, "interrupted") and "the last one" in end.reason
+
+
+def test_an_exception_still_ends_the_job() -> None:
+    job = tolerant()
+    assert Send({"m": "stop", "exit_code": 1, "reason": ""}) in job.handle(
+        ProgramError(0, 0, 1, "x"), now_ns=0
+    )
+
+
+def test_a_rank_that_dies_before_all_are_there_is_not_waited_for() -> None:
+    job = Supervisor(Coordinator(3, options=RoundOptions()), on_failure="continue")
+    job.handle(Begin(), now_ns=0)
+    job.handle(Hello(0, 0, "a"), now_ns=0)
+    job.handle(Hello(1, 0, "b"), now_ns=0)
+    job.handle(Died(1, 0, signal=9), now_ns=0)
+    sent = of(Send, job.handle(Hello(2, 0, "c"), now_ns=0))
+    assert sent == [Send({"m": "table", "peers": {"0": [0, "a"], "2": [0, "c"]}})]
+    job = Supervisor(Coordinator(2, options=RoundOptions()), on_failure="continue")
+    job.handle(Begin(), now_ns=0)
+    job.handle(Hello(0, 0, "a"), now_ns=0)
+    assert Send({"m": "table", "peers": {"0": [0, "a"]}}) in job.handle(Died(1, 0, signal=9), now_ns=0)
+
+
+def test_without_all_ranks_an_open_round_is_burnt_and_others_are_refused_with_the_reason() -> None:
+    job = tolerant()
+    job.handle(CheckpointRequested(7), now_ns=0)
+    actions = job.handle(Died(1, 0, signal=9), now_ns=0)
+    (reply,) = of(Reply, actions)
+    assert (reply.token, reply.ok) == (7, False) and "no checkpoint without it" in reply.fields["reason"]
+    assert of(Discard, actions)
+    refused = job.handle(CheckpointRequested(8), now_ns=0)
+    assert [type(action) for action in refused] == [Log, Reply] and refused[0].event == "round-refused"
+    assert job.deadline_ns() is None
+
+
+def test_the_schedule_stops_with_the_first_failure() -> None:
+    job = Supervisor(Coordinator(2, options=RoundOptions(every_ns=MS)), on_failure="continue")
+    job.handle(Begin(), now_ns=0)
+    for rank in range(2):
+        job.handle(Hello(rank, 0, "a"), now_ns=0)
+    assert job.deadline_ns() == MS
+    job.handle(Died(1, 0, signal=9), now_ns=0)
+    assert job.deadline_ns() is None and job.handle(Tick(), now_ns=5 * MS) == []
+
+
+def test_a_stop_that_waited_for_its_last_checkpoint_stops_without_it() -> None:
+    job = tolerant(2)
+    job.handle(StopRequested(143, "stopped", checkpoint=True), now_ns=0)
+    actions = job.handle(Died(1, 0, signal=9), now_ns=0)
+    assert Send({"m": "stop", "exit_code": 143, "reason": ""}) in actions
+
+
+def test_the_loss_of_the_agent_ends_a_job_that_is_not_restarted() -> None:
+    job = tolerant(2)
+    job.handle(AgentLost("killed"), now_ns=0)
+    for rank in range(2):
+        job.handle(Died(rank, 0, signal=9), now_ns=0)
+    (end,) = of(End, job.handle(Fenced(0), now_ns=0))
+    assert (end.exit_code, end.kind) == (1, "interrupted")
