@@ -1,0 +1,215 @@
+"""`ckpt doctor` on real programs: all that would not survive, at once; nothing where nothing is wrong.
+
+Nothing is left behind either.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.system.support import run_ckpt, write_app
+
+pytestmark = pytest.mark.system
+
+LONG_S = 120.0
+
+TROUBLED = """
+    import hashlib, os, socket, sqlite3, subprocess, threading, time, weakref
+
+    digest = hashlib.sha256(b"x")
+    database = sqlite3.connect(":memory:")
+    raw = os.open(__file__, os.O_RDONLY)
+    worker = threading.Thread(target=threading.Event().wait, args=(600,), daemon=True, name="worker")
+    worker.start()
+    child = subprocess.Popen(["sleep", "SECONDS"], stdout=subprocess.PIPE)
+
+    class Thing:
+        pass
+
+    thing = Thing()
+    reference = weakref.ref(thing)
+    thing.callback = lambda x: x + 1
+
+    def slow(i):
+        time.sleep(0.01)
+        return i
+
+    def work():
+        lines = {"control": [socket.socket()]}
+        step = 0
+        while True:
+            for i in range(20):
+                slow(i)
+            sum(slow(i) for i in range(20))
+            step += 1
+            print(step)
+
+    work()
+"""
+
+HEALTHY = """
+    import random, time, weakref
+
+    class Node:
+        pass
+
+    random.seed(7)
+    node = Node()
+    node.callback = lambda x: x + node.offset
+    node.offset = 5
+    reference = weakref.ref(node)
+    log = open("log.txt", "w")
+
+    def numbers():
+        n = 0
+        while True:
+            n += 1
+            yield n
+
+    source = numbers()
+    table = list(range(20_000))
+    while True:
+        n = next(source)
+        print(n, reference().callback(n), random.random())
+        log.write(f"{n}\\n")
+        time.sleep(0.005)
+"""
+
+
+def doctor(*arguments: object, cwd: Path) -> tuple[int, dict[str, Any]]:
+    environment = {**os.environ, "TMPDIR": str(cwd / "tmp")}
+    (cwd / "tmp").mkdir(exist_ok=True)
+    done = run_ckpt("doctor", "--json", *arguments, cwd=cwd, env=environment, timeout_s=LONG_S)
+    assert done.stdout, done.stderr
+    left = [path for path in (cwd / "tmp").iterdir() if path.name.startswith("ckpt-doctor")]
+    assert not left, "nothing is left behind"
+    sockets = cwd / "tmp" / f"ckpt-{os.geteuid()}"
+    assert not sockets.exists() or not list(sockets.iterdir())
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_everything_that_would_not_survive_is_reported_at_once(tmp_path: Path) -> None:
+    seconds = f"600.{os.getpid()}"  # a command that nobody else runs
+    app = write_app(tmp_path, TROUBLED.replace("SECONDS", seconds))
+    code, found = doctor("--seconds", 2, "--images", 1, app, cwd=tmp_path)
+    assert code == 1 and not found["ok"]
+    objects = {problem["where"]: problem for problem in found["problems"] if problem["kind"] == "object"}
+    assert {
+        "__main__ variable 'digest'",
+        "__main__ variable 'database'",
+        "work() variable 'lines'['control'][0]",
+    } <= set(objects)
+    assert any("'child'" in where for where in objects), "the pipe of the child"
+    assert not any("'reference'" in where or "'thing'" in where for where in objects), "these can be saved"
+    assert "ckpt.register_type" in objects["__main__ variable 'digest'"]["remedy"]
+    assert "ckpt.on_restart" in objects["work() variable 'lines'['control'][0]"]["remedy"]
+    by_kind = {problem["kind"]: problem for problem in found["problems"]}
+    assert "'worker'" in by_kind["thread"]["what"] and "harmless_threads" in by_kind["thread"]["remedy"]
+    assert by_kind["child"]["where"] == f"sleep {seconds}"
+    assert "app.py" in by_kind["descriptor"]["what"]
+    assert any(
+        "sum() is running" in row["reason"] and "app.py:28" in row["where"] for row in found["refusals"]
+    )
+    assert not any(image["ok"] for image in found["images"])
+    assert subprocess.run(["pgrep", "-f", f"sleep {seconds}"], capture_output=True).stdout == b""
+
+
+def test_a_healthy_program_is_restored_and_goes_on(tmp_path: Path) -> None:
+    app = write_app(tmp_path, HEALTHY)
+    code, found = doctor("--seconds", 1.5, "--images", 2, app, cwd=tmp_path)
+    assert code == 0 and found["ok"] and found["problems"] == [], found
+    assert [image["ok"] for image in found["images"]] == [True, True]
+    assert [restart["ok"] for restart in found["restarts"]] == [True, True]
+    assert [restart["differs"] for restart in found["restarts"]] == [None, None]
+    assert found["samples"]["captured"] > 0
+    assert found["sizes"]["largest"][0]["where"] == "__main__ variable 'table'"
+
+
+def test_a_hidden_place_is_named_with_its_length(tmp_path: Path) -> None:
+    text = """
+        import time
+
+        def slow(i):
+            time.sleep(0.01)
+            return i
+
+        print(sum(slow(i) for i in range(10**6)))
+    """
+    code, found = doctor("--seconds", 2, "--images", 1, write_app(tmp_path, text), cwd=tmp_path)
+    assert code == 1
+    [problem] = found["problems"]
+    assert problem["kind"] == "refusal" and "sum() is running <genexpr>" in problem["what"]
+    assert "app.py:8" in problem["where"] and "write the loop out" in problem["remedy"]
+
+
+def test_what_cannot_be_made_anew_at_a_restart_is_seen_there(tmp_path: Path) -> None:
+    """The image can be taken, and the restored program fails: a file that is gone by then."""
+    text = """
+        import os, time
+
+        with open("data.txt", "w") as file:
+            file.write("x" * 100_000)
+        data = open("data.txt")
+        data.read(1)
+        control = os.environ["CKPT_JOB"] + "/control"
+        while True:
+            time.sleep(0.01)
+            if os.path.exists("data.txt") and any(name.startswith("epoch-") for name in os.listdir(control)):
+                os.rename("data.txt", "moved.txt")
+    """
+    code, found = doctor("--seconds", 2, "--images", 1, write_app(tmp_path, text), cwd=tmp_path)
+    assert code == 1
+    [problem] = found["problems"]
+    assert problem["kind"] == "restart" and "data.txt" in problem["why"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("1 / 0\n", "ZeroDivisionError"), ("print('at once')\n", "before an image was taken")],
+    ids=["fails", "short"],
+)
+def test_a_program_that_fails_or_is_over_at_once_is_not_called_healthy(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    code, found = doctor(write_app(tmp_path, text), cwd=tmp_path)
+    assert code == 1
+    [problem] = found["problems"]
+    assert problem["kind"] == "program" and words in problem["why"]
+
+
+def test_several_ranks_and_a_module(tmp_path: Path) -> None:
+    text = """
+        import hashlib, time
+        import ckpt
+
+        comm = ckpt.enable()
+        if comm.rank == 1:
+            digest = hashlib.sha256()
+        while True:
+            comm.allreduce(1)
+            time.sleep(0.005)
+    """
+    write_app(tmp_path, text, "program.py")
+    code, found = doctor("-n", 2, "--seconds", 1.5, "--images", 1, "-m", "program", cwd=tmp_path)
+    assert code == 1
+    [problem] = [problem for problem in found["problems"] if problem["kind"] == "object"]
+    assert problem["where"] == "__main__ variable 'digest'" and problem["ranks"] == [1]
+
+
+def test_a_missing_program_is_a_usage_error() -> None:
+    done = run_ckpt("doctor", os.path.join(tempfile.gettempdir(), "no-such-program.py"))
+    assert done.returncode == 2 and "cannot read" in done.stderr
+    assert run_ckpt("doctor").returncode == 2
+
+
+def test_people_are_told_that_the_program_really_runs(tmp_path: Path) -> None:
+    done = run_ckpt("doctor", "--seconds", 0.5, write_app(tmp_path, "print(1)\n"), timeout_s=LONG_S)
+    assert "really runs the program" in done.stderr
+    assert "remedy:" in done.stdout and "1 problem" in done.stdout
