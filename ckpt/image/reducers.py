@@ -134,9 +134,6 @@ _HOOKS = frozenset(
         "__class__",
     }
 )
-_PICKLE_HOOKS = frozenset(
-    name for name in _HOOKS if name.startswith(("__reduce", "__getstate", "__setstate", "__getnew"))
-)
 # pickle asks empty objects for attributes, and gives __new__ what the builtin type wants
 _MISLEADING = frozenset({"__getattr__", "__getattribute__", "__new__"})
 _PICKLE_HOOKS = _HOOKS - _MISLEADING - {"__class__"}
@@ -161,9 +158,11 @@ def kind_of_instance(pickler: ImagePickler, cls: type) -> Reducer:
     if base is object and not has_state_in_c:
         if not hooks and cls not in copyreg.dispatch_table:
             return PLAIN if cls.__dictoffset__ else DEFAULT
-        if is_user or (not hooks & _PICKLE_HOOKS and _needs_arguments(cls)):
+        if is_user:
             return reduce_raw
-        return _of_library(cls)
+        if hooks & _PICKLE_HOOKS or cls in copyreg.dispatch_table:
+            return _of_library(cls)
+        return DEFAULT if hooks == {"__new__"} and not _needs_arguments(cls) else reduce_raw
     if not is_user:
         if has_state_in_c:
             return _of_c_type(cls)

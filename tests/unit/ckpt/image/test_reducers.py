@@ -9,11 +9,12 @@ import enum
 import functools
 import types
 import typing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .support import copy_of
+from .support import copy_of, resumed_output
 
 
 class Colour(enum.Enum):
@@ -313,3 +314,32 @@ def test_subclasses_of_collections_do_not_run_their_constructor() -> None:
     assert list(ordered.items()) == [("a", 1)]
     ring.extend([3, 4])
     assert list(ring) == [3, 4]
+
+
+def test_library_classes_that_pickle_would_call_without_arguments_or_ask_for_hooks(tmp_path: Path) -> None:
+    """zipfile's and importlib's FastPath has a __new__ that needs a path; esprima's objects have every attribute, as None."""
+    (tmp_path / "site-packages").mkdir()
+    library = """
+        import functools
+        class Path:
+            @functools.lru_cache()
+            def __new__(cls, root):
+                return super().__new__(cls)
+            def __init__(self, root):
+                self.root = root
+        class Everything:
+            def __init__(self):
+                self.set = 1
+            def __getattr__(self, name):
+                return None
+    """
+    source = """
+        import sys
+        sys.path.append(sys.path[0] + "/site-packages")
+        import odd_library
+        path, everything = odd_library.Path("/x"), odd_library.Everything()
+        driver_tick()
+        print(path.root, everything.set, everything.unset)
+    """
+    files = {"site-packages/odd_library.py": library}
+    assert resumed_output(tmp_path, source, files=files) == "/x 1 None\n"
