@@ -24,6 +24,7 @@ _REFUSED_SHARE = 0.2
 _REFUSED_LONG_S = 1.0
 _LATE_LONG_S = 2.0
 _LARGEST_SHOWN = 8
+_SMALLEST_SHOWN = 64
 
 
 def problems(facts: Facts) -> list[Problem]:
@@ -266,6 +267,7 @@ def sizes(facts: Facts) -> dict[str, Any]:
             for entry in frame["largest"]
             if entry["name"] != "<operands>"
         ]
+    rows = [row for row in rows if row["bytes"] >= _SMALLEST_SHOWN and not row["name"].startswith("__")]
     rows.sort(key=lambda row: -row["bytes"])
     largest = [{name: row[name] for name in ("where", "type", "bytes")} for row in rows[:_LARGEST_SHOWN]]
     return {"bytes": line["stream_bytes"] + line["buffer_bytes"], "largest": largest}

@@ -13,9 +13,7 @@ __all__ = ["CHILD", "DESCRIPTORS", "INTERPRETER", "for_object", "for_refusal", "
 
 _Table = tuple[tuple[str, str], ...]
 
-_REGISTER = "say how it is saved: ckpt.register_type(type, save, load)"
-_HOOKS = "drop it in ckpt.on_checkpoint(f) and make it again in ckpt.on_restart(f)"
-_REOPEN = "close it in ckpt.on_checkpoint(f) and open it again in ckpt.on_restart(f)"
+_REGISTER = "say how it is saved and made again: ckpt.register_type({type}, save, load)"
 
 CHILD = "let it end before a checkpoint, or start it anew in ckpt.on_restart(f)"
 INTERPRETER = (
@@ -27,19 +25,23 @@ DESCRIPTORS = {
     "file": "open it with open(), whose files come back by themselves; or open it again in ckpt.on_restart(f)",
     "device": "open it again in ckpt.on_restart(f)",
     "pipe": "close it before a checkpoint, or make it again in ckpt.on_restart(f)",
-    "socket": _REOPEN,
+    "socket": "close it before a checkpoint, or connect again in ckpt.on_restart(f)",
 }
 
 _OBJECTS: _Table = (
-    (r"^(_?socket\.|ssl\.|_ssl\.)", f"{_REOPEN}; or {_REGISTER}"),
+    (
+        r"^(_?socket\.|ssl\.|_ssl\.)",
+        f"{_REGISTER}, where load connects again; or close it before a checkpoint",
+    ),
     (
         r"^(_?hashlib\.|_(sha|md5|blake)\w*\.|_?hmac\b)",
         f"keep what has been hashed instead of the hash object, and hash again; or {_REGISTER}",
     ),
-    (r"^_?sqlite3\.", f"use a database file; {_REOPEN}; or {_REGISTER}"),
+    (r"^_?sqlite3\.", f"use a database file, and {_REGISTER}, where load connects to it again"),
     (
         r"subprocess\.Popen|an open pipe|an open socket",
-        "let the other process end before a checkpoint (subprocess.run), or start it anew in ckpt.on_restart(f)",
+        "let the other process end before a checkpoint (subprocess.run); or "
+        "ckpt.register_type(subprocess.Popen, save, load), where load starts it anew",
     ),
     (
         r"^_?asyncio\.|async_generator|coroutine",
@@ -47,7 +49,7 @@ _OBJECTS: _Table = (
     ),
     (
         r"^(_thread|threading|concurrent|_?queue)\.",
-        f"end the thread or pool before a checkpoint; or {_HOOKS}",
+        f"end the thread or pool before a checkpoint; or {_REGISTER}",
     ),
     (
         r"^_?multiprocessing\.",
@@ -55,11 +57,14 @@ _OBJECTS: _Table = (
     ),
     (
         r"^_?ctypes\.|^_?cffi|CDLL|PyCapsule",
-        f"load the library and what it gives out again in ckpt.on_restart(f); or {_REGISTER}",
+        f"{_REGISTER}, where load opens the library again; or keep it in no variable that lives long",
     ),
     (r"^frame$|FrameType", "keep no frame objects (inspect.currentframe, tracebacks) in variables"),
     (r"deleted file", "give the file a name, or keep less in it"),
-    (r"an open |^mmap\.|^select\.|^_io\.|DirEntry|ScandirIterator", f"{_REOPEN}; or {_REGISTER}"),
+    (
+        r"an open |^mmap\.|^select\.|^_io\.|DirEntry|ScandirIterator",
+        f"close it before a checkpoint; or {_REGISTER}, where load opens it again",
+    ),
     (r"is not found as", "define the class or function at the top of a module of the program"),
 )
 
@@ -82,8 +87,14 @@ def for_object(type_name: str, reason: str, bases: Iterable[str] = ()) -> str:
     names = [type_name, *bases]
     for pattern, remedy in _OBJECTS:
         if any(re.search(pattern, name) for name in (*names, reason)):
-            return remedy
-    return f"{_REGISTER}; or give its class __reduce__; or {_HOOKS}"
+            return remedy.format(type=_called(type_name))
+    return f"{_REGISTER.format(type=_called(type_name))}; or give its class __reduce__"
+
+
+def _called(type_name: str) -> str:
+    """The type as a program writes it: of ``_hashlib.HASH`` there is no better name than ``type(obj)``."""
+    module = type_name.rpartition(".")[0]
+    return "type(obj)" if not module or module.startswith("_") else type_name
 
 
 def for_refusal(reason: str) -> str:

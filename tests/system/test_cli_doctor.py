@@ -109,7 +109,7 @@ def test_everything_that_would_not_survive_is_reported_at_once(tmp_path: Path) -
     assert any("'child'" in where for where in objects), "the pipe of the child"
     assert not any("'reference'" in where or "'thing'" in where for where in objects), "these can be saved"
     assert "ckpt.register_type" in objects["__main__ variable 'digest'"]["remedy"]
-    assert "ckpt.on_restart" in objects["work() variable 'lines'['control'][0]"]["remedy"]
+    assert "ckpt.register_type(socket.socket" in objects["work() variable 'lines'['control'][0]"]["remedy"]
     by_kind = {problem["kind"]: problem for problem in found["problems"]}
     assert "'worker'" in by_kind["thread"]["what"] and "harmless_threads" in by_kind["thread"]["remedy"]
     assert by_kind["child"]["where"] == f"sleep {seconds}"
@@ -130,6 +130,28 @@ def test_a_healthy_program_is_restored_and_goes_on(tmp_path: Path) -> None:
     assert [restart["differs"] for restart in found["restarts"]] == [None, None]
     assert found["samples"]["captured"] > 0
     assert found["sizes"]["largest"][0]["where"] == "__main__ variable 'table'"
+
+
+def test_the_remedies_heal(tmp_path: Path) -> None:
+    """Types registered as the doctor says: the same objects survive."""
+    text = """
+        import hashlib, socket, sqlite3, time
+        import ckpt
+
+        ckpt.enable()
+        digest = hashlib.sha256(b"x")
+        ckpt.register_type(sqlite3.Connection, lambda c: None, lambda s: sqlite3.connect("data.db"))
+        ckpt.register_type(socket.socket, lambda c: None, lambda s: socket.socket())
+        ckpt.register_type(type(digest), lambda d: None, lambda s: hashlib.sha256(b"x"))
+        database = sqlite3.connect("data.db")
+        line = socket.socket()
+        while True:
+            print(digest.hexdigest(), database.execute("select 1").fetchone(), line.family)
+            time.sleep(0.005)
+    """
+    code, found = doctor("--seconds", 1, "--images", 1, write_app(tmp_path, text), cwd=tmp_path)
+    assert code == 0 and found["ok"], found["problems"]
+    assert [restart["differs"] for restart in found["restarts"]] == [None]
 
 
 def test_a_hidden_place_is_named_with_its_length(tmp_path: Path) -> None:

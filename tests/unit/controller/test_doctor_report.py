@@ -72,7 +72,7 @@ def test_the_same_object_at_several_moments_is_one_problem() -> None:
     [problem] = found["problems"]
     assert problem["kind"] == "object" and problem["seen"] == 2 and problem["ranks"] == [0]
     assert problem["where"] == "solve() variable 'line'[0]"
-    assert "ckpt.on_restart" in problem["remedy"]
+    assert "ckpt.register_type" in problem["remedy"]
     text = render(found)
     assert "solve() variable 'line'[0]" in text and "remedy:" in text and "app.py: 1 problem" in text
 
@@ -180,8 +180,8 @@ def test_an_interpreter_that_cannot_be_imaged_is_said_before_anything_runs() -> 
 @pytest.mark.parametrize(
     ("type_name", "reason", "words"),
     [
-        ("socket.socket", "", "ckpt.on_restart"),
-        ("ssl.SSLSocket", "", "ckpt.on_restart"),
+        ("socket.socket", "", "ckpt.register_type(socket.socket, save, load), where load connects"),
+        ("ssl.SSLSocket", "", "ckpt.register_type(ssl.SSLSocket,"),
         ("_hashlib.HASH", "", "hash again"),
         ("_sha2.SHA256Type", "", "hash again"),
         ("sqlite3.Connection", "", "database file"),
@@ -189,9 +189,10 @@ def test_an_interpreter_that_cannot_be_imaged_is_said_before_anything_runs() -> 
         ("_io.BufferedReader", "an open pipe (pipe:[1]) cannot be saved", "subprocess.run"),
         ("_thread._local", "", "end the thread"),
         ("_asyncio.Task", "", "ckpt.loop"),
-        ("_ctypes.CFuncPtr", "", "load the library"),
+        ("_ctypes.CFuncPtr", "", "opens the library"),
         ("frame", "", "frame objects"),
-        ("somebody.Handle", "cannot pickle 'Handle' object", "ckpt.register_type"),
+        ("somebody.Handle", "cannot pickle 'Handle' object", "ckpt.register_type(somebody.Handle,"),
+        ("_hidden.Handle", "cannot pickle 'Handle' object", "ckpt.register_type(type(obj),"),
         ("app.Weird", "it is not found as app.Weird", "at the top of a module"),
     ],
 )
@@ -200,7 +201,7 @@ def test_every_kind_of_object_has_a_remedy(type_name: str, reason: str, words: s
 
 
 def test_a_class_derived_from_a_socket_has_the_remedy_of_a_socket() -> None:
-    assert "open it again" in remedies.for_object("app.Line", "no", ["socket.socket", "_socket.socket"])
+    assert "connects again" in remedies.for_object("app.Line", "no", ["socket.socket", "_socket.socket"])
 
 
 def test_outputs_are_compared_as_far_as_both_go() -> None:
