@@ -65,6 +65,8 @@ _EXTRA_LEVEL = 64  # one more level of recursion lies between it and the frame i
 _UNUSABLE = _IN_FLIGHT | _CODE_REPLACED | _INCOMPLETE | _FOREIGN_EXC
 
 _CO_OPTIMIZED = 1
+_IMPORT_SYSTEM = frozenset({"<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>"})
+_BY_ADDRESS = {"deepcopy": "copy:deepcopy", "save": "pickle:_Pickler.save"}  # co_name -> where that function is
 _STACK_PER_FRAME_BYTES = 1024
 _STACK_RESERVE_BYTES = 4 << 20
 _STACK_LIMIT_BYTES = (
@@ -173,6 +175,8 @@ def _capture(at_check: bool, skip: tuple[CodeType, ...], value: object) -> Stack
     for frame in frames:
         _, code, func, lasti, flags, gen, _, locals_, stack, init, globals_, namespace, handled, kept = frame
         in_module = not code.co_flags & _CO_OPTIMIZED
+        if code.co_filename in _IMPORT_SYSTEM or code.co_name in _BY_ADDRESS:
+            _check_library(code, func, lasti)
         if flags & _UNUSABLE or in_module or code.co_flags & GENERATOR_FLAGS:
             _check_usable(frame)
         if stack is None:
@@ -220,6 +224,19 @@ def _check_usable(frame: _frames.Frame) -> None:
         reason = "a class is being created"
     if reason:
         raise Refused(reason, location(code, lasti))
+
+
+def _check_library(code: CodeType, func: Any, lasti: int) -> None:
+    """Raise Refused for a frame of the standard library that holds what a new process cannot have: a lock of the import
+    system with a module that is half there, or a table of objects by their addresses."""
+    if code.co_filename in _IMPORT_SYSTEM:
+        raise Refused("an import is in progress", location(code, lasti))
+    module, _, name = _BY_ADDRESS[code.co_name].partition(":")
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is func:
+        raise Refused("objects are being told apart by their addresses", location(code, lasti))
 
 
 def _innermost(frame: _frames.Frame) -> Resumption:

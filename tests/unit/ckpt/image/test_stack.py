@@ -1031,3 +1031,30 @@ os.wait()
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
     assert done.stdout == "same"
+
+
+def test_an_import_by_import_module_is_refused_too(sweep):
+    """faker: the import lock and the module half made by importlib's own Python code have no place in a new process."""
+    program = """
+import importlib
+emit(importlib.import_module("colorsys").rgb_to_hls(1, 0, 0))
+"""
+    report = sweep(program)
+    assert not report["failures"] and report["refused"]["an import is in progress"] > 20
+
+
+def test_a_deep_copy_is_refused_while_it_knows_objects_by_their_addresses(sweep):
+    """Its table of what was copied would be wrong in a new process: what was one object would be copied twice."""
+    program = """
+import copy
+shared = [1]
+class Slow:
+    def __deepcopy__(self, memo):
+        return work(3)
+emit(copy.deepcopy([shared, Slow(), shared]))
+copied = copy.deepcopy([shared, Slow(), shared])
+emit(copied[0] is copied[2])
+"""
+    report = sweep(program)
+    assert not report["failures"] and report["refused"]["objects are being told apart by their addresses"] > 4
+    assert report["captured"]
