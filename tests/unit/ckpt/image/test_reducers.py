@@ -317,7 +317,7 @@ def test_subclasses_of_collections_do_not_run_their_constructor() -> None:
 
 
 def test_library_classes_that_pickle_would_call_without_arguments_or_ask_for_hooks(tmp_path: Path) -> None:
-    """zipfile's and importlib's FastPath has a __new__ that needs a path; esprima's objects have every attribute, as None."""
+    """importlib's FastPath has a __new__ that needs a path; esprima's objects have every attribute, as None."""
     (tmp_path / "site-packages").mkdir()
     library = """
         import functools
