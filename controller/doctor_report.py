@@ -120,13 +120,22 @@ def _surroundings(facts: Facts) -> list[Problem]:
     found = []
     for rank, line in _lines(facts, "surroundings"):
         found += [_thread(thread, rank) for thread in line["threads"] if not thread["harmless"]]
-        why = "it is not part of a checkpoint"
-        found += [
-            _problem("child", "a child process runs", child["command"], why, remedies.CHILD, rank)
-            for child in line["children"]
-        ]
-        found += [_descriptor(fd, rank) for fd in line["descriptors"]]
+        if not line["has_hooks"]:
+            found += [_child(child, rank) for child in line["children"]]
+        if not _may_hold(line):
+            found += [_descriptor(fd, rank) for fd in line["descriptors"]]
     return found
+
+
+def _may_hold(line: Mapping[str, Any]) -> str:
+    """What may take care of descriptors that no object of ours holds; ``""``: nothing."""
+    hooks = ["the on_restart hooks"] if line["has_hooks"] else []
+    return ", ".join([*line["types"], *hooks])
+
+
+def _child(child: Mapping[str, Any], rank: int) -> Problem:
+    why = "it is not part of a checkpoint"
+    return _problem("child", "a child process runs", child["command"], why, remedies.CHILD, rank)
 
 
 def _thread(thread: Mapping[str, Any], rank: int) -> Problem:
@@ -227,10 +236,20 @@ def notes(facts: Facts) -> list[str]:
         for restart in facts["restarts"]
         if restart["ok"] and restart["differs"]
     ]
+    for _, line in _lines(facts, "surroundings"):
+        if _may_hold(line):
+            found += [
+                f"a descriptor of {fd['target']} is left to {_may_hold(line)}" for fd in line["descriptors"]
+            ]
+        if line["has_hooks"]:
+            found += [
+                f"the child process `{child['command']}` is left to the on_restart hooks"
+                for child in line["children"]
+            ]
     threads = [thread for _, line in _lines(facts, "surroundings") for thread in line["threads"]]
     harmless = sorted({thread["name"] for thread in threads if thread["harmless"]})
     found += [f"thread {name!r} is declared harmless: it is gone after a restart" for name in harmless]
-    return found
+    return list(dict.fromkeys(found))
 
 
 def _lines(facts: Facts, kind: str) -> list[tuple[int, Mapping[str, Any]]]:

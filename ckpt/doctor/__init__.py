@@ -11,7 +11,8 @@ What is found goes to ``doctor/rank-N.jsonl`` in the job directory, one JSON obj
     {"kind": "samples", "t_s", "taken", "captured", "in_library", "refused": [{"reason", "where", "samples", "longest_s"}],
      "late": {"samples", "longest_s", "where"}}                               the newest line counts
     {"kind": "examination", "t_s", "captured", "findings": […], "variables": {…}, "stream_bytes", "buffer_bytes", "stack"}
-    {"kind": "surroundings", "t_s", "threads": […], "children": […], "descriptors": […]}
+    {"kind": "surroundings", "t_s", "threads": […], "children": […], "descriptors": […],
+     "has_hooks": for a restart, "types": names of the registered ones}
     {"kind": "trouble", "t_s", "text"}                                        an examination that failed by itself
 
 What is made of it, and whether the images come to life again, is the controller's side. The program is disturbed as

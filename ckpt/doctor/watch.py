@@ -170,6 +170,8 @@ class Watch:
         runtime = self._runtime
         around = {
             "children": surroundings.children(os.getpid(), without=runtime.imager.taker.writers),
+            "has_hooks": bool(runtime.hooks.after),
+            "types": [f"{cls.__module__}.{cls.__qualname__}" for cls, _, _ in runtime.hooks.types],
             "threads": surroundings.threads(runtime, undeclared=(_ANY_THREAD, THREAD_NAME)),
         }
         try:

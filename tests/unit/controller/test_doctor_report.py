@@ -16,7 +16,9 @@ SAMPLES = {
     "refused": [{"reason": "sum() is running <genexpr>", "where": "app.py:6 <module>", "samples": 5, "longest_s": 0.05}],
     "late": {"samples": 0, "longest_s": 0.0, "where": ""},
 }  # fmt: skip
-AROUND: dict[str, Any] = {"kind": "surroundings", "threads": [], "children": [], "descriptors": []}
+AROUND: dict[str, Any] = {
+    "kind": "surroundings", "threads": [], "children": [], "descriptors": [], "has_hooks": False, "types": [],
+}  # fmt: skip
 IMAGE = {"ok": True, "epoch": 1, "ms": 30.0, "bytes": 1000, "t_s": 0.1}
 RESTART = {"epoch": 1, "ok": True, "reason": "", "differs": None, "ended": False, "restored_ms": 200.0}
 
@@ -92,7 +94,7 @@ def test_places_are_the_same_at_any_depth(where: str, expected: str) -> None:
 
 def test_everything_is_reported_at_once() -> None:
     around = {
-        "kind": "surroundings",
+        **AROUND,
         "threads": [
             {"name": "worker", "daemon": True, "target": "work", "harmless": False},
             {"name": "bar", "daemon": True, "target": "show", "harmless": True},
@@ -111,6 +113,16 @@ def test_everything_is_reported_at_once() -> None:
         "/data/raw" in by_kind["descriptor"]["what"] and "without any error" in by_kind["descriptor"]["why"]
     )
     assert found["notes"] == ["thread 'bar' is declared harmless: it is gone after a restart"]
+
+
+def test_what_hooks_and_registered_types_may_care_for_is_left_to_them() -> None:
+    fd, child = {"fd": 9, "target": "/data/raw", "kind": "file"}, {"pid": 7, "command": "sleep 50"}
+    typed = {**AROUND, "descriptors": [fd], "children": [child], "types": ["sqlite3.Connection"]}
+    found = report(facts(typed, typed, examination()))
+    assert kinds(found) == ["child"], "a registered type does not start processes"
+    assert found["notes"] == ["a descriptor of /data/raw is left to sqlite3.Connection"]
+    hooked = report(facts({**typed, "types": [], "has_hooks": True}, examination()))
+    assert hooked["ok"] and len(hooked["notes"]) == 2
 
 
 def test_long_refusals_are_a_problem_with_place_length_and_share() -> None:
