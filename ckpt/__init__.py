@@ -11,15 +11,16 @@ Nothing else is needed: checkpoints are taken where the program is, and after a 
 committed one.
 
 Public names: :func:`enable`, :data:`comm`, :func:`checkpoint`, :func:`epoch`, :func:`restarts`, :class:`CkptError`;
-for what an image cannot know by itself :func:`register`, :func:`register_type`, :func:`on_checkpoint`, :func:`on_restart`,
-:func:`remove_hook`, :func:`harmless_threads`. Everything heavier is imported when it is first used.
+for what an image cannot know by itself :func:`register_type`, :func:`on_checkpoint`, :func:`on_restart`,
+:func:`remove_hook`, :func:`harmless_threads`; for programs that save themselves :func:`register` and :func:`loop`.
+Everything heavier is imported when it is first used.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ckpt.errors import CkptError
+from ckpt.errors import CkptError, NotEnabled
 
 if TYPE_CHECKING:
     import threading
@@ -38,6 +39,7 @@ __all__ = [
     "enable",
     "epoch",
     "harmless_threads",
+    "loop",
     "on_checkpoint",
     "on_restart",
     "register",
@@ -66,18 +68,26 @@ def _runtime() -> Runtime | Standalone:
     return _world[0]
 
 
-def enable(*, harmless_threads: Iterable[str | threading.Thread] = ()) -> Communicator:
+def enable(
+    *, harmless_threads: Iterable[str | threading.Thread] = (), explicit: bool = False
+) -> Communicator:
     """The world communicator of this job, with mpi4py's names; a world of one rank outside ``ckpt run``.
 
     May be called any number of times; always returns the same communicator. ``harmless_threads``: as for
     :func:`harmless_threads`. Raises :class:`ckpt.errors.ThreadsRunning` when other threads of the application are running,
-    which an image could not keep.
+    which an image could not keep. ``explicit``: the program relies on the explicit way; raises
+    :class:`ckpt.errors.NotEnabled` in a job that was started without ``--explicit``.
     """
     from ckpt.runtime import current
 
     runtime = _runtime()
     runtime.threads.allow(*harmless_threads)
     if runtime is current():
+        if runtime.explicit is not None:
+            assert runtime.world is not None
+            return runtime.world
+        if explicit:
+            raise NotEnabled("the program saves itself explicitly: start it with `ckpt run --explicit`")
         from ckpt.image import look
 
         runtime.threads.check()
@@ -127,13 +137,36 @@ def register_type(cls: type, save: Callable[[Any], object], load: Callable[[Any]
     _runtime().hooks.register_type(cls, save, load)
 
 
+def loop(items: Iterable[T] | None = None, *, name: str | None = None) -> Iterable[T]:
+    """The items, as an iterable whose steps a restart can go on from: ``for step in ckpt.loop(range(n)):``.
+
+    Under ``ckpt run --explicit`` images are taken between the steps; they hold what was given to :func:`register`. A restart
+    runs the script from its start, passes over the steps done, puts the registered objects back, and goes on. Elsewhere
+    this is ``items`` itself. Without ``items``: counts 0, 1, 2, …. ``name``: of the loop, default its place in the source.
+
+    Raises :class:`ckpt.errors.LoopError` (also :class:`ckpt.errors.StateError`) where the new run differs from the old one.
+    """
+    if items is None:
+        import itertools
+
+        items = itertools.count()  # type: ignore[assignment]
+        assert items is not None
+    way = getattr(_runtime(), "explicit", None)
+    if way is None:
+        return items
+    from ckpt.explicit.loop import Loop, name_of_caller
+
+    return Loop(way, items, name or name_of_caller(2))
+
+
 def checkpoint(wait: bool = True) -> int | None:
     """Ask for a checkpoint of the whole job.
 
     With ``wait`` the call returns, with the epoch, once this rank's image is captured (it need not be committed yet);
-    otherwise at once, with ``None``. A program resumed from that image returns from the call too: compare
-    :func:`restarts`. Outside a job nothing happens and ``None`` is returned. Calls of several ranks at about the same time
-    lead to one checkpoint.
+    otherwise at once, with ``None``. An explicit program (:func:`loop`) always gets ``None`` at once; with ``wait`` the
+    image is taken before a later step of the loop, which the ranks agree on. A program resumed from that image returns
+    from the call too: compare :func:`restarts`. Outside a job nothing happens and ``None`` is returned. Calls of several
+    ranks at about the same time lead to one checkpoint.
     """
     runtime = _runtime()
     from ckpt.runtime import Runtime
@@ -143,6 +176,10 @@ def checkpoint(wait: bool = True) -> int | None:
 
 def register(name: str, obj: T) -> T:
     """Give ``obj`` a name in this rank's images; returns ``obj``.
+
+    Under ``ckpt run --explicit`` it is what is saved, and a restart puts the saved content into the object that the new run
+    registers under this name: dicts, lists, sets, numpy arrays, random generators, files open for writing, other objects
+    by their attributes. Register everything before the loop.
 
     Raises :class:`ckpt.errors.RegistrationError` when the name is taken by another object or is not usable.
     """

@@ -24,12 +24,15 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ckpt import mpi4py_alias
 from ckpt.control import ControlChannel
-from ckpt.errors import CkptError, IncompatibleImage
+from ckpt.errors import CannotCapture, CkptError, IncompatibleImage
 from ckpt.runtime import Runtime, install
+
+if TYPE_CHECKING:
+    from ckpt.store import ImageReader
 
 __all__ = ["preload", "run_rank"]
 
@@ -54,6 +57,7 @@ def run_rank(
         _set_environment(spec)
         if spec.get("options", {}).get("mpi4py", True):
             mpi4py_alias.install()
+        _check_interpreter(runtime)
         run: Callable[[], object]
         if spec.get("resume") is None:
             run = _fresh(runtime)
@@ -61,8 +65,9 @@ def run_rank(
             run = _resumed(runtime)
     except BaseException as failure:
         # The program has not started: whatever it is, it is said to the controller and ends this rank.
-        control.send({"m": "error", "exit_code": _exit_code_of(failure), "traceback": traceback.format_exc()})
-        traceback.print_exc()
+        text = f"{failure}\n" if isinstance(failure, CannotCapture) else traceback.format_exc()
+        control.send({"m": "error", "exit_code": _exit_code_of(failure), "traceback": text})
+        sys.stderr.write(text)
         sys.stderr.flush()
         os._exit(_exit_code_of(failure))
     _run_to_the_end(runtime, run)
@@ -80,6 +85,18 @@ def preload() -> None:
 
 
 # ---------------------------------------------------------------------- preparing the process
+
+
+def _check_interpreter(runtime: Runtime) -> None:
+    """Raises CannotCapture at once rather than at every image."""
+    from ckpt import image
+
+    ok, reason = image.available()
+    if not ok and runtime.explicit is None:
+        raise CannotCapture(
+            f"{reason}. What works with every interpreter: `ckpt run --explicit`, with ckpt.register and ckpt.loop in the "
+            "program; see docs/programs.md"
+        )
 
 
 def _open_streams(spec: Mapping[str, Any]) -> None:
@@ -156,6 +173,10 @@ def _resumed(runtime: Runtime) -> Callable[[], object]:
     spec = runtime.spec
     job = JobDirectory.open(spec["job_dir"])
     reader = ImageReader(job, epoch=spec["resume"], rank=spec["rank"])
+    if bool(reader.meta.get("explicit")) != (runtime.explicit is not None):
+        raise IncompatibleImage("an explicit image, and a job that is not, or the other way round")
+    if runtime.explicit is not None:
+        return _replayed(runtime, reader)
     image.check_compatible(reader.meta["image"])
     loaded = image.load(reader, live=runtime.live)
     os.environ.update(job_environment(spec))
@@ -187,6 +208,29 @@ def _resumed(runtime: Runtime) -> Callable[[], object]:
     return go_on
 
 
+def _replayed(runtime: Runtime, source: ImageReader) -> Callable[[], object]:
+    """An explicit program: from its start, but with the port of the image; it restores itself on its way."""
+    from ckpt.explicit.pickling import Reader
+    from ckpt.image import prepare_program
+    from ckpt.mpi import make_world
+    from ckpt.network import open_port
+
+    assert runtime.explicit is not None
+    reader = Reader(source.stream(), source.buffers())
+    header, state = reader.load(), reader.load()
+    if state.size != runtime.size:
+        raise IncompatibleImage(f"the image is of a job of {state.size} ranks, not {runtime.size}")
+    runtime.finished_code = header["finished"]
+    if runtime.finished_code is None:
+        runtime.explicit.replay(reader, header)
+    engine, world = make_world(runtime)
+    port = open_port(runtime.spec, runtime.lock, state, on_refused=runtime.on_strangers)
+    runtime.bind(port, engine, world)
+    if runtime.finished_code is not None:
+        return _nothing
+    return prepare_program(runtime.spec["argv"], module=bool(runtime.spec.get("module")))
+
+
 def _nothing() -> None:
     return None
 
@@ -197,6 +241,8 @@ def _run_to_the_end(runtime: Runtime, run: Callable[[], object]) -> NoReturn:
         try:
             try:
                 run()
+                if runtime.explicit is not None:
+                    runtime.explicit.check_ended()
             except SystemExit as leaving:
                 code = _system_exit_code(leaving)
                 if code and os.getpid() == runtime.pid:
@@ -206,6 +252,8 @@ def _run_to_the_end(runtime: Runtime, run: Callable[[], object]) -> NoReturn:
             sys.stdout.flush()
             sys.stderr.flush()
         except BaseException as failure:
+            if runtime.explicit is not None:
+                runtime.explicit.end_replay_output()
             text = _program_traceback(failure)
             sys.excepthook(type(failure), failure, failure.__traceback__)
             if os.getpid() != runtime.pid:
@@ -244,7 +292,7 @@ def _exit_code_of(failure: BaseException) -> int:
 
     if isinstance(failure, KeyboardInterrupt):
         return 130
-    if isinstance(failure, IncompatibleImage):
+    if isinstance(failure, (IncompatibleImage, CannotCapture)):
         return _EXIT_INCOMPATIBLE
     if isinstance(failure, StoreError):
         return int(getattr(failure, "exit_code", _EXIT_UNRECOVERABLE))

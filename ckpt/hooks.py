@@ -21,12 +21,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pickle import PicklingError
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from ckpt.errors import HookFailed, RegistrationError
-
-if TYPE_CHECKING:
-    from ckpt.image.pickler import ImagePickler
 
 __all__ = ["Hook", "Hooks", "name_of"]
 
@@ -72,20 +69,16 @@ class Hooks:
         for entry in self.types:
             self._use(*entry)
 
+    def reducers(self) -> dict[type, Callable[[Any], Any]]:
+        """By type: the function that gives what ``__reduce__`` would."""
+        return {cls: _reducer(save, load) for cls, save, load in self.types}
+
     @staticmethod
     def _use(cls: type, save: Callable[[Any], object], load: Callable[[Any], object]) -> None:
         from ckpt.image import register_reducer
 
-        def reduce(pickler: ImagePickler, obj: Any) -> Any:
-            try:
-                state = save(obj)
-            except Exception as failure:
-                raise PicklingError(
-                    f"{name_of(save)} raised {type(failure).__name__}: {failure}"
-                ) from failure
-            return load_registered, (load, state)
-
-        register_reducer(cls, reduce)
+        reduce = _reducer(save, load)
+        register_reducer(cls, lambda pickler, obj: reduce(obj))
 
     # ------------------------------------------------------------------ calling
 
@@ -109,6 +102,17 @@ class Hooks:
                     f"in the on_restart hook {name_of(hook)}, after the restart from checkpoint {epoch}"
                 )
                 raise
+
+
+def _reducer(save: Callable[[Any], object], load: Callable[[Any], object]) -> Callable[[Any], Any]:
+    def reduce(obj: Any) -> Any:
+        try:
+            state = save(obj)
+        except Exception as failure:
+            raise PicklingError(f"{name_of(save)} raised {type(failure).__name__}: {failure}") from failure
+        return load_registered, (load, state)
+
+    return reduce
 
 
 def load_registered(load: Callable[[Any], object], state: object) -> object:

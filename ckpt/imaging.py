@@ -36,6 +36,7 @@ from ckpt.writing import say_failed
 
 if TYPE_CHECKING:
     from ckpt import image
+    from ckpt.explicit.way import ExplicitWay
     from ckpt.image.stack import Stack
     from ckpt.runtime import Runtime
     from transport.state import PortState
@@ -47,6 +48,8 @@ _REPORT_EVERY_NS = 1_000_000_000
 _IMMEDIATE_RETRIES = 1600  # some 50 different checks; then the helper's next tick asks again
 _OWN_LIMIT_NS = 120_000_000_000
 _RETRY_NS = 2_000_000
+_PASSING_NS = 2_000_000_000
+"""So long an object that no image can hold, held by a running function, is taken for one that will be gone soon."""
 
 
 class Imager:
@@ -80,7 +83,10 @@ class Imager:
         self.wanted = epoch
         assert self._runtime.port is not None
         self._runtime.port.attentive = True
-        if threading.current_thread() is not threading.main_thread():
+        if self._runtime.explicit is not None:
+            self._reason = "the program has not come to the agreed boundary of its loops"
+            self._runtime.explicit.wanted(epoch)
+        elif threading.current_thread() is not threading.main_thread():
             self._queue_check()  # the main thread is in the library if it hears of it itself, and waits there next
 
     def abort(self, epoch: int) -> None:
@@ -144,10 +150,10 @@ class Imager:
         if self._housekeep() and self._runtime.lock.acquire(blocking=False):
             try:
                 if self.wanted > self.epoch:
-                    self._give_up()
+                    self.give_up()
             finally:
                 self._runtime.lock.release()
-        elif self.wanted > self.epoch:
+        elif self.wanted > self.epoch and self._runtime.explicit is None:
             self._tries = 0
             self._place = (0, 0)
             self._queue_check()
@@ -155,7 +161,7 @@ class Imager:
     def blocked(self) -> None:
         """The same while the main thread waits inside the library (under the lock)."""
         if (self.taker.is_writing or self.wanted > self.epoch) and self._housekeep():
-            self._give_up()
+            self.give_up()
 
     def _housekeep(self) -> bool:
         """Reap image children, report a wait that has become long. ``True``: the rank's own limit has passed."""
@@ -180,8 +186,10 @@ class Imager:
             )
         return waited_ns > self.limit_ns
 
-    def _give_up(self) -> None:
-        say_failed(self._runtime, self.wanted, f"not possible within the limit: {self._reason}", self.where())
+    def give_up(self, reason: str | None = None) -> None:
+        """There will be no image of this epoch: by default, since the rank's own limit has passed."""
+        reason = reason or f"not possible within the limit: {self._reason}"
+        say_failed(self._runtime, self.wanted, reason, self.where())
         self._pass_over()
 
     _reason = "the program has not come to a place between two instructions"
@@ -193,6 +201,8 @@ class Imager:
         from ckpt import image
 
         runtime = self._runtime
+        if runtime.explicit is not None:
+            return runtime.explicit.blocked()
         started_ns = time.perf_counter_ns()
         tries, self._tries = self._tries, _IMMEDIATE_RETRIES  # no more checks meanwhile
         stack: Stack | None = None
@@ -214,6 +224,8 @@ class Imager:
             self._refuse_threads()
             if runtime.finished_code is None:
                 stack = image.capture(at=at, skip=_skipped_code())
+                if time.monotonic_ns() - self._wanted_since_ns < _PASSING_NS:
+                    image.refuse_passing(stack)
         except image.Refused as refused:
             self._tries = tries
             self.refusals += 1
@@ -228,6 +240,26 @@ class Imager:
             return True
         failed = self.taker.take(
             prepare,
+            previous=self.epoch,
+            epoch=self.wanted,
+            started_ns=started_ns,
+            waited_since_ns=self._wanted_since_ns,
+        )
+        return self._burn(failed) if failed is not None else True
+
+    def take_explicitly(self, way: ExplicitWay) -> bool:
+        """At a boundary of an explicit program, where all ranks are. Always ``True``: taken, or given up."""
+        problem = way.problem()
+        if problem:
+            self.give_up(problem)
+            return True
+        runtime = self._runtime
+        if runtime.hooks.before and runtime.finished_code is None and not self._call_hooks():
+            return True
+        started_ns = time.perf_counter_ns()
+        way.settle()
+        failed = self.taker.take(
+            way.prepare,
             previous=self.epoch,
             epoch=self.wanted,
             started_ns=started_ns,
@@ -263,7 +295,7 @@ class Imager:
         A fork leaves every page of this process to be faulted in again by the first write to it, reference counts
         included. Without a rehearsal the next pause pays for that: 0.9 ms instead of 0.1 ms.
         """
-        if not self.taker.cold:
+        if not self.taker.cold or self._runtime.explicit is not None:
             return
         self.taker.cold = False
         from ckpt import image

@@ -10,6 +10,7 @@ What a rank is told and what it does
     ========== =================================================================================================
     table      addresses and incarnations of the peers: given to the port
     checkpoint an image of that epoch is wanted (:mod:`ckpt.imaging` takes it as soon as the program can be captured)
+    cut        explicit ranks: at which boundary the image is taken, or that all are there (:mod:`ckpt.explicit.way`)
     abort      the epoch cannot commit any more: nobody waits for its image, frames of that epoch are accepted
     committed  remembered, wakes :func:`ckpt.checkpoint` callers
     release    all ranks have finished: a rank that lingers in :meth:`Runtime.finish` may leave
@@ -42,6 +43,7 @@ from ckpt.threads import HarmlessThreads
 from transport.events import Event, ImageDue, PeerHeard, PeerRestarted, PeerSilent, Zombie
 
 if TYPE_CHECKING:
+    from ckpt.explicit.way import ExplicitWay
     from ckpt.mpi.communicator import Communicator
     from ckpt.mpi.engine import Engine
     from transport.port import Port
@@ -82,6 +84,12 @@ class Runtime:
         self.port: Port | None = None
         self.hooks = Hooks()
         self.threads = HarmlessThreads(self.options.get("harmless_threads", ()))
+        self.explicit: ExplicitWay | None = None
+        """Set when the program saves itself explicitly, in all ranks and from the start."""
+        if self.options.get("explicit"):
+            from ckpt.explicit.way import ExplicitWay
+
+            self.explicit = ExplicitWay(self)
         self.in_hook = False
         """A hook of the program is running: nobody may wait for messages."""
         self.imager = Imager(self)
@@ -111,6 +119,8 @@ class Runtime:
         self.release: Callable[[int, int], bool] = port.endpoint.release
         self.backlog_bytes: Callable[[int], int] = port.endpoint.backlog_bytes
         self.consumed: Callable[[int, int, int], None] = port.endpoint.consumed
+        if self.explicit is not None:
+            port.on_messages = self.explicit.install(engine.on_messages)
         self.control.send(
             {
                 "m": "hello",
@@ -197,6 +207,9 @@ class Runtime:
                     self.port.set_peer(int(peer), address, incarnation)
             case "checkpoint":
                 self.imager.want(packet["epoch"], "command", mode=packet.get("mode"))
+            case "cut":
+                if self.explicit is not None:
+                    self.explicit.on_cut(packet)
             case "abort":
                 self.imager.abort(packet["epoch"])
             case "committed":
@@ -237,6 +250,9 @@ class Runtime:
                 or not wait
             ):
                 return None
+            if self.explicit is not None:
+                self.explicit.ask()
+                return None
             before = self.imager.epoch
             while self.imager.epoch == before and not self.alone and not self.incomplete:
                 self.block(False)
@@ -246,6 +262,8 @@ class Runtime:
         """Name an object, so that it is found again by that name; returns the object (the restored one after a restart)."""
         if not name.isidentifier() and not all(part.isidentifier() for part in name.split(".")):
             raise RegistrationError(f"{name!r} is no usable name: letters, digits, '_' and '.' only")
+        if self.explicit is not None:
+            self.explicit.register(name, obj)
         with self.lock:
             held = self.registered.get(name, self)
             if held is not self and held is not obj:

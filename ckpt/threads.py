@@ -2,8 +2,8 @@
 
 A stack is captured for the main thread only, so a rank with another thread of the application cannot be imaged. Such a
 thread is refused by name: at :func:`ckpt.enable` if it runs by then, at each image if it starts later. A thread may be
-declared *harmless*: the program's result does not depend on it, and it simply does not exist after a restart (an ``on_restart``
-hook may start it again). What becomes of its object: :mod:`ckpt.image.thread_objects`.
+declared *harmless*: the program's result does not depend on it, and it simply does not exist after a restart (an
+``on_restart`` hook may start it again). What becomes of its object: :mod:`ckpt.image.thread_objects`.
 
 Threads without a Python thread object (numpy's, OpenBLAS', torch's) are none of ours: they hold no frames and are made anew
 by their libraries. Of the Python threads of libraries, those that keep nothing are known here: pyzmq's garbage collector

@@ -70,26 +70,30 @@ def write(runtime: Runtime, job: Writing) -> bool:
     resident_bytes = memory.resident_bytes()
     vectors = {str(peer): list(vector) for peer, vector in job.vectors.items()}
     try:
-        writer = ImageWriter(
+        with ImageWriter(
             JobDirectory.open(runtime.spec["job_dir"]),
             rank=runtime.rank,
             incarnation=runtime.incarnation,
             label=(job.previous, epoch),
             resumed_from=runtime.spec.get("resume"),
-        )
-        begun_ns = time.perf_counter_ns()
-        report = image.dump(job.prepared, live=runtime.live, sink=writer)
-        pickled_ns = time.perf_counter_ns()
-        receipt = writer.finish(
-            {
-                "image": report.as_dict(),
-                "vectors": vectors,
-                "messages": describe_messages(job.prepared.extras),
-                "timings_ns": {"pickle_ns": pickled_ns - begun_ns},
-                "pid": os.getpid(),
-                "finished": runtime.finished_code,
-            }
-        )
+        ) as writer:
+            begun_ns = time.perf_counter_ns()
+            if runtime.explicit is not None:
+                report = job.prepared.dump(writer)
+            else:
+                report = image.dump(job.prepared, live=runtime.live, sink=writer)
+            pickled_ns = time.perf_counter_ns()
+            receipt = writer.finish(
+                {
+                    "image": report.as_dict(),
+                    "explicit": runtime.explicit is not None,
+                    "vectors": vectors,
+                    "messages": describe_messages(job.prepared.extras),
+                    "timings_ns": {"pickle_ns": pickled_ns - begun_ns},
+                    "pid": os.getpid(),
+                    "finished": runtime.finished_code,
+                }
+            )
     except image.Unpicklable as failure:
         say_failed(runtime, epoch, failure.reason, failure.path)
         return False

@@ -114,6 +114,12 @@ def _add_service_options(parser: argparse.ArgumentParser) -> None:
         metavar="PATTERN",
         help="threads of the program with such names may run during a checkpoint, and are gone after a restart",
     )
+    add(
+        "--explicit",
+        action="store_true",
+        default=None,
+        help="save only what the program registers, between two steps of ckpt.loop; works on every interpreter",
+    )
     add("--prefix", action="store_true", help="print the rank in front of every line of output")
     add(
         "--entry", default=None, help=argparse.SUPPRESS
@@ -202,7 +208,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-_FLAGS = {"--json", "--checkpoint-on-signal", "--prefix", "-h", "--help"}
+_FLAGS = {"--explicit", "--json", "--checkpoint-on-signal", "--prefix", "-h", "--help"}
 
 
 def split_program(arguments: Sequence[str]) -> tuple[list[str], list[str], bool]:

@@ -33,6 +33,7 @@ _DEFAULTS: dict[str, Any] = {
     "checkpoint_on_signal": False,
     "image_mode": "auto",
     "harmless_threads": (),
+    "explicit": False,
     "mpi4py": True,
 }
 _NS = 1_000_000_000
@@ -237,5 +238,6 @@ def _options(job: JobDirectory, arguments: argparse.Namespace) -> ServiceOptions
             "mpi4py": option("mpi4py"),
             "on_failure": option("on_failure"),
             "harmless_threads": list(option("harmless_threads")),
+            "explicit": option("explicit"),
         },
     )

@@ -32,8 +32,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from controller import messages, vectors
+from controller.boundaries import Agreement
 from controller.events import (
     Action,
+    Boundary,
     Captured,
     CheckpointRequested,
     ControlFailed,
@@ -77,6 +79,7 @@ class Round:
     refusals: dict[int, Refused] = field(default_factory=dict)
     tokens: list[Token] = field(default_factory=list)
     writing: bool = False
+    agreement: Agreement = field(default_factory=Agreement)
 
 
 class Coordinator:
@@ -146,6 +149,7 @@ class Coordinator:
     def handle(
         self,
         event: CheckpointRequested
+        | Boundary
         | Captured
         | Voted
         | Refused
@@ -164,6 +168,8 @@ class Coordinator:
                     assert self.round is not None
                     self.round.captured.add(rank)
                 return []
+            case Boundary():
+                return self._boundary(event)
             case Voted():
                 return self._vote(event, now_ns)
             case Refused():
@@ -189,7 +195,7 @@ class Coordinator:
 
     # ---- the inside --------------------------------------------------------------------------------------
 
-    def _concerns_round(self, event: Captured | Voted | Refused | Failed) -> bool:
+    def _concerns_round(self, event: Boundary | Captured | Voted | Refused | Failed) -> bool:
         return (
             self.round is not None
             and not self.round.writing
@@ -260,6 +266,15 @@ class Coordinator:
         if (self.committed or 0) < vote.epoch <= newest_burnt:
             return [Discard(vote.epoch)]
         return []
+
+    def _boundary(self, event: Boundary) -> list[Action]:
+        if not self._concerns_round(event):
+            return []
+        assert self.round is not None
+        due = self.round.agreement.heard(
+            event.rank, event.count, event.reached, captured=self.round.captured, size=self.size
+        )
+        return [] if due is None else [Send(messages.cut(event.epoch, due["at"], due["take"]))]
 
     def _refused(self, event: Refused) -> list[Action]:
         if not self._concerns_round(event):

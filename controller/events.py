@@ -65,6 +65,17 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
+class Boundary:
+    """An explicit rank has passed `count` boundaries (−1: no more will come); `reached`: it waits at the agreed one."""
+
+    rank: int
+    incarnation: int
+    epoch: int
+    count: int
+    reached: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """There will be no vote of this rank in this round."""
 
@@ -158,7 +169,7 @@ class Tick:
 
 
 Event = (
-    Begin | Hello | Captured | Voted | Refused | Failed | Finished | ProgramError | Died | Fenced | AgentLost
+    Begin | Hello | Boundary | Captured | Voted | Refused | Failed | Finished | ProgramError | Died | Fenced | AgentLost
     | CheckpointRequested | StopRequested | ControlWritten | ControlFailed | Tick
 )  # fmt: skip
 

@@ -10,6 +10,7 @@ stream (`Lines`).
         captured   epoch, previous, *_ns, mode                image captured, the rank computes again
         voted      epoch, label, manifest, digest, vectors    the image is durable
         refused    epoch, reason, where, since_ns             cannot be captured yet; the rank keeps trying
+        boundary   epoch, count, reached                      explicit ranks only, see `controller.boundaries`
         failed     epoch, reason, where                       there will be no vote: the round is burnt
         finished   exit_code                                  program ended; serves its links until `release`
         error      exit_code, traceback                       program raised; before hello: not loadable
@@ -18,7 +19,7 @@ stream (`Lines`).
         event      event, …                                   free form, for the event log
 
     controller → rank
-        table{peers}  checkpoint{epoch, mode}  abort{epoch, reason}  committed{epoch}  release
+        table{peers}  checkpoint{epoch, mode}  cut{epoch, at, take}  abort{epoch, reason}  committed{epoch}  release
         failed{ranks}  stop{exit_code, reason}  status
 
     controller → agent (key "a")                 agent → controller (key "e")
@@ -55,6 +56,7 @@ _RANK_FIELDS: Final[dict[str, dict[str, tuple[type, ...]]]] = {
     "captured": {"epoch": _INT},
     "voted": {"epoch": _INT, "label": (list,), "manifest": _STR, "digest": _STR, "vectors": (dict,)},
     "refused": {"epoch": _INT, "reason": _STR},
+    "boundary": {"epoch": _INT, "count": _INT},
     "failed": {"epoch": _INT, "reason": _STR},
     "finished": {"exit_code": _INT},
     "error": {"exit_code": _INT, "traceback": _OPTIONAL_STR},
@@ -78,6 +80,11 @@ def table(peers: Mapping[int, tuple[int, str]]) -> Packet:
 def checkpoint(epoch: int, mode: str) -> Packet:
     """Take the image of `epoch`. `mode` is "fork" (nonblocking), "sync" or "auto" (the rank chooses). Idempotent."""
     return {"m": "checkpoint", "epoch": epoch, "mode": mode}
+
+
+def cut(epoch: int, at: int, take: bool) -> Packet:
+    """The boundary at which explicit ranks take the image of `epoch`; `take`: all are there, now."""
+    return {"m": "cut", "epoch": epoch, "at": at, "take": take}
 
 
 def abort(epoch: int, reason: str) -> Packet:

@@ -48,6 +48,7 @@ from controller.events import (
     Action,
     AgentLost,
     Begin,
+    Boundary,
     Captured,
     CheckpointRequested,
     ControlFailed,
@@ -183,7 +184,7 @@ class Supervisor:
                 return self._program_error(event, now_ns)
             case Died():
                 return self._died(event, now_ns)
-            case Captured() | Voted() | Refused() | Failed():
+            case Boundary() | Captured() | Voted() | Refused() | Failed():
                 return self.coordinator.handle(event, now_ns=now_ns)
 
     def _launch(self, reason: str, now_ns: int) -> list[Action]:

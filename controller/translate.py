@@ -11,6 +11,7 @@ from typing import Any
 
 from controller import messages
 from controller.events import (
+    Boundary,
     Captured,
     CheckpointRequested,
     Died,
@@ -39,6 +40,8 @@ def rank_event(rank: int, incarnation: int, packet: messages.Packet) -> Event | 
             return _vote(rank, incarnation, packet)
         case "refused":
             return Refused(rank, incarnation, packet["epoch"], packet["reason"], packet.get("where", ""))
+        case "boundary":
+            return Boundary(rank, incarnation, packet["epoch"], packet["count"], bool(packet.get("reached")))
         case "failed":
             return Failed(rank, incarnation, packet["epoch"], packet["reason"], packet.get("where", ""))
         case "finished":

@@ -25,11 +25,12 @@ LAYERS = ("transport", "ckpt", "controller")  # lowest first
 # The modules that are promised to be pure; every one must exist. A new state machine is added here.
 PURE = {
     "transport": "config errors events frames ledger link endpoint rangeset simulation state timeout window",
-    "ckpt": "errors",
+    "ckpt": "choice errors",
+    "ckpt.explicit": "position",
     "ckpt.mpi": "attributes buffers constants datatypes derived envelope errors group handle kind layout matching "
     "op operations packing process progress status topology typenames",
     "ckpt.image": "errors opcodes",
-    "controller": "coordinator errors events judgement messages plan supervisor translate vectors",
+    "controller": "boundaries coordinator errors events judgement messages plan supervisor translate vectors",
 }
 
 IMPURE_LIBRARIES = {
