@@ -1,6 +1,6 @@
 /* Accessors to the interpreter's frames, CPython 3.11.
  *
- * _frames.c reads and writes frames through these functions only; another minor version is another header with the same
+ * The extension reads and writes frames through these functions only; another minor version is another header with the same
  * names. What is particular to 3.11:
  *   - `prev_instr` is the code unit before the next one (an inline cache entry after an inlined call); index -1 is legal;
  *   - `stacktop` is valid (>= 0, counted from localsplus) only while a frame is suspended by an inlined call or a yield,

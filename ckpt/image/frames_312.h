@@ -1,6 +1,6 @@
 /* Accessors to the interpreter's frames, CPython 3.12.
  *
- * _frames.c reads and writes frames through these functions only; another minor version is another header with the same
+ * The extension reads and writes frames through these functions only; another minor version is another header with the same
  * names. What is particular to 3.12:
  *   - `prev_instr` and `stacktop` are as in 3.11, and also valid while a generator runs that FOR_ITER or SEND entered
  *     without C in between; `return_offset` matters only while such a callee is there, which is never so in a rebuilt frame;

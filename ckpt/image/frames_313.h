@@ -1,6 +1,6 @@
 /* Accessors to the interpreter's frames, CPython 3.13.
  *
- * _frames.c reads and writes frames through these functions only; another minor version is another header with the same
+ * The extension reads and writes frames through these functions only; another minor version is another header with the same
  * names. What is particular to 3.13:
  *   - `instr_ptr` is the instruction that is being executed, not the one before the next. A frame that waits for a callee
  *     stands at the call and goes on `return_offset` code units later; only in a frame that is about to begin, and in a

@@ -1,0 +1,67 @@
+/* What the parts of the frames extension share: the accessors of this version, the sentinels, the state.
+ *
+ *   _frames.c          the module and its sentinels
+ *   frames_read.c      frames and generators as data
+ *   frames_rebuild.c   content put into generators and frames; the hook that has frames made again
+ *   frames_process.c   calls at the next check, fork, and other things of the process
+ *   frames_31N.h       what differs between versions of the interpreter, under the same names
+ *
+ * State is process wide: frames are rebuilt and captured in the main interpreter's main thread only.
+ */
+#ifndef CKPT_FRAMES_H
+#define CKPT_FRAMES_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#if defined(PYPY_VERSION) || defined(Py_GIL_DISABLED)
+#define FRAMES_SUPPORTED 0
+#elif PY_VERSION_HEX >= 0x030b0000 && PY_VERSION_HEX < 0x030c0000
+#include "frames_311.h"
+#define FRAMES_SUPPORTED 1
+#elif PY_VERSION_HEX >= 0x030c0000 && PY_VERSION_HEX < 0x030d0000
+#include "frames_312.h"
+#define FRAMES_SUPPORTED 1
+#elif PY_VERSION_HEX >= 0x030d0000 && PY_VERSION_HEX < 0x030e0000
+#include "frames_313.h"
+#define FRAMES_SUPPORTED 1
+#else
+#define FRAMES_SUPPORTED 0
+#endif
+
+/* content of a slot that is no object */
+extern PyObject *null_object; /* NULL: empty */
+extern PyObject *dead_object; /* DEAD: a pointer to something already freed */
+
+extern PyMethodDef process_methods[];
+
+#if FRAMES_SUPPORTED
+
+extern PyMethodDef read_methods[], rebuild_methods[];
+
+/* A rebuilt frame that waits in our hook, not in the evaluation loop, for the frame it has called. These are items on the C
+ * stack of the hook; they tell such a frame (capturable) from one whose callee is just being torn down (not capturable). */
+typedef struct Link {
+    Frame *frame;
+    PyObject *init;  /* the object whose __init__ runs below (mode I), or NULL; owned by the hook's C frame */
+    PyObject *kept;  /* list of operands that the call keeps alive until it returns, or None; owned likewise */
+    int levels;      /* of recursion that lie between the two frames */
+    int in_flight;   /* the callee has returned: its value is in C hands, the frame cannot be captured */
+    struct Link *up;
+} Link;
+
+struct Rebuild;
+
+typedef struct {
+    int in_request;    /* a call queued by request() is running … */
+    Frame *checked;    /* … and this frame was interrupted for it (NULL: none, the interpreter is starting or ending) */
+    Link *links;
+    struct Rebuild *rebuild;  /* set while the hook is installed */
+} State;
+extern State state;
+
+/* A generator or coroutine, or NULL with TypeError. */
+PyGenObject *as_generator(PyObject *o);
+
+#endif /* FRAMES_SUPPORTED */
+#endif

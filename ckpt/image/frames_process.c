@@ -1,0 +1,140 @@
+/* Calls at the interpreter's next check, fork without side effects, and other things of the process.
+ *
+ * All of this works on any CPython; where the frames are known, a queued call also notes which frame it has interrupted.
+ */
+#include "frames.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#if FRAMES_SUPPORTED
+State state;
+#endif
+
+static int pending(void *arg)
+{
+    PyObject *callable = arg;
+    int rc = 0;
+#if FRAMES_SUPPORTED
+    Frame *before = state.checked;
+    state.checked = thread_current_frame(PyThreadState_Get());
+    state.in_request++;
+#endif
+    PyObject *result = PyObject_CallNoArgs(callable);
+#if FRAMES_SUPPORTED
+    state.checked = before;
+    state.in_request--;
+    thread_recheck_queue(PyThreadState_Get());
+#endif
+    if (result == NULL) {
+        if (PyErr_ExceptionMatches(PyExc_Exception))
+            PyErr_WriteUnraisable(callable); /* a fault of ours must not appear inside of the program */
+        else
+            rc = -1; /* KeyboardInterrupt, SystemExit: meant for the program */
+    }
+    Py_XDECREF(result);
+    Py_DECREF(callable);
+    return rc;
+}
+
+PyDoc_STRVAR(request_doc,
+"request(callable, /) -> bool\n\n"
+"Queue a call without arguments for the main thread's next check between two instructions; from any thread.  False: the\n"
+"interpreter's queue is full.  An Exception from it goes to sys.unraisablehook, other exceptions to the program.");
+static PyObject *request(PyObject *module, PyObject *callable)
+{
+    if (!PyCallable_Check(callable)) {
+        PyErr_SetString(PyExc_TypeError, "request() needs a callable");
+        return NULL;
+    }
+    if (Py_AddPendingCall(pending, Py_NewRef(callable)) == 0)
+        Py_RETURN_TRUE;
+    Py_DECREF(callable);
+    Py_RETURN_FALSE;
+}
+
+PyDoc_STRVAR(fork_doc,
+"fork() -> pid\n\n"
+"fork(2) with the interpreter's own repairs (its locks and threads) but without the callbacks of os.register_at_fork(), so\n"
+"that the child's memory is the program's: random is not seeded again, locks of the program are not reset.");
+static PyObject *fork_bare(PyObject *module, PyObject *unused)
+{
+#if FRAMES_SUPPORTED
+    PyObject *hooks[3];
+    PyInterpreterState *interp = PyInterpreterState_Get();
+    for (int i = 0; i < 3; i++) {
+        hooks[i] = *interpreter_fork_hooks(interp, i);
+        *interpreter_fork_hooks(interp, i) = NULL;
+    }
+    PyOS_BeforeFork();
+#endif
+    pid_t pid = fork();
+    int error = errno;
+#if FRAMES_SUPPORTED
+    if (pid == 0)
+        PyOS_AfterFork_Child();
+    else
+        PyOS_AfterFork_Parent();
+    for (int i = 0; i < 3; i++)
+        *interpreter_fork_hooks(interp, i) = hooks[i];
+#endif
+    if (pid < 0) {
+        errno = error;
+        return PyErr_SetFromErrno(PyExc_OSError);
+    }
+    return PyLong_FromPid(pid);
+}
+
+PyDoc_STRVAR(pdeathsig_doc, "pdeathsig(signal, /)\n\nHave the kernel send this signal when the thread that forked us ends; 0: none.");
+static PyObject *pdeathsig(PyObject *module, PyObject *number)
+{
+    long signal = PyLong_AsLong(number);
+    if (signal == -1 && PyErr_Occurred())
+        return NULL;
+    if (prctl(PR_SET_PDEATHSIG, (unsigned long)signal, 0, 0, 0) < 0)
+        return PyErr_SetFromErrno(PyExc_OSError);
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(allow_c_depth_doc,
+"allow_c_depth(levels, /) -> levels allowed before\n\n"
+"Let C code of the calling thread recurse that deep from here, on a stack that is known to have room for it; where the\n"
+"interpreter counts this apart from sys.setrecursionlimit(), else nothing happens.  To be undone at the same depth.");
+static PyObject *allow_c_depth(PyObject *module, PyObject *levels)
+{
+    long n = PyLong_AsLong(levels), before = 0;
+    if (n == -1 && PyErr_Occurred())
+        return NULL;
+#if FRAMES_SUPPORTED
+    before = thread_c_budget(PyThreadState_Get());
+    thread_set_c_budget(PyThreadState_Get(), n < INT_MAX / 2 ? (int)n : INT_MAX / 2);
+#elif PY_VERSION_HEX >= 0x030c0000 && PY_VERSION_HEX < 0x030e0000 && !defined(PYPY_VERSION)
+    before = PyThreadState_Get()->c_recursion_remaining;
+    PyThreadState_Get()->c_recursion_remaining = n < INT_MAX / 2 ? (int)n : INT_MAX / 2;
+#endif
+    return PyLong_FromLong(before);
+}
+
+PyDoc_STRVAR(lookup_doc,
+"lookup(type, name, /) -> object or NULL\n\n"
+"What the method resolution order of a type has under this name, without running any code of the program.");
+static PyObject *lookup(PyObject *module, PyObject *args)
+{
+    PyTypeObject *type;
+    PyObject *name;
+    if (!PyArg_ParseTuple(args, "O!U:lookup", &PyType_Type, &type, &name))
+        return NULL;
+    PyObject *found = _PyType_Lookup(type, name);
+    return Py_NewRef(found ? found : null_object);
+}
+
+PyMethodDef process_methods[] = {
+    {"request", request, METH_O, request_doc},
+    {"fork", fork_bare, METH_NOARGS, fork_doc},
+    {"pdeathsig", pdeathsig, METH_O, pdeathsig_doc},
+    {"allow_c_depth", allow_c_depth, METH_O, allow_c_depth_doc},
+    {"lookup", lookup, METH_VARARGS, lookup_doc},
+    {NULL, NULL, 0, NULL},
+};
