@@ -28,6 +28,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from .errors import StorageFailed
+from .privacy import check_private_directory
 
 __all__ = [
     "TEMPORARY_PREFIX",
@@ -92,6 +93,13 @@ class FileSystem:
 
     def unlink(self, path: str) -> None:
         os.unlink(path)
+
+    def check_private(self, path: str) -> None:
+        """Raise NotPrivate unless a directory that is there is really one, ours, and writable by us alone."""
+        try:
+            check_private_directory(path)
+        except FileNotFoundError:
+            pass  # whoever needs it says so
 
     # Reading. No crash state depends on it, but reads fail as well.
 

@@ -149,7 +149,7 @@ class JobDirectory:
 
         Raises:
             JobMissing: no such directory, or no job in it.
-            NotPrivate: the directory or the key belongs to, or is open to, somebody else.
+            NotPrivate: the directory, one inside or the key belongs to, or is open to, somebody else.
             Incompatible: written by a version with another format.
             RecordDamaged: job.json or the key does not verify.
         """
@@ -159,6 +159,8 @@ class JobDirectory:
             check_private_directory(root)
         except FileNotFoundError:
             raise JobMissing("no such job directory", path=root, hint=_LIST_HINT) from None
+        for name in (CONTROL, IMAGES, OUTPUT):
+            system.check_private(os.path.join(root, name))
         data = _read_job_file(system, root)
         claimed = records.peek_format(data)
         if isinstance(claimed, int) and claimed != records.FORMAT:

@@ -42,6 +42,7 @@ class ImageReader:
         threads: for large images; None: two per core at hand, at most 8; 0: none but the caller's.
 
     Raises:
+        NotPrivate: somebody else may write where the rank's images are.
         EpochMissing, Damaged, Incompatible, StorageFailed: as `load_control` and `load_manifest`; a
         `Damaged` names
             another epoch that can be used instead, if there is one.
@@ -63,6 +64,7 @@ class ImageReader:
         if entry is None:
             entry = _find_entry(job, epoch, rank)
         self.entry = entry
+        self._fs.check_private(job.rank_directory(entry.rank))
         try:
             self.manifest = load_manifest(job, entry, fs=self._fs)
         except Damaged as error:

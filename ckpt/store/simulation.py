@@ -26,6 +26,7 @@ import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from random import Random
 from typing import Final
 
 from .fsio import Buffer, FileSystem
@@ -236,6 +237,9 @@ class SimulatedDisk(FileSystem):
 
     # ---- calls that only look
 
+    def check_private(self, path: str) -> None:
+        """Nobody else is here."""
+
     def open_read(self, path: str) -> int:
         self.faults.check("open_read", path)
         if path not in self._entries:
@@ -322,6 +326,21 @@ class SimulatedDisk(FileSystem):
             if key not in seen:
                 seen.add(key)
                 yield state
+
+    @property
+    def settled(self) -> bool:
+        """All changes are durable: a crash now would lose nothing."""
+        return all(change.durable for change in self._changes)
+
+    def after_crash(self, random: Random) -> Files:
+        """One of the `crash_states`, drawn."""
+        return self._after(
+            {
+                number: random.choice((0, 1, 2) if len(change.data) > 1 else (0, 2))
+                for number, change in enumerate(self._changes)
+                if not change.durable
+            }
+        )
 
     def _after(self, picks: Mapping[int, int]) -> Files:
         entries = dict(self._initial)

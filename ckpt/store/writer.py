@@ -165,6 +165,7 @@ class ImageWriter:
         self._resumed_from = resumed_from
         self._started_ns = time.perf_counter_ns()
         self._directory = job.rank_directory(rank)
+        self._fs.check_private(self._directory)
         self._stem = f"{image_stem(label[1], incarnation)}.{os.urandom(4).hex()}"
         self._pack = PackWriter(self._fs, self._directory, self._stem + ".pack")
         self._table = _Table()

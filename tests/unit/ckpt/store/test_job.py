@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from store_helpers import commit, make_job, write_image
+from store_helpers import commit, make_job, read_image, write_image
 
 from ckpt.store import (
+    BlockDamaged,
+    ImageReader,
     Incompatible,
     JobDirectory,
     JobExists,
@@ -126,6 +128,62 @@ def test_a_link_to_a_job_directory_is_refused(job: JobDirectory, tmp_path: Path)
     (tmp_path / "link").symlink_to(job.path)
     with pytest.raises(NotPrivate):
         JobDirectory.open(tmp_path / "link")
+
+
+@pytest.mark.parametrize("name", ["control", "images", "output"])
+class TestWhatIsInsideIsPrivateToo:
+    """Who could write there could not sign an image, but put an older line in the place of the newest."""
+
+    @pytest.mark.parametrize("mode", [0o720, 0o702])
+    def test_writable_by_others(self, job: JobDirectory, name: str, mode: int) -> None:
+        os.chmod(os.path.join(job.path, name), mode)
+        with pytest.raises(NotPrivate, match=name):
+            JobDirectory.open(job.path)
+
+    def test_a_link(self, job: JobDirectory, name: str, tmp_path: Path) -> None:
+        inside = Path(job.path) / name
+        inside.rename(tmp_path / "elsewhere")
+        inside.symlink_to(tmp_path / "elsewhere")
+        with pytest.raises(NotPrivate, match=name):
+            JobDirectory.open(job.path)
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory to somebody else")
+    def test_of_another_owner(self, job: JobDirectory, name: str) -> None:
+        os.chown(os.path.join(job.path, name), 12345, -1)
+        with pytest.raises(NotPrivate, match="owned by user 12345"):
+            JobDirectory.open(job.path)
+
+
+def test_a_rank_s_directory_that_others_can_write_is_neither_read_nor_written(job: JobDirectory) -> None:
+    commit(job, 1, "x")
+    os.chmod(job.rank_directory(0), 0o777)
+    for use in (lambda: ImageReader(job, epoch=1, rank=0), lambda: write_image(job, 0, 2, "x")):
+        with pytest.raises(NotPrivate, match="rank-00000"):
+            use()
+
+
+def test_a_rank_s_directory_that_is_a_link_is_neither_read_nor_written(
+    job: JobDirectory, tmp_path: Path
+) -> None:
+    commit(job, 1, "x")
+    inside = Path(job.rank_directory(0))
+    inside.rename(tmp_path / "elsewhere")
+    inside.symlink_to(tmp_path / "elsewhere")
+    for use in (lambda: ImageReader(job, epoch=1, rank=0), lambda: write_image(job, 0, 2, "x")):
+        with pytest.raises(NotPrivate, match="rank-00000"):
+            use()
+
+
+@pytest.mark.parametrize("kind", ["manifest", "pack", "control"])
+def test_a_linked_file_of_an_image_is_refused(job: JobDirectory, tmp_path: Path, kind: str) -> None:
+    control = commit(job, 1, "x")
+    manifest = Path(job.path) / control.ranks[0].manifest
+    pack, record = manifest.with_suffix(".pack"), next(Path(job.control_directory).iterdir())
+    path = {"manifest": manifest, "pack": pack, "control": record}[kind]
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises((StorageFailed, BlockDamaged)):
+        read_image(job, 0, 1)
 
 
 def test_a_linked_key_is_refused(job: JobDirectory, tmp_path: Path) -> None:
