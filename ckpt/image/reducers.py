@@ -143,6 +143,8 @@ _FILLED_BASES = (list, dict, set)
 
 def kind_of_instance(pickler: ImagePickler, cls: type) -> Reducer:
     """The reducer for instances of ``cls``, which is no builtin type, exception or other special class."""
+    if hasattr(cls, "__image_reduce__"):
+        return _by_its_own_rule
     heap = [c for c in cls.__mro__ if is_heap(c)]
     if not heap:
         return _of_c_type(cls)
@@ -173,6 +175,11 @@ def kind_of_instance(pickler: ImagePickler, cls: type) -> Reducer:
     if base in _SPECIAL_BASES:
         return _SPECIAL_BASES[base]
     return reduce_by_base
+
+
+def _by_its_own_rule(pickler: ImagePickler, obj: Any) -> Any:
+    """``__image_reduce__`` as ``__reduce__``: for objects that programs cannot pickle but images hold."""
+    return obj.__image_reduce__()
 
 
 def reduce_plain(pickler: ImagePickler, obj: object) -> Any:

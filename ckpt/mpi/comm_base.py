@@ -12,7 +12,7 @@ from __future__ import annotations
 from operator import index
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
-from ckpt.mpi import envelope
+from ckpt.mpi import envelope, worlds
 from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG, PROC_NULL, TAG_UB, UNDEFINED
 from ckpt.mpi.errors import ERR_COMM, ERR_RANK, ERR_REVOKED, ERR_ROOT, ERR_TAG, MpiException
 from ckpt.mpi.handle import Handle, expect
@@ -22,6 +22,17 @@ if TYPE_CHECKING:
     from ckpt.mpi.matching import Channel, Context
 
 C = TypeVar("C", bound="CommBase")
+
+
+def _world() -> Any:
+    """COMM_WORLD of this process, by which it is pickled."""
+    return worlds.engine().world
+
+
+def _self_comm() -> Any:
+    """COMM_SELF of this process."""
+    return worlds.engine().self_comm
+
 
 ROUTES_MAX = 4096
 """Prepared envelopes kept per communicator; beyond, the table starts anew."""
@@ -196,8 +207,17 @@ class CommBase(Handle):
         if extra:
             self.__dict__.update(extra)
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __image_reduce__(self) -> Any:
         return self._named() or (CommBase.__new__, (type(self),), self.__getstate__())
+
+    def __reduce__(self) -> Any:
+        if self:
+            for predefined, finder in ((self._engine.world, _world), (self._engine.self_comm, _self_comm)):
+                if self is predefined:
+                    return finder, ()
+                if self == predefined:
+                    return type(self), (predefined,)
+        return super().__reduce__()
 
     def __bool__(self) -> bool:
         try:

@@ -95,11 +95,11 @@ class BufferMessages(ObjectMessages):
 
     def Ssend(self, buf: Any, dest: int, tag: int = 0) -> None:
         """Send a buffer and wait until a receive has matched it."""
-        self.Issend(buf, dest, tag).wait()
+        BufferMessages.Issend(self, buf, dest, tag).wait()
 
     def Rsend(self, buf: Any, dest: int, tag: int = 0) -> None:
         """Send to a receive that is known to be posted; the same as Send."""
-        self.Send(buf, dest, tag)
+        BufferMessages.Send(self, buf, dest, tag)
 
     def Isend(self, buf: Any, dest: int, tag: int = 0) -> Request:
         """Start to send a buffer; it must stay unchanged until the request is done."""
@@ -117,13 +117,13 @@ class BufferMessages(ObjectMessages):
 
     def Ibsend(self, buf: Any, dest: int, tag: int = 0) -> Request:
         try:
-            self.Bsend(buf, dest, tag)
+            BufferMessages.Bsend(self, buf, dest, tag)
         except PeerFailed as lost:
             return Request._make(self._engine, Lost(lost))
         return Request._make(self._engine, Done())
 
     def Irsend(self, buf: Any, dest: int, tag: int = 0) -> Request:
-        return self.Isend(buf, dest, tag)
+        return BufferMessages.Isend(self, buf, dest, tag)
 
     def Issend(self, buf: Any, dest: int, tag: int = 0) -> Request:
         """Start a synchronous send (of a copy: the buffer is free at once)."""
@@ -225,7 +225,7 @@ class BufferMessages(ObjectMessages):
         status: Status | None = None,
     ) -> None:
         """Send a buffer and receive into the same."""
-        self.Isendrecv_replace(buf, dest, sendtag, source, recvtag).wait(status)
+        BufferMessages.Isendrecv_replace(self, buf, dest, sendtag, source, recvtag).wait(status)
 
     def Isendrecv(
         self,
@@ -254,7 +254,7 @@ class BufferMessages(ObjectMessages):
         self, buf: Any, dest: int, sendtag: int = 0, source: int = ANY_SOURCE, recvtag: int = ANY_TAG
     ) -> Request:
         """Start to send a copy of a buffer and to receive into it."""
-        return self.Isendrecv(buf, dest, sendtag, buf, source, recvtag)
+        return BufferMessages.Isendrecv(self, buf, dest, sendtag, buf, source, recvtag)
 
     # -- persistent --------------------------------------------------------------------------------
 
@@ -292,18 +292,18 @@ class BufferMessages(ObjectMessages):
     # -- probing -----------------------------------------------------------------------------------
 
     def Probe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> bool:
-        return self.probe(source, tag, status)
+        return ObjectMessages.probe(self, source, tag, status)
 
     def Iprobe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> bool:
-        return self.iprobe(source, tag, status)
+        return ObjectMessages.iprobe(self, source, tag, status)
 
     def Mprobe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> Message:
-        return self.mprobe(source, tag, status)
+        return ObjectMessages.mprobe(self, source, tag, status)
 
     def Improbe(
         self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None
     ) -> Message | None:
-        return self.improbe(source, tag, status)
+        return ObjectMessages.improbe(self, source, tag, status)
 
 
 __all__ = ["COPY_BYTES", "BufferMessages", "raw"]

@@ -52,7 +52,7 @@ class BufferCollectives(ObjectCollectives):
 
     def _local_allgather(self, obj: Any) -> list[Any]:
         """What the ranks of the local group say."""
-        return self.allgather(obj)
+        return ObjectCollectives.allgather(self, obj)
 
     def Barrier(self) -> None:
         """Return when all ranks have called it."""

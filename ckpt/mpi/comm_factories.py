@@ -42,7 +42,7 @@ class Factories(CommObject):
     def _with_topology(self, cls: Any, count: int, topology: Any) -> Any:
         """The first `count` ranks as a communicator with a topology; null at the others."""
         members = self._alive().group[:count]
-        base = self.bcast(self._engine.next_context() if self._rank == 0 else None)
+        base = CommObject.bcast(self, self._engine.next_context() if self._rank == 0 else None)
         if self._rank >= count:
             return cls()
         made = cls._make(self._engine, members, base)
@@ -142,7 +142,7 @@ class Factories(CommObject):
                 weight = None if values is None else values[place]
                 edges.append((source, ends[place], weight))
             at += count
-        everything = self.allgather((values is not None, edges))
+        everything = CommObject.allgather(self, (values is not None, edges))
         come, go = [], []
         for _, theirs in everything:
             come += [(edge[0], edge[2]) for edge in theirs if edge[1] == self._rank]

@@ -160,7 +160,7 @@ class Intercomm(Comm):
 
     def _exchange(self, obj: Any) -> list[Any]:
         """The remote ranks' objects. Collective."""
-        objects: list[Any] = self.allgather(obj)
+        objects: list[Any] = Intercomm.allgather(self, obj)
         return objects
 
     def Create_group(self, group: Group, tag: int = 0) -> Any:
@@ -204,7 +204,7 @@ class Intercomm(Comm):
     # -- collectives over objects ------------------------------------------------------------------
 
     def barrier(self) -> None:
-        self.Barrier()
+        Comm.Barrier(self)
 
     def bcast(self, obj: Any, root: int = 0) -> Any:
         """The root's object at all ranks of the other group. Elsewhere None."""
@@ -251,12 +251,12 @@ class Intercomm(Comm):
 
     def reduce(self, sendobj: Any, op: Op = SUM, root: int = 0) -> Any:
         """At the root the other group's objects combined in rank order."""
-        objects = self.gather(sendobj, root)
+        objects = Intercomm.gather(self, sendobj, root)
         return None if objects is None else _combine(objects, op)
 
     def allreduce(self, sendobj: Any, op: Op = SUM) -> Any:
         """The other group's objects combined in rank order."""
-        return _combine(self.allgather(sendobj), op)
+        return _combine(Intercomm.allgather(self, sendobj), op)
 
     def _no_scan(self, *args: Any, **options: Any) -> Any:
         raise MpiException(ERR_COMM, "scan and exscan need an intracommunicator")

@@ -3,6 +3,9 @@
 `send` returns once the message is queued: it waits only while the backlog to the destination is high. An
 object's bytes never change, so large ones go down by reference and nobody waits for their acknowledgement.
 `ssend` waits for the match.
+
+Programs derive from communicators and override methods (mpi4py.util.pkl5 does), so a method here never calls a
+public one through `self`.
 """
 
 from __future__ import annotations
@@ -55,11 +58,11 @@ class ObjectMessages(CommBase):
 
     def bsend(self, obj: Any, dest: int, tag: int = 0) -> None:
         """Send an object; never waits, whatever the backlog."""
-        self.isend(obj, dest, tag).wait()
+        ObjectMessages.isend(self, obj, dest, tag).wait()
 
     def ssend(self, obj: Any, dest: int, tag: int = 0) -> None:
         """Send an object and wait until a receive has matched it."""
-        self.issend(obj, dest, tag).wait()
+        ObjectMessages.issend(self, obj, dest, tag).wait()
 
     def isend(self, obj: Any, dest: int, tag: int = 0) -> Request:
         """Start to send an object. The request is done at once: the object was pickled."""
@@ -75,7 +78,7 @@ class ObjectMessages(CommBase):
         return Request._make(engine, Done())
 
     def ibsend(self, obj: Any, dest: int, tag: int = 0) -> Request:
-        return self.isend(obj, dest, tag)
+        return ObjectMessages.isend(self, obj, dest, tag)
 
     def issend(self, obj: Any, dest: int, tag: int = 0) -> Request:
         """Start to send an object; the request is done when a receive has matched it."""

@@ -182,9 +182,12 @@ class Comm(Failures):
         if self and self._engine._world is not self and self._engine._self is not self:
             self._discard()
 
+    def _barrier(self) -> None:
+        CommObject.Barrier(self)
+
     def Disconnect(self) -> None:
         """Free, once everything under way here is finished."""
-        self.barrier()
+        self._barrier()
         self.Free()
 
     # -- parts -------------------------------------------------------------------------------------
@@ -231,7 +234,7 @@ class Intracomm(Comm, Factories):
         return Intracomm._make(self._engine, members, base)
 
     def _new_base(self) -> int:
-        base: int = self.bcast(self._engine.next_context() if self._rank == 0 else None)
+        base: int = CommObject.bcast(self, self._engine.next_context() if self._rank == 0 else None)
         return base
 
     def _plan_base(self, s: Schedule, slot: int) -> None:
@@ -244,7 +247,7 @@ class Intracomm(Comm, Factories):
         color, key = index(color), index(key)
         if color < 0 and color != UNDEFINED:
             raise MpiException(ERR_ARG, f"negative color {color}")
-        proposals = self.allgather((color, key, self._engine.next_context()))
+        proposals = CommObject.allgather(self, (color, key, self._engine.next_context()))
         if color == UNDEFINED:
             return Intracomm()
         chosen = []
@@ -260,7 +263,7 @@ class Intracomm(Comm, Factories):
         same."""
         members = group._members
         self._check_members(members)
-        proposals = self.allgather(self._engine.next_context())
+        proposals = CommObject.allgather(self, self._engine.next_context())
         if self._engine.progress.rank not in members:
             return Intracomm()
         return self._derive(members, proposals[self._shared.group.index(members[0])])

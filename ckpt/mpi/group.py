@@ -51,7 +51,7 @@ class Group(Handle):
     def __repr__(self) -> str:
         return f"<Group {self._ranks}>"
 
-    def __reduce__(self) -> Any:
+    def __image_reduce__(self) -> Any:
         return self._named() or (_rebuild, (type(self), self._ranks, self._me))
 
     def Get_size(self) -> int:

@@ -2,7 +2,9 @@
 when pickled, numbers that stand for them.
 
 A *constant* is a predefined object, named in the module that defines its class. Pickling it gives the name,
-so that it is the same object afterwards.
+so that it is the same object afterwards; a copy of one is pickled as a copy of it. What else a program makes
+(communicators, groups, requests, messages, sessions) cannot be pickled by it, as in mpi4py: ValueError. A process
+image holds all of it by value: `__image_reduce__`.
 
 Handle numbers are made on demand: `handle` (and toint, py2f) gives a number, `fromhandle` the object for it,
 in this process and as long as the object lives. They mean nothing to another process.
@@ -36,6 +38,24 @@ class Handle:
                 if _namespace(kind).get(name) is self:
                     return str(name)
         return None
+
+    def _original(self) -> Any:
+        """The constant that this is a copy of; None: it is none."""
+        for kind in type(self).__mro__[:-1]:
+            for name in kind.__dict__.get("_constants", ()):
+                constant = _namespace(kind).get(name)
+                if constant is not None and constant == self:
+                    return constant
+        return None
+
+    def __reduce__(self) -> Any:
+        name = self._named()
+        if name is not None:
+            return name
+        original = self._original()
+        if original is None:
+            raise ValueError(f"cannot pickle a {type(self).__name__}: it means nothing to another process")
+        return type(self), (original,)
 
     def __copy__(self: H) -> H:
         return self if self._named() else type(self)(self)  # type: ignore[call-arg]

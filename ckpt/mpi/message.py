@@ -59,7 +59,7 @@ class Message(Handle):
         message._source = PROC_NULL
         return message
 
-    def __reduce__(self) -> Any:
+    def __image_reduce__(self) -> Any:
         return self._named() or (type(self), (), self.__getstate__())
 
     def _discard(self) -> None:

@@ -46,7 +46,7 @@ class Request(Handle):
         self._operation = None if request is None else request._operation
         return self
 
-    def __reduce__(self) -> Any:
+    def __image_reduce__(self) -> Any:
         name = self._named()
         if name is not None:
             return name
@@ -215,9 +215,6 @@ class Request(Handle):
             raise MpiException(ERR_REQUEST, "the request is null")
         self._operation = None
         self._recipe = None
-
-    def free(self) -> None:
-        self.Free()
 
     # -- several -----------------------------------------------------------------------------------
 

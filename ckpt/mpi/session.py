@@ -52,7 +52,7 @@ class Session(Handle, HasErrhandler):
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __reduce__(self) -> Any:
+    def __image_reduce__(self) -> Any:
         return self._named() or (type(self), (), (None, {"_state": self._state}))
 
     def _valid(self) -> State:

@@ -95,10 +95,13 @@ def merge(ranks: list[dict[str, tuple[str, str]]]) -> dict[str, tuple[str, str]]
         bad = [
             f"rank {at}: {why or state}"
             for at, (state, why) in enumerate(states)
-            if state in ("failed", "started")
+            if state in ("failed", "started", "planned")
         ]
         if bad:
-            merged[test] = ("failed", bad[0].replace("started", "did not end"))
+            merged[test] = (
+                "failed",
+                bad[0].replace("started", "did not end").replace("planned", "an earlier test ended the run"),
+            )
         elif any(state == "passed" for state, _ in states):
             merged[test] = ("passed", "")
         else:

@@ -103,6 +103,8 @@ def main(sources: str, results: str, modules: list[str]) -> None:
                 kept.append(test)
             else:
                 recorder.write(test=test.id(), state="left out", why=reason)
+        for test in kept:
+            recorder.write(test=test.id(), state="planned")
         unittest.TestSuite(kept).run(recorder)
 
 

@@ -206,6 +206,10 @@ class ImagePickler(pickle.Pickler):
         super().__init__(file, 5)
         self.live = live
 
+    def reducer_override(self, obj: Any) -> Any:
+        rule = None if isinstance(obj, type) else getattr(obj, "__image_reduce__", None)
+        return NotImplemented if rule is None else rule()
+
     def persistent_id(self, obj: Any) -> str | None:
         return self.live.get(id(obj))
 
