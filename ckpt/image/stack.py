@@ -66,7 +66,10 @@ _UNUSABLE = _IN_FLIGHT | _CODE_REPLACED | _INCOMPLETE | _FOREIGN_EXC
 
 _CO_OPTIMIZED = 1
 _IMPORT_SYSTEM = frozenset({"<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>"})
-_BY_ADDRESS = {"deepcopy": "copy:deepcopy", "save": "pickle:_Pickler.save"}  # co_name -> where that function is
+_BY_ADDRESS = {
+    "deepcopy": "copy:deepcopy",
+    "save": "pickle:_Pickler.save",
+}  # co_name -> where that function is
 _STACK_PER_FRAME_BYTES = 1024
 _STACK_RESERVE_BYTES = 4 << 20
 _STACK_LIMIT_BYTES = (
@@ -128,11 +131,11 @@ class Stack:
 
 
 def available() -> tuple[bool, str]:
-    """Whether this interpreter's frames can be captured, and if not, why."""
+    """Whether this interpreter's frames can be captured, and if not, why (one clause, without a full stop)."""
     versions = ", ".join(f"{major}.{minor}" for major, minor in TABLES)
     if platform.python_implementation() != "CPython":
         return False, f"frames can be captured in CPython only, this is {platform.python_implementation()}"
-    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+    if "t" in getattr(sys, "abiflags", ""):
         return False, "frames cannot be captured in a free-threaded interpreter"
     if TABLE is None:
         return False, f"frames can be captured in CPython {versions}; this is {platform.python_version()}"

@@ -144,7 +144,7 @@ TABLE: Table | None = TABLES.get(sys.version_info[:2])
 
 def cache_entries() -> dict[str, int]:
     """Inline caches behind an instruction, in code units, by its name; 0 for those not named."""
-    entries = opcode._inline_cache_entries  # type: ignore[attr-defined]
+    entries = getattr(opcode, "_inline_cache_entries", {})  # of CPython
     if isinstance(entries, dict):
         return entries
     return {opcode.opname[op]: count for op, count in enumerate(entries) if count}

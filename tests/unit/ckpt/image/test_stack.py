@@ -949,7 +949,7 @@ def test_other_builds_are_named(monkeypatch, change, words):
 
 
 def test_a_free_threaded_interpreter_is_named(monkeypatch):
-    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+    monkeypatch.setattr(sys, "abiflags", "t")
     assert available() == (False, "frames cannot be captured in a free-threaded interpreter")
 
 
