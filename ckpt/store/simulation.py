@@ -249,13 +249,13 @@ class SimulatedDisk(FileSystem):
     def preadv(self, fd: int, buffers: Sequence[memoryview | bytearray], offset: int) -> int:
         inode, path = self._open[fd]
         self.faults.check("preadv", path)
-        content = self._inodes[inode].content
         total = 0
-        for buffer in buffers:
-            view = memoryview(buffer)
-            part = content[offset + total : offset + total + len(view)]
-            view[: len(part)] = part
-            total += len(part)
+        with memoryview(self._inodes[inode].content) as content:
+            for buffer in buffers:
+                view = memoryview(buffer)
+                part = content[offset + total : offset + total + len(view)]
+                view[: len(part)] = part
+                total += len(part)
         return total
 
     def size(self, fd: int) -> int:
@@ -288,6 +288,11 @@ class SimulatedDisk(FileSystem):
     def files(self) -> Files:
         """What a program sees now."""
         return {path: bytes(self._inodes[inode].content) for path, inode in self._entries.items()}
+
+    @property
+    def nodes(self) -> dict[str, _Inode]:
+        """The files themselves, to be damaged: path -> what has the content."""
+        return {path: self._inodes[inode] for path, inode in self._entries.items()}
 
     @property
     def open_files(self) -> int:
