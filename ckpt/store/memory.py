@@ -29,6 +29,8 @@ ALIGN: Final = 4096
 HUGE_PAGE: Final = 2 << 20
 """The smallest huge page of x86-64 and (with pages of 4 KiB) of ARM. A wrong guess costs speed only."""
 
+HUGE_ADVICE: Final = mmap.MADV_HUGEPAGE
+
 
 def round_up(length: int) -> int:
     """The next multiple of `ALIGN`."""
@@ -44,9 +46,9 @@ def map_pages(length: int) -> memoryview:
     whole = length // HUGE_PAGE * HUGE_PAGE
     mapped = length if not whole else whole + HUGE_PAGE * (length > whole)
     memory = mmap.mmap(-1, max(mapped, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if whole and hasattr(mmap, "MADV_HUGEPAGE"):
+    if whole:
         try:
-            memory.madvise(mmap.MADV_HUGEPAGE, 0, whole)
+            memory.madvise(HUGE_ADVICE, 0, whole)
         except OSError:
             pass  # a kernel without huge pages: only slower
     return memoryview(memory)[:length]
