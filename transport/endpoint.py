@@ -234,6 +234,11 @@ class Endpoint:
         to be changed."""
         return self._common
 
+    @property
+    def deliverable(self) -> bool:
+        """Would `delivered` hand something over?"""
+        return not self._frozen and not self._zombie and bool(self._fresh or not self._self_window.quiet)
+
     def delivered(self) -> list[tuple[int, list[Buffer]]]:
         """Take the messages that have come in order, per source. They count as part of the application's
         state from here on (rx moves, acks follow): put them where the image sees them before anything else
@@ -637,9 +642,9 @@ class Endpoint:
         new._nacked = {peer: new._links[peer] for peer in self._nacked}
         return new
 
-    def key(self) -> tuple[object, ...]:
+    def key(self, *, credit: bool = True) -> tuple[object, ...]:
         """Hashable protocol state, without timers, estimates and counters: equal keys behave alike, timing
-        aside."""
+        aside. Without `credit` they do as long as no limit on it is reached."""
         common = self._common
         held = frozenset((epoch, tuple(map(bytes, parts))) for epoch, parts, _ in self._held)
         return (
@@ -650,7 +655,7 @@ class Endpoint:
             self._zombie,
             held,
             tuple(common.events),
-            tuple(link.key() for link in self._links.values()),
+            tuple(link.key(credit) for link in self._links.values()),
         )
 
 

@@ -242,7 +242,7 @@ class Ledger:
             copy.filled = partial.filled.copy()
         return new
 
-    def key(self) -> tuple[object, ...]:
+    def key(self, credit: bool = True) -> tuple[object, ...]:
         """Hashable contents."""
         return (
             self.rx,
@@ -250,6 +250,5 @@ class Ledger:
             tuple(map(bytes, self.inbox)),
             tuple((first, tuple(map(bytes, m))) for first, m in sorted(self.early.items())),
             tuple((s, bytes(p.buffer), tuple(p.filled)) for s, p in sorted(self.partials.items())),
-            self.unconsumed,
-            self.offered - self.delivered_charge,
+            (self.unconsumed, self.offered - self.delivered_charge) if credit else 0,
         )

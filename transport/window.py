@@ -435,7 +435,7 @@ class SendWindow:
         new.resend.extend(copies[id(unit)] for unit in self.resend if unit.state == LOST)
         return new
 
-    def key(self) -> tuple[object, ...]:
+    def key(self, credit: bool = True) -> tuple[object, ...]:
         """Hashable: contents and states, without times and numbers of transmissions."""
         return (
             self.base,
@@ -443,7 +443,7 @@ class SendWindow:
             tuple(self.queue),
             tuple(map(_entry_key, self.sealed)),
             tuple(map(_entry_key, self.unacked)),
-            self.edge - self.acked_charge,
+            self.edge - self.acked_charge if credit else 0,
             self.quiet,
         )
 
