@@ -576,8 +576,10 @@ class Link:
         new.counts = self.counts.copy()
         return new
 
-    def key(self) -> tuple[object, ...]:
+    def key(self, credit: bool = True) -> tuple[object, ...]:
         """Hashable protocol state: which timers run, not when they pass; no estimates, no counters."""
+        window = self.window
+        all_hinted = bool(window.unacked) and not window.flight and not window.resend
         return (
             self._rto_at < NEVER,
             self._ack_at < NEVER,
@@ -588,6 +590,7 @@ class Link:
             self.peer_epoch,
             self._ack_due,
             self._probe_due,
-            self.window.key(),
-            self.ledger.key(),
+            min(self.timeout.backoff, UNPROVEN_TIMEOUTS) if all_hinted else 0,
+            window.key(credit),
+            self.ledger.key(credit),
         )
