@@ -132,8 +132,9 @@ class Taker:
         if mode == "sync":
             self._write_here(job)
         thaw_ns = time.perf_counter_ns()
-        runtime.imager.epoch = job.epoch
-        port.advance(job.epoch)
+        if runtime.imager.epoch < job.epoch:  # else the round was aborted while the image was written here
+            runtime.imager.epoch = job.epoch
+            port.advance(job.epoch)
         port.thaw()
         ended_ns = time.perf_counter_ns()
         self.cold = mode == "fork" and times["capture_ns"] < _REHEARSAL_LONGEST_NS
