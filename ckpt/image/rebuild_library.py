@@ -201,6 +201,18 @@ def make_json_scanner(*values: Any) -> Any:
     return _json.make_scanner(context)
 
 
+JSON_ENCODER = (
+    *("markers", "default", "encoder", "indent", "key_separator", "item_separator"),
+    *("sort_keys", "skipkeys"),
+)
+
+
+def make_json_encoder(*values: Any) -> Any:
+    import _json
+
+    return _json.make_encoder(*values)
+
+
 def make_re_scanner(lexicon: Any, flags: int) -> Any:
     return re.Scanner(lexicon, flags)  # type: ignore[attr-defined]
 

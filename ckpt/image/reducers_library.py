@@ -159,6 +159,16 @@ def reduce_json_scanner(pickler: ImagePickler, obj: Any) -> Any:
     )
 
 
+def reduce_json_encoder(pickler: ImagePickler, obj: Any) -> Any:
+    """Whether it allows nan it says only when it meets one; that runs nothing of the program."""
+    try:
+        allows = bool(obj(float("nan"), 0))
+    except ValueError:
+        allows = False
+    values = tuple(getattr(obj, name) for name in rebuild_library.JSON_ENCODER)
+    return rebuild_library.make_json_encoder, (*values, allows)
+
+
 def reduce_re_scanner(pickler: ImagePickler, obj: Any) -> Any:
     """``re.Scanner``, whose pattern has no text of its own."""
     return rebuild_library.make_re_scanner, (obj.lexicon, obj.scanner.flags)
@@ -192,6 +202,7 @@ def _reducers() -> dict[type, Reducer]:
         type(struct.iter_unpack("B", b"")): reduce_remaining,
         _queue.SimpleQueue: reduce_simple_queue,
         _json.make_scanner: reduce_json_scanner,
+        _json.make_encoder: reduce_json_encoder,
         _csv.Reader: reduce_csv_reader,
         _csv.Writer: reduce_csv_writer,
     }

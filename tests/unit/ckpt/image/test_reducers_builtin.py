@@ -253,3 +253,18 @@ def test_frames_are_refused_and_tracebacks_keep_no_variables() -> None:
     assert traceback.extract_tb(copy)[0].line == "raise ValueError(secret)"
     assert copy.tb_frame.f_locals == {}
     copy.tb_frame.clear()
+
+
+@pytest.mark.parametrize("allows", [True, False])
+def test_the_json_encoder_made_in_c(allows: bool) -> None:
+    """A local of json.encoder while it encodes; object.__new__() may not make one."""
+    import _json
+
+    made = _json.make_encoder({}, repr, _json.encode_basestring_ascii, None, ":", ";", True, False, allows)
+    copy = copy_of(made)
+    assert copy({"b": [1, 2.5], "a": "ä"}, 0) == made({"b": [1, 2.5], "a": "ä"}, 0)
+    if allows:
+        assert copy(float("inf"), 0) == made(float("inf"), 0)
+    else:
+        with pytest.raises(ValueError, match="Out of range"):
+            copy(float("inf"), 0)
