@@ -304,7 +304,16 @@ def resume(stack: Stack) -> Any:
     depth = stack.recursion_depth
     stack.frames.clear()
     stack.exc = None
+    _collect_quietly()
     return _run(records, depth)
+
+
+def _collect_quietly() -> None:
+    """Collect what loading has left, for the program may count what it collects itself; it does not hear of this."""
+    callbacks = gc.callbacks[:]
+    gc.callbacks.clear()
+    gc.collect()
+    gc.callbacks.extend(callbacks)
 
 
 def _run(records: list[Any], depth: int) -> Any:

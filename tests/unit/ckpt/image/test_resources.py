@@ -136,3 +136,14 @@ def test_logging_goes_on_as_configured(tmp_path: Path) -> None:
     """
     expected = "CHATTY app.part shown\nERROR app.part both\nTrue True before\nboth\n\n"
     assert resumed_output(tmp_path, source) == expected
+
+
+def test_no_garbage_of_the_restart_is_left_to_the_program(tmp_path: Path) -> None:
+    """A benchmark of the collector asserts that its second collection finds nothing."""
+    source = """
+        import gc
+        gc.collect()
+        driver_tick()
+        print(gc.collect())
+    """
+    assert resumed_output(tmp_path, source) == "0\n"
