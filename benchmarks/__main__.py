@@ -37,6 +37,8 @@ SUITES = (
     Suite("mpi_comm", ("--rounds", "1")),
     Suite("peers", ("--quick",)),
     Suite("store_image", ("--rounds", "1", "--quick")),
+    Suite("image_objects", ("--rounds", "1", "--quick")),
+    Suite("image_peers", ("--rounds", "1", "--quick")),
     Suite("spine_pause", ("--quick",)),
     Suite("spine_commit", ("--quick",)),
     Suite("spine_recovery", ("--quick",)),
