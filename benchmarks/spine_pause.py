@@ -18,6 +18,7 @@ import sys
 import time
 from pathlib import Path
 
+from benchmarks.image_peers import find_criu
 from benchmarks.spine_jobs import PROGRAMS, Figure, Job, Row, Skipped, environment, run_suite, scratch
 
 GOAL = 1.2
@@ -76,12 +77,9 @@ def dill_dump(folder: Path, megabytes: int, rounds: int) -> list[Row]:
 
 def criu_dump(folder: Path, megabytes: int, rounds: int) -> list[Row]:
     """The process is imaged from outside; it stands still meanwhile."""
-    if not (criu := shutil.which("criu")):
-        return [Skipped("criu dump", "criu is not installed")]
-    check = subprocess.run([criu, "check"], capture_output=True, text=True, check=False)
-    if check.returncode:
-        why = (check.stderr or check.stdout).strip().splitlines()
-        return [Skipped("criu dump", f"criu check fails: {why[-1] if why else check.returncode}")]
+    criu = find_criu()
+    if isinstance(criu, Skipped):
+        return [criu]
     command = [sys.executable, str(PROGRAMS / "arrays.py"), str(megabytes), "0", "-", "--plain"]
     process = subprocess.Popen(
         command, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True

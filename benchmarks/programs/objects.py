@@ -1,5 +1,6 @@
 """Holds COUNT small objects and lets its host measure: `measure(data)` is a builtin of benchmarks.image_objects."""
 
+import itertools
 import sys
 
 
@@ -13,7 +14,7 @@ class Particle:
 
 def make(count):
     made = [Particle(number) for number in range(count)]
-    for one, other in zip(made, made[1:], strict=False):
+    for one, other in itertools.pairwise(made):
         one.next = other if other.number % 10 else None  # chains, not one chain of all: plain pickle recurses
     return made
 
