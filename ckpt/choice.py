@@ -8,6 +8,9 @@ sync       synchronously: the program waits until the image is durable
 auto       fork, unless memory is too tight for it
 =========  ==========================================================================================================
 
+A file that is mapped for shared writing is one memory in program and copy: with one, images are written synchronously,
+whatever was asked for.
+
 *Too tight*: every page the program writes to while its copy lives is doubled. At least a quarter of its memory must be
 available, or a program that writes to all of it between two steps could be killed for a checkpoint. A small image is no
 reason to do without fork: the fork of a small process takes less than the sync to disk that the program would wait for.
@@ -15,6 +18,7 @@ reason to do without fork: the fork of a small process takes less than the sync 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 __all__ = ["MODES", "Choice", "choose"]
@@ -32,8 +36,16 @@ class Choice:
     reason: str
 
 
-def choose(asked: str, *, resident_bytes: int, available_bytes: int | None) -> Choice:
-    """The mode for the next image. ``available_bytes``: of memory, within this process's limits; ``None``: not known."""
+def choose(
+    asked: str, *, resident_bytes: int, available_bytes: int | None, shared_files: Sequence[str] = ()
+) -> Choice:
+    """The mode for the next image.
+
+    ``available_bytes``: of memory, within this process's limits; ``None``: not known. ``shared_files``: mapped by this
+    process for shared writing.
+    """
+    if shared_files:
+        return Choice("sync", f"mapped for shared writing: {', '.join(shared_files[:3])}")
     if asked != "auto":
         return Choice(asked, "asked for")
     if available_bytes is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import resource
 
-__all__ = ["available_bytes", "peak_bytes", "resident_bytes"]
+__all__ = ["available_bytes", "peak_bytes", "resident_bytes", "shared_files"]
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _GROUPS = "/sys/fs/cgroup"
@@ -26,6 +26,25 @@ def resident_bytes() -> int:
 def peak_bytes() -> int:
     """The most that :func:`resident_bytes` has been in this process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def shared_files() -> list[str]:
+    """Files that this process has mapped for shared writing. Some 0.2 ms, more the more is mapped."""
+    found = []
+    try:
+        with open("/proc/self/maps", "rb") as maps:
+            for line in maps:
+                if b" rw-s " in line[:48]:
+                    path = line.split(None, 5)[5:]
+                    if path and _is_a_file(path[0]):
+                        found.append(os.fsdecode(path[0].strip()))
+    except OSError:
+        pass  # no such file system: no fork of ours either
+    return list(dict.fromkeys(found))
+
+
+def _is_a_file(path: bytes) -> bool:
+    return path.startswith(b"/") and not path.startswith((b"/dev/zero", b"/memfd:", b"/SYSV", b"/dev/nvidia"))
 
 
 def available_bytes(meminfo: str = "/proc/meminfo", groups: str = _GROUPS) -> int | None:

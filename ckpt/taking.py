@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ckpt import memory
+from ckpt import memory, ready
 from ckpt.choice import Choice, choose
 from ckpt.writing import Writing, say_failed, write, write_in_child
 
@@ -61,7 +61,10 @@ class Taker:
         self.asked = asked or self.asked
         before = self.choice
         self.choice = choose(
-            self.asked, resident_bytes=memory.resident_bytes(), available_bytes=memory.available_bytes()
+            self.asked,
+            resident_bytes=memory.resident_bytes(),
+            available_bytes=memory.available_bytes(),
+            shared_files=memory.shared_files(),
         )
         if self.choice.mode != before.mode:
             self._runtime.control.send(
@@ -90,6 +93,7 @@ class Taker:
         state = port.snapshot()
         saved_ns = time.perf_counter_ns()
         try:
+            ready.before_image()
             prepared = prepare(state)
         except Exception as failure:  # a file of the program that cannot be flushed, say
             port.thaw()

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ckpt import ready
 from ckpt.errors import LoopError, RegistrationError, StateError
 from ckpt.explicit import mailbox, state
 from ckpt.explicit.output import ReplayedOutput
@@ -325,7 +326,7 @@ class ExplicitWay:
             mail=self._mail,
             registered=registered,
             noted=noted,
-            reducers=runtime.hooks.reducers(),
+            reducers=_ready_reducers() | runtime.hooks.reducers(),
             stack=_stack(),
         )
 
@@ -347,6 +348,22 @@ def _stack() -> list[dict[str, Any]]:
             rows.append({"file": code.co_filename, "line": frame.f_lineno, "function": code.co_qualname})
         frame = frame.f_back  # type: ignore[assignment]
     return rows[::-1]
+
+
+class _Disposable:
+    """What the ready-made reducers ask of a pickler: is this a forked child, whose objects may be used up?"""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+
+    @property
+    def is_disposable(self) -> bool:
+        return os.getpid() != self._pid
+
+
+def _ready_reducers() -> dict[type, Callable[[Any], Any]]:
+    pickler = _Disposable()
+    return {cls: partial(reduce, pickler) for cls, reduce in ready.reducers().items()}
 
 
 def _ambient() -> dict[str, Any]:

@@ -71,6 +71,8 @@ def reduce_memmap(pickler: ImagePickler, array: Any) -> Any:
     """A file mapped into memory: opened again, and written back where the program could have written."""
     if array.filename is None or type(array.base) is type(array):
         return array.__reduce_ex__(5)  # anonymous, or a part of another one: comes back as an ordinary copy
+    if array.mode != "r" and array.mode != "c" and pickler.is_disposable:  # one memory in program and child
+        raise pickle.PicklingError(f"{array.filename} is mapped for shared writing: only `--image-mode sync` can save it")
     order = "C" if array.flags.c_contiguous else "F"
     content = None
     if array.mode != "r":

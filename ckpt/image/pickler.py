@@ -31,6 +31,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, Protocol, TypeVar
 
+from ckpt import ready
 from ckpt.image import _deep, _frames, arrays, reducers, reducers_builtin, reducers_library, reducers_typing
 from ckpt.image.containers import Content, Filler
 from ckpt.image.finalizers import Finalizers, reduce_finalizers, register_finalizers
@@ -150,6 +151,7 @@ class ImagePickler(pickle.Pickler):
             **reducers_library.when_imported(),
             Finalizers: reduce_finalizers,
             **arrays.reducers(),
+            **ready.reducers(),
             **(extra_reducers or {}),
             **_registered,
         }

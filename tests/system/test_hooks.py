@@ -18,7 +18,9 @@ UNTIL_COMMITTED = """
     import ckpt
 
     def await_commit():
+        deadline_s = time.monotonic() + 30
         while '"committed"' not in open(os.environ["CKPT_JOB"] + "/events.jsonl").read():
+            assert time.monotonic() < deadline_s, "nothing was committed"
             time.sleep(0.002)
 
     def die_once():

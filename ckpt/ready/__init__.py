@@ -1,0 +1,71 @@
+"""Ready-made ways to save what libraries hold in C: used without being asked for, once the program has imported the library.
+
+===================  ==================================================================================================
+library              in an image
+===================  ==================================================================================================
+``sqlite3``          connections to files (opened again, settings kept) and in memory (with their content); :mod:`.sqlite`
+``h5py``             files, groups and data sets, opened again; flushed before the image; :mod:`.hdf5`
+``mmap``             mapped files and anonymous memory, with content; :mod:`.mapped` (``numpy.memmap``: ckpt.image.arrays)
+``logging``          handlers and levels (:mod:`ckpt.image.logs`)
+===================  ==================================================================================================
+
+What they do to files is a matter of each: see the modules. :func:`roll_back` asks for more.
+
+Nothing is imported here that the program has not imported.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+__all__ = ["before_image", "reducers", "roll_back"]
+
+_WAYS: dict[str, tuple[str, dict[str, str]]] = {
+    "sqlite3": ("ckpt.ready.sqlite", {"Connection": "reduce_connection", "Cursor": "reduce_cursor"}),
+    "h5py": (
+        "ckpt.ready.hdf5",
+        {"File": "reduce_file", "Group": "reduce_member", "Dataset": "reduce_member"},
+    ),
+    "mmap": ("ckpt.ready.mapped", {"mmap": "reduce_map"}),
+}
+"""Library → module of ours, and its reducers by the name of the type in the library."""
+
+
+def reducers() -> dict[type, Callable[[Any, Any], Any]]:
+    """Reducers by exact type, ``reduce(pickler, obj)``, of the libraries that are loaded."""
+    found: dict[type, Callable[[Any, Any], Any]] = {}
+    for library, (ours, types) in _WAYS.items():
+        module = sys.modules.get(library)
+        for name, reducer in types.items():
+            cls = getattr(module, name, None)
+            if isinstance(cls, type):
+                found[cls] = partial(_reduce, ours, reducer)
+    return found
+
+
+def _reduce(ours: str, reducer: str, pickler: Any, obj: Any) -> Any:
+    """Ours is imported when the first such object is met."""
+    return getattr(importlib.import_module(ours), reducer)(pickler, obj)
+
+
+def before_image() -> None:
+    """In the parent, just before the image: what must reach the disk first."""
+    if "h5py" in sys.modules:
+        from ckpt.ready.hdf5 import flush_all
+
+        flush_all()
+
+
+def roll_back(connection: Any) -> None:
+    """Make the content of a small sqlite3 database part of every image: a restart puts the file back to it.
+
+    The program stands still while the database is read, so this is for databases of megabytes. Other processes must not
+    use the file. Raises TypeError for anything but a sqlite3 connection.
+    """
+    from ckpt.ready.sqlite import keep_content
+
+    keep_content(connection)

@@ -1,0 +1,186 @@
+"""sqlite3: connections and cursors.
+
+A connection to a file is opened again, with its attached databases, ``isolation_level``, ``row_factory``, ``text_factory``,
+``detect_types`` and the pragmas below. One in memory comes back with its content. Not kept, since SQLite tells nobody:
+functions, aggregates and collations that the program has defined, trace and authorizer callbacks. Define them again in
+an ``on_restart`` hook.
+
+Refused by name: a connection in a transaction (commit first, in an ``on_checkpoint`` hook if need be), with temporary
+tables, a cursor in the middle of its results.
+
+**The file is not rolled back**: rows committed after the checkpoint are there when the program commits them again.
+Write so that a repetition does no harm (``INSERT OR REPLACE``), or ask for :func:`ckpt.ready.roll_back`.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pickle import PicklingError
+from typing import Any
+
+from ckpt.image.errors import RestoreError
+
+__all__ = ["keep_content", "reduce_connection", "reduce_cursor"]
+
+_PRAGMAS = (
+    "foreign_keys",
+    "synchronous",
+    "busy_timeout",
+    "cache_size",
+    "recursive_triggers",
+    "temp_store",
+    "query_only",
+)
+_DETECTED = "ckpt_probe"
+
+
+def reduce_connection(pickler: Any, connection: sqlite3.Connection) -> Any:
+    try:
+        in_transaction = connection.in_transaction
+        databases = _ask(connection, "PRAGMA database_list")
+    except sqlite3.ProgrammingError:
+        return make_closed, ()
+    main = next(path for _, name, path in databases if name == "main")
+    if in_transaction:
+        raise PicklingError(
+            f"the connection to {main or 'a database in memory'} is in a transaction: commit it before the checkpoint, "
+            "in an on_checkpoint hook if need be"
+        )
+    if _ask(connection, "SELECT count(*) FROM sqlite_temp_master")[0][0]:
+        raise PicklingError(
+            f"the connection to {main or 'a database in memory'} has temporary tables: not saved"
+        )
+    attached = [(name, path) for _, name, path in databases if name not in ("main", "temp")]
+    if any(not path for _, path in attached):
+        raise PicklingError("a connection with an attached database in memory cannot be saved")
+    content = None if main else connection.serialize()
+    settings = {name: _ask(connection, f"PRAGMA {name}")[0][0] for name in _PRAGMAS}
+    level = connection.isolation_level
+    state = (
+        connection.row_factory,
+        connection.text_factory,
+        settings,
+        getattr(connection, "autocommit", None),
+    )
+    return (
+        make_connection,
+        (main, attached, content, level, _detected_types(connection)),
+        state,
+        None,
+        None,
+        fill_connection,
+    )
+
+
+def _ask(connection: sqlite3.Connection, statement: str) -> list[tuple[Any, ...]]:
+    """Past the factories of the program."""
+    factory = connection.text_factory
+    connection.text_factory = str
+    try:
+        cursor = sqlite3.Cursor(connection)
+        cursor.row_factory = None
+        return cursor.execute(statement).fetchall()
+    finally:
+        connection.text_factory = factory
+
+
+def _detected_types(connection: sqlite3.Connection) -> int:
+    """``detect_types``, which nobody can ask for: found by what it does to names and values."""
+    cursor = sqlite3.Cursor(connection)
+    cursor.row_factory = None
+    cursor.execute(f'SELECT 1 AS "a [{_DETECTED}]"')
+    by_name = cursor.description[0][0] == "a"
+    cursor.fetchall()
+    before = sqlite3.converters.get("TEXT")
+    sqlite3.register_converter("TEXT", lambda value: 7)
+    try:
+        row = cursor.execute("SELECT type FROM sqlite_master LIMIT 1").fetchone()
+    finally:
+        if before is None:
+            del sqlite3.converters["TEXT"]
+        else:
+            sqlite3.converters["TEXT"] = before
+    by_type = row is not None and row[0] == 7
+    return sqlite3.PARSE_COLNAMES * by_name | sqlite3.PARSE_DECLTYPES * by_type
+
+
+def reduce_cursor(pickler: Any, cursor: sqlite3.Cursor) -> Any:
+    if cursor.description is not None and (not pickler.is_disposable or cursor.fetchone() is not None):
+        raise PicklingError("a cursor in the middle of its results cannot be saved: fetch them, or close it")
+    return make_cursor, (cursor.connection,), (cursor.arraysize, cursor.row_factory), None, None, fill_cursor
+
+
+# ---------------------------------------------------------------------- called while loading
+
+
+def make_connection(
+    path: str, attached: list[tuple[str, str]], content: bytes | None, level: Any, detect_types: int
+) -> sqlite3.Connection:
+    for each in [path, *(place for _, place in attached)]:
+        if each and not os.path.exists(each):
+            raise RestoreError(f"the database {each!r} is gone")
+    made = sqlite3.connect(path or ":memory:", isolation_level=level, detect_types=detect_types)
+    if content:
+        made.deserialize(content)
+    for name, place in attached:
+        made.execute(f'ATTACH DATABASE ? AS "{name}"', (place,))
+    return made
+
+
+def fill_connection(connection: sqlite3.Connection, state: tuple[Any, ...]) -> None:
+    row_factory, text_factory, settings, autocommit = state
+    for name, value in settings.items():
+        connection.execute(f"PRAGMA {name} = {int(value)}")
+    if autocommit is not None:
+        connection.autocommit = autocommit  # type: ignore[attr-defined]  # since Python 3.12
+    connection.row_factory, connection.text_factory = row_factory, text_factory
+
+
+def make_closed() -> sqlite3.Connection:
+    made = sqlite3.connect(":memory:")
+    made.close()
+    return made
+
+
+def make_cursor(connection: sqlite3.Connection) -> sqlite3.Cursor:
+    return connection.cursor()
+
+
+def fill_cursor(cursor: sqlite3.Cursor, state: tuple[Any, Any]) -> None:
+    cursor.arraysize, cursor.row_factory = state
+
+
+# ---------------------------------------------------------------------- the content of files
+
+
+class _Keeper:
+    """Hooks that keep the content of one database file with the program's image."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        self.content = b""
+
+    def save(self, epoch: int) -> None:
+        if self.connection.in_transaction:
+            raise sqlite3.OperationalError(
+                "the database is in a transaction: commit it before the checkpoint"
+            )
+        self.content = self.connection.serialize()
+
+    def put_back(self, epoch: int) -> None:
+        saved = sqlite3.connect(":memory:")
+        if self.content:
+            saved.deserialize(self.content)
+        saved.backup(self.connection)
+        saved.close()
+
+
+def keep_content(connection: Any) -> None:
+    if not isinstance(connection, sqlite3.Connection):
+        raise TypeError(f"roll_back takes a sqlite3 connection, not {connection!r}")
+    import ckpt
+
+    keeper = _Keeper(connection)
+    ckpt.on_checkpoint(keeper.save)
+    ckpt.on_restart(keeper.put_back)
