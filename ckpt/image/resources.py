@@ -36,7 +36,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ckpt.image import exits
+from ckpt.image import exits, search_path
 from ckpt.image.ambient import apply_ambient, note_ambient
 from ckpt.image.errors import RestoreError
 from ckpt.image.logs import note_logging, put_back
@@ -72,6 +72,7 @@ def note_early(notes: dict[int, FileNote]) -> dict[str, Any]:
     os.umask(umask)
     return {
         "path": [str(entry) for entry in sys.path],
+        "roots": search_path.roots(),
         "argv": [str(entry) for entry in sys.argv],
         "directory": os.getcwd(),
         "environment": dict(os.environ),
@@ -89,7 +90,7 @@ def apply_early(saved: dict[str, Any]) -> None:
         raise RestoreError(
             f"the working directory {saved['directory']!r} of the program: {failure.strerror}"
         ) from failure
-    sys.path[:] = saved["path"]
+    sys.path[:] = search_path.translated(saved["path"], saved["roots"], search_path.roots())
     sys.argv[:] = saved["argv"]
     for name in set(os.environ) - set(saved["environment"]):
         del os.environ[name]
