@@ -16,6 +16,7 @@ __all__ = ["SizeTable", "describe_type"]
 
 _LARGEST_PER_PLACE = 5
 _PLACES = 200
+_FRAMES = 1024
 _PLAIN_SIZED = frozenset({list, dict, set, frozenset, tuple, str, bytes, bytearray})
 _TEXT_CHARS = 80
 
@@ -29,6 +30,8 @@ class SizeTable:
 
     def note(self, label: tuple[Any, ...], value: object, nbytes: int) -> None:
         """One saved variable; ``label`` as in :mod:`ckpt.image.assembly`. Holds no reference to ``value``."""
+        if label[0] == "frame" and label[1] >= _FRAMES:
+            return  # a deep recursion: thousands of frames of no interest
         match label:
             case ("variable", module, name):
                 kind, place = "module", module
