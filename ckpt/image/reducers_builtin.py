@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import codecs
 import contextvars
+import datetime
 import gc
 import re
 import threading
@@ -232,12 +233,13 @@ def reduce_weakref(pickler: ImagePickler, obj: Any) -> Any:
     return (*args, (attributes, slots), None, None, rebuild.fill_slots)
 
 
-_PROXY = re.compile(r"<weak\w*proxy at 0x[0-9a-f]+ to (\S+) at (0x[0-9a-f]+)>")
+_PROXY = re.compile(r"<weak\w*proxy at 0x[0-9a-f]+;? to '?(\S+?)'? at (0x[0-9a-f]+)>")
 
 
 @reduces(weakref.ProxyType, weakref.CallableProxyType)
 def reduce_weakproxy(pickler: ImagePickler, obj: Any) -> Any:
-    """The referent's address is in the text that C makes for a proxy; ``NoneType`` means that it is gone."""
+    """The referent's address is in the text that C makes for a proxy; ``NoneType`` or, from Python 3.13 on, none of it
+    means that it is gone."""
     import ctypes
 
     text: Any = type(obj).__repr__
@@ -287,6 +289,7 @@ REDUCERS |= {
     types.TracebackType: tracebacks.reduce_traceback,
     memoryview: buffers.reduce_memoryview,
     type(iter(memoryview(b""))): buffers.reduce_memory_iterator,
+    type(datetime.datetime_CAPI): contexts.reduce_capsule,
     contextvars.ContextVar: contexts.reduce_context_var,
     contextvars.Context: contexts.reduce_context,
     contextvars.Token: contexts.reduce_token,

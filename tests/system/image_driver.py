@@ -4,6 +4,7 @@ package.
     python -m image_driver run DIR PLACES SCRIPT [ARG…]     images DIR/image-K at the checks in PLACES, a
                                                             JSON list of counts (from the program's
                                                             driver_start() on); refused ones are tried again
+    python -m image_driver watch DIR [] SCRIPT [ARG…]       captures the stack at every check, and drops it
     python -m image_driver calls DIR PLACES SCRIPT [ARG…]   the same at calls of the builtin ``driver_tick()``
     python -m image_driver resume DIR PLACES IMAGE          goes on from there, and may take images at checks again
     python -m image_driver resume-calls DIR PLACES IMAGE    the same, with images at calls of ``driver_tick()``
@@ -69,6 +70,7 @@ class Driver:
         self.turns = 0
         self.taken = 0
         self.refused: dict[str, int] = {}
+        self.is_over = False
 
     def log(self, **line) -> None:
         with open(os.path.join(self.directory, "log.jsonl"), "a") as log:
@@ -81,6 +83,19 @@ class Driver:
             self.consider("check", Driver.consider.__code__, Driver.at_check.__code__)
         if self.places:
             _frames.request(self.at_check)
+
+    def watch(self) -> None:
+        """Capture at every check. The stack is dropped at once: lifetimes are the program's own."""
+        self.turns += 1
+        if self.turns % _TURNS_PER_CHECK == 0:
+            self.count += 1
+            try:
+                image.capture(at="check")
+                self.taken += 1
+            except image.Refused as refused:
+                self.refused[refused.reason] = self.refused.get(refused.reason, 0) + 1
+        if not self.is_over:
+            _frames.request(self.watch)
 
     def at_call(self) -> str:
         if self.at != "calls":
@@ -144,11 +159,14 @@ def main() -> None:
         DRIVER.append(driver)
         image.warm()
         builtins.driver_start = (
-            (lambda: _frames.request(driver.at_check)) if verb == "run" else (lambda: True)
+            (lambda: _frames.request(driver.watch if verb == "watch" else driver.at_check))
+            if verb in ("run", "watch")
+            else (lambda: True)
         )
         image.prepare_program(rest)()
     driver.places.clear()
-    driver.log(total=driver.count, refused=driver.refused)
+    driver.is_over = True
+    driver.log(total=driver.count, taken=driver.taken, refused=driver.refused)
     sys.stdout.flush()
 
 
