@@ -29,8 +29,9 @@ PURE = {
     "ckpt.explicit": "position",
     "ckpt.mpi": "attributes buffers constants datatypes derived envelope errors group handle kind layout matching "
     "op operations packing process progress status topology typenames",
-    "ckpt.image": "errors opcodes",
-    "controller": "boundaries coordinator errors events judgement messages plan supervisor translate vectors",
+    "ckpt.image": "errors opcodes tables",
+    "controller": "boundaries coordinator doctor_report errors events judgement messages plan remedies supervisor "
+    "translate vectors",
 }
 
 IMPURE_LIBRARIES = {
