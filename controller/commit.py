@@ -65,8 +65,12 @@ def remove_burnt(job: JobDirectory, *, committed: int, upto: int, fenced: bool =
 
     `fenced`: nobody who could write an image is alive, so half-written files go, too. Returns why it
     failed, or None.
+
+    A control file that was taken back (its commit failed after the rename) must not come back without its
+    images: its removal is made durable before the first of them goes.
     """
     problem = None
+    synced = False
     for rank in range(job.size):
         directory = job.rank_directory(rank)
         try:
@@ -74,6 +78,9 @@ def remove_burnt(job: JobDirectory, *, committed: int, upto: int, fenced: bool =
                 epoch = epoch_of_image(name)
                 temporary = name.startswith(TEMPORARY_PREFIX)
                 if epoch is not None and committed < epoch <= upto and (fenced or not temporary):
+                    if not synced:
+                        job.fs.sync_directory(job.control_directory)
+                        synced = True
                     job.fs.unlink(os.path.join(directory, name))
         except FileNotFoundError:
             continue  # its writer gave it up at the same moment

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import pytest
 from hypothesis import settings
@@ -17,6 +18,28 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 def pytest_report_header() -> str:
     return f"seed {seed_of_the_commit()} (again with CKPT_SEED={seed_of_the_commit()})"
+
+
+FIGURES = pytest.StashKey[dict[str, int]]()
+
+
+@pytest.fixture
+def figures(request: pytest.FixtureRequest) -> Callable[[str, int], None]:
+    """Adds to a figure that is printed at the end of the run: figures(name, how_many)."""
+    kept = request.config.stash.setdefault(FIGURES, {})
+
+    def add(name: str, count: int) -> None:
+        kept[name] = kept.get(name, 0) + count
+
+    return add
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    kept = config.stash.get(FIGURES, {})
+    if kept:
+        terminalreporter.section("figures")
+        for name, count in kept.items():
+            terminalreporter.write_line(f"{count:>12,}  {name}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

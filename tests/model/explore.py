@@ -1,361 +1,809 @@
-"""Exhaustive exploration of the production endpoints: every order of everything, within small bounds.
+"""Exhaustive exploration of the production code of a whole job, within small bounds.
 
-A state is what each rank is (its endpoint and what its program has sent and received), the set of all
-frames ever put on the wire, and the images taken. A frame of that set may arrive any number of times, in
-any order, or never. A step is
+A state is what each process is (rank: endpoint, imager and program; controller: supervisor, coordinator, and
+what is on disk) and the set of everything that was ever put on the wires: frames between ranks, packets
+between ranks and controller. What is in that set may arrive any number of times, in any order, or never:
+so losing, doubling, reordering and delaying are all there, and frames of dead incarnations stay for ever.
 
-    send       a rank's program enqueues its next message
-    transmit   any time passes at a rank: its timers act, its frames go on the wire
-    arrive     one frame reaches its target's endpoint
-    take       a rank's program takes what is delivered
-    image      a rank takes the image of an epoch, at any moment
+    rank        send       the program enqueues its next message
+                transmit   any time passes: timers act, what is due goes on the wire
+                take       what has come in order is delivered to the program
+                arrive     one frame, or one packet of the controller
+                capture    an image is wanted, and the program is at a place where it can be taken
+                fail       the same, but the disk refuses the image; or the rank gives it up at its own limit
+                freeze     the port stays frozen for a while (synchronous images), and the round may be aborted
+                           in the meantime
+                finish     the program has ended
+                die        kill -9
+    controller  arrive     a packet of a rank
+                request, time out, written, not written (the control file), die (control file there, or not),
+                notice (a death), take over (the next controller)
 
-In every state: each line that could commit satisfies base ≤ rx ≤ tx on every link, its contents agree, and
-it can be restored and run to its end. From every state: the finished state can be reached.
+What must hold. In every state: what a program has received is a prefix of what was sent to it; every line
+that could commit (an image of every rank, of one incarnation, that stands for the epoch, committed or not)
+satisfies base ≤ rx ≤ tx on every link, and restored on a perfect network it runs to its end. What does
+commit has images that are still on disk, and a number above all earlier ones. From every state the finished
+state can be reached: not only somehow, but by the fair run without further faults, starting with every frame
+and packet under way lost (`_ends`).
 
-Every step concerns one rank, so what it does follows from that rank alone: it is worked out once on a clone
-of the endpoint and remembered under the endpoint's key. The rest is integers: states of ranks, frames and
-images are numbered as they are found, the set of frames is a bit mask.
+Two reductions, both safe:
+
+- *Local steps.* A step concerns one process, and what it does follows from that process and what arrives
+  alone. It is worked out once, on a clone, and remembered under the process's key. Global states are then
+  tuples of integers and a bit mask.
+- *More frames are worse.* Of two states with the same processes, the one with more on the wires can do all
+  that the other can, since nothing needs to arrive. So a state is left out when one with a superset was
+  visited (`reduced`; without it every state is visited). For the way to the end the contrary holds, hence
+  it is taken from no frames at all.
+
+Not told apart: how much credit is left (no limit is in reach; `Endpoint.key` is given none), estimates of
+round trips, counters, and in which order units in flight were sent.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Hashable, Sequence
+import json
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Self
 
-from transport.endpoint import Endpoint, EndpointConfig
-from transport.state import PortState, link_error
+from tests.model.controller import Controller, Effects, RuleBroken
+from tests.model.process import Image, Left, Process, rank_spec
+from tests.model.world import World, production, without_stacks
+from transport.state import Buffer, link_error
 
-LONG_NS = 1 << 50
-Received = tuple[tuple[bytes, ...], ...]
-State = tuple[tuple[int, ...], int, tuple[int, ...]]
-"""number of each rank's state; mask of the frames; for each epoch and rank, number of its image or -1"""
-Move = tuple[str, int]
-"""what, and the epoch (image) or the frame's number (arrive)"""
+LONG_NS = 1 << 41
+"""Longer than any timer runs (`rto_max_ns`)."""
+DEAD = 0
+SEND, TRANSMIT, TAKE, CAPTURE, FAIL, GIVE_UP, FREEZE, ABORTED, FINISH = range(-9, 0)
+NAMES = {
+    SEND: "send", TRANSMIT: "transmit", TAKE: "take", CAPTURE: "capture", FAIL: "image fails",
+    GIVE_UP: "image given up", FREEZE: "freeze", ABORTED: "capture, aborted while it is written", FINISH: "finish",
+}  # fmt: skip
+REQUEST, TIME_OUT, WRITTEN, UNWRITTEN, DIE, DIE_DURABLE, TAKE_OVER = range(-7, 0)
+CONTROLLER_NAMES = {
+    REQUEST: "request", TIME_OUT: "round times out", WRITTEN: "control file written",
+    UNWRITTEN: "control file fails", DIE: "dies", DIE_DURABLE: "dies, control file durable",
+    TAKE_OVER: "the next one takes over",
+}  # fmt: skip
+KILLED, NOTICE = 1 << 30, 1 << 31
+"""Plus the rank: moves of the controller's table."""
 
-
-class RuleBroken(AssertionError):
-    """A counterexample; the text is the sequence of steps that leads to it."""
-
-
-@dataclass(frozen=True)
-class Saved:
-    """One rank's image: it stands for (previous, epoch]."""
-
-    previous: int
-    epoch: int
-    port: PortState
-    sent: int
-    received: Received
-
-    def key(self) -> tuple[object, ...]:
-        links = self.port.links.items()
-        return (
-            self.previous,
-            self.epoch,
-            self.sent,
-            self.received,
-            tuple((peer, s.tx, s.base, s.rx, tuple(map(bytes, s.messages))) for peer, s in links),  # type: ignore[arg-type]
-        )
+Send = tuple[int, bytes, tuple[int, int] | None]
+"""target, content, and (source, count): only after so many messages of source were received"""
+State = tuple[tuple[int, ...], int, int]
+"""number of each process's state (ranks, then zombies), the controller's, mask of what is on the wires"""
 
 
 @dataclass(frozen=True)
-class Rank:
-    """One rank: its endpoint, how many messages its program has sent, and what it has received."""
+class Bounds:
+    """What is explored. `scripts[rank]`: what it sends. `limits`: fields of EndpointConfig."""
 
-    port: Endpoint
-    sent: int
-    received: Received
+    scripts: tuple[tuple[Send, ...], ...]
+    rounds: int = 1
+    kills: int = 0
+    controller_deaths: int = 0
+    failing_images: bool = False
+    failing_commits: int = 0
+    timeouts: bool = True
+    zombies: bool = False
+    frozen: bool = False
+    late_tables: bool = False
+    large: bool = False
+    announcements: bool = False
+    could_commit: bool = True
+    """Look at lines that could commit, too (else: only at those that do)."""
+
+    def limits(self) -> dict[str, Any]:
+        """No credit limit in reach, nobody ever reported as silent."""
+        limits: dict[str, Any] = {"silent_ns": 1 << 60, "rto_max_ns": 1 << 40}
+        if self.large:
+            limits |= {"large_bytes": 1, "fragment_bytes": 1}
+        return limits
+
+
+class Script:
+    """One rank's program: sends in order, each when its condition holds; receives whatever comes."""
+
+    def __init__(self, sends: Sequence[Send], size: int) -> None:
+        self.sends = sends
+        self.sent = 0
+        self.received: tuple[tuple[bytes, ...], ...] = ((),) * size
+        self._consumed: Callable[[int, int, int], None]
+
+    def attach(self, endpoint: Any) -> None:
+        self._consumed = endpoint.consumed
+
+    def on_messages(self, source: int, messages: list[Buffer]) -> None:
+        received = list(self.received)
+        received[source] += tuple(map(bytes, messages))
+        self.received = tuple(received)
+        self._consumed(source, sum(map(len, messages)), len(messages))
+
+    def copy(self) -> Self:
+        new = type(self)(self.sends, len(self.received))
+        new.sent, new.received = self.sent, self.received
+        return new
 
     def key(self) -> tuple[object, ...]:
-        return self.port.key(), self.sent, self.received
+        return self.sent, self.received
+
+    def can_send(self) -> bool:
+        if self.sent == len(self.sends):
+            return False
+        after = self.sends[self.sent][2]
+        return after is None or len(self.received[after[0]]) >= after[1]
 
 
 class Explorer:
-    """`scripts[rank]` is the list of (target, content) it sends; epochs 1 … rounds. `most`: give up beyond
-    so many states.
-    """
+    """Explores one `Bounds`. `most`: give up (RuleBroken) beyond so many states, or stop there if `partly`."""
 
     def __init__(
         self,
-        scripts: Sequence[Sequence[tuple[int, bytes]]],
-        rounds: int,
-        endpoint: type[Endpoint] = Endpoint,
-        most: int = 3_000_000,
+        bounds: Bounds,
+        world: World | None = None,
+        *,
+        reduced: bool = True,
+        most: int = 5_000_000,
+        partly: bool = False,
     ) -> None:
-        self.scripts = scripts
-        self.size = len(scripts)
-        self.rounds = rounds
+        self.bounds = bounds
+        self.world = production() if world is None else world
+        self.size = len(bounds.scripts)
+        self.reduced = reduced
         self.most = most
-        self._class = endpoint
-        self._ranks: list[dict[Hashable, int]] = [{} for _ in scripts]
-        self._rank_things: list[list[Rank]] = [[] for _ in scripts]
-        self._frames: dict[tuple[int, bytes], int] = {}
-        self._frame_list: list[tuple[int, bytes]] = []
-        self._images: dict[Hashable, int] = {}
-        self._image_list: list[Saved] = []
-        self._moves: list[dict[tuple[int, Move], tuple[int, int, int]]] = [{} for _ in scripts]
+        self.partly = partly
+        self._limits = bounds.limits()
+        self._untold = set() if bounds.announcements else {"committed"}
+        if not bounds.late_tables:
+            self._untold.add("table")
+        # ranks
+        self._numbers: list[dict[Hashable, int]] = [{} for _ in bounds.scripts]
+        self._things: list[list[Process | None]] = [[None] for _ in bounds.scripts]
+        self._moves: list[list[tuple[int, ...]]] = [[()] for _ in bounds.scripts]
+        self._idle: list[list[int]] = [[0] for _ in bounds.scripts]
+        """per state: bits that change nothing"""
+        self._known: list[dict[tuple[int, int], tuple[int, int]]] = [{} for _ in bounds.scripts]
+        # controller
+        self._c_numbers: dict[Hashable, int] = {}
+        self._c_things: list[Controller] = []
+        self._c_moves: list[tuple[int, ...]] = []
+        self._c_idle: list[int] = []
+        self._c_known: dict[tuple[int, int], tuple[int, int, bool, tuple[int, ...] | None]] = {}
+        # wires
+        self._bits: dict[Hashable, int] = {}
+        self._wire: list[tuple[str, int, Any]] = []
+        """kind ("frame", "order", "report"), rank, and what it is"""
+        self._for: list[int] = [0] * (self.size + 1)
+        """mask of what is for each rank; last: for the controller"""
+        self._all_packets: dict[int, tuple[int, ...]] = {}
+        self.images: list[Image] = []
+        self._image_of_bit: dict[int, int] = {}
         self._good_lines: set[tuple[int, ...]] = set()
+        self._ending: set[State] = set()
+        self._reliable = 0
+        """mask of the packets between ranks and controller"""
+        self.states = 0
+        self.steps = 0
 
     # ---- the graph
 
     def explore(self) -> int:
-        """All states; how many there are. Raises RuleBroken."""
-        nothing: Received = ((),) * self.size
-        ranks = tuple(
-            self._number(rank, Rank(self._port(rank, None, 0), 0, nothing)) for rank in range(self.size)
-        )
-        start: State = (ranks, 0, (-1,) * (self.rounds * self.size))
-        numbers = {start: 0}
-        parents: list[tuple[int, int, Move]] = [(-1, -1, ("", 0))]
-        before: list[list[int]] = [[]]
-        finished: list[int] = []
-        todo = deque([start])
-        number = -1
-        while todo:
-            state = todo.popleft()
-            number += 1
-            if self._finished([self._rank_things[r][n] for r, n in enumerate(state[0])]):
-                finished.append(number)
-            for rank, move, after in self._steps(state):
-                found = numbers.get(after)
-                if found is None:
-                    found = numbers[after] = len(parents)
-                    parents.append((number, rank, move))
-                    before.append([])
-                    if found >= self.most:
-                        raise RuleBroken(f"more than {self.most} states")
-                    reason = self._check(after) if move[0] == "image" else None
-                    if reason:
-                        raise RuleBroken(f"{reason}\n{self._path(parents, found)}")
-                    todo.append(after)
-                if found != number:
-                    before[found].append(number)
-        self._check_reachable(finished, before, parents)
-        return len(numbers)
+        """Visit all states; returns how many. Raises RuleBroken."""
+        with without_stacks():
+            return self._explore()
 
-    def explore_safety(self) -> int:
-        """Safety alone, within larger bounds: a state is left out when another one has the same ranks and
-        images and more frames, since frames need not arrive. How many states were visited."""
-        nothing: Received = ((),) * self.size
-        ranks = tuple(
-            self._number(rank, Rank(self._port(rank, None, 0), 0, nothing)) for rank in range(self.size)
-        )
-        start: State = (ranks, 0, (-1,) * (self.rounds * self.size))
-        parents: list[tuple[int, int, Move]] = [(-1, -1, ("", 0))]
-        largest: dict[tuple[tuple[int, ...], tuple[int, ...]], list[int]] = {(start[0], start[2]): [0]}
+    def _explore(self) -> int:
+        bounds = self.bounds
+        first = Controller(
+            self.world, self.size, kills=bounds.kills, deaths=bounds.controller_deaths,
+            failures=bounds.failing_commits,
+        )  # fmt: skip
+        self._parents: list[tuple[int, int, int]] = [(-1, -1, 0)]
+        effects = first.take_over()
+        packets, _, launch = self._effects(first, effects)
+        assert launch is not None
+        zombies = (DEAD,) * self.size if bounds.zombies else ()
+        start: State = (launch + zombies, self._number_controller(first), packets)
+        seen: dict[tuple[tuple[int, ...], int], list[int]] = {(start[0], start[1]): [start[2]]}
+        self._seen = seen
         todo = [(0, start)]
+        parents = self._parents
+        reduced = self.reduced
         while todo:
             number, state = todo.pop()
-            if state[1] not in largest[state[0], state[2]]:
-                continue  # a larger one was found meanwhile
-            steps = self._steps(state)
-            steps.sort(key=lambda step: step[1][0] == "transmit")  # popped first: many frames early
-            for rank, move, after in steps:
-                masks = largest.setdefault((after[0], after[2]), [])
-                mask = after[1]
-                if any(mask & known == mask for known in masks):
-                    continue
-                masks[:] = [known for known in masks if known & mask != known]
-                masks.append(mask)
-                parents.append((number, rank, move))
-                if len(parents) > self.most:
+            key = (state[0], state[1])
+            if reduced and state[2] not in seen[key]:
+                continue  # one with more on the wires was found meanwhile
+            try:
+                steps = self._steps(state)
+                for _, _, after in steps:
+                    picture = (after[0], after[1], after[2] & self._reliable)
+                    if picture not in self._ending:
+                        self._ends(*picture)
+            except RuleBroken as broken:
+                raise RuleBroken(f"{broken}\n{self._path(number)}") from broken.__cause__
+            for slot, code, after in steps:
+                self.steps += 1
+                key = (after[0], after[1])
+                masks = seen.get(key)
+                mask = after[2]
+                if masks is None:
+                    seen[key] = [mask]
+                elif not reduced:
+                    if mask in masks:
+                        continue
+                    masks.append(mask)
+                else:
+                    if any(mask & known == mask for known in masks):
+                        continue
+                    masks[:] = [known for known in masks if known & mask != known]
+                    masks.append(mask)
+                parents.append((number, slot, code))
+                self.states = len(parents)
+                if code in (CAPTURE, ABORTED) and slot < 2 * self.size and bounds.could_commit:
+                    reason = self._check_lines(mask & ~state[2], mask)
+                    if reason:
+                        raise RuleBroken(f"{reason}\n{self._path(len(parents) - 1)}")
+                if len(parents) >= self.most:
+                    if self.partly:
+                        return self.states
                     raise RuleBroken(f"more than {self.most} states")
-                reason = self._check(after) if move[0] == "image" else None
-                if reason:
-                    raise RuleBroken(f"{reason}\n{self._path(parents, len(parents) - 1)}")
                 todo.append((len(parents) - 1, after))
-        return len(parents)
+        self.states = len(parents)
+        return self.states
 
-    def _steps(self, state: State) -> list[tuple[int, Move, State]]:
-        ranks, mask, images = state
-        out = []
-        for rank, local in enumerate(ranks):
-            moves = self._local_moves(rank, local)
-            bits, frame = mask, 0
+    def pictures(self) -> set[tuple[object, ...]]:
+        """The states of the processes that were visited, by what they are (not by number)."""
+        return {
+            (
+                tuple(
+                    "dead" if process is None else process.key()
+                    for process in (self._things[i % self.size][n] for i, n in enumerate(slots))
+                ),
+                self._c_things[controller].key(),
+            )
+            for slots, controller in self._seen
+        }
+
+    def _steps(self, state: State) -> list[tuple[int, int, State]]:
+        slots, controller, mask = state
+        out: list[tuple[int, int, State]] = []
+        if self._is_end(slots, controller):
+            return out
+        size = self.size
+        self._controller_steps(state, out)
+        for slot, local in enumerate(slots):
+            if local == DEAD:
+                continue
+            rank = slot % size
+            known = self._known[rank]
+            codes = list(self._moves[rank][local])
+            bits = mask & self._for[rank] & ~self._idle[rank][local]
             while bits:
-                if bits & 1 and self._frame_list[frame][0] == rank:
-                    moves.append(("arrive", frame))
-                bits >>= 1
-                frame += 1
-            known = self._moves[rank]
-            for move in moves:
-                result = known.get((local, move))
+                low = bits & -bits
+                bits ^= low
+                codes.append(low.bit_length() - 1)
+            for code in codes:
+                result = known.get((local, code))
                 if result is None:
-                    result = known[local, move] = self._apply(rank, local, move)
-                then, frames, image = result
-                if then == local and frames | mask == mask and image < 0:
-                    continue
-                after_images = images if image < 0 else self._with_image(images, rank, image)
-                after_ranks = (*ranks[:rank], then, *ranks[rank + 1 :])
-                out.append((rank, move, (after_ranks, mask | frames, after_images)))
+                    result = known[local, code] = self._apply(rank, local, code)
+                then, more = result
+                if then == local:
+                    if code >= 0 and not more:
+                        self._idle[rank][local] |= 1 << code
+                        continue
+                    if more | mask == mask:
+                        continue
+                out.append((slot, code, ((*slots[:slot], then, *slots[slot + 1 :]), controller, mask | more)))
+        # popped last first: transmissions early, so that states with much on the wires come first
+        out.sort(key=lambda step: step[1] == TRANSMIT)
         return out
 
-    def _with_image(self, images: tuple[int, ...], rank: int, image: int) -> tuple[int, ...]:
-        saved = self._image_list[image]
-        new = list(images)
-        for epoch in range(saved.previous + 1, saved.epoch + 1):
-            new[(epoch - 1) * self.size + rank] = image
-        return tuple(new)
+    def _controller_steps(self, state: State, out: list[tuple[int, int, State]]) -> None:
+        slots, controller, mask = state
+        size = self.size
+        codes = list(self._c_moves[controller])
+        bits = mask & self._for[size] & ~self._c_idle[controller]
+        while bits:
+            low = bits & -bits
+            bits ^= low
+            codes.append(low.bit_length() - 1)
+        for code in codes:
+            if KILLED <= code < NOTICE and slots[code - KILLED] == DEAD:
+                continue
+            then, more, fenced, launch = self._control(controller, code)
+            if then == controller and more | mask == mask:
+                if code >= 0 and not more:
+                    self._c_idle[controller] |= 1 << code
+                continue
+            out.append((2 * size, code, (self._slots_after(slots, code, fenced, launch), then, mask | more)))
 
-    def _check_reachable(
-        self, finished: list[int], before: list[list[int]], parents: list[tuple[int, int, Move]]
-    ) -> None:
-        reached = bytearray(len(before))
-        todo = list(finished)
-        for number in todo:
-            reached[number] = 1
-        while todo:
-            for number in before[todo.pop()]:
-                if not reached[number]:
-                    reached[number] = 1
-                    todo.append(number)
-        missing = reached.find(0)
-        if missing >= 0:
-            raise RuleBroken(f"the end cannot be reached any more\n{self._path(parents, missing)}")
+    def _slots_after(
+        self, slots: tuple[int, ...], code: int, fenced: bool, launch: tuple[int, ...] | None
+    ) -> tuple[int, ...]:
+        size = self.size
+        if KILLED <= code < NOTICE:
+            rank = code - KILLED
+            return (*slots[:rank], DEAD, *slots[rank + 1 :])
+        if launch is not None:
+            return launch + (slots[:size] if self.bounds.zombies else ())
+        if fenced and not self.bounds.zombies:
+            return (DEAD,) * size
+        return slots
 
-    def _path(self, parents: list[tuple[int, int, Move]], number: int) -> str:
+    def _path(self, number: int) -> str:
         steps = []
         while number > 0:
-            number, rank, (what, which) = parents[number]
-            if what == "arrive":
-                frame = self._frame_list[which][1]
-                kind = {1: "messages", 3: "ack", 4: "probe", 5: "nack"}[frame[6]]
-                stamp, ack = (int.from_bytes(frame[i : i + 8], "little") for i in (32, 40))
-                steps.append(f"arrive at {rank}: {kind}, stamp {stamp}, ack {ack} {frame[72:]!r}")
-            else:
-                steps.append(f"{what} {rank}" + (f" epoch {which}" if which else ""))
+            number, slot, code = self._parents[number]
+            steps.append(self._describe(slot, code))
         return "\n".join(reversed(steps))
 
-    # ---- one rank
+    def _describe(self, slot: int, code: int) -> str:
+        size = self.size
+        if slot == 2 * size:
+            if code >= NOTICE:
+                return f"the controller learns of rank {code - NOTICE}'s death"
+            if code >= KILLED:
+                return f"rank {code - KILLED} is killed"
+            if code < 0:
+                return f"controller: {CONTROLLER_NAMES[code]}"
+            return f"controller hears {self._wire[code]}"
+        who = f"rank {slot}" if slot < size else f"zombie of rank {slot - size}"
+        if code < 0:
+            return f"{who}: {NAMES[code]}"
+        kind, _, what = self._wire[code]
+        if kind == "order":
+            return f"{who} obeys {what}"
+        frame = what[0][0]
+        name = {1: "messages", 2: "fragment", 3: "ack", 4: "probe", 5: "nack"}[frame[6]]
+        stamp, ack = (int.from_bytes(frame[i : i + 8], "little") for i in (32, 40))
+        incarnation = int.from_bytes(frame[24:28], "little")
+        return f"{who}: {name} arrives, of incarnation {incarnation}, stamp {stamp}, ack {ack} {frame[72:]!r}"
 
-    def _port(self, rank: int, state: PortState | None, incarnation: int, epoch: int = 0) -> Endpoint:
-        """An endpoint with no limit in reach and nobody ever reported as silent."""
-        credit = 16 << 20
-        config = EndpointConfig(
-            1, rank, self.size, incarnation, epoch, credit, credit, silent_ns=1 << 60, rto_max_ns=1 << 40
-        )
-        port = self._class(config, state)
-        for peer in range(self.size):
-            port.set_peer(peer, incarnation, 0)
-        if state is None:
-            port.transmit(0)
-        return port
+    # ---- ranks
 
-    def _number(self, rank: int, thing: Rank) -> int:
-        numbers, things = self._ranks[rank], self._rank_things[rank]
-        key = thing.key()
+    def _number(self, rank: int, process: Process) -> int:
+        numbers, things = self._numbers[rank], self._things[rank]
+        key = (process.spec["incarnation"], process.key())
         found = numbers.get(key)
         if found is None:
             found = numbers[key] = len(things)
-            things.append(thing)
+            things.append(process)
+            self._moves[rank].append(self._moves_of(process))
+            self._idle[rank].append(0)
         return found
 
-    def _local_moves(self, rank: int, local: int) -> list[Move]:
-        thing = self._rank_things[rank][local]
-        moves: list[Move] = [("transmit", 0), ("take", 0)]
-        if thing.sent < len(self.scripts[rank]):
-            moves.append(("send", 0))
-        moves += [("image", epoch) for epoch in range(thing.port.epoch + 1, self.rounds + 1)]
-        return moves
+    def _moves_of(self, process: Process) -> tuple[int, ...]:
+        moves = [TRANSMIT]
+        program = process.engine
+        if process.endpoint.frozen:
+            return (TRANSMIT, CAPTURE, ABORTED) if process.image_is_wanted() else (TRANSMIT, CAPTURE)
+        if process.endpoint.deliverable:
+            moves.append(TAKE)
+        if program.can_send():
+            moves.append(SEND)
+        elif self._complete(process) and process.runtime.finished_code is None:
+            moves.append(FINISH)
+        if process.image_is_wanted():
+            moves.append(CAPTURE)
+            if self.bounds.failing_images:
+                moves += [FAIL, GIVE_UP]
+            if self.bounds.frozen:
+                moves.append(FREEZE)
+        return tuple(moves)
 
-    def _apply(self, rank: int, local: int, move: Move) -> tuple[int, int, int]:
-        """The rank's next state, the frames it puts on the wire, and its image if it takes one."""
-        before = self._rank_things[rank][local]
-        port, sent, received = before.port.clone(), before.sent, before.received
-        what, which = move
-        frames, image = 0, -1
-        if what == "send":
-            port.send(*self.scripts[rank][sent])
-            sent += 1
-        elif what == "transmit":
-            port.tick(LONG_NS)
-            for target, parts in port.transmit(0):
-                frames |= 1 << self._frame((target, bytes(parts[0])))
-        elif what == "take":
-            received = take(port, received)
-            reason = self._wrong_contents(rank, received)
-            if reason:
-                raise RuleBroken(reason)
-        elif what == "arrive":
-            port.receive((self._frame_list[which][1],), 0)
+    def _apply(self, rank: int, local: int, code: int) -> tuple[int, int]:
+        """The rank's next state, and what it puts on the wires."""
+        before = self._things[rank][local]
+        assert before is not None
+        process = before.clone()
+        process.write = self._keep_image
+        try:
+            more = self._act(process, rank, code)
+            process.port.tell()
+        except Left as left:
+            return DEAD, self._reports(process) | self._left(process, left.code)
+        except RuleBroken:
+            raise
+        except Exception as error:
+            raise RuleBroken(f"rank {rank}, {NAMES.get(code, 'arrive')}: {error!r}") from error
+        return self._number(rank, process), more | self._reports(process)
+
+    def _act(self, process: Process, rank: int, code: int) -> int:
+        program, endpoint = process.engine, process.endpoint
+        if code >= 0:
+            kind, _, (what, incarnation) = self._wire[code]
+            if kind == "order":
+                if incarnation == process.spec["incarnation"]:
+                    process.obey(what)
+            else:
+                self._arrive(process, what)
+        elif code == SEND:
+            target, content, _ = program.sends[program.sent]
+            endpoint.send(target, content)
+            program.sent += 1
+        elif code == TRANSMIT:
+            process.port.now_ns += LONG_NS
+            endpoint.tick(process.port.now_ns)
+            return self._transmitted(process)
+        elif code == TAKE:
+            process.port.deliver()
+            self._check_contents(rank, program)
+        elif code == FREEZE:
+            process.port.freeze()
+        elif code == FINISH:
+            process.finish()
+        elif endpoint.frozen and not process.image_is_wanted():
+            process.port.thaw()  # aborted meanwhile
         else:
-            port.freeze()
-            saved = Saved(port.epoch, which, port.snapshot(), sent, received)
-            port.advance(which, 0)
-            port.thaw(0)
-            image = self._images.setdefault((rank, saved.key()), len(self._image_list))
-            if image == len(self._image_list):
-                self._image_list.append(saved)
-        port.events()
-        return self._number(rank, Rank(port, sent, received)), frames, image
+            if code == ABORTED:
+                process.meanwhile = [{"m": "abort", "epoch": process.runtime.imager.wanted}]
+            process.capture(blocked=not program.can_send(), fails=code == FAIL, late=code == GIVE_UP)
+            self._check_contents(rank, program)
+        return 0
 
-    def _frame(self, frame: tuple[int, bytes]) -> int:
-        number = self._frames.setdefault(frame, len(self._frame_list))
-        if number == len(self._frame_list):
-            self._frame_list.append(frame)
-        return number
+    def _arrive(self, process: Process, parts: tuple[bytes, ...]) -> None:
+        process.endpoint.receive(parts, process.port.now_ns)
+        if int.from_bytes(parts[0][28:32], "little") > process.spec["incarnation"]:
+            process.port.tell()
+            raise RuleBroken("a zombie was told so, and goes on")
+
+    def _transmitted(self, process: Process) -> int:
+        more = 0
+        for target, parts in process.endpoint.transmit(process.port.now_ns):
+            frame = tuple(map(bytes, parts))
+            more |= self._bit(("frame", target, frame), target, (frame, process.spec["incarnation"]))
+        return more
+
+    def _bit(self, key: tuple[str, int, Hashable], target: int, what: Any) -> int:
+        bit = self._bits.get(key)
+        if bit is None:
+            bit = self._bits[key] = len(self._wire)
+            self._wire.append((key[0], target, what))
+            self._for[target] |= 1 << bit
+            if key[0] != "frame":
+                self._reliable |= 1 << bit
+        return 1 << bit
+
+    def _reports(self, process: Process) -> int:
+        """What the rank has said to the controller. Only for people, and left out: `captured`, events."""
+        more = 0
+        rank, incarnation = process.spec["rank"], process.spec["incarnation"]
+        for packet in process.control.sent:
+            if packet["m"] in ("voted", "failed", "finished", "error"):
+                key = ("report", rank, (incarnation, _without_reason(packet)))
+                bit = self._bit(key, self.size, (rank, incarnation, packet))
+                if packet["m"] == "voted":
+                    self._image_of_bit[bit.bit_length() - 1] = int(packet["manifest"])
+                more |= bit
+        return more
+
+    def _left(self, process: Process, code: int) -> int:
+        rank, incarnation = process.spec["rank"], process.spec["incarnation"]
+        key = ("report", rank, (incarnation, f"left {code}"))
+        return self._bit(key, self.size, (rank, incarnation, {"m": "left", "code": code}))
+
+    def _keep_image(self, process: Process, job: Any, image: Image) -> tuple[str, str]:
+        key = (
+            image.rank,
+            image.incarnation,
+            image.previous,
+            image.epoch,
+            _port_key(image),
+            image.engine.key(),
+        )
+        number = self._image_numbers.setdefault(key, len(self.images))
+        if number == len(self.images):
+            self.images.append(image)
+        return str(number), ""
+
+    @property
+    def _image_numbers(self) -> dict[Hashable, int]:
+        found: dict[Hashable, int] = self.__dict__.setdefault("_numbers_of_images", {})
+        return found
+
+    # ---- the controller
+
+    def _number_controller(self, controller: Controller) -> int:
+        key = controller.key()
+        found = self._c_numbers.get(key)
+        if found is None:
+            found = self._c_numbers[key] = len(self._c_things)
+            self._c_things.append(controller)
+            self._c_moves.append(self._controller_moves(controller))
+            self._c_idle.append(0)
+        return found
+
+    def _controller_moves(self, controller: Controller) -> tuple[int, ...]:
+        if controller.ended:
+            return ()
+        kills = range(KILLED, KILLED + self.size) if controller.kills else ()
+        if controller.supervisor is None:
+            return TAKE_OVER, *kills
+        moves: list[int] = list(kills)
+        moves += [NOTICE + rank for rank, _ in sorted(controller.unnoticed)]
+        if controller.pending is not None:
+            moves += [WRITTEN, UNWRITTEN] if controller.failures else [WRITTEN]
+        elif controller.phase == "running":
+            if controller.round is None and controller.highest < self.bounds.rounds:
+                moves.append(REQUEST)
+            elif controller.round is not None and self.bounds.timeouts:
+                moves.append(TIME_OUT)
+        if controller.deaths:
+            moves += [DIE] if controller.pending is None else [DIE, DIE_DURABLE]
+        return tuple(moves)
+
+    def _control(self, number: int, code: int) -> tuple[int, int, bool, tuple[int, ...] | None]:
+        """The controller's next state, what it puts on the wires, whether it fences, what it launches."""
+        found = self._c_known.get((number, code))
+        if found is None:
+            controller = self._c_things[number].clone()
+            try:
+                effects = self._direct(controller, code)
+            except Exception as error:
+                raise RuleBroken(f"controller: {error!r}") from error
+            more, fenced, launch = self._effects(controller, effects)
+            found = self._c_known[number, code] = (self._number_controller(controller), more, fenced, launch)
+        return found
+
+    def _direct(self, controller: Controller, code: int) -> Effects:
+        if code >= NOTICE:
+            rank = code - NOTICE
+            return controller.notice(rank, controller.incarnation)
+        if code >= KILLED:
+            controller.kills -= 1
+            controller.unnoticed |= {(code - KILLED, controller.incarnation)}
+            return Effects()
+        if code >= 0:
+            if controller.supervisor is None:
+                return Effects()
+            rank, incarnation, packet = self._wire[code][2]
+            if packet["m"] == "left":
+                return controller.left(rank, incarnation, packet["code"])
+            return controller.hear(rank, incarnation, packet)
+        match code:
+            case _ if code == REQUEST:
+                return controller.request()
+            case _ if code == TIME_OUT:
+                return controller.time_out()
+            case _ if code in (WRITTEN, UNWRITTEN):
+                return controller.written(fails=code == UNWRITTEN)
+            case _ if code in (DIE, DIE_DURABLE):
+                return controller.die(durable=code == DIE_DURABLE)
+        return controller.take_over()
+
+    def _effects(self, controller: Controller, effects: Effects) -> tuple[int, bool, tuple[int, ...] | None]:
+        if effects.committing is not None:
+            self._check_commit(controller, effects.committing)
+        launch = None
+        if effects.launch is not None:
+            launch = self._launch(
+                *effects.launch, tables=not self.bounds.late_tables, packets=effects.packets
+            )
+        more = 0
+        for rank, incarnation, packet in effects.packets:
+            if packet["m"] in self._untold:
+                continue
+            for target in range(self.size) if rank is None else (rank,):
+                key = ("order", target, (incarnation, _without_reason(packet)))
+                more |= self._bit(key, target, (packet, incarnation))
+        return more, effects.fenced, launch
+
+    def _launch(
+        self,
+        incarnation: int,
+        line: tuple[int, tuple[int, ...]] | None,
+        *,
+        tables: bool,
+        packets: Sequence[tuple[int | None, int, Mapping[str, Any]]],
+    ) -> tuple[int, ...]:
+        slots = []
+        for rank in range(self.size):
+            process = self._start(rank, incarnation, line)
+            for _, _, packet in packets:
+                if packet["m"] == "table" and tables:
+                    process.obey(packet)
+            process.endpoint.transmit(0)
+            slots.append(self._number(rank, process))
+        return tuple(slots)
+
+    def _start(self, rank: int, incarnation: int, line: tuple[int, tuple[int, ...]] | None) -> Process:
+        spec = rank_spec(rank, self.size, incarnation, None if line is None else line[0])
+        image = None if line is None else self.images[line[1][rank]]
+        script = self.bounds.scripts[rank]
+        return Process.start(self.world, spec, image, lambda: Script(script, self.size), self._limits)
 
     # ---- what must hold
 
     def _expected(self, source: int, target: int) -> list[bytes]:
-        return [content for to, content in self.scripts[source] if to == target]
+        return [content for to, content, _ in self.bounds.scripts[source] if to == target]
 
-    def _wrong_contents(self, rank: int, received: Received) -> str | None:
-        for source, messages in enumerate(received):
+    def _check_contents(self, rank: int, program: Script) -> None:
+        for source, messages in enumerate(program.received):
             if list(messages) != self._expected(source, rank)[: len(messages)]:
-                return f"rank {rank} received {messages} from {source}"
-        return None
+                raise RuleBroken(f"rank {rank} received {messages} from {source}")
 
-    def _finished(self, ranks: Sequence[Rank]) -> bool:
-        return all(
-            rank.sent == len(self.scripts[number])
-            and rank.port.idle()
-            and all(
-                len(messages) == len(self._expected(source, number))
-                for source, messages in enumerate(rank.received)
-            )
-            for number, rank in enumerate(ranks)
+    def _complete(self, process: Process) -> bool:
+        program, rank = process.engine, process.spec["rank"]
+        return program.sent == len(program.sends) and all(
+            len(messages) == len(self._expected(source, rank))
+            for source, messages in enumerate(program.received)
         )
 
-    def _check(self, state: State) -> str | None:
-        """Every line that could commit is consistent and restorable."""
-        for epoch in range(1, self.rounds + 1):
-            line = state[2][(epoch - 1) * self.size : epoch * self.size]
-            if min(line) < 0 or (epoch, *line) in self._good_lines:
-                continue
-            images = [self._image_list[number] for number in line]
-            reason = link_error({rank: image.port.vectors() for rank, image in enumerate(images)})
-            reason = reason or self._restore(images, epoch)
-            if reason:
-                return f"line {epoch}: {reason}"
-            self._good_lines.add((epoch, *line))
+    def _is_end(self, slots: tuple[int, ...], controller: int) -> bool:
+        """Everybody has finished and been told so. RuleBroken when that was said too early."""
+        state = self._c_things[controller]
+        if state.outcome is not None and (state.outcome.exit_code or state.outcome.kind != "finished"):
+            raise RuleBroken(f"the job ends with {state.outcome}")
+        if state.phase not in ("releasing", "ended") and not state.ended:
+            return False
+        for rank in range(self.size):
+            process = self._things[rank][slots[rank]]
+            if process is not None and not self._complete(process):
+                raise RuleBroken(f"the end is declared ({state.phase}), and rank {rank} is not done")
+        return True
+
+    def _check_commit(self, controller: Controller, control: Any) -> None:
+        images = [self.images[int(vote.manifest)] for vote in control.votes]
+        if [image.rank for image in images] != list(range(self.size)):
+            raise RuleBroken(f"line {control.epoch} has images of {[image.rank for image in images]}")
+        gone = [image.rank for image in images if (image.incarnation, image.epoch) in controller.removed]
+        if gone:
+            raise RuleBroken(f"line {control.epoch} is committed with removed images of {gone}")
+        if any(control.epoch <= epoch for epoch, _ in controller.lines):
+            raise RuleBroken(f"epoch {control.epoch} is committed after {controller.lines}")
+        reason = self._line_error(control.epoch, [int(vote.manifest) for vote in control.votes])
+        if reason:
+            raise RuleBroken(f"committed: {reason}")
+
+    def _check_lines(self, fresh: int, mask: int) -> str | None:
+        """Every line that could commit with the image just taken."""
+        new = [number for bit, number in self._image_of_bit.items() if fresh >> bit & 1]
+        for number in new:
+            image = self.images[number]
+            there = [
+                other
+                for bit, other in self._image_of_bit.items()
+                if mask >> bit & 1 and self.images[other].incarnation == image.incarnation
+            ]
+            for epoch in range(image.previous + 1, image.epoch + 1):
+                line = {
+                    self.images[other].rank: other
+                    for other in there
+                    if self.images[other].previous < epoch <= self.images[other].epoch
+                }
+                if len(line) == self.size:
+                    reason = self._line_error(epoch, [line[rank] for rank in range(self.size)])
+                    if reason:
+                        return reason
         return None
 
-    def _restore(self, images: list[Saved], epoch: int) -> str | None:
-        """Restart this line as the next incarnation on a perfect network; None if it ends as it should."""
-        ranks = [
-            Rank(self._port(rank, image.port, 1, epoch), image.sent, image.received)
-            for rank, image in enumerate(images)
-        ]
-        for _ in range(20):
-            for number, rank in enumerate(ranks):
-                for target, content in self.scripts[number][rank.sent :]:
-                    rank.port.send(target, content)
-                rank.port.tick(LONG_NS)
-                ranks[number] = Rank(rank.port, len(self.scripts[number]), take(rank.port, rank.received))
-                for target, parts in rank.port.transmit(0):
-                    ranks[target].port.receive(parts, 0)
-            if self._finished(ranks):
+    def _line_error(self, epoch: int, line: list[int]) -> str | None:
+        key = (epoch, *line)
+        if key in self._good_lines:
+            return None
+        images = [self.images[number] for number in line]
+        reason = link_error({rank: image.port.vectors() for rank, image in enumerate(images)})
+        reason = reason or self._restore(epoch, line)
+        if reason is None:
+            self._good_lines.add(key)
+            return None
+        return f"line {epoch}: {reason}"
+
+    def _restore(self, epoch: int, line: list[int]) -> str | None:
+        """Restart this line as a later incarnation on a perfect network; None if it ends as it should."""
+        last = self.images[line[0]].incarnation
+        processes = [self._start(rank, last + 1, (epoch, tuple(line))) for rank in range(self.size)]
+        peers = {str(rank): [last + 1, "model"] for rank in range(self.size)}
+        for process in processes:
+            process.obey({"m": "table", "peers": peers})
+        for _ in range(30):
+            for rank, process in enumerate(processes):
+                endpoint, program = process.endpoint, process.engine
+                while program.can_send():
+                    endpoint.send(*program.sends[program.sent][:2])
+                    program.sent += 1
+                process.port.now_ns += LONG_NS
+                endpoint.tick(process.port.now_ns)
+                process.port.deliver()
+                try:
+                    self._check_contents(rank, program)
+                except RuleBroken as broken:
+                    return f"restored, {broken}"
+                for target, parts in endpoint.transmit(process.port.now_ns):
+                    processes[target].endpoint.receive(
+                        tuple(map(bytes, parts)), processes[target].port.now_ns
+                    )
+            if all(self._complete(process) and process.endpoint.idle() for process in processes):
                 return None
-        return f"restored and run, it ends with {[rank.received for rank in ranks]}"
+        return f"restored and run, it ends with {[process.engine.received for process in processes]}"
+
+    # ---- the way to the end
+
+    def _ends(self, slots: tuple[int, ...], controller: int, packets: int) -> None:
+        """RuleBroken unless the fair run from here, with every frame lost, ends as it should."""
+        way = [(slots, controller, packets)]
+        state = (slots[: self.size], controller, packets)
+        for _ in range(60):
+            if state in self._ending or self._is_end(state[0], state[1]):
+                self._ending.update(way)
+                return
+            way.append(state)
+            state = self._sweep(*state)
+        raise RuleBroken("the end cannot be reached any more: " + self._stuck(*state))
+
+    def _stuck(self, slots: tuple[int, ...], controller: int, packets: int) -> str:
+        ranks = []
+        for rank, local in enumerate(slots):
+            process = self._things[rank][local]
+            ranks.append(
+                "dead" if process is None else f"{process.engine.key()} of epoch {process.endpoint.epoch}"
+            )
+        return f"{self._c_things[controller].phase}, {ranks}"
+
+    def _sweep(self, slots: tuple[int, ...], number: int, wires: int) -> State:
+        """Everybody once, fairly, without faults; packets of the control channel are not lost."""
+        now = list(slots)
+
+        def control(code: int) -> None:
+            nonlocal number, wires
+            number, more, fenced, launch = self._control(number, code)
+            wires |= more
+            now[:] = self._slots_after(tuple(now), code, fenced, launch)[: self.size]
+
+        def step(rank: int, code: int) -> None:
+            nonlocal wires
+            local = now[rank]
+            if local == DEAD:
+                return
+            result = self._known[rank].get((local, code))
+            if result is None:
+                result = self._known[rank][local, code] = self._apply(rank, local, code)
+            now[rank] = result[0]
+            wires |= result[1]
+
+        here = self._c_things[number]
+        if here.supervisor is None:
+            control(TAKE_OVER)
+        elif here.pending is not None:
+            control(WRITTEN)
+        for rank, incarnation in sorted(here.unnoticed):
+            if incarnation == self._c_things[number].incarnation:
+                control(NOTICE + rank)
+        for rank in range(self.size):
+            for bit in _bits_of(wires & self._for[rank] & ~self._idle[rank][now[rank]]):
+                step(rank, bit)
+            for code in (CAPTURE, TAKE, SEND, SEND, SEND, SEND, FINISH, TRANSMIT):
+                if code in self._moves[rank][now[rank]]:
+                    step(rank, code)
+            for other in range(self.size):
+                for bit in _bits_of(wires & self._for[other] & ~self._idle[other][now[other]]):
+                    step(other, bit)
+        for bit in _bits_of(wires & self._for[self.size] & ~self._c_idle[number]):
+            if self._c_things[number].supervisor is not None and not self._c_things[number].ended:
+                control(bit)
+        return tuple(now), number, wires & self._reliable
 
 
-def take(port: Endpoint, received: Received) -> Received:
-    """Deliver to the program; what it has received then."""
-    mine = list(received)
-    for source, messages in port.delivered():
-        mine[source] += tuple(bytes(message) for message in messages)
-        port.consumed(source, sum(map(len, messages)), len(messages))
-    return tuple(mine)
+def _without_reason(packet: Mapping[str, Any]) -> str:
+    return json.dumps({name: value for name, value in packet.items() if name != "reason"}, sort_keys=True)
+
+
+def _bits_of(mask: int) -> list[int]:
+    found = []
+    while mask:
+        low = mask & -mask
+        mask ^= low
+        found.append(low.bit_length() - 1)
+    return found
+
+
+def _port_key(image: Image) -> tuple[object, ...]:
+    def plain(message: Any) -> bytes:
+        return b"".join(map(bytes, message)) if isinstance(message, tuple) else bytes(message)
+
+    return tuple(
+        (peer, s.tx, s.base, s.rx, s.unconsumed_bytes, tuple(map(plain, s.messages)))
+        for peer, s in image.port.links.items()
+    )

@@ -38,6 +38,7 @@ class Scripted:
     """One rank of it."""
 
     def __init__(self, rank: int, script: Sequence[Op]) -> None:
+        self.rank = rank
         self.script = script
         self.at = 0
         self.digest = rank

@@ -1,0 +1,440 @@
+"""Every rule of the protocol taken out of the production code, one at a time, each with bounds that show it.
+
+A rule that another one covers as well (defence in depth) is taken out together with the cover; the name says
+so. `BOUNDS[mutant]`: within them exploration finds a counterexample.
+"""
+
+from __future__ import annotations
+
+from tests.model.explore import Bounds, Send
+from tests.model.world import Mutant, mutant
+
+ENDPOINT, LINK, LEDGER = "transport.endpoint", "transport.link", "transport.ledger"
+COORDINATOR, SUPERVISOR, VECTORS = "controller.coordinator", "controller.supervisor", "controller.vectors"
+HISTORY, IMAGING, TAKING, RUNTIME = "controller.history", "ckpt.imaging", "ckpt.taking", "ckpt.runtime"
+
+A: Send = (1, b"a", None)
+B: Send = (1, b"b", None)
+X: Send = (0, b"x", None)
+ONE = ((A,), ())
+TWO = ((A, B), ())
+BOTH = ((A,), (X,))
+ANSWERED = ((A,), ((0, b"x", (0, 1)),))
+LONG = (((1, b"lo", None),), ())
+SELF = (((0, b"s", None), A), ())
+
+HOLD = """        if epoch > common.epoch:
+            self._image_due(epoch, source)
+            self._hold(epoch, parts)
+            return
+"""
+BURN_AT_DEATH = """        if self.round is None or self.round.writing:
+            return []
+        return self._burn(reason, keep_requests=True)
+"""
+NO_CHECK = (
+    VECTORS,
+    "            if not base <= rx <= tx:\n",
+    "            if False:\n",
+)
+"""The vectors are not checked before a commit."""
+
+MESSAGE_BEFORE_IMAGE = (
+    ENDPOINT,
+    HOLD,
+    HOLD.replace("epoch > common.epoch:", "epoch > common.epoch and kind not in (1, 2):"),
+)
+
+BOUNDS: dict[Mutant, Bounds] = {}
+
+
+def _add(bounds: Bounds, found: Mutant) -> Mutant:
+    BOUNDS[found] = bounds
+    return found
+
+
+_add(
+    Bounds(ONE),
+    mutant(
+        "a message of a higher epoch is processed before the image", "epoch of messages", MESSAGE_BEFORE_IMAGE
+    ),
+)
+_add(
+    Bounds(ONE),
+    mutant(
+        "an ack of a higher epoch is processed before the image",
+        "epoch of acks",
+        (
+            ENDPOINT,
+            HOLD,
+            HOLD.replace(
+                "            self._hold",
+                "            link.on_control(epoch, ack, room, flags, now_ns)\n            self._hold",
+            ),
+        ),
+    ),
+)
+_add(
+    Bounds(LONG, large=True),
+    mutant(
+        "a fragment of a higher epoch is taken before the image",
+        "large messages",
+        (
+            ENDPOINT,
+            HOLD,
+            HOLD.replace("epoch > common.epoch:", "epoch > common.epoch and kind != frames.FRAGMENT:"),
+        ),
+    ),
+)
+_add(
+    Bounds(TWO),
+    mutant(
+        "the epoch stamp comes from a header prepared earlier than the ack value",
+        "ack value and stamp together",
+        (
+            LINK,
+            "        return common.epoch, ledger.rx, window\n",
+            """        old = self.counts.get("stamp", common.epoch)
+        self.counts["stamp"] = common.epoch
+        return old, ledger.rx, window
+""",
+        ),
+    ),
+)
+_add(
+    Bounds(ONE),
+    mutant(
+        "an ack covers messages that are not delivered",
+        "when to ack",
+        (LINK, "return common.epoch, ledger.rx, window", "return common.epoch, ledger.arrived, window"),
+    ),
+)
+_add(
+    Bounds(TWO),
+    mutant(
+        "hints of what arrived free the messages",
+        "when to ack",
+        (
+            LINK,
+            "        window = self.window\n        news, sample = window.hint(ranges, pieces, now_ns)\n",
+            "        window = self.window\n        if ranges:\n            self._on_ack(ranges[-1][1], now_ns)\n"
+            "        news, sample = window.hint(ranges, pieces, now_ns)\n",
+        ),
+    ),
+)
+_add(
+    Bounds(TWO),
+    mutant(
+        "the image says that it has what only arrived",
+        "state, queues and vectors are one step",
+        (
+            ENDPOINT,
+            "LinkState(window.base, window.tx, ledger.rx, ",
+            "LinkState(window.base, window.tx, ledger.arrived, ",
+        ),
+    ),
+)
+_add(
+    Bounds(ONE),
+    mutant(
+        "what is sent and not acked is not in the image",
+        "state, queues and vectors are one step",
+        (
+            ENDPOINT,
+            "links[peer] = LinkState(window.base, window.tx, ledger.rx, ledger.unconsumed, messages)",
+            "links[peer] = LinkState(window.tx, window.tx, ledger.rx, ledger.unconsumed, [])",
+        ),
+    ),
+)
+_add(
+    Bounds(ONE, kills=1),
+    mutant(
+        "incarnations are not compared",
+        "incarnation",
+        (
+            ENDPOINT,
+            "usual = dst_inc == config.incarnation and src_inc == link.incarnation",
+            "usual = True",
+        ),
+    ),
+)
+_add(
+    Bounds(ONE, kills=1, zombies=True),
+    mutant(
+        "a replaced process goes on",
+        "incarnation",
+        (ENDPOINT, "        if dst_inc > self.config.incarnation:\n", "        if False:\n"),
+    ),
+)
+_add(
+    Bounds(TWO),
+    mutant(
+        "a duplicate is delivered again",
+        "sequence numbers",
+        (
+            LEDGER,
+            "            if first + len(messages) <= arrived:\n                return DUPLICATE\n"
+            "            messages = messages[arrived - first :]",
+            "            messages = messages[max(arrived - first - 1, 0) :]",
+        ),
+    ),
+)
+_add(
+    Bounds(ANSWERED),
+    mutant(
+        "a duplicate is not acked again",
+        "sequence numbers",
+        (
+            LINK,
+            '            self.counts["duplicates"] += 1\n',
+            '            self.counts["duplicates"] += 1\n            return\n',
+        ),
+        (LINK, "        if flags & ANSWER:\n            self.answer()\n", ""),
+    ),
+)
+_add(
+    Bounds(TWO),
+    mutant(
+        "messages beyond a gap are delivered at once",
+        "sequence numbers",
+        (
+            LEDGER,
+            "        if first > arrived:\n            return self._accept_early",
+            "        if first > arrived + 1:\n            return self._accept_early",
+        ),
+    ),
+)
+_add(
+    Bounds(TWO),
+    mutant(
+        "numbering starts anew with each connection",
+        "sequence numbers",
+        (ENDPOINT, "link.window.base = link.window.tx = saved.base", "link.window.base = link.window.tx = 0"),
+    ),
+)
+_add(
+    Bounds(ONE),
+    mutant(
+        "nothing is sent again",
+        "sequence numbers",
+        (
+            LINK,
+            "        if now_ns >= self._rto_at:\n",
+            "        if now_ns >= self._rto_at:\n            self._rto_at = NEVER\n        if False:\n",
+        ),
+    ),
+)
+_add(
+    Bounds(ONE, rounds=2),
+    mutant(
+        "the number of a burnt round is used again",
+        "epoch numbers",
+        (
+            COORDINATOR,
+            '        fields = {"epoch": burnt.epoch, "reason": reason}\n',
+            '        fields = {"epoch": burnt.epoch, "reason": reason}\n        self.highest -= 1\n',
+        ),
+    ),
+)
+_add(
+    Bounds(ONE, rounds=2, controller_deaths=1),
+    mutant(
+        "the next controller counts from the last committed number",
+        "controller dies",
+        (HISTORY, '_EPOCH_EVENTS = ("round-started", "round-aborted", ', "_EPOCH_EVENTS = ("),
+    ),
+)
+_add(
+    Bounds(ONE, rounds=2),
+    mutant(
+        "a late vote counts for the round that is open (and vectors are not checked)",
+        "jumping, labels",
+        (COORDINATOR, "            and event.epoch == self.round.epoch\n", ""),
+        (COORDINATOR, "        if not previous < self.round.epoch <= epoch:\n", "        if False:\n"),
+        NO_CHECK,
+    ),
+)
+_add(
+    Bounds(ONE),
+    mutant(
+        "a second command takes a second image under the same number (and vectors are not checked)",
+        "a rank's image fails; commands are idempotent",
+        (
+            IMAGING,
+            "        if epoch <= self.wanted:\n            return\n        self.taker",
+            "        if epoch < self.wanted:\n            return\n"
+            "        self.epoch = min(self.epoch, epoch - 1)\n        self.taker",
+        ),
+        (
+            TAKING,
+            "            port.advance(job.epoch)\n",
+            "            if job.epoch > port.endpoint.epoch:\n                port.advance(job.epoch)\n",
+        ),
+        (
+            IMAGING,
+            "        port.advance(self.epoch)\n",
+            "        if self.epoch > port.endpoint.epoch:\n            port.advance(self.epoch)\n",
+        ),
+        NO_CHECK,
+    ),
+)
+_add(
+    Bounds(TWO),
+    mutant(
+        "a line commits without the vote of every rank",
+        "every rank's vote",
+        (
+            COORDINATOR,
+            "        if len(self.round.votes) < self.size:\n",
+            "        if len(self.round.votes) < self.size - 1:\n",
+        ),
+        (
+            COORDINATOR,
+            "tuple(self.round.votes[rank] for rank in range(self.size))",
+            "tuple(self.round.votes[rank] for rank in sorted(self.round.votes))",
+        ),
+    ),
+)
+_add(
+    Bounds(TWO, kills=1),
+    mutant(
+        "a round survives the death of a rank (and vectors are not checked)",
+        "rank dies during a round",
+        (
+            COORDINATOR,
+            BURN_AT_DEATH,
+            "        return []\n",
+        ),
+        (
+            COORDINATOR,
+            "        self._schedule(now_ns)\n        return self._maybe_start(now_ns)\n",
+            "        if self.round is not None:\n"
+            '            return [Send(messages.checkpoint(self.round.epoch, "sync"))]\n'
+            "        return self._maybe_start(now_ns)\n",
+        ),
+        NO_CHECK,
+    ),
+)
+_add(
+    Bounds(ONE, kills=1),
+    mutant(
+        "a death burns the line whose control file is being written",
+        "commit",
+        (
+            COORDINATOR,
+            BURN_AT_DEATH,
+            BURN_AT_DEATH.replace(" or self.round.writing", ""),
+        ),
+    ),
+)
+_add(
+    Bounds(ONE, could_commit=False),
+    mutant(
+        "vectors are not checked, and a message comes before the image",
+        "commit: vectors",
+        MESSAGE_BEFORE_IMAGE,
+        NO_CHECK,
+    ),
+)
+_add(
+    Bounds(ONE),
+    mutant(
+        "a line is announced before its control file is durable",
+        "commit: announced last",
+        (
+            COORDINATOR,
+            "        return [WriteControl(self.round.epoch, self.incarnation, votes)]\n",
+            "        told = Send(messages.committed(self.round.epoch))\n"
+            "        return [told, WriteControl(self.round.epoch, self.incarnation, votes)]\n",
+        ),
+    ),
+)
+_add(
+    Bounds(ONE),
+    mutant(
+        "images of the open round are removed",
+        "garbage collection",
+        (
+            COORDINATOR,
+            "        self.round.votes[vote.rank] = vote\n        if len(self.round.votes) < self.size:\n"
+            "            return []\n",
+            "        self.round.votes[vote.rank] = vote\n        if len(self.round.votes) < self.size:\n"
+            "            return [Discard(self.round.epoch)]\n",
+        ),
+    ),
+)
+_add(
+    Bounds(ONE),
+    mutant(
+        "a rank that has finished leaves at once",
+        "rank finishes early",
+        (RUNTIME, "            while not self.released:\n", "            while False:\n"),
+    ),
+)
+_add(
+    Bounds(ANSWERED),
+    mutant(
+        "the end is declared when the first rank has finished",
+        "rank finishes early",
+        (
+            SUPERVISOR,
+            "len(self.finished.keys() | self.failed) < self.size",
+            "not self.finished",
+        ),
+    ),
+)
+_add(
+    Bounds(ANSWERED, frozen=True),
+    mutant(
+        "no probe timer: a lost thaw notice stops a link",
+        "frozen port",
+        (
+            LINK,
+            "        if now_ns >= self._probe_at:\n",
+            "        if now_ns >= self._probe_at:\n            self._probe_at = NEVER\n        if False:\n",
+        ),
+    ),
+)
+_add(
+    Bounds(ANSWERED, announcements=True),
+    mutant(
+        "the port thaws when the line is committed, not when the image is captured",
+        "frozen port",
+        (
+            TAKING,
+            "            port.advance(job.epoch)\n        port.thaw()\n",
+            "            port.advance(job.epoch)\n",
+        ),
+        (
+            RUNTIME,
+            '            case "committed":\n',
+            '            case "committed":\n                self.port.thaw()\n',
+        ),
+    ),
+)
+_add(
+    Bounds(SELF),
+    mutant(
+        "messages to oneself are not in the image",
+        "self-sends",
+        (
+            ENDPOINT,
+            "            if window.tx or ledger.rx:\n",
+            "            if (window.tx or ledger.rx) and peer != config.rank:\n",
+        ),
+    ),
+)
+_add(
+    Bounds(ANSWERED),
+    mutant(
+        "a rank that waits for a message cannot be captured",
+        "blocked in recv or send",
+        (
+            RUNTIME,
+            '        if imager.wanted > imager.epoch and imager.take("call"):\n            return\n',
+            "",
+        ),
+    ),
+)
+
+MUTANTS = tuple(BOUNDS)

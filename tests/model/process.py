@@ -1,0 +1,309 @@
+"""One rank as a value: the production runtime, imager and endpoint, without process, socket, thread or disk.
+
+    Runtime, Imager, Taker   production: what a rank does about packets of the controller, stamps on traffic,
+                             images wanted, aborted, failed
+    Endpoint                 production
+    Port                     ours: freeze, advance, thaw, deliver are the few lines of `transport.port.Port`
+    control channel          ours: a list of what the rank says
+    image                    ours: the state of port and program; it is durable, and voted for, when
+                             `write_image` is called, or fails
+
+The program is whatever has `on_messages`, as the communicator's engine has, and `copy`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+from controller import plan
+from tests.model.world import World
+from transport.config import EndpointConfig
+from transport.state import Buffer, PortState
+
+JOB_ID = "00000000000005ee"
+JOB = int(JOB_ID, 16)
+
+
+class Engine(Protocol):
+    """The program of one rank, with its mailbox."""
+
+    def attach(self, endpoint: Any) -> None:
+        """Messages that are taken from the mailbox are told to this endpoint (`consumed`)."""
+
+    def on_messages(self, source: int, messages: list[Buffer]) -> None:
+        """These have come, in order."""
+
+    def copy(self) -> Self:
+        """What an image keeps."""
+
+
+@dataclass(frozen=True)
+class Image:
+    """What one rank saved: it stands for (previous, epoch]. `index`: given by whoever keeps images."""
+
+    rank: int
+    incarnation: int
+    previous: int
+    epoch: int
+    port: PortState
+    engine: Any
+    finished: int | None
+
+
+class Left(Exception):
+    """The process has ended (`os._exit` in production)."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class Waiting(Exception):
+    """The main thread waits for something to happen."""
+
+
+class ControlList:
+    """The rank's end of the control channel: what it said."""
+
+    def __init__(self) -> None:
+        self.sent: list[dict[str, Any]] = []
+
+    def fileno(self) -> int:
+        return -1
+
+    def send(self, packet: dict[str, Any]) -> bool:
+        self.sent.append(packet)
+        return True
+
+
+class ModelWire:
+    """Only its address is asked for."""
+
+    address = "model"
+
+
+class ModelPort:
+    """What the runtime asks of a port; see `transport.port.Port` for each method."""
+
+    def __init__(self, endpoint: Any) -> None:
+        self.endpoint = endpoint
+        self.wire = ModelWire()
+        self.now_ns = 0
+        self.attentive = False
+        self.send = endpoint.send
+        self.control_fd = -1
+        self.on_messages: Callable[[int, list[Buffer]], None]
+        self.on_event: Callable[[Any], None]
+        self.on_control: Callable[[], None]
+        self.on_idle_tick: Callable[[], None]
+
+    def start_helper(self) -> None:
+        """There is one thread."""
+
+    def wait(self, limit_ns: int | None) -> None:
+        raise Waiting
+
+    def counters(self) -> dict[str, int]:
+        return dict(self.endpoint.counters())
+
+    def set_peer(self, rank: int, address: str, incarnation: int) -> None:
+        self.endpoint.set_peer(rank, incarnation, self.now_ns)
+
+    def freeze(self) -> None:
+        self.endpoint.freeze()
+
+    def snapshot(self) -> PortState:
+        state: PortState = self.endpoint.snapshot()
+        return state
+
+    def advance(self, epoch: int) -> None:
+        self.endpoint.advance(epoch, self.now_ns)
+        self.deliver()
+
+    def thaw(self) -> None:
+        self.endpoint.thaw(self.now_ns)
+
+    def deliver(self) -> None:
+        """Messages to the program, events to the runtime."""
+        for source, messages in self.endpoint.delivered():
+            self.on_messages(source, messages)
+        self.tell()
+
+    def tell(self) -> None:
+        """Events to the runtime."""
+        for event in self.endpoint.events():
+            self.on_event(event)
+
+
+_CLASSES: dict[type[Any], type[Any]] = {}
+
+
+def _runtime_class(production: type[Any]) -> type[Any]:
+    """The world's Runtime, with the ends of the process tied to this model."""
+    found = _CLASSES.get(production)
+    if found is None:
+
+        class ModelRuntime(production):  # type: ignore[misc,valid-type]
+            write_image: Callable[[Any], bool]
+            lingering = False
+
+            def leave(self, exit_code: int, reason: str | None) -> None:
+                raise Left(exit_code)
+
+            def block(self, hungry: bool) -> None:
+                if self.lingering:
+                    raise Waiting
+                super().block(hungry)
+
+        found = _CLASSES[production] = ModelRuntime
+    return found
+
+
+def rank_spec(rank: int, size: int, incarnation: int, epoch: int | None) -> dict[str, Any]:
+    """What production tells a rank that it starts."""
+    program = plan.Program(JOB_ID, "/job", "/run", ("app.py",), False, {"image_mode": "sync"})
+    return plan.specs(
+        program, plan.place(size, [plan.Node("localhost", size)]), incarnation=incarnation, epoch=epoch
+    )[rank]
+
+
+class Process:
+    """One incarnation of one rank. `limits` are fields of EndpointConfig."""
+
+    def __init__(
+        self,
+        world: World,
+        spec: Mapping[str, Any],
+        engine: Engine,
+        endpoint: Any,
+    ) -> None:
+        self.world = world
+        self.spec = spec
+        self.engine: Any = engine
+        self.endpoint = endpoint
+        self.control = ControlList()
+        self.port = ModelPort(endpoint)
+        self.fails_to_write = False
+        self.meanwhile: list[Mapping[str, Any]] = []
+        """Packets that the helper thread obeys while the image is written synchronously."""
+        self.images: list[Image] = []
+        self.write: Callable[[Process, Any, Image], tuple[str, str] | None] = lambda *_: ("", "")
+        """Makes an image durable; (manifest, digest) of the vote, or None when it failed."""
+        runtime = _runtime_class(world.runtime)(spec, self.control)
+        runtime.write_image = self._write
+        engine.attach(endpoint)
+        runtime.bind(self.port, engine, None)
+        runtime.lock.acquire()
+        self.runtime = runtime
+        self.control.sent.clear()
+
+    @classmethod
+    def start(
+        cls,
+        world: World,
+        spec: Mapping[str, Any],
+        image: Image | None,
+        fresh: Callable[[], Engine],
+        limits: Mapping[str, Any],
+    ) -> Process:
+        """A process from its image, or from the beginning of its program."""
+        config = EndpointConfig(JOB, spec["rank"], spec["size"], spec["incarnation"], spec["epoch"], **limits)
+        endpoint = world.endpoint(config, None if image is None else image.port)
+        engine = fresh() if image is None else image.engine.copy()
+        return cls(world, spec, engine, endpoint)
+
+    def clone(self) -> Process:
+        """An independent copy."""
+        new = Process(self.world, self.spec, self.engine.copy(), self.endpoint.clone())
+        new.port.now_ns = self.port.now_ns
+        mine, other = self.runtime, new.runtime
+        other.imager.epoch, other.imager.wanted = mine.imager.epoch, mine.imager.wanted
+        other.committed_epoch = mine.committed_epoch
+        other.finished_code, other.released, other.alone = mine.finished_code, mine.released, mine.alone
+        return new
+
+    def key(self) -> tuple[object, ...]:
+        """Hashable: equal keys behave alike. What `committed` told is for the program only."""
+        runtime = self.runtime
+        return (
+            self.endpoint.key(credit=False),
+            runtime.imager.epoch,
+            runtime.imager.wanted,
+            runtime.finished_code,
+            runtime.released,
+            runtime.alone,
+            self.engine.key(),
+        )
+
+    # ---- what happens to it (each may raise Left)
+
+    def obey(self, packet: Mapping[str, Any]) -> None:
+        """A packet of the controller has come."""
+        self.runtime._obey(dict(packet))
+
+    def image_is_wanted(self) -> bool:
+        imager = self.runtime.imager
+        return bool(imager.wanted > imager.epoch)
+
+    def capture(self, *, blocked: bool, fails: bool = False, late: bool = False) -> None:
+        """The program has come to a place where its image can be taken.
+
+        `blocked`: it waits inside the library, where `Runtime.block` takes the image; else between two
+        instructions of its own. `late`: only after the rank's own time limit, when it gives the image up.
+        """
+        self.fails_to_write = fails
+        runtime = self.runtime
+        runtime.imager._wanted_since_ns = 0 if late else time.monotonic_ns()
+        if not blocked and not late:
+            runtime.imager.take("check")
+            return
+        try:
+            runtime.lingering = False
+            runtime.block(False)
+        except Waiting:
+            pass
+        self.port.tell()
+
+    def finish(self) -> None:
+        """The program has ended; the process lingers."""
+        runtime = self.runtime
+        runtime.lingering = True
+        runtime.lock.release()
+        try:
+            runtime.finish(0)
+        except Waiting:
+            runtime.lock.acquire()
+            return
+        raise Left(0)
+
+    def _write(self, job: Any) -> bool:
+        image = Image(
+            self.spec["rank"],
+            self.spec["incarnation"],
+            job.previous,
+            job.epoch,
+            job.prepared["ckpt.port"],
+            self.engine.copy(),
+            job.prepared["ckpt.finished"],
+        )
+        for packet in self.meanwhile:
+            self.obey(packet)
+        receipt = None if self.fails_to_write else self.write(self, job, image)
+        if receipt is None:
+            self.control.send({"m": "failed", "epoch": job.epoch, "reason": "disk full", "where": "model"})
+            return False
+        self.images.append(image)
+        self.control.send(
+            {
+                "m": "voted",
+                "epoch": job.epoch,
+                "label": [job.previous, job.epoch],
+                "manifest": receipt[0],
+                "digest": receipt[1],
+                "vectors": {str(peer): list(vector) for peer, vector in job.vectors.items()},
+            }
+        )
+        return True

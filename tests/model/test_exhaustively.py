@@ -1,0 +1,136 @@
+"""Every interleaving of the production code of a whole job, within bounds; and what happens without a rule.
+
+The bounds that are visited whole, with the number of states (reduced, see `explore`), are in `WHOLE`. The
+bounds of the protocol's description are far larger for the production code than for a sketch of it, since
+every timer, stamp and batch counts: in `make test` as many of their states are visited as `PARTS` says, in
+`make soak` twenty times as many; these are counted apart, and prove less.
+
+Not here: credit running out, messages of many fragments, disks: the simulation has those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.model.explore import Bounds, Explorer, RuleBroken
+from tests.model.mutants import (
+    ANSWERED,
+    BOTH,
+    BOUNDS,
+    LONG,
+    MESSAGE_BEFORE_IMAGE,
+    MUTANTS,
+    ONE,
+    SELF,
+    TWO,
+    A,
+    B,
+    X,
+)
+from tests.model.process import Process, rank_spec
+from tests.model.world import Edit, Mutant, World, production, without_stacks
+
+pytestmark = pytest.mark.timeout(3600)
+Count = Callable[[str, int], None]
+
+RING = ((A,), ((2, b"b", (0, 1)),), ((0, b"c", (1, 1)),))
+
+WHOLE = {
+    "1+0, 1 round": (Bounds(ONE), 25_000),
+    "1+0, 2 rounds": (Bounds(ONE, rounds=2), 700_000),
+    "2+0, 1 round": (Bounds(TWO), 340_000),
+    "1+0, a rank is killed": (Bounds(ONE, kills=1), 60_000),
+    "1+0, the controller dies": (Bounds(ONE, controller_deaths=1), 90_000),
+    "1+0, image or control file cannot be written": (
+        Bounds(ONE, failing_images=True, failing_commits=1),
+        100_000,
+    ),
+    "1+0, processes that should be dead go on": (Bounds(ONE, kills=1, zombies=True), 40_000),
+    "1+0, ranks learn late where their peers are": (Bounds(ONE, late_tables=True), 80_000),
+    "a message of two fragments": (Bounds(LONG, large=True), 100_000),
+    "a message to oneself": (Bounds(SELF), 60_000),
+}
+
+PARTS = {
+    "2+2, 2 rounds": Bounds(((A, B), (X, (0, b"y", None))), rounds=2),
+    "2+1, 1 round, a rank is killed": Bounds(((A, B), (X,)), kills=1),
+    "ring of 3, 2 rounds": Bounds(RING, rounds=2),
+    "1+1, 1 round": Bounds(BOTH),
+    "1+0, frozen ports, aborted while an image is written": Bounds(ONE, frozen=True),
+    "1+0, 2 rounds, a rank is killed and the controller dies": Bounds(
+        ONE, rounds=2, kills=1, controller_deaths=1
+    ),
+    "answered, 2 rounds, everything fails": Bounds(
+        ANSWERED,
+        rounds=2,
+        kills=1,
+        controller_deaths=1,
+        failing_images=True,
+        failing_commits=1,
+        frozen=True,
+    ),
+}
+PART = 60_000
+SOAK_PART = 3_000_000
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_every_state_within_bounds(name: str, figures: Count) -> None:
+    bounds, least = WHOLE[name]
+    states = Explorer(bounds).explore()
+    figures("states explored, bounds visited whole", states)
+    assert states >= least
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_states_within_larger_bounds(name: str, figures: Count) -> None:
+    explorer = Explorer(PARTS[name], most=PART, partly=True)
+    figures("states explored, larger bounds", explorer.explore())
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", PARTS)
+def test_many_states_within_larger_bounds(name: str, figures: Count) -> None:
+    explorer = Explorer(PARTS[name], most=SOAK_PART, partly=True)
+    figures("states explored, larger bounds", explorer.explore())
+
+
+def test_leaving_out_states_with_less_on_the_wires_hides_nothing(figures: Count) -> None:
+    """The reduction against the plain search: the same states of processes."""
+    bounds = Bounds((((1, b"a", None),), ()), timeouts=False)
+    plain, reduced = Explorer(bounds, reduced=False, most=400_000, partly=True), Explorer(bounds)
+    figures("states explored, not reduced", plain.explore())
+    reduced.explore()
+    assert plain.pictures() <= reduced.pictures()
+
+
+@pytest.mark.parametrize("found", MUTANTS, ids=str)
+def test_without_the_rule_there_is_a_counterexample(found: Mutant, figures: Count) -> None:
+    explorer = Explorer(BOUNDS[found], World(found.edits), most=2_000_000)
+    with pytest.raises(RuleBroken) as broken:
+        explorer.explore()
+    assert "more than" not in str(broken.value).splitlines()[0]
+    figures("mutants caught by exploration", 1)
+
+
+def test_what_the_vectors_show_does_not_commit(figures: Count) -> None:
+    """The check before the commit holds when the transport does not: orphans are there, none is committed."""
+    world = World((Edit(*MESSAGE_BEFORE_IMAGE),))
+    states = Explorer(Bounds(ONE, could_commit=False), world).explore()
+    figures("states explored, bounds visited whole", states)
+
+
+def test_a_round_aborted_while_an_image_is_written_synchronously() -> None:
+    """Found by exploration: the program got an EpochError, since the abort had taken the label already."""
+    from tests.model.explore import Script
+
+    world = production()
+    with without_stacks():
+        process = Process.start(world, rank_spec(0, 2, 0, None), None, lambda: Script((), 2), {})
+        process.obey({"m": "checkpoint", "epoch": 1, "mode": "sync"})
+        process.meanwhile = [{"m": "abort", "epoch": 1, "reason": "the other rank's disk is full"}]
+        process.capture(blocked=True)
+    assert process.endpoint.epoch == process.runtime.imager.epoch == 1
+    assert not process.endpoint.frozen and not process.image_is_wanted()

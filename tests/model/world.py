@@ -1,0 +1,143 @@
+"""The production code that is explored and simulated, loaded from its source, with rules taken out on demand.
+
+A `World` is one copy of the modules in `MODULES`, compiled from the files as they are; a `Mutant` replaces
+pieces of their text, each of which must occur exactly once: when the code moves, the mutant has to be looked
+at again. Everything these modules import from elsewhere is the ordinary production module.
+
+Two seams are not production: `ckpt.writing.write` (what the image child does; here a method of the rank
+under test, called where the child is forked), and what of `ckpt.image` looks at a real program's call stack
+(see `without_stacks`).
+"""
+
+from __future__ import annotations
+
+import errno
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import ckpt.image
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+MODULES = (
+    "transport.window",
+    "transport.ledger",
+    "transport.link",
+    "transport.endpoint",
+    "controller.vectors",
+    "controller.history",
+    "controller.coordinator",
+    "controller.supervisor",
+    "ckpt.taking",
+    "ckpt.imaging",
+    "ckpt.runtime",
+)
+"""In the order in which they use each other."""
+
+
+@dataclass(frozen=True)
+class Edit:
+    """In `module`, `old` (found exactly once) becomes `new`."""
+
+    module: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A rule taken out. `rule`: its row in the protocol's table."""
+
+    name: str
+    rule: str
+    edits: tuple[Edit, ...]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def mutant(name: str, rule: str, *edits: tuple[str, str, str]) -> Mutant:
+    """A mutant from (module, old, new) triples."""
+    return Mutant(name, rule, tuple(Edit(*edit) for edit in edits))
+
+
+class World:
+    """One copy of the production modules. `endpoint`, `runtime`, … are their classes and functions."""
+
+    def __init__(self, edits: tuple[Edit, ...] = ()) -> None:
+        self.modules: dict[str, ModuleType] = {}
+        for name in MODULES:
+            self.modules[name] = self._load(name, [edit for edit in edits if edit.module == name])
+        assert all(edit.module in MODULES for edit in edits)
+        self.endpoint: Any = self.modules["transport.endpoint"].Endpoint
+        self.vectors = self.modules["controller.vectors"]
+        self.history = self.modules["controller.history"]
+        self.coordinator: Any = self.modules["controller.coordinator"].Coordinator
+        self.supervisor: Any = self.modules["controller.supervisor"].Supervisor
+        self.runtime: Any = self.modules["ckpt.runtime"].Runtime
+        taking: Any = self.modules["ckpt.taking"]
+        taking.write = lambda runtime, job: runtime.write_image(job)
+        taking._fork = _no_fork
+
+    def _load(self, name: str, edits: list[Edit]) -> ModuleType:
+        path = ROOT / f"{name.replace('.', '/')}.py"
+        text = path.read_text(encoding="utf-8")
+        for edit in edits:
+            found = text.count(edit.old)
+            assert found == 1, f"{name}: found {found} times: {edit.old}"
+            text = text.replace(edit.old, edit.new)
+        module = ModuleType(name)
+        module.__file__ = str(path)
+        module.__dict__["__name__"] = name
+        # dataclasses look their module up while it is executed
+        with mock.patch.dict(sys.modules, {**self.modules, name: module}):
+            for loaded, copy in self.modules.items():
+                package, _, short = loaded.rpartition(".")
+                if hasattr(sys.modules.get(package), short):
+                    setattr(sys.modules[package], short, copy)
+            try:
+                exec(compile(text, str(path), "exec", dont_inherit=True), module.__dict__)
+            finally:
+                for loaded in self.modules:
+                    package, _, short = loaded.rpartition(".")
+                    if loaded in ORIGINALS:
+                        setattr(sys.modules[package], short, ORIGINALS[loaded])
+        return module
+
+
+def _no_fork() -> int:
+    raise OSError(errno.ENOMEM, "nothing is forked here: the image is written at once")
+
+
+def _originals() -> dict[str, ModuleType]:
+    import importlib
+
+    return {name: importlib.import_module(name) for name in MODULES}
+
+
+ORIGINALS = _originals()
+
+
+@cache
+def production() -> World:
+    """The world without any change."""
+    return World()
+
+
+@contextmanager
+def without_stacks() -> Iterator[None]:
+    """Images of call stacks are not what is looked at: a capture always succeeds, and costs nothing."""
+    with mock.patch.multiple(
+        ckpt.image,
+        capture=lambda **_: SimpleNamespace(frames=()),
+        prepare=lambda stack, extras: extras,
+        refuse_passing=lambda stack: None,
+    ):
+        yield

@@ -1,0 +1,131 @@
+"""Many seeds of a whole job in virtual time, with everything failing: see `tests.simulation.job`.
+
+The seeds of `make test` follow from the commit (`tests.seeds`). A seed that fails prints the line that
+repeats it. Every rule of the protocol taken out (`tests.model.mutants`) is noticed within `MUTANT_SEEDS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+
+import pytest
+
+from tests.model.mutants import MUTANTS
+from tests.model.world import Mutant, World
+from tests.seeds import seed_of_the_commit
+from tests.simulation.job import JobSimulation, SimulationError, run_job
+
+BLOCK, BLOCKS = 50, 20
+SOAK_SEEDS = 100_000
+MUTANT_SEEDS = 500
+TWICE = 100
+"""One of so many seeds runs twice."""
+
+Count = Callable[[str, int], None]
+Totals = tuple[int, int, int, int]
+pytestmark = pytest.mark.timeout(1200)
+
+
+def check_seed(seed: int) -> JobSimulation:
+    """Run it; a failure says how to repeat it."""
+    try:
+        run = run_job(seed)
+        if seed % TWICE == 0:
+            again = run_job(seed)
+            assert (again.trace, again.events, again.now_ns) == (run.trace, run.events, run.now_ns)
+    except Exception as error:
+        raise AssertionError(
+            f"seed {seed}: {type(error).__name__}: {error}\nrepeat: python -m tests.simulation {seed}"
+        ) from error
+    return run
+
+
+def check_block(first: int, count: int) -> Totals:
+    runs = [check_seed(seed) for seed in range(first, first + count)]
+    return (
+        sum(run.events for run in runs),
+        sum(run.deaths for run in runs),
+        sum(run.commits for run in runs),
+        sum(run.restored for run in runs),
+    )
+
+
+def tell(figures: Count, seeds: int, totals: Totals) -> None:
+    for name, count in zip(
+        (
+            "events",
+            "deaths of ranks, agents, controllers, hosts",
+            "commits",
+            "committed lines run to the end",
+        ),
+        totals,
+        strict=True,
+    ):
+        figures(f"simulated jobs: {name}", count)
+    figures("simulated jobs: seeds", seeds)
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_every_line_and_every_result_is_right(block: int, figures: Count) -> None:
+    totals = check_block(seed_of_the_commit() + block * BLOCK, BLOCK)
+    tell(figures, BLOCK, totals)
+    assert all(totals)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(6 * 3600)
+def test_every_line_and_every_result_of_many_seeds(figures: Count) -> None:
+    first, size = seed_of_the_commit(), 500
+    with ProcessPoolExecutor() as pool:
+        starts = range(first, first + SOAK_SEEDS, size)
+        for totals in pool.map(check_block, starts, [size] * len(starts)):
+            tell(figures, size, totals)
+
+
+def test_a_seed_is_a_run() -> None:
+    first, second, other = run_job(5), run_job(5), run_job(6)
+    assert (first.trace, list(first.log)) == (second.trace, list(second.log))
+    assert other.trace != first.trace
+
+
+def test_the_faults_are_met() -> None:
+    """The simulation is worth something only if its faults happen, and are survived."""
+    lines: set[str] = set()
+    counters: dict[str, int] = {}
+    sizes = set()
+    for seed in range(60):
+        run = run_job(seed)
+        sizes.add(run.size)
+        lines.update(" ".join(text.split()[2:]) for text in run.log)
+        for rank in (*run.ranks, *run.zombies):
+            for name, count in rank.process.endpoint.counters().items():
+                counters[name] = counters.get(name, 0) + count
+    text = "\n".join(lines)
+    for what in (
+        "is killed", "the agent dies", "the controller dies", "the host dies", "partition", "the image fails",
+        "ControlWritten", "ControlFailed", "round-aborted",
+    ):  # fmt: skip
+        assert what in text, what
+    for name in (
+        *("retransmitted", "timeouts", "duplicates", "early", "nacks_received", "probes_sent", "old_acks"),
+        *("dropped_malformed", "dropped_stale"),
+    ):
+        assert counters[name] > 0, name
+    assert {2, 3, 4, 8} <= sizes
+
+
+@pytest.mark.parametrize("found", MUTANTS, ids=str)
+def test_removing_a_rule_is_noticed(
+    found: Mutant, figures: Count, record_property: Callable[[str, object], None]
+) -> None:
+    world = World(found.edits)
+    for seed in range(MUTANT_SEEDS):
+        try:
+            run_job(seed, world)
+        except (SimulationError, AssertionError, ValueError) as noticed:
+            record_property("seed", seed)
+            print(f"seed {seed}: {str(noticed).partition(chr(10))[0]}")
+            figures("mutants caught by simulation", 1)
+            return
+    pytest.fail(f"{MUTANT_SEEDS} seeds did not notice: {found}")
