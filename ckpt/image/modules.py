@@ -188,6 +188,8 @@ class References:
         are_others = len(modules) != self._count
         self._count = len(modules)
         for name in changed:
+            if name in _NOT_MODULES_OF_THEIR_OWN:
+                continue  # another name of __main__
             module = modules[name]
             attributes = module.__dict__
             known = self._values.get(name)
@@ -261,7 +263,9 @@ class References:
 
         Looked for in the modules that were imported, or have changed, since :meth:`settle`.
         """
-        touched = self._touched if _CHANGES_ARE_SEEN else sys.modules
+        touched = self._touched if _CHANGES_ARE_SEEN else dict(sys.modules)
+        for name in _NOT_MODULES_OF_THEIR_OWN:
+            touched.pop(name, None)
         return self._added_values() + _lookup.patches(touched, self.by_value)
 
     def _added_values(self) -> list[tuple[str, str, object]]:

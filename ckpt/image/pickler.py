@@ -32,7 +32,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, Protocol, TypeVar
 
 from ckpt import ready
-from ckpt.image import _deep, _frames, arrays, reducers, reducers_builtin, reducers_library, reducers_typing
+from ckpt.image import (
+    _deep,
+    _frames,
+    arrays,
+    reducers,
+    reducers_builtin,
+    reducers_library,
+    reducers_typing,
+    tensors,
+)
 from ckpt.image.containers import Content, Filler
 from ckpt.image.finalizers import Finalizers, reduce_finalizers, register_finalizers
 from ckpt.image.modules import References, resolve
@@ -143,6 +152,7 @@ class ImagePickler(pickle.Pickler):
         self.running_generators: list[Any] | None = None
         self.slots: dict[type, list[tuple[type, str, Any]]] = {}
         self.deferred: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
+        self.memory: dict[int, Any] = {}  # address -> array or storage of a tensor that was met there first
         self._kinds: dict[type, Reducer] = {
             **reducers.REDUCERS,
             **reducers_builtin.REDUCERS,
@@ -151,6 +161,7 @@ class ImagePickler(pickle.Pickler):
             **reducers_library.when_imported(),
             Finalizers: reduce_finalizers,
             **arrays.reducers(),
+            **tensors.reducers(),
             **ready.reducers(),
             **(extra_reducers or {}),
             **_registered,
@@ -180,9 +191,18 @@ class ImagePickler(pickle.Pickler):
         if issubclass(cls, type):
             kind = reducers.reduce_class
         else:
-            kind = reducers_builtin.kind_by_base(cls) or reducers.kind_of_instance(self, cls)
+            kind = (
+                reducers_builtin.kind_by_base(cls)
+                or self._kind_in_library(cls)
+                or reducers.kind_of_instance(self, cls)
+            )
         self._kinds[cls] = kind
         return kind
+
+    @staticmethod
+    def _kind_in_library(cls: type) -> Reducer | None:
+        found: Reducer | None = arrays.kind_by_base(cls) or tensors.kind_by_base(cls)
+        return found or reducers_library.kind_by_base(cls)
 
     def defer(self, function: Callable[..., object], *args: Any) -> None:
         self.deferred.append((function, args))

@@ -22,7 +22,7 @@ from ckpt.image.reducers import Reducer
 if TYPE_CHECKING:
     from ckpt.image.pickler import ImagePickler
 
-__all__ = ["REDUCERS", "when_imported"]
+__all__ = ["REDUCERS", "kind_by_base", "when_imported"]
 
 # ---------------------------------------------------------------------- regular expressions
 
@@ -122,6 +122,13 @@ def reduce_csv_writer(pickler: ImagePickler, obj: Any) -> Any:
 
 # ---------------------------------------------------------------------- other objects made in C
 
+_REMAINING_ITEMS = 1_000_000
+
+
+def kind_by_base(cls: type) -> Reducer | None:
+    """Generators of Cython, each version of which has a type of its own: libraries iterate over their columns by them."""
+    return reduce_remaining if cls.__name__ == "generator" and cls.__module__.startswith("_cython_") else None
+
 
 def reduce_key_wrapper(pickler: ImagePickler, obj: Any) -> Any:
     """What ``functools.cmp_to_key`` makes, and the keys made with it."""
@@ -183,7 +190,12 @@ def reduce_remaining(pickler: ImagePickler, obj: Any) -> Any:
     """An iterator that shows nothing of its state: as one over what remains, found by using it up in a forked child."""
     if not pickler.is_disposable:
         raise PicklingError(f"an iterator of type {type(obj).__name__} cannot be saved without fork")
-    return iter, (list(obj),)
+    found = list(itertools.islice(obj, _REMAINING_ITEMS + 1))
+    if len(found) > _REMAINING_ITEMS:
+        raise PicklingError(
+            f"an iterator of type {type(obj).__name__} with too many items left cannot be saved"
+        )
+    return iter, (found,)
 
 
 def _reducers() -> dict[type, Reducer]:
