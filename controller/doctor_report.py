@@ -123,7 +123,7 @@ def _surroundings(facts: Facts) -> list[Problem]:
         if not line["has_hooks"]:
             found += [_child(child, rank) for child in line["children"]]
         if not _may_hold(line):
-            found += [_descriptor(fd, rank) for fd in line["descriptors"]]
+            found += _descriptors(line["descriptors"], rank)
     return found
 
 
@@ -144,11 +144,26 @@ def _thread(thread: Mapping[str, Any], rank: int) -> Problem:
     return _problem("thread", what, f"{thread['target']}()", why, remedy, rank)
 
 
-def _descriptor(fd: Mapping[str, Any], rank: int) -> Problem:
-    target = fd["target"] if fd["kind"] in ("file", "device") else f"a {fd['kind']}"
+def _descriptors(descriptors: list[Mapping[str, Any]], rank: int) -> list[Problem]:
+    """One problem for each file, and one for all pipes and all sockets."""
     why = "no file object holds it: it would be missing after a restart, without any error before"
-    where, what = f"descriptor {fd['fd']}", f"a raw descriptor of {target}"
-    return _problem("descriptor", what, where, why, remedies.DESCRIPTORS[fd["kind"]], rank)
+    numbers: dict[tuple[str, str], list[str]] = {}
+    for fd in descriptors:
+        target = fd["target"] if fd["kind"] in ("file", "device") else f"a {fd['kind']}"
+        numbers.setdefault((fd["kind"], target), []).append(str(fd["fd"]))
+    return [
+        _problem(
+            "descriptor",
+            f"a raw descriptor of {target}"
+            if len(fds) == 1
+            else f"raw descriptors of {target}, {len(fds)} of them",
+            f"descriptor {', '.join(fds)}",
+            why,
+            remedies.DESCRIPTORS[kind],
+            rank,
+        )
+        for (kind, target), fds in numbers.items()
+    ]
 
 
 def refusals(facts: Facts) -> list[dict[str, Any]]:

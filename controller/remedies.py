@@ -29,6 +29,7 @@ DESCRIPTORS = {
 }
 
 _OBJECTS: _Table = (
+    (r"^_?ssl\..*Context", f"make it where it is used, not for the whole run; or {_REGISTER}"),
     (
         r"^(_?socket\.|ssl\.|_ssl\.)",
         f"{_REGISTER}, where load connects again; or close it before a checkpoint",

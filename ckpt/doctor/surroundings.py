@@ -52,18 +52,24 @@ def threads(runtime: Runtime, *, undeclared: tuple[str, ...]) -> list[dict[str, 
 
 
 def children(pid: int, *, without: Collection[int]) -> list[dict[str, Any]]:
-    """Living child processes: ``{"pid", "command"}``."""
+    """Living child processes: ``{"pid", "command"}``; those that were forked and run the same are called so."""
     found = []
+    own = _command(pid)
     try:
         tasks = os.listdir(f"/proc/{pid}/task")
     except OSError:
         return []
     for task in tasks:
         for child in _read(f"/proc/{pid}/task/{task}/children").split():
-            command = _read(f"/proc/{child}/cmdline").replace("\0", " ").strip()
+            command = _command(child)
             if int(child) not in without and command:
-                found.append({"pid": int(child), "command": command[:_COMMAND_CHARS]})
+                text = "a forked copy of the program" if command == own else command[:_COMMAND_CHARS]
+                found.append({"pid": int(child), "command": text})
     return found
+
+
+def _command(pid: int | str) -> str:
+    return " ".join(_read(f"/proc/{pid}/cmdline").replace("\0", " ").split())
 
 
 def descriptors() -> dict[int, str]:

@@ -273,7 +273,10 @@ def attributes_of(obj: Any) -> dict[str, Any] | None:
     """The instance's dictionary itself, past whatever the program defined."""
     if not type(obj).__dictoffset__:
         return None
-    found = object.__getattribute__(obj, "__dict__")
+    try:
+        found = object.__getattribute__(obj, "__dict__")
+    except AttributeError:
+        return None  # a C type that has one and does not show it: _asyncio.Future
     return found if type(found) is dict else None
 
 

@@ -127,6 +127,19 @@ def test_boundaries_are_not_entered() -> None:
     assert found == ""
 
 
+def test_a_future_in_c_has_a_dictionary_that_it_does_not_show() -> None:
+    """The search for the path failed with an AttributeError of its own."""
+    import asyncio
+
+    loop = asyncio.new_event_loop()
+    try:
+        future = loop.create_future()
+        found = found_in(future=[future])
+    finally:
+        loop.close()
+    assert any(place.startswith("'future'[0]") for place in found), found
+
+
 def test_a_pipe_is_found_though_it_is_a_file(tmp_path: Any) -> None:
     reading, writing = os.pipe()
     with os.fdopen(reading) as pipe, os.fdopen(writing, "w"):
