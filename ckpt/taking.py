@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["Taker"]
 
 _REHEARSAL_LONGEST_NS = 3_000_000
+_IMAGES_WITHOUT_FORK = 10
+"""After the kernel has refused to fork."""
 
 
 class Taker:
@@ -38,6 +40,7 @@ class Taker:
         self._runtime = runtime
         self.asked: str = runtime.spec.get("options", {}).get("image_mode") or "auto"
         self.choice = Choice("fork", "no image has been taken yet")
+        self._without_fork = 0  # so many images are written without, before fork is tried again
         self.pauses_ns: list[int] = []
         self.cold = False
         """Forked, and not rehearsed since: see :meth:`ckpt.imaging.Imager.rehearse`."""
@@ -60,12 +63,16 @@ class Taker:
         """Decide how the next image will be written; a choice that differs from the last one is logged."""
         self.asked = asked or self.asked
         before = self.choice
-        self.choice = choose(
-            self.asked,
-            resident_bytes=memory.resident_bytes(),
-            available_bytes=memory.available_bytes(),
-            shared_files=memory.shared_files(),
-        )
+        if self.asked == "auto" and self._without_fork:
+            self._without_fork -= 1
+            self.choice = Choice("sync", "the kernel has refused to fork")
+        else:
+            self.choice = choose(
+                self.asked,
+                resident_bytes=memory.resident_bytes(),
+                available_bytes=memory.available_bytes(),
+                shared_files=memory.shared_files(),
+            )
         if self.choice.mode != before.mode:
             self._runtime.control.send(
                 {"m": "event", "event": "image-mode", "mode": self.choice.mode, "reason": self.choice.reason}
@@ -124,7 +131,7 @@ class Taker:
                 if failure.errno not in (errno.ENOMEM, errno.EAGAIN):
                     raise
                 mode = "sync"
-                self.choice = Choice(mode, f"fork failed: {failure.strerror}")
+                self._without_fork = _IMAGES_WITHOUT_FORK
                 runtime.control.send(
                     {"m": "event", "event": "fork-failed", "epoch": job.epoch, "reason": str(failure)}
                 )

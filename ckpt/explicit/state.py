@@ -25,7 +25,7 @@ import os
 import random
 import sys
 import types
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -70,13 +70,15 @@ def content_of(obj: Any) -> Content:
 def put_back(name: str, obj: Any, content: Content) -> None:
     """Raises StateError when the object is of another kind than the saved one, or does not fit."""
     kind, value = content
-    expected = next((kind for kind, matches, _, _ in _KINDS if matches(obj)), "object")
+    expected, put = next(
+        ((kind, put) for kind, matches, _, put in _KINDS if matches(obj)), ("object", _put_object)
+    )
     if kind != expected:
         raise StateError(
             f"{name!r} is registered as {type(obj).__name__}; the checkpoint has the state of a {kind} for it"
         )
     try:
-        next((put for known, _, _, put in _KINDS if known == kind), _put_object)(obj, value)
+        put(obj, value)
     except StateError as failure:
         raise StateError(f"{name!r}: {failure}") from failure
 
@@ -109,6 +111,11 @@ def _container(cls: type, items: Callable[[Any], Any], fill: Callable[[Any, Any]
 def _fill_dict(obj: Any, items: list[tuple[Any, Any]]) -> None:
     for key, value in items:
         dict.__setitem__(obj, key, value)
+
+
+def _fill_ordered(obj: Any, items: list[tuple[Any, Any]]) -> None:
+    for key, value in items:
+        OrderedDict.__setitem__(obj, key, value)
 
 
 def _is_array(obj: Any) -> bool:
@@ -180,6 +187,7 @@ def _put_object(obj: Any, value: Any) -> None:
 
 _Kind = tuple[str, Callable[[Any], bool], Callable[[Any], Any], Callable[[Any, Any], None]]
 _KINDS: tuple[_Kind, ...] = (
+    ("dict", *_container(OrderedDict, lambda obj: list(OrderedDict.items(obj)), _fill_ordered)),
     ("dict", *_container(dict, lambda obj: list(dict.items(obj)), _fill_dict)),
     ("list", *_container(list, list, list.extend)),
     ("set", *_container(set, list, set.update)),
