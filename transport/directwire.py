@@ -87,6 +87,10 @@ class DirectWire:
         """Will `rank` read large payloads from this process's memory?"""
         return rank in self._direct
 
+    def renew(self, rank: int) -> None:
+        """As the inner wire."""
+        self._inner.renew(rank)
+
     def send(self, rank: int, parts: Frame) -> bool:
         """As the inner wire."""
         if len(parts) == 2 and rank in self._direct and len(parts[1]) >= DIRECT_FROM_BYTES:

@@ -57,6 +57,18 @@ class PeerSilent(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class LinkStalled(Event):
+    """What `rank` was sent has been sent again `timeouts` times in a row and never acked.
+
+    The peer may be slow; or the connection may be one that will never deliver anything any more, so a wire that can
+    should begin it anew. Told again whenever that many timeouts more have passed.
+    """
+
+    rank: int
+    timeouts: int
+
+
+@dataclass(frozen=True, slots=True)
 class PeerHeard(Event):
     """A rank that PeerSilent named speaks again."""
 

@@ -176,6 +176,10 @@ class FaultyWire:
         """
         self._cut = frozenset(ranks)
 
+    def renew(self, rank: int) -> None:
+        """As the inner wire."""
+        self._inner.renew(rank)
+
     def send(self, rank: int, parts: Frame) -> bool:
         """Take a frame, whatever becomes of it.
 

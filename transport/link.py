@@ -27,7 +27,7 @@ images.
 from __future__ import annotations
 
 from transport import frames
-from transport.events import Event, PeerHeard, PeerSilent
+from transport.events import Event, LinkStalled, PeerHeard, PeerSilent
 from transport.frames import ANSWER, CHECKED, MAX_HINTS, Buffer, Ident, Stamp
 from transport.ledger import DUPLICATE, NEW, PIECE, REFUSED, Ledger
 from transport.timeout import Timeout
@@ -36,6 +36,8 @@ from transport.window import Batch, SendWindow
 NEVER = 1 << 62
 """A deadline that does not come."""
 
+STALLED_TIMEOUTS = 6
+"""So many timeouts in a row (some seconds) without an ack are told."""
 UNPROVEN_TIMEOUTS = 3
 """After so many timeouts in a row the peer's hints are no longer believed."""
 
@@ -443,6 +445,8 @@ class Link:
                 self._probe_due = True
         self._arm_rto(now_ns)
         self._asked_ns = asked_ns
+        if self.timeout.backoff % STALLED_TIMEOUTS == 0:
+            self._common.events.append(LinkStalled(self.peer, self.timeout.backoff))
         self._check_silence(now_ns)
         self.stir(now=True)
 

@@ -35,7 +35,7 @@ from collections.abc import Callable
 from transport.bufferpool import BufferPool
 from transport.endpoint import Endpoint, EndpointConfig
 from transport.errors import TransportError
-from transport.events import Event
+from transport.events import Event, LinkStalled
 from transport.helper import ProgressHelper
 from transport.interrupts import InterruptGate
 from transport.refused import NEVER_NS, RefusedFrames
@@ -305,6 +305,8 @@ class Port:
         for source, messages in delivered:
             self.on_messages(source, messages)
         for event in events:
+            if isinstance(event, LinkStalled):
+                self.wire.renew(event.rank)
             self.on_event(event)
         return bool(delivered or events)
 

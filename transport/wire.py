@@ -54,6 +54,10 @@ class Wire(Protocol):
         """
         ...
 
+    def renew(self, rank: int) -> None:
+        """Nothing seems to reach `rank` any more: begin its connection anew, if there is something like that."""
+        ...
+
     def send(self, rank: int, parts: Frame) -> bool:
         """Take one frame of one or two parts. False: congested or not connected yet, try the very same frame
         later.

@@ -38,6 +38,7 @@ import os
 import select
 import socket
 import stat
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -105,6 +106,9 @@ class ZmqLimits:
     backlog: int = 1024
     reconnect_ms: int = 5
     reconnect_max_ms: int = 500
+    renew_after_ms: int = 5_000
+    handshake_ms: int = 10_000
+    """A handshake that takes longer is begun again: damage may have made one side wait for bytes that never come."""
 
 
 def keep_freed_memory(mmap_threshold_bytes: int = 32 << 20, trim_threshold_bytes: int = 256 << 20) -> bool:
@@ -147,19 +151,19 @@ class ZmqWire:
         self._path = _check_address(address)
         self._senders: dict[int, Callable[..., Any]] = {}
         self._sockets: dict[int, zmq.Socket[bytes]] = {}
+        self._addresses: dict[int, str] = {}
+        self._begun_ns: dict[int, int] = {}
+        self._watched: dict[int, zmq.Socket[bytes]] = {}
         self._armed = False
         self._closed = False
         self._looks_to_audit = _LOOKS_PER_AUDIT
-        self._handshakes_refused = 0
+        self._handshakes_refused = self._renewed = 0
         keep_freed_memory()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads)
         try:
-            self._monitor = self._context.socket(zmq.PAIR)
-            self._monitor.rcvhwm = 0  # a full queue would stop ZeroMQ's thread
             self._inbox = self._listen(address)
         except BaseException:
-            self._monitor.close(linger=0)
-            self._context.term()
+            self._context.destroy(linger=0)
             raise
         self._fd = int(self._inbox.get(zmq.FD))
         self._signal = select.epoll()
@@ -180,10 +184,7 @@ class ZmqWire:
         """Send to `rank` at `address` from now on. Raises AddressError."""
         self._check_usable()
         _check_address(address)
-        old = self._sockets.pop(rank, None)
-        if old is not None:
-            self._senders.pop(rank)
-            old.close(linger=0)
+        self._disconnect(rank)
         limits = self._limits
         peer = self._context.socket(zmq.PUSH)
         peer.linger = 0
@@ -193,17 +194,31 @@ class ZmqWire:
             peer.sndbuf = limits.ipc_buffer_bytes
         peer.reconnect_ivl = limits.reconnect_ms
         peer.reconnect_ivl_max = limits.reconnect_max_ms
+        peer.handshake_ivl = limits.handshake_ms
         if self._curve is not None:
             peer.curve_serverkey = self._curve.public
             peer.curve_publickey = self._curve.public
             peer.curve_secretkey = self._curve.secret
+        if address.startswith("tcp:"):
+            self._watched[rank] = self._watch(peer)
         try:
             peer.connect(address)
         except zmq.ZMQError as error:
-            peer.close(linger=0)
+            self._sockets[rank] = peer
+            self._disconnect(rank)
             raise AddressError(f"cannot connect to {address}: {error}") from error
         self._sockets[rank] = peer
+        self._addresses[rank] = address
+        self._begun_ns[rank] = time.monotonic_ns()
         self._senders[rank] = partial(backend.Socket.send, peer)
+
+    def renew(self, rank: int) -> None:
+        """Begin the connection anew, unless that was done lately: it may still be shaking hands over a slow network.
+
+        Damage to a length makes ZeroMQ wait for bytes that never come, for ever.
+        """
+        if time.monotonic_ns() - self._begun_ns[rank] >= self._limits.renew_after_ms * 1_000_000:
+            self._begin_anew(rank)
 
     def send(self, rank: int, parts: Frame) -> bool:
         """Take one frame. False: congested or not connected yet."""
@@ -264,21 +279,19 @@ class ZmqWire:
         return None
 
     def counters(self) -> dict[str, int]:
-        """Connections turned away because whoever made them does not have the job's key."""
+        """Connections turned away because whoever made them does not have the job's key; own ones begun anew."""
         if not self._closed:
             self._audit()
-        return {"handshakes_refused": self._handshakes_refused}
+        return {"handshakes_refused": self._handshakes_refused, "connections_renewed": self._renewed}
 
     def close(self) -> None:
         """Close all sockets; what is queued is lost. In a forked child: nothing at all."""
         if self._closed or not self._guard.mine():
             return
         self._closed = True
-        self._senders.clear()
         self._signal.close()
-        for peer in self._sockets.values():
-            peer.close(linger=0)
-        self._sockets.clear()
+        for rank in list(self._sockets):
+            self._disconnect(rank)
         self._inbox.disable_monitor()
         self._monitor.close(linger=0)
         self._inbox.close(linger=0)
@@ -289,12 +302,40 @@ class ZmqWire:
     # -- inside
     # ----------------------------------------------------------------------------------------------------
 
+    def _watch(self, watched: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
+        """A socket that tells of every handshake of `watched` that fails."""
+        monitor = self._context.socket(zmq.PAIR)
+        monitor.rcvhwm = 0  # a full queue would stop ZeroMQ's thread
+        address = f"inproc://monitor-{id(watched)}"
+        watched.monitor(address, _HANDSHAKE_FAILED)
+        monitor.connect(address)
+        return monitor
+
+    def _begin_anew(self, rank: int) -> None:
+        self._renewed += 1
+        self.connect(rank, self._addresses[rank])
+
+    def _disconnect(self, rank: int) -> None:
+        self._senders.pop(rank, None)
+        peer, monitor = self._sockets.pop(rank, None), self._watched.pop(rank, None)
+        if monitor is not None:
+            assert peer is not None
+            peer.disable_monitor()
+            monitor.close(linger=0)
+        if peer is not None:
+            peer.close(linger=0)
+
     def _audit(self) -> None:
-        """Count what the monitor tells."""
+        """Count what the monitor tells, and connect anew where a handshake of ours was damaged on the way.
+
+        ZeroMQ gives a connection up for good after what it takes for a fault of the protocol.
+        """
         self._looks_to_audit = _LOOKS_PER_AUDIT
         while self._monitor.poll(0):
             self._monitor.recv_multipart()
             self._handshakes_refused += 1
+        for rank in [rank for rank, monitor in self._watched.items() if monitor.poll(0)]:
+            self._begin_anew(rank)
         if self._handshakes_refused >= self._refused_to_tell:
             self._refused_to_tell = 2 * self._handshakes_refused
             if self._on_refused is not None:
@@ -310,6 +351,7 @@ class ZmqWire:
         inbox = self._context.socket(zmq.PULL)
         try:
             inbox.linger = 0
+            inbox.handshake_ivl = limits.handshake_ms
             inbox.rcvhwm = limits.queue_frames
             inbox.backlog = limits.backlog
             inbox.maxmsgsize = limits.frame_bytes
@@ -321,9 +363,7 @@ class ZmqWire:
                 inbox.curve_secretkey = self._curve.secret
             if self._path is not None:
                 _clear_stale_socket(self._path)
-            watched = f"inproc://monitor-{id(inbox)}"
-            inbox.monitor(watched, _HANDSHAKE_FAILED)
-            self._monitor.connect(watched)
+            self._monitor = self._watch(inbox)
             inbox.bind(address)
             self._address = bytes(inbox.get(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
         except zmq.ZMQError as error:

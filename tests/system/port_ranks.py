@@ -117,7 +117,7 @@ class _Control:
 def _rank_main(
     pipe: Connection, program: Program, rank: int, size: int, incarnation: int, settings: dict[str, Any]
 ) -> None:
-    signal.alarm(90)  # nothing of a test outlives it for long, whatever happens to the test
+    signal.alarm(settings["lifetime_s"])  # nothing of a test outlives it for long, whatever happens to the test
     try:
         config = EndpointConfig(
             job=JOB, rank=rank, size=size, incarnation=incarnation, **(QUICK | settings["config"])
@@ -170,6 +170,7 @@ class PortRanks:
         curve: bool = False,
         direct: bool = False,
         helper: bool = True,
+        lifetime_s: int = 90,
         **options: Any,
     ) -> None:
         self.size = size
@@ -182,6 +183,7 @@ class PortRanks:
             "curve": curve,
             "direct": direct,
             "helper": helper,
+            "lifetime_s": lifetime_s,
             "options": options,
         }
         self._pipes: dict[int, Connection] = {}

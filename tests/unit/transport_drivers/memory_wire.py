@@ -42,10 +42,14 @@ class MemoryWire:
         self._peers: dict[int, str] = {}
         self._read_fd, self._write_fd = os.pipe()
         self.sent: list[tuple[int, Frame]] = []
+        self.renewed: list[int] = []
         network.boxes[address] = deque()
 
     def connect(self, rank: int, address: str) -> None:
         self._peers[rank] = address
+
+    def renew(self, rank: int) -> None:
+        self.renewed.append(rank)
 
     def send(self, rank: int, parts: Frame) -> bool:
         box = self._network.boxes[self._peers[rank]]

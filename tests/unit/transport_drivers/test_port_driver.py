@@ -6,6 +6,7 @@ Flushing, congestion, timers, images, failures.
 from __future__ import annotations
 
 import os
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from tests.unit.transport_drivers.memory_wire import Clock, MemoryNetwork, MemoryWire
 from transport.endpoint import EndpointConfig
 from transport.errors import TransportError, UnknownRank
-from transport.events import Event, ImageDue
+from transport.events import Event, ImageDue, LinkStalled
 from transport.port import Port
 
 SMALL = {"ack_delay_ns": 10_000_000, "rto_min_ns": 100_000_000, "rto_initial_ns": 100_000_000}
@@ -234,3 +235,20 @@ def test_close_is_idempotent_and_ends_the_helper() -> None:
     port.close()
     port.close()
     port.wake()  # harmless
+
+
+def test_a_link_that_nothing_gets_through_has_its_connection_begun_anew_again_and_again() -> None:
+    pair = Pair()
+    pair.ports[0].send(1, b"x")
+    pair.settle()
+    assert pair.wires[0].renewed == []
+    pair.network.boxes["1"] = deque(maxlen=0)  # frames are taken, and never arrive
+    pair.ports[0].send(1, b"y")
+    for _ in range(400):
+        pair.ports[0].progress()
+        pair.clock.advance_ms(100)
+    stalled = [event for event in pair.events[0] if isinstance(event, LinkStalled)]
+    assert len(stalled) >= 2 and [event.rank for event in stalled] == pair.wires[0].renewed
+    pair.network.boxes["1"] = deque()
+    pair.settle(8000)
+    assert pair.received[1] == [b"x", b"y"]
