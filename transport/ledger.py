@@ -27,6 +27,9 @@ NEW, DUPLICATE, EARLY, REFUSED, PIECE = 0, 1, 2, 3, 4
 
 MAX_PARTIALS = 64
 
+END_OF_SEQUENCES = 1 << 63
+"""No honest sender gets this far; hints of what lies beyond would not fit into a frame."""
+
 _COPIED = (
     "arrived",
     "delivered_charge",
@@ -119,7 +122,7 @@ class Ledger:
                 return DUPLICATE
             self.early_charge -= self.charge(known)
             del self.early[first]
-        if self.early_charge + charge > self.limit:
+        if self.early_charge + charge > self.limit or first >= END_OF_SEQUENCES:
             return REFUSED
         self.early[first] = messages
         self.early_charge += charge
@@ -156,7 +159,8 @@ class Ledger:
         if partial is None:
             ahead = sequence > self.arrived
             if ahead and (
-                len(self.partials) >= MAX_PARTIALS
+                sequence >= END_OF_SEQUENCES
+                or len(self.partials) >= MAX_PARTIALS
                 or self.early_charge + self._partial_bytes() + total > self.limit
             ):
                 return REFUSED

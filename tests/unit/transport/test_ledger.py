@@ -155,3 +155,12 @@ def test_clone_shares_nothing_that_changes() -> None:
     piece(copy, 2, 20, 10, b"C" * 10)
     copy.take()
     assert books.key() == before != copy.key()
+
+
+def test_a_sequence_number_beyond_all_reach_is_refused() -> None:
+    """Found by fuzzing: kept as early, it was told in a hint that does not fit into 64 bits, and the rank died."""
+    ledger = Ledger(credit=1000, limit=2000, overhead=0)
+    last = (1 << 64) - 1
+    assert ledger.accept(last, [b"a", b"b"], 2) == REFUSED
+    assert ledger.accept_piece(last, 10, 0, b"ab", b"", bytearray) == REFUSED
+    assert ledger.hints(64) == ([], [])
