@@ -25,9 +25,10 @@ import numpy as np
 from benchmarks.common import gate, report, rounds, run_pair, write_json
 from benchmarks.transport_pair import MIB, _port, port_echo, port_roundtrip, stream
 from ckpt.mpi import make_world
+from transport.directwire import DirectWire
 from transport.endpoint import EndpointConfig
 from transport.port import Port
-from transport.zmqwire import ZmqWire
+from transport.zmqwire import CurveKeys, ZmqWire
 
 RANKS = 4
 
@@ -55,7 +56,9 @@ class PortProgress:
 
 def world(directory: str, rank: int, size: int, exchange: Callable[[str], list[str]]) -> tuple[Any, Port]:
     """The communicator of one of `size` processes. exchange: tells all ranks' addresses to each other."""
-    port = Port(EndpointConfig(job=1, rank=rank, size=size), ZmqWire(f"ipc://{directory}/{rank}"))
+    keys = CurveKeys.from_secret(b"benchmark")
+    wire = DirectWire(ZmqWire(f"ipc://{directory}/{rank}", curve=keys), rank)
+    port = Port(EndpointConfig(job=1, rank=rank, size=size), wire)
     engine, comm = make_world(PortProgress(port, rank, size))
     port.on_messages = engine.on_messages
     for peer, address in enumerate(exchange(port.wire.address)):

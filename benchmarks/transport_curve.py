@@ -12,11 +12,11 @@ from benchmarks.common import report, rounds, run_pair, write_json
 from benchmarks.transport_pair import MIB, _port, port_echo, port_roundtrip, port_sink, port_stream
 
 WAYS: dict[str, dict[str, Any]] = {
-    "ipc": {"direct": False},
+    "ipc": {"curve": False, "direct": False},
     "ipc, CURVE": {"curve": True, "direct": False},
-    "ipc, direct": {},
+    "ipc, direct": {"curve": False},
     "ipc, direct, CURVE": {"curve": True},
-    "tcp": {"address": "tcp://127.0.0.1:*"},
+    "tcp": {"curve": False, "address": "tcp://127.0.0.1:*"},
     "tcp, CURVE": {"address": "tcp://127.0.0.1:*", "curve": True},
 }
 
