@@ -14,6 +14,7 @@ from ckpt.mpi.buffers import EMPTY, BufferSpec, raw, simple
 from ckpt.mpi.comm_objects import ObjectMessages
 from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG, PROC_NULL
 from ckpt.mpi.errors import ERR_REVOKED, MpiException, PeerFailed
+from ckpt.mpi.guard import handled
 from ckpt.mpi.operations import BufferSend, Done, Lost, Operation, Receive
 from ckpt.mpi.request import Prequest, Request
 
@@ -55,35 +56,38 @@ class BufferMessages(ObjectMessages):
     def _lost(self, dst: int) -> Lost | None:
         """What a send is when it cannot begin; None: it can."""
         if self._shared.revoked:
-            return Lost(MpiException(ERR_REVOKED, "the communicator is revoked"))
+            return Lost(self._shared, MpiException(ERR_REVOKED, "the communicator is revoked"))
         known = self._engine.losses.known
-        return Lost(self._engine.losses.failure(dst)) if dst in known else None
+        return Lost(self._shared, self._engine.losses.failure(dst)) if dst in known else None
 
     def Send(self, buf: Any, dest: int, tag: int = 0) -> None:
         """Send a buffer; returns when it may be reused."""
-        route = self._routes.get((dest, tag)) or self._route(dest, tag)
-        engine = self._engine
-        if type(buf) not in _SPECS and route is not None:
-            data = raw(buf)
-            nbytes = len(data)
-            if nbytes < COPY_BYTES:
-                message = route[1] + data
-                del data  # a view must not be alive where an image may be taken
-                with engine.lock:
-                    engine.progress.send(route[0], message)
-                    engine.after_send(route[0], nbytes, self._shared)
+        try:
+            route = self._routes.get((dest, tag)) or self._route(dest, tag)
+            engine = self._engine
+            if type(buf) not in _SPECS and route is not None:
+                data = raw(buf)
+                nbytes = len(data)
+                if nbytes < COPY_BYTES:
+                    message = route[1] + data
+                    del data  # a view must not be alive where an image may be taken
+                    with engine.lock:
+                        engine.progress.send(route[0], message)
+                        engine.after_send(route[0], nbytes, self._shared)
+                    return
+                del data
+            if route is None:
                 return
-            del data
-        if route is None:
-            return
-        spec = simple(buf, writable=False)
-        with engine.lock:
-            operation = self._start_send(spec, route[0], route[1])
-            if not operation.done:
-                engine.wait(operation)
-            elif operation.error is None:
-                engine.after_send(route[0], spec.nbytes, self._shared)
-        operation.complete(None)
+            spec = simple(buf, writable=False)
+            with engine.lock:
+                operation = self._start_send(spec, route[0], route[1])
+                if not operation.done:
+                    engine.wait(operation)
+                elif operation.error is None:
+                    engine.after_send(route[0], spec.nbytes, self._shared)
+            operation.complete(None)
+        except MpiException as error:
+            raise handled(self, error)  # noqa: B904
 
     def Bsend(self, buf: Any, dest: int, tag: int = 0) -> None:
         """Send a copy of a buffer; never waits."""
@@ -103,23 +107,26 @@ class BufferMessages(ObjectMessages):
 
     def Isend(self, buf: Any, dest: int, tag: int = 0) -> Request:
         """Start to send a buffer; it must stay unchanged until the request is done."""
-        engine = self._engine
         try:
-            route = self._routes.get((dest, tag)) or self._route(dest, tag)
-        except PeerFailed as lost:
-            return Request._make(engine, Lost(lost))
-        if route is None:
-            return Request._make(engine, Done(PROC_NULL))
-        spec = simple(buf, writable=False)
-        with engine.lock:
-            operation = self._start_send(spec, route[0], route[1])
-        return Request._make(engine, operation)
+            engine = self._engine
+            try:
+                route = self._routes.get((dest, tag)) or self._route(dest, tag)
+            except PeerFailed as lost:
+                return Request._make(engine, Lost(self._shared, lost))
+            if route is None:
+                return Request._make(engine, Done(PROC_NULL))
+            spec = simple(buf, writable=False)
+            with engine.lock:
+                operation = self._start_send(spec, route[0], route[1])
+            return Request._make(engine, operation)
+        except MpiException as error:
+            raise handled(self, error)  # noqa: B904
 
     def Ibsend(self, buf: Any, dest: int, tag: int = 0) -> Request:
         try:
             BufferMessages.Bsend(self, buf, dest, tag)
         except PeerFailed as lost:
-            return Request._make(self._engine, Lost(lost))
+            return Request._make(self._engine, Lost(self._shared, lost))
         return Request._make(self._engine, Done())
 
     def Irsend(self, buf: Any, dest: int, tag: int = 0) -> Request:
@@ -131,7 +138,7 @@ class BufferMessages(ObjectMessages):
         try:
             route = self._route(dest, tag)
         except PeerFailed as lost:
-            return Request._make(engine, Lost(lost))
+            return Request._make(engine, Lost(self._shared, lost))
         if route is None:
             return Request._make(engine, Done(PROC_NULL))
         spec = simple(buf, writable=False)
@@ -156,16 +163,19 @@ class BufferMessages(ObjectMessages):
         self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None
     ) -> None:
         """Receive into a buffer; a longer message is cut off and raises ERR_TRUNCATE."""
-        engine = self._engine
-        if type(buf) not in _SPECS and buf is not None and self._recv_at_once(buf, source, tag, status):
-            return
-        spec = EMPTY if source == PROC_NULL else simple(buf, writable=True)
-        with engine.lock:
-            receive = self._start_recv(spec, source, tag)
-            if not receive.done:
-                engine.wait_receive(receive)
-        if status is not None or receive.error is not None:
-            receive.complete(status)
+        try:
+            engine = self._engine
+            if type(buf) not in _SPECS and buf is not None and self._recv_at_once(buf, source, tag, status):
+                return
+            spec = EMPTY if source == PROC_NULL else simple(buf, writable=True)
+            with engine.lock:
+                receive = self._start_recv(spec, source, tag)
+                if not receive.done:
+                    engine.wait_receive(receive)
+            if status is not None or receive.error is not None:
+                receive.complete(status)
+        except MpiException as error:
+            raise handled(self, error)  # noqa: B904
 
     def _recv_at_once(self, buf: Any, source: int, tag: int, status: Status | None) -> bool:
         """Receive a message that is here already and fits; False: nothing was done."""
@@ -187,10 +197,13 @@ class BufferMessages(ObjectMessages):
 
     def Irecv(self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Request:
         """Start to receive into a buffer."""
-        spec = EMPTY if source == PROC_NULL else simple(buf, writable=True)
-        with self._engine.lock:
-            receive = self._start_recv(spec, source, tag)
-        return Request._make(self._engine, receive)
+        try:
+            spec = EMPTY if source == PROC_NULL else simple(buf, writable=True)
+            with self._engine.lock:
+                receive = self._start_recv(spec, source, tag)
+            return Request._make(self._engine, receive)
+        except MpiException as error:
+            raise handled(self, error)  # noqa: B904
 
     def Sendrecv(
         self,
@@ -203,17 +216,20 @@ class BufferMessages(ObjectMessages):
         status: Status | None = None,
     ) -> None:
         """Send one buffer and receive into another, without deadlock."""
-        route = self._routes.get((dest, sendtag)) or self._route(dest, sendtag)
-        out = EMPTY if route is None else simple(sendbuf, writable=False)
-        into = EMPTY if source == PROC_NULL else simple(recvbuf, writable=True)
-        engine = self._engine
-        with engine.lock:
-            receive = self._start_recv(into, source, recvtag)
-            sent: Operation = Done() if route is None else self._start_send(out, route[0], route[1])
-            engine.wait_receive(receive)
-            engine.wait(sent)
-        receive.complete(status)
-        sent.complete(None)
+        try:
+            route = self._routes.get((dest, sendtag)) or self._route(dest, sendtag)
+            out = EMPTY if route is None else simple(sendbuf, writable=False)
+            into = EMPTY if source == PROC_NULL else simple(recvbuf, writable=True)
+            engine = self._engine
+            with engine.lock:
+                receive = self._start_recv(into, source, recvtag)
+                sent: Operation = Done() if route is None else self._start_send(out, route[0], route[1])
+                engine.wait_receive(receive)
+                engine.wait(sent)
+            receive.complete(status)
+            sent.complete(None)
+        except MpiException as error:
+            raise handled(self, error)  # noqa: B904
 
     def Sendrecv_replace(
         self,
@@ -240,7 +256,7 @@ class BufferMessages(ObjectMessages):
         try:
             route = self._route(dest, sendtag)
         except PeerFailed as lost:
-            return Request._make(self._engine, Lost(lost))
+            return Request._make(self._engine, Lost(self._shared, lost))
         out = EMPTY if route is None else simple(sendbuf, writable=False)
         into = EMPTY if source == PROC_NULL else simple(recvbuf, writable=True)
         with self._engine.lock:

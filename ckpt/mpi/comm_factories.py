@@ -47,6 +47,7 @@ class Factories(CommObject):
             return cls()
         made = cls._make(self._engine, members, base)
         made._shared.topology = topology
+        made._shared.errhandler = self._shared.errhandler
         return made
 
     def Create_cart(

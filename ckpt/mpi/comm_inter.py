@@ -17,6 +17,7 @@ from ckpt.mpi.communicator import Comm, Intracomm
 from ckpt.mpi.constants import PROC_NULL, ROOT, TAG_UB, UNDEFINED
 from ckpt.mpi.errors import ERR_ARG, ERR_COMM, ERR_ROOT, MpiException
 from ckpt.mpi.group import Group
+from ckpt.mpi.guard import guard_all
 from ckpt.mpi.op import SUM, Op
 from ckpt.mpi.schedule import Schedule
 
@@ -156,7 +157,7 @@ class Intercomm(Comm):
         members = group + peers if first else peers + group
         bases = side.local.allgather(self._engine.next_context())
         remote = self._exchange(bases[0])
-        return Intracomm._make(self._engine, members, bases[0] if first else remote[0])
+        return self._bequeath(Intracomm._make(self._engine, members, bases[0] if first else remote[0]))
 
     def _exchange(self, obj: Any) -> list[Any]:
         """The remote ranks' objects. Collective."""
@@ -182,13 +183,14 @@ class Intercomm(Comm):
         if not group or not peers:
             return Intercomm()
         base = group[0][4] if self._side.low else peers[0][4]
-        return Intercomm._join(
+        made = Intercomm._join(
             self._engine,
             tuple([entry[3] for entry in group]),
             tuple([entry[3] for entry in peers]),
             base,
             Side(local, self._side.low),
         )
+        return self._bequeath(made)
 
     def Create(self, group: Group) -> Any:
         """The members of both sides' groups form an intercommunicator."""
@@ -308,4 +310,8 @@ def create_intercomm(
     if len(news) == 2:
         raise MpiException(*news)
     peers, base, low = news
-    return Intercomm._join(engine, local._shared.group, peers, base, Side(local.Dup(), low))
+    made = Intercomm._join(engine, local._shared.group, peers, base, Side(local.Dup(), low))
+    return local._bequeath(made)
+
+
+guard_all(Intercomm)

@@ -18,7 +18,8 @@ from ckpt.mpi import envelope
 from ckpt.mpi.comm_base import CommBase
 from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG, PROC_NULL
 from ckpt.mpi.engine import DEBT_LIMIT, DEBT_UNIT, REFERENCE_BYTES, SEND_CHECK_MASK
-from ckpt.mpi.errors import PeerFailed
+from ckpt.mpi.errors import MpiException, PeerFailed
+from ckpt.mpi.guard import handled
 from ckpt.mpi.message import Message
 from ckpt.mpi.operations import Done, Lost, Operation, Receive
 from ckpt.mpi.request import Request
@@ -41,20 +42,23 @@ class ObjectMessages(CommBase):
 
     def send(self, obj: Any, dest: int, tag: int = 0) -> None:
         """Send an object."""
-        route = self._routes.get((dest, tag)) or self._route(dest, tag)
-        if route is None:
-            return
-        engine = self._engine
-        data = _dumps(obj, 5) if engine.codec is None else engine.codec.dumps(obj)
-        with engine.lock:
-            if len(data) < REFERENCE_BYTES:
-                engine.progress.send(route[0], route[1] + data)
-                engine.sends = sends = engine.sends + 1
-                if sends & SEND_CHECK_MASK:
-                    return
-            else:
-                engine.progress.send(route[0], route[1], data)
-            engine.throttle(route[0], self._shared)
+        try:
+            route = self._routes.get((dest, tag)) or self._route(dest, tag)
+            if route is None:
+                return
+            engine = self._engine
+            data = _dumps(obj, 5) if engine.codec is None else engine.codec.dumps(obj)
+            with engine.lock:
+                if len(data) < REFERENCE_BYTES:
+                    engine.progress.send(route[0], route[1] + data)
+                    engine.sends = sends = engine.sends + 1
+                    if sends & SEND_CHECK_MASK:
+                        return
+                else:
+                    engine.progress.send(route[0], route[1], data)
+                engine.throttle(route[0], self._shared)
+        except MpiException as error:
+            raise handled(self, error)  # noqa: B904
 
     def bsend(self, obj: Any, dest: int, tag: int = 0) -> None:
         """Send an object; never waits, whatever the backlog."""
@@ -66,16 +70,19 @@ class ObjectMessages(CommBase):
 
     def isend(self, obj: Any, dest: int, tag: int = 0) -> Request:
         """Start to send an object. The request is done at once: the object was pickled."""
-        engine = self._engine
         try:
-            route = self._routes.get((dest, tag)) or self._route(dest, tag)
-        except PeerFailed as lost:
-            return Request._make(engine, Lost(lost))
-        if route is not None:
-            data = engine.dumps(obj)
-            with engine.lock:
-                self._put(route[0], route[1], data)
-        return Request._make(engine, Done())
+            engine = self._engine
+            try:
+                route = self._routes.get((dest, tag)) or self._route(dest, tag)
+            except PeerFailed as lost:
+                return Request._make(engine, Lost(self._shared, lost))
+            if route is not None:
+                data = engine.dumps(obj)
+                with engine.lock:
+                    self._put(route[0], route[1], data)
+            return Request._make(engine, Done())
+        except MpiException as error:
+            raise handled(self, error)  # noqa: B904
 
     def ibsend(self, obj: Any, dest: int, tag: int = 0) -> Request:
         return ObjectMessages.isend(self, obj, dest, tag)
@@ -86,7 +93,7 @@ class ObjectMessages(CommBase):
         try:
             route = self._route(dest, tag)
         except PeerFailed as lost:
-            return Request._make(engine, Lost(lost))
+            return Request._make(engine, Lost(self._shared, lost))
         if route is None:
             return Request._make(engine, Done(PROC_NULL))
         data = engine.dumps(obj)
@@ -114,26 +121,29 @@ class ObjectMessages(CommBase):
         self, buf: Any = None, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None
     ) -> Any:
         """Receive an object. `buf` is accepted for compatibility and not used."""
-        if buf is not None:
-            warnings.warn("the 'buf' argument is not needed and not used", UserWarning, stacklevel=2)
-        engine = self._engine
-        with engine.lock:
-            channel = self._channels.get((source, tag))
-            if channel is None or not channel.messages:
-                channel = engine.matcher.find(self._context, source, tag)
-            if channel is None or self._shared.closed:
-                receive = self._receive(source, tag)
-                engine.wait_receive(receive)
-                channel = None
-            else:
-                data = self._take(channel)
-        if channel is None:
-            return receive.complete(status)
-        if status is not None:
-            status._fill(channel.source, channel.tag, len(data) - envelope.SIZE)
-        if len(data) <= envelope.SIZE:
-            return None  # a buffer of no bytes, received as an object
-        return _loads(data) if engine.codec is None else engine.loads(data)
+        try:
+            if buf is not None:
+                warnings.warn("the 'buf' argument is not needed and not used", UserWarning, stacklevel=2)
+            engine = self._engine
+            with engine.lock:
+                channel = self._channels.get((source, tag))
+                if channel is None or not channel.messages:
+                    channel = engine.matcher.find(self._context, source, tag)
+                if channel is None or self._shared.closed:
+                    receive = self._receive(source, tag)
+                    engine.wait_receive(receive)
+                    channel = None
+                else:
+                    data = self._take(channel)
+            if channel is None:
+                return receive.complete(status)
+            if status is not None:
+                status._fill(channel.source, channel.tag, len(data) - envelope.SIZE)
+            if len(data) <= envelope.SIZE:
+                return None  # a buffer of no bytes, received as an object
+            return _loads(data) if engine.codec is None else engine.loads(data)
+        except MpiException as error:
+            raise handled(self, error)  # noqa: B904
 
     def _take(self, channel: Channel) -> Buffer:
         """The oldest message of a channel, accounted for. The lock is held."""
@@ -165,9 +175,12 @@ class ObjectMessages(CommBase):
 
     def irecv(self, buf: Any = None, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Request:
         """Start to receive an object; the request's wait returns it."""
-        with self._engine.lock:
-            receive = self._receive(source, tag)
-        return Request._make(self._engine, receive)
+        try:
+            with self._engine.lock:
+                receive = self._receive(source, tag)
+            return Request._make(self._engine, receive)
+        except MpiException as error:
+            raise handled(self, error)  # noqa: B904
 
     def sendrecv(
         self,
@@ -180,17 +193,20 @@ class ObjectMessages(CommBase):
         status: Status | None = None,
     ) -> Any:
         """Send one object and receive another, without deadlock."""
-        engine = self._engine
-        route = self._routes.get((dest, sendtag)) or self._route(dest, sendtag)
-        data = engine.dumps(sendobj) if route is not None else b""
-        with engine.lock:
-            receive = self._receive(source, recvtag)
-            if route is not None:
-                self._put(route[0], route[1], data)
-            engine.wait_receive(receive)
-            if route is not None:
-                engine.throttle(route[0], self._shared)
-        return receive.complete(status)
+        try:
+            engine = self._engine
+            route = self._routes.get((dest, sendtag)) or self._route(dest, sendtag)
+            data = engine.dumps(sendobj) if route is not None else b""
+            with engine.lock:
+                receive = self._receive(source, recvtag)
+                if route is not None:
+                    self._put(route[0], route[1], data)
+                engine.wait_receive(receive)
+                if route is not None:
+                    engine.throttle(route[0], self._shared)
+            return receive.complete(status)
+        except MpiException as error:
+            raise handled(self, error)  # noqa: B904
 
     # -- probing -----------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from ckpt.mpi import plans_neighbor
 from ckpt.mpi.communicator import Intracomm
 from ckpt.mpi.constants import CART, DIST_GRAPH, GRAPH
+from ckpt.mpi.guard import guard_all
 from ckpt.mpi.request import Prequest, Request
 from ckpt.mpi.topology import Cart
 
@@ -25,7 +26,7 @@ class Topocomm(Intracomm):
         return self
 
     def _derive(self, members: tuple[int, ...], base: int) -> Any:
-        return Intracomm._make(self._engine, members, base)
+        return self._bequeath(Intracomm._make(self._engine, members, base))
 
     @property
     def _topology(self) -> Any:
@@ -218,7 +219,7 @@ class Cartcomm(Topocomm):
         part = self.Split(color, key)
         made = Cartcomm._make(self._engine, part._shared.group, part._shared.base)
         made._shared.topology = Cart(dims, periods)
-        return made
+        return self._bequeath(made)
 
 
 class Graphcomm(Topocomm):
@@ -289,5 +290,7 @@ class Distgraphcomm(Topocomm):
             weights = list(graph.source_weights), list(graph.destination_weights or ())
         return list(graph.sources), list(graph.destinations), weights
 
+
+guard_all(Topocomm, Cartcomm, Graphcomm, Distgraphcomm)
 
 __all__ = ["Cartcomm", "Distgraphcomm", "Graphcomm", "Topocomm"]

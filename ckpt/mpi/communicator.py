@@ -14,12 +14,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ckpt.mpi import collectives_tree as trees
 from ckpt.mpi import envelope
 from ckpt.mpi.comm_base import CommShared
+from ckpt.mpi.comm_buffers import BufferMessages
+from ckpt.mpi.comm_collectives import BufferCollectives
 from ckpt.mpi.comm_factories import Factories
 from ckpt.mpi.comm_failure import Failures
+from ckpt.mpi.comm_gatherings import ObjectCollectives
 from ckpt.mpi.comm_object import CommObject
+from ckpt.mpi.comm_objects import ObjectMessages
 from ckpt.mpi.constants import CONGRUENT, IDENT, NUMBERS, SIMILAR, UNDEFINED, UNEQUAL
 from ckpt.mpi.errors import ERR_ARG, ERR_COMM, ERR_GROUP, MpiException
 from ckpt.mpi.group import Group
+from ckpt.mpi.guard import guard_all
 from ckpt.mpi.info import Info
 
 if TYPE_CHECKING:
@@ -103,6 +108,11 @@ class Comm(Failures):
         copy._bind(self._engine, new)
         self._engine.register(new)
         return copy
+
+    def _bequeath(self, made: Any) -> Any:
+        """A communicator made of this one begins with its error handler."""
+        made._shared.errhandler = self._shared.errhandler
+        return made
 
     def _new_base(self) -> int:
         """A number for a new communicator of all ranks, agreed on. Collective."""
@@ -231,7 +241,7 @@ class Intracomm(Comm, Factories):
         return self
 
     def _derive(self, members: tuple[int, ...], base: int) -> Any:
-        return Intracomm._make(self._engine, members, base)
+        return self._bequeath(Intracomm._make(self._engine, members, base))
 
     def _new_base(self) -> int:
         base: int = CommObject.bcast(self, self._engine.next_context() if self._rank == 0 else None)
@@ -290,6 +300,18 @@ class Intracomm(Comm, Factories):
             if world not in self._alive().group:
                 raise MpiException(ERR_GROUP, "the group is no part of the communicator's")
 
+
+guard_all(
+    ObjectMessages,
+    BufferMessages,
+    ObjectCollectives,
+    BufferCollectives,
+    CommObject,
+    Failures,
+    Comm,
+    Factories,
+    Intracomm,
+)
 
 Communicator = Intracomm
 """The communicator most programs use."""

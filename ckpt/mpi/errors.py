@@ -11,6 +11,8 @@ or BufferError, as in mpi4py.
 
 from __future__ import annotations
 
+from typing import Any
+
 from ckpt.mpi.process import ERROR_FIRST, process_state
 
 _TABLE = (
@@ -200,6 +202,10 @@ class MpiException(RuntimeError):
         super().__init__(error_code, detail) if detail else super().__init__(error_code)
         self.error_code = int(error_code) if int(error_code) >= SUCCESS else ERR_UNKNOWN
         self.detail = detail
+        self.handled = False
+        """An error handler has had it."""
+        self.where: Any = None
+        """What its communicator's handles share, while it is on its way to the handler."""
         self.agreed: int | None = None
         """What members agreed on though one had failed: set by Comm.Agree."""
 

@@ -170,9 +170,11 @@ class Losses:
             return
         for rank in shared.peers:
             if rank in self.known and rank not in shared.acknowledged:
-                raise MpiException(
+                error = MpiException(
                     code, f"rank {rank} of the job has failed; Ack_failed() lets others be heard"
                 )
+                error.where = shared
+                raise error
 
     def _shared(self, number: int) -> CommShared | None:
         return self.engine.shared.get(number - number % envelope.PLANES)
@@ -239,7 +241,7 @@ class Losses:
         members = tuple({*shared.group, *shared.peers})
         self._tell(key, agreement.start(members, contribution, combine, low))
         self._tidy(shared, agreement)
-        return Consensus(agreement, finish, args)
+        return Consensus(agreement, shared, finish, args)
 
     def on_agree(self, src: int, data: Buffer) -> None:
         """A message of an agreement."""
@@ -279,11 +281,14 @@ class Losses:
 class Consensus(Operation):
     """An agreement as a request waits for it."""
 
-    __slots__ = ("agreement", "args", "finish")
+    __slots__ = ("agreement", "args", "finish", "shared")
 
-    def __init__(self, agreement: Agreement, finish: Callable[..., None], args: tuple[Any, ...]) -> None:
+    def __init__(
+        self, agreement: Agreement, shared: CommShared, finish: Callable[..., None], args: tuple[Any, ...]
+    ) -> None:
         super().__init__()
         self.agreement = agreement
+        self.shared = shared
         self.finish = finish
         self.args = args
 

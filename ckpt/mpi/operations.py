@@ -88,10 +88,11 @@ class Done(Operation):
 class Lost(Operation):
     """Could not even begin: its peer has failed, or the communicator is revoked. Whoever waits is told."""
 
-    __slots__ = ()
+    __slots__ = ("shared",)
 
-    def __init__(self, error: MpiException) -> None:
+    def __init__(self, shared: CommShared, error: MpiException) -> None:
         super().__init__()
+        self.shared = shared
         self.done = True
         self.error = error
 

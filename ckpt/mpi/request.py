@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from ckpt.mpi import completion
 from ckpt.mpi.constants import UNDEFINED
 from ckpt.mpi.errors import ERR_REQUEST, MpiException
+from ckpt.mpi.guard import guard_requests, handled_request
 from ckpt.mpi.handle import Handle, expect
 from ckpt.mpi.operations import Operation, Receive
 from ckpt.mpi.status import Status
@@ -102,7 +103,10 @@ class Request(Handle):
                 status._fill(-1, -1, 0)
             return None
         self._release()
-        return operation.complete(status)
+        try:
+            return operation.complete(status)
+        except MpiException as error:
+            raise handled_request(self._engine, operation, error)  # noqa: B904
 
     def _release(self) -> None:
         self._operation = None
@@ -116,8 +120,11 @@ class Request(Handle):
         engine = self._engine
         operation = self._operation
         if engine is not None and operation is not None:
-            with engine.lock:
-                engine.wait(operation)
+            try:
+                with engine.lock:
+                    engine.wait(operation)
+            except MpiException as error:
+                raise handled_request(engine, operation, error)  # noqa: B904
         return self._complete(status)
 
     def test(self, status: Status | None = None) -> tuple[bool, Any]:
@@ -125,8 +132,11 @@ class Request(Handle):
         engine = self._engine
         operation = self._operation
         if engine is not None and operation is not None:
-            with engine.lock:
-                done = engine.test(operation)
+            try:
+                with engine.lock:
+                    done = engine.test(operation)
+            except MpiException as error:
+                raise handled_request(engine, operation, error)  # noqa: B904
             if not done:
                 return False, None
         return True, self._complete(status)
@@ -337,5 +347,6 @@ class Prequest(Request):
 
 
 Prequest._accepts = Prequest
+guard_requests(Request, "waitall testall waitany testany waitsome testsome")
 
 REQUEST_NULL = Request()

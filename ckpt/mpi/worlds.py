@@ -22,6 +22,11 @@ def provide(find: Callable[[], Engine], abort: Callable[[int], NoReturn]) -> Non
     _abort[:] = [abort]
 
 
+def is_provided() -> bool:
+    """Whether this process has a world."""
+    return bool(_find)
+
+
 def engine() -> Engine:
     """This process's engine."""
     return _find[0]()

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import pickle
 import random
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 from ckpt.mpi.engine import Engine
@@ -199,6 +201,19 @@ class BusProgress:
         self._hear(all_of_it=True)
 
 
+def found(module: str, qualname: str) -> Any:
+    """What has this name."""
+    here: Any = sys.modules[module]
+    for name in qualname.split("."):
+        here = getattr(here, name, None)
+    return getattr(here, "__func__", here)
+
+
+def wrapped(module: str, qualname: str) -> Any:
+    """The method inside a guard (ckpt/mpi/guard.py): a process image has it by value."""
+    return found(module, qualname).__wrapped__
+
+
 class ImagePickler(pickle.Pickler):
     """Stands for the process image: the progress and its lock are live references."""
 
@@ -207,6 +222,10 @@ class ImagePickler(pickle.Pickler):
         self.live = live
 
     def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, FunctionType) and obj.__module__.startswith("ckpt."):
+            public = found(obj.__module__, obj.__qualname__)
+            if getattr(public, "__wrapped__", None) is obj:
+                return wrapped, (obj.__module__, obj.__qualname__)
         rule = None if isinstance(obj, type) else getattr(obj, "__image_reduce__", None)
         return NotImplemented if rule is None else rule()
 
