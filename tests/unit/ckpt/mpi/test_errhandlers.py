@@ -87,7 +87,9 @@ def test_a_handler_of_the_programs_own_is_called_once_with_communicator_and_code
 
 
 @pytest.mark.parametrize("handler", [ERRORS_ARE_FATAL, ERRORS_ABORT])
-def test_fatal_errors_end_the_job_with_their_code(handler: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_fatal_errors_end_the_job_with_their_code(
+    handler: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     class Ended(BaseException):
         pass
 
@@ -125,7 +127,13 @@ def test_a_handler_may_use_the_communicator() -> None:
 def test_communicators_inherit_the_handler() -> None:
     def program(comm: Any) -> Any:
         comm.Set_errhandler(ERRORS_ARE_FATAL)
-        made = [comm.Dup(), comm.Split(0), comm.Create(comm.Get_group()), comm.Create_cart([1]), comm.Shrink()]
+        made = [
+            comm.Dup(),
+            comm.Split(0),
+            comm.Create(comm.Get_group()),
+            comm.Create_cart([1]),
+            comm.Shrink(),
+        ]
         return [each.Get_errhandler() == ERRORS_ARE_FATAL for each in made]
 
     assert run_ranks(1, program) == [[True] * 5]
