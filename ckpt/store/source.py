@@ -108,14 +108,13 @@ class BlockSource:
     def _fill(self, memory: memoryview, pack: int, offset: int) -> bool:
         """Read all of `memory`; False: the file ends before."""
         while len(memory):
+            direct = self._direct[pack]  # another thread may switch it off meanwhile
             try:
                 got = self._fs.preadv(self._fds[pack], [memory], offset)
             except OSError as error:
-                if error.errno != errno.EINVAL or not self._direct[pack]:
+                if error.errno != errno.EINVAL or not direct or self._switch(self._fds[pack], False):
                     raise
-                self._direct[pack] = self._switch(self._fds[pack], False)
-                if self._direct[pack]:
-                    raise
+                self._direct[pack] = False
                 continue
             if got <= 0:
                 return False
