@@ -33,6 +33,7 @@ from importlib.machinery import ModuleSpec, NamespaceLoader, SourceFileLoader, S
 from typing import TYPE_CHECKING, Any
 
 from ckpt.image import diagnose, rebuild, resources
+from ckpt.image.descriptors import Descriptors, restore_descriptors
 from ckpt.image.errors import Unpicklable
 from ckpt.image.files import FileNote, FileSaver, note_files
 from ckpt.image.modules import References
@@ -162,6 +163,7 @@ def run_dump(
                 is_disposable=is_disposable,
                 extra_reducers=files.reducers(),
             )
+            pickler.defer(restore_descriptors, Descriptors(files))
             pickler.running_generators = prepared.stack.generators() if prepared.stack is not None else []
             return pickler
 

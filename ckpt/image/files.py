@@ -19,6 +19,8 @@ In the child, when a file object is met (:class:`FileSaver`)
     TextIOWrapper       its buffer, encoding, errors, newline, the position of the next character
     standard streams    references; their lengths are in :mod:`ckpt.image.resources`
     deleted files       with their content (temporary files)
+    NamedTemporaryFile  likewise; made again if it is gone
+    mere descriptors    :mod:`ckpt.image.descriptors`
     pipes, sockets, …   not saved: named as the reason
     ==================  ======================================================================================
 
@@ -42,8 +44,19 @@ from dataclasses import dataclass, replace
 from pickle import PicklingError
 from typing import TYPE_CHECKING, Any
 
+from ckpt.image.descriptors import Descriptors, reduce_descriptors, unexplained
 from ckpt.image.reducers import attributes_of, reduce_raw
-from ckpt.image.reopen import SavedFile, make_buffered, make_closed, make_raw_file, make_std_raw, make_text
+from ckpt.image.reopen import (
+    OpenedFile,
+    SavedFile,
+    compressed_readers,
+    make_buffered,
+    make_closed,
+    make_closed_memory,
+    make_raw_file,
+    make_std_raw,
+    make_text,
+)
 
 if TYPE_CHECKING:
     from ckpt.image.pickler import ImagePickler
@@ -129,6 +142,7 @@ class _Opened:
 
     note: FileNote
     original: int
+    fd: int
     pending: bytes = b""
 
 
@@ -139,6 +153,7 @@ class FileSaver:
         self._notes = notes
         self._is_disposable = is_disposable
         self._opened: dict[int, _Opened] = {}
+        self._temporary: set[int] = set()  # descriptors of files that are deleted when the program ends
         self._positions: dict[
             int, int
         ] = {}  # id of a buffered object -> position, once text over it was taken apart
@@ -150,8 +165,38 @@ class FileSaver:
             io.BufferedWriter: self.reduce_buffered,
             io.BufferedRandom: self.reduce_buffered,
             io.TextIOWrapper: self.reduce_text,
-            tempfile._TemporaryFileWrapper: reduce_raw,
+            tempfile._TemporaryFileWrapper: self.reduce_temporary,
+            Descriptors: reduce_descriptors,
+            _Opened: self.reduce_opened,
+            io.BytesIO: self.reduce_memory,
+            io.StringIO: self.reduce_memory,
+            **compressed_readers(),
         }
+
+    def reduce_temporary(self, pickler: ImagePickler, obj: Any) -> Any:
+        """``NamedTemporaryFile``: its file is deleted when the program ends, so its content travels too."""
+        raw: Any = obj.file
+        raw = getattr(raw, "buffer", raw)
+        raw = getattr(raw, "raw", raw)
+        if isinstance(raw, io.FileIO) and not raw.closed and getattr(obj, "delete", False):
+            self._temporary.add(raw.fileno())
+        return reduce_raw(pickler, obj)
+
+    def raw_descriptors(self) -> list[SavedFile]:
+        """Regular files that are open under mere numbers; :mod:`ckpt.image.descriptors`."""
+        return [self._saved(fd, self._notes[fd], b"") for fd in unexplained(self._notes, self._opened)]
+
+    def _saved(self, fd: int, note: FileNote, pending: bytes) -> SavedFile:
+        content, is_temporary = None, fd in self._temporary
+        if note.kind == "deleted" or is_temporary:
+            if note.length > _DELETED_LIMIT_BYTES:
+                raise PicklingError(
+                    f"the temporary file {note.path!r} is too large to be saved ({note.length} bytes)"
+                )
+            original = self._opened[fd].original if fd in self._opened else fd
+            content = _read(original, 0, note.length)
+        length = note.length if note.flags & os.O_ACCMODE != os.O_RDONLY else None
+        return SavedFile(fd, note.path, note.flags, note.offset, length, pending, content, is_temporary)
 
     def reduce_raw_file(self, pickler: ImagePickler, obj: io.FileIO) -> Any:
         if obj.closed:
@@ -160,14 +205,14 @@ class FileSaver:
         if fd in _STD_FDS:
             return make_std_raw, (fd, obj.mode, obj.name)
         opened = self._open(fd)
-        note, content = opened.note, None
-        if note.kind == "deleted":
-            if note.length > _DELETED_LIMIT_BYTES:
-                raise PicklingError(f"the deleted file {note.path!r} is too large to be saved")
-            content = _read(opened.original, 0, note.length)
-        length = note.length if note.flags & os.O_ACCMODE != os.O_RDONLY else None
-        saved = SavedFile(fd, note.path, note.flags, note.offset, length, opened.pending, content)
-        return make_raw_file, (saved, obj.mode, obj.name, obj.closefd)
+        return make_raw_file, (opened, obj.mode, obj.name, obj.closefd)
+
+    def reduce_opened(self, pickler: ImagePickler, opened: _Opened) -> Any:
+        """One for all file objects of a descriptor."""
+        return OpenedFile, (self._saved(opened.fd, opened.note, opened.pending),)
+
+    def reduce_memory(self, pickler: ImagePickler, obj: Any) -> Any:
+        return (make_closed_memory, (type(obj),)) if obj.closed else NotImplemented
 
     def reduce_buffered(self, pickler: ImagePickler, obj: Any) -> Any:
         if obj.closed:
@@ -183,12 +228,8 @@ class FileSaver:
         if type(buffer) is io.BytesIO:
             return self._reduce_text_in_memory(obj, buffer, attributes)
         if not isinstance(raw, io.FileIO) or raw.fileno() in _STD_FDS:
-            is_iterated = raw is None and obj.seekable() and _is_iterated(obj)
-            if is_iterated:
-                raise PicklingError(
-                    f"a text layer over {type(buffer).__name__} in the middle of a for loop cannot be saved; "
-                    "take an image after the loop, or read the lines with readline()"
-                )
+            if raw is None and obj.seekable() and _is_iterated(obj):
+                return self._reduce_text_in_a_loop(obj, buffer, attributes)
             obj.flush()
             settings: tuple[Any, ...] = (
                 obj.encoding,
@@ -239,6 +280,28 @@ class FileSaver:
         settings = (obj.encoding, obj.errors, newline, obj.line_buffering, obj.write_through)
         return make_text, (buffer, settings, position, attributes)
 
+    def _reduce_text_in_a_loop(self, obj: io.TextIOWrapper, buffer: Any, attributes: dict[str, Any]) -> Any:
+        """Over a buffer that is no file itself (gzip): by reading the rest, and finding where it begins."""
+        where = f"a text layer over {type(buffer).__name__} in the middle of a for loop"
+        if not self._is_disposable or codecs.lookup(obj.encoding).name not in _STATELESS_CODECS:
+            raise PicklingError(
+                f"{where} needs fork, and utf-8, to be saved; readline() in a while loop does not"
+            )
+        errors = obj.errors or "strict"
+        pending = obj.read()
+        end = buffer.tell()
+        window = min(end, len(pending.encode(obj.encoding, errors)) + pending.count("\n") + 4)
+        buffer.seek(end - window)
+        before = buffer.read(window)
+        for newline in (None, ""):
+            start = _start_of(pending, before, obj.encoding, errors, newline)
+            if start is not None:
+                position = end - window + start
+                buffer.seek(position)
+                settings = (obj.encoding, obj.errors, newline, obj.line_buffering, obj.write_through)
+                return make_text, (buffer, settings, position, attributes)
+        raise PicklingError(f"the position in {where} cannot be worked out")
+
     # -- descriptors of the child's own
 
     def _open(self, fd: int) -> _Opened:
@@ -254,7 +317,7 @@ class FileSaver:
         note = _completed(fd, note)
         if note.kind not in ("file", "deleted") and note.path not in _HARMLESS_DEVICES:
             raise PicklingError(f"an open {note.kind} ({note.path}) cannot be saved")
-        opened = self._opened[fd] = _Opened(note, fd)
+        opened = self._opened[fd] = _Opened(note, fd, fd)
         if not self._is_disposable or note.kind == "device":
             return opened
         opened.original = os.dup(fd)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from ckpt.image import resources
+from ckpt.image.descriptors import note_baseline
 from ckpt.image.errors import ImageError, RestoreError
 from ckpt.image.pickler import ImageUnpickler, collector_off
 from ckpt.image.versions import compare_versions
@@ -46,6 +47,7 @@ def load(source: Source, *, live: Mapping[str, object]) -> Loaded:
     The modules of the program, ``__main__`` included, are made anew. Nothing of the program runs, but
     ``__hash__`` and ``__eq__`` of keys and members.
     """
+    note_baseline()
     stream = source.stream()
     unpickler = ImageUnpickler(stream, source.buffers(), live)
     with collector_off():

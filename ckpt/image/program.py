@@ -22,6 +22,7 @@ import types
 from collections.abc import Callable, Sequence
 
 from ckpt.image import exits
+from ckpt.image.descriptors import note_baseline
 from ckpt.image.stack import run_base
 
 __all__ = ["prepare_program", "run_program"]
@@ -50,6 +51,7 @@ def prepare_program(argv: Sequence[str], *, module: bool = False) -> Callable[[]
     main.__dict__.update(attributes, __builtins__=builtins, __annotations__={})
     sys.modules["__main__"] = main
     exits.install()
+    note_baseline()
     namespace = main.__dict__
     return lambda: run_base(exec, code, namespace)
 

@@ -11,8 +11,10 @@ import contextlib
 import io
 import os
 import stat
+import sys
 import tempfile
 from dataclasses import dataclass
+from pickle import PicklingError
 from typing import Any
 
 from ckpt.image.errors import RestoreError
@@ -21,7 +23,7 @@ from ckpt.image.errors import RestoreError
 @dataclass(frozen=True, slots=True)
 class SavedFile:
     """``length``: of a writable file; ``pending``: written by the program, but not yet to the file;
-    ``content``: if deleted.
+    ``content``: if deleted, or temporary (``is_temporary``: made again only if it is gone).
     """
 
     fd: int
@@ -31,26 +33,55 @@ class SavedFile:
     length: int | None
     pending: bytes
     content: bytes | None
+    is_temporary: bool = False
 
 
-def make_raw_file(saved: SavedFile, mode: str, name: Any, closefd: bool) -> io.FileIO:
-    fd = _deleted_again(saved) if saved.content is not None else _open_again(saved)
-    offset = saved.offset
-    if saved.pending:
-        if saved.flags & os.O_APPEND:
-            os.write(fd, saved.pending)
-            offset = os.lseek(fd, 0, os.SEEK_END)
-        else:
-            os.pwrite(fd, saved.pending, offset)
-            offset += len(saved.pending)
-    if fd != saved.fd and not os.path.exists(f"/proc/self/fd/{saved.fd}"):
-        os.dup2(fd, saved.fd, inheritable=False)
-        os.close(fd)
-        fd = saved.fd
-    made = io.FileIO(fd, mode, closefd)
-    with contextlib.suppress(OSError):  # a device
-        os.lseek(fd, offset, os.SEEK_SET)
-    made.name = name
+def open_saved(saved: SavedFile) -> int:
+    """A new descriptor of the file, cut to its length; a temporary file that is gone is made again under its name."""
+    if saved.content is None:
+        return _open_again(saved)
+    if not saved.is_temporary:
+        return _deleted_again(saved)
+    if not os.path.exists(saved.path):
+        with contextlib.suppress(OSError):  # _open_again says what is wrong with the place
+            os.makedirs(os.path.dirname(saved.path), mode=0o700, exist_ok=True)
+            fd = os.open(saved.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with open(fd, "wb") as file:
+                file.write(saved.content)
+    return _open_again(saved)
+
+
+class OpenedFile:
+    """One descriptor, opened again: under its old number where that is free, with what had not been flushed written."""
+
+    def __init__(self, saved: SavedFile) -> None:
+        fd = open_saved(saved)
+        offset = saved.offset
+        if saved.pending:
+            if saved.flags & os.O_APPEND:
+                os.write(fd, saved.pending)
+                offset = os.lseek(fd, 0, os.SEEK_END)
+            else:
+                os.pwrite(fd, saved.pending, offset)
+                offset += len(saved.pending)
+        if fd != saved.fd and not os.path.exists(f"/proc/self/fd/{saved.fd}"):
+            os.dup2(fd, saved.fd, inheritable=False)
+            os.close(fd)
+            fd = saved.fd
+        with contextlib.suppress(OSError):  # a device
+            os.lseek(fd, offset, os.SEEK_SET)
+        self.fd = fd
+
+
+def make_raw_file(opened: OpenedFile, mode: str, name: Any, closefd: bool) -> io.FileIO:
+    made = io.FileIO(opened.fd, mode, closefd)
+    made.name = opened.fd if isinstance(name, int) else name
+    return made
+
+
+def make_closed_memory(cls: Any) -> Any:
+    made = cls()
+    made.close()
     return made
 
 
@@ -121,3 +152,41 @@ def make_closed(layer: str, name: Any, mode: str) -> Any:
         made.mode = mode
     made.close()
     return made
+
+
+# ---------------------------------------------------------------------- compressed files
+
+
+def compressed_readers() -> dict[type, Any]:
+    """Reducers for what decompresses: it cannot be saved, but begins again, and whoever is above seeks to the place."""
+    found: dict[type, Any] = {}
+    for module, name in (("gzip", "_GzipReader"), ("_compression", "DecompressReader")):
+        cls = getattr(sys.modules.get(module), name, None)
+        if cls is not None:
+            found[cls] = reduce_reader
+    if "zlib" in sys.modules:
+        compressor = type(sys.modules["zlib"].compressobj())
+        found[compressor] = refuse_compressor
+    return found
+
+
+def reduce_reader(pickler: Any, reader: Any) -> Any:
+    attributes = {key: value for key, value in reader.__dict__.items() if key != "_decompressor"}
+    return make_reader, (type(reader),), attributes, None, None, fill_reader
+
+
+def refuse_compressor(pickler: Any, obj: Any) -> Any:
+    raise PicklingError(
+        "data being compressed (zlib.compressobj, a gzip or zip file open for writing) cannot be saved; write it in one go "
+        "between two images, or uncompressed"
+    )
+
+
+def make_reader(cls: Any) -> Any:
+    return cls.__new__(cls)
+
+
+def fill_reader(reader: Any, attributes: dict[str, Any]) -> None:
+    """At the beginning of the compressed file."""
+    reader.__dict__.update(attributes)
+    reader._rewind()

@@ -40,6 +40,7 @@ from ckpt.image import exits, search_path
 from ckpt.image.ambient import apply_ambient, note_ambient
 from ckpt.image.errors import RestoreError
 from ckpt.image.logs import note_logging, put_back
+from ckpt.image.temporary import note_directories, restore_directories
 
 if TYPE_CHECKING:
     from ckpt.image.files import FileNote
@@ -78,6 +79,7 @@ def note_early(notes: dict[int, FileNote]) -> dict[str, Any]:
         "environment": dict(os.environ),
         "recursion_limit": sys.getrecursionlimit(),
         "umask": umask,
+        "temporary": note_directories(),
         "lengths": {fd: notes[fd].length for fd in (1, 2) if fd in notes and notes[fd].kind == "file"},
     }
 
@@ -98,6 +100,7 @@ def apply_early(saved: dict[str, Any]) -> None:
     if "TZ" in saved["environment"]:
         time.tzset()
     os.umask(saved["umask"])
+    restore_directories(saved["temporary"])
     for fd, length in saved["lengths"].items():
         status = os.fstat(fd)
         if stat.S_ISREG(status.st_mode) and status.st_size > length:

@@ -42,6 +42,7 @@ def training_goes_on():
     data = torch.randn(8, 3)
     tied = model[4].weight
     while True:
+        torch.set_grad_enabled(True)
         optimizer.zero_grad()
         loss = (model(data) ** 2).mean()
         loss.backward()
@@ -69,6 +70,7 @@ def own_module_with_hooks():
     net.register_forward_hook(lambda module, args, out: module.calls.append(float(out)))
     net.w.register_hook(lambda g: g * 2)
     while True:
+        torch.set_grad_enabled(True)
         net(torch.ones(2)).backward()
         yield net.calls, net.seen.item(), net.w.grad.tolist(), [n for n, _ in net.named_parameters()], net.w.is_leaf, net.w.requires_grad
 
