@@ -97,7 +97,16 @@ def _reason(value: object, failure: Exception) -> str:
     text = str(failure) or type(failure).__name__
     if isinstance(failure, RecursionError):
         text = "nested too deeply"
-    return text if type(value).__name__ in text else f"{text} (in an object of type {kind})"
+    if type(value).__name__ not in text:
+        text = f"{text} (in an object of type {kind})"
+    return text if ";" in text else f"{text}; {_remedy(text, kind)}"
+
+
+def _remedy(text: str, kind: str) -> str:
+    """What to do, for reasons that do not say so themselves; ``ckpt doctor`` knows more."""
+    if "an open " in text:
+        return "close it before a checkpoint, or make it again in ckpt.on_restart(f)"
+    return f"close it before a checkpoint, or say how it is saved: ckpt.register_type({kind}, save, load)"
 
 
 def _parts(value: Any) -> Iterator[tuple[str, object]]:

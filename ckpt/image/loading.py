@@ -80,7 +80,7 @@ def load(source: Source, *, live: Mapping[str, object]) -> Loaded:
     stream.close()  # before the program's ways of hearing of open files are in force
     for function, args in calls:
         function(*args)
-    compare_versions(header["versions"])  # now that everything is imported
+    compare_versions(header["versions"], is_final=True)  # now that everything is imported
     resources.apply_late(late)
     sys.setrecursionlimit(header["early"]["recursion_limit"])
     return loaded

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -41,8 +42,11 @@ def check_compatible(report: Mapping[str, Any]) -> None:
     compare_versions(report["versions"])
 
 
-def compare_versions(saved: Mapping[str, Any]) -> None:
-    """Packages are compared as far as they are imported here already; the others when they are."""
+def compare_versions(saved: Mapping[str, Any], *, is_final: bool = False) -> None:
+    """Packages are compared as far as they are imported here already; the others when they are.
+
+    Raises :class:`IncompatibleImage` for what is fatal; the final comparison warns of what is not.
+    """
     here = current_versions()
     if saved["format"] != here["format"]:
         raise IncompatibleImage(f"the image has format {saved['format']}; this ckpt reads {here['format']}")
@@ -50,10 +54,33 @@ def compare_versions(saved: Mapping[str, Any]) -> None:
         raise IncompatibleImage(f"the image was taken by Python {saved['python']}; this is {here['python']}")
     if saved["hash"] != here["hash"]:
         raise IncompatibleImage("the image was taken under another hash seed (PYTHONHASHSEED)")
-    differing = [
-        f"{name} {version} (here {here['packages'][name]})"
-        for name, version in saved["packages"].items()
-        if here["packages"].get(name, version) != version
-    ]
-    if differing:
-        raise IncompatibleImage(f"the image was taken with other packages: {', '.join(differing)}")
+    fatal, harmless = differences(saved["packages"], here["packages"])
+    if fatal:
+        raise IncompatibleImage(
+            f"the image was taken with other packages: {', '.join(fatal)}; install the versions of the image, or start anew"
+        )
+    if harmless and is_final:
+        warnings.warn(
+            f"the image was taken with other releases of packages: {', '.join(harmless)}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+def differences(saved: Mapping[str, str], here: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """Packages of another version here: ``(fatal, harmless)``, each as "numpy 2.4.1 (here 2.5.0)".
+
+    Fatal is another major or minor version: objects of the image may be laid out in another way. Another release of the
+    same minor version, by its third number or what follows it, is harmless.
+    """
+    fatal, harmless = [], []
+    for name, version in saved.items():
+        present = here.get(name, version)
+        if present != version:
+            same = _minor(present) == _minor(version)
+            (harmless if same else fatal).append(f"{name} {version} (here {present})")
+    return fatal, harmless
+
+
+def _minor(version: str) -> list[str]:
+    return version.split("+")[0].split(".")[:2]

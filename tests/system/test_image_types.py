@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -83,3 +84,48 @@ def test_objects_of_every_kind_through_three_generations(program: str, tmp_path:
         places = "[1]" if generation < GENERATIONS else "[]"
         drive("resume-calls", str(tmp_path), places, str(image), out=out, directory=work)
         assert out.read_text().splitlines() == expected.splitlines(), f"generation {generation}"
+
+
+# What cannot be saved, and what the reason says beside the path of the variable.
+NAMED = {
+    "hashlib.sha256(b'x')": r"HASH.*register_type\(_hashlib\.HASH, save, load\)",
+    "hashlib.blake2b()": r"blake2b.*register_type",
+    "socket.socket()": r"socket.*close it before a checkpoint",
+    "open(os.pipe()[0], 'rb')": r"an open pipe.*ckpt\.on_restart",
+    "subprocess.Popen(['true'], stdout=subprocess.PIPE)": r"\.stdout.*an open pipe.*ckpt\.on_restart",
+    "selectors.DefaultSelector()": r"epoll.*register_type",
+    "zlib.compressobj()": r"data being compressed.*write it in one go",
+    "gzip.open('written.gz', 'wb')": r"\.compress.*data being compressed",
+    "bz2.BZ2Compressor()": r"BZ2Compressor.*register_type",
+    "sys._getframe()": r"frame object.*keep none in variables",
+    "io.IncrementalNewlineDecoder(None, True)": r"IncrementalNewlineDecoder.*register_type",
+    "ssl.create_default_context()": r"SSLContext.*register_type",
+    "capsule()": r"a capsule.*register_type",
+}
+
+REFUSING = """
+import bz2, gzip, hashlib, io, os, selectors, socket, ssl, subprocess, sys, zlib
+import ctypes
+def capsule():
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    return new(1, None, None)
+holder = {"key": [None]}
+for expression in sys.argv[1:]:
+    holder["key"][0] = eval(expression)
+    driver_tick()
+holder["key"][0] = None
+"""
+
+
+def test_what_cannot_be_saved_is_named_by_its_variable_with_a_remedy(tmp_path: Path) -> None:
+    script = tmp_path / "refusing.py"
+    script.write_text(REFUSING)
+    places = json.dumps(list(range(1, len(NAMED) + 1)))
+    drive("calls", str(tmp_path), places, str(script), *NAMED, out=tmp_path / "out", directory=tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    failed = {line["at"]: line["failed"] for line in lines if "failed" in line}
+    for number, (expression, reason) in enumerate(NAMED.items(), 1):
+        said = failed.get(number, "it was saved")
+        assert said.startswith("Unpicklable: module __main__ variable 'holder'['key'][0]"), (expression, said)
+        assert re.search(reason, said), (expression, said)
