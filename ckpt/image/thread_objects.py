@@ -43,6 +43,8 @@ def fill_thread(thread: Any, state: tuple[dict[str, Any], bool]) -> None:
         return
     thread._started.set()
     if "_handle" in thread.__dict__:
+        # one that was never started cannot be done, so it stands for the thread of that number, as a dummy's would
+        thread._handle = threading._make_thread_handle(thread._ident)  # type: ignore[attr-defined]
         thread._handle._set_done()
     else:
         thread._tstate_lock = None

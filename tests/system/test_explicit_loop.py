@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -103,51 +102,51 @@ def test_the_example_gives_the_same_with_kills_and_without_a_job(start: Start, t
 
 def test_nested_loops_of_several_kinds_go_on_where_they_were(start: Start, tmp_path: Path) -> None:
     text = """
-        import sys, time
+        import os, signal, sys, time
         import ckpt
 
-        comm = ckpt.enable(explicit=True)
+        comm = ckpt.enable()
         log = ckpt.register("log", [])
-        total = ckpt.register("total", {"n": 0})
+        total = ckpt.register("total", {"n": 0, "ticks": 0})
+        points = [int(point) for point in sys.argv[1:]]
 
         def letters():
             yield from "abcdef"
 
+        def tick():
+            '''Ask for a checkpoint at the point whose turn it is; one step later await it and die.'''
+            total["ticks"] += 1
+            lives = ckpt.restarts()
+            if lives < len(points) and total["ticks"] == points[lives]:
+                ckpt.checkpoint()
+            if lives < len(points) and total["ticks"] == points[lives] + 1:
+                while open(os.environ["CKPT_JOB"] + "/events.jsonl").read().count('"committed"') <= lives:
+                    time.sleep(0.002)
+                os.kill(os.getpid(), signal.SIGKILL)
+
         for warm in ckpt.loop(range(3), name="warm"):
             log.append(("warm", warm))
+            tick()
         for i in ckpt.loop([10, 20, 30], name="outer"):
             for j, letter in ckpt.loop(enumerate(letters()), name="inner"):
                 if letter == "e":
                     break
                 total["n"] += i * j
                 log.append((i, letter))
-                time.sleep(float(sys.argv[1]))
+                tick()
             for k in ckpt.loop(name="endless"):
                 if k == 4:
                     break
                 log.append((i, "k", k))
-                time.sleep(float(sys.argv[1]))
+                tick()
         print(total, len(log), log)
         """
     app = write_app(tmp_path, text)
-    plain = subprocess.run([sys.executable, app, "0"], capture_output=True, text=True, timeout=60, check=True)
-    job = start(app, 0.01, ranks=1, explicit=True, every=0.03)
-    kills = 0
-    while job.process.poll() is None and kills < 6:
-        seen = len(job.events("committed"))
-        try:
-            job.wait_event("committed", seen + 1, timeout_s=10)
-        except AssertionError:
-            break
-        if job.process.poll() is None:
-            try:
-                job.kill_rank(0)
-            except ProcessLookupError:
-                break
-            kills += 1
-            time.sleep(0.05)
+    plain = subprocess.run([sys.executable, app], capture_output=True, text=True, timeout=60, check=True)
+    points = [2, 3, 5, 6, 7, 11, 18, 19]
+    job = start(app, *points, ranks=1, explicit=True)
     assert job.finish() == 0, job.report()
-    assert kills >= 2
+    assert len(job.events("restarted")) == len(points)
     assert job.output(0) == plain.stdout, job.report()
 
 
