@@ -11,7 +11,7 @@ set -eu
 
 PYTHON=${1:?usage: tools/setup.sh PYTHON VENV [EXTRAS]}
 VENV=${2:?usage: tools/setup.sh PYTHON VENV [EXTRAS]}
-EXTRAS=${3:-test,lint}
+EXTRAS=${3:-test,test-types,lint}
 say() { printf 'setup: %s\n' "$*" >&2; }
 
 if ! "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
