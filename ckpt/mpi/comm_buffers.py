@@ -13,9 +13,10 @@ from ckpt.mpi import envelope
 from ckpt.mpi.buffers import EMPTY, BufferSpec, raw, simple
 from ckpt.mpi.comm_objects import ObjectMessages
 from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG, PROC_NULL
-from ckpt.mpi.errors import ERR_REVOKED, MpiException, PeerFailed
+from ckpt.mpi.errors import ERR_RANK, ERR_REVOKED, MpiException, PeerFailed
 from ckpt.mpi.guard import handled
 from ckpt.mpi.operations import BufferSend, Done, Lost, Operation, Receive
+from ckpt.mpi.partitioned import PartReceive, PartSend, cut, match_number
 from ckpt.mpi.request import Prequest, Request
 
 if TYPE_CHECKING:
@@ -304,6 +305,37 @@ class BufferMessages(ObjectMessages):
         spec = EMPTY if source == PROC_NULL else simple(buf, writable=True)
         self._check_receive(source, tag)
         return Prequest._prepare(self._engine, self._start_recv, spec, source, tag)
+
+    # -- in parts ----------------------------------------------------------------------------------
+
+    def Psend_init(self, buf: Any, partitions: int, dest: int, tag: int = 0, info: Any = None) -> Prequest:
+        """A send that is started with nothing to send: `Pready` says which of the equal parts of the buffer may
+        go."""
+        spec = cut(buf, partitions, writable=False)
+        dst = self._world_rank(dest)
+        self._check_receive(dest, tag)  # the same rules for a tag, wildcards aside
+        if dst is None:
+            return Prequest._prepare(self._engine, Done, PROC_NULL)
+        shared = self._shared
+        origin = match_number(shared, "send", dest, tag) * len(shared.group) + self._rank
+        head = envelope.pack(envelope.EAGER, origin, tag, shared.base + envelope.PLANE_PARTS)
+        return Prequest._prepare(
+            self._engine, PartSend, self._engine, shared, dst, head, spec, int(partitions)
+        )
+
+    def Precv_init(self, buf: Any, partitions: int, source: int, tag: int = 0, info: Any = None) -> Prequest:
+        """A receive in equal parts: `Parrived` says which are here. The sender may cut differently."""
+        spec = cut(buf, partitions, writable=True)
+        src = self._check_receive(source, tag)
+        if src is None:
+            return Prequest._prepare(self._engine, Done, PROC_NULL)
+        if source == ANY_SOURCE or tag == ANY_TAG:
+            raise MpiException(ERR_RANK, "a receive in parts names its source and tag")
+        shared = self._shared
+        origin = match_number(shared, "recv", source, tag) * len(shared.peers) + source
+        return Prequest._prepare(
+            self._engine, PartReceive, self._engine, shared, origin, tag, src, spec, int(partitions)
+        )
 
     # -- probing -----------------------------------------------------------------------------------
 

@@ -120,12 +120,6 @@ class CommObject(BufferCollectives, HasAttributes, HasErrhandler):
 
         return Intercomm()
 
-    def Psend_init(self, buf: Any, partitions: int, dest: int, tag: int = 0, info: Any = None) -> Any:
-        raise NotImplementedError("Comm.Psend_init: use Send_init for the whole, or one Isend per partition")
-
-    def Precv_init(self, buf: Any, partitions: int, source: int, tag: int = 0, info: Any = None) -> Any:
-        raise NotImplementedError("Comm.Precv_init: use Recv_init for the whole, or one Irecv per partition")
-
     @classmethod
     def Join(cls, fd: int) -> Any:
         raise NotImplementedError(

@@ -42,6 +42,7 @@ PLANES = 4
 PLANE_POINT = 0
 PLANE_COLLECTIVE = 1
 PLANE_INTERNAL = 2
+PLANE_PARTS = 3
 
 _CODEC = struct.Struct("<2sBxiiQQ3xc")
 assert _CODEC.size == SIZE

@@ -198,6 +198,8 @@ def _forget_error(code: int) -> None:
 class MpiException(RuntimeError):
     """An MPI call failed. `error_class` is one of ERROR_CLASSES; compares and hashes like that number."""
 
+    error_code: int = SUCCESS
+
     def __init__(self, error_code: int = SUCCESS, detail: str = "") -> None:
         super().__init__(error_code, detail) if detail else super().__init__(error_code)
         self.error_code = int(error_code) if int(error_code) >= SUCCESS else ERR_UNKNOWN

@@ -108,7 +108,9 @@ def _namespace(kind: type) -> dict[str, Any]:
     """The names of the module that defines a class."""
     for member in kind.__dict__.values():
         if isinstance(member, FunctionType):
-            return member.__globals__
+            inner = getattr(member, "__wrapped__", member)  # guard.py wraps methods
+            names: dict[str, Any] = inner.__globals__
+            return names
     return {}
 
 

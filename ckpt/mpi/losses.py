@@ -122,7 +122,7 @@ class Losses:
             if route[0] in self.known:
                 del shared.routes[key]
         matcher = self.engine.matcher
-        for plane in (envelope.PLANE_POINT, envelope.PLANE_INTERNAL):
+        for plane in (envelope.PLANE_POINT, envelope.PLANE_INTERNAL, envelope.PLANE_PARTS):
             for receive, src in matcher.posted_with_source(shared.base + plane, shared.peers):
                 if src in self.known:
                     matcher.withdraw(receive)
@@ -212,7 +212,7 @@ class Losses:
     def _end_pending(self, shared: CommShared) -> None:
         matcher = self.engine.matcher
         error = MpiException(ERR_REVOKED, "the communicator is revoked")
-        for plane in (envelope.PLANE_POINT, envelope.PLANE_INTERNAL):
+        for plane in (envelope.PLANE_POINT, envelope.PLANE_INTERNAL, envelope.PLANE_PARTS):
             for receive in matcher.posted_in(shared.base + plane):
                 matcher.withdraw(receive)
                 receive.error = error

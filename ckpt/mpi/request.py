@@ -16,7 +16,8 @@ from ckpt.mpi.constants import UNDEFINED
 from ckpt.mpi.errors import ERR_REQUEST, MpiException
 from ckpt.mpi.guard import guard_requests, handled_request
 from ckpt.mpi.handle import Handle, expect
-from ckpt.mpi.operations import Operation, Receive
+from ckpt.mpi.operations import Done, Operation, Receive
+from ckpt.mpi.partitioned import PartReceive, PartSend
 from ckpt.mpi.status import Status
 
 if TYPE_CHECKING:
@@ -335,6 +336,43 @@ class Prequest(Request):
         function, args = self._recipe
         with self._engine.lock:
             self._operation = function(*args)
+
+    def Pready(self, partition: int) -> None:
+        """This partition of a started send may go."""
+        self.Pready_list([partition])
+
+    def Pready_range(self, partition_low: int, partition_high: int) -> None:
+        """These partitions may go, both ends included."""
+        self.Pready_list(range(partition_low, partition_high + 1))
+
+    def Pready_list(self, partitions: Sequence[int]) -> None:
+        operation = self._part(PartSend)
+        if operation is not None:
+            with operation.engine.lock:
+                for partition in partitions:
+                    operation.ready(int(partition))
+
+    def Parrived(self, partition: int) -> bool:
+        """Whether this partition of a receive is here; True when nothing is under way."""
+        operation = self._part(PartReceive)
+        if operation is None:
+            return True
+        engine = operation.engine
+        with engine.lock:
+            if not operation.has(partition):
+                engine.make_progress()
+            return bool(operation.has(partition))
+
+    def _part(self, kind: Any) -> Any:
+        """The partitioned operation under way; None: there is none, or it is with PROC_NULL."""
+        operation = self._operation
+        if self._recipe is None or (operation is None and kind is PartSend):
+            raise MpiException(ERR_REQUEST, "the request is null or was not started")
+        if operation is None or isinstance(operation, Done):
+            return None
+        if not isinstance(operation, kind):
+            raise MpiException(ERR_REQUEST, "the request is not partitioned, or of the other direction")
+        return operation
 
     @classmethod
     def Startall(cls, requests: Sequence[Prequest]) -> None:

@@ -111,6 +111,11 @@ class Status:
     def Set_cancelled(self, flag: bool) -> None:
         self._cancelled = flag
 
+    def tomemory(self) -> Any:
+        raise NotImplementedError(
+            "Status.tomemory: there is no C structure behind a status; use Get_source, Get_tag and Get_count"
+        )
+
     def py2f(self) -> list[int]:
         """As Fortran's integers; see F_SOURCE, F_TAG, F_ERROR."""
         return [

@@ -17,6 +17,7 @@ import sys
 import tarfile
 import tempfile
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 
 from tests.conformance import plan
 
@@ -43,8 +44,8 @@ def fetch(directory: str) -> str:
     return os.path.join(directory, archives[0].removesuffix(".tar.gz"))
 
 
-def run_module(sources: str, module: str, size: int) -> dict[str, tuple[str, str]]:
-    """Outcome and reason of every test of a module at `size` ranks."""
+def run_modules(sources: str, modules: Sequence[str], size: int) -> dict[str, tuple[str, str]]:
+    """Outcome and reason of every test of some modules at `size` ranks, in one job."""
     with tempfile.TemporaryDirectory() as results:
         command = [
             sys.executable,
@@ -59,7 +60,7 @@ def run_module(sources: str, module: str, size: int) -> dict[str, tuple[str, str
         ]
         environment = {**os.environ, "PYTHONPATH": ROOT, "PYTHONDONTWRITEBYTECODE": "1"}
         process = subprocess.Popen(
-            [*command, os.path.join(HERE, "rank.py"), sources, results, module],
+            [*command, os.path.join(HERE, "rank.py"), sources, results, *modules],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -73,7 +74,7 @@ def run_module(sources: str, module: str, size: int) -> dict[str, tuple[str, str
         ranks = [read(f"{results}/rank-{rank}.jsonl") for rank in range(size)]
     outcome = merge(ranks)
     if not outcome:
-        outcome[module] = ("failed", f"nothing came out: {errors.strip()[-300:]}")
+        outcome[modules[0]] = ("failed", f"nothing came out: {errors.strip()[-300:]}")
     return outcome
 
 
@@ -165,7 +166,7 @@ def main() -> int:
             for area, modules in plan.AREAS.items():
                 for module in modules:
                     if not wanted or module in wanted:
-                        results[size][area].update(run_module(os.path.abspath(sources), module, size))
+                        results[size][area].update(run_modules(os.path.abspath(sources), [module], size))
     passed, applicable = report(results, verbose=arguments.v)
     return 0 if applicable and 100 * passed / applicable >= arguments.floor else 1
 

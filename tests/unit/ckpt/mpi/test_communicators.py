@@ -140,3 +140,23 @@ def test_a_freed_communicator_is_null() -> None:
         return bool(copy), bool(other), caught.value.error_class
 
     assert run_ranks(2, program) == [(False, False, ERR_COMM)] * 2
+
+
+def test_what_cannot_be_pickled_and_what_is_pickled_by_name() -> None:
+    import pickle
+
+    from ckpt.mpi.communicator import COMM_NULL
+    from ckpt.mpi.group import GROUP_EMPTY
+    from ckpt.mpi.message import MESSAGE_NULL
+    from ckpt.mpi.request import REQUEST_NULL
+
+    def program(comm: Any) -> None:
+        for constant in (COMM_NULL, GROUP_EMPTY, MESSAGE_NULL, REQUEST_NULL):
+            assert pickle.loads(pickle.dumps(constant)) is constant
+            copied = pickle.loads(pickle.dumps(type(constant)(constant)))
+            assert copied == constant and copied is not constant
+        for mine in (comm.Dup(), comm.Get_group(), comm.irecv(source=0)):
+            with pytest.raises(ValueError, match="cannot pickle"):
+                pickle.dumps(mine)
+
+    run_ranks(1, program)
