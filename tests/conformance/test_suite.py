@@ -18,10 +18,26 @@ from ckpt import MPI
 from tests.conformance import __main__ as suite
 from tests.conformance import plan
 
-QUICK = (
-    "test_ulfm test_errhandler test_errorcode test_request test_grequest test_status test_msgzero test_comm test_group "
-    "test_info test_session test_pickle test_p2p_obj test_p2p_obj_matched test_cco_obj test_op test_handle test_objmodel"
-).split()
+QUICK = [
+    "test_ulfm",
+    "test_errhandler",
+    "test_errorcode",
+    "test_request",
+    "test_grequest",
+    "test_status",
+    "test_msgzero",
+    "test_comm",
+    "test_group",
+    "test_info",
+    "test_session",
+    "test_pickle",
+    "test_p2p_obj",
+    "test_p2p_obj_matched",
+    "test_cco_obj",
+    "test_op",
+    "test_handle",
+    "test_objmodel",
+]
 OTHERS = (
     "test_comm_topo",
     "test_cco_ngh_obj",
@@ -84,7 +100,7 @@ def test_every_name_that_mpi4py_exports_exists(sources: str) -> None:
     for name in names:
         owner, _, member = name.partition(".")
         here = getattr(MPI, owner, None)
-        if here is None and not hasattr(MPI, owner) or member and not hasattr(here, member):
+        if (here is None and not hasattr(MPI, owner)) or (member and not hasattr(here, member)):
             missing.append(name)
     assert not missing
 
