@@ -1,0 +1,110 @@
+"""How often a program cannot be captured, and for how long: at random checks of the programs of the sweep.
+
+    python -m benchmarks.refusals [--quick] [--json FILE] [--keep]
+
+A capture is tried at every n-th check of each program (n so that there are about 5 000 tries); where one is refused, at
+every check that follows, until one is not. Printed per program: tries, the share that was refused, the longest refusal in
+checks and in milliseconds of the program's own time, and what refused it. Times depend on the machine; the rest only on the
+program and the version of Python. `--keep` writes the table to benchmarks/refusals.json, which is committed.
+
+The programs are fetched (tests/sweep); without a package index this benchmark is skipped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from tests.sweep.catalogue import PROGRAMS
+from tests.sweep.driver import Bench
+from tests.sweep.fetch import Unavailable, fetched
+
+KEPT = Path(__file__).with_name("refusals.json")
+TRIES = 5_000
+_QUICK = ("go", "hexiom", "json_loads", "lark_grammar", "nqueens", "pyflate", "richards", "stdlib_text")
+
+
+def measure(name: str, place: Any, tries: int) -> dict[str, Any]:
+    """One program; `refused`: tries that were; `reasons`: reason → how many of them, the most frequent first."""
+    program = PROGRAMS[name]
+    with (
+        tempfile.TemporaryDirectory(prefix="refusals-") as folder,
+        Bench(program, place, Path(folder)) as bench,
+    ):
+        checks = bench.images(places=[1 << 62])["checks"]
+        result = bench.refusals(every=max(1, checks // tries))
+    longest = result["longest"]
+    return {
+        "program": name,
+        "checks": checks,
+        "tries": result["tries"],
+        "refused": result["refused_tries"],
+        "longest_checks": longest["checks"],
+        "longest_ms": round(longest["ns"] / 1e6, 3),
+        "longest_reason": longest["reason"].partition(" (")[0],
+        "reasons": dict(sorted(result["reasons"].items(), key=lambda item: -item[1])),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="few programs, few tries")
+    parser.add_argument("--json", metavar="FILE", help="write the figures to FILE")
+    parser.add_argument("--keep", action="store_true", help=f"write the table to {KEPT.name}")
+    options = parser.parse_args()
+    version = platform.python_version()
+    try:
+        place = fetched()
+    except Unavailable as reason:
+        print(f"skipped: {reason}")
+        if options.json:
+            Path(options.json).write_text(json.dumps([{"name": "refusals", "skipped": str(reason)}]))
+        return 0
+    names = (
+        _QUICK
+        if options.quick
+        else sorted(name for name, one in PROGRAMS.items() if not one.slow and not one.limit)
+    )
+    print(f"\nRefusals at the checks of {len(names)} programs (CPython {version})")
+    print(f"  {'program':26s} {'checks':>10s} {'tries':>7s} {'refused':>8s} {'longest':>8s} {'ms':>8s}  by")
+    rows = []
+    for name in names:
+        row = measure(name, place, TRIES // (10 if options.quick else 1))
+        rows.append(row)
+        share = row["refused"] / max(1, row["tries"])
+        print(
+            f"  {name:26s} {row['checks']:10d} {row['tries']:7d} {share:8.2%} {row['longest_checks']:8d} "
+            f"{row['longest_ms']:8.2f}  {row['longest_reason']}",
+            flush=True,
+        )
+    tries, refused = sum(row["tries"] for row in rows), sum(row["refused"] for row in rows)
+    totals = Counter[str]()
+    for row in rows:
+        totals.update(row["reasons"])
+    print("  " + "\n  ".join(f"{count:6d}  {reason}" for reason, count in totals.most_common(12)))
+    print(f"  all: {refused} of {tries} tries refused ({refused / max(1, tries):.2%})")
+    if options.json:
+        Path(options.json).write_text(
+            json.dumps([{"name": "refusals", "python": version, "rows": rows}], indent=1)
+        )
+    if options.keep:
+        kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+        kept[".".join(version.split(".")[:2])] = {
+            "python": version,
+            "machine": platform.machine(),
+            "programs": rows,
+        }
+        KEPT.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

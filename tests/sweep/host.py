@@ -1,0 +1,340 @@
+"""The other end of a rank's control channel: stands for agent and controller of a one-rank job, so that one process can
+take many images of one run and resume every one of them.
+
+    python -c "from tests.sweep import host; host.main()" < {"verb": …}          prints one JSON object
+
+    verb      keys                                       result
+    images    directory, argv, moments or places         {"code", "images", "failed", …}
+    resume    directory, epoch, attempt, …               the same, from an image
+    refusals  directory, argv, every                     {"code", "checks", "tries", "refused_tries", "reasons", "longest"}
+
+Everything below is the product's: the rank is forked by the agent's own function from a process that has preloaded what
+ranks need; ``ckpt.boot.run_rank`` makes it a rank; :class:`ckpt.imaging.Imager` takes the images into the job's store in
+forked children, each committed here by the store's own functions; a resumed rank goes through ``run_rank`` again. Only
+*when* images are taken is ours. ``moments`` are seconds from the rank's start, when a checkpoint is commanded as a
+controller does it. ``places`` are numbers of checks of the interpreter (the moments between two instructions at which it
+looks for pending calls), counted from the program's start; slower, but the same every time. An image that is refused
+there is tried again at the checks that follow, as in the product.
+
+In the rank nothing of this module is left in ``sys.modules``: whatever a user's process has there would be part of an image.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import select
+import signal
+import sys
+import time
+from collections import Counter
+from typing import Any
+
+from ckpt import boot, image
+from ckpt.image import _frames
+from ckpt.runtime import Runtime
+from ckpt.store import ControlFile, JobDirectory, RankEntry, write_control
+from controller import messages
+from controller.launch.forked import BUFFER_BYTES, ForkedRank, fork_rank
+
+try:
+    import ticks  # built by tests.sweep.fetch for this interpreter
+except ImportError:
+    ticks = None
+
+_PATIENCE_S = 300.0
+
+
+class Places:
+    """In the rank: takes an image at each of the checks whose numbers are given."""
+
+    def __init__(self, places: list[int], runtime: Runtime) -> None:
+        self.places = sorted(places)
+        self.number = 0
+        self.runtime = runtime
+        self.refused: Counter[str] = Counter()
+
+    def start(self) -> None:
+        if self.places:
+            ticks.start(self.at_check, self.places[0])
+
+    def at_check(self, number: int) -> int:
+        if not self.places or number < self.places[0]:
+            return self.places[0] if self.places else -1
+        self.number = number
+        _frames.request(self.take)
+        return number + 1
+
+    def take(self) -> None:
+        runtime, imager = self.runtime, self.runtime.imager
+        if imager.wanted == imager.epoch:
+            imager.want(imager.epoch + 1, "sweep")
+        if not runtime.lock.acquire(blocking=False):
+            return
+        try:
+            if not imager.take("check"):
+                self.refused[str(getattr(imager, "_reason", "refused"))] += 1
+                return
+        finally:
+            runtime.lock.release()
+        self.places = [place for place in self.places if place > self.number]
+        runtime.control.send({"m": "event", "event": "place", "epoch": imager.epoch, "check": self.number})
+        while imager.taker.is_writing:  # one round at a time, as a controller has it
+            imager.taker.reap()
+            time.sleep(0.0005)
+
+    def end(self) -> None:
+        self.runtime.control.send(
+            {"m": "event", "event": "end", "checks": ticks.count(), "refused": dict(self.refused)}
+        )
+
+
+class Refusals:
+    """In the rank: tries a capture at every n-th check; where one is refused, at every check until one is not.
+
+    Times are the program's own, roughly: what is spent here is taken off.
+    """
+
+    def __init__(self, every: int, runtime: Runtime) -> None:
+        self.every = every
+        self.runtime = runtime
+        self.tries = self.refused_tries = self.row = self.next = self.number = 0
+        self.reasons: Counter[str] = Counter()
+        self.spent_ns = self.row_began_ns = 0
+        self.longest = {"checks": 0, "ns": 0, "reason": ""}
+        self.reason = ""
+
+    def start(self) -> None:
+        ticks.start(self.at_check, self.every)
+
+    def at_check(self, number: int) -> int:
+        if number < self.next:
+            return self.next
+        self.number = number
+        _frames.request(self.timed_try)
+        self.next = (number // self.every + 1) * self.every
+        return number + 1  # one_try has been called by then, and has said whether that is soon enough
+
+    def timed_try(self) -> None:
+        began_ns = time.perf_counter_ns()
+        self.one_try(began_ns - self.spent_ns, self.number % self.every == 0)
+        if self.row:
+            self.next = 0
+        self.spent_ns += time.perf_counter_ns() - began_ns
+
+    def one_try(self, now_ns: int, counts: bool) -> None:
+        self.tries += counts
+        try:
+            image.capture(at="check")
+        except image.Refused as refusal:
+            if counts:
+                self.refused_tries += 1
+                self.reasons[refusal.reason] += 1
+            if not self.row:
+                self.row_began_ns, self.reason = now_ns, f"{refusal.reason} ({refusal.where})"
+            self.row += 1
+            return
+        if self.row > self.longest["checks"]:
+            self.longest = {"checks": self.row, "ns": now_ns - self.row_began_ns, "reason": self.reason}
+        self.row = 0
+
+    def end(self) -> None:
+        self.runtime.control.send(
+            {
+                "m": "event",
+                "event": "end",
+                "checks": ticks.count(),
+                "tries": self.tries,
+                "refused_tries": self.refused_tries,
+                "reasons": dict(self.reasons),
+                "longest": self.longest,
+            }
+        )
+
+
+# ---------------------------------------------------------------------- the rank
+
+
+def _watched(make: Any, watch: Any) -> Any:
+    """``ckpt.boot``'s maker of the function that runs the program, with ``watch`` started just before it."""
+
+    def maker(runtime: Runtime) -> Any:
+        run = make(runtime)
+        if watch is None:
+            return run
+        watcher = watch(runtime)
+
+        def begin() -> object:
+            watcher.start()
+            try:
+                return run()
+            finally:
+                watcher.end()
+
+        return begin
+
+    return maker
+
+
+def _entry(watch: Any) -> Any:
+    def become_rank(spec: dict[str, Any], control_fd: int) -> Any:
+        boot._fresh, boot._resumed = _watched(boot._fresh, watch), _watched(boot._resumed, watch)
+        for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
+            del sys.modules[name]
+        sys.modules["__main__"].__dict__.clear()
+        boot.run_rank(spec, control_fd)
+
+    return become_rank
+
+
+# ---------------------------------------------------------------------- agent and controller
+
+
+class Host:
+    """One job of one rank, whose process is forked from here."""
+
+    def __init__(self, task: dict[str, Any]) -> None:
+        self.task = task
+        self.moments: list[float] = sorted(task.get("moments", ()))
+        self.epoch = task.get("epoch") or 0
+        self.is_idle = True  # no round is open
+        self.began = self.stopped = 0.0
+        self.path = os.path.join(task["directory"], "job")
+
+    def run(self, *, resume: int | None, attempt: int, watch: Any) -> dict[str, Any]:
+        if os.path.isdir(self.path):
+            job = JobDirectory.open(self.path)
+        else:
+            job = JobDirectory.create(
+                self.path, command=self.task["argv"], size=1, hash_seed=int(os.environ["PYTHONHASHSEED"])
+            )
+        spec = {
+            "rank": 0,
+            "size": 1,
+            "local_rank": 0,
+            "local_size": 1,
+            "job_id": job.job_id,
+            "job_dir": job.path,
+            "runtime_dir": job.runtime_dir(),
+            "argv": self.task.get("argv"),
+            "module": False,
+            "incarnation": attempt,
+            "restarts": attempt,
+            "resume": resume,
+            "epoch": resume or 0,
+            "options": {"mpi4py": False},
+        }
+        rank = fork_rank(spec, _entry(watch), lambda: None)
+        try:
+            return self.attend(job, rank)
+        finally:
+            rank.close()
+
+    def attend(self, job: JobDirectory, rank: ForkedRank) -> dict[str, Any]:
+        """Do an agent's and a controller's part until the rank has ended."""
+        result: dict[str, Any] = {"images": [], "failed": [], "refused": {}}
+        poll = select.poll()
+        poll.register(rank.control, select.POLLIN)
+        poll.register(rank.pidfd, select.POLLIN)
+        buffer = bytearray(BUFFER_BYTES)
+        deadline = time.monotonic() + _PATIENCE_S
+        while rank.is_alive:
+            wait_s = deadline - time.monotonic()
+            if wait_s <= 0:
+                os.kill(rank.pid, signal.SIGKILL)
+                result["failed"].append(f"not finished within {_PATIENCE_S} s")
+            elif self.is_idle and self.moments and self.began:
+                wait_s = min(wait_s, self.began + self.moments[0] - time.monotonic())
+                if wait_s <= 0:
+                    self.moments.pop(0)
+                    self.is_idle = False
+                    self.epoch += 1
+                    rank.send(messages.encode(messages.checkpoint(self.epoch, "fork")))
+                    wait_s = _PATIENCE_S
+            events = dict(poll.poll(max(0.0, 1000 * wait_s)))
+            while data := rank.receive(buffer):
+                self.hear(job, rank, messages.parse_rank(messages.decode(data)), result)
+            if rank.pidfd in events:
+                rank.status = os.waitstatus_to_exitcode(os.waitpid(rank.pid, 0)[1])
+        result["code"] = rank.status
+        result["wanted"] = len(result["images"]) + len(result["failed"]) + (not self.is_idle)
+        return result
+
+    def stop(self, rank: ForkedRank) -> None:
+        """The program stands still while its image is written: else a short one would have ended before the next."""
+        self.stopped = time.monotonic()
+        os.kill(rank.pid, signal.SIGSTOP)
+
+    def go_on(self, rank: ForkedRank) -> None:
+        if self.stopped:
+            self.began += time.monotonic() - self.stopped
+            self.stopped = 0.0
+            os.kill(rank.pid, signal.SIGCONT)
+        self.is_idle = True
+
+    def hear(
+        self, job: JobDirectory, rank: ForkedRank, packet: dict[str, Any], result: dict[str, Any]
+    ) -> None:
+        match packet["m"]:
+            case "hello":
+                rank.send(messages.encode(messages.table({0: (rank.incarnation, packet["address"])})))
+                self.began = time.monotonic()
+            case "captured":
+                result["waited_ns"] = max(result.get("waited_ns", 0), packet["waited_ns"])
+                if "places" not in self.task:  # there it waits by itself
+                    self.stop(rank)
+            case "refused":
+                result["refused"][packet["reason"]] = result["refused"].get(packet["reason"], 0) + 1
+            case "voted":
+                self.go_on(rank)
+                commit(job, packet, rank.incarnation)
+                result["images"].append({"epoch": packet["epoch"], "bytes": packet["bytes_raw"]})
+            case "failed":
+                self.go_on(rank)
+                result["failed"].append(f"{packet['reason']} ({packet.get('where')})")
+            case "finished":
+                result["wall_s"] = time.monotonic() - self.began
+                self.moments.clear()
+                rank.send(messages.encode(messages.release()))
+            case "error":
+                result["error"] = packet.get("traceback")
+            case "event" if packet["event"] == "place":
+                result.setdefault("places", {})[packet["epoch"]] = packet["check"]
+            case "event" if packet["event"] == "end":
+                result.update({key: packet[key] for key in packet if key not in ("m", "event")})
+
+
+def commit(job: JobDirectory, vote: dict[str, Any], attempt: int) -> None:
+    """Make the vote of the only rank a committed line."""
+    entry = RankEntry(
+        rank=0,
+        incarnation=attempt,
+        label=(vote["label"][0], vote["label"][1]),
+        manifest=os.path.relpath(os.path.join(job.path, vote["manifest"]), job.path),
+        digest=vote["digest"],
+        bytes_raw=vote["bytes_raw"],
+        bytes_written=vote["bytes_written"],
+        vectors={},
+    )
+    write_control(
+        job,
+        ControlFile(
+            epoch=vote["epoch"], previous=vote["label"][0], incarnation=attempt, generation=0, ranks=[entry]
+        ),
+    )
+
+
+def main() -> None:
+    """One line of JSON in, one out, until the input ends."""
+    boot.preload()
+    for line in sys.stdin:
+        task = json.loads(line)
+        host = Host(task)
+        watch: Any = None
+        if task["verb"] == "refusals":
+            watch = functools.partial(Refusals, task["every"])
+        elif "places" in task:
+            watch = functools.partial(Places, task["places"])
+        result = host.run(resume=task.get("epoch"), attempt=task.get("attempt", 0), watch=watch)
+        print(json.dumps(result), flush=True)
