@@ -186,6 +186,8 @@ def _render_rank(rank: dict[str, Any], now: dict[str, Any] | None) -> list[str]:
     if rank["pauses"]:
         median, longest = rank["pause_ms_median"], rank["pause_ms_max"]
         parts.append(f"{rank['pauses']} pauses, median {median:.1f} ms, longest {longest:.1f} ms")
+    if now is not None and now.get("mode") == "sync":
+        parts.append(f"waits while its images are written ({now.get('mode_reason')})")
     if now is not None and now.get("refused"):
         longest = _time_text(now.get("refused_longest_ns", 0) / 1e6)
         parts.append(f"refused {now['refused']} times, for {longest} at most")

@@ -57,6 +57,7 @@ def test_the_mode_is_in_the_status(start: Start, tmp_path: Path) -> None:
     job.wait_event("committed", 1)
     ranks = json.loads(run_ckpt("status", "--json", job.directory).stdout)["live"]["ranks"]
     assert [(rank["mode"], rank["mode_reason"]) for rank in ranks] == [("sync", "asked for")] * 2
+    assert "waits while its images are written (asked for)" in run_ckpt("status", job.directory).stdout
 
 
 def test_the_writer_takes_little_memory_beyond_the_programs(start: Start, tmp_path: Path) -> None:
