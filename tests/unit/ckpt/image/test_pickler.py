@@ -178,9 +178,9 @@ def test_many_instances_cost_at_most_four_times_plain_pickle() -> None:
     def best(work: Any) -> float:
         times = []
         for _ in range(7):
-            started = time.perf_counter()
+            started = time.process_time()
             work()
-            times.append(time.perf_counter() - started)
+            times.append(time.process_time() - started)
         return min(times)
 
     ours = best(lambda: ImagePickler(Stream(MemorySink()), references).dump(data))
