@@ -104,7 +104,8 @@ def run_with_a_fault(job: JobDirectory, simulated: JobDirectory, disk: Simulated
             if what == "commit":
                 promises.committed = epoch
     assert disk.open_files == 0
-    for state in possible_states(disk):
+    # Of several ranks there are too many: every crash state is looked at with one.
+    for state in possible_states(disk) if job.size == 1 else [disk.files]:
         after, _ = on_disk(job, state)
         found = latest_committed(after)
         newest = 0 if found is None else found.epoch
