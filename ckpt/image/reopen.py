@@ -8,6 +8,7 @@ shorter than the image needs, is a :class:`RestoreError` with the path; the load
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import io
 import os
 import stat
@@ -68,9 +69,24 @@ class OpenedFile:
             os.dup2(fd, saved.fd, inheritable=False)
             os.close(fd)
             fd = saved.fd
+        if fd != saved.fd:
+            fd = _out_of_the_way(fd)
         with contextlib.suppress(OSError):  # a device
             os.lseek(fd, offset, os.SEEK_SET)
         self.fd = fd
+
+
+_ELSEWHERE = 200  # above what programs have open as a rule
+
+
+def _out_of_the_way(fd: int) -> int:
+    """The same file under a number that no other descriptor of the image has, lest that one finds its own in use."""
+    try:
+        elsewhere = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ELSEWHERE)
+    except OSError:  # so many are not allowed
+        return fd
+    os.close(fd)
+    return elsewhere
 
 
 def make_raw_file(opened: OpenedFile, mode: str, name: Any, closefd: bool) -> io.FileIO:
