@@ -36,7 +36,8 @@ def open_port(
 ) -> Port:
     """The port of the rank that ``spec`` describes, listening, connected to nobody yet.
 
-    ``state``: that of an image. ``on_refused``: told how many connections without the job's key were turned away. Raises StoreError when the job's key cannot be read, WireError when the socket cannot
+    ``state``: that of an image. ``on_refused``: told how many connections without the job's key were
+    turned away. Raises StoreError when the job's key cannot be read, WireError when the socket cannot
     be made, FaultPlanError for a wrong ``CKPT_FAULTS``.
     """
     plan = FaultPlan.from_environment(os.environ)
