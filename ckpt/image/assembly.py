@@ -165,6 +165,7 @@ def run_dump(
             )
             pickler.defer(restore_descriptors, Descriptors(files))
             pickler.running_generators = prepared.stack.generators() if prepared.stack is not None else []
+            pickler.running = {id(obj) for obj in prepared.stack.receivers()} if prepared.stack else set()
             return pickler
 
         return (dump_class or Dump)(prepared, sink, make_pickler).run(early, late)

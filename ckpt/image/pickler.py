@@ -134,6 +134,7 @@ class ImagePickler(pickle.Pickler):
     """Pickles any number of objects into one stream with one memo; see the module's theory of operation.
 
     ``is_disposable``: this process is a forked child, whose objects may be used up to see what is in them.
+    ``running``: ids of the objects of which a method is on the captured stack.
     ``deferred``: ``(callable, arguments)`` to be pickled last, and called when everything has been loaded.
     """
 
@@ -150,6 +151,7 @@ class ImagePickler(pickle.Pickler):
         self.is_disposable = is_disposable
         self.main_thread_id = threading.main_thread().ident
         self.running_generators: list[Any] | None = None
+        self.running: set[int] = set()
         self.slots: dict[type, list[tuple[type, str, Any]]] = {}
         self.deferred: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         self.memory: dict[int, Any] = {}  # address -> array or storage of a tensor that was met there first

@@ -163,12 +163,17 @@ def kind_of_instance(pickler: ImagePickler, cls: type) -> Reducer:
         if is_user:
             return reduce_raw
         if hooks & _PICKLE_HOOKS or cls in copyreg.dispatch_table:
-            return _of_library(cls)
+            return reduce_unless_running
         return DEFAULT if hooks == {"__new__"} and not _needs_arguments(cls) else reduce_raw
     if not is_user:
         if has_state_in_c:
             return _of_c_type(cls)
-        misled = hooks & _MISLEADING and not hooks & _PICKLE_HOOKS and not _has_own_reduce(cls)
+        own_way = hooks & _PICKLE_HOOKS or _has_own_reduce(cls) or cls in copyreg.dispatch_table
+        if (
+            base in _FILLED_BASES and not own_way
+        ):  # pickle would fill it by the class's own append, add or __setitem__
+            return reduce_raw
+        misled = hooks & _MISLEADING and not own_way
         return reduce_raw if misled and base in _BY_VALUE_BASES else _of_library(cls)
     if base in _BY_VALUE_BASES or base in _FILLED_BASES:
         return reduce_raw
@@ -223,6 +228,19 @@ def _needs_arguments(cls: type) -> bool:
         return False
     required = new.__code__.co_argcount - len(new.__defaults__ or ())
     return required > 1 or new.__code__.co_kwonlyargcount > len(new.__kwdefaults__ or {})
+
+
+def reduce_unless_running(pickler: ImagePickler, obj: Any) -> Any:
+    """An object of a library that takes itself apart, and is put together from new parts: but while a method of it runs,
+    frames hold the old ones. Not those that are one of a kind, which say so by naming no arguments."""
+    cls = type(obj)
+    own_way = _of_library(cls)
+    if id(obj) not in pickler.running or cls in copyreg.dispatch_table:
+        return own_way(pickler, obj)
+    reduced = reduce_by_name(pickler, obj) if own_way is reduce_by_name else (cls, (True,))
+    if type(reduced) is not tuple or len(reduced) < 2 or not reduced[1]:
+        return reduced
+    return reduce_raw(pickler, obj)
 
 
 def reduce_by_name(pickler: ImagePickler, obj: Any) -> Any:

@@ -42,7 +42,7 @@ import resource
 import sys
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from types import CodeType, FunctionType
+from types import CellType, CodeType, FunctionType
 from typing import Any, Literal
 
 from ckpt.image import _frames
@@ -50,7 +50,7 @@ from ckpt.image._frames import NULL
 from ckpt.image.boundary import Resumption, classify, inlined, location
 from ckpt.image.errors import Refused, RestoreError, Unsupported
 from ckpt.image.opcodes import GENERATOR_FLAGS, TABLE, TABLES, code_map
-from ckpt.image.reach import Mode, Suspended
+from ckpt.image.reach import Mode, Suspended, cell_contents
 
 __all__ = ["FrameRecord", "Refused", "Stack", "available", "capture", "describe_main", "resume", "run_base"]
 
@@ -128,6 +128,15 @@ class Stack:
     def generators(self) -> list[Any]:
         """The generators and coroutines whose frames are in the stack, outermost first."""
         return [record.gen for record in self.frames if record.gen is not None]
+
+    def receivers(self) -> list[Any]:
+        """First arguments of the functions in the stack: the objects whose methods are running, among others."""
+        found = []
+        for record in self.frames:
+            if record.locals and record.code_object.co_argcount:
+                first = record.locals[0]
+                found.append(cell_contents(first) if type(first) is CellType else first)
+        return found
 
 
 def available() -> tuple[bool, str]:

@@ -52,6 +52,7 @@ class Places:
     def __init__(self, places: list[int], runtime: Runtime) -> None:
         self.places = sorted(places)
         self.number = 0
+        self.asked = 0  # the epoch that is wanted, and not yet taken
         self.runtime = runtime
         self.refused: Counter[str] = Counter()
 
@@ -68,8 +69,12 @@ class Places:
 
     def take(self) -> None:
         runtime, imager = self.runtime, self.runtime.imager
+        if self.asked and imager.epoch >= self.asked:
+            self.taken()  # by a check that the helper thread has asked for
+            return
         if imager.wanted == imager.epoch:
-            imager.want(imager.epoch + 1, "sweep")
+            self.asked = imager.epoch + 1
+            imager.want(self.asked, "sweep")
         if not runtime.lock.acquire(blocking=False):
             return
         try:
@@ -78,6 +83,11 @@ class Places:
                 return
         finally:
             runtime.lock.release()
+        self.taken()
+
+    def taken(self) -> None:
+        runtime, imager = self.runtime, self.runtime.imager
+        self.asked = 0
         self.places = [place for place in self.places if place > self.number]
         runtime.control.send({"m": "event", "event": "place", "epoch": imager.epoch, "check": self.number})
         while imager.taker.is_writing:  # one round at a time, as a controller has it

@@ -343,3 +343,35 @@ def test_library_classes_that_pickle_would_call_without_arguments_or_ask_for_hoo
     """
     files = {"site-packages/odd_library.py": library}
     assert resumed_output(tmp_path, source, files=files) == "/x 1 None\n"
+
+
+def test_library_objects_with_a_reduce_keep_their_insides_while_a_method_runs(tmp_path: Path) -> None:
+    """SortedList says "made of these values"; its add() holds the lists of before, and would go on with those."""
+    (tmp_path / "site-packages").mkdir()
+    library = """
+        class Sorted:
+            def __init__(self, values):
+                self.parts = [sorted(values)]
+            def __reduce__(self):
+                return type(self), (self.parts[0],)
+            def add(self, value, wait):
+                part = self.parts[0]
+                wait()
+                part.append(value)
+        class Notes(dict):
+            def __init__(self, note):
+                self.note = note
+            def __setitem__(self, key, value):
+                super().__setitem__(key, self.note(value))
+    """
+    source = """
+        import sys
+        sys.path.append(sys.path[0] + "/site-packages")
+        import sorted_library
+        made, notes = sorted_library.Sorted([2, 1]), sorted_library.Notes(str)
+        notes["a"] = 1
+        made.add(3, lambda: driver_tick())
+        print(made.parts, notes, notes.note)
+    """
+    files = {"site-packages/sorted_library.py": library}
+    assert resumed_output(tmp_path, source, files=files) == "[[1, 2, 3]] {'a': '1'} <class 'str'>\n"
