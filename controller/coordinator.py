@@ -184,7 +184,7 @@ class Coordinator:
             case ControlFailed():
                 assert self.round is not None and self.round.writing and self.round.epoch == event.epoch
                 return self._burn(f"the control file: {event.reason}") + self._maybe_start(now_ns)
-            case Tick():
+            case _:
                 return self._tick(now_ns)
 
     def deadline_ns(self) -> int | None:

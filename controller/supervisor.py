@@ -48,15 +48,12 @@ from controller.events import (
     Action,
     AgentLost,
     Begin,
-    Boundary,
-    Captured,
     CheckpointRequested,
     ControlFailed,
     ControlWritten,
     Died,
     End,
     Event,
-    Failed,
     Fence,
     Fenced,
     Finished,
@@ -64,7 +61,6 @@ from controller.events import (
     Launch,
     Log,
     ProgramError,
-    Refused,
     Reply,
     Say,
     Send,
@@ -72,7 +68,6 @@ from controller.events import (
     Terminate,
     Tick,
     Token,
-    Voted,
 )
 from controller.judgement import Decision, OnFailure, judge, restart_if_left
 
@@ -184,7 +179,7 @@ class Supervisor:
                 return self._program_error(event, now_ns)
             case Died():
                 return self._died(event, now_ns)
-            case Boundary() | Captured() | Voted() | Refused() | Failed():
+            case _:
                 return self.coordinator.handle(event, now_ns=now_ns)
 
     def _launch(self, reason: str, now_ns: int) -> list[Action]:

@@ -451,13 +451,11 @@ class Endpoint:
         if link.incarnation < 0:
             link.meet(src_inc)
             return True
-        if src_inc > link.incarnation:
-            self._drops["later_incarnation"] += 1
-            event = PeerRestarted(source, src_inc)
-            if event not in self._common.events:
-                self._common.events.append(event)
-            return False
-        return True
+        self._drops["later_incarnation"] += 1
+        event = PeerRestarted(source, src_inc)
+        if event not in self._common.events:
+            self._common.events.append(event)
+        return False
 
     def _image_due(self, epoch: int, source: int) -> None:
         if epoch > self._due:

@@ -34,9 +34,7 @@ class Timeout:
             self._var_ns = rtt_ns >> 1
             return
         self._var_ns += (abs(self.srtt_ns - rtt_ns) - self._var_ns) >> 2
-        self.srtt_ns += (rtt_ns - self.srtt_ns) >> 3
-        if self.srtt_ns < 1:
-            self.srtt_ns = 1
+        self.srtt_ns += (rtt_ns - self.srtt_ns) >> 3  # stays above 0, since both are
 
     def rto_ns(self) -> int:
         """Timeout to arm now."""

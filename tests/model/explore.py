@@ -50,6 +50,7 @@ from typing import Any, Self
 from tests.model.controller import Controller, Effects, RuleBroken
 from tests.model.process import Image, Left, Process, rank_spec
 from tests.model.world import World, production, without_stacks
+from transport.errors import StateMismatch
 from transport.state import Buffer, link_error
 
 LONG_NS = 1 << 41
@@ -694,7 +695,10 @@ class Explorer:
     def _restore(self, epoch: int, line: list[int]) -> str | None:
         """Restart this line as a later incarnation on a perfect network; None if it ends as it should."""
         last = self.images[line[0]].incarnation
-        processes = [self._start(rank, last + 1, (epoch, tuple(line))) for rank in range(self.size)]
+        try:
+            processes = [self._start(rank, last + 1, (epoch, tuple(line))) for rank in range(self.size)]
+        except StateMismatch as error:
+            return f"it cannot be restored: {error}"
         peers = {str(rank): [last + 1, "model"] for rank in range(self.size)}
         for process in processes:
             process.obey({"m": "table", "peers": peers})
