@@ -2,10 +2,10 @@
 
     python -m benchmarks.refusals [--quick] [--json FILE] [--keep]
 
-A capture is tried at every n-th check of each program (n so that there are about 5 000 tries); where one is refused, at
-every check that follows, until one is not. Printed per program: tries, the share that was refused, the longest refusal in
-checks and in milliseconds of the program's own time, and what refused it. Times depend on the machine; the rest only on the
-program and the version of Python. `--keep` writes the table to benchmarks/refusals.json, which is committed.
+A capture is tried at every 199th check of each program; where one is refused, at every check that follows, until one is not.
+Printed per program: tries, the share that was refused, the longest refusal in checks and in milliseconds of the program's
+own time, and what refused it. Times depend on the machine; the rest only on the program and the version of Python.
+`--keep` writes the table to benchmarks/refusals.json, which is committed.
 
 The programs are fetched (tests/sweep); without a package index this benchmark is skipped.
 """
@@ -26,23 +26,22 @@ from tests.sweep.driver import Bench
 from tests.sweep.fetch import Unavailable, fetched
 
 KEPT = Path(__file__).with_name("refusals.json")
-TRIES = 5_000
+EVERY = 199
 _QUICK = ("go", "hexiom", "json_loads", "lark_grammar", "nqueens", "pyflate", "richards", "stdlib_text")
 
 
-def measure(name: str, place: Any, tries: int) -> dict[str, Any]:
+def measure(name: str, place: Any) -> dict[str, Any]:
     """One program; `refused`: tries that were; `reasons`: reason → how many of them, the most frequent first."""
     program = PROGRAMS[name]
     with (
         tempfile.TemporaryDirectory(prefix="refusals-") as folder,
         Bench(program, place, Path(folder)) as bench,
     ):
-        checks = bench.images(places=[1 << 62])["checks"]
-        result = bench.refusals(every=max(1, checks // tries))
+        result = bench.refusals(every=EVERY)
     longest = result["longest"]
     return {
         "program": name,
-        "checks": checks,
+        "checks": result["checks"],
         "tries": result["tries"],
         "refused": result["refused_tries"],
         "longest_checks": longest["checks"],
@@ -52,11 +51,19 @@ def measure(name: str, place: Any, tries: int) -> dict[str, Any]:
     }
 
 
+def keep(version: str, rows: list[dict[str, Any]]) -> None:
+    """Write the table of this version of Python; those of others stay."""
+    kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    minor = ".".join(version.split(".")[:2])
+    kept[minor] = {"python": version, "machine": platform.machine(), "programs": rows}
+    KEPT.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="few programs, few tries")
+    parser.add_argument("--quick", action="store_true", help="few programs")
     parser.add_argument("--json", metavar="FILE", help="write the figures to FILE")
     parser.add_argument("--keep", action="store_true", help=f"write the table to {KEPT.name}")
     options = parser.parse_args()
@@ -77,7 +84,7 @@ def main() -> int:
     print(f"  {'program':26s} {'checks':>10s} {'tries':>7s} {'refused':>8s} {'longest':>8s} {'ms':>8s}  by")
     rows = []
     for name in names:
-        row = measure(name, place, TRIES // (10 if options.quick else 1))
+        row = measure(name, place)
         rows.append(row)
         share = row["refused"] / max(1, row["tries"])
         print(
@@ -85,6 +92,8 @@ def main() -> int:
             f"{row['longest_ms']:8.2f}  {row['longest_reason']}",
             flush=True,
         )
+        if options.keep:
+            keep(version, rows)
     tries, refused = sum(row["tries"] for row in rows), sum(row["refused"] for row in rows)
     totals = Counter[str]()
     for row in rows:
@@ -95,14 +104,6 @@ def main() -> int:
         Path(options.json).write_text(
             json.dumps([{"name": "refusals", "python": version, "rows": rows}], indent=1)
         )
-    if options.keep:
-        kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
-        kept[".".join(version.split(".")[:2])] = {
-            "python": version,
-            "machine": platform.machine(),
-            "programs": rows,
-        }
-        KEPT.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
     return 0
 
 

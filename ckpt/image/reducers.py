@@ -237,7 +237,10 @@ def reduce_unless_running(pickler: ImagePickler, obj: Any) -> Any:
     own_way = _of_library(cls)
     if id(obj) not in pickler.running or cls in copyreg.dispatch_table:
         return own_way(pickler, obj)
-    reduced = reduce_by_name(pickler, obj) if own_way is reduce_by_name else (cls, (True,))
+    try:
+        reduced = reduce_by_name(pickler, obj) if own_way is reduce_by_name else (cls, (True,))
+    except AttributeError:  # it is being made, and has not all of its attributes yet
+        return reduce_raw(pickler, obj)
     if type(reduced) is not tuple or len(reduced) < 2 or not reduced[1]:
         return reduced
     return reduce_raw(pickler, obj)

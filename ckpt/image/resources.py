@@ -36,7 +36,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ckpt.image import exits, search_path
+from ckpt.image import exits, locks, search_path
 from ckpt.image.ambient import apply_ambient, note_ambient
 from ckpt.image.errors import RestoreError
 from ckpt.image.logs import note_logging, put_back
@@ -122,6 +122,7 @@ def note_late(references: References) -> dict[str, Any]:
         "patches": _note_patches(references),
         "switch_interval": sys.getswitchinterval(),
         "logging": note_logging(),
+        "locks": locks.note_held(references),
         "libraries": note_ambient(references),
     }
     if "random" in sys.modules:
@@ -284,6 +285,7 @@ _APPLY: dict[str, Callable[[Any], None]] = {
     "patches": _apply_patches,
     "switch_interval": sys.setswitchinterval,
     "logging": put_back,
+    "locks": locks.hold_again,
     "random": _apply_random,
     "numpy.random": _apply_numpy,
     "decimal": _apply_decimal,

@@ -375,3 +375,24 @@ def test_library_objects_with_a_reduce_keep_their_insides_while_a_method_runs(tm
     """
     files = {"site-packages/sorted_library.py": library}
     assert resumed_output(tmp_path, source, files=files) == "[[1, 2, 3]] {'a': '1'} <class 'str'>\n"
+
+
+def test_a_library_object_that_is_being_made(tmp_path: Path) -> None:
+    """inspect.Parameter says what it is made of, which it cannot before it is."""
+    (tmp_path / "site-packages").mkdir()
+    library = """
+        class Parameter:
+            def __init__(self, name, wait):
+                wait()
+                self._name = name
+            def __reduce__(self):
+                return type(self), (self._name, print)
+    """
+    source = """
+        import sys
+        sys.path.append(sys.path[0] + "/site-packages")
+        import made_library
+        print(made_library.Parameter("x", lambda: driver_tick())._name)
+    """
+    files = {"site-packages/made_library.py": library}
+    assert resumed_output(tmp_path, source, files=files) == "x\n"

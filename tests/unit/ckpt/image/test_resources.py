@@ -147,3 +147,24 @@ def test_no_garbage_of_the_restart_is_left_to_the_program(tmp_path: Path) -> Non
         print(gc.collect())
     """
     assert resumed_output(tmp_path, source) == "0\n"
+
+
+def test_a_librarys_lock_that_is_held(tmp_path: Path) -> None:
+    """soupsieve matches inside of `with RE_LOCK:`, a variable of its module; the new process has one that is free."""
+    (tmp_path / "site-packages").mkdir()
+    library = """
+        import threading
+        LOCK, AGAIN, FREE = threading.Lock(), threading.RLock(), threading.Lock()
+        def locked(inside):
+            with LOCK, AGAIN, AGAIN:
+                inside()
+                return LOCK.locked(), AGAIN._is_owned(), FREE.locked()
+    """
+    source = """
+        import sys
+        sys.path.append(sys.path[0] + "/site-packages")
+        import locked_library
+        print(locked_library.locked(lambda: driver_tick()), locked_library.LOCK.locked(), locked_library.AGAIN._is_owned())
+    """
+    files = {"site-packages/locked_library.py": library}
+    assert resumed_output(tmp_path, source, files=files) == "(True, True, False) False False\n"

@@ -1,0 +1,52 @@
+"""Locks that installed modules keep in variables (``RE_LOCK = threading.Lock()``), and that the program held.
+
+Such a lock is found again by its name in the new process, where it is free; the code that was inside of ``with RE_LOCK:``
+will release it. Locks that are reached by other ways are ordinary objects (:mod:`ckpt.image.reducers_builtin`).
+"""
+
+from __future__ import annotations
+
+import _thread
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ckpt.image.modules import References
+
+__all__ = ["hold_again", "note_held"]
+
+_NOT_THE_PROGRAMS = ("ckpt", "transport", "controller", "zmq", "threading")
+
+
+def note_held(references: References) -> list[tuple[str, str, int]]:
+    """``(module, name, times)`` of every such lock that this thread may be holding."""
+    found = []
+    for name, module in list(sys.modules.items()):
+        if name in references.by_value or name.partition(".")[0] in _NOT_THE_PROGRAMS:
+            continue
+        if not issubclass(type(module), types.ModuleType):
+            continue
+        for key, value in list(module.__dict__.items()):
+            times = _times_held(value)
+            if times:
+                found.append((name, key, times))
+    return found
+
+
+def _times_held(value: Any) -> int:
+    if type(value) is _thread.LockType:
+        return int(value.locked())
+    if type(value) is _thread.RLock and value._is_owned():  # type: ignore[attr-defined]
+        count, owner = value._release_save()  # type: ignore[attr-defined]
+        value._acquire_restore((count, owner))  # type: ignore[attr-defined]
+        return int(count)
+    return 0
+
+
+def hold_again(held: list[tuple[str, str, int]]) -> None:
+    for module, name, times in held:
+        lock = getattr(sys.modules.get(module), name, None)
+        if lock is not None and not _times_held(lock):
+            for _ in range(times):
+                lock.acquire()
