@@ -27,8 +27,8 @@ PURE = {
     "transport": "config errors events frames ledger link endpoint rangeset simulation state timeout window",
     "ckpt": "choice errors",
     "ckpt.explicit": "position",
-    "ckpt.mpi": "attributes buffers constants datatypes derived envelope errors group handle kind layout matching "
-    "op operations packing process progress status topology typenames",
+    "ckpt.mpi": "agreement attributes buffers constants datatypes derived envelope errors group handle kind layout "
+    "losses matching op operations packing partitioned process progress status topology typenames",
     "ckpt.image": "errors opcodes tables",
     "controller": "boundaries coordinator doctor_report errors events judgement messages plan remedies supervisor "
     "translate vectors",

@@ -16,6 +16,7 @@ Errors of a null communicator are COMM_SELF's, as MPI has it.
 from __future__ import annotations
 
 import functools
+import sys
 import traceback
 from collections.abc import Callable
 from types import FunctionType
@@ -69,9 +70,18 @@ def _handle(comm: Callable[[], Any], handler: Any, error: MpiException) -> MpiEx
         if handler._target is not None:
             handler._target(comm(), error.error_code)
         elif handler._kind in ("abort", "fatal"):
-            traceback.print_exception(error)
+            _say(error)
             worlds.abort(error.error_code)
     return error
+
+
+def _say(error: MpiException) -> None:
+    """The traceback from the program's first frame on, as if the exception had gone all the way."""
+    home = __file__.rpartition("ckpt")[0]
+    ours = tuple(home + package for package in ("ckpt", "controller"))
+    frames = [frame for frame in traceback.extract_stack() if not frame.filename.startswith((*ours, "<"))]
+    head, *rest = traceback.format_exception(error)
+    sys.stderr.write("".join((head, *traceback.format_list(frames), *rest)))
 
 
 def _handle_of(engine: Engine, shared: CommShared) -> Any:

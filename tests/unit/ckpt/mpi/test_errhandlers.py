@@ -109,7 +109,8 @@ def test_fatal_errors_end_the_job_with_their_code(
 
     run_ranks(1, program)
     assert ended == [code for _, code in WRONG.values()]
-    assert "in send" in capsys.readouterr().err, "the traceback says where"
+    told = capsys.readouterr().err
+    assert "in send" in told and "test_errhandlers.py" in told, "the traceback says where"
 
 
 def test_a_handler_may_use_the_communicator() -> None:
