@@ -21,10 +21,12 @@ Not here: state that belongs to the process (:mod:`ckpt.image.resources`), logge
 
 from __future__ import annotations
 
+import contextlib
 import copyreg
 import sys
+import warnings
 from abc import ABCMeta
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ckpt.image.errors import RestoreError
@@ -32,7 +34,7 @@ from ckpt.image.errors import RestoreError
 if TYPE_CHECKING:
     from ckpt.image.modules import References
 
-__all__ = ["apply_ambient", "note_ambient"]
+__all__ = ["apply_ambient", "note_ambient", "quiet"]
 
 
 def note_ambient(references: References) -> dict[str, Any]:
@@ -46,6 +48,14 @@ def note_ambient(references: References) -> dict[str, Any]:
         if library is not None:
             noted[name] = note(library)
     return {name: value for name, value in noted.items() if value}
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """No warnings meanwhile: the program may be collecting them, and would find ours among its own."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def apply_ambient(saved: dict[str, Any]) -> None:
@@ -139,14 +149,14 @@ def _apply_csv(csv: Any, saved: tuple[dict[str, dict[str, Any]], int]) -> None:
     csv.field_size_limit(saved[1])
 
 
-def _note_warnings(warnings: Any) -> dict[str, Any]:
+def _note_warnings(library: Any) -> dict[str, Any]:
     """What ``catch_warnings(record=True)`` and programs replace; only where it is replaced."""
     present = {
-        name: getattr(warnings, name, None) for name in ("showwarning", "_showwarnmsg_impl", "formatwarning")
+        name: getattr(library, name, None) for name in ("showwarning", "_showwarnmsg_impl", "formatwarning")
     }
     first = {
-        "showwarning": getattr(warnings, "_showwarning_orig", None),
-        "formatwarning": getattr(warnings, "_formatwarning_orig", None),
+        "showwarning": getattr(library, "_showwarning_orig", None),
+        "formatwarning": getattr(library, "_formatwarning_orig", None),
     }
     return {
         name: value

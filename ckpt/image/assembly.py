@@ -33,6 +33,7 @@ from importlib.machinery import ModuleSpec, NamespaceLoader, SourceFileLoader, S
 from typing import TYPE_CHECKING, Any
 
 from ckpt.image import diagnose, rebuild, resources
+from ckpt.image.ambient import quiet
 from ckpt.image.descriptors import Descriptors, restore_descriptors
 from ckpt.image.errors import Unpicklable
 from ckpt.image.files import FileNote, FileSaver, note_files
@@ -170,7 +171,7 @@ def run_dump(
 
         return (dump_class or Dump)(prepared, sink, make_pickler).run(early, late)
 
-    with collector_off():
+    with collector_off(), quiet():
         return on_deep_stack(work)
 
 

@@ -178,7 +178,7 @@ class FileSaver:
         raw: Any = obj.file
         raw = getattr(raw, "buffer", raw)
         raw = getattr(raw, "raw", raw)
-        if isinstance(raw, io.FileIO) and not raw.closed and getattr(obj, "delete", False):
+        if isinstance(raw, io.FileIO) and not raw.closed and obj._closer.delete:
             self._temporary.add(raw.fileno())
         return reduce_raw(pickler, obj)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from ckpt.image import resources
+from ckpt.image.ambient import quiet
 from ckpt.image.descriptors import note_baseline
 from ckpt.image.errors import ImageError, RestoreError
 from ckpt.image.pickler import ImageUnpickler, collector_off
@@ -50,7 +51,7 @@ def load(source: Source, *, live: Mapping[str, object]) -> Loaded:
     note_baseline()
     stream = source.stream()
     unpickler = ImageUnpickler(stream, source.buffers(), live)
-    with collector_off():
+    with collector_off(), quiet():
         header = unpickler.load()
         compare_versions(header["versions"])
         resources.apply_early(header["early"])

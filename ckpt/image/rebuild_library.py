@@ -186,6 +186,18 @@ def make_pairwise(source: Any, *last: Any) -> Any:
     return itertools.pairwise(itertools.chain(last, source) if last else source)
 
 
+def make_batched(source: Any, size: int, is_strict: bool = False) -> Any:
+    batched: Any = itertools.batched  # type: ignore[attr-defined]
+    return batched(source, size, strict=True) if is_strict else batched(source, size)
+
+
+def make_deque_iterator(items: Any, is_reversed: bool, done: int = 0) -> Any:
+    made: Any = reversed(items) if is_reversed else iter(items)
+    for _ in itertools.islice(made, done):
+        pass
+    return made
+
+
 def fill_simple_queue(queue: Any, state: tuple[list[Any]]) -> None:
     for item in state[0]:
         queue.put(item)

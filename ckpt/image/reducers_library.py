@@ -11,6 +11,7 @@ import itertools
 import re
 import struct
 import sys
+from collections import deque
 from pickle import PicklingError
 from typing import TYPE_CHECKING, Any
 
@@ -148,6 +149,20 @@ def reduce_pairwise(pickler: ImagePickler, obj: Any) -> Any:
     return rebuild_library.make_pairwise, (source, *last)
 
 
+def reduce_batched(pickler: ImagePickler, obj: Any) -> Any:
+    """The size of its batches follows the pointer to its source; since 3.13 a byte that says whether all must be full."""
+    import ctypes
+
+    found = [item for item in gc.get_referents(obj) if item is not type(obj)]
+    words = (ctypes.c_ssize_t * 2).from_address(id(obj) + object.__basicsize__)
+    if not found or words[0] != id(found[0]):
+        return rebuild_library.make_batched, (iter(()), 1)
+    size, is_strict = words[1], False
+    if sys.version_info >= (3, 13):
+        is_strict = ctypes.c_bool.from_address(ctypes.addressof(words) + ctypes.sizeof(words)).value
+    return rebuild_library.make_batched, (found[0], size, *([True] if is_strict else []))
+
+
 def reduce_simple_queue(pickler: ImagePickler, obj: Any) -> Any:
     found = [item for item in gc.get_referents(obj) if item is not type(obj)]
     if sys.version_info < (3, 13):  # a list, with items that were taken at its beginning
@@ -186,6 +201,13 @@ def reduce_system_random(pickler: ImagePickler, obj: Any) -> Any:
     return rebuild_library.make_system_random, (type(obj),), obj.__dict__, None, None, rebuild.fill_attributes
 
 
+def reduce_deque_iterator(pickler: ImagePickler, obj: Any) -> Any:
+    """Its type has a name that leads nowhere in some versions."""
+    _, (items, *done) = obj.__reduce__()
+    is_reversed = type(obj) is type(reversed(deque()))
+    return rebuild_library.make_deque_iterator, (items, is_reversed, *done)
+
+
 def reduce_remaining(pickler: ImagePickler, obj: Any) -> Any:
     """An iterator that shows nothing of its state: as one over what remains, found by using it up in a forked child."""
     if not pickler.is_disposable:
@@ -210,6 +232,8 @@ def _reducers() -> dict[type, Reducer]:
         type(functools.lru_cache(len)): reduce_lru_cache,
         type(functools.cmp_to_key(len)): reduce_key_wrapper,  # type: ignore[arg-type]
         itertools.pairwise: reduce_pairwise,
+        type(iter(deque())): reduce_deque_iterator,
+        type(reversed(deque())): reduce_deque_iterator,
         struct.Struct: reduce_struct,
         type(struct.iter_unpack("B", b"")): reduce_remaining,
         _queue.SimpleQueue: reduce_simple_queue,
@@ -223,8 +247,13 @@ def _reducers() -> dict[type, Reducer]:
 def when_imported() -> dict[type, Reducer]:
     """Reducers for types of modules that the program need not have imported."""
     found: dict[type, Reducer] = {}
+    batched = getattr(itertools, "batched", None)
+    if batched is not None:
+        found[batched] = reduce_batched
     if "random" in sys.modules:
         found[sys.modules["random"].SystemRandom] = reduce_system_random
+    if hasattr(sys.modules.get("_tokenize"), "TokenizerIter"):
+        found[sys.modules["_tokenize"].TokenizerIter] = reduce_remaining
     if "_elementtree" in sys.modules:
         element = sys.modules["_elementtree"].Element("_")
         found[type(element.iter())] = reduce_remaining

@@ -73,7 +73,8 @@ def differences(saved: Mapping[str, str], here: Mapping[str, str]) -> tuple[list
     Fatal is another major or minor version: objects of the image may be laid out in another way. Another release of the
     same minor version, by its third number or what follows it, is harmless.
     """
-    fatal, harmless = [], []
+    fatal: list[str] = []
+    harmless: list[str] = []
     for name, version in saved.items():
         present = here.get(name, version)
         if present != version:

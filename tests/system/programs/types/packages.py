@@ -59,7 +59,7 @@ def estimators():
         yield forest.predict(points)[:9].tolist(), stream.coef_.round(6).tolist(), pipeline.predict(points)[:5].tolist(), forest.get_params()["n_estimators"]
 
 
-@needs("matplotlib", "numpy")
+@needs("matplotlib", "numpy", "PIL")
 def figures():
     import matplotlib
 
