@@ -39,6 +39,7 @@ SUITES = (
     Suite("store_image", ("--rounds", "1", "--quick")),
     Suite("image_objects", ("--rounds", "1", "--quick")),
     Suite("image_peers", ("--rounds", "1", "--quick")),
+    Suite("refusals", ("--quick",)),
     Suite("spine_pause", ("--quick",)),
     Suite("spine_commit", ("--quick",)),
     Suite("spine_recovery", ("--quick",)),

@@ -106,7 +106,6 @@ _HOLDS = {
     "stdlib_tools": ("zlib.", "_lzma.", "_bz2."),
 }
 _LIBRARY_STATE = "what the program has changed in objects of an installed package is not part of an image"
-_REBUILT = "the library takes its objects apart itself (__reduce__, __getstate__), while code holds what is inside of them"
 _ADDRESSES = "the library keeps tables of objects by id()"
 _LIMITS = {
     "chameleon": _LIBRARY_STATE,
@@ -114,8 +113,6 @@ _LIMITS = {
     "faker_people": _LIBRARY_STATE,
     "mpmath_constants": _LIBRARY_STATE,
     "regex_compile": "a library that is imported again after the restart runs under the program's patch of re.compile",
-    "soup": _REBUILT,
-    "sorted_toolz": _REBUILT,
     "sqlglot": _ADDRESSES,
     "xml_etree": "it removes temporary files that an image needs",
 }
