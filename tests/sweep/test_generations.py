@@ -65,7 +65,9 @@ def test_every_check_of_a_small_program(name: str, place: Place, tmp_path: Path)
         assert not bench.difference(taken, expected)
         assert not taken["failed"]
         assert len(taken["images"]) + sum(taken["refused"].values()) >= checks - 2
-        assert len(taken["images"]) > checks // 2, taken["refused"]
+        assert len(taken["images"]) > checks // 3, taken[
+            "refused"
+        ]  # `objects` is mostly inside of reduce and print
         for image in taken["images"]:
             check = taken["places"][str(image["epoch"])]
             differs = bench.difference(bench.resume(image["epoch"]), expected)
