@@ -87,7 +87,7 @@ _add(
     ),
 )
 _add(
-    Bounds(TWO),
+    Bounds(TWO, timeouts=False),
     mutant(
         "the epoch stamp comes from a header prepared earlier than the ack value",
         "ack value and stamp together",
@@ -110,7 +110,7 @@ _add(
     ),
 )
 _add(
-    Bounds(TWO),
+    Bounds(TWO, timeouts=False),
     mutant(
         "hints of what arrived free the messages",
         "when to ack",
@@ -123,7 +123,7 @@ _add(
     ),
 )
 _add(
-    Bounds(TWO),
+    Bounds(TWO, timeouts=False),
     mutant(
         "the image says that it has what only arrived",
         "state, queues and vectors are one step",
@@ -205,7 +205,7 @@ _add(
     ),
 )
 _add(
-    Bounds(TWO),
+    Bounds(TWO, timeouts=False),
     mutant(
         "numbering starts anew with each connection",
         "sequence numbers",
@@ -296,7 +296,7 @@ _add(
     ),
 )
 _add(
-    Bounds(TWO, kills=1),
+    Bounds(ONE, kills=1, timeouts=False),
     mutant(
         "a round survives the death of a rank (and vectors are not checked)",
         "rank dies during a round",

@@ -314,3 +314,25 @@ def test_a_batch_half_acked_while_it_is_lost() -> None:
     w.expire()
     w.acknowledge(1, 0)
     assert w.messages() == [b"bc"] and w.flight_charge == 0 and w.backlog() == 2
+
+
+def test_frames_of_unknown_kinds_or_parts_are_refused() -> None:
+    probe = frames.encode_probe(IDENT, (0, 0, 0))
+    for parts, why in (
+        ((), "parts"),
+        ((probe, b"", b""), "parts"),
+        ((probe[:71],), "truncated"),
+        ((probe[:4] + b"xx" + probe[6:],), "magic"),
+        ((probe[:-1] + b"x",), "checksum"),
+        ((probe, b"payload"), "kind"),
+    ):
+        with pytest.raises(FrameError, match=why):
+            frames.open_frame(parts)
+
+
+def test_a_partial_message_that_comes_whole_another_way_is_put_away() -> None:
+    ledger = port()._links[1].ledger
+    ledger.accept_piece(1, 20, 0, b"", bytes(10), bytearray)
+    ledger.accept(2, [b"3"], 1)
+    ledger.accept(0, [b"1", b"2"], 2)
+    assert ledger.arrived == 3 and not ledger.partials
