@@ -24,7 +24,7 @@ from tests.conformance import plan
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 PACKAGE = "mpi4py==4.1.2"
-MODULE_LIMIT_S = 240
+MODULE_LIMIT_S = 900
 
 
 def fetch(directory: str) -> str:

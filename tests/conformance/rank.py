@@ -16,7 +16,7 @@ import unittest
 from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-TEST_LIMIT_S = 120
+TEST_LIMIT_S = 300
 
 
 class Recorder(unittest.TestResult):
