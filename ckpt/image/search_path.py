@@ -26,7 +26,9 @@ _INSTALLED = ("platlib", "purelib", "prefix")
 def roots() -> Roots:
     """The places of this interpreter."""
     paths = sysconfig.get_paths()
-    found: Roots = {name: paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib") if name in paths}
+    found: Roots = {
+        name: paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib") if name in paths
+    }
     return {**found, "prefix": sys.prefix, "base_prefix": sys.base_prefix}
 
 

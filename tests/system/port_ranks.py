@@ -117,7 +117,9 @@ class _Control:
 def _rank_main(
     pipe: Connection, program: Program, rank: int, size: int, incarnation: int, settings: dict[str, Any]
 ) -> None:
-    signal.alarm(settings["lifetime_s"])  # nothing of a test outlives it for long, whatever happens to the test
+    signal.alarm(
+        settings["lifetime_s"]
+    )  # nothing of a test outlives it for long, whatever happens to the test
     try:
         config = EndpointConfig(
             job=JOB, rank=rank, size=size, incarnation=incarnation, **(QUICK | settings["config"])

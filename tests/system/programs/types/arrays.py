@@ -12,7 +12,16 @@ from cases import case, main
 @case
 def views_share_memory():
     base = np.arange(24.0).reshape(4, 6)
-    views = [base[1:3], base[:, 2], base.T, base[::-1, ::2], base.ravel(), base[2, 3:4], base.reshape(2, 12), base.view("i8")[0]]
+    views = [
+        base[1:3],
+        base[:, 2],
+        base.T,
+        base[::-1, ::2],
+        base.ravel(),
+        base[2, 3:4],
+        base.reshape(2, 12),
+        base.view("i8")[0],
+    ]
     views.append(views[0][:, 1])
     views.append(np.broadcast_to(base[0], (3, 6)))
     views.append(np.lib.stride_tricks.sliding_window_view(base[0], 3))
@@ -21,7 +30,14 @@ def views_share_memory():
         base[1, 1] += 1
         views[0][0, 2] += 100
         views[3][0, 0] -= 1
-        yield base[1].tolist(), [float(v.sum()) for v in views], all(np.shares_memory(v, base) for v in views), alias is base, [v.flags.writeable for v in views], views[8].base is not None
+        yield (
+            base[1].tolist(),
+            [float(v.sum()) for v in views],
+            all(np.shares_memory(v, base) for v in views),
+            alias is base,
+            [v.flags.writeable for v in views],
+            views[8].base is not None,
+        )
 
 
 @case
@@ -36,7 +52,14 @@ def large_arrays_out_of_band():
         try:
             locked[0] = 1
         except ValueError as error:
-            yield part[1], column[0], fortran.flags.f_contiguous, str(error), np.shares_memory(big, part), float(big.sum())
+            yield (
+                part[1],
+                column[0],
+                fortran.flags.f_contiguous,
+                str(error),
+                np.shares_memory(big, part),
+                float(big.sum()),
+            )
 
 
 @case
@@ -44,9 +67,25 @@ def dtypes_of_all_kinds():
     record = np.zeros(3, dtype=[("a", "i4"), ("b", "f8", (2,)), ("c", "U5")])
     field = record["b"]
     made = [
-        np.array(5.0), np.array([], dtype="i2"), np.zeros((0, 3)), np.array(["a", "bc"]), np.array([b"x"]), np.array([1 + 2j]), np.array([True, False]),
-        np.array(["2020-01-01", "NaT"], dtype="M8[D]"), np.array([1, 2], dtype="m8[s]"), np.arange(3, dtype=">i4"), np.array([1.5], dtype="f2"),
-        np.array([1.5], dtype=np.longdouble), np.dtype([("x", "i4")], align=True), np.float64(2.5), np.int8(3), np.datetime64("2020-01-01"), np.bool_(True), np.str_("s"), np.void(b"ab"),
+        np.array(5.0),
+        np.array([], dtype="i2"),
+        np.zeros((0, 3)),
+        np.array(["a", "bc"]),
+        np.array([b"x"]),
+        np.array([1 + 2j]),
+        np.array([True, False]),
+        np.array(["2020-01-01", "NaT"], dtype="M8[D]"),
+        np.array([1, 2], dtype="m8[s]"),
+        np.arange(3, dtype=">i4"),
+        np.array([1.5], dtype="f2"),
+        np.array([1.5], dtype=np.longdouble),
+        np.dtype([("x", "i4")], align=True),
+        np.float64(2.5),
+        np.int8(3),
+        np.datetime64("2020-01-01"),
+        np.bool_(True),
+        np.str_("s"),
+        np.void(b"ab"),
     ]
     shaped = np.array(7)
     scalar_view = shaped[...]
@@ -54,7 +93,14 @@ def dtypes_of_all_kinds():
         record["a"] += 1
         field[0, 1] += 0.5
         shaped += 1
-        yield record.tolist(), [repr(m) for m in made], int(scalar_view), record[0]["c"], record.dtype.names, np.shares_memory(record, field)
+        yield (
+            record.tolist(),
+            [repr(m) for m in made],
+            int(scalar_view),
+            record[0]["c"],
+            record.dtype.names,
+            np.shares_memory(record, field),
+        )
 
 
 @case
@@ -67,7 +113,14 @@ def object_arrays():
     while True:
         shared.append(len(shared))
         array[1] = {"k": len(shared)}
-        yield array[0] is shared, view[1], matrix[1, 0] is shared, selfish[0] is selfish, array[4] is math.nan, array[:4].tolist()
+        yield (
+            array[0] is shared,
+            view[1],
+            matrix[1, 0] is shared,
+            selfish[0] is selfish,
+            array[4] is math.nan,
+            array[:4].tolist(),
+        )
 
 
 @case
@@ -89,7 +142,21 @@ def masked_and_record_arrays():
         masked[0] += 1
         own[0] += 1
         matrix[0, 0] += 1
-        yield masked.filled().tolist(), part.mask.tolist(), records.n.tolist(), records.s[1], char[0], matrix.tolist(), poly(2), own.unit, own.tolist(), type(own[1:]).__name__, own[1:].unit, constant is np.ma.masked, wide(3)
+        yield (
+            masked.filled().tolist(),
+            part.mask.tolist(),
+            records.n.tolist(),
+            records.s[1],
+            char[0],
+            matrix.tolist(),
+            poly(2),
+            own.unit,
+            own.tolist(),
+            type(own[1:]).__name__,
+            own[1:].unit,
+            constant is np.ma.masked,
+            wide(3),
+        )
 
 
 @case
@@ -104,7 +171,20 @@ def random_generators():
     legacy.normal()
     default.random(dtype=np.float32)
     while True:
-        yield [g.integers(1000) for g in generators], default.normal(), twin.random(), legacy.normal(), [s.generate_state(1)[0] for s in sequence.spawn(2)], np.random.rand(), bound(), seed(), default.random(dtype=np.float32), np.random.mtrand._rand.bytes(2), twin.bit_generator is default.bit_generator, default.spawn(1)[0].random()
+        yield (
+            [g.integers(1000) for g in generators],
+            default.normal(),
+            twin.random(),
+            legacy.normal(),
+            [s.generate_state(1)[0] for s in sequence.spawn(2)],
+            np.random.rand(),
+            bound(),
+            seed(),
+            default.random(dtype=np.float32),
+            np.random.mtrand._rand.bytes(2),
+            twin.bit_generator is default.bit_generator,
+            default.spawn(1)[0].random(),
+        )
 
 
 @case
@@ -115,7 +195,17 @@ def functions_and_settings():
     method, bound = np.add.reduce, np.arange(3).sum
     with np.errstate(invalid="raise"):
         while True:
-            yield vector(np.arange(2)).tolist(), ufunc(1, 2), adding is np.add, method([1, 2]), bound(), str(np.array([1 / 3])), np.geterr(), np.nan is np.nan, np.newaxis
+            yield (
+                vector(np.arange(2)).tolist(),
+                ufunc(1, 2),
+                adding is np.add,
+                method([1, 2]),
+                bound(),
+                str(np.array([1 / 3])),
+                np.geterr(),
+                np.nan is np.nan,
+                np.newaxis,
+            )
 
 
 @case

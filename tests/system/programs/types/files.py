@@ -24,19 +24,42 @@ def place(name, content=None):
 @case
 def reading():
     path = place("read.txt", "".join(f"line é {n}\r\n" for n in range(2000)).encode())
-    text, lines, data, raw = open(path, encoding="utf-8"), open(path, newline=""), open(path, "rb"), open(path, "rb", buffering=0)
+    text, lines, data, raw = (
+        open(path, encoding="utf-8"),
+        open(path, newline=""),
+        open(path, "rb"),
+        open(path, "rb", buffering=0),
+    )
     loop = iter(lines)
     update = open(path, "r+b")
     coded = codecs.open(path, encoding="utf-8")
     while True:
-        yield text.readline(), next(loop), data.read(7), raw.read(3), data.tell(), text.name == path, update.read(4), coded.readline(), [f.mode for f in (text, data, raw, update)]
+        yield (
+            text.readline(),
+            next(loop),
+            data.read(7),
+            raw.read(3),
+            data.tell(),
+            text.name == path,
+            update.read(4),
+            coded.readline(),
+            [f.mode for f in (text, data, raw, update)],
+        )
 
 
 @case
 def writing():
     path = place("write.txt")
-    text, data, raw = open(path, "w"), open(place("write.bin"), "wb"), open(place("write.raw"), "wb", buffering=0)
-    line, again, both = open(place("line"), "w", buffering=1), open(place("again"), "a"), open(place("both"), "w+b")
+    text, data, raw = (
+        open(path, "w"),
+        open(place("write.bin"), "wb"),
+        open(place("write.raw"), "wb", buffering=0),
+    )
+    line, again, both = (
+        open(place("line"), "w", buffering=1),
+        open(place("again"), "a"),
+        open(place("both"), "w+b"),
+    )
     exclusive = open(place("exclusive"), "x")
     n = 0
     while True:
@@ -48,7 +71,15 @@ def writing():
         both.seek(0)
         first = both.read(2)
         both.seek(0, 2)
-        yield text.tell(), data.tell(), raw.tell(), again.tell(), first, os.path.getsize(line.name), os.path.getsize(raw.name)
+        yield (
+            text.tell(),
+            data.tell(),
+            raw.tell(),
+            again.tell(),
+            first,
+            os.path.getsize(line.name),
+            os.path.getsize(raw.name),
+        )
         if n == 4:
             for f in (text, data, again, both):
                 f.flush()
@@ -65,7 +96,11 @@ def updating_in_a_loop():
 
 @case
 def temporary_files():
-    unnamed, named, spooled = tempfile.TemporaryFile(), tempfile.NamedTemporaryFile("w+", dir=HERE), tempfile.SpooledTemporaryFile(20)
+    unnamed, named, spooled = (
+        tempfile.TemporaryFile(),
+        tempfile.NamedTemporaryFile("w+", dir=HERE),
+        tempfile.SpooledTemporaryFile(20),
+    )
     kept = tempfile.NamedTemporaryFile(delete=False, dir=HERE)
     n = 0
     while True:
@@ -76,7 +111,15 @@ def temporary_files():
         named.flush()
         unnamed.seek(0)
         spooled.seek(0)
-        yield unnamed.read(), os.path.getsize(named.name), spooled.read(), spooled._rolled, kept.tell(), os.path.exists(named.name), os.path.basename(named.name)[:3]
+        yield (
+            unnamed.read(),
+            os.path.getsize(named.name),
+            spooled.read(),
+            spooled._rolled,
+            kept.tell(),
+            os.path.exists(named.name),
+            os.path.basename(named.name)[:3],
+        )
 
 
 @case
@@ -101,7 +144,12 @@ def mere_descriptors():
     os.read(reading, 3)
     while True:
         os.write(writing, b"w")
-        yield os.read(reading, 2), os.fstat(writing).st_size, wrapped.read(1), os.lseek(reading, 0, os.SEEK_CUR)
+        yield (
+            os.read(reading, 2),
+            os.fstat(writing).st_size,
+            wrapped.read(1),
+            os.lseek(reading, 0, os.SEEK_CUR),
+        )
 
 
 @case
@@ -129,7 +177,10 @@ def closed_files():
 
 @case
 def compressed_files():
-    path, other = place("z.gz", gzip.compress(b"".join(b"line %d\n" % n for n in range(3000)))), place("z.bz2", bz2.compress(b"text\n" * 100))
+    path, other = (
+        place("z.gz", gzip.compress(b"".join(b"line %d\n" % n for n in range(3000)))),
+        place("z.bz2", bz2.compress(b"text\n" * 100)),
+    )
     data, text, squeezed = gzip.open(path), gzip.open(path, "rt"), bz2.open(other)
     while True:
         yield data.readline(), text.readline(), squeezed.read(3), data.tell()

@@ -151,13 +151,41 @@ def coroutines_by_hand():
 
 @case
 def builtin_iterators():
-    things = [list(range(9)), tuple(range(9)), "abcdefghi", b"abcdefghi", bytearray(b"abcdefghi"), range(9), range(2**70, 2**70 + 9)]
+    things = [
+        list(range(9)),
+        tuple(range(9)),
+        "abcdefghi",
+        b"abcdefghi",
+        bytearray(b"abcdefghi"),
+        range(9),
+        range(2**70, 2**70 + 9),
+    ]
     iterators = [iter(x) for x in things] + [reversed(x) for x in things if not isinstance(x, (bytes,))]
-    iterators += [zip("abcdefgh", range(9)), enumerate("abcdefg", 5), map(str, range(9)), filter(None, range(9))]
-    iterators += [iter({n: n for n in range(9)}), iter({n: n for n in range(9)}.items()), reversed({n: n for n in range(9)})]
-    iterators += [iter({f"k{n}" for n in range(9)}), iter(frozenset(range(50, 60))), iter([1, 2, 3, 4, 5, 6].pop, 1)]
-    iterators += [iter(memoryview(b"abcdefgh")), iter(collections.deque(range(9))), reversed(collections.deque(range(9)))]
-    iterators += [iter(collections.OrderedDict(a=1, b=2, c=3, d=4, e=5)), iter(collections.OrderedDict(a=1, b=2, c=3, d=4, e=5).items())]
+    iterators += [
+        zip("abcdefgh", range(9)),
+        enumerate("abcdefg", 5),
+        map(str, range(9)),
+        filter(None, range(9)),
+    ]
+    iterators += [
+        iter({n: n for n in range(9)}),
+        iter({n: n for n in range(9)}.items()),
+        reversed({n: n for n in range(9)}),
+    ]
+    iterators += [
+        iter({f"k{n}" for n in range(9)}),
+        iter(frozenset(range(50, 60))),
+        iter([1, 2, 3, 4, 5, 6].pop, 1),
+    ]
+    iterators += [
+        iter(memoryview(b"abcdefgh")),
+        iter(collections.deque(range(9))),
+        reversed(collections.deque(range(9))),
+    ]
+    iterators += [
+        iter(collections.OrderedDict(a=1, b=2, c=3, d=4, e=5)),
+        iter(collections.OrderedDict(a=1, b=2, c=3, d=4, e=5).items()),
+    ]
     finished = iter([])
     list(finished)
     while True:
@@ -260,7 +288,12 @@ def exceptions_in_flight():
             except ValueError:
                 while True:
                     error = sys.exc_info()[1]
-                    yield repr(error), repr(error.__cause__), repr(error.__context__), error.__suppress_context__
+                    yield (
+                        repr(error),
+                        repr(error.__cause__),
+                        repr(error.__context__),
+                        error.__suppress_context__,
+                    )
     finally:
         pass
 
@@ -291,7 +324,9 @@ def reraise_after_a_stop():
 def exception_groups_and_notes():
     def handle():
         try:
-            raise ExceptionGroup("all", [ValueError(1), TypeError("t"), ExceptionGroup("in", [KeyError(3), ValueError(4)])])
+            raise ExceptionGroup(
+                "all", [ValueError(1), TypeError("t"), ExceptionGroup("in", [KeyError(3), ValueError(4)])]
+            )
         except* ValueError as group:
             yield [repr(e) for e in group.exceptions]
             yield str(group)
@@ -333,7 +368,12 @@ def exc_info_tuple_kept():
     except ZeroDivisionError:
         info = sys.exc_info()
     while True:
-        yield info[0].__name__, str(info[1]), info[2] is info[1].__traceback__, info[2].tb_frame.f_code.co_name
+        yield (
+            info[0].__name__,
+            str(info[1]),
+            info[2] is info[1].__traceback__,
+            info[2].tb_frame.f_code.co_name,
+        )
 
 
 @case
@@ -357,7 +397,15 @@ def locks_of_all_kinds():
         own.notify()
         twice.release()
         twice.acquire()
-        yield held.locked(), own._lock.locked(), event.is_set(), semaphore._value, bounded._value, barrier.parties, twice._is_owned()
+        yield (
+            held.locked(),
+            own._lock.locked(),
+            event.is_set(),
+            semaphore._value,
+            bounded._value,
+            barrier.parties,
+            twice._is_owned(),
+        )
 
 
 @case
@@ -372,7 +420,16 @@ def queues():
             q.put((-n, n))
             q.put((n, -n))
         plain.put(n)
-        yield plain.get(), last.get(), first.get(), simple.get(), plain.qsize(), plain.unfinished_tasks, simple.qsize(), plain.full()
+        yield (
+            plain.get(),
+            last.get(),
+            first.get(),
+            simple.get(),
+            plain.qsize(),
+            plain.unfinished_tasks,
+            simple.qsize(),
+            plain.full(),
+        )
 
 
 @case
@@ -384,7 +441,14 @@ def weak_containers():
     method = weakref.WeakMethod(things[0].method)
     while True:
         gc.collect()
-        yield sorted(by_name), sorted(keyed.values()), len(members), method()(), by_name["t0"] is things[0], things[0] in members
+        yield (
+            sorted(by_name),
+            sorted(keyed.values()),
+            len(members),
+            method()(),
+            by_name["t0"] is things[0],
+            things[0] in members,
+        )
         things.pop()
 
 
@@ -398,7 +462,14 @@ def weak_references_with_callbacks():
     while True:
         things.pop()
         gc.collect()
-        yield list(log), [r() is not None for r in refs], proxy.name, dead(), refs[0] is weakref.ref(things[0], refs[0].__callback__), weakref.getweakrefcount(things[0])
+        yield (
+            list(log),
+            [r() is not None for r in refs],
+            proxy.name,
+            dead(),
+            refs[0] is weakref.ref(things[0], refs[0].__callback__),
+            weakref.getweakrefcount(things[0]),
+        )
 
 
 @case
@@ -419,7 +490,13 @@ def finalizers():
     while True:
         things.pop()
         gc.collect()
-        yield list(log), [f.alive for f in finalizers], finalizers[0].peek()[2:] if finalizers[0].alive else None, dead.alive, finalizers[1].atexit
+        yield (
+            list(log),
+            [f.alive for f in finalizers],
+            finalizers[0].peek()[2:] if finalizers[0].alive else None,
+            dead.alive,
+            finalizers[1].atexit,
+        )
 
 
 @case
@@ -451,7 +528,14 @@ def context_variables():
         n += 1
         other.set(n)
         context.run(lambda: var.set(var.get() + 1))
-        yield var.get(), other.get(), context[var], other in context, token.old_value is contextvars.Token.MISSING, token.var is var
+        yield (
+            var.get(),
+            other.get(),
+            context[var],
+            other in context,
+            token.old_value is contextvars.Token.MISSING,
+            token.var is var,
+        )
 
 
 @case
@@ -467,11 +551,18 @@ def context_tokens_reset():
 @case
 def code_objects():
     code = compile("a + b * [c for c in range(3)][2]", "<somewhere>", "eval")
-    function = types.FunctionType((lambda x, y=2, /, *a, k=3, **kw: (x, y, a, k, kw)).__code__, globals(), "renamed")
+    function = types.FunctionType(
+        (lambda x, y=2, /, *a, k=3, **kw: (x, y, a, k, kw)).__code__, globals(), "renamed"
+    )
     n = 0
     while True:
         n += 1
-        yield eval(code, {"a": n, "b": 2}), code.co_filename, function(1, 2, 3, k=4, z=5), list(code.co_positions())[:2] == list(code.co_positions())[:2]
+        yield (
+            eval(code, {"a": n, "b": 2}),
+            code.co_filename,
+            function(1, 2, 3, k=4, z=5),
+            list(code.co_positions())[:2] == list(code.co_positions())[:2],
+        )
 
 
 @case
@@ -481,7 +572,14 @@ def module_objects():
     exec("def f():\n    global value\n    value += 1\n    return value", made.__dict__)
     f = made.f
     while True:
-        yield made.f(), f.__globals__ is made.__dict__, made.value, made.__doc__, repr(made), sys.modules["itertools"] is itertools
+        yield (
+            made.f(),
+            f.__globals__ is made.__dict__,
+            made.value,
+            made.__doc__,
+            repr(made),
+            sys.modules["itertools"] is itertools,
+        )
 
 
 @case
@@ -505,10 +603,24 @@ def methods_and_partials():
     partial = functools.partial(made, 3)
     nested = functools.partial(functools.partial(max, 5), 7)
     partial.extra = thing
-    getter, item, caller = operator.attrgetter("name", "method"), operator.itemgetter(1, -1), operator.methodcaller("method")
+    getter, item, caller = (
+        operator.attrgetter("name", "method"),
+        operator.itemgetter(1, -1),
+        operator.methodcaller("method"),
+    )
     while True:
         builtin(4)
-        yield bound(), unbound(thing), builtin.__self__, partial(), nested(1), getter(thing)[0], item("abc"), caller(thing), partial.extra is thing
+        yield (
+            bound(),
+            unbound(thing),
+            builtin.__self__,
+            partial(),
+            nested(1),
+            getter(thing)[0],
+            item("abc"),
+            caller(thing),
+            partial.extra is thing,
+        )
 
 
 @case
@@ -564,7 +676,20 @@ def functools_tools():
     kinds = [float, str, tuple, dict]
     while True:
         register(kinds.pop())
-        yield show(1), show([]), show(1.5), show({}), show("x"), lazy.value, fresh[-1].value, lazy.kind("a"), lazy.kind(1), sorted([1, 3, 2], key=key), keys[1] < keys[0], Order(1) >= Order(0)
+        yield (
+            show(1),
+            show([]),
+            show(1.5),
+            show({}),
+            show("x"),
+            lazy.value,
+            fresh[-1].value,
+            lazy.kind("a"),
+            lazy.kind(1),
+            sorted([1, 3, 2], key=key),
+            keys[1] < keys[0],
+            Order(1) >= Order(0),
+        )
 
 
 @case
@@ -590,7 +715,16 @@ def lru_caches():
     n = 0
     while True:
         n += 1
-        yield bounded(n), bounded(n, b=1), bounded(n - 1), fib(20 + n), owner.method(1), len(calls), bounded.cache_info(), fib.cache_info().currsize
+        yield (
+            bounded(n),
+            bounded(n, b=1),
+            bounded(n - 1),
+            fib(20 + n),
+            owner.method(1),
+            len(calls),
+            bounded.cache_info(),
+            fib.cache_info().currsize,
+        )
 
 
 @case
@@ -604,7 +738,17 @@ def memory_views():
     while True:
         part[0] += 1
         words[4] += 1
-        yield data[:12].hex(), whole[4], shaped[1, 0], bytes(fixed), strided[2], back[0], bytes(strided)[:3], bytes(read_only), part.nbytes
+        yield (
+            data[:12].hex(),
+            whole[4],
+            shaped[1, 0],
+            bytes(fixed),
+            strided[2],
+            back[0],
+            bytes(strided)[:3],
+            bytes(read_only),
+            part.nbytes,
+        )
 
 
 @case
@@ -631,10 +775,34 @@ def descriptors_and_wrappers():
 
     has = Has()
     has.p = 1
-    kept = [Has.x, Has.__dict__["p"], Has.__dict__["s"], Has.__dict__["c"], int.__add__, (5).__add__, dict.fromkeys, str.join, "".join, object.__new__, type.__call__]
+    kept = [
+        Has.x,
+        Has.__dict__["p"],
+        Has.__dict__["s"],
+        Has.__dict__["c"],
+        int.__add__,
+        (5).__add__,
+        dict.fromkeys,
+        str.join,
+        "".join,
+        object.__new__,
+        type.__call__,
+    ]
     while True:
         kept[1].__set__(has, has.p + 1)
-        yield kept[0].__get__(has), kept[1].__get__(has), kept[2].__get__(has)(), kept[3].__get__(has)(), kept[4](1, 2), kept[5](3), kept[6]("a"), kept[7]("-", "ab"), kept[8]("cd"), kept[1].__doc__, kept[9](Thing).__class__ is Thing
+        yield (
+            kept[0].__get__(has),
+            kept[1].__get__(has),
+            kept[2].__get__(has)(),
+            kept[3].__get__(has)(),
+            kept[4](1, 2),
+            kept[5](3),
+            kept[6]("a"),
+            kept[7]("-", "ab"),
+            kept[8]("cd"),
+            kept[1].__doc__,
+            kept[9](Thing).__class__ is Thing,
+        )
 
 
 @case
@@ -680,7 +848,16 @@ def thread_objects_that_have_ended():
     main = threading.current_thread()
     while True:
         local.x += 1
-        yield done, ended.is_alive(), ended.name, fresh.is_alive(), local.x, main is threading.main_thread(), main.is_alive(), fresh.ident
+        yield (
+            done,
+            ended.is_alive(),
+            ended.name,
+            fresh.is_alive(),
+            local.x,
+            main is threading.main_thread(),
+            main.is_alive(),
+            fresh.ident,
+        )
 
 
 @case
@@ -745,7 +922,14 @@ def interned_and_small():
     big, nan = 10**30, float("nan")
     pair = [nan, nan, big]
     while True:
-        yield pair[0] is pair[1], nan in pair, a == "an interned name", -0.0, complex(-0.0, 1e308), key in vars(Thing())
+        yield (
+            pair[0] is pair[1],
+            nan in pair,
+            a == "an interned name",
+            -0.0,
+            complex(-0.0, 1e308),
+            key in vars(Thing()),
+        )
 
 
 @case
@@ -781,7 +965,14 @@ def abstract_classes():
             Base()
         except TypeError as error:
             refused = "abstract" in str(error)
-        yield isinstance(Real(), Base), isinstance(Other(), Base), issubclass(late, Base), checks, refused, isinstance({}, collections.abc.Mapping)
+        yield (
+            isinstance(Real(), Base),
+            isinstance(Other(), Base),
+            issubclass(late, Base),
+            checks,
+            refused,
+            isinstance({}, collections.abc.Mapping),
+        )
 
 
 if __name__ == "__main__":

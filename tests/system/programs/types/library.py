@@ -66,7 +66,11 @@ from cases import case, main
 def collections_of_all_kinds():
     Point = collections.namedtuple("Point", "x y", defaults=[0])
     deque, ordered = collections.deque([1, 2, 3], maxlen=4), collections.OrderedDict(a=1, b=2)
-    default, counter, chain = collections.defaultdict(list), collections.Counter("hello"), collections.ChainMap({}, {"x": 1})
+    default, counter, chain = (
+        collections.defaultdict(list),
+        collections.Counter("hello"),
+        collections.ChainMap({}, {"x": 1}),
+    )
     user, ulist, ustr = collections.UserDict(a=1), collections.UserList([1]), collections.UserString("s")
     n = 0
     while True:
@@ -78,7 +82,18 @@ def collections_of_all_kinds():
         chain["x"] = chain["x"] + 1
         user[n] = n
         ulist.append(n)
-        yield Point(n), Point(1)._replace(y=n), deque, ordered, default, counter.most_common(2), chain, user, ulist, ustr * n
+        yield (
+            Point(n),
+            Point(1)._replace(y=n),
+            deque,
+            ordered,
+            default,
+            counter.most_common(2),
+            chain,
+            user,
+            ulist,
+            ustr * n,
+        )
 
 
 @case
@@ -110,7 +125,21 @@ def enums():
     combined = Flag.A | Flag.B
     table = {Color.RED: 1, Text.ONE: 2}
     while True:
-        yield Color(1), Color(99) is Color.RED, Color.BLUE.shout(), combined is Flag.AB, ~Flag.A, Keep(9), Text.ONE == "one", made["P"], table[Color.RED], list(Color), Flag.A in combined, re.compile("x", re.I | re.M).flags, signal.SIGINT
+        yield (
+            Color(1),
+            Color(99) is Color.RED,
+            Color.BLUE.shout(),
+            combined is Flag.AB,
+            ~Flag.A,
+            Keep(9),
+            Text.ONE == "one",
+            made["P"],
+            table[Color.RED],
+            list(Color),
+            Flag.A in combined,
+            re.compile("x", re.I | re.M).flags,
+            signal.SIGINT,
+        )
 
 
 @case
@@ -146,7 +175,18 @@ def data_classes():
             frozen.a = 5
         except dataclasses.FrozenInstanceError as error:
             refused = str(error)
-        yield slotted, slotted < Slotted(2), frozen, table[Frozen(2)], init, refused, dataclasses.asdict(init), [f.name for f in dataclasses.fields(Slotted)], dataclasses.replace(frozen, a=9), Init(n)
+        yield (
+            slotted,
+            slotted < Slotted(2),
+            frozen,
+            table[Frozen(2)],
+            init,
+            refused,
+            dataclasses.asdict(init),
+            [f.name for f in dataclasses.fields(Slotted)],
+            dataclasses.replace(frozen, a=9),
+            Init(n),
+        )
 
 
 @case
@@ -158,7 +198,16 @@ def numbers_of_all_kinds():
     while True:
         value *= decimal.Decimal("1.5")
         fraction += fractions.Fraction(1, 7)
-        yield value, fraction, special, local.divide(1, 3), local.flags[decimal.Inexact], statistics.NormalDist(1, 2) + 1, math.tau, cmath.sqrt(-1)
+        yield (
+            value,
+            fraction,
+            special,
+            local.divide(1, 3),
+            local.flags[decimal.Inexact],
+            statistics.NormalDist(1, 2) + 1,
+            math.tau,
+            cmath.sqrt(-1),
+        )
 
 
 @case
@@ -177,7 +226,15 @@ def random_generators():
     own.gauss(0, 1)
     method, bits = own.random, random.getrandbits
     while True:
-        yield random.random(), own.gauss(0, 1), method(), bits(7), own.choice("abcdef"), random.shuffle.__self__ is random._inst, 0 <= system.random() < 1
+        yield (
+            random.random(),
+            own.gauss(0, 1),
+            method(),
+            bits(7),
+            own.choice("abcdef"),
+            random.shuffle.__self__ is random._inst,
+            0 <= system.random() < 1,
+        )
 
 
 @case
@@ -204,7 +261,18 @@ def times_and_zones():
     parsed = time.gmtime(0)
     while True:
         moment += datetime.timedelta(days=1, seconds=1)
-        yield moment, moment.tzinfo is zone, clock, day, stamp.year, stamp.note, stamp.tzname(), parsed.tm_year, calendar.TextCalendar(6).firstweekday, type(stamp).label
+        yield (
+            moment,
+            moment.tzinfo is zone,
+            clock,
+            day,
+            stamp.year,
+            stamp.note,
+            stamp.tzname(),
+            parsed.tm_year,
+            calendar.TextCalendar(6).firstweekday,
+            type(stamp).label,
+        )
 
 
 @case
@@ -214,7 +282,15 @@ def paths_and_addresses():
     hosts = network.hosts()
     globbed = {path: 1}
     while True:
-        yield path.suffix, pure.parts, network.num_addresses, ident, globbed[pathlib.Path("/tmp/x.txt")], path / "y", next(hosts, None)
+        yield (
+            path.suffix,
+            pure.parts,
+            network.num_addresses,
+            ident,
+            globbed[pathlib.Path("/tmp/x.txt")],
+            path / "y",
+            next(hosts, None),
+        )
 
 
 @case
@@ -232,7 +308,18 @@ def arrays_and_structs():
         view[0] += 1
         buffer += b"d"
         own.append(1)
-        yield numbers_, floats, packed.pack(1, 2), packed.format, next(unpack), next(iterator, None), bytes(buffer), own.tolist(), own.note, type(own).__name__
+        yield (
+            numbers_,
+            floats,
+            packed.pack(1, 2),
+            packed.format,
+            next(unpack),
+            next(iterator, None),
+            bytes(buffer),
+            own.tolist(),
+            own.note,
+            type(own).__name__,
+        )
 
 
 @case
@@ -244,7 +331,19 @@ def regular_expressions():
     scanner = re.Scanner([(r"\d+", lambda s, t: int(t)), (r"\w+", lambda s, t: t)])
     template = string.Template("$a and ${b}")
     while True:
-        yield match.groupdict(), match.span(2), match.expand(r"\1-"), empty.span(), ahead.span(), next(found).group(), flags.flags, pattern is match.re, scanner.scan("12ab"), template.substitute(a=1, b=2), match["w"]
+        yield (
+            match.groupdict(),
+            match.span(2),
+            match.expand(r"\1-"),
+            empty.span(),
+            ahead.span(),
+            next(found).group(),
+            flags.flags,
+            pattern is match.re,
+            scanner.scan("12ab"),
+            template.substitute(a=1, b=2),
+            match["w"],
+        )
 
 
 @case
@@ -281,7 +380,20 @@ def io_in_memory():
         wrapped.write("+")
         log.write("l")
         random_access.write(b"R")
-        yield text.readline(), data.readline(), newline.getvalue(), reader.read(3), random_access.tell(), random_access.raw.getvalue() if random_access.flush() is None else 0, next(lines), raw.read(1), log.getvalue(), buffered.read(1), text.tell(), wrapped.encoding
+        yield (
+            text.readline(),
+            data.readline(),
+            newline.getvalue(),
+            reader.read(3),
+            random_access.tell(),
+            random_access.raw.getvalue() if random_access.flush() is None else 0,
+            next(lines),
+            raw.read(1),
+            log.getvalue(),
+            buffered.read(1),
+            text.tell(),
+            wrapped.encoding,
+        )
 
 
 @case
@@ -292,7 +404,13 @@ def codecs_of_all_kinds():
     reader = codecs.getreader("latin-1")(io.BytesIO(bytes(range(65, 90))))
     info = codecs.lookup("ascii")
     while True:
-        yield decoder.decode(b"\xa9\xc3"), encoder.encode("y"), reader.read(1), info.name, info is codecs.lookup("ascii") or info.name
+        yield (
+            decoder.decode(b"\xa9\xc3"),
+            encoder.encode("y"),
+            reader.read(1),
+            info.name,
+            info is codecs.lookup("ascii") or info.name,
+        )
 
 
 @case
@@ -317,7 +435,12 @@ def json_and_pickle():
     default = json.JSONDecoder()
     iterated = encoder.iterencode({"a": [1, 2, 3, 4, 5], "b": {"c": 1}})
     while True:
-        yield decoder.decode('{"a": [1]}'), default.decode('{"a": 1.5}'), encoder.encode({"b": 1, "a": 2}), next(iterated)
+        yield (
+            decoder.decode('{"a": [1]}'),
+            default.decode('{"a": 1.5}'),
+            encoder.encode({"b": 1, "a": 2}),
+            next(iterated),
+        )
 
 
 @case
@@ -331,7 +454,14 @@ def xml_trees():
         n += 1
         ET.SubElement(root, "d", n=str(n))
         dom.documentElement.appendChild(dom.createElement(f"n{n}"))
-        yield next(found).tag if n > 3 else found.__next__().tag, ET.tostring(root), tree.getroot() is root, dom.toxml(), root[0].text, len(list(root.iter("d")))
+        yield (
+            next(found).tag if n > 3 else found.__next__().tag,
+            ET.tostring(root),
+            tree.getroot() is root,
+            dom.toxml(),
+            root[0].text,
+            len(list(root.iter("d"))),
+        )
 
 
 @case
@@ -357,13 +487,30 @@ def parsers_and_formatters():
 
     links = Links()
     links.feed("<a><b")
-    formatter, wrapper, printer = string.Formatter(), textwrap.TextWrapper(width=5), pprint.PrettyPrinter(width=10)
+    formatter, wrapper, printer = (
+        string.Formatter(),
+        textwrap.TextWrapper(width=5),
+        pprint.PrettyPrinter(width=10),
+    )
     diff = difflib.SequenceMatcher(None, "abcd", "bcde")
     tokens = tokenize.generate_tokens(io.StringIO("a = 1\nb = 2\nc = 3\n").readline)
     while True:
         config["a"]["z"] = "3"
         links.feed("><i")
-        yield parser.parse_args(["--n", "5"]), options, parser.parse_args(["sub"]).func is len, config["a"]["y"], words.get_token(), links.tags, formatter.format("{}", 1), wrapper.wrap("aa bb cc"), printer.pformat([1] * 9), diff.ratio(), old.parse_args(["-v"])[0].v, next(tokens).string
+        yield (
+            parser.parse_args(["--n", "5"]),
+            options,
+            parser.parse_args(["sub"]).func is len,
+            config["a"]["y"],
+            words.get_token(),
+            links.tags,
+            formatter.format("{}", 1),
+            wrapper.wrap("aa bb cc"),
+            printer.pformat([1] * 9),
+            diff.ratio(),
+            old.parse_args(["-v"])[0].v,
+            next(tokens).string,
+        )
 
 
 @case
@@ -415,10 +562,42 @@ def typing_objects():
     def f(x):
         return x
 
-    kinds = [list[int], dict[str, T], typing.Optional[int], typing.Union[int, str], typing.Callable[[int], str], typing.Callable[P, int], typing.Literal["a", 1], int | None, typing.Annotated[int, "x"], Box[int], typing.Any, typing.ForwardRef("X"), tuple[int, ...], type[int], typing.Self]
+    kinds = [
+        list[int],
+        dict[str, T],
+        typing.Optional[int],
+        typing.Union[int, str],
+        typing.Callable[[int], str],
+        typing.Callable[P, int],
+        typing.Literal["a", 1],
+        int | None,
+        typing.Annotated[int, "x"],
+        Box[int],
+        typing.Any,
+        typing.ForwardRef("X"),
+        tuple[int, ...],
+        type[int],
+        typing.Self,
+    ]
     box = Box[int](5)
     while True:
-        yield kinds, New(3), box.item, box.__orig_class__ == Box[int], Movie(name="m"), Row(1), isinstance([], Sized), typing.get_type_hints(Row), Movie.__optional_keys__, T.__bound__, Box.__parameters__ == (T,), Box[str].__args__, kinds[1][int], f(1), typing.get_type_hints(Box)
+        yield (
+            kinds,
+            New(3),
+            box.item,
+            box.__orig_class__ == Box[int],
+            Movie(name="m"),
+            Row(1),
+            isinstance([], Sized),
+            typing.get_type_hints(Row),
+            Movie.__optional_keys__,
+            T.__bound__,
+            Box.__parameters__ == (T,),
+            Box[str].__args__,
+            kinds[1][int],
+            f(1),
+            typing.get_type_hints(Box),
+        )
 
 
 @case
@@ -430,7 +609,16 @@ def syntax_and_inspection():
     text = traceback.TracebackException(ValueError, ValueError("v"), None)
     while True:
         bound.arguments["b"] = 7
-        yield ast.dump(tree), str(signature), bound.args, bound.kwargs, summary[0].name, list(text.format()), inspect.getsource(case)[:9], eval(compile(ast.Expression(tree.body[0].value), "x", "eval"), {"a": 1, "b": 2})
+        yield (
+            ast.dump(tree),
+            str(signature),
+            bound.args,
+            bound.kwargs,
+            summary[0].name,
+            list(text.format()),
+            inspect.getsource(case)[:9],
+            eval(compile(ast.Expression(tree.body[0].value), "x", "eval"), {"a": 1, "b": 2}),
+        )
 
 
 @case
@@ -443,7 +631,13 @@ def mocks():
     while True:
         n += 1
         mock.method(n)
-        yield mock.method(5), mock.call_args, mock.method.call_count, plain(), unittest.mock.call(1) == mock.method.call_args_list[0]
+        yield (
+            mock.method(5),
+            mock.call_args,
+            mock.method.call_count,
+            plain(),
+            unittest.mock.call(1) == mock.method.call_args_list[0],
+        )
 
 
 @case
@@ -478,7 +672,13 @@ def loggers():
         child.info("no")
         logger.log(25, "notice")
         adapter.warning("adapted")
-        yield stream.getvalue(), child.parent is logger, record.getMessage(), logging.getLogger("types.loggers") is logger, handler in logger.handlers
+        yield (
+            stream.getvalue(),
+            child.parent is logger,
+            record.getMessage(),
+            logging.getLogger("types.loggers") is logger,
+            handler in logger.handlers,
+        )
 
 
 @case
@@ -493,7 +693,13 @@ def logging_own_class_and_level():
     own.extra = 1
     while True:
         own.extra += 1
-        yield own.own(), own.extra, logging.getLogger("types.own") is own, type(own) is Own, own.manager is logging.root.manager
+        yield (
+            own.own(),
+            own.extra,
+            logging.getLogger("types.own") is own,
+            type(own) is Own,
+            own.manager is logging.root.manager,
+        )
 
 
 @case
@@ -519,7 +725,14 @@ def text_and_bytes():
     short.maxlist = 2
     lone = "\ud800 and é and \U0001f600"
     while True:
-        yield "abc".translate(table), message.as_string(), short.repr([1, 2, 3]), lone.encode("utf-8", "surrogatepass"), base64.b64encode(b"x"), copy.deepcopy([1])
+        yield (
+            "abc".translate(table),
+            message.as_string(),
+            short.repr([1, 2, 3]),
+            lone.encode("utf-8", "surrogatepass"),
+            base64.b64encode(b"x"),
+            copy.deepcopy([1]),
+        )
 
 
 @case
@@ -564,7 +777,16 @@ def registries():
     decimal.DefaultContext.prec = 40
     csv.field_size_limit(99)
     while True:
-        yield isinstance(Virtual(), collections.abc.Mapping), isinstance(kept, numbers.Number), locale.setlocale(locale.LC_NUMERIC), decimal.DefaultContext.prec, csv.field_size_limit(), kept.v, copyreg.dispatch_table[Pickled] is reduce, numbers.Number in type(5).__mro__
+        yield (
+            isinstance(Virtual(), collections.abc.Mapping),
+            isinstance(kept, numbers.Number),
+            locale.setlocale(locale.LC_NUMERIC),
+            decimal.DefaultContext.prec,
+            csv.field_size_limit(),
+            kept.v,
+            copyreg.dispatch_table[Pickled] is reduce,
+            numbers.Number in type(5).__mro__,
+        )
 
 
 if __name__ == "__main__":

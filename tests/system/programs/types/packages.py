@@ -38,7 +38,16 @@ def expressions():
     while True:
         n += 1
         expression = expression.diff(x) + x**n
-        yield str(expression), sympy.simplify(expression).subs(x, 0), str(function(x).diff(x)), matrix.det() == x * y, sympy.symbols("x", positive=True) == x, dummy == dummy, sympy.S.Zero is (x - x), sympy.oo is sympy.S.Infinity
+        yield (
+            str(expression),
+            sympy.simplify(expression).subs(x, 0),
+            str(function(x).diff(x)),
+            matrix.det() == x * y,
+            sympy.symbols("x", positive=True) == x,
+            dummy == dummy,
+            sympy.S.Zero is (x - x),
+            sympy.oo is sympy.S.Infinity,
+        )
 
 
 @needs("sklearn")
@@ -53,10 +62,18 @@ def estimators():
     points = np.random.RandomState(0).normal(size=(40, 3))
     labels = (points[:, 0] > 0).astype(int)
     forest = RandomForestClassifier(4, random_state=0).fit(points, labels)
-    stream, pipeline = SGDClassifier(random_state=1), make_pipeline(StandardScaler(), KMeans(2, n_init=1, random_state=0)).fit(points)
+    stream, pipeline = (
+        SGDClassifier(random_state=1),
+        make_pipeline(StandardScaler(), KMeans(2, n_init=1, random_state=0)).fit(points),
+    )
     while True:
         stream.partial_fit(points, labels, classes=[0, 1])
-        yield forest.predict(points)[:9].tolist(), stream.coef_.round(6).tolist(), pipeline.predict(points)[:5].tolist(), forest.get_params()["n_estimators"]
+        yield (
+            forest.predict(points)[:9].tolist(),
+            stream.coef_.round(6).tolist(),
+            pipeline.predict(points)[:5].tolist(),
+            forest.get_params()["n_estimators"],
+        )
 
 
 @needs("matplotlib", "numpy", "PIL")
@@ -76,7 +93,15 @@ def figures():
         axes.set_title(f"t{n}")
         out = io.BytesIO()
         figure.savefig(out, format="raw", dpi=20)
-        yield sum(out.getvalue()), axes.get_title(), line.axes is axes, line.get_label(), plt.rcParams["lines.linewidth"], plt.fignum_exists(figure.number), plt.gcf() is figure
+        yield (
+            sum(out.getvalue()),
+            axes.get_title(),
+            line.axes is axes,
+            line.get_label(),
+            plt.rcParams["lines.linewidth"],
+            plt.fignum_exists(figure.number),
+            plt.gcf() is figure,
+        )
 
 
 @needs("PIL")
@@ -113,7 +138,15 @@ def attrs_classes():
             Old("s")
         except TypeError:
             refused = True
-        yield slotted, old, table[Old(3)], attrs.asdict(slotted), attrs.evolve(old, a=4), refused, attrs.fields(Slotted).y.name
+        yield (
+            slotted,
+            old,
+            table[Old(3)],
+            attrs.asdict(slotted),
+            attrs.evolve(old, a=4),
+            refused,
+            attrs.fields(Slotted).y.name,
+        )
 
 
 @needs("pydantic")
@@ -151,9 +184,14 @@ def pydantic_models():
             Model(name=3)
         except pydantic.ValidationError as error:
             count = error.error_count()
-        yield model.model_dump_json(), model._private, model.model_copy(update={"name": "z"}).both, count, Model.model_validate({"name": "q"}).name, sorted(Model.model_fields)
-
-
+        yield (
+            model.model_dump_json(),
+            model._private,
+            model.model_copy(update={"name": "z"}).both,
+            count,
+            Model.model_validate({"name": "q"}).name,
+            sorted(Model.model_fields),
+        )
 
 
 if __name__ == "__main__":

@@ -11,14 +11,31 @@ torch.set_num_threads(1)
 @case
 def storage_stays_shared():
     base = torch.arange(12.0).reshape(3, 4)
-    views = [base[1], base[:, 2], base.t(), base[::2], base.view(12), base.as_strided((2, 2), (1, 3)), base.expand(2, 3, 4)]
+    views = [
+        base[1],
+        base[:, 2],
+        base.t(),
+        base[::2],
+        base.view(12),
+        base.as_strided((2, 2), (1, 3)),
+        base.expand(2, 3, 4),
+    ]
     half, flags, whole = torch.ones(3, dtype=torch.bfloat16), torch.tensor([True, False]), torch.tensor(5)
     large = torch.arange(40_000.0)
     part = large[100:200]
     while True:
         base[1, 2] += 1
         large[150] += 1
-        yield [float(v.sum()) for v in views], all(v.untyped_storage().data_ptr() == base.untyped_storage().data_ptr() for v in views), half.tolist(), flags.tolist(), whole.item(), float(part.sum()), part.untyped_storage().data_ptr() == large.untyped_storage().data_ptr(), views[2].stride()
+        yield (
+            [float(v.sum()) for v in views],
+            all(v.untyped_storage().data_ptr() == base.untyped_storage().data_ptr() for v in views),
+            half.tolist(),
+            flags.tolist(),
+            whole.item(),
+            float(part.sum()),
+            part.untyped_storage().data_ptr() == large.untyped_storage().data_ptr(),
+            views[2].stride(),
+        )
 
 
 @case
@@ -36,7 +53,13 @@ def shared_with_numpy():
 @case
 def training_goes_on():
     torch.manual_seed(1)
-    model = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.BatchNorm1d(5), torch.nn.Dropout(0.2), torch.nn.ReLU(), torch.nn.Linear(5, 1))
+    model = torch.nn.Sequential(
+        torch.nn.Linear(3, 5),
+        torch.nn.BatchNorm1d(5),
+        torch.nn.Dropout(0.2),
+        torch.nn.ReLU(),
+        torch.nn.Linear(5, 1),
+    )
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2)
     data = torch.randn(8, 3)
@@ -50,7 +73,15 @@ def training_goes_on():
         schedule.step()
         value = loss.item()
         del loss
-        yield f"{value:.6f}", optimizer.param_groups[0]["params"][0] is model[0].weight, schedule.get_last_lr(), tied is model[4].weight, model.training, f"{tied.grad.sum():.6f}", torch.rand(1).item()
+        yield (
+            f"{value:.6f}",
+            optimizer.param_groups[0]["params"][0] is model[0].weight,
+            schedule.get_last_lr(),
+            tied is model[4].weight,
+            model.training,
+            f"{tied.grad.sum():.6f}",
+            torch.rand(1).item(),
+        )
 
 
 @case
@@ -72,7 +103,14 @@ def own_module_with_hooks():
     while True:
         torch.set_grad_enabled(True)
         net(torch.ones(2)).backward()
-        yield net.calls, net.seen.item(), net.w.grad.tolist(), [n for n, _ in net.named_parameters()], net.w.is_leaf, net.w.requires_grad
+        yield (
+            net.calls,
+            net.seen.item(),
+            net.w.grad.tolist(),
+            [n for n, _ in net.named_parameters()],
+            net.w.is_leaf,
+            net.w.requires_grad,
+        )
 
 
 @case
@@ -83,7 +121,14 @@ def generators_and_types():
     kept = [torch.float16, torch.device("cpu"), torch.Size([1, 2]), torch.contiguous_format]
     with torch.no_grad():
         while True:
-            yield torch.rand(2, generator=generator).tolist(), sparse.to_dense().sum().item(), kept, torch.is_grad_enabled(), torch.Size([1]) + (2,), torch.randint(100, (2,)).tolist()
+            yield (
+                torch.rand(2, generator=generator).tolist(),
+                sparse.to_dense().sum().item(),
+                kept,
+                torch.is_grad_enabled(),
+                torch.Size([1]) + (2,),
+                torch.randint(100, (2,)).tolist(),
+            )
 
 
 if __name__ == "__main__":

@@ -91,12 +91,32 @@ def int_float_str_subclasses():
         def __complex__(self):
             return 1j
 
-    kept = [Int(1, "n"), Float(2.5), Str("original"), Bytes(b"original"), Tuple((1, 2, 3)), Frozen([1]), Complex(1 + 2j)]
+    kept = [
+        Int(1, "n"),
+        Float(2.5),
+        Str("original"),
+        Bytes(b"original"),
+        Tuple((1, 2, 3)),
+        Frozen([1]),
+        Complex(1 + 2j),
+    ]
     kept[1].unit = "m"
     kept[2].note = kept
     while True:
         i, f, s, b, t, z, c = kept
-        yield i + 0, i.note, f + 0, f.unit, s + "", s.note is kept, b + b"", tuple.__len__(t), t[1], frozenset.__contains__(z, 1), c + 0
+        yield (
+            i + 0,
+            i.note,
+            f + 0,
+            f.unit,
+            s + "",
+            s.note is kept,
+            b + b"",
+            tuple.__len__(t),
+            t[1],
+            frozenset.__contains__(z, 1),
+            c + 0,
+        )
 
 
 @case
@@ -158,7 +178,21 @@ def containers_with_hooks():
         q.append(n)
         collections.OrderedDict.move_to_end(o, "z")
         f[n] += 1
-        yield list.__len__(l), list.__getitem__(l, 0) is l, l.owner, d["me"] is d, d["x"], 7 in s, s.tag, c["a"], list(q), q.must, list(collections.OrderedDict.__iter__(o)), f[99], f[n]
+        yield (
+            list.__len__(l),
+            list.__getitem__(l, 0) is l,
+            l.owner,
+            d["me"] is d,
+            d["x"],
+            7 in s,
+            s.tag,
+            c["a"],
+            list(q),
+            q.must,
+            list(collections.OrderedDict.__iter__(o)),
+            f[99],
+            f[n],
+        )
 
 
 @case
@@ -275,7 +309,29 @@ def over_library_c_types():
             return {}
 
     target = Boom()
-    made = [Array("n"), Date("d"), Delta(5), Dec("1.5", "note"), Frac(1, 3), Rng("m", 3), Part(max, 5), Count(3), Chain("abcdef"), Bytes("b"), Local(5), Ref(target, "k"), Module("m"), Namespace(a=1), Path("/x"), Encoder(), Queue(), Error(1, keyword=2), Exit(3), Uuid(int=3), Lock()]
+    made = [
+        Array("n"),
+        Date("d"),
+        Delta(5),
+        Dec("1.5", "note"),
+        Frac(1, 3),
+        Rng("m", 3),
+        Part(max, 5),
+        Count(3),
+        Chain("abcdef"),
+        Bytes("b"),
+        Local(5),
+        Ref(target, "k"),
+        Module("m"),
+        Namespace(a=1),
+        Path("/x"),
+        Encoder(),
+        Queue(),
+        Error(1, keyword=2),
+        Exit(3),
+        Uuid(int=3),
+        Lock(),
+    ]
     made[12].base = 1
     made[18].x = "slot"
     made[5].gauss(0, 1)
@@ -284,7 +340,29 @@ def over_library_c_types():
         p = Prop(lambda self: "prop")
 
     while True:
-        a, d, delta, dec, frac, rng, part, count, chain, b, local, ref, module, ns, path, encoder, q, error, leave, ident, lock = made
+        (
+            a,
+            d,
+            delta,
+            dec,
+            frac,
+            rng,
+            part,
+            count,
+            chain,
+            b,
+            local,
+            ref,
+            module,
+            ns,
+            path,
+            encoder,
+            q,
+            error,
+            leave,
+            ident,
+            lock,
+        ) = made
         a.append(2)
         module.base += 1
         ns.a += 1
@@ -292,7 +370,43 @@ def over_library_c_types():
         local.v += 1
         with lock._lock:
             pass
-        yield a.tolist(), a.note, str(d), d.note, delta, dec + 1, dec.note, frac + 1, frac.note, rng.gauss(0, 1), rng.must, part(1), part.note, next(count), next(chain), b.read(1), b.note, local.v, ref() is target, ref.key, module.answer, ns.a, str(path), encoder.encode({"x": object()}), q.get(), error.must, error.keyword, error.errno, error.filename, str(error), leave.code, leave.x, ident, Holder().p, [type(x).__name__ for x in made]
+        yield (
+            a.tolist(),
+            a.note,
+            str(d),
+            d.note,
+            delta,
+            dec + 1,
+            dec.note,
+            frac + 1,
+            frac.note,
+            rng.gauss(0, 1),
+            rng.must,
+            part(1),
+            part.note,
+            next(count),
+            next(chain),
+            b.read(1),
+            b.note,
+            local.v,
+            ref() is target,
+            ref.key,
+            module.answer,
+            ns.a,
+            str(path),
+            encoder.encode({"x": object()}),
+            q.get(),
+            error.must,
+            error.keyword,
+            error.errno,
+            error.filename,
+            str(error),
+            leave.code,
+            leave.x,
+            ident,
+            Holder().p,
+            [type(x).__name__ for x in made],
+        )
 
 
 @case
@@ -321,7 +435,17 @@ def slots_and_dictionaries():
     while True:
         n += 1
         c.d = n
-        yield c.a, c.b, c.c, c.d, c.ghost, ref() is c, hasattr(A(), "a"), C.__slots__, C.c.__doc__ if hasattr(C.c, "__doc__") else None
+        yield (
+            c.a,
+            c.b,
+            c.c,
+            c.d,
+            c.ghost,
+            ref() is c,
+            hasattr(A(), "a"),
+            C.__slots__,
+            C.c.__doc__ if hasattr(C.c, "__doc__") else None,
+        )
 
 
 @case
@@ -396,7 +520,19 @@ def metaclasses():
 
     made = Sub()
     while True:
-        yield list(Meta.instances), Sub.kw, Base.kw, made.via, Sub().via, Sub.on_class, isinstance("magic", Sub), list(Sub), Sub.initialised, Base.__subclasses__() == [Sub], Sub.__mro__[1] is Base
+        yield (
+            list(Meta.instances),
+            Sub.kw,
+            Base.kw,
+            made.via,
+            Sub().via,
+            Sub.on_class,
+            isinstance("magic", Sub),
+            list(Sub),
+            Sub.initialised,
+            Base.__subclasses__() == [Sub],
+            Sub.__mro__[1] is Base,
+        )
 
 
 @case
@@ -430,7 +566,13 @@ def singletons_and_registries():
     default = sentinel
     single = Single()
     while True:
-        yield Single() is single, Single.made, Plugin.registry == {"One": One}, User.plugin.names, default is sentinel
+        yield (
+            Single() is single,
+            Single.made,
+            Plugin.registry == {"One": One},
+            User.plugin.names,
+            default is sentinel,
+        )
 
 
 @case
@@ -507,7 +649,15 @@ def classes_changed_at_run_time():
             C.__bases__ = (B,)
         if n == 3:
             c.__class__ = A
-        yield c.f(), getattr(c, "g", lambda: "none")(), type(c).__name__, C.__qualname__, C.__doc__, [k for k in vars(A) if k.startswith("attr")], C.__mro__[1].__name__
+        yield (
+            c.f(),
+            getattr(c, "g", lambda: "none")(),
+            type(c).__name__,
+            C.__qualname__,
+            C.__doc__,
+            [k for k in vars(A) if k.startswith("attr")],
+            C.__mro__[1].__name__,
+        )
 
 
 @case
@@ -584,7 +734,13 @@ def hashes_and_order():
     while True:
         n += 1
         order.add(Key(n))
-        yield [k.n for k in order], [k.n for k in table], table[Key(2)], sorted(by_identity.values()), all(keys[0] in k.peers for k in keys)
+        yield (
+            [k.n for k in order],
+            [k.n for k in table],
+            table[Key(2)],
+            sorted(by_identity.values()),
+            all(keys[0] in k.peers for k in keys),
+        )
 
 
 @case
@@ -596,7 +752,12 @@ def identity_hashed_sets():
     nodes = [Node(n) for n in range(5)]
     members, table = set(nodes), {node: node.n for node in nodes}
     while True:
-        yield sorted(node.n for node in members), [table[node] for node in nodes], nodes[0] in members, Node(0) in members
+        yield (
+            sorted(node.n for node in members),
+            [table[node] for node in nodes],
+            nodes[0] in members,
+            Node(0) in members,
+        )
 
 
 @case
@@ -626,7 +787,19 @@ def enums_over_other_types():
 
     mixed = Perm.R | Perm.W
     while True:
-        yield Planet.EARTH.mass, Planet((1.0, "e")) is Planet.EARTH, Coordinate.PX + b"", Coordinate.PX.label, mixed, mixed is (Perm.R | Perm.W), Op.ADD.value(1, 2), Op.NOT, Perm["W"], list(Perm), Planet.__members__.keys()
+        yield (
+            Planet.EARTH.mass,
+            Planet((1.0, "e")) is Planet.EARTH,
+            Coordinate.PX + b"",
+            Coordinate.PX.label,
+            mixed,
+            mixed is (Perm.R | Perm.W),
+            Op.ADD.value(1, 2),
+            Op.NOT,
+            Perm["W"],
+            list(Perm),
+            Planet.__members__.keys(),
+        )
 
 
 if __name__ == "__main__":
