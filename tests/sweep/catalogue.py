@@ -103,6 +103,7 @@ _HOLDS = {
     "mpmath_constants": ("has no attribute '_mpf_'",),
     "persistent_structures": ("pvector_evolver",),
     "pyparsing_config": ("a frame object",),
+    "sorted_toolz": ("gauss_next",),  # a random.Random that is being made
     "stdlib_tools": ("zlib.", "_lzma.", "_bz2."),
 }
 _LIBRARY_STATE = "what the program has changed in objects of an installed package is not part of an image"
@@ -114,6 +115,7 @@ _LIMITS = {
     "mpmath_constants": _LIBRARY_STATE,
     "regex_compile": "a library that is imported again after the restart runs under the program's patch of re.compile",
     "sqlglot": _ADDRESSES,
+    "textx_models": _LIBRARY_STATE,
     "xml_etree": "it removes temporary files that an image needs",
 }
 

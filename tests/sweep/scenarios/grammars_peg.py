@@ -1,9 +1,8 @@
-"""PEG grammars with Parsimonious and textX, and bits with bitstring."""
+"""A PEG grammar with Parsimonious, and bits with bitstring."""
 
 from bitstring import BitArray
 from parsimonious.grammar import Grammar
 from parsimonious.nodes import NodeVisitor
-from textx import metamodel_from_str
 
 grammar = Grammar(r"""
     lines = (pair nl)*
@@ -32,13 +31,6 @@ class Reader(NodeVisitor):
 for size in (3, 9, 27):
     text = "".join(f"key{'abc'[i % 3]} = [{i}, [x, {i * i}], y]\n" for i in range(size))
     print(size, str(Reader().visit(grammar.parse(text)))[-70:])
-model = metamodel_from_str(
-    "Model: shapes+=Shape; Shape: Circle | Line; Circle: 'circle' name=ID r=NUMBER; Line: 'line' name=ID ends*=Point; Point: '(' x=INT ',' y=INT ')';"
-).model_from_str(" ".join(f"circle c{i} {i}.5 line l{i} ({i},2) (3,{i})" for i in range(12)))
-print(
-    [(type(s).__name__, s.name) for s in model.shapes][-2:],
-    sum(len(getattr(s, "ends", [])) for s in model.shapes),
-)
 bits = BitArray()
 for i in range(200):
     bits.append(f"uint:9={i * 2}")

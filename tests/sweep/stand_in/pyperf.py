@@ -61,7 +61,9 @@ def digest(*roots):
                 f"{kind.__name__} {os.fspath(obj)!r}\n"
             )  # and not what it has computed of itself so far
             continue
-        if isinstance(obj, (_NAMED, types.ModuleType)):
+        if (
+            isinstance(obj, (_NAMED, types.ModuleType)) or kind.__qualname__ == "Manager"
+        ):  # of all libraries' loggers
             text.update(f"named {getattr(obj, '__name__', '')}\n")
             continue
         if id(obj) in seen:
@@ -72,7 +74,8 @@ def digest(*roots):
         children = []
         if isinstance(obj, dict):
             for key, value in dict.items(obj):
-                children += [key, value]
+                if key != "_cache":  # of a logger: what it has found out so far
+                    children += [key, value]
         elif isinstance(obj, (list, tuple, deque)):
             children += list(obj)
         elif isinstance(obj, (set, frozenset)):
