@@ -125,9 +125,7 @@ SCENARIOS = tuple(
 )
 
 FEATURE = tuple(
-    Program(
-        f"feature_{path.stem}", (str(HERE / "stand_in" / "feature.py"), str(path), "{work}"), foreign=False
-    )
+    Program(f"feature_{path.stem}", (str(path), "{work}"), foreign=False)
     for path in sorted(FEATURES.glob("*.py"))
 )
 
