@@ -36,6 +36,7 @@ from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any, Self
+from unittest import mock
 
 from ckpt.store import (
     ImageReader,
@@ -80,6 +81,7 @@ from transport.simulation import LIMITS, MS, Faults, corrupted
 from transport.state import Buffer, link_error
 
 MOST_EVENTS = 400_000
+SIZES = (2, 2, 2, 3, 3, 4, 6, 8)
 
 
 class SimulationError(AssertionError):
@@ -189,7 +191,7 @@ class JobSimulation:
         self.seed = seed
         self.world = world
         random = self._random = Random(seed)
-        self.size = random.choice([2, 2, 2, 3, 3, 4, 6, 8])
+        self.size = random.choice(SIZES)
         self.faults = JobFaults.drawn(random)
         self.work: list[list[Op]] = scripts(self.size, messages, seed)
         self.expected = undisturbed(self.work)
@@ -769,8 +771,10 @@ def run_job(seed: int, world: World | None = None) -> JobSimulation:
     """One seed."""
     from tests.model.world import production
 
-    simulation = JobSimulation.__new__(JobSimulation)
-    with without_stacks():
-        simulation.__init__(seed, production() if world is None else world)  # type: ignore[misc]
-    simulation.run()
+    for size in SIZES:
+        _job_directory(size)
+    # random parts of file names decide in which order they are listed
+    with without_stacks(), mock.patch("os.urandom", Random(seed).randbytes):
+        simulation = JobSimulation(seed, production() if world is None else world)
+        simulation.run()
     return simulation
