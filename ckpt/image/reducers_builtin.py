@@ -97,7 +97,9 @@ def reduce_exception(pickler: ImagePickler, obj: BaseException) -> Any:
 
 @reduces(types.FrameType)
 def reduce_frame(pickler: ImagePickler, obj: Any) -> Any:
-    raise PicklingError("a frame object cannot be saved (sys._getframe, inspect.currentframe); keep none in variables")
+    raise PicklingError(
+        "a frame object cannot be saved (sys._getframe, inspect.currentframe); keep none in variables"
+    )
 
 
 @reduces(types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
