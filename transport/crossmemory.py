@@ -65,9 +65,12 @@ def _system_call() -> Any:
 _read = _system_call()
 
 if sys.implementation.name == "cpython":
-    _get_buffer = ctypes.pythonapi.PyObject_GetBuffer
+    _python = ctypes.PyDLL(
+        None
+    )  # our own: what is said of functions of ctypes.pythonapi holds for the program's, too
+    _get_buffer = _python.PyObject_GetBuffer
     _get_buffer.argtypes = (ctypes.py_object, ctypes.POINTER(_View), ctypes.c_int)
-    _release_buffer = ctypes.pythonapi.PyBuffer_Release
+    _release_buffer = _python.PyBuffer_Release
     _release_buffer.argtypes = (ctypes.POINTER(_View),)
     _release_buffer.restype = None
 else:

@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ckpt.image.errors import RestoreError
+from ckpt.image.reducers_library import DIALECT_FIELDS
 
 if TYPE_CHECKING:
     from ckpt.image.modules import References
@@ -124,22 +125,12 @@ def _apply_locale(locale: Any, saved: dict[str, str]) -> None:
 
 _CATEGORIES = ("LC_CTYPE", "LC_COLLATE", "LC_TIME", "LC_MONETARY", "LC_MESSAGES", "LC_NUMERIC")
 _DIALECTS = ("excel", "excel-tab", "unix")
-_DIALECT = (
-    "delimiter",
-    "doublequote",
-    "escapechar",
-    "lineterminator",
-    "quotechar",
-    "quoting",
-    "skipinitialspace",
-    "strict",
-)
 
 
 def _note_csv(csv: Any) -> tuple[dict[str, dict[str, Any]], int]:
     own = [name for name in csv.list_dialects() if name not in _DIALECTS]
     return {
-        n: {key: getattr(csv.get_dialect(n), key) for key in _DIALECT} for n in own
+        n: {key: getattr(csv.get_dialect(n), key) for key in DIALECT_FIELDS} for n in own
     }, csv.field_size_limit()
 
 

@@ -91,7 +91,7 @@ def _marked(key: Any, mark: object) -> Any:
     return key
 
 
-_DIALECT = (
+DIALECT_FIELDS = (
     "delimiter",
     "doublequote",
     "escapechar",
@@ -104,7 +104,7 @@ _DIALECT = (
 
 
 def reduce_csv_reader(pickler: ImagePickler, obj: Any) -> Any:
-    dialect = {key: getattr(obj.dialect, key) for key in _DIALECT}
+    dialect = {key: getattr(obj.dialect, key) for key in DIALECT_FIELDS}
     source = next(
         item
         for item in gc.get_referents(obj)
@@ -116,7 +116,7 @@ def reduce_csv_reader(pickler: ImagePickler, obj: Any) -> Any:
 
 
 def reduce_csv_writer(pickler: ImagePickler, obj: Any) -> Any:
-    dialect = {key: getattr(obj.dialect, key) for key in _DIALECT}
+    dialect = {key: getattr(obj.dialect, key) for key in DIALECT_FIELDS}
     write = next(item for item in gc.get_referents(obj) if callable(item) and not isinstance(item, type))
     return rebuild_library.make_csv_writer, (write, dialect)
 

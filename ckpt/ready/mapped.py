@@ -12,13 +12,13 @@ Which file is behind a mapping, and with what access, is read from ``/proc/self/
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import os
 from pickle import PickleBuffer, PicklingError
 from typing import Any
 
 from ckpt.image.errors import RestoreError
+from transport.crossmemory import address_of
 
 __all__ = ["reduce_map"]
 
@@ -26,7 +26,7 @@ __all__ = ["reduce_map"]
 def reduce_map(pickler: Any, mapped: mmap.mmap) -> Any:
     if mapped.closed:
         return make_closed_map, ()
-    address, nbytes = _address(mapped), len(mapped)
+    address, nbytes = address_of(mapped), len(mapped)
     place, shared, writable, offset = _mapping(address)
     if place and not os.path.exists(place):
         raise PicklingError(f"the mapped file {place!r} has been removed")
@@ -43,32 +43,6 @@ def _access(place: str, shared: bool, writable: bool) -> int:
     if not writable:
         return mmap.ACCESS_READ
     return mmap.ACCESS_COPY if place and not shared else mmap.ACCESS_WRITE
-
-
-class _PyBuffer(ctypes.Structure):
-    _fields_ = [
-        ("buf", ctypes.c_void_p),
-        ("obj", ctypes.py_object),
-        ("len", ctypes.c_ssize_t),
-        ("itemsize", ctypes.c_ssize_t),
-        ("readonly", ctypes.c_int),
-        ("ndim", ctypes.c_int),
-        ("format", ctypes.c_char_p),
-        ("shape", ctypes.c_void_p),
-        ("strides", ctypes.c_void_p),
-        ("suboffsets", ctypes.c_void_p),
-        ("internal", ctypes.c_void_p),
-    ]
-
-
-def _address(mapped: mmap.mmap) -> int:
-    view = _PyBuffer()
-    python = ctypes.PyDLL(None)  # our own: others may have told ctypes.pythonapi about other argument types
-    if python.PyObject_GetBuffer(ctypes.py_object(mapped), ctypes.byref(view), 0):
-        raise PicklingError("the memory of a mapping cannot be looked at")
-    address = int(view.buf or 0)
-    python.PyBuffer_Release(ctypes.byref(view))
-    return address
 
 
 def _mapping(address: int) -> tuple[str, bool, bool, int]:
