@@ -167,6 +167,7 @@ def _fresh(runtime: Runtime) -> Callable[[], object]:
 def _resumed(runtime: Runtime) -> Callable[[], object]:
     """A program from the image of epoch ``spec["resume"]``."""
     from ckpt import image
+    from ckpt.mpi import make_world
     from ckpt.network import open_port
     from ckpt.store import ImageReader, JobDirectory
 
@@ -178,6 +179,8 @@ def _resumed(runtime: Runtime) -> Callable[[], object]:
     if runtime.explicit is not None:
         return _replayed(runtime, reader)
     image.check_compatible(reader.meta["image"])
+    runtime.engine, runtime.world = make_world(runtime)  # what libraries see that are imported for the image
+    assert runtime.engine.self_comm
     loaded = image.load(reader, live=runtime.live)
     os.environ.update(job_environment(spec))
     image.look()
@@ -191,13 +194,15 @@ def _resumed(runtime: Runtime) -> Callable[[], object]:
     if state.size != runtime.size:
         raise IncompatibleImage(f"the image is of a job of {state.size} ranks, not {runtime.size}")
     port = open_port(runtime.spec, runtime.lock, state, on_refused=runtime.on_strangers)
-    runtime.bind(port, extras["ckpt.engine"], extras["ckpt.world"])
+    engine = extras["ckpt.engine"]
+    engine.take_over(runtime.engine, extras["ckpt.predefined"])
+    runtime.bind(port, engine, engine.world)
     if runtime.finished_code is not None:
         return _nothing
     assert loaded.stack is not None, "only a finished rank has no stack"
     box = [loaded.stack]
     locked: bool = extras["ckpt.locked"]
-    del loaded, extras, state, reader  # the program's objects live as long as the program says
+    del loaded, extras, state, reader, engine  # the program's objects live as long as the program says
 
     def go_on() -> object:
         runtime.hooks.call_after(spec["resume"])

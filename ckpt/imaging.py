@@ -208,9 +208,11 @@ class Imager:
         stack: Stack | None = None
 
         def prepare(state: PortState) -> image.Prepared:
+            assert runtime.engine is not None
+            predefined = runtime.engine.predefined
             extras = {
                 "ckpt.engine": runtime.engine,
-                "ckpt.world": runtime.world,
+                "ckpt.predefined": {slot: comm.__getstate__() for slot, comm in predefined.items()},
                 "ckpt.registered": runtime.registered,
                 "ckpt.hooks": runtime.hooks,
                 "ckpt.threads": list(runtime.threads.patterns),

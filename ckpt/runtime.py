@@ -98,7 +98,10 @@ class Runtime:
 
     @property
     def live(self) -> dict[str, object]:
-        return {"ckpt.runtime": self, "ckpt.runtime.lock": self.lock}
+        named: dict[str, object] = {"ckpt.runtime": self, "ckpt.runtime.lock": self.lock}
+        if self.engine is not None:
+            named |= {f"ckpt.mpi{slot}": comm for slot, comm in self.engine.predefined.items()}
+        return named
 
     @property
     def epoch(self) -> int:

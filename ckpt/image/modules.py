@@ -132,8 +132,10 @@ def is_by_value(name: str, module: types.ModuleType) -> bool:
     attributes = module.__dict__
     file = attributes.get("__file__")
     if isinstance(file, str):
-        if name.partition(".")[0] in _OWN_PACKAGES and os.path.realpath(file).startswith(_OWN_ROOT):
-            return False
+        own_name = attributes.get("__name__")  # ours by an alias, as mpi4py.MPI is, is ours
+        for known in (name, own_name) if isinstance(own_name, str) else (name,):
+            if known.partition(".")[0] in _OWN_PACKAGES and os.path.realpath(file).startswith(_OWN_ROOT):
+                return False
         return file.endswith((".py", ".pyc")) and not _is_installed_path(file)
     path = attributes.get("__path__")
     if path is not None:  # a namespace package has no file

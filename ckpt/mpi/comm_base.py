@@ -9,13 +9,13 @@ done then.
 
 from __future__ import annotations
 
-from operator import index
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from ckpt.mpi import envelope, worlds
 from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG, PROC_NULL, TAG_UB, UNDEFINED
 from ckpt.mpi.errors import ERR_COMM, ERR_RANK, ERR_REVOKED, ERR_ROOT, ERR_TAG, MpiException
 from ckpt.mpi.handle import Handle, expect
+from ckpt.mpi.integers import index
 
 if TYPE_CHECKING:
     from ckpt.mpi.engine import Engine

@@ -8,7 +8,6 @@ comes first when the two are merged without a wish.
 from __future__ import annotations
 
 import pickle
-from operator import index
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ckpt.mpi import collectives_inter, envelope
@@ -18,6 +17,7 @@ from ckpt.mpi.constants import PROC_NULL, ROOT, TAG_UB, UNDEFINED
 from ckpt.mpi.errors import ERR_ARG, ERR_COMM, ERR_ROOT, MpiException
 from ckpt.mpi.group import Group
 from ckpt.mpi.guard import guard_all
+from ckpt.mpi.integers import index
 from ckpt.mpi.op import SUM, Op
 from ckpt.mpi.schedule import Schedule
 

@@ -8,7 +8,6 @@ and the one of the new rank 0 is taken.
 from __future__ import annotations
 
 import pickle
-from operator import index
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ckpt.mpi import collectives_tree as trees
@@ -26,6 +25,7 @@ from ckpt.mpi.errors import ERR_ARG, ERR_COMM, ERR_GROUP, MpiException
 from ckpt.mpi.group import Group
 from ckpt.mpi.guard import guard_all
 from ckpt.mpi.info import Info
+from ckpt.mpi.integers import index
 
 if TYPE_CHECKING:
     from ckpt.mpi.request import Request

@@ -137,6 +137,26 @@ class Engine:
             )
         return self._self
 
+    @property
+    def predefined(self) -> dict[str, Intracomm]:
+        """The communicators that nobody creates, as far as they have been asked for, by the name of their slot."""
+        both = {"_world": self._world, "_self": self._self}
+        return {name: comm for name, comm in both.items() if comm is not None}
+
+    def take_over(self, provisional: Engine, states: dict[str, Any]) -> None:
+        """Make the predefined communicators of `provisional` this engine's, in the `states` they had here.
+
+        Libraries that an image refers to by name are imported anew, and may keep COMM_WORLD when they are: so it has to
+        be there before the image is read, and to be the one that the program had.
+        """
+        for slot, comm in provisional.predefined.items():
+            if slot in states:
+                comm.__setstate__(states[slot])
+            else:
+                comm._bind(self, comm._shared)
+                self.register(comm._shared)
+            setattr(self, slot, comm)
+
     def next_context(self) -> int:
         """Number for a communicator that this rank may create; unique in the job, never used twice."""
         self.count += 1

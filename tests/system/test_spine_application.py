@@ -260,3 +260,40 @@ def test_a_message_of_more_than_two_gib_passes(start: Start, tmp_path: Path) -> 
     job = start(app, ranks=2)
     assert job.finish(600) == 0, job.report()
     assert job.output(1) == f"9 True {len(range(0, (2 << 30) + 12345, 1_000_003)) + 1}\n"
+
+
+def test_a_library_that_keeps_the_world_when_it_is_imported_keeps_it_after_a_restart(
+    start: Start, tmp_path: Path
+) -> None:
+    """PTMCMCSampler has COMM_WORLD as a default argument; it is imported anew when an image is loaded."""
+    library = tmp_path / "site-packages" / "keeper"
+    library.mkdir(parents=True)
+    (library / "__init__.py").write_text(
+        "from mpi4py import MPI\n"
+        "WORLD, SELF, RANK = MPI.COMM_WORLD, MPI.COMM_SELF, MPI.COMM_WORLD.Get_rank()\n"
+        "def total(value, comm=MPI.COMM_WORLD):\n    return comm.allreduce(value)\n"
+    )
+    app = write_app(
+        tmp_path,
+        """
+        import time
+        from mpi4py import MPI
+        import keeper
+        mine = MPI.COMM_WORLD
+        sum_ = 0
+        for step in range(300):
+            sum_ += keeper.total(step * (mine.rank + 1))
+            time.sleep(0.005)
+        same = keeper.WORLD is MPI.COMM_WORLD is mine, keeper.SELF is MPI.COMM_SELF, keeper.RANK == mine.rank
+        print(sum_, same, keeper.SELF.allreduce(1))
+        """,
+    )
+    path = {
+        "PYTHONPATH": os.pathsep.join([str(library.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    }
+    job = start(app, ranks=2, every=0.2, env=path)
+    job.wait_event("committed")
+    job.kill_rank(1)
+    assert job.finish() == 0, job.report()
+    assert job.events("restarting")[0]["from_epoch"], job.report()
+    assert job.output(0) == f"{3 * 300 * 299 // 2} (True, True, True) 1\n"

@@ -160,3 +160,21 @@ def test_what_cannot_be_pickled_and_what_is_pickled_by_name() -> None:
                 pickle.dumps(mine)
 
     run_ranks(1, program)
+
+
+def test_ranks_tags_and_colors_are_what_mpi4py_takes_for_an_integer() -> None:
+    """pySDC splits by the result of a comparison of numpy's."""
+
+    def program(comm: Any) -> Any:
+        part = comm.Split(np.bool_(comm.rank > 0), np.float64(-comm.rank))
+        with pytest.raises(TypeError):
+            comm.Split("0")
+        with pytest.raises(TypeError):
+            comm.send(None, None)
+        return (
+            part.size,
+            part.rank,
+            comm.sendrecv(comm.rank, comm.rank, np.float64(3), source=comm.rank, recvtag=3),
+        )
+
+    assert run_ranks(3, program) == [(1, 0, 0), (2, 1, 1), (2, 0, 2)]
