@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test others conformance lint format bench soak clean
+.PHONY: help setup demo test others conformance programs lint format bench soak clean
 
 help:
 	@echo 'make setup   virtual environment with everything (done by itself when needed)'
@@ -16,6 +16,7 @@ help:
 	@echo 'make test    the tests            (ARGS="-k name" passes options to pytest, and leaves out the next)'
 	@echo 'make others  part of the tests on the other versions of Python that are here'
 	@echo 'make conformance   the tests of mpi4py itself, fetched, at 1 to 4 ranks'
+	@echo 'make programs      public mpi4py programs, fetched: beside a real MPI, and killed twice'
 	@echo 'make lint    ruff and mypy --strict'
 	@echo 'make bench   the benchmarks, beside their peers, as ratios'
 	@echo 'make soak    the long sweeps'
@@ -40,6 +41,9 @@ others: $(READY)
 
 conformance: $(READY)
 	$(BIN)/python -m tests.conformance $(ARGS)
+
+programs: $(READY)
+	$(BIN)/python -m tests.programs $(ARGS)
 
 lint: $(READY)
 	$(BIN)/ruff check .
