@@ -88,6 +88,8 @@ _PLAIN_VALUES = frozenset(
 _CHANGES_ARE_SEEN = sys.version_info < (3, 13)
 """Does the census see that an attribute has been bound anew? Otherwise only that there are more or fewer."""
 
+_OWN_MPI = "ckpt.MPI"
+
 _STD_NAMES = ("stdin", "stdout", "stderr")
 
 
@@ -170,6 +172,7 @@ class References:
         self._ids: dict[int, Pid] = {}
         self._values: dict[str, tuple[int, bool]] = {}  # name -> id of the module, does it travel by value
         self._own_names: dict[str, frozenset[str]] = {}
+        self._mpi_names: dict[tuple[str, str], types.ModuleType] = {}
         self._touched: dict[str, types.ModuleType] = {}
 
     def settle(self) -> None:
@@ -221,6 +224,8 @@ class References:
             self.versions[name] = version
         for key, value in attributes.items():
             kind = type(value)  # isinstance() would ask a lazy object of the program for its class
+            if kind is types.ModuleType and value.__dict__.get("__name__") == _OWN_MPI:
+                self._mpi_names[name, key] = value
             if issubclass(kind, type) or (kind in _NOT_REFERENCED and not _is_mark(key, value)):
                 continue
             if own_names is not None and key not in own_names and kind in _PLAIN_VALUES:
@@ -268,7 +273,19 @@ class References:
         touched = self._touched if _CHANGES_ARE_SEEN else dict(sys.modules)
         for name in _NOT_MODULES_OF_THEIR_OWN:
             touched.pop(name, None)
-        return self._added_values() + _lookup.patches(touched, self.by_value)
+        return self._added_values() + self._found_mpi() + _lookup.patches(touched, self.by_value)
+
+    def _found_mpi(self) -> list[tuple[str, str, object]]:
+        """Where libraries keep the module MPI: some (schwimmbad) look for it late, and put it into a global of theirs that
+        was ``None`` when they were imported.
+        """
+        return [
+            (name, key, value)
+            for (name, key), value in self._mpi_names.items()
+            if name not in self.by_value
+            and getattr(sys.modules.get(name), "__dict__", {}).get(key) is value
+            and name.partition(".")[0] not in _OWN_PACKAGES
+        ]
 
     def _added_values(self) -> list[tuple[str, str, object]]:
         found = []

@@ -86,6 +86,8 @@ _PREDEFINED: dict[str, tuple[Callable[[Any, Any], Any], str, str]] = {
 }
 
 _BITWISE = ("MPI_BAND", "MPI_BOR", "MPI_BXOR")
+_LOGICAL = ("MPI_LAND", "MPI_LOR", "MPI_LXOR")
+"""Not for bytes by the standard, but every library takes them, and mpi4py.futures relies on it."""
 
 
 OPERATIONS_MAX = 32
@@ -202,7 +204,7 @@ class Op(Handle):
             return
         allowed = bool(code) and ("," in code if domain == "," else code[0] in domain and "," not in code)
         if datatype == BYTE:
-            allowed = self._name in _BITWISE
+            allowed = self._name in _BITWISE + _LOGICAL
         if not allowed:
             raise MpiException(ERR_OP, f"{self._name} is not defined for {datatype.name or 'a derived type'}")
 

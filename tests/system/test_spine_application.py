@@ -272,6 +272,8 @@ def test_a_library_that_keeps_the_world_when_it_is_imported_keeps_it_after_a_res
         "from mpi4py import MPI\n"
         "WORLD, SELF, RANK = MPI.COMM_WORLD, MPI.COMM_SELF, MPI.COMM_WORLD.Get_rank()\n"
         "def total(value, comm=MPI.COMM_WORLD):\n    return comm.allreduce(value)\n"
+        "late = None\n"
+        "def find():\n    global late\n    from mpi4py import MPI as late\n"
     )
     app = write_app(
         tmp_path,
@@ -279,12 +281,14 @@ def test_a_library_that_keeps_the_world_when_it_is_imported_keeps_it_after_a_res
         import time
         from mpi4py import MPI
         import keeper
+        keeper.find()
         mine = MPI.COMM_WORLD
         sum_ = 0
         for step in range(300):
             sum_ += keeper.total(step * (mine.rank + 1))
             time.sleep(0.005)
         same = keeper.WORLD is MPI.COMM_WORLD is mine, keeper.SELF is MPI.COMM_SELF, keeper.RANK == mine.rank
+        assert keeper.late is MPI      # schwimmbad looks for it late, and keeps it in a global
         print(sum_, same, keeper.SELF.allreduce(1))
         """,
     )
