@@ -73,7 +73,6 @@ PROGRAMS = (
         threads=True,
     ),
     Program("emcee", "emcee, schwimmbad", ("{here}/emcee_pool.py",), sample=True),
-    Program("dynesty", "dynesty, schwimmbad", ("{here}/dynesty_pool.py",)),
     Program("deap OneMax", "deap, schwimmbad", ("{here}/deap_onemax.py",), ranks=3),
     Program("PTMCMCSampler", "ptmcmcsampler", ("{here}/ptmcmc.py",), sample=True),
     Program("pySDC heat equation", "pySDC", ("{here}/pysdc_heat.py",)),
