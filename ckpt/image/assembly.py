@@ -16,7 +16,7 @@ Stream
         ("end",)
 
 Life of an image
-    ``prepare`` in the parent (cheap: flush, note descriptors, look at new modules) → fork → ``dump`` in the
+    ``prepare`` in the parent (cheap: note descriptors, look at new modules) → fork → ``dump`` in the
     child, on a deep stack. Without fork the same is done in the parent, which stands still meanwhile.
     ``load`` in a fresh process: early state, empty modules, the pairs, ambient state, deferred calls.
 """
@@ -123,7 +123,6 @@ def look() -> None:
 def prepare(stack: Stack | None, extras: Mapping[str, object]) -> Prepared:
     """Just before the fork, in the process that runs the program: what a forked child would see change."""
     started_ns = time.perf_counter_ns()
-    resources.note_streams()
     notes = note_files()
     _references.refresh()
     return Prepared(stack, extras, notes, _references, os.getpid(), time.perf_counter_ns() - started_ns)
@@ -150,7 +149,7 @@ def run_dump(
 ) -> ImageReport:
     """:func:`dump` with other ways of pickling and of going through the program (:mod:`ckpt.image.trial`)."""
     is_disposable = os.getpid() != prepared.pid
-    early = resources.note_early(prepared.notes)
+    early = resources.note_early(prepared.notes, is_disposable=is_disposable)
     late = resources.note_late(prepared.references)
 
     def work() -> ImageReport:

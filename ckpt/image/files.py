@@ -14,10 +14,11 @@ In the child, when a file object is met (:class:`FileSaver`)
     ==================  ======================================================================================
     object              saved
     ==================  ======================================================================================
-    FileIO              path, access, offset; for writers the length and the bytes not yet written
-    buffered ones       their raw file, the logical position
+    FileIO              path, access, offset; for writers the length
+    buffered ones       their raw file, the logical position, what has not been written yet
     TextIOWrapper       its buffer, encoding, errors, newline, the position of the next character
-    standard streams    references; their lengths are in :mod:`ckpt.image.resources`
+    standard streams    references; their lengths are in :mod:`ckpt.image.resources`. File objects of the program over
+                        them: with what they have not written
     deleted files       with their content (temporary files)
     NamedTemporaryFile  likewise; made again if it is gone
     mere descriptors    :mod:`ckpt.image.descriptors`
@@ -25,7 +26,7 @@ In the child, when a file object is met (:class:`FileSaver`)
     ==================  ======================================================================================
 
 At load (:mod:`ckpt.image.reopen`)
-    A writable file is cut to its saved length, what had not been flushed is written, and the program goes on
+    A writable file is cut to its saved length, what had not been flushed is in its buffer, and the program goes on
     at its offset. A missing or too short file is a :class:`RestoreError` that names the path; the loader adds
     the variable.
 """
@@ -57,6 +58,7 @@ from ckpt.image.reopen import (
     make_std_raw,
     make_text,
 )
+from ckpt.image.standard import catching
 
 if TYPE_CHECKING:
     from ckpt.image.pickler import ImagePickler
@@ -143,7 +145,7 @@ class _Opened:
     note: FileNote
     original: int
     fd: int
-    pending: bytes = b""
+    collected: int = 0  # bytes that flushing has written so far
 
 
 class FileSaver:
@@ -157,6 +159,9 @@ class FileSaver:
         self._positions: dict[
             int, int
         ] = {}  # id of a buffered object -> position, once text over it was taken apart
+        self._pending: dict[
+            int, bytes
+        ] = {}  # id of a buffered object -> what it, or text over it, had not written
 
     def reducers(self) -> dict[type, Callable[[ImagePickler, Any], Any]]:
         return {
@@ -184,9 +189,9 @@ class FileSaver:
 
     def raw_descriptors(self) -> list[SavedFile]:
         """Regular files that are open under mere numbers; :mod:`ckpt.image.descriptors`."""
-        return [self._saved(fd, self._notes[fd], b"") for fd in unexplained(self._notes, self._opened)]
+        return [self._saved(fd, self._notes[fd]) for fd in unexplained(self._notes, self._opened)]
 
-    def _saved(self, fd: int, note: FileNote, pending: bytes) -> SavedFile:
+    def _saved(self, fd: int, note: FileNote) -> SavedFile:
         content, is_temporary = None, fd in self._temporary
         if note.kind == "deleted" or is_temporary:
             if note.length > _DELETED_LIMIT_BYTES:
@@ -196,7 +201,7 @@ class FileSaver:
             original = self._opened[fd].original if fd in self._opened else fd
             content = _read(original, 0, note.length)
         length = note.length if note.flags & os.O_ACCMODE != os.O_RDONLY else None
-        return SavedFile(fd, note.path, note.flags, note.offset, length, pending, content, is_temporary)
+        return SavedFile(fd, note.path, note.flags, note.offset, length, content, is_temporary)
 
     def reduce_raw_file(self, pickler: ImagePickler, obj: io.FileIO) -> Any:
         if obj.closed:
@@ -209,7 +214,7 @@ class FileSaver:
 
     def reduce_opened(self, pickler: ImagePickler, opened: _Opened) -> Any:
         """One for all file objects of a descriptor."""
-        return OpenedFile, (self._saved(opened.fd, opened.note, opened.pending),)
+        return OpenedFile, (self._saved(opened.fd, opened.note),)
 
     def reduce_memory(self, pickler: ImagePickler, obj: Any) -> Any:
         return (make_closed_memory, (type(obj),)) if obj.closed else NotImplemented
@@ -217,7 +222,8 @@ class FileSaver:
     def reduce_buffered(self, pickler: ImagePickler, obj: Any) -> Any:
         if obj.closed:
             return make_closed, ("buffered", obj.raw.name, obj.raw.mode)
-        return make_buffered, (type(obj), obj.raw, self._buffered_position(obj))
+        position = self._buffered_position(obj)
+        return make_buffered, (type(obj), obj.raw, position, self._pending.get(id(obj), b""))
 
     def reduce_text(self, pickler: ImagePickler, obj: io.TextIOWrapper) -> Any:
         buffer: Any = obj.buffer
@@ -227,7 +233,9 @@ class FileSaver:
         raw = getattr(buffer, "raw", None)
         if type(buffer) is io.BytesIO:
             return self._reduce_text_in_memory(obj, buffer, attributes)
-        if not isinstance(raw, io.FileIO) or raw.fileno() in _STD_FDS:
+        if isinstance(buffer, io.FileIO) or (isinstance(raw, io.FileIO) and raw.fileno() in _STD_FDS):
+            return self._reduce_text_unbuffered(obj, buffer, attributes)
+        if not isinstance(raw, io.FileIO):
             if raw is None and obj.seekable() and _is_iterated(obj):
                 return self._reduce_text_in_a_loop(obj, buffer, attributes)
             obj.flush()
@@ -246,11 +254,32 @@ class FileSaver:
         )  # asked before flush(), which makes Python forget it
         if obj.writable():
             obj.flush()
-            self._collect(raw.fileno())
+            self._collect(raw.fileno(), buffer)
             self._positions[id(buffer)] = buffer.tell()
         position = self._text_position(obj, raw.fileno(), is_iterated)
         settings = (obj.encoding, obj.errors, self._newline(obj), obj.line_buffering, obj.write_through)
         return make_text, (buffer, settings, position, attributes)
+
+    def _reduce_text_unbuffered(self, obj: io.TextIOWrapper, buffer: Any, attributes: dict[str, Any]) -> Any:
+        """Over a mere file, or over a standard stream that others write too: what it holds stays with it."""
+        raw = buffer if isinstance(buffer, io.FileIO) else buffer.raw
+        newline, text = None, ""
+        if raw is not buffer:
+            self._flush_standard(buffer)
+        elif raw.fileno() not in _STD_FDS:
+            self._open(raw.fileno())
+        if obj.writable():
+            with catching(raw, is_disposable=self._is_disposable) as caught:
+                obj.flush()
+            if self._is_disposable:
+                with catching(raw, is_disposable=True) as probe:
+                    obj.write("\n")
+                    obj.flush()
+                newline = _WRITE_ANSWERS.get(probe.decode(obj.encoding))
+            text = caught.decode(obj.encoding, obj.errors or "strict").replace(newline or "\n", "\n")
+        settings = (obj.encoding, obj.errors, newline, obj.line_buffering, obj.write_through)
+        position = obj.tell() if raw is buffer and obj.seekable() else None
+        return make_text, (buffer, settings, position, attributes, text)
 
     def _reduce_text_in_memory(
         self, obj: io.TextIOWrapper, buffer: io.BytesIO, attributes: dict[str, Any]
@@ -341,20 +370,26 @@ class FileSaver:
             return obj.tell() if obj.seekable() else None
         fd = obj.raw.fileno()
         if fd in _STD_FDS:
-            obj.flush()
+            self._flush_standard(obj)
             return None
         self._open(fd)
         if obj.writable():
             obj.flush()
-            self._collect(fd)
+            self._collect(fd, obj)
         if not obj.seekable():
             return None
         position: int = obj.tell()
         self._positions[id(obj)] = position
         return position
 
-    def _collect(self, fd: int) -> None:
-        """Take what flushing has written, from the memory file; without fork, note the file as it is now."""
+    def _flush_standard(self, obj: Any) -> None:
+        """A writer of the program over a standard stream: what it holds stays with it."""
+        with catching(obj.raw, is_disposable=self._is_disposable) as caught:
+            obj.flush()
+        self._pending[id(obj)] = self._pending.get(id(obj), b"") + bytes(caught)
+
+    def _collect(self, fd: int, writer: Any) -> None:
+        """Take what flushing ``writer`` has written, from the memory file; without fork, note the file as it is now."""
         opened = self._opened[fd]
         note = opened.note
         if note.kind == "device":
@@ -368,8 +403,8 @@ class FileSaver:
         # a seek of the program may have flushed before; then the descriptor stands elsewhere and nothing is
         # pending
         written = os.pread(fd, max(0, end - start), start)
-        if written:
-            opened.pending = written
+        self._pending[id(writer)] = self._pending.get(id(writer), b"") + written[opened.collected :]
+        opened.collected = max(opened.collected, len(written))
 
     # -- text
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
-from ckpt.image import resources
+from ckpt.image import reopen, resources, standard
 from ckpt.image.ambient import quiet
 from ckpt.image.descriptors import note_baseline
 from ckpt.image.errors import ImageError, RestoreError
@@ -49,6 +49,7 @@ def load(source: Source, *, live: Mapping[str, object]) -> Loaded:
     ``__hash__`` and ``__eq__`` of keys and members.
     """
     note_baseline()
+    reopen.begin()
     stream = source.stream()
     unpickler = ImageUnpickler(stream, source.buffers(), live)
     with collector_off(), quiet():
@@ -81,8 +82,10 @@ def load(source: Source, *, live: Mapping[str, object]) -> Loaded:
     stream.close()  # before the program's ways of hearing of open files are in force
     for function, args in calls:
         function(*args)
+    reopen.settle()
     compare_versions(header["versions"], is_final=True)  # now that everything is imported
     resources.apply_late(late)
+    standard.put_back_unwritten(header["early"]["unwritten"])
     sys.setrecursionlimit(header["early"]["recursion_limit"])
     return loaded
 

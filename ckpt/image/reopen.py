@@ -1,8 +1,14 @@
 """Open files, put back at load: what the pickle of an image calls for them. Counterpart of :mod:`ckpt.image.files`.
 
-Its names are part of the image format. A writable file is cut to its saved length and gets what the program had
-written but not flushed; the descriptor number is the old one where that is free. What cannot be opened, or is
-shorter than the image needs, is a :class:`RestoreError` with the path; the loader adds the variable.
+Its names are part of the image format. A writable file is cut to its saved length; the descriptor number is the old one
+where that is free. What cannot be opened, or is shorter than the image needs, is a :class:`RestoreError` with the path; the
+loader adds the variable.
+
+What the program had written but not flushed goes where it was, into the buffer of its file object: other descriptors of
+the same file may write first.
+
+No file is cut while anything can still fail: opening it notes that (:data:`_cuts`), and the loader calls :func:`settle` when
+all else has been loaded. So a restart that fails leaves files and output as they were, for a newer image too.
 """
 
 from __future__ import annotations
@@ -14,6 +20,7 @@ import os
 import stat
 import sys
 import tempfile
+import warnings
 from dataclasses import dataclass
 from pickle import PicklingError
 from typing import Any
@@ -23,8 +30,8 @@ from ckpt.image.errors import RestoreError
 
 @dataclass(frozen=True, slots=True)
 class SavedFile:
-    """``length``: of a writable file; ``pending``: written by the program, but not yet to the file;
-    ``content``: if deleted, or temporary (``is_temporary``: made again only if it is gone).
+    """``length``: of a writable file; ``content``: if deleted, or temporary (``is_temporary``: made again only if it is
+    gone).
     """
 
     fd: int
@@ -32,7 +39,6 @@ class SavedFile:
     flags: int
     offset: int
     length: int | None
-    pending: bytes
     content: bytes | None
     is_temporary: bool = False
 
@@ -52,19 +58,76 @@ def open_saved(saved: SavedFile) -> int:
     return _open_again(saved)
 
 
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A file to be cut to ``length`` bytes; ``fd`` is a descriptor for this alone. What loading itself has printed, behind
+    byte ``kept_from``, stays (``None``: there is no such thing).
+    """
+
+    fd: int
+    length: int
+    kept_from: int | None = None
+
+
+_cuts: list[_Cut] = []
+
+
+def begin() -> None:
+    """A load begins: no file is to be cut yet."""
+    _cuts.clear()
+
+
+def cut_output(fd: int, length: int) -> None:
+    """What a standard stream, if it is a file, now holds beyond ``length`` bytes is to be cut out of it."""
+    status = os.fstat(fd)
+    if stat.S_ISREG(status.st_mode) and status.st_size != length:
+        _cuts.append(_Cut(_aside(fd), length, kept_from=status.st_size))
+
+
+def settle() -> None:
+    """Cut what is noted. Raises RestoreError: a file system that does not do it."""
+    done: set[tuple[int, int]] = set()
+    try:
+        for cut in _cuts:
+            status = os.fstat(cut.fd)
+            if (status.st_dev, status.st_ino) not in done:  # several descriptors may be of one file
+                done.add((status.st_dev, status.st_ino))
+                _cut(cut)
+    except OSError as failure:
+        raise RestoreError(
+            f"a file that the program writes cannot be cut to its length: {failure.strerror}"
+        ) from failure
+    finally:
+        for cut in _cuts:
+            os.close(cut.fd)
+        _cuts.clear()
+
+
+def _cut(cut: _Cut) -> None:
+    said = b""
+    if cut.kept_from is not None and cut.kept_from < cut.length:
+        warnings.warn(
+            f"the output in {os.readlink(f'/proc/self/fd/{cut.fd}')!r} has {cut.kept_from} bytes, but had {cut.length} when "
+            "the image was taken: some of it has been removed, by hand or by a restart from an older image",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+        return
+    if cut.kept_from is not None:
+        with open(f"/proc/self/fd/{cut.fd}", "rb") as again:
+            again.seek(cut.kept_from)
+            said = again.read()
+    os.ftruncate(cut.fd, cut.length)
+    if said:
+        os.lseek(cut.fd, cut.length, os.SEEK_SET)
+        os.write(cut.fd, said)
+
+
 class OpenedFile:
-    """One descriptor, opened again: under its old number where that is free, with what had not been flushed written."""
+    """One descriptor, opened again: under its old number where that is free."""
 
     def __init__(self, saved: SavedFile) -> None:
         fd = open_saved(saved)
-        offset = saved.offset
-        if saved.pending:
-            if saved.flags & os.O_APPEND:
-                os.write(fd, saved.pending)
-                offset = os.lseek(fd, 0, os.SEEK_END)
-            else:
-                os.pwrite(fd, saved.pending, offset)
-                offset += len(saved.pending)
         if fd != saved.fd and not os.path.exists(f"/proc/self/fd/{saved.fd}"):
             os.dup2(fd, saved.fd, inheritable=False)
             os.close(fd)
@@ -72,7 +135,7 @@ class OpenedFile:
         if fd != saved.fd:
             fd = _out_of_the_way(fd)
         with contextlib.suppress(OSError):  # a device
-            os.lseek(fd, offset, os.SEEK_SET)
+            os.lseek(fd, saved.offset, os.SEEK_SET)
         self.fd = fd
 
 
@@ -87,6 +150,14 @@ def _out_of_the_way(fd: int) -> int:
         return fd
     os.close(fd)
     return elsewhere
+
+
+def _aside(fd: int) -> int:
+    """A duplicate for :func:`settle`: by then the object that owns ``fd`` may have been dropped."""
+    try:
+        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ELSEWHERE)
+    except OSError:
+        return os.dup(fd)
 
 
 def make_raw_file(opened: OpenedFile, mode: str, name: Any, closefd: bool) -> io.FileIO:
@@ -115,8 +186,8 @@ def _open_again(saved: SavedFile) -> int:
             raise RestoreError(
                 f"the open file {saved.path!r} has {status.st_size} bytes; the image needs {needed}"
             )
-        if saved.length is not None:
-            os.ftruncate(fd, saved.length)
+        if saved.length is not None and status.st_size > saved.length:
+            _cuts.append(_Cut(_aside(fd), saved.length))
     return fd
 
 
@@ -144,17 +215,26 @@ def make_std_raw(fd: int, mode: str, name: Any) -> io.FileIO:
     return made
 
 
-def make_buffered(cls: Any, raw: Any, position: int | None) -> Any:
-    made = cls(raw)
-    if position is not None:
-        made.seek(position)
+def make_buffered(cls: Any, raw: Any, position: int | None, pending: bytes = b"") -> Any:
+    """``pending``: what its buffer holds, not written yet; ``position`` is behind it. One that only writes is where its
+    descriptor is, which others may share.
+    """
+    made = cls(raw, max(io.DEFAULT_BUFFER_SIZE, len(pending) + 1)) if pending else cls(raw)
+    if position is not None and cls is not io.BufferedWriter:
+        made.seek(position - len(pending))
+    if pending:
+        made.write(pending)
     return made
 
 
-def make_text(buffer: Any, settings: tuple[Any, ...], position: Any, attributes: dict[str, Any]) -> Any:
+def make_text(
+    buffer: Any, settings: tuple[Any, ...], position: Any, attributes: dict[str, Any], pending: str = ""
+) -> Any:
     made = io.TextIOWrapper(buffer, *settings)
-    if position is not None:
-        made.seek(position)
+    if position is not None and type(buffer) is not io.BufferedWriter and position != buffer.tell():
+        made.seek(position)  # which would flush what is pending
+    if pending:
+        made.write(pending)
     made.__dict__.update(attributes)
     return made
 

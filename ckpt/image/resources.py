@@ -3,13 +3,12 @@ signals, …
 
 ::
 
-    note_streams()        in the parent, before the fork: flush what the program has printed
     note_early()          in the child: what must be in force before anything is loaded
     note_late()           in the child: values that may be objects of the program
     apply_early/late()    in the new process
 
 A forked child has its own copy of all of this but for the offsets of open files (:mod:`ckpt.image.files`), so
-nothing else is looked at in the parent. Everything is noted in the thread that runs the program, since
+nothing is looked at in the parent. Everything is noted in the thread that runs the program, since
 contexts belong to threads.
 
 What is set back: ``sys.path``, ``sys.argv``, directory, ``os.environ``, recursion limit, umask, lengths of fd
@@ -29,14 +28,13 @@ import gc
 import io
 import os
 import signal
-import stat
 import sys
 import time
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ckpt.image import exits, locks, search_path
+from ckpt.image import exits, locks, reopen, search_path, standard
 from ckpt.image.ambient import apply_ambient, note_ambient
 from ckpt.image.errors import RestoreError
 from ckpt.image.logs import note_logging, put_back
@@ -46,29 +44,18 @@ if TYPE_CHECKING:
     from ckpt.image.files import FileNote
     from ckpt.image.modules import References
 
-__all__ = ["apply_early", "apply_late", "note_early", "note_late", "note_streams"]
+__all__ = ["apply_early", "apply_late", "note_early", "note_late"]
 
 _STREAMS = ("stdin", "stdout", "stderr")
 _HOOKS = ("excepthook", "displayhook", "unraisablehook", "breakpointhook")
 _OWN_PACKAGES = ("ckpt", "transport", "controller")
 
 
-def note_streams() -> None:
-    """Flush the standard streams.
-
-    Streams that the program wrote itself are left alone: they are its objects.
-    """
-    for name in ("stdout", "stderr"):
-        for stream in {id(s): s for s in (getattr(sys, name), getattr(sys, f"__{name}__"))}.values():
-            if type(stream) is io.TextIOWrapper and not stream.closed:
-                stream.flush()
-
-
 # ---------------------------------------------------------------------- early
 
 
-def note_early(notes: dict[int, FileNote]) -> dict[str, Any]:
-    """Plain values only: they are loaded before any module is there."""
+def note_early(notes: dict[int, FileNote], *, is_disposable: bool) -> dict[str, Any]:
+    """Plain values only: they are loaded before any module is there. ``is_disposable``: this process is a forked child."""
     umask = os.umask(0o077)
     os.umask(umask)
     return {
@@ -80,6 +67,7 @@ def note_early(notes: dict[int, FileNote]) -> dict[str, Any]:
         "recursion_limit": sys.getrecursionlimit(),
         "umask": umask,
         "temporary": note_directories(),
+        "unwritten": standard.note_unwritten(is_disposable=is_disposable),
         "lengths": {fd: notes[fd].length for fd in (1, 2) if fd in notes and notes[fd].kind == "file"},
     }
 
@@ -102,9 +90,7 @@ def apply_early(saved: dict[str, Any]) -> None:
     os.umask(saved["umask"])
     restore_directories(saved["temporary"])
     for fd, length in saved["lengths"].items():
-        status = os.fstat(fd)
-        if stat.S_ISREG(status.st_mode) and status.st_size > length:
-            os.ftruncate(fd, length)
+        reopen.cut_output(fd, length)
 
 
 # ---------------------------------------------------------------------- late

@@ -120,6 +120,11 @@ class Bench:
     def output(self) -> tuple[bytes, bytes]:
         return tuple((self.job / "output" / f"rank-0.{kind}").read_bytes() for kind in ("out", "err"))  # type: ignore[return-value]
 
+    def printed_afresh(self, printed: tuple[bytes, bytes]) -> None:
+        """The output as the original left it: a resumed run that died must not be seen again in the next one."""
+        for kind, content in zip(("out", "err"), printed, strict=True):
+            (self.job / "output" / f"rank-0.{kind}").write_bytes(content)
+
     def clear_work(self) -> None:
         for entry in self.work.iterdir():
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
@@ -210,8 +215,10 @@ def _sweep(
         differs = bench.difference(taken, expected)
         if differs:
             outcome.failures.append(f"{program.name}: an image changed the program: {differs}\n    {again}")
+        printed = bench.output()
         for image in taken["images"]:
             outcome.images += 1
+            bench.printed_afresh(printed)
             differs = bench.difference(bench.resume(image["epoch"]), expected)
             if differs:
                 check = taken.get("places", {}).get(str(image["epoch"]), "?")

@@ -95,7 +95,8 @@ def image_failure(tmp_path: Path, source: str) -> str:
     return next(line["failed"] for line in lines if "failed" in line)
 
 
-def _drive(arguments: list[str], out: Path, cwd: Path) -> None:
+def _drive(arguments: list[str], out: Path, cwd: Path) -> str:
+    """Run the driver, with its output behind what ``out`` has; what it says on standard error."""
     environment = {
         **os.environ,
         "PYTHONHASHSEED": "5",
@@ -112,3 +113,4 @@ def _drive(arguments: list[str], out: Path, cwd: Path) -> None:
             check=False,
         )
     assert done.returncode == 0, done.stderr.decode()
+    return done.stderr.decode()

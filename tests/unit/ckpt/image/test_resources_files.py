@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,114 @@ def test_the_length_of_standard_output_is_part_of_the_image(tmp_path: Path) -> N
     assert out.read_text() == "one\ntwothree\n"
     _drive(["resume", str(tmp_path), "[]", str(tmp_path / "image-0")], out, tmp_path)
     assert out.read_text() == "one\ntwothree\n"
+
+
+_PRINTING = """
+    import io, logging, os, sys
+    mine = open(1, "w", closefd=False)
+    layered = io.TextIOWrapper(sys.stdout.buffer, write_through=False, newline="\\r\\n")
+    thin = io.TextIOWrapper(open("log.txt", "ab", 0), write_through=False)
+    binary = open(os.dup(1), "wb")
+    raw = os.dup(1)
+    logging.basicConfig(stream=mine, format="%(message)s", level=logging.INFO)
+    first, second, both = open("log.txt", "a"), open("log.txt", "a"), open("log.txt", "a+")
+    number, kept = os.dup(first.fileno()), both.buffer.raw
+    for i in range(6):
+        print("printed", i)
+        driver_tick()
+        mine.write(f"mine {i}\\n")
+        driver_tick()
+        binary.write(b"binary %d\\n" % i)
+        driver_tick()
+        sys.stdout.buffer.write(b"beside %d\\n" % i)
+        driver_tick()
+        print("half a line", end="; ")
+        driver_tick()
+        layered.write(f"layered {i}\\n")
+        driver_tick()
+        os.write(raw, b"raw %d\\n" % i)
+        os.write(1, b"direct %d\\n" % i)
+        if i == 4:
+            logging.info("logged %d", i)
+        driver_tick()
+        first.write(f"first {i}\\n")
+        driver_tick()
+        second.write(f"second {i}\\n")
+        driver_tick()
+        both.write(f"both {i}\\n")
+        thin.write(f"thin {i}\\n")
+        driver_tick()
+        os.write(number, b"number %d\\n" % i)
+        if i % 2:
+            for file in (second, mine, both, first, layered, binary)[:i]:
+                file.flush()
+        driver_tick()
+    for file in (first, second, both, thin, layered, binary, mine):
+        file.flush()
+    print(open("log.txt").read())
+"""
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_no_line_is_lost_doubled_or_moved_however_it_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unbuffered: str
+) -> None:
+    """Full buffers, several file objects and mere descriptors of one file, at every place; each resumed with everything
+    that the original has written in the way.
+    """
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    script, out, log = tmp_path / "program.py", tmp_path / "out", tmp_path / "log.txt"
+    script.write_text(textwrap.dedent(_PRINTING))
+    _drive(["calls", str(tmp_path), "[]", str(script)], out, tmp_path)
+    expected, logged = out.read_bytes(), log.read_bytes()
+    places = [*range(1, 67)]
+    assert len(expected.splitlines()) > 60 and json.loads(_last(tmp_path))["total"] == len(places)
+    out.unlink()
+    log.unlink()
+    _drive(["calls", str(tmp_path), json.dumps(places), str(script)], out, tmp_path)
+    assert json.loads(_last(tmp_path))["taken"] == len(places)
+    assert out.read_bytes() == expected, "an image changed the program"
+    for number, place in enumerate(places):
+        out.write_bytes(expected)
+        log.write_bytes(logged)
+        _drive(["resume", str(tmp_path), "[]", str(tmp_path / f"image-{number}")], out, tmp_path)
+        assert out.read_bytes() == expected, f"place {place}"
+
+
+def test_a_restart_that_fails_leaves_output_and_files_as_they_were(tmp_path: Path) -> None:
+    """So an image that is newer than the one that could not be resumed still finds every line."""
+    script, out = tmp_path / "program.py", tmp_path / "out"
+    script.write_text(
+        "import os\n"
+        "data = open('data.txt', 'w')\n"
+        "needed = os.open('needed', os.O_CREAT | os.O_RDWR)\n"
+        "print('one')\ndata.write('one')\ndata.flush()\ndriver_tick()\n"
+        "os.close(needed)\nos.unlink('needed')\n"
+        "print('two')\ndata.write('two')\ndata.flush()\ndriver_tick()\n"
+        "print('three', data.tell())\n"
+    )
+    _drive(["calls", str(tmp_path), "[1, 2]", str(script)], out, tmp_path)
+    expected = out.read_text()
+    with pytest.raises(AssertionError, match="needed' cannot be opened again"):
+        _drive(["resume", str(tmp_path), "[]", str(tmp_path / "image-0")], out, tmp_path)
+    assert (out.read_text(), (tmp_path / "data.txt").read_text()) == (expected, "onetwo")
+    _drive(["resume", str(tmp_path), "[]", str(tmp_path / "image-1")], out, tmp_path)
+    assert out.read_text() == expected
+
+
+def test_output_that_has_become_shorter_is_named(tmp_path: Path) -> None:
+    script, out = tmp_path / "program.py", tmp_path / "out"
+    script.write_text(
+        "import sys, warnings\nprint('one')\ndriver_tick()\nprint(len(open(sys.argv[0]).read()))\n"
+    )
+    _drive(["calls", str(tmp_path), "[1]", str(script)], out, tmp_path)
+    out.write_text("o")
+    said = _drive(["resume", str(tmp_path), "[]", str(tmp_path / "image-0")], out, tmp_path)
+    assert "has 1 bytes, but had 4 when the image was taken" in said
+
+
+def _last(directory: Path) -> str:
+    return (directory / "log.jsonl").read_text().splitlines()[-1]
 
 
 @pytest.mark.parametrize(
