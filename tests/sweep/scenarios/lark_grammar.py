@@ -1,4 +1,4 @@
-"""A calculator and JSON, each parsed by Earley and LALR parsers of Lark."""
+"""A calculator, parsed by LALR parsers of Lark with both of its lexers."""
 
 import random
 
@@ -28,8 +28,8 @@ def expression(depth):
 
 
 random.seed(5)
-for kind in ("lalr", "earley"):
-    parser = Lark(CALC, parser=kind)
+for kind in ("contextual", "basic"):
+    parser = Lark(CALC, parser="lalr", lexer=kind)
     for turn in range(8):
         text = expression(4)
         value = Evaluate().transform(parser.parse(text))
