@@ -43,6 +43,7 @@ round trips, counters, and in which order units in flight were sent.
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -106,6 +107,9 @@ class Bounds:
 class Script:
     """One rank's program: sends in order, each when its condition holds; receives whatever comes."""
 
+    predefined: Mapping[str, Any] = {}
+    """No communicators (see `Engine`)."""
+
     def __init__(self, sends: Sequence[Send], size: int) -> None:
         self.sends = sends
         self.sent = 0
@@ -137,7 +141,12 @@ class Script:
 
 
 class Explorer:
-    """Explores one `Bounds`. `most`: give up (RuleBroken) beyond so many states, or stop there if `partly`."""
+    """Explores one `Bounds`. `most`: give up (RuleBroken) beyond so many states, or stop there if `partly`.
+
+    `both_ends`: next comes in turn the state that was found last and the one that was found first. Whole bounds
+    are visited faster from the last one (states with much on the wires come early); of what is too large for
+    that, and for a counterexample, it is the corner that the first states happen to lead to, and no more.
+    """
 
     def __init__(
         self,
@@ -145,6 +154,7 @@ class Explorer:
         world: World | None = None,
         *,
         reduced: bool = True,
+        both_ends: bool = False,
         most: int = 5_000_000,
         partly: bool = False,
     ) -> None:
@@ -152,6 +162,7 @@ class Explorer:
         self.world = production() if world is None else world
         self.size = len(bounds.scripts)
         self.reduced = reduced
+        self.both_ends = both_ends
         self.most = most
         self.partly = partly
         self._limits = bounds.limits()
@@ -208,11 +219,13 @@ class Explorer:
         start: State = (launch + zombies, self._number_controller(first), packets)
         seen: dict[tuple[tuple[int, ...], int], list[int]] = {(start[0], start[1]): [start[2]]}
         self._seen = seen
-        todo = [(0, start)]
+        todo = deque([(0, start)])
+        first_found = False
         parents = self._parents
         reduced = self.reduced
         while todo:
-            number, state = todo.pop()
+            first_found = self.both_ends and not first_found
+            number, state = todo.popleft() if first_found else todo.pop()
             key = (state[0], state[1])
             if reduced and state[2] not in seen[key]:
                 continue  # one with more on the wires was found meanwhile
@@ -378,7 +391,7 @@ class Explorer:
     def _moves_of(self, process: Process) -> tuple[int, ...]:
         moves = [TRANSMIT]
         program = process.engine
-        if process.endpoint.frozen:
+        if process.stopped:
             return (TRANSMIT, CAPTURE, ABORTED) if process.image_is_wanted() else (TRANSMIT, CAPTURE)
         if process.endpoint.deliverable:
             moves.append(TAKE)
@@ -432,11 +445,11 @@ class Explorer:
             process.port.deliver()
             self._check_contents(rank, program)
         elif code == FREEZE:
-            process.port.freeze()
+            process.stop()
         elif code == FINISH:
             process.finish()
-        elif endpoint.frozen and not process.image_is_wanted():
-            process.port.thaw()  # aborted meanwhile
+        elif process.stopped and not process.image_is_wanted():
+            process.go_on()  # aborted meanwhile
         else:
             if code == ABORTED:
                 process.meanwhile = [{"m": "abort", "epoch": process.runtime.imager.wanted}]

@@ -384,7 +384,7 @@ _add(
     ),
 )
 _add(
-    Bounds(ANSWERED, frozen=True),
+    Bounds(TWO, frozen=True),
     mutant(
         "no probe timer: a lost thaw notice stops a link",
         "frozen port",
@@ -396,7 +396,7 @@ _add(
     ),
 )
 _add(
-    Bounds(ANSWERED, announcements=True),
+    Bounds(ONE, announcements=True),
     mutant(
         "the port thaws when the line is committed, not when the image is captured",
         "frozen port",

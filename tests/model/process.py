@@ -27,11 +27,19 @@ JOB_ID = "00000000000005ee"
 JOB = int(JOB_ID, 16)
 
 
+MISTAKES = ("AttributeError", "TypeError", "NameError", "KeyError", "ImportError", "AssertionError")
+"""Images that fail with these never would be taken: everything would hold, and nothing would be shown."""
+
+
 class Engine(Protocol):
     """The program of one rank, with its mailbox."""
 
     def attach(self, endpoint: Any) -> None:
         """Messages that are taken from the mailbox are told to this endpoint (`consumed`)."""
+
+    @property
+    def predefined(self) -> Mapping[str, Any]:
+        """The communicators that are there from the beginning, for the image."""
 
     def on_messages(self, source: int, messages: list[Buffer]) -> None:
         """These have come, in order."""
@@ -75,6 +83,8 @@ class ControlList:
         return -1
 
     def send(self, packet: dict[str, Any]) -> bool:
+        if packet["m"] == "failed" and packet["reason"].startswith(MISTAKES):
+            raise AssertionError(f"the model lacks something that images need: {packet['reason']}")
         self.sent.append(packet)
         return True
 
@@ -187,6 +197,8 @@ class Process:
         self.control = ControlList()
         self.port = ModelPort(endpoint)
         self.fails_to_write = False
+        self.stopped = False
+        """The port was frozen for an image, which is not captured yet: nothing else may thaw it."""
         self.meanwhile: list[Mapping[str, Any]] = []
         """Packets that the helper thread obeys while the image is written synchronously."""
         self.images: list[Image] = []
@@ -219,6 +231,7 @@ class Process:
         """An independent copy."""
         new = Process(self.world, self.spec, self.engine.copy(), self.endpoint.clone())
         new.port.now_ns = self.port.now_ns
+        new.stopped = self.stopped
         mine, other = self.runtime, new.runtime
         other.imager.epoch, other.imager.wanted = mine.imager.epoch, mine.imager.wanted
         other.committed_epoch = mine.committed_epoch
@@ -235,6 +248,7 @@ class Process:
             runtime.finished_code,
             runtime.released,
             runtime.alone,
+            self.stopped,
             self.engine.key(),
         )
 
@@ -248,6 +262,16 @@ class Process:
         imager = self.runtime.imager
         return bool(imager.wanted > imager.epoch)
 
+    def stop(self) -> None:
+        """The taker has frozen the port, and the capture takes a while."""
+        self.stopped = True
+        self.port.freeze()
+
+    def go_on(self) -> None:
+        """The image is not wanted any more (or could not be prepared): the taker thaws the port."""
+        self.stopped = False
+        self.port.thaw()
+
     def capture(self, *, blocked: bool, fails: bool = False, late: bool = False) -> None:
         """The program has come to a place where its image can be taken.
 
@@ -255,6 +279,7 @@ class Process:
         instructions of its own. `late`: only after the rank's own time limit, when it gives the image up.
         """
         self.fails_to_write = fails
+        self.stopped = False  # from here on the production code alone says when the port thaws
         runtime = self.runtime
         runtime.imager._wanted_since_ns = 0 if late else time.monotonic_ns()
         if not blocked and not late:

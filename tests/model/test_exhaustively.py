@@ -72,6 +72,7 @@ PARTS = {
     ),
 }
 PART = 30_000
+"""Taken from both ends (see `Explorer`). All counterexamples of `MUTANTS` are found within a third as many."""
 SOAK_PART = 3_000_000
 
 
@@ -85,7 +86,7 @@ def test_every_state_within_bounds(name: str, figures: Count) -> None:
 
 @pytest.mark.parametrize("name", PARTS)
 def test_states_within_larger_bounds(name: str, figures: Count) -> None:
-    explorer = Explorer(PARTS[name], most=PART, partly=True)
+    explorer = Explorer(PARTS[name], both_ends=True, most=PART, partly=True)
     figures("states explored, larger bounds", explorer.explore())
 
 
@@ -99,7 +100,7 @@ def test_every_state_with_two_rounds(figures: Count) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("name", PARTS)
 def test_many_states_within_larger_bounds(name: str, figures: Count) -> None:
-    explorer = Explorer(PARTS[name], most=SOAK_PART, partly=True)
+    explorer = Explorer(PARTS[name], both_ends=True, most=SOAK_PART, partly=True)
     figures("states explored, larger bounds", explorer.explore())
 
 
@@ -114,11 +115,37 @@ def test_leaving_out_states_with_less_on_the_wires_hides_nothing(figures: Count)
 
 @pytest.mark.parametrize("found", MUTANTS, ids=str)
 def test_without_the_rule_there_is_a_counterexample(found: Mutant, figures: Count) -> None:
-    explorer = Explorer(BOUNDS[found], World(found.edits), most=2_000_000)
+    explorer = Explorer(BOUNDS[found], World(found.edits), both_ends=True, most=PART)
     with pytest.raises(RuleBroken) as broken:
         explorer.explore()
     assert "more than" not in str(broken.value).splitlines()[0]
     figures("mutants caught by exploration", 1)
+
+
+@pytest.mark.parametrize("bounds", dict.fromkeys(BOUNDS.values()), ids=str)
+def test_with_every_rule_the_same_search_finds_nothing(bounds: Bounds, figures: Count) -> None:
+    figures(
+        "states explored, larger bounds", Explorer(bounds, both_ends=True, most=PART, partly=True).explore()
+    )
+
+
+def test_an_image_that_the_model_cannot_take_is_no_image_that_fails() -> None:
+    """The program of the model lacked what images had come to need: all failed, and every rule held."""
+    from tests.model.explore import Script
+
+    process = Process.start(production(), rank_spec(0, 2, 0, None), None, lambda: Script((), 2), {})
+    process.obey({"m": "checkpoint", "epoch": 1, "mode": "sync"})
+    process.engine = process.runtime.engine = None
+    with without_stacks(), pytest.raises(AssertionError, match="the model lacks"):
+        process.capture(blocked=True)
+
+
+def test_a_port_that_stays_frozen_after_the_image_stays_frozen() -> None:
+    """The explorer thawed every frozen port, so that a rank that forgets to was never noticed."""
+    found = next(mutant for mutant in MUTANTS if mutant.name.startswith("the port thaws when"))
+    explorer = Explorer(BOUNDS[found], World(found.edits), both_ends=True, most=PART)
+    with pytest.raises(RuleBroken, match="the end cannot be reached"):
+        explorer.explore()
 
 
 def test_what_the_vectors_show_does_not_commit(figures: Count) -> None:

@@ -134,6 +134,8 @@ class Program(Scripted):
     """The scripted program as the runtime's engine: its mailbox is fed, and it runs when it is asked to."""
 
     endpoint: Any = None
+    predefined: Mapping[str, Any] = {}
+    """No communicators (see `Engine`)."""
 
     def attach(self, endpoint: Any) -> None:
         self.endpoint = endpoint
