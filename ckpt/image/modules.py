@@ -51,7 +51,7 @@ Pid = tuple[str, ...]
 ``("live", name)``.
 """
 
-_OWN_PACKAGES = ("ckpt", "transport", "controller")
+OWN_PACKAGES = ("ckpt", "transport", "controller")
 _OWN_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))) + os.sep
 _ALWAYS_BY_REFERENCE = frozenset({"builtins", "sys"})
 _NOT_MODULES_OF_THEIR_OWN = frozenset({"__mp_main__"})
@@ -136,7 +136,7 @@ def is_by_value(name: str, module: types.ModuleType) -> bool:
     if isinstance(file, str):
         own_name = attributes.get("__name__")  # ours by an alias, as mpi4py.MPI is, is ours
         for known in (name, own_name) if isinstance(own_name, str) else (name,):
-            if known.partition(".")[0] in _OWN_PACKAGES and os.path.realpath(file).startswith(_OWN_ROOT):
+            if known.partition(".")[0] in OWN_PACKAGES and os.path.realpath(file).startswith(_OWN_ROOT):
                 return False
         return file.endswith((".py", ".pyc")) and not _is_installed_path(file)
     path = attributes.get("__path__")
@@ -284,7 +284,7 @@ class References:
             for (name, key), value in self._mpi_names.items()
             if name not in self.by_value
             and getattr(sys.modules.get(name), "__dict__", {}).get(key) is value
-            and name.partition(".")[0] not in _OWN_PACKAGES
+            and name.partition(".")[0] not in OWN_PACKAGES
         ]
 
     def _added_values(self) -> list[tuple[str, str, object]]:

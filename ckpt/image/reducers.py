@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Any
 
 from ckpt.image import rebuild
 from ckpt.image.logs import reduce_logger
+from ckpt.image.modules import OWN_PACKAGES
 from ckpt.image.rebuild import is_heap
 from ckpt.image.reducers_classes import is_slot, reduce_class
 
@@ -163,7 +164,8 @@ def kind_of_instance(pickler: ImagePickler, cls: type) -> Reducer:
         if is_user:
             return reduce_raw
         if hooks & _PICKLE_HOOKS or cls in copyreg.dispatch_table:
-            return reduce_unless_running
+            # Our own objects are made to be saved while their methods run: the engine while it waits, above all.
+            return DEFAULT if cls.__module__.partition(".")[0] in OWN_PACKAGES else reduce_unless_running
         return DEFAULT if hooks == {"__new__"} and not _needs_arguments(cls) else reduce_raw
     if not is_user:
         if has_state_in_c:

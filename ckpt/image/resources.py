@@ -38,6 +38,7 @@ from ckpt.image import exits, locks, reopen, search_path, standard
 from ckpt.image.ambient import apply_ambient, note_ambient
 from ckpt.image.errors import RestoreError
 from ckpt.image.logs import note_logging, put_back
+from ckpt.image.modules import OWN_PACKAGES
 from ckpt.image.temporary import note_directories, restore_directories
 
 if TYPE_CHECKING:
@@ -48,7 +49,6 @@ __all__ = ["apply_early", "apply_late", "note_early", "note_late"]
 
 _STREAMS = ("stdin", "stdout", "stderr")
 _HOOKS = ("excepthook", "displayhook", "unraisablehook", "breakpointhook")
-_OWN_PACKAGES = ("ckpt", "transport", "controller")
 
 
 # ---------------------------------------------------------------------- early
@@ -252,7 +252,7 @@ def _note_patches(references: References) -> list[tuple[str, str, Any]]:
     return [
         (module, name, value)
         for module, name, value in references.patches()
-        if not module.startswith(_OWN_PACKAGES) and not (module == "sys" and name in (*_STREAMS, *_HOOKS))
+        if not module.startswith(OWN_PACKAGES) and not (module == "sys" and name in (*_STREAMS, *_HOOKS))
     ]
 
 
