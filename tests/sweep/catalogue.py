@@ -69,7 +69,7 @@ SUITE = (
     _suite("html5lib"),
     _suite("json_dumps", "--loops", "4"),
     _suite("json_loads", "--loops", "400"),
-    _suite("logging", "--loops", "40"),
+    _suite("logging", "--loops", "40", holds=("a frame object",)),
     _suite("mdp", slow=True),
     _suite("meteor_contest"),
     _suite("nbody"),
