@@ -15,8 +15,8 @@ in, memory nobody copies on the way. Every head starts with the same 72 bytes, l
     sequence                           u64   of the first message
     count, length                      u32 u32   meaning by kind
 
-    MESSAGES  `count` messages from `sequence` on. All are `length` bytes long, or `length` is VARIED and a
-              table of count u32 lengths comes first.
+    MESSAGES  `count` messages from `sequence` on. All are `length` bytes long (several: not 0), or `length` is
+              VARIED and a table of count u32 lengths comes first.
     FRAGMENT  a piece of message `sequence`: total u64, offset u64, crc of the payload part u32 (0 without the
               flag), then `count` bytes of inline data; the second part has `length` bytes.
     ACK       hints: `count` pairs u64 u64 (sequence ranges arrived beyond ack), then `length` triples u64 u64
@@ -86,7 +86,7 @@ def encode_messages(
         return crc32(head).to_bytes(4, "little") + head
     lengths = list(map(len, messages))
     length = lengths[0]
-    if lengths.count(length) == count:
+    if length and lengths.count(length) == count:
         head = _pack_rest(MAGIC, MESSAGES, flags, *ident, *stamp, sequence, count, length)
         return _seal(b"".join((head, *messages)))
     head = _pack_rest(MAGIC, MESSAGES, flags, *ident, *stamp, sequence, count, VARIED)
@@ -163,8 +163,8 @@ def decode_messages(head: bytes, count: int, length: int) -> list[bytes]:
             raise FrameError("length")
         if count == 1:
             return [head[BODY:]]
-        if length == 0:
-            return [b""] * count
+        if not length:
+            raise FrameError("length")  # as many empty messages as the head claims would cost nothing to claim
         return list(chain.from_iterable(_run(length).iter_unpack(memoryview(head)[BODY:])))
     start = BODY + 4 * count
     if size < start:

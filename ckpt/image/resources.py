@@ -119,7 +119,7 @@ def note_late(references: References) -> dict[str, Any]:
     if "decimal" in sys.modules:
         noted["decimal"] = sys.modules["decimal"].getcontext()
     if "warnings" in sys.modules:
-        noted["warnings"] = list(sys.modules["warnings"].filters)
+        noted["warnings"] = list(sys.modules["warnings"].filters), _filters_version()
     return noted
 
 
@@ -146,11 +146,32 @@ def _apply_decimal(context: Any) -> None:
     decimal.setcontext(context)
 
 
-def _apply_warnings(filters: list[Any]) -> None:
+def _apply_warnings(saved: tuple[list[Any], object]) -> None:
+    """The filters; and what has been warned of already stays so, which modules remember by the version of the filters."""
     import warnings
 
+    filters, version = saved
     warnings.filters[:] = filters  # type: ignore[index]
     warnings._filters_mutated()  # type: ignore[attr-defined]
+    now = _filters_version()
+    for module in list(sys.modules.values()):
+        registry = getattr(module, "__dict__", {}).get("__warningregistry__")
+        if type(registry) is dict and registry.get("version") == version:
+            registry["version"] = now
+
+
+def _filters_version() -> object:
+    """The number that changes whenever the filters do; the interpreter shows it only in the registry of a warning."""
+    import warnings
+
+    registry: dict[Any, Any] = {}
+    filters = warnings.filters[:]
+    warnings.filters[:] = [("ignore", None, Warning, None, 0)]  # type: ignore[index]
+    try:
+        warnings.warn_explicit("", UserWarning, "", 1, registry=registry)
+    finally:
+        warnings.filters[:] = filters  # type: ignore[index]
+    return registry.get("version")
 
 
 def _apply_collector(saved: tuple[bool, tuple[int, int, int]]) -> None:

@@ -131,3 +131,14 @@ def test_lying_hints_are_seen() -> None:
     for count, length in ((2, 0), (0, 0), (1, 1), (frames.MAX_HINTS + 1, 0)):
         with pytest.raises(FrameError, match="length"):
             frames.decode_hints(head, count, length)
+
+
+def test_a_head_that_claims_four_thousand_million_empty_messages_costs_nothing() -> None:
+    with pytest.raises(FrameError, match="length"):
+        frames.decode_messages(bytes(frames.HEADER_BYTES), 0xFFFFFFFF, 0)
+
+
+def test_empty_messages_travel_with_a_table() -> None:
+    frame = frames.encode_messages(IDENT, STAMP, 1, [b""] * 5)
+    header, head = frames.open_frame((frame,))
+    assert frames.decode_messages(head, header[13], header[14]) == [b""] * 5

@@ -168,3 +168,20 @@ def test_a_librarys_lock_that_is_held(tmp_path: Path) -> None:
     """
     files = {"site-packages/locked_library.py": library}
     assert resumed_output(tmp_path, source, files=files) == "(True, True, False) False False\n"
+
+
+def test_what_has_been_warned_of_is_not_warned_of_again(tmp_path: Path) -> None:
+    source = """
+        import warnings
+        warnings.simplefilter("default")
+        seen = []
+        warnings.showwarning = lambda message, *rest: seen.append(str(message))
+        for turn in range(4):
+            warnings.warn("once is enough")
+            driver_tick()
+        warnings.simplefilter("always")
+        for turn in range(2):
+            warnings.warn("every time")
+        print(seen)
+    """
+    assert resumed_output(tmp_path, source) == "['once is enough', 'every time', 'every time']\n"
