@@ -164,7 +164,9 @@ def decode_messages(head: bytes, count: int, length: int) -> list[bytes]:
         if count == 1:
             return [head[BODY:]]
         if not length:
-            raise FrameError("length")  # as many empty messages as the head claims would cost nothing to claim
+            raise FrameError(
+                "length"
+            )  # as many empty messages as the head claims would cost nothing to claim
         return list(chain.from_iterable(_run(length).iter_unpack(memoryview(head)[BODY:])))
     start = BODY + 4 * count
     if size < start:
