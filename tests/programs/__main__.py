@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from tests.programs.catalogue import PROGRAMS
-from tests.programs.driver import Bench, Outcome
+from tests.programs.driver import Bench, Outcome, RealMpiFailed
 from tests.programs.fetch import Unavailable, fetched
 from tests.seeds import seed_of_the_commit
 
@@ -42,7 +42,7 @@ def main() -> int:
                 continue
             try:
                 outcome = Bench(program, place, base / str(number), options.seed).run()
-            except AssertionError as failure:
+            except (AssertionError, RealMpiFailed) as failure:
                 outcome = Outcome(program.name, failures=[str(failure)])
             print(line(outcome), flush=True)
             for failure in outcome.failures:

@@ -50,6 +50,10 @@ class Outcome:
     failures: list[str] = field(default_factory=list)
 
 
+class RealMpiFailed(Exception):
+    """The program fails under the real MPI: there is nothing to compare with (MPICH kills some at their end)."""
+
+
 class Bench:
     """Runs one program in directories of its own below `directory`."""
 
@@ -77,12 +81,12 @@ class Bench:
     # ------------------------------------------------------------------ real MPI
 
     def under_mpi(self) -> tuple[Outputs, float]:
-        """Outputs and seconds under the fetched MPI library. AssertionError when it fails there."""
+        """Outputs and seconds under the fetched MPI library. RealMpiFailed when it fails there."""
         for attempt in range(_ATTEMPTS_OF_MPI):
             code, outputs, seconds, complaint = self.once_under_mpi(self.fresh(f"mpi-work-{attempt}"))
             if code == 0:
                 return outputs, seconds
-        raise AssertionError(
+        raise RealMpiFailed(
             f"{self.program.name} under {self.place.library}: exit code {code}: {complaint}\n{outputs}"
         )
 

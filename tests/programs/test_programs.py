@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.programs.catalogue import PROGRAMS, Program
-from tests.programs.driver import KILLS, Bench
+from tests.programs.driver import KILLS, Bench, RealMpiFailed
 from tests.programs.fetch import Place, Unavailable, fetched
 from tests.seeds import seed_of_the_commit
 
@@ -38,6 +38,9 @@ def test_the_catalogue_has_ten_programs_and_a_sample_of_them() -> None:
 def test_output_is_that_of_a_real_mpi_also_after_two_kills(
     program: Program, place: Place, tmp_path: Path
 ) -> None:
-    outcome = Bench(program, place, tmp_path, seed_of_the_commit()).run()
+    try:
+        outcome = Bench(program, place, tmp_path, seed_of_the_commit()).run()
+    except RealMpiFailed as failure:
+        pytest.skip(str(failure))
     assert not outcome.failures, "\n".join(outcome.failures)
     assert outcome.kills == KILLS
