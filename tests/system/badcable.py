@@ -48,6 +48,8 @@ class Faults:
     corrupt: float = 0.0
     reset: float = 0.0
     delay_ms: float = 0.0
+    corrupt_at: Sequence[int] = ()
+    """Numbers of segments with a payload, counted from 1, that are damaged in any case."""
     partitions: Sequence[tuple[float, float]] = ()
 
 
@@ -119,7 +121,7 @@ class _MiddleMan:
         self._faults = faults
         self._random = random.Random(seed)
         self._held: list[tuple[float, int, int, bytes]] = []
-        self._serial = 0
+        self._serial = self._segments = 0
         self._counts: Counter[str] = Counter()
         self._report = report
 
@@ -161,7 +163,10 @@ class _MiddleMan:
             counts["lost"] += 1
             return
         data_at = _payload_of_tcp(frame)
-        if data_at is not None and damaged < faults.corrupt and len(frame) > data_at:
+        if data_at is not None and len(frame) > data_at:
+            self._segments += 1
+            damaged *= self._segments not in faults.corrupt_at  # 0: below any probability but 0
+        if data_at is not None and len(frame) > data_at and (damaged < faults.corrupt or not damaged):
             counts["corrupted"] += 1
             frame = _flip(frame, self._random.randrange(8 * data_at, 8 * len(frame)))
         elif data_at is not None and reset < faults.reset:

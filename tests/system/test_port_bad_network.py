@@ -88,7 +88,7 @@ FAULTS = {
     "delay": (Faults(delay_ms=200), "passed"),
     "partitions": (Faults(partitions=((0.0, 0.7), (0.8, 1.6))), "partitioned"),
     "resets": (Faults(reset=0.01), "reset"),
-    "corruption": (Faults(corrupt=0.01), "corrupted"),
+    "corruption": (Faults(corrupt_at=(12, 20, 31)), "corrupted"),
     "everything": (
         Faults(loss=0.02, dup=0.1, reorder=0.1, corrupt=0.005, reset=0.002, delay_ms=5),
         "passed",

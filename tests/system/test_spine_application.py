@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import subprocess
 import sys
 import time
@@ -117,10 +118,9 @@ def test_a_checkpoint_from_inside_and_what_is_there_after_a_restart(start: Start
     job = start(app, ranks=2)
     assert job.finish() == 0, job.report()
     for rank in range(2):
-        assert (
-            job.output(rank)
-            == f"('mail', {1 - rank}) ['before', 'after'] 1 1 1 import os, random, signal, sys\n"
-        )
+        # Two ranks ask at nearly the same time: that is one checkpoint or two, of whatever number.
+        said = re.sub(r"\] \d+ 1 1 ", "] EPOCH 1 1 ", job.output(rank))
+        assert said == f"('mail', {1 - rank}) ['before', 'after'] EPOCH 1 1 import os, random, signal, sys\n"
         number = random.Random(rank).random()
         assert (tmp_path / f"log-{rank}.txt").read_text() == f"written before\nwritten after, {number:.6f}\n"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -105,7 +106,8 @@ def test_restart_after_the_controller_and_all_ranks_are_gone(start: Start, tmp_p
     job.process.kill()
     job.process.wait()
     for rank in range(4):
-        os.kill(job.pid(rank), signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # the agent ends the others when one has died
+            os.kill(job.pid(rank), signal.SIGKILL)
     done = run_ckpt("restart", job.directory)
     assert done.returncode == 0, done.stderr + job.report()
     assert outputs(job) == expected

@@ -18,7 +18,7 @@ from tests.system.support import Job, ckpt_command, write_app
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
 Start = Callable[..., Job]
-STEPS, PAUSE_S = 1200, 0.001
+STEPS, PAUSE_S = 3500, 0.001
 
 
 @pytest.fixture(scope="module")
