@@ -124,13 +124,22 @@ def set_up(venv: Path, found: Found) -> str:
     return ""
 
 
-def test(minor: int, found: Found, log: Path) -> subprocess.Popen[bytes]:
+def test(minor: int, log: Path, *options: str) -> subprocess.Popen[bytes]:
     """Start the tests of one version; what they say goes to the file."""
     tests = [name for name in TESTS if (ROOT / name).exists()]
-    python = str(ROOT / f".venv-3.{minor}" / "bin" / "python")
+    venv = ROOT / f".venv-3.{minor}"
     with open(log, "wb") as stream:
         return subprocess.Popen(
-            [python, "-m", "pytest", "-rs", "-p", "no:cacheprovider", *tests],
+            [
+                str(venv / "bin" / "python"),
+                "-m",
+                "pytest",
+                "-rs",
+                "-o",
+                f"cache_dir={venv}/.pytest_cache",
+                *options,
+                *tests,
+            ],
             cwd=ROOT,
             stdout=stream,
             stderr=subprocess.STDOUT,
@@ -142,8 +151,11 @@ def main() -> int:
         description="the tests that depend on the interpreter, on other versions"
     )
     parser.add_argument("--list", action="store_true", help="only say which versions there are")
+    parser.add_argument(
+        "--again", action="store_true", help="run what has failed a second time, alone; as .ci/run does"
+    )
     arguments = parser.parse_args()
-    running: list[tuple[int, Found, Path, subprocess.Popen[bytes]]] = []
+    running: list[tuple[int, Path, subprocess.Popen[bytes]]] = []
     began, failed = time.monotonic(), False
     for minor in MINORS:
         if minor == sys.version_info.minor:
@@ -165,9 +177,14 @@ def main() -> int:
             failed = True
             continue
         log = venv / "tests.log"
-        running.append((minor, found, log, test(minor, found, log)))
-    for minor, _, log, process in running:
-        code = process.wait()
+        running.append((minor, log, test(minor, log)))
+    codes = {minor: process.wait() for minor, _, process in running}
+    for minor, log, _ in running:
+        code = codes[minor]
+        if code == 1 and arguments.again:
+            print(log.read_text(errors="replace"))
+            print(f"Python 3.{minor}: failed; once more what failed, alone", flush=True)
+            code = test(minor, log, "--last-failed").wait()
         lines = log.read_text(errors="replace").splitlines()
         failed = failed or code != 0
         shown = lines if code else [line for line in lines if line.startswith("SKIPPED")]
