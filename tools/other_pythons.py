@@ -25,7 +25,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 MINORS = (11, 12, 13)  # of the versions whose frames are known (ckpt/image/tables.py)
-TESTS = ("tests/unit/ckpt/image", "tests/system/test_spine_restart.py", "tests/sweep")
+TESTS = ("tests/unit/ckpt/image", "tests/system/test_spine_restart.py")
+SWEEP = "tests/sweep"
 _QUESTION = (
     "import json, os, platform, sys, sysconfig; print(json.dumps([platform.python_implementation(), "
     "list(sys.version_info[:3]), os.path.exists(os.path.join(sysconfig.get_paths()['include'], 'Python.h')), "
@@ -126,7 +127,6 @@ def set_up(venv: Path, found: Found) -> str:
 
 def test(minor: int, log: Path, *options: str) -> subprocess.Popen[bytes]:
     """Start the tests of one version; what they say goes to the file."""
-    tests = [name for name in TESTS if (ROOT / name).exists()]
     venv = ROOT / f".venv-3.{minor}"
     with open(log, "wb") as stream:
         return subprocess.Popen(
@@ -138,7 +138,6 @@ def test(minor: int, log: Path, *options: str) -> subprocess.Popen[bytes]:
                 "-o",
                 f"cache_dir={venv}/.pytest_cache",
                 *options,
-                *tests,
             ],
             cwd=ROOT,
             stdout=stream,
@@ -151,10 +150,12 @@ def main() -> int:
         description="the tests that depend on the interpreter, on other versions"
     )
     parser.add_argument("--list", action="store_true", help="only say which versions there are")
+    parser.add_argument("--sweep", action="store_true", help=f"{SWEEP}, too: some minutes more a version")
     parser.add_argument(
         "--again", action="store_true", help="run what has failed a second time, alone; as .ci/run does"
     )
     arguments = parser.parse_args()
+    tests = (*TESTS, SWEEP) if arguments.sweep else TESTS
     running: list[tuple[int, Path, subprocess.Popen[bytes]]] = []
     began, failed = time.monotonic(), False
     for minor in MINORS:
@@ -177,14 +178,14 @@ def main() -> int:
             failed = True
             continue
         log = venv / "tests.log"
-        running.append((minor, log, test(minor, log)))
+        running.append((minor, log, test(minor, log, *tests)))
     codes = {minor: process.wait() for minor, _, process in running}
     for minor, log, _ in running:
         code = codes[minor]
         if code == 1 and arguments.again:
             print(log.read_text(errors="replace"))
             print(f"Python 3.{minor}: failed; once more what failed, alone", flush=True)
-            code = test(minor, log, "--last-failed").wait()
+            code = test(minor, log, "--last-failed", *tests).wait()
         lines = log.read_text(errors="replace").splitlines()
         failed = failed or code != 0
         shown = lines if code else [line for line in lines if line.startswith("SKIPPED")]
