@@ -18,7 +18,7 @@ PROGRAMS = {
     "pyflate": ("--loops", "3"),
     "raytrace": ("--loops", "4"),
     "xdsl": ("--loops", "8"),
-    "yaml": ("--loops", "25"),
+    "yaml": ("--loops", "70"),
 }
 
 
