@@ -65,9 +65,8 @@ def _system_call() -> Any:
 _read = _system_call()
 
 if sys.implementation.name == "cpython":
-    _python = ctypes.PyDLL(
-        None
-    )  # our own: what is said of functions of ctypes.pythonapi holds for the program's, too
+    # Our own: what is said of the functions of ctypes.pythonapi holds for the program, too.
+    _python = ctypes.PyDLL(None)
     _get_buffer = _python.PyObject_GetBuffer
     _get_buffer.argtypes = (ctypes.py_object, ctypes.POINTER(_View), ctypes.c_int)
     _release_buffer = _python.PyBuffer_Release
@@ -99,7 +98,7 @@ def address_of(buffer: Any) -> int:
 
 
 class Badge:
-    """What shows others that this process is the one they mean: `text` names process, address and bytes."""
+    """What shows others that this process is the one they mean: `packed` names process, address and bytes."""
 
     def __init__(self) -> None:
         self._bytes = ctypes.create_string_buffer(os.urandom(BADGE_BYTES), BADGE_BYTES)

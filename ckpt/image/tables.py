@@ -60,6 +60,18 @@ class Table:
         return instruction.name
 
 
+_ENDS_SINCE_312 = frozenset(
+    {
+        "RETURN_VALUE",
+        "RETURN_CONST",
+        "RAISE_VARARGS",
+        "RERAISE",
+        "JUMP_FORWARD",
+        "JUMP_BACKWARD",
+        "JUMP_BACKWARD_NO_INTERRUPT",
+    }
+)
+
 TABLES: dict[tuple[int, int], Table] = {
     (3, 11): Table(
         ends=frozenset(
@@ -90,17 +102,7 @@ TABLES: dict[tuple[int, int], Table] = {
         keyword_names="KW_NAMES",
     ),
     (3, 12): Table(
-        ends=frozenset(
-            {
-                "RETURN_VALUE",
-                "RETURN_CONST",
-                "RAISE_VARARGS",
-                "RERAISE",
-                "JUMP_FORWARD",
-                "JUMP_BACKWARD",
-                "JUMP_BACKWARD_NO_INTERRUPT",
-            }
-        ),
+        ends=_ENDS_SINCE_312,
         check_after=frozenset({"RESUME", "CALL", "CALL_FUNCTION_EX"}),
         check_at_target=frozenset({"JUMP_BACKWARD"}),
         call_prefix="CALL",
@@ -113,17 +115,7 @@ TABLES: dict[tuple[int, int], Table] = {
         inlined_iteration=frozenset({"FOR_ITER", "SEND"}),
     ),
     (3, 13): Table(
-        ends=frozenset(
-            {
-                "RETURN_VALUE",
-                "RETURN_CONST",
-                "RAISE_VARARGS",
-                "RERAISE",
-                "JUMP_FORWARD",
-                "JUMP_BACKWARD",
-                "JUMP_BACKWARD_NO_INTERRUPT",
-            }
-        ),
+        ends=_ENDS_SINCE_312,
         check_after=frozenset({"RESUME", "CALL", "CALL_KW", "CALL_FUNCTION_EX"}),
         check_at_target=frozenset({"JUMP_BACKWARD"}),
         call_prefix="CALL",
