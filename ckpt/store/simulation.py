@@ -266,8 +266,10 @@ class SimulatedDisk(FileSystem):
         self.faults.check("list_directory", path)
         if path not in self.directories:
             raise self._missing(path)
-        names = [*self._entries, *self.directories]
-        return sorted(os.path.basename(name) for name in names if os.path.dirname(name) == path)
+        start = path + "/"
+        length = len(start)
+        found = (name[length:] for name in (*self._entries, *self.directories) if name.startswith(start))
+        return sorted(name for name in found if "/" not in name)
 
     def file_size(self, path: str) -> int:
         self.faults.check("file_size", path)
