@@ -301,7 +301,7 @@ class Imager:
             return
         self.taker.cold = False
         from ckpt import image
-        from ckpt.image.files import note_files
+        from ckpt.image.file_notes import note_files
 
         try:
             self._refuse_threads()

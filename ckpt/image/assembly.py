@@ -36,7 +36,8 @@ from ckpt.image import diagnose, rebuild, resources
 from ckpt.image.ambient import quiet
 from ckpt.image.descriptors import Descriptors, restore_descriptors
 from ckpt.image.errors import Unpicklable
-from ckpt.image.files import FileNote, FileSaver, note_files
+from ckpt.image.file_notes import FileNote, note_files
+from ckpt.image.files import FileSaver
 from ckpt.image.modules import References
 from ckpt.image.pickler import ImagePickler, Sink, Stream, collector_off, on_deep_stack
 from ckpt.image.sizes import SizeTable

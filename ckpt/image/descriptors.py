@@ -24,7 +24,7 @@ from ckpt.image.errors import RestoreError
 from ckpt.image.reopen import SavedFile, open_saved
 
 if TYPE_CHECKING:
-    from ckpt.image.files import FileNote
+    from ckpt.image.file_notes import FileNote
     from ckpt.image.pickler import ImagePickler
 
 __all__ = ["Descriptors", "note_baseline", "restore_descriptors", "unexplained"]

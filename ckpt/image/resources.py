@@ -7,7 +7,7 @@ signals, …
     note_late()           in the child: values that may be objects of the program
     apply_early/late()    in the new process
 
-A forked child has its own copy of all of this but for the offsets of open files (:mod:`ckpt.image.files`), so
+A forked child has its own copy of all of this but for the offsets of open files (:mod:`ckpt.image.file_notes`), so
 nothing is looked at in the parent. Everything is noted in the thread that runs the program, since
 contexts belong to threads.
 
@@ -42,7 +42,7 @@ from ckpt.image.modules import OWN_PACKAGES
 from ckpt.image.temporary import note_directories, restore_directories
 
 if TYPE_CHECKING:
-    from ckpt.image.files import FileNote
+    from ckpt.image.file_notes import FileNote
     from ckpt.image.modules import References
 
 __all__ = ["apply_early", "apply_late", "note_early", "note_late"]

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ckpt.image.files import FileSaver, note_files
+from ckpt.image.file_notes import note_files
+from ckpt.image.files import FileSaver
 from ckpt.image.modules import References
 from ckpt.image.pickler import ImagePickler, ImageUnpickler, Stream, on_deep_stack
 
