@@ -652,6 +652,8 @@ class Endpoint:
             self._frozen,
             self._zombie,
             held,
+            frozenset(self._nacks),
+            frozenset(self._nacked),
             tuple(common.events),
             tuple(link.key(credit) for link in self._links.values()),
         )

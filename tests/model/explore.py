@@ -43,6 +43,7 @@ round trips, counters, and in which order units in flight were sent.
 from __future__ import annotations
 
 import json
+from array import array
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -211,7 +212,8 @@ class Explorer:
             self.world, self.size, kills=bounds.kills, deaths=bounds.controller_deaths,
             failures=bounds.failing_commits,
         )  # fmt: skip
-        self._parents: list[tuple[int, int, int]] = [(-1, -1, 0)]
+        self._parents = array("q", (-1, -1, 0))
+        """of every state, in threes: the state before it, which process moved, and how"""
         effects = first.take_over()
         packets, _, launch = self._effects(first, effects)
         assert launch is not None
@@ -253,18 +255,18 @@ class Explorer:
                         continue
                     masks[:] = [known for known in masks if known & mask != known]
                     masks.append(mask)
-                parents.append((number, slot, code))
-                self.states = len(parents)
+                parents.extend((number, slot, code))
+                self.states = found = len(parents) // 3
                 if code in (CAPTURE, ABORTED) and slot < 2 * self.size and bounds.could_commit:
                     reason = self._check_lines(mask & ~state[2], mask)
                     if reason:
-                        raise RuleBroken(f"{reason}\n{self._path(len(parents) - 1)}")
-                if len(parents) >= self.most:
+                        raise RuleBroken(f"{reason}\n{self._path(found - 1)}")
+                if found >= self.most:
                     if self.partly:
                         return self.states
                     raise RuleBroken(f"more than {self.most} states")
-                todo.append((len(parents) - 1, after))
-        self.states = len(parents)
+                todo.append((found - 1, after))
+        self.states = len(parents) // 3
         return self.states
 
     def pictures(self) -> set[tuple[object, ...]]:
@@ -349,7 +351,7 @@ class Explorer:
     def _path(self, number: int) -> str:
         steps = []
         while number > 0:
-            number, slot, code = self._parents[number]
+            number, slot, code = self._parents[3 * number : 3 * number + 3]
             steps.append(self._describe(slot, code))
         return "\n".join(reversed(steps))
 

@@ -183,7 +183,8 @@ class Lock:
 def _job_directory(size: int) -> JobDirectory:
     """A real job directory of this size, made once; runs use it on simulated disks of their own."""
     root = Path(tempfile.mkdtemp(prefix="simulated-job-"))
-    return JobDirectory.create(root / "job", command=["app.py"], size=size)
+    with mock.patch("os.urandom", Random(size).randbytes):  # its id and key are the same in every process
+        return JobDirectory.create(root / "job", command=["app.py"], size=size)
 
 
 class JobSimulation:
@@ -218,6 +219,7 @@ class JobSimulation:
         """committed epoch -> digest of its control file"""
         names = ["", "control", "images", *(image_directory(rank) for rank in range(self.size))]
         base = _job_directory(self.size)
+        self._root = base.path
         self._directories = [os.path.join(base.path, name).rstrip("/") for name in names]
         self._use(SimulatedDisk(self._directories))
         self._begin()
@@ -250,6 +252,7 @@ class JobSimulation:
         return not self.quiet and bool(probability) and self._random.random() < probability
 
     def _note(self, text: str) -> None:
+        text = text.replace(self._root, "JOB")  # where it really lies is another place in every process
         self.log.append(f"{self.now_ns / MS:10.3f} ms  {text}")
         self._trace.update(f"{self.now_ns} {text}".encode())
 

@@ -1,0 +1,220 @@
+"""The long sweeps in pieces, and a ledger of what they have looked at: `benchmarks/soak.json`.
+
+    python -m tests.soak                          what was done, by row and commit, beside what is wanted
+    python -m tests.soak simulation --minutes 30  goes on where the ledger ends, and writes down every piece
+
+`make soak` does everything at once, in many hours. Here it may be done by and by: a run of a row goes on after the
+last piece in the ledger (simulated seeds, fuzzed frames and flipped bits are never the same twice), stops after the
+piece during which the time is over, and a piece that fails is not written down but stops the run with a traceback
+that repeats it. A sum over commits says what was looked at, not that all of it was the present code: the table
+tells them apart.
+
+Tests report too: with CKPT_SOAK_LEDGER=1 what they pass to the fixture `soaked` is written down when they pass.
+
+A line of the ledger: row, commit ("+" when the tree had changes), version of Python, first (where the row's numbers
+began), count (in the row's unit), seconds, and figures of interest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+LEDGER = Path(os.environ.get("CKPT_SOAK_FILE", ROOT / "benchmarks" / "soak.json"))
+Figures = dict[str, int]
+Entry = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is counted, how much of it is wanted, and how much one piece does. `piece(first, count)` runs one, and
+    returns how many it did and what else is worth telling; without one, tests report (`soaked`)."""
+
+    unit: str
+    wanted: int
+    step: int = 0
+    piece: Callable[[int, int], tuple[int, Figures]] | None = None
+
+
+def simulation(first: int, count: int) -> tuple[int, Figures]:
+    from tests.simulation.test_job_simulation import check_block
+
+    events, deaths, commits, restored = check_block(first, count)
+    twice = len([seed for seed in range(first, first + count) if seed % 100 == 0])
+    return count, {
+        "events": events,
+        "deaths": deaths,
+        "commits": commits,
+        "lines run to the end": restored,
+        "seeds run twice": twice,
+    }
+
+
+def exploration(first: int, count: int) -> tuple[int, Figures]:
+    """The next of the bounds, each once for a commit: `first` only counts."""
+    from tests.model.explore import Explorer
+    from tests.model.test_exhaustively import PARTS
+
+    here = [entry for entry in entries("exploration") if entry["commit"] == commit()]
+    left = [name for name in PARTS if not any(name in entry["figures"] for entry in here)]
+    if not left:
+        raise SystemExit("exploration: this commit has visited all its bounds")
+    states = Explorer(PARTS[left[0]], both_ends=True, most=count, partly=True).explore()
+    return states, {left[0]: states}
+
+
+def flips(first: int, count: int) -> tuple[int, Figures]:
+    import sys
+    import tempfile
+
+    directory = str(ROOT / "tests" / "unit" / "ckpt" / "store")
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+    from store_helpers import make_job  # type: ignore[import-not-found]
+    from test_damage_random import flip_everywhere  # type: ignore[import-not-found]
+
+    with tempfile.TemporaryDirectory() as place:
+        return count, flip_everywhere(make_job(Path(place)), count, seed=first)
+
+
+def frames(first: int, count: int) -> tuple[int, Figures]:
+    from tests.fuzz.guided import guided
+
+    return guided(first, count)
+
+
+ROWS = {
+    "simulation": Row("simulated seeds", 100_000, 500, simulation),
+    "exploration": Row("states explored, larger bounds", 20_000_000, 2_600_000, exploration),
+    "frames": Row("hostile frames, guided by coverage", 10_000_000, 200_000, frames),
+    "flips": Row("random flips in large images", 1_000_000, 20_000, flips),
+    "mutants": Row("mutants caught by simulation within 500 seeds", 30),
+    "calls": Row("calls of the store that failed, four ranks", 5_000),
+    "kills": Row("random kills", 3_000),
+    "messages": Row("messages under kernel faults", 10_000_000),
+    "restarts": Row("restarts under kernel faults", 100),
+    "long": Row("seconds with a kill every 30 s", 7_200),
+}
+
+
+@cache
+def commit() -> str:
+    """The commit, with a + when the tree is not what was committed."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(
+            ["git", *words], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+        ).stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", f":!{LEDGER.name}")
+        changed = "\n".join(line for line in changed.splitlines() if LEDGER.name not in line)
+        return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+
+
+def entries(row: str | None = None) -> list[Entry]:
+    """What the ledger says, of one row or of all."""
+    if not LEDGER.exists():
+        return []
+    found: list[Entry] = json.loads(LEDGER.read_text(encoding="utf-8"))
+    return [entry for entry in found if row in (None, entry["row"])]
+
+
+def record(row: str, first: int, count: int, seconds: float, figures: Figures) -> None:
+    """Add to the ledger; a piece that goes on where the last one of the same commit ended is added to that line."""
+    new: Entry = {
+        "row": row,
+        "commit": commit(),
+        "python": platform.python_version(),
+        "first": first,
+        "count": count,
+        "seconds": round(seconds),
+        "figures": figures,
+    }
+    with open(LEDGER.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        kept = entries()
+        for old in kept:
+            same = all(old[name] == new[name] for name in ("row", "commit", "python"))
+            if same and old["first"] + old["count"] == first:
+                old["count"] += count
+                old["seconds"] += new["seconds"]
+                for name, number in figures.items():
+                    old["figures"][name] = old["figures"].get(name, 0) + number
+                break
+        else:
+            kept.append(new)
+        text = "[\n" + ",\n".join(json.dumps(entry) for entry in kept) + "\n]\n"
+        temporary = LEDGER.with_suffix(".new")
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(LEDGER)
+
+
+def next_number(row: str) -> int:
+    """Where a row goes on: behind all that was ever done of it."""
+    return max((entry["first"] + entry["count"] for entry in entries(row)), default=0)
+
+
+def go_on(name: str, minutes: float, until: int | None) -> None:
+    """Pieces of a row until the time is over, or so many are there in all."""
+    row = ROWS[name]
+    if row.piece is None:
+        raise SystemExit(f"{name}: reported by its tests, run them with CKPT_SOAK_LEDGER=1 (-m soak)")
+    began = time.monotonic()
+    while time.monotonic() - began < minutes * 60:
+        done = sum(entry["count"] for entry in entries(name))
+        if until is not None and done >= until:
+            break
+        first, start = next_number(name), time.monotonic()
+        count, figures = row.piece(first, row.step)
+        record(name, first, count, time.monotonic() - start, figures)
+        print(f"{name}: {done + count:,} of {row.wanted:,} {row.unit}; {figures}", flush=True)
+
+
+def table(found: Iterable[Entry]) -> str:
+    """Sums by row, and by commit within it."""
+    found = list(found)
+    lines = []
+    for name, row in ROWS.items():
+        mine = [entry for entry in found if entry["row"] == name]
+        total = sum(entry["count"] for entry in mine)
+        lines.append(f"{total:>12,}  of {row.wanted:>11,}  {row.unit}")
+        for entry in mine:
+            figures = ", ".join(f"{count:,} {what}" for what, count in entry["figures"].items())
+            lines.append(
+                f"{entry['count']:>16,}  {entry['commit']}, Python {entry['python']}, from {entry['first']:,}, "
+                f"{entry['seconds']:,} s{': ' if figures else ''}{figures}"
+            )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """The command line; see the module."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.soak", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("row", nargs="?", choices=[name for name, row in ROWS.items() if row.piece])
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--until", type=int, help="stop when the ledger holds so many")
+    given = parser.parse_args()
+    if given.row is None:
+        print(table(entries()))
+    else:
+        go_on(given.row, given.minutes, given.until)
+
+
+if __name__ == "__main__":
+    main()
