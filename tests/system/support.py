@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Callable, Iterator
@@ -150,7 +152,7 @@ class Job:
             raise AssertionError(f"the job did not end within {timeout_s} s\n{self.report()}") from None
 
     def close(self) -> None:
-        """End whatever is left of the job: controller, agent and ranks."""
+        """End whatever is left of the job: controller, agent, ranks, and their sockets."""
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
@@ -165,6 +167,9 @@ class Job:
                         os.kill(event["pid"], signal.SIGKILL)
                     except ProcessLookupError:
                         continue
+        if started := self.events("job-started"):  # what an undisturbed job removes itself
+            sockets = Path(tempfile.gettempdir(), f"ckpt-{os.geteuid()}", started[0]["job"])
+            shutil.rmtree(sockets, ignore_errors=True)
 
 
 def jobs_fixture(tmp_path: Path) -> Iterator[Callable[..., Job]]:
