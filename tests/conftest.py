@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 
 import pytest
 from hypothesis import settings
 
+from tests import soak as ledger
 from tests.seeds import seed_of_the_commit
 
 # The machine's speed must not decide whether a property holds. On CI the examples are the same every time.
@@ -30,6 +32,21 @@ def figures(request: pytest.FixtureRequest) -> Callable[[str, int], None]:
 
     def add(name: str, count: int) -> None:
         kept[name] = kept.get(name, 0) + count
+
+    return add
+
+
+@pytest.fixture
+def soaked() -> Callable[..., None]:
+    """Writes to the ledger of long sweeps, when CKPT_SOAK_LEDGER is set: soaked(row, count, **figures).
+
+    To be called when all went well: what fails is not written down.
+    """
+    began = time.monotonic()
+
+    def add(row: str, count: int, **found: int) -> None:
+        if os.environ.get("CKPT_SOAK_LEDGER"):
+            ledger.record(row, ledger.next_number(row), count, time.monotonic() - began, found)
 
     return add
 

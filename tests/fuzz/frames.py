@@ -224,3 +224,36 @@ def decode(parts: Sequence[Buffer]) -> str:
     except FrameError:
         return "refused"
     return frames.KIND_NAMES[kind]
+
+
+STARTS = genuine(JOB)
+
+
+def throw(data: bytes) -> int:
+    """Throw the frames that these bytes describe at a victim of their own; how many there were.
+
+    A frame is flags, a length and so many bytes. Flags: 1 what the bytes change of a genuine frame, in pairs of place
+    and value, with the checksum put right (else they are the frame); 2 a second part; 4 the owner acts afterwards; the
+    rest chooses the genuine frame.
+    """
+    victim, at, thrown = Victim(), 0, 0
+    while at + 2 <= len(data):
+        flags, length = data[at], data[at + 1]
+        patch = data[at + 2 : at + 2 + length]
+        at += 2 + length
+        base = STARTS[(flags >> 3) % len(STARTS)]
+        head = patch
+        if flags & 1:
+            changed = bytearray(base[0])
+            for place, value in zip(patch[::2], patch[1::2], strict=False):
+                if 4 <= place < len(changed):
+                    changed[place] = value
+            head = sealed(bytes(changed[4:]))
+        parts = (head, base[1] if len(base) > 1 else patch) if flags & 2 else (head,)
+        if flags & 4:
+            victim.taken += DRAIN - 1 - victim.taken % DRAIN
+        decode(parts)
+        victim.take(parts)
+        thrown += 1
+    victim.check()
+    return thrown

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable
+from random import Random
 
 import pytest
 
-from tests.fuzz.frames import DRAIN, JOB, SIZE, Hostile, Victim, decode
+from tests.fuzz.frames import DRAIN, JOB, SIZE, Hostile, Victim, decode, throw
+from tests.fuzz.guided import guided, seeds
 from tests.seeds import seed_of_the_commit
 from transport.config import EndpointConfig
 from transport.endpoint import Endpoint
 
 Count = Callable[[str, int], None]
+Soaked = Callable[..., None]
 FRAMES = 220_000
 SOAK_FRAMES = 10_000_000
 EPISODE = 2_000
@@ -44,11 +47,28 @@ def test_hostile_frames_have_a_typed_outcome(part: int, figures: Count) -> None:
         assert outcomes[f"forged: {kind}"] and outcomes[f"replayed: {kind}"], kind
 
 
+def test_histories_of_hostile_frames_as_the_guided_search_throws_them(figures: Count) -> None:
+    """The inputs that it begins with, and the same with bytes changed at random."""
+    random = Random(seed_of_the_commit())
+    thrown = 0
+    for number in range(300):
+        data = bytearray(b"".join(random.choices(seeds(), k=1 + number % 40)))
+        for _ in range(number % 20):
+            data[random.randrange(len(data))] = random.randrange(256)
+        thrown += throw(bytes(data))
+    figures("hostile frames", thrown)
+    assert all(throw(data) >= 1 for data in seeds())
+    assert thrown > 1000
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(6 * 3600)
-def test_very_many_hostile_frames(figures: Count) -> None:
-    attack(seed_of_the_commit(), SOAK_FRAMES)
-    figures("hostile frames", SOAK_FRAMES)
+def test_very_many_hostile_frames_guided_by_coverage(figures: Count, soaked: Soaked) -> None:
+    pytest.importorskip("atheris", reason="no atheris for this Python (pip install atheris)")
+    thrown, found = guided(seed_of_the_commit(), SOAK_FRAMES)
+    figures("hostile frames, guided by coverage", thrown)
+    soaked("frames", thrown, **found)
+    assert thrown >= SOAK_FRAMES and found["branches"] > 400
 
 
 def test_memory_is_bounded() -> None:
