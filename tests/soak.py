@@ -32,6 +32,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 LEDGER = Path(os.environ.get("CKPT_SOAK_FILE", ROOT / "benchmarks" / "soak.json"))
+LARGEST = {"branches", "inputs kept"}
+"""Figures of which the largest counts, not the sum."""
 Figures = dict[str, int]
 Entry = dict[str, Any]
 
@@ -153,7 +155,8 @@ def record(row: str, first: int, count: int, seconds: float, figures: Figures) -
                 old["count"] += count
                 old["seconds"] += new["seconds"]
                 for name, number in figures.items():
-                    old["figures"][name] = old["figures"].get(name, 0) + number
+                    sum_up = max if name in LARGEST else int.__add__
+                    old["figures"][name] = sum_up(old["figures"].get(name, 0), number)
                 break
         else:
             kept.append(new)

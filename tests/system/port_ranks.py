@@ -8,6 +8,9 @@
     ranks.results(timeout_s=20)        what each program returned, or an AssertionError with the failing
                                        rank's traceback
 
+    lines = Lines(tmp_path)            images that programs save, two at least; ranks.restart_all() kills all and
+                                       starts them again from the newest line
+
 A program is called as program(world, **options). A rank whose program has returned goes on serving the
 protocol until all have, as a real rank does. Commands reach a rank through Port.control_fd, so that path is
 exercised by every test.
@@ -17,12 +20,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import random
 import signal
 import time
 import traceback
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -34,6 +38,7 @@ from transport.endpoint import EndpointConfig
 from transport.events import Event
 from transport.faultinject import FaultPlan, FaultyWire
 from transport.port import Port
+from transport.state import PortState, link_error
 from transport.wire import Wire
 from transport.zmqwire import CurveKeys, ZmqWire
 
@@ -60,6 +65,10 @@ class World:
     wire: Wire
     events: list[Event] = field(default_factory=list)
     mailbox: dict[int, deque[Any]] = field(default_factory=lambda: defaultdict(deque))
+    lines: Any = None
+    """Where images go: the test's `Lines`."""
+    saved: Any = None
+    """What the program had `Lines.save` keep, in a process that goes on from a line."""
 
     def take(self, source: int, messages: list[Any]) -> None:
         """Port.on_messages: credit goes back when the program takes a message, not before."""
@@ -88,6 +97,53 @@ class World:
         with self.port.lock:
             while not self.port.endpoint.idle():
                 self.port.wait()
+
+
+class Lines:
+    """Images of ports and programs in files, and which line processes start from. (Processes die here, not hosts:
+    nothing is synced.)"""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._start = directory / "start"
+
+    def save(self, rank: int, epoch: int, port: PortState, program: Any) -> None:
+        """A rank's image; it is there or it is not."""
+        path = self.directory / f"image.{rank}.{epoch}"
+        temporary = path.with_name(f"saving.{rank}")
+        temporary.write_bytes(pickle.dumps((port, program)))
+        temporary.replace(path)
+
+    def newest(self, size: int) -> int:
+        """The latest epoch of which every rank has an image; 0: none."""
+        epochs = [self._epochs(rank) for rank in range(size)]
+        return max(set.intersection(*epochs), default=0)
+
+    def _epochs(self, rank: int) -> set[int]:
+        return {int(path.name.rpartition(".")[2]) for path in self.directory.glob(f"image.{rank}.*")}
+
+    def choose(self, size: int) -> None:
+        """Processes start from the newest line from now on, with epochs above all that were used; older images go."""
+        line = self.newest(size)
+        images = {rank: self._read(rank, line)[0] for rank in range(size)}
+        reason = link_error({rank: port.vectors() for rank, port in images.items()})
+        assert reason is None, f"line {line}: {reason}"
+        highest = max(max(self._epochs(rank)) for rank in range(size))
+        self._start.write_bytes(pickle.dumps((line, highest + 1)))
+        for rank in range(size):
+            for epoch in self._epochs(rank) - {line}:
+                (self.directory / f"image.{rank}.{epoch}").unlink()
+
+    def _read(self, rank: int, epoch: int) -> tuple[PortState, Any]:
+        found: tuple[PortState, Any] = pickle.loads((self.directory / f"image.{rank}.{epoch}").read_bytes())
+        return found
+
+    def load(self, rank: int) -> tuple[int, PortState | None, Any]:
+        """Epoch, port and program that a process starts from."""
+        if not self._start.exists():
+            return 0, None, None
+        line, epoch = pickle.loads(self._start.read_bytes())
+        return epoch, *self._read(rank, line)
 
 
 class _Control:
@@ -121,8 +177,15 @@ def _rank_main(
         settings["lifetime_s"]
     )  # nothing of a test outlives it for long, whatever happens to the test
     try:
+        lines: Lines | None = settings["lines"]
+        epoch, state, saved = (0, None, None) if lines is None else lines.load(rank)
         config = EndpointConfig(
-            job=JOB, rank=rank, size=size, incarnation=incarnation, **(QUICK | settings["config"])
+            job=JOB,
+            rank=rank,
+            size=size,
+            incarnation=incarnation,
+            epoch=epoch,
+            **(QUICK | settings["config"]),
         )
         if "enter" in settings:
             settings["enter"](rank)
@@ -133,8 +196,8 @@ def _rank_main(
             wire = FaultyWire(wire, settings["plan"], rank)
         if settings["direct"]:
             wire = DirectWire(wire, rank)
-        port = Port(config, wire)
-        world = World(rank, size, incarnation, port, wire)
+        port = Port(config, wire, state=state)
+        world = World(rank, size, incarnation, port, wire, lines=lines, saved=saved)
         control = _Control(pipe, world)
         port.on_messages = world.take
         port.on_event = world.events.append
@@ -173,6 +236,7 @@ class PortRanks:
         direct: bool = False,
         helper: bool = True,
         lifetime_s: int = 90,
+        lines: Lines | None = None,
         **options: Any,
     ) -> None:
         self.size = size
@@ -186,6 +250,7 @@ class PortRanks:
             "direct": direct,
             "helper": helper,
             "lifetime_s": lifetime_s,
+            "lines": lines,
             "options": options,
         }
         self._pipes: dict[int, Connection] = {}
@@ -203,12 +268,12 @@ class PortRanks:
                 process.kill()
             process.join()
 
-    def start(self) -> None:
+    def start(self, incarnation: int = 0) -> None:
         """Start all ranks and tell them about each other."""
         for rank in range(self.size):
-            self._spawn(rank, 0)
+            self._spawn(rank, incarnation)
         for rank in range(self.size):
-            self._learn_address(rank, 0)
+            self._learn_address(rank, incarnation)
         for rank, pipe in self._pipes.items():
             for peer, (address, incarnation) in self._addresses.items():
                 if peer != rank:
@@ -235,6 +300,26 @@ class PortRanks:
                 address, number = self._addresses[peer]
                 self._pipes[rank].send(("peer", peer, address, number))
                 self._pipes[peer].send(("peer", rank, self._addresses[rank][0], incarnation))
+
+    def restart_all(self, order: Sequence[int], pause_s: float) -> None:
+        """kill -9 of all, in this order and with pauses in between; all go on from the newest line."""
+        for rank in order:
+            self.kill(rank)
+            time.sleep(pause_s)
+        self._settings["lines"].choose(self.size)
+        for pipe in self._pipes.values():
+            pipe.close()
+        self.start(self._addresses[0][1] + 1)
+
+    def wait_until(self, holds: Callable[[], bool], what: str, timeout_s: float = 300) -> None:
+        """Wait; AssertionError when it does not come to be, or a rank fails meanwhile."""
+        deadline = time.monotonic() + timeout_s
+        while not holds():
+            for pipe in wait(list(self._pipes.values()), 0.02):
+                assert isinstance(pipe, Connection)
+                kind, *values = pipe.recv()
+                raise AssertionError(f"{kind} before {what}:\n{values[0]}")
+            assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
 
     def results(self, timeout_s: float) -> list[Any]:
         """Every program's result, in order of ranks; then the ranks are released and end."""

@@ -6,6 +6,7 @@ import hashlib
 import os
 import random
 import subprocess
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +15,8 @@ import pytest
 
 from tests.seeds import seed_of_the_commit
 from tests.system.badcable import BadCable, Faults
-from tests.system.port_ranks import PortRanks, World, exchange
+from tests.system.port_ranks import Lines, PortRanks, World, exchange
+from transport.events import ImageDue
 
 pytestmark = [pytest.mark.system, pytest.mark.root, pytest.mark.timeout(300)]
 
@@ -48,7 +50,7 @@ class NetworkRanks(PortRanks):
     """Ranks at both ends of a cable."""
 
     def __init__(self, *args: object, cable: BadCable, **options: object) -> None:
-        super().__init__(*args, transport="tcp", lifetime_s=240, **options)  # type: ignore[arg-type]
+        super().__init__(*args, transport="tcp", **{"lifetime_s": 240, **options})  # type: ignore[arg-type]
         self._settings["address"] = "tcp://10.78.0.{host}:*"
         self._settings["enter"] = cable.enter
 
@@ -162,35 +164,92 @@ def test_twenty_of_twenty_finish(lay: Lay, tmp_path: Path) -> None:
     print(f"20 of 20 jobs finished; packets {dict(total)}")
 
 
-# ---------------------------------------------------------------------- soak
+# ---------------------------------------------------------------------- restarts
 
 
-def numbered(world: World, *, messages: int) -> int:
-    """Numbers both ways, as fast as they go; each exactly once and in order."""
-    peer, expected, sent = 1 - world.rank, 0, 0
-    while expected < messages or sent < messages:
-        with world.port.lock:
-            for _ in range(min(500, messages - sent)):
-                world.port.send(peer, sent.to_bytes(8, "little"))
-                sent += 1
-            while world.port.endpoint.backlog_bytes(peer) > 8 * MIB:
-                world.port.wait()
-        while expected < messages and (expected < sent or sent == messages):
-            assert int.from_bytes(world.receive(peer), "little") == expected
-            expected += 1
+def numbered(world: World, *, messages: int, restarts: int, every: int) -> int:
+    """Numbers both ways, as fast as they go; each exactly once and in order, over restarts from lines.
+
+    Rank 0 takes an image for every so many messages, rank 1 when traffic of a later epoch asks for it. No
+    incarnation but the last sends all its messages, so that every restart takes place, however fast this goes.
+    """
+    peer, port = 1 - world.rank, world.port
+    endpoint = port.endpoint
+    sent, expected, waiting = world.saved or (0, 0, [])
+    box = world.mailbox[peer]
+    box.extend(waiting)
+    own = messages if world.incarnation >= restarts else min(messages, sent + 3 * every)
+    last = sent
+
+    def save(epoch: int) -> None:
+        port.freeze()
+        world.lines.save(world.rank, epoch, port.snapshot(), (sent, expected, [bytes(data) for data in box]))
+        port.advance(epoch)
+        port.thaw()
+
+    with port.lock:
+        while sent < messages or expected < messages or not endpoint.idle():
+            due = max((event.epoch for event in world.events if isinstance(event, ImageDue)), default=0)
+            world.events.clear()
+            if due > endpoint.epoch:
+                save(due)
+            elif world.rank == 0 and last + every <= sent < messages:
+                last = sent
+                save(endpoint.epoch + 1)
+            while box:
+                number = int.from_bytes(box.popleft(), "little")
+                assert number == expected, f"{number} instead of {expected}"
+                expected += 1
+                endpoint.consumed(peer, 8, 1)
+            if sent < own and endpoint.backlog_bytes(peer) < MIB:
+                for number in range(sent, min(sent + 500, own)):
+                    port.send(peer, number.to_bytes(8, "little"))
+                sent = min(sent + 500, own)
+                port.progress()
+            else:
+                port.wait()
     return expected
+
+
+def over_restarts(lay: Lay, directory: Path, index: int, *, messages: int, restarts: int) -> Counter[str]:
+    """One cable; what it did to packets."""
+    choose = random.Random(f"{SEED}/{index}")
+    cable = lay(drawn(choose), seed=choose.randrange(1 << 30))
+    directory.mkdir()
+    lines = Lines(directory)
+    options = {"messages": messages, "restarts": restarts, "every": messages // (4 * restarts)}
+    with NetworkRanks(
+        numbered,
+        size=2,
+        directory=directory,
+        cable=cable,
+        curve=True,
+        lines=lines,
+        lifetime_s=3000,
+        **options,
+    ) as ranks:
+        for _ in range(restarts):
+            before = lines.newest(2)
+            ranks.wait_until(lambda: lines.newest(2) > before, f"a line after {before}")  # noqa: B023
+            time.sleep(choose.random() * 0.2)
+            ranks.restart_all(choose.sample((0, 1), 2), choose.random() * 0.05)
+        assert ranks.results(timeout_s=3000) == [messages, messages]
+    return cable.remove()
+
+
+def test_every_message_once_and_in_order_over_restarts(lay: Lay, tmp_path: Path) -> None:
+    counts = over_restarts(lay, tmp_path / "0", 0, messages=20_000, restarts=4)
+    print(f"40000 messages, 4 restarts, {dict(counts)}, CKPT_SEED={SEED}")
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
-def test_ten_million_messages(lay: Lay, tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", range(10))
+def test_ten_million_messages_and_a_hundred_restarts(
+    lay: Lay, tmp_path: Path, part: int, soaked: Callable[..., None]
+) -> None:
     each = int(os.environ.get("CKPT_MESSAGES", "10000000")) // 20
-    for index in range(10):
-        choose = random.Random(f"{SEED}/{index}")
-        cable = lay(drawn(choose), seed=choose.randrange(1 << 30))
-        (tmp_path / str(index)).mkdir()
-        with NetworkRanks(
-            numbered, size=2, directory=tmp_path / str(index), cable=cable, curve=True, messages=each
-        ) as ranks:
-            assert ranks.results(timeout_s=3000) == [each, each]
-        print(f"{2 * each} messages, {dict(cable.remove())}: 0 lost, 0 doubled, 0 out of order")
+    counts = over_restarts(lay, tmp_path / "0", part, messages=each, restarts=10)
+    print(f"{2 * each} messages, {dict(counts)}: 0 lost, 0 doubled, 0 out of order")
+    soaked("messages", 2 * each, **counts)
+    soaked("restarts", 10)
