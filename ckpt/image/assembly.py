@@ -167,6 +167,8 @@ def run_dump(
             pickler.defer(restore_descriptors, Descriptors(files))
             pickler.running_generators = prepared.stack.generators() if prepared.stack is not None else []
             pickler.running = {id(obj) for obj in prepared.stack.receivers()} if prepared.stack else set()
+            for record in prepared.stack.frames if prepared.stack else ():
+                pickler.definitions.note_closure(record.func)
             return pickler
 
         return (dump_class or Dump)(prepared, sink, make_pickler).run(early, late)
@@ -196,6 +198,7 @@ class Dump:
             "format": FORMAT,
             "versions": versions,
             "modules": [(name, module.__name__) for name, module in modules.items()],
+            "imported": self.prepared.references.imported(),
             "early": early,
         }
         self.pickler.dump(header)

@@ -12,6 +12,7 @@ from ckpt.image import reopen, resources, standard
 from ckpt.image.ambient import quiet
 from ckpt.image.descriptors import note_baseline
 from ckpt.image.errors import ImageError, RestoreError
+from ckpt.image.modules import import_all
 from ckpt.image.pickler import ImageUnpickler, collector_off
 from ckpt.image.versions import compare_versions
 
@@ -57,6 +58,7 @@ def load(source: Source, *, live: Mapping[str, object]) -> Loaded:
         compare_versions(header["versions"])
         resources.apply_early(header["early"])
         spaces = _make_modules(header["modules"])
+        import_all(header["imported"])
         loaded = Loaded()
         late: dict[str, Any] = {}
         calls: list[tuple[Callable[..., object], tuple[Any, ...]]] = []

@@ -32,19 +32,20 @@ Not here: how the objects of by-value modules are taken apart (:mod:`ckpt.image.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import site
 import sys
 import sysconfig
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ckpt.image import _lookup
 from ckpt.image.errors import RestoreError
 
-__all__ = ["Pid", "References", "is_by_value", "resolve"]
+__all__ = ["Pid", "References", "import_all", "is_by_value", "resolve"]
 
 Pid = tuple[str, ...]
 """A persistent id: ``("module", name)``, ``("dict", name)``, ``("attr", module, name)``, ``("std", path)``,
@@ -265,6 +266,19 @@ class References:
             return pid if module is not None and module.__dict__ is obj else None
         return pid
 
+    def imported(self) -> list[str]:
+        """By-reference modules that the program has imported, in order: also those that nothing in the image refers to.
+
+        `import package.part` leaves `package` in a variable, and finds `part` in it later.
+        """
+        found = []
+        for name, module in list(sys.modules.items()):
+            if name in self.by_value or name in self._own_names or type(module) is not types.ModuleType:
+                continue
+            if getattr(module.__dict__.get("__spec__"), "name", None) == name:
+                found.append(name)
+        return found
+
     def patches(self) -> list[tuple[str, str, Any]]:
         """What the program has put into modules of others: functions, classes, instances, new plain values.
 
@@ -364,6 +378,14 @@ def resolve(pid: Pid, live: Mapping[str, object]) -> object:
             return getattr(module, pid[2])
         except AttributeError:
             raise RestoreError(f"module {pid[1]!r} has no attribute {pid[2]!r} in this process") from None
+
+
+def import_all(names: Iterable[str]) -> None:
+    """Import modules, in order. What cannot be imported is missed by who needs it, by name (:func:`resolve`)."""
+    for name in names:
+        if name not in sys.modules:
+            with contextlib.suppress(Exception):
+                importlib.import_module(name)
 
 
 def import_again(name: str) -> types.ModuleType:

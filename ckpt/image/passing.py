@@ -5,6 +5,8 @@ keeps a decompressor in a local variable for some milliseconds. An image taken t
 whole round; a few instructions later it succeeds. So a capture that finds such an object in a running function is refused
 for a while, as any other that comes at a bad moment.
 
+So is one that finds the address of an object (`return id(self)` in a `__hash__`): the object will be elsewhere.
+
 Only a look at types, of the innermost frames; what hides inside other objects, or stays, is named by the pickler
 (`diagnose`). Nothing of the program is called here.
 """
@@ -13,7 +15,7 @@ from __future__ import annotations
 
 from ckpt.image.boundary import location
 from ckpt.image.errors import Refused
-from ckpt.image.stack import Stack
+from ckpt.image.stack import FrameRecord, Stack
 
 __all__ = ["refuse_passing"]
 
@@ -26,18 +28,41 @@ _MODULES = frozenset(
     )
 )
 """All objects whose type is of these modules hold state of a C library, or a descriptor."""
+_LOWEST_ADDRESS = 1 << 20
 _module_of = type.__dict__["__module__"].__get__  # not the attribute: a metaclass could make that a call
 
 
 def refuse_passing(stack: Stack) -> None:
     """Raise Refused if a function that runs holds such an object directly, on its evaluation stack or in a variable."""
+    addresses: list[tuple[int, FrameRecord]] = []
     for record in stack.frames[-_FRAMES:]:
         held = record.stack if record.func is None else record.stack + record.locals
         for value in held:
             kind = type(value)
+            if kind is int and value > _LOWEST_ADDRESS:
+                addresses.append((value, record))
+                continue
             module = _module_of(kind)
             if type(module) is str and module in _MODULES:
                 raise Refused(
                     f"a {module}.{kind.__qualname__} is in use, which no image can hold",
                     location(record.code_object, max(0, record.lasti)),
                 )
+    if addresses:
+        _refuse_addresses(stack, addresses)
+
+
+def _refuse_addresses(stack: Stack, numbers: list[tuple[int, FrameRecord]]) -> None:
+    """Raise Refused if one of these numbers is the address of what a running function works with."""
+    known = {
+        id(value)
+        for record in stack.frames[-_FRAMES:]
+        for held in (record.stack, record.locals)
+        for value in held
+    }
+    for number, record in numbers:
+        if number in known:
+            raise Refused(
+                "the address of an object is in use, which will be another after a restart",
+                location(record.code_object, max(0, record.lasti)),
+            )

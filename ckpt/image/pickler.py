@@ -43,6 +43,7 @@ from ckpt.image import (
     tensors,
 )
 from ckpt.image.containers import Content, Filler
+from ckpt.image.definitions import Definitions
 from ckpt.image.finalizers import Finalizers, reduce_finalizers, register_finalizers
 from ckpt.image.modules import References, resolve
 from ckpt.image.reducers import PLAIN, Reducer
@@ -148,6 +149,7 @@ class ImagePickler(pickle.Pickler):
         extra_reducers: Mapping[type, Reducer] | None = None,
     ) -> None:
         self.references = references
+        self.definitions = Definitions(references)
         self.is_disposable = is_disposable
         self.main_thread_id = threading.main_thread().ident
         self.running_generators: list[Any] | None = None

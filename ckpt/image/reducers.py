@@ -34,9 +34,10 @@ import sys
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from ckpt.image import rebuild
+from ckpt.image import definitions, rebuild
 from ckpt.image.logs import reduce_logger
 from ckpt.image.modules import OWN_PACKAGES
 from ckpt.image.rebuild import is_heap
@@ -78,6 +79,10 @@ def reduce_code(pickler: ImagePickler, code: types.CodeType) -> Any:
 
 
 def reduce_cell(pickler: ImagePickler, cell: types.CellType) -> Any:
+    defined = pickler.definitions.cell(cell)
+    if defined is not None:
+        path, content = defined
+        return definitions.follow, (path, None), content, None, None, definitions.fill_cell
     try:
         state = (cell.cell_contents,)
     except ValueError:
@@ -88,6 +93,9 @@ def reduce_cell(pickler: ImagePickler, cell: types.CellType) -> Any:
 def reduce_function(pickler: ImagePickler, function: types.FunctionType) -> Any:
     if pickler.references.names(function):
         return NotImplemented
+    path = pickler.definitions.path_of(function)
+    if path is not None:
+        return definitions.follow, (path, function.__qualname__)
     state = (
         function.__qualname__,
         function.__module__,
@@ -234,18 +242,37 @@ def _needs_arguments(cls: type) -> bool:
 
 def reduce_unless_running(pickler: ImagePickler, obj: Any) -> Any:
     """An object of a library that takes itself apart, and is put together from new parts: but while a method of it runs,
-    frames hold the old ones. Not those that are one of a kind, which say so by naming no arguments."""
+    frames hold the old ones. Not those that are one of a kind: they say so by naming no arguments, or are found again by
+    them."""
     cls = type(obj)
     own_way = _of_library(cls)
-    if id(obj) not in pickler.running or cls in copyreg.dispatch_table:
+    if id(obj) not in pickler.running or cls in copyreg.dispatch_table or isinstance(obj, Enum):
         return own_way(pickler, obj)
+    has_arguments = hasattr(cls, "__getnewargs__") or hasattr(cls, "__getnewargs_ex__")
+    if own_way is not reduce_by_name and not has_arguments:
+        return reduce_raw(pickler, obj)
     try:
-        reduced = reduce_by_name(pickler, obj) if own_way is reduce_by_name else (cls, (True,))
+        reduced = reduce_by_name(pickler, obj)
     except AttributeError:  # it is being made, and has not all of its attributes yet
         return reduce_raw(pickler, obj)
-    if type(reduced) is not tuple or len(reduced) < 2 or not reduced[1]:
+    if (
+        type(reduced) is not tuple
+        or len(reduced) < 2
+        or not reduced[1]
+        or _is_one_of_a_kind(pickler, obj, reduced)
+    ):
         return reduced
     return reduce_raw(pickler, obj)
+
+
+def _is_one_of_a_kind(pickler: ImagePickler, obj: Any, reduced: tuple[Any, ...]) -> bool:
+    """Does its class keep a single object for these arguments? Asked only where nothing can suffer from the answer."""
+    if not pickler.is_disposable:
+        return False
+    try:
+        return reduced[0](*reduced[1]) is obj
+    except Exception:  # it cannot be put together in this way
+        return False
 
 
 def reduce_by_name(pickler: ImagePickler, obj: Any) -> Any:

@@ -105,6 +105,7 @@ def reduce_frame(pickler: ImagePickler, obj: Any) -> Any:
 @reduces(types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 def reduce_generator(pickler: ImagePickler, obj: Any) -> Any:
     info = gen_info(obj, pickler.running_generators)
+    pickler.definitions.note_closure(info.make[0])
     return rebuild.generator_make, info.make, info.record, None, None, rebuild.generator_fill
 
 

@@ -13,7 +13,7 @@ import types
 from abc import ABCMeta
 from typing import TYPE_CHECKING, Any
 
-from ckpt.image import rebuild
+from ckpt.image import definitions, rebuild
 from ckpt.image.rebuild import is_heap
 
 if TYPE_CHECKING:
@@ -50,6 +50,9 @@ def reduce_class(pickler: ImagePickler, cls: type) -> Any:
         return NotImplemented
     if not _is_written_in_python(cls):
         return _find_c_type(cls)
+    path = pickler.definitions.path_of(cls)
+    if path is not None:
+        return definitions.follow, (path, cls.__qualname__)
     meta: type = type(cls)
     own = cls.__dict__
     essentials: dict[str, Any] = {"__module__": own.get("__module__"), "__qualname__": cls.__qualname__}

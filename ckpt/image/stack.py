@@ -70,6 +70,7 @@ _BY_ADDRESS = {
     "deepcopy": "copy:deepcopy",
     "save": "pickle:_Pickler.save",
 }  # co_name -> where that function is
+_LARGEST_COUNT = 1 << 20  # larger numbers may be hashes, or made from addresses
 _STACK_PER_FRAME_BYTES = 1024
 _STACK_RESERVE_BYTES = 4 << 20
 _STACK_LIMIT_BYTES = (
@@ -217,6 +218,8 @@ def _capture(at_check: bool, skip: tuple[CodeType, ...], value: object) -> Stack
         if in_module:
             record.func, record.code, record.globals_, record.locals_ns = None, code, globals_, namespace
         records.append(record)
+        if code.co_name == "__hash__":
+            _check_hash(records)
         inner = frame
     records.reverse()
     return Stack(records, exc, depth, limit)
@@ -249,6 +252,18 @@ def _check_library(code: CodeType, func: Any, lasti: int) -> None:
         found = getattr(found, part, None)
     if found is func:
         raise Refused("objects are being told apart by their addresses", location(code, lasti))
+
+
+def _check_hash(records: list[FrameRecord]) -> None:
+    """Raise Refused for a hash of which part is known: often it comes of the address of an object, which will be elsewhere.
+
+    records: the functions that `__hash__` has called, and its own at last.
+    """
+    for record in records:
+        for value in (*record.stack, *record.locals):
+            if type(value) is int and abs(value) > _LARGEST_COUNT:
+                code = records[-1].code_object
+                raise Refused("a hash is being computed", location(code, max(0, records[-1].lasti)))
 
 
 def _innermost(frame: _frames.Frame) -> Resumption:

@@ -111,12 +111,10 @@ _ADDRESSES = "the library keeps tables of objects by id()"
 _LIMITS = {
     "chameleon": _LIBRARY_STATE,
     "django_template": _LIBRARY_STATE,
-    "dulwich_log": "a submodule that is being imported is missing from its package after a restart (seen now and then)",
     "faker_people": _LIBRARY_STATE,
     "lark_earley": _ADDRESSES,
     "mpmath_constants": _LIBRARY_STATE,
     "pygments_colours": _LIBRARY_STATE,
-    "regex_compile": "a library that is imported again after the restart runs under the program's patch of re.compile",
     "sqlglot": _ADDRESSES,
     "textx_models": _LIBRARY_STATE,
     "xml_etree": "it removes temporary files that an image needs",

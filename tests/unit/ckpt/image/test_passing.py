@@ -76,3 +76,43 @@ def test_named_where_it_is_held(program: Callable[[], str], named: str) -> None:
     assert named in said and bool(said) == bool(named)
     if named:
         assert "test_passing.py" in said
+
+
+def address_in_a_variable() -> str:
+    x = [1]
+    key = id(x)
+    said = look()
+    return said if key else ""
+
+
+def large_number() -> str:
+    x = [1]
+    key = id(x) + 8
+    return look() if key and x else ""
+
+
+@pytest.mark.parametrize(("program", "named"), [(address_in_a_variable, "address"), (large_number, "")])
+def test_the_address_of_an_object_is_in_use(program: Callable[[], str], named: str) -> None:
+    said = run_base(program)
+    assert named in said and bool(said) == bool(named)
+
+
+class Hashed:
+    """Hashes by address, as objects do that stand for themselves; `said` when some of the hash is known, or nothing."""
+
+    def __init__(self, has_begun: bool) -> None:
+        self.has_begun = has_begun
+        self.said = ""
+
+    def __hash__(self) -> int:
+        found = hash((id(self), 1)) if self.has_begun else 0
+        self.said = look()
+        return found
+
+
+@pytest.mark.parametrize(("has_begun", "named"), [(True, "a hash is being computed"), (False, "")])
+def test_a_hash_of_which_some_is_known(has_begun: bool, named: str) -> None:
+    """Its rest would be added to what came of an address in the old process (xdsl)."""
+    found = Hashed(has_begun)
+    run_base(lambda: hash(found))
+    assert named in found.said and bool(found.said) == bool(named)
