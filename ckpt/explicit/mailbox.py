@@ -105,7 +105,7 @@ def pending(engine: Engine) -> str:
 
 def save(engine: Engine) -> Mail:
     """Of an engine where nothing is pending: by reference, for the fork that follows. Its accounts are settled first."""
-    engine._pay()
+    engine.pay_all()
     messages = [
         (serial, channel.src, channel.source, channel.tag, context.number, data)
         for context in engine.matcher.contexts.values()
@@ -126,13 +126,13 @@ def save(engine: Engine) -> Mail:
 def restore(engine: Engine, mail: Mail, consumed: Callable[[int, int, int], None]) -> None:
     """Replace what the replay has left in the engine by what was saved."""
     matcher = engine.matcher
-    engine._pay()
+    engine.pay_all()
     for context in matcher.contexts.values():
         for channel in context.channels.values():
             for _, data in channel.messages:
                 consumed(channel.src, len(data), 1)
             channel.messages.clear()
-        context.order = None
+        context.keep_no_order()
     for name, value in mail["counters"].items():
         setattr(engine, name, value)
     for base, counters in mail["communicators"].items():

@@ -147,12 +147,12 @@ class CommBase(Handle):
         self._rank = shared.group.index(rank) if rank in shared.group else UNDEFINED
         self._routes = shared.routes
         self._context = engine.matcher.context(shared.base + envelope.PLANE_POINT)
-        self._channels = self._context.channels
+        self._channels = self._context.direct
 
     def _use_plane(self, plane: int) -> None:
         """Let this handle's messages travel in another plane of the communicator."""
         self._context = self._engine.matcher.context(self._shared.base + plane)
-        self._channels = self._context.channels
+        self._channels = self._context.direct
         self._routes = {}
 
     @classmethod

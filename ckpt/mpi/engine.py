@@ -78,6 +78,7 @@ class Engine:
         "sends",
         "shared",
         "syncs",
+        "taken",
         "token",
     )
 
@@ -86,6 +87,8 @@ class Engine:
         self.lock = progress.lock
         self.matcher = Matcher()
         self.debts = [0] * progress.size
+        self.taken = [0] * progress.size
+        """Like `debts`, what the program's thread took without the lock: nobody else writes to it."""
         self.ready: list[Schedule] = []
         self.sends = 0
         self.shared: dict[int, CommShared] = {}
@@ -189,15 +192,20 @@ class Engine:
         """Messages of world rank `src`, in order. Called with the lock held."""
         matcher = self.matcher
         find = matcher.by_envelope.get
+        former = None
         for data in batch:
             head = data[:32]
-            channel = find(head if type(head) is bytes else bytes(head))
-            if channel is None or matcher.posted:
-                self._arrive(src, data)
-                continue
+            if head != former or matcher.posted:
+                found = find(head if type(head) is bytes else bytes(head))
+                if found is None or matcher.posted:
+                    self._arrive(src, data)
+                    former = None
+                    continue
+                channel, former = found, head
+                append = channel.messages.append
+                order = channel.context.order
             matcher.serial = serial = matcher.serial + 1
-            channel.messages.append((serial, data))
-            order = channel.context.order
+            append((serial, data))
             if order is not None:
                 order[serial] = channel
 
@@ -241,10 +249,13 @@ class Engine:
         self.debts[src] = 0
         self.progress.consumed(src, nbytes, messages)
 
-    def _pay(self) -> None:
-        """Report everything consumed so far."""
-        debts = self.debts
+    def pay_all(self) -> None:
+        """Report everything consumed so far. From the program's thread only."""
+        debts, taken = self.debts, self.taken
         for src in range(len(debts)):
+            if taken[src]:
+                debts[src] += taken[src]
+                taken[src] = 0
             if debts[src]:
                 self.pay(src)
 
@@ -332,12 +343,12 @@ class Engine:
 
     def block(self) -> None:
         """Wait for any progress. A process image may be taken here."""
-        self._pay()
+        self.pay_all()
         self.progress.block(self.matcher.posted > 0)
 
     def make_progress(self) -> None:
         """Make progress without waiting."""
-        self._pay()
+        self.pay_all()
         self.progress.poll()
         self.settle()
 

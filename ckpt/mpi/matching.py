@@ -12,8 +12,8 @@ Rules
     source a wildcard
     takes the lowest serial.
   * Fairness: a wildcard takes the lowest serial of all sources, so no source waits for ever.
-  * Exact matching costs one lookup. The order across channels is kept only for contexts in which a wildcard
-    was ever used.
+  * Exact matching costs one lookup, and so does a wildcard that only one channel of its context answers to. The
+    order across channels is kept only for contexts with many channels in which another wildcard was used.
   * Empty channels are forgotten when there are many, so that programs with ever new tags stay small.
 """
 
@@ -29,6 +29,9 @@ from ckpt.mpi.progress import Buffer
 
 CHANNELS_MIN = 1024
 """Below this many channels in a context nothing is forgotten."""
+
+SCAN_CHANNELS = 16
+"""In a context of no more channels a wildcard looks at all of them; with more, an order across them is kept."""
 
 
 class Channel:
@@ -57,14 +60,23 @@ class Channel:
 class Context:
     """One plane of one communicator."""
 
-    __slots__ = ("channels", "number", "order", "sweep_at", "wild")
+    __slots__ = ("channels", "direct", "number", "order", "sweep_at", "wild")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.channels: dict[tuple[int, int], Channel] = {}
+        self.direct: dict[tuple[int, int], Channel] = {}
+        """`channels`, and under (source, tag) with wildcards the channel that alone answers to them; empty while the
+        order across channels is kept. What is found here may be taken without asking anybody."""
         self.wild: list[Receive] = []
         self.order: OrderedDict[int, Channel] | None = None
         self.sweep_at = CHANNELS_MIN
+
+    def keep_no_order(self) -> None:
+        """Forget the order across channels, and which of them answer to wildcards."""
+        self.order = None
+        self.direct.clear()
+        self.direct.update(self.channels)
 
     def busy(self) -> bool:
         """Whether a message or a receive waits here."""
@@ -100,6 +112,11 @@ class Matcher:
             if len(context.channels) >= context.sweep_at:
                 self._sweep(context)
             found = context.channels[source, tag] = Channel(context, source, tag, src)
+            direct = context.direct
+            for wildcard in ((source, ANY_TAG), (ANY_SOURCE, tag), (ANY_SOURCE, ANY_TAG)):
+                direct.pop(wildcard, None)  # may have another channel to itself no longer
+            if context.order is None:
+                direct[source, tag] = found
             self.by_envelope[envelope.pack(envelope.EAGER, source, tag, context.number)] = found
         return found
 
@@ -108,6 +125,8 @@ class Matcher:
             if not channel.messages and not channel.posted:
                 del context.channels[key]
                 del self.by_envelope[envelope.pack(envelope.EAGER, *key, context.number)]
+        if context.order is None:
+            context.keep_no_order()
         context.sweep_at = max(CHANNELS_MIN, 2 * len(context.channels))
 
     def forget(self, number: int) -> None:
@@ -158,16 +177,36 @@ class Matcher:
 
     def find(self, context: Context, source: int, tag: int) -> Channel | None:
         """The channel whose oldest message a receive of (source, tag) would take now; wildcards allowed."""
+        channel = context.direct.get((source, tag))
+        if channel is not None:
+            return channel if channel.messages else None
+        order = context.order
         if source != ANY_SOURCE and tag != ANY_TAG:
             channel = context.channels.get((source, tag))
             return channel if channel is not None and channel.messages else None
-        order = context.order
         if order is None:
+            if len(context.channels) <= SCAN_CHANNELS:
+                return self._scan(context, source, tag)
             order = self._order(context)
         for channel in order.values():
             if source in (ANY_SOURCE, channel.source) and tag in (ANY_TAG, channel.tag):
                 return channel
         return None
+
+    def _scan(self, context: Context, source: int, tag: int) -> Channel | None:
+        """The same for a wildcard, by a look at every channel."""
+        found = only = None
+        count = 0
+        for channel in context.channels.values():
+            if source in (ANY_SOURCE, channel.source) and tag in (ANY_TAG, channel.tag):
+                count += 1
+                only = channel
+                if channel.messages and (found is None or channel.messages[0][0] < found.messages[0][0]):
+                    found = channel
+        if count == 1:
+            assert only is not None
+            context.direct[source, tag] = only
+        return found
 
     def _order(self, context: Context) -> OrderedDict[int, Channel]:
         """Begin to keep the order across channels."""
@@ -178,6 +217,7 @@ class Matcher:
         context.order = order = OrderedDict()
         for serial in sorted(waiting):
             order[serial] = waiting[serial]
+        context.direct.clear()
         return order
 
     def pop(self, channel: Channel) -> Buffer:

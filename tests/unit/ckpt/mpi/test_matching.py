@@ -3,6 +3,7 @@
 import pickle
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -68,14 +69,22 @@ steps = st.lists(
         st.tuples(st.just("withdraw"), st.integers(0, 30)),
         st.tuples(st.just("image")),
         st.tuples(st.just("sweep")),
+        st.tuples(st.just("no order")),
     ),
     max_size=60,
 )
 
 
-@settings(max_examples=300, deadline=None)
+@pytest.mark.parametrize("scanned", [0, 4, matching.SCAN_CHANNELS])
+def test_every_match_is_the_one_the_rules_demand(monkeypatch: pytest.MonkeyPatch, scanned: int) -> None:
+    """However many channels a context must have before an order across them is kept."""
+    monkeypatch.setattr(matching, "SCAN_CHANNELS", scanned)
+    compare_with_the_oracle()
+
+
+@settings(max_examples=200, deadline=None)
 @given(steps)
-def test_every_match_is_the_one_the_rules_demand(script: list[tuple[Any, ...]]) -> None:
+def compare_with_the_oracle(script: list[tuple[Any, ...]]) -> None:
     matcher, oracle = Matcher(), Oracle()
     receives: dict[int, Receive] = {}
     for number, step in enumerate(script):
@@ -103,7 +112,26 @@ def test_every_match_is_the_one_the_rules_demand(script: list[tuple[Any, ...]]) 
             case ("sweep",):
                 for found in matcher.contexts.values():
                     matcher._sweep(found)
+            case ("no order",) if not oracle.messages:
+                for found in matcher.contexts.values():
+                    found.keep_no_order()
         assert matcher.posted == len(oracle.posted)
+        for found in matcher.contexts.values():
+            check_what_may_be_taken_at_once(found)
+
+
+def check_what_may_be_taken_at_once(context: matching.Context) -> None:
+    """`direct` names a channel only where it alone answers, and none while an order has to be kept."""
+    if context.order is not None:
+        assert not context.direct
+    else:
+        assert context.direct.items() >= context.channels.items()
+    for (source, tag), channel in context.direct.items():
+        assert [channel] == [
+            each
+            for each in context.channels.values()
+            if source in (ANY_SOURCE, each.source) and tag in (ANY_TAG, each.tag)
+        ]
 
 
 def test_messages_of_one_source_and_tag_are_received_in_order() -> None:
@@ -131,6 +159,20 @@ def test_a_wildcard_serves_sources_in_the_order_of_arrival_so_none_starves() -> 
         matcher.pop(channel)
         taken.append(channel.source)
     assert [at for at, source in enumerate(taken) if source == 1] == [1, 12, 23]
+
+
+def test_a_wildcard_to_which_one_channel_answers_costs_one_lookup_until_there_is_a_second() -> None:
+    matcher = Matcher()
+    context = matcher.context(CONTEXT)
+    matcher.arrive(0, 0, 5, CONTEXT, message(0, 5, 1))
+    channel = matcher.find(context, 0, ANY_TAG)
+    assert channel is context.direct[0, ANY_TAG]
+    matcher.arrive(0, 0, 6, CONTEXT, message(0, 6, 2))
+    assert (0, ANY_TAG) not in context.direct
+    for expected in (1, 2):
+        found = matcher.find(context, 0, ANY_TAG)
+        assert found is not None
+        assert number_of(matcher.pop(found)) == expected
 
 
 def test_an_earlier_wildcard_wins_over_a_later_exact_receive() -> None:
