@@ -15,7 +15,8 @@ from ckpt.store import JobDirectory
 from tests.sweep.catalogue import PROGRAMS
 from tests.sweep.driver import ROOT, Bench
 from tests.sweep.fetch import Place
-from tests.system.support import Job
+from tests.sweep.lengths import long_enough
+from tests.system.support import EndedEarly, Job
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
@@ -96,11 +97,24 @@ def test_another_hash_seed_in_the_launcher_and_another_directory(
 ) -> None:
     script = str(place.suite / "bm_hexiom" / "run_benchmark.py")
     environment = _job_environment(place)
-    job = start(script, "--loops", "40", ranks=1, every=0.1, env={**environment, "PYTHONHASHSEED": "1"})
-    job.wait_event("committed")
-    job.process.kill()
-    job.process.wait()
-    job.kill_rank(0)
+
+    def killed(loops: int) -> tuple[Job, int]:
+        job = start(
+            script,
+            *("--loops", loops),
+            name=f"job-{loops}",
+            ranks=1,
+            every=0.1,
+            env={**environment, "PYTHONHASHSEED": "1"},
+        )
+        job.wait_event("committed")
+        job.process.kill()
+        if job.process.wait() == 0:
+            raise EndedEarly
+        job.kill_rank(0)
+        return job, loops
+
+    job, loops = long_enough(40, killed)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     done = subprocess.run(
@@ -112,7 +126,7 @@ def test_another_hash_seed_in_the_launcher_and_another_directory(
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    assert job.output(0) == _plain(job.directory, [script, "--loops", "40"], environment)
+    assert job.output(0) == _plain(job.directory, [script, "--loops", str(loops)], environment)
 
 
 def test_a_virtual_environment_that_has_moved(place: Place, tmp_path: Path) -> None:
@@ -124,42 +138,42 @@ def test_a_virtual_environment_that_has_moved(place: Place, tmp_path: Path) -> N
         shutil.copytree(place.root / "site-packages" / name, libraries / name)
     outside = [entry for entry in sys.path if entry.endswith("site-packages")]
     (libraries / "outside.pth").write_text("\n".join([str(ROOT), *outside]) + "\n")
-    script, job = str(Path(__file__).parent / "scenarios" / "sorted_toolz.py"), tmp_path / "job"
-    program = tmp_path / "program.py"
-    program.write_text(f"for turn in range(40):\n    exec(open({script!r}).read(), {{}})\n")
+    script, program = str(Path(__file__).parent / "scenarios" / "sorted_toolz.py"), tmp_path / "program.py"
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     environment["PYTHONDONTWRITEBYTECODE"] = "1"
 
     def command(env: Path, *arguments: object) -> list[str]:
         return [str(env / "bin" / "python"), "-m", "controller", *map(str, arguments)]
 
-    running = subprocess.Popen(
-        command(old, "run", "-n", 1, "--every", "0.2", "--job", job, program),
-        env=environment,
-        cwd=tmp_path,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    stopped = subprocess.run(
-        command(old, "checkpoint", "--stop", job),
-        env=environment,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-    )
-    for _ in range(50):
-        if stopped.returncode == 0 or running.poll() is not None:
-            break
-        stopped = subprocess.run(
-            command(old, "checkpoint", "--stop", job),
+    def stopped(loops: int) -> Path:
+        program.write_text(f"for turn in range({loops}):\n    exec(open({script!r}).read(), {{}})\n")
+        job = tmp_path / f"job-{loops}"
+        running = subprocess.Popen(
+            command(old, "run", "-n", 1, "--every", "0.2", "--job", job, program),
             env=environment,
-            capture_output=True,
-            text=True,
             cwd=tmp_path,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
         )
-    assert stopped.returncode == 0, stopped.stderr
-    running.communicate(timeout=60)
+        told = ""
+        while running.poll() is None:  # too early, or a round that was burnt: asked again
+            asked = subprocess.run(
+                command(old, "checkpoint", "--stop", job),
+                env=environment,
+                capture_output=True,
+                text=True,
+                cwd=tmp_path,
+            )
+            told = asked.stderr
+            if asked.returncode == 0:
+                running.communicate(timeout=60)
+                return job
+        if running.returncode == 0:
+            raise EndedEarly(told)
+        raise AssertionError(running.communicate()[1])
+
+    job = long_enough(40, stopped)
     expected = subprocess.run(
         [str(old / "bin" / "python"), str(program)],
         env={**environment, "PYTHONHASHSEED": str(JobDirectory.open(job).hash_seed)},

@@ -48,6 +48,10 @@ def write_app(directory: Path, text: str, name: str = "app.py") -> Path:
     return path
 
 
+class EndedEarly(AssertionError):
+    """The job was through, without an error, before what was waited for: the program was too short for it, here and now."""
+
+
 class Job:
     """A job under `ckpt run`, in the background."""
 
@@ -105,9 +109,8 @@ class Job:
                 found = look()
                 if found:
                     return found
-                raise AssertionError(
-                    f"the job ended ({self.process.returncode}) before: {what}\n{self.report()}"
-                )
+                failure = EndedEarly if self.process.returncode == 0 else AssertionError
+                raise failure(f"the job ended ({self.process.returncode}) before: {what}\n{self.report()}")
             time.sleep(0.01)
         raise AssertionError(f"not within {timeout_s} s: {what}\n{self.report()}")
 
