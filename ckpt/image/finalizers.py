@@ -3,6 +3,9 @@
 Only finalizers of objects that are in the image otherwise are saved: any other object would die as soon as it was
 loaded, and its finalizer would run (and remove, say, a directory that is still in use). So a :class:`Finalizers` is among
 what is pickled last, looks then which objects the pickler has met, and is registered again when everything is loaded.
+
+Nor are those that a library registers for objects of its own which take themselves apart by ``__reduce__``: what makes
+such an object again makes its finalizer, too.
 """
 
 from __future__ import annotations
@@ -30,21 +33,33 @@ class Finalizers:
 
 
 def reduce_finalizers(pickler: ImagePickler, obj: Finalizers) -> Any:
-    return list, (note_finalizers(pickler.memo.copy),)
+    return list, (note_finalizers(pickler.memo.copy, pickler.references.by_value),)
 
 
-def note_finalizers(met: Callable[[], Container[int]]) -> list[Entry]:
-    """Finalizer, object, function, arguments, keywords, ``atexit``, number; of objects whose ``id`` is in ``met()``."""
+def note_finalizers(met: Callable[[], Container[int]], by_value: Container[str] = ()) -> list[Entry]:
+    """Finalizer, object, function, arguments, keywords, ``atexit``, number; of objects whose ``id`` is in ``met()``.
+
+    ``by_value``: the modules that are the program's own.
+    """
     registry: dict[Any, Any] = getattr(weakref.finalize, "_registry", {})
     known, entries = met(), []
     for finalizer, info in list(registry.items()):
         target = info.weakref()
         if target is None or id(target) not in known:
             continue
+        if _is_made_anew(type(target), by_value) and getattr(info.func, "__module__", None) not in by_value:
+            continue
         entries.append(
             (finalizer, target, info.func, info.args, info.kwargs or {}, bool(info.atexit), info.index)
         )
     return entries
+
+
+def _is_made_anew(cls: type, by_value: Container[str]) -> bool:
+    own, default = (cls.__reduce_ex__, cls.__reduce__), (object.__reduce_ex__, object.__reduce__)
+    return cls.__module__ not in by_value and any(
+        mine is not theirs for mine, theirs in zip(own, default, strict=True)
+    )
 
 
 def register_finalizers(entries: list[Entry]) -> None:

@@ -25,6 +25,7 @@ _MODULES = frozenset(
         *("_hashlib", "_blake2", "_sha3", "_md5", "_sha1", "_sha256", "_sha512", "_sha2", "_hmac"),
         *("zlib", "_bz2", "_lzma"),
         *("_socket", "socket", "_ssl", "ssl", "select", "selectors"),
+        "matplotlib.ft2font",
     )
 )
 """All objects whose type is of these modules hold state of a C library, or a descriptor."""

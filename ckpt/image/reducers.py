@@ -111,6 +111,8 @@ def reduce_function(pickler: ImagePickler, function: types.FunctionType) -> Any:
 
 
 def reduce_method(pickler: ImagePickler, method: types.MethodType) -> Any:
+    if type(method.__func__) is types.BuiltinFunctionType:  # bound by a C++ library: found again by its name
+        return getattr, (method.__self__, method.__func__.__name__)
     return types.MethodType, (method.__func__, method.__self__)
 
 

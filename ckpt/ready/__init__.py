@@ -5,6 +5,9 @@ library              in an image
 ===================  ==================================================================================================
 ``sqlite3``          connections to files (opened again, settings kept) and in memory (with their content); :mod:`.sqlite`
 ``h5py``             files, groups and data sets, opened again; flushed before the image; :mod:`.hdf5`
+``netCDF4``          data sets and what belongs to them, likewise; :mod:`.netcdf`
+``PIL``              pictures that are just being read or written; :mod:`.pictures`
+``matplotlib``       figures that are just being drawn (Agg); :mod:`.pictures`
 ``mmap``             mapped files and anonymous memory, with content; :mod:`.mapped` (``numpy.memmap``: ckpt.image.arrays)
 ``logging``          handlers and levels (:mod:`ckpt.image.logs`)
 ===================  ==================================================================================================
@@ -30,9 +33,20 @@ _WAYS: dict[str, tuple[str, dict[str, str]]] = {
         "ckpt.ready.hdf5",
         {"File": "reduce_file", "Group": "reduce_member", "Dataset": "reduce_member"},
     ),
+    "netCDF4": (
+        "ckpt.ready.netcdf",
+        {
+            "Dataset": "reduce_data_set",
+            "Group": "reduce_group",
+            "Dimension": "reduce_dimension",
+            "Variable": "reduce_variable",
+        },
+    ),
     "mmap": ("ckpt.ready.mapped", {"mmap": "reduce_map"}),
+    "PIL._imaging": ("ckpt.ready.pictures", {"new": "reduce_picture"}),
+    "matplotlib.backends._backend_agg": ("ckpt.ready.pictures", {"RendererAgg": "reduce_canvas"}),
 }
-"""Library → module of ours, and its reducers by the name of the type in the library."""
+"""Library → module of ours, and its reducers by the name of the type in the library (or of what makes one)."""
 
 
 def reducers() -> dict[type, Callable[[Any, Any], Any]]:
@@ -42,6 +56,8 @@ def reducers() -> dict[type, Callable[[Any, Any], Any]]:
         module = sys.modules.get(library)
         for name, reducer in types.items():
             cls = getattr(module, name, None)
+            if name == "new" and cls is not None:  # Pillow does not name the type
+                cls = type(cls("1", (1, 1)))
             if isinstance(cls, type):
                 found[cls] = partial(_reduce, ours, reducer)
     return found
@@ -58,6 +74,10 @@ def before_image() -> None:
         from ckpt.ready.hdf5 import flush_all
 
         flush_all()
+    if "netCDF4" in sys.modules:
+        from ckpt.ready import netcdf
+
+        netcdf.flush_all()
 
 
 def roll_back(connection: Any) -> None:

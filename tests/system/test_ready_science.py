@@ -1,0 +1,171 @@
+"""What scientific libraries hold in C comes back after a kill: netCDF4, matplotlib, Pillow, numba, tqdm."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.system.support import Job
+from tests.system.test_ready import run_killed
+
+pytestmark = pytest.mark.system
+
+Start = Callable[..., Job]
+
+
+def needs(*names: str) -> pytest.MarkDecorator:
+    missing = [name for name in names if importlib.util.find_spec(name) is None]
+    return pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")
+
+
+def undisturbed(directory: Path, text: str) -> str:
+    """What the program prints in plain Python, where `checkpoint` and `die_once` do nothing."""
+    plain = directory / "plain"
+    plain.mkdir()
+    (plain / "ckpt.py").write_text("def enable(): pass\ndef checkpoint(): pass\n")
+    (plain / "tools.py").write_text("def die_once(): pass\n")
+    (plain / "app.py").write_text(text)
+    done = subprocess.run(
+        [sys.executable, "app.py"], cwd=plain, capture_output=True, text=True, check=True, timeout=120
+    )
+    return done.stdout
+
+
+def is_as_undisturbed(start: Start, tmp_path: Path, text: str) -> None:
+    text = "\n".join(line.removeprefix("    " * 2) for line in text.splitlines())
+    assert run_killed(start, tmp_path, text).output(0) == undisturbed(tmp_path, text) != ""
+
+
+@needs("netCDF4")
+def test_netcdf_data_sets_groups_and_variables_are_opened_again(start: Start, tmp_path: Path) -> None:
+    job = run_killed(
+        start,
+        tmp_path,
+        """
+        import netCDF4
+        import ckpt
+        from tools import die_once
+        ckpt.enable()
+        store = netCDF4.Dataset("store.nc", "w")
+        group = store.createGroup("run")
+        time = group.createDimension("time", None)
+        rows = group.createVariable("rows", "i8", ("time",))
+        rows.set_auto_mask(False)
+        gone = netCDF4.Dataset("gone.nc", "w"); gone.close()
+        again = netCDF4.Dataset("gone.nc")
+        for i in range(6):
+            rows[i] = i * i
+            if i == 2:
+                ckpt.checkpoint()
+            if i == 4:
+                die_once()
+        print(rows[:].tolist(), type(rows[:]).__name__, len(time), rows.group() is group, gone.isopen())
+        try:
+            again.createDimension("x", 1)
+        except RuntimeError:
+            print("read only")
+        store.close()
+        print(netCDF4.Dataset("store.nc")["run/rows"][:].tolist())
+        """,
+    )
+    squares = "[0, 1, 4, 9, 16, 25]"
+    assert job.output(0) == f"{squares} ndarray 6 True False\nread only\n{squares}\n"
+
+
+@needs("matplotlib")
+def test_a_figure_in_the_middle_of_its_drawing(start: Start, tmp_path: Path) -> None:
+    """What was drawn before the image is on the canvas after it."""
+    is_as_undisturbed(
+        start,
+        tmp_path,
+        """
+        import hashlib
+        import matplotlib
+        matplotlib.use("Agg")
+        import matplotlib.pyplot as plt
+        from matplotlib.artist import Artist
+        import ckpt
+        from tools import die_once
+        ckpt.enable()
+        class Interruption(Artist):
+            def draw(self, renderer):
+                if self.axes.get_title() == "step 1":
+                    ckpt.checkpoint()
+                    die_once()
+        figure, (left, right) = plt.subplots(1, 2)
+        left.plot([1, 4, 2], label="line")
+        right.add_artist(Interruption())
+        for i in range(3):
+            left.set_title(f"step {i}"); right.set_title(f"step {i}"); right.scatter([i, 2], [3, i])
+            left.legend()
+            figure.savefig("figure.png", metadata={"Software": None})
+            print(i, hashlib.sha256(open("figure.png", "rb").read()).hexdigest())
+        """,
+    )
+
+
+@needs("PIL")
+def test_pictures_also_while_they_are_written(start: Start, tmp_path: Path) -> None:
+    is_as_undisturbed(
+        start,
+        tmp_path,
+        """
+        import hashlib
+        import io
+        from PIL import Image, ImageDraw
+        import ckpt
+        from tools import die_once
+        ckpt.enable()
+        class Interrupted(io.BytesIO):
+            count = 0
+            def write(self, data):
+                self.count += 1
+                if self.count == 3:
+                    ckpt.checkpoint()
+                    die_once()
+                return super().write(data)
+        colours = Image.new("RGBA", (40, 30), (1, 2, 3, 255))
+        ImageDraw.Draw(colours).line((0, 0, 39, 29), fill=(250, 0, 0, 128), width=3)
+        palette = colours.convert("RGB").convert("P", palette=Image.Palette.ADAPTIVE, colors=4)
+        target = Interrupted()
+        palette.save(target, "PNG")
+        palette.putpixel((5, 5), 2)
+        for picture in (colours, palette, palette.convert("L"), Image.open(io.BytesIO(target.getvalue())).convert("RGB")):
+            print(picture.mode, picture.size, hashlib.sha256(picture.tobytes()).hexdigest())
+        """,
+    )
+
+
+@needs("numba")
+def test_compiled_functions_are_compiled_again(start: Start, tmp_path: Path) -> None:
+    is_as_undisturbed(
+        start,
+        tmp_path,
+        """
+        import numba
+        import numpy as np
+        import ckpt
+        from tools import die_once
+        ckpt.enable()
+        RATE = 0.25
+        @numba.njit
+        def smooth(u):
+            v = u.copy()
+            for i in range(1, len(u) - 1):
+                v[i] += RATE * (u[i - 1] - 2 * u[i] + u[i + 1])
+            return v
+        u = np.sin(np.arange(50.0))
+        for i in range(6):
+            u = smooth(u)
+            if i == 2:
+                ckpt.checkpoint()
+            if i == 4:
+                die_once()
+        print(u.sum().hex(), len(smooth.signatures))
+        """,
+    )
