@@ -13,16 +13,18 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ckpt.store import JobDirectory
 from transport.directwire import DirectWire
 from transport.endpoint import EndpointConfig
-from transport.faultinject import FaultPlan, FaultyWire
 from transport.port import Port
 from transport.state import PortState
 from transport.wire import Wire
 from transport.zmqwire import CurveKeys, ZmqWire
+
+if TYPE_CHECKING:
+    from transport.faultinject import FaultPlan
 
 __all__ = ["open_port"]
 
@@ -40,7 +42,7 @@ def open_port(
     turned away. Raises StoreError when the job's key cannot be read, WireError when the socket cannot
     be made, FaultPlanError for a wrong ``CKPT_FAULTS``.
     """
-    plan = FaultPlan.from_environment(os.environ)
+    plan = _faults()
     config = EndpointConfig(
         job=int(spec["job_id"], 16),
         rank=spec["rank"],
@@ -53,5 +55,16 @@ def open_port(
     keys = CurveKeys.from_secret(JobDirectory.open(spec["job_dir"]).key)
     wire: Wire = ZmqWire(f"ipc://{path}", curve=keys, on_refused=on_refused)
     if plan is not None:
+        from transport.faultinject import FaultyWire
+
         wire = FaultyWire(wire, plan, spec["rank"])
     return Port(config, DirectWire(wire, spec["rank"]), state=state, lock=lock)
+
+
+def _faults() -> FaultPlan | None:
+    """What ``CKPT_FAULTS`` asks for; without it nothing of that is imported."""
+    if "CKPT_FAULTS" not in os.environ:
+        return None
+    from transport.faultinject import FaultPlan
+
+    return FaultPlan.from_environment(os.environ)

@@ -1,25 +1,25 @@
 """★ `ckpt run` and `ckpt restart`: make or open the job, become its controller, run the service.
 
-Order matters for the time to the first instruction: the agent is started (and imports what ranks need)
-before this process imports what it needs itself. And for safety: lock first, then fence what an earlier
-controller left, then start.
+Order matters for the time to the first instruction: the agent is started (and imports what ranks need) before
+this process imports what it needs itself, so modules are imported where they are used here. And for safety: lock
+first, then fence what an earlier controller left, then start.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import platform
 import time
 from typing import TYPE_CHECKING, Any
 
-from controller import plan
-from controller.cli_common import DEFAULT_ROOT, split_epoch
 from controller.errors import NoSuchJob, UsageError
-from controller.history import History, finished_code, summarise
+from controller.spawning import DEFAULT_ENTRY, Spawned, spawn_agent
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ckpt.store import JobDirectory, LockHandle
+    from controller.history import History
     from controller.launch.local import LocalLauncher
     from controller.report import Reporter
     from controller.service import ServiceOptions
@@ -48,14 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
         from ckpt.store import JobDirectory
 
         job = JobDirectory.open(arguments.job)
-        plan.check_fit(
-            size=job.size,
-            command=job.command,
-            python=job.python,
-            new_size=arguments.ranks or 1,
-            new_command=arguments.program,
-            new_python=platform.python_version(),
-        )
+        _check_fit(job, size=arguments.ranks or 1, command=arguments.program)
         return _go_on(job, None, arguments, or_start=True)
     _check_script(arguments)
     return _start(arguments)
@@ -68,7 +61,10 @@ def _is_job(directory: str) -> bool:
 def _start(arguments: argparse.Namespace) -> int:
     """A new job."""
     hash_seed = int.from_bytes(os.urandom(4)) % _HASH_SEED_MAX + 1
-    launcher = _launcher(arguments, os.getcwd(), hash_seed)
+    spawned = _spawn(arguments, os.getcwd(), hash_seed)
+    from controller.history import History
+
+    launcher = _launcher(spawned, arguments, os.getcwd(), hash_seed)
     try:
         from ckpt.store import JobDirectory
 
@@ -91,18 +87,27 @@ def _start(arguments: argparse.Namespace) -> int:
 def restart(arguments: argparse.Namespace) -> int:
     """Go on with a job whose controller is gone."""
     from ckpt.store import JobDirectory
+    from controller.cli_common import split_epoch
 
     path, epoch = split_epoch(arguments.job)
     job = JobDirectory.open(path)
+    _check_fit(job, size=None, command=())
+    return _go_on(job, epoch, arguments, or_start=False)
+
+
+def _check_fit(job: JobDirectory, *, size: int | None, command: Sequence[str]) -> None:
+    import platform
+
+    from controller import plan
+
     plan.check_fit(
         size=job.size,
         command=job.command,
         python=job.python,
-        new_size=None,
-        new_command=(),
+        new_size=size,
+        new_command=command,
         new_python=platform.python_version(),
     )
-    return _go_on(job, epoch, arguments, or_start=False)
 
 
 def _check_script(arguments: argparse.Namespace) -> None:
@@ -117,12 +122,15 @@ def _check_script(arguments: argparse.Namespace) -> None:
 
 
 def _new_directory(program: str) -> str:
+    from controller.cli_common import DEFAULT_ROOT
+
     name = os.path.basename(program).removesuffix(".py")
     stamp = time.strftime("%Y%m%d-%H%M%S")
     return os.path.join(DEFAULT_ROOT, f"{name}-{stamp}-{os.getpid()}")
 
 
 def _go_on(job: JobDirectory, epoch: int | None, arguments: argparse.Namespace, *, or_start: bool) -> int:
+    from controller.history import finished_code, summarise
     from controller.launch.local import fence_survivor
 
     with job.lock() as lock:
@@ -142,21 +150,25 @@ def _go_on(job: JobDirectory, epoch: int | None, arguments: argparse.Namespace, 
             job.events.append("fenced", reason="processes of an earlier controller were alive")
             # They committed nothing meanwhile (only a controller commits), but the log grew.
             history = summarise(job.events.read().events)
-        launcher = _launcher(arguments, job.cwd, job.hash_seed)
+        spawned = _spawn(arguments, job.cwd, job.hash_seed)
+        launcher = _launcher(spawned, arguments, job.cwd, job.hash_seed)
         try:
             return _drive(job, lock, launcher, arguments, history, lines, new=False)
         finally:
             launcher.close()
 
 
-def _launcher(arguments: argparse.Namespace, cwd: str, hash_seed: int) -> LocalLauncher:
+def _spawn(arguments: argparse.Namespace, cwd: str, hash_seed: int) -> Spawned:
     """An agent that has begun to import."""
-    from controller.launch.agent import DEFAULT_ENTRY
+    return spawn_agent(cwd=cwd, hash_seed=hash_seed, entry=arguments.entry or DEFAULT_ENTRY)
+
+
+def _launcher(spawned: Spawned, arguments: argparse.Namespace, cwd: str, hash_seed: int) -> LocalLauncher:
     from controller.launch.local import LocalLauncher
 
-    launcher = LocalLauncher(cwd=cwd, hash_seed=hash_seed, entry=arguments.entry or DEFAULT_ENTRY)
-    launcher.spawn()
-    return launcher
+    return LocalLauncher(
+        cwd=cwd, hash_seed=hash_seed, entry=arguments.entry or DEFAULT_ENTRY, spawned=spawned
+    )
 
 
 def _seen(history: History) -> bool:
@@ -167,6 +179,7 @@ def _seen(history: History) -> bool:
 def _usable_lines(job: JobDirectory, epoch: int | None) -> tuple[int, ...]:
     """Committed epochs a restart may use. Damaged control files are passed over if others are left."""
     from ckpt.store import latest_committed, list_epochs, list_lines, load_control
+    from controller import plan
 
     if epoch is not None:
         plan.resumable(list_epochs(job), epoch)

@@ -25,7 +25,6 @@ default `ckpt.boot:run_rank`, called in the forked child as ``entry(spec, contro
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import gc
 import os
@@ -41,7 +40,6 @@ from controller.errors import MalformedPacket
 from controller.launch import alone, procinfo
 from controller.launch.forked import BUFFER_BYTES, Entry, ForkedRank, fork_rank, load_entry
 
-DEFAULT_ENTRY = "ckpt.boot:run_rank"
 LOG_NAME = "output/agent.log"
 
 _BACKLOG_BYTES_MAX = 64 << 20
@@ -398,20 +396,19 @@ class Agent:
             events.append("job-finished", exit_code=verdict.exit_code, reason=verdict.reason, by="agent")
 
 
-def main(argv: list[str] | None = None) -> None:
-    """Entry of the agent process; started by `controller.launch.local` only."""
-    parser = argparse.ArgumentParser(prog="ckpt-agent")
-    parser.add_argument("--control-fd", type=int, required=True)
-    parser.add_argument("--entry", default=DEFAULT_ENTRY)
-    options = parser.parse_args(argv)
+def main() -> None:
+    """Entry of the agent process; started by `controller.spawning` only."""
+    options = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=True))
+    control_fd = int(options["--control-fd"])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     procinfo.become_subreaper()
-    first = socket.socket(fileno=options.control_fd)
-    os.set_inheritable(options.control_fd, False)
-    agent = Agent(first, load_entry(options.entry))
-    gc.collect()
+    first = socket.socket(fileno=control_fd)
+    os.set_inheritable(control_fd, False)
+    gc.disable()  # what is imported stays, and looking through it would take a tenth of the time
+    agent = Agent(first, load_entry(options["--entry"]))
     gc.freeze()  # the pages of what was imported stay shared with the ranks
+    gc.enable()
     agent.run()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -14,39 +14,28 @@ import select
 import signal as signals
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from controller import messages
-from controller.errors import LaunchFailed, MalformedPacket
+from controller.errors import MalformedPacket
 from controller.history import Process
 from controller.launch import AgentGone, procinfo
-from controller.launch.agent import DEFAULT_ENTRY, LOG_NAME
+from controller.launch.agent import LOG_NAME
+from controller.spawning import DEFAULT_ENTRY, Spawned, spawn_agent
 
 SOCKET_NAME = "agent.sock"
 _END_PATIENCE_S = 5.0
-
-# `-c` puts the current directory first on the path, where it could shadow the standard library.
-_BOOT = """
-import sys
-del sys.path[0]
-try:
-    from controller.launch.agent import main
-except ModuleNotFoundError:
-    sys.path.append(sys.argv.pop())
-    from controller.launch.agent import main
-else:
-    del sys.argv[-1]
-main()
-"""
 
 
 class LocalLauncher:
     """Implements `Launcher`. `spawn`, then `serve`; after the agent was lost, `start` does both again."""
 
-    def __init__(self, *, cwd: str, hash_seed: int, entry: str = DEFAULT_ENTRY) -> None:
+    def __init__(
+        self, *, cwd: str, hash_seed: int, entry: str = DEFAULT_ENTRY, spawned: Spawned | None = None
+    ) -> None:
+        """`spawned`: the agent, started already."""
         self.cwd = cwd
         self.hash_seed = hash_seed
         self.entry = entry
@@ -59,31 +48,17 @@ class LocalLauncher:
         self._lines = messages.Lines()
         self._known: list[Process] = []  # ranks started and not yet buried
         self._local_events: list[dict[str, Any]] = []
+        if spawned is not None:
+            self._take(spawned)
 
     # ---- bringing up -------------------------------------------------------------------------------------
 
     def spawn(self) -> None:
         """Start the agent; it goes on importing while we do other things. Raises LaunchFailed."""
-        ours, theirs = socket.socketpair()
-        with contextlib.closing(theirs):
-            try:
-                self.process = subprocess.Popen(
-                    [
-                        *(sys.executable, "-c", _BOOT, "--control-fd", str(theirs.fileno())),
-                        *("--entry", self.entry, _root()),
-                    ],
-                    stdin=subprocess.DEVNULL,
-                    stdout=2,  # until it belongs to a job; from then on its log
-                    cwd=self.cwd if os.path.isdir(self.cwd) else None,
-                    env=self._environment(),
-                    pass_fds=(theirs.fileno(),),
-                    start_new_session=True,
-                )
-            except OSError as error:
-                ours.close()
-                raise LaunchFailed(f"the agent cannot be started: {error}") from error
-        ours.setblocking(False)
-        self.connection = ours
+        self._take(spawn_agent(cwd=self.cwd, hash_seed=self.hash_seed, entry=self.entry))
+
+    def _take(self, spawned: Spawned) -> None:
+        self.process, self.connection = spawned.process, spawned.connection
         self._lines = messages.Lines()
         self.was_up = False
 
@@ -99,15 +74,6 @@ class LocalLauncher:
         assert self._serving is not None
         self._command({"a": "attach", "generation": self._generation})
         self._command(self._serving)
-
-    def _environment(self) -> dict[str, str]:
-        environment = dict(os.environ)
-        environment["PYTHONHASHSEED"] = str(self.hash_seed)
-        # One computing thread per rank unless the user says otherwise: ranks share the cores, and a sum must
-        # not depend on how many cores the machine of a restart has.
-        for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-            environment.setdefault(name, "1")
-        return environment
 
     def fileno(self) -> int:
         return -1 if self.connection is None else self.connection.fileno()
@@ -221,11 +187,6 @@ class LocalLauncher:
             self.connection.close()
             self.connection = None
         kill_all(self._known)
-
-
-def _root() -> str:
-    """The directory that holds this package, for an agent that would not find it by itself."""
-    return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 def kill_all(processes: Iterable[Process], patience_s: float = _END_PATIENCE_S) -> None:

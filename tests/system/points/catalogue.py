@@ -177,7 +177,7 @@ POINTS: tuple[Point, ...] = (
     *_around("lock-taken", "controller", "ckpt.store.lock:take_lock", "restart"),
     *_around("survivors-fenced", "controller", "controller.launch.local:fence_survivor", "restart"),
     *_around("lines-listed", "controller", "controller.cli_run:_usable_lines", "restart"),
-    *_around("agent-spawned", "controller", "controller.launch.local:LocalLauncher.spawn", "restart"),
+    *_around("agent-spawned", "controller", "controller.cli_run:_spawn", "restart"),
     *_around("ranks-launched", "controller", "controller.service:Service._launch", "restart"),
     *_around("serving-again", "agent", "controller.launch.agent:Agent._serve", "restart"),
     *_around("ranks-forked-by-restart", "agent", "controller.launch.agent:Agent._start", "restart"),
