@@ -44,7 +44,10 @@ def shared_files() -> list[str]:
 
 
 def _is_a_file(path: bytes) -> bool:
-    return path.startswith(b"/") and not path.startswith((b"/dev/zero", b"/memfd:", b"/SYSV", b"/dev/nvidia"))
+    """Semaphores of ``multiprocessing`` are none: images take their value past the mapping."""
+    return path.startswith(b"/") and not path.startswith(
+        (b"/dev/zero", b"/memfd:", b"/SYSV", b"/dev/nvidia", b"/dev/shm/sem.")
+    )
 
 
 def available_bytes(meminfo: str = "/proc/meminfo", groups: str = _GROUPS) -> int | None:

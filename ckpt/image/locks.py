@@ -1,4 +1,4 @@
-"""Locks that installed modules keep in variables (``RE_LOCK = threading.Lock()``), and that the program held.
+"""Locks that installed modules keep in variables (``RE_LOCK = threading.Lock()``) or classes, and that the program held.
 
 Such a lock is found again by its name in the new process, where it is free; the code that was inside of ``with RE_LOCK:``
 will release it. Locks that are reached by other ways are ordinary objects (:mod:`ckpt.image.reducers_builtin`).
@@ -16,21 +16,28 @@ if TYPE_CHECKING:
 
 __all__ = ["hold_again", "note_held"]
 
+_module_of = type.__dict__["__module__"].__get__  # not the attributes: a metaclass could make these a call
+_attributes_of = type.__dict__["__dict__"].__get__
 _NOT_THE_PROGRAMS = ("ckpt", "transport", "controller", "zmq", "threading")
 
 
 def note_held(references: References) -> list[tuple[str, str, int]]:
     """``(module, name, times)`` of every such lock that this thread may be holding."""
-    found = []
+    found: list[tuple[str, str, int]] = []
+    kinds = {_thread.LockType, _thread.RLock, *_of_multiprocessing()}
     for name, module in list(sys.modules.items()):
         if name in references.by_value or name.partition(".")[0] in _NOT_THE_PROGRAMS:
             continue
         if not issubclass(type(module), types.ModuleType):
             continue
         for key, value in list(module.__dict__.items()):
-            times = _times_held(value)
-            if times:
-                found.append((name, key, times))
+            kind = type(value)
+            if kind in kinds:
+                found += [(name, key, times)] if (times := _times_held(value)) else []
+            elif kind is type and _module_of(value) == name:
+                for attribute, lock in list(_attributes_of(value).items()):
+                    if type(lock) in kinds and (times := _times_held(lock)):
+                        found.append((name, f"{key}.{attribute}", times))
     return found
 
 
@@ -41,12 +48,21 @@ def _times_held(value: Any) -> int:
         count, owner = value._release_save()  # type: ignore[attr-defined]
         value._acquire_restore((count, owner))  # type: ignore[attr-defined]
         return int(count)
+    if type(value) in _of_multiprocessing() and value._semlock._is_mine():
+        return int(value._semlock._count())
     return 0
+
+
+def _of_multiprocessing() -> tuple[type, ...]:
+    module = sys.modules.get("multiprocessing.synchronize")
+    return () if module is None else (module.Lock, module.RLock)
 
 
 def hold_again(held: list[tuple[str, str, int]]) -> None:
     for module, name, times in held:
-        lock = getattr(sys.modules.get(module), name, None)
+        lock: Any = sys.modules.get(module)
+        for step in name.split("."):
+            lock = getattr(lock, step, None)
         if lock is not None and not _times_held(lock):
             for _ in range(times):
                 lock.acquire()

@@ -13,6 +13,8 @@ Only a look at types, of the innermost frames; what hides inside other objects, 
 
 from __future__ import annotations
 
+import sys
+
 from ckpt.image.boundary import location
 from ckpt.image.errors import Refused
 from ckpt.image.stack import FrameRecord, Stack
@@ -36,10 +38,19 @@ _module_of = type.__dict__["__module__"].__get__  # not the attribute: a metacla
 def refuse_passing(stack: Stack) -> None:
     """Raise Refused if a function that runs holds such an object directly, on its evaluation stack or in a variable."""
     addresses: list[tuple[int, FrameRecord]] = []
+    child = getattr(sys.modules.get("subprocess"), "Popen", None)
+    starting = child.__init__.__code__ if child is not None else None
     for record in stack.frames[-_FRAMES:]:
+        if record.code_object is starting:
+            raise Refused("a child process is being started", location(starting, max(0, record.lasti)))
         held = record.stack if record.func is None else record.stack + record.locals
         for value in held:
             kind = type(value)
+            if kind is child and value.returncode is None:
+                raise Refused(
+                    f"the child process {value.pid} is running",
+                    location(record.code_object, max(0, record.lasti)),
+                )
             if kind is int and value > _LOWEST_ADDRESS:
                 addresses.append((value, record))
                 continue

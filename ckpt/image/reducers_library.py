@@ -15,7 +15,7 @@ from collections import deque
 from pickle import PicklingError
 from typing import TYPE_CHECKING, Any
 
-from ckpt.image import rebuild, rebuild_library
+from ckpt.image import processes, rebuild, rebuild_library
 from ckpt.image.contexts import decimal_reducers
 from ckpt.image.logs import reduce_manager
 from ckpt.image.reducers import Reducer
@@ -261,7 +261,7 @@ def when_imported() -> dict[type, Reducer]:
         found[sys.modules["logging"].Manager] = reduce_manager
     if "decimal" in sys.modules:
         found |= decimal_reducers()
-    return found
+    return found | processes.reducers()
 
 
 REDUCERS = _reducers()

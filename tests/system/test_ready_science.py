@@ -1,4 +1,4 @@
-"""What scientific libraries hold in C comes back after a kill: netCDF4, matplotlib, Pillow, numba, tqdm."""
+"""What scientific programs lean on comes back after a kill: netCDF4, matplotlib, Pillow, numba, tqdm, child processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.support import Job
+from tests.system.support import Job, write_app
 from tests.system.test_ready import run_killed
 
 pytestmark = pytest.mark.system
@@ -169,3 +169,49 @@ def test_compiled_functions_are_compiled_again(start: Start, tmp_path: Path) -> 
         print(u.sum().hex(), len(smooth.signatures))
         """,
     )
+
+
+@needs("tqdm")
+def test_a_progress_bar_while_it_is_drawn(start: Start, tmp_path: Path) -> None:
+    """It is drawn inside of two locks that the library keeps in a class."""
+    is_as_undisturbed(
+        start,
+        tmp_path,
+        """
+        import io
+        from tqdm import tqdm
+        import ckpt
+        from tools import die_once
+        ckpt.enable()
+        class Terminal(io.StringIO):
+            def write(self, text):
+                if "3/6" in text:
+                    ckpt.checkpoint()
+                    die_once()
+                return super().write(text)
+        total, terminal = 0, Terminal()
+        for i in tqdm(range(6), file=terminal, mininterval=0, bar_format="{n_fmt}/{total_fmt} "):
+            total += i
+        print(total, terminal.getvalue().split("\\r"))
+        """,
+    )
+
+
+def test_child_processes_between_checkpoints(start: Start, tmp_path: Path) -> None:
+    """No image is taken while one runs: after a restart nobody would wait for it."""
+    text = """
+        import subprocess
+        total = 0
+        for i in range(150):
+            done = subprocess.run(["expr", "1", "+", str(i)], capture_output=True, text=True, check=True)
+            total += int(done.stdout) + sum(range(20_000)) % 7
+        print(total)
+        """
+    app = write_app(tmp_path, text)
+    job = start(app, ranks=1, every=0.05)
+    for kill in (1, 2):
+        job.wait_event("committed", count=kill)
+        job.kill_rank(0)
+        job.wait_event("restarted", count=kill)
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == f"{sum(1 + i + sum(range(20_000)) % 7 for i in range(150))}\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import socket
+import subprocess
 import zlib
 from collections.abc import Callable
 
@@ -60,6 +61,25 @@ def open_socket() -> str:
         return look()
 
 
+def running_child() -> str:
+    with subprocess.Popen(["sleep", "60"]) as child:
+        said = look()
+        child.kill()
+    assert look() == ""
+    return said
+
+
+def child_being_started() -> str:
+    class Output:
+        def fileno(self) -> int:
+            said.append(look())
+            return 1
+
+    said: list[str] = []
+    subprocess.run(["true"], stdout=Output(), check=True)
+    return said[0]
+
+
 @pytest.mark.parametrize(
     ("program", "named"),
     [
@@ -69,13 +89,15 @@ def open_socket() -> str:
         (operand, "HASH"),
         (compressor, "zlib.Compress"),
         (open_socket, "socket.socket"),
+        (running_child, "the child process"),
+        (child_being_started, "a child process is being started"),
     ],
 )
 def test_named_where_it_is_held(program: Callable[[], str], named: str) -> None:
     said = run_base(program)
     assert named in said and bool(said) == bool(named)
     if named:
-        assert "test_passing.py" in said
+        assert "test_passing.py" in said or "subprocess.py" in said
 
 
 def address_in_a_variable() -> str:

@@ -7,7 +7,9 @@ import csv
 import functools
 import gc
 import io
+import multiprocessing
 import re
+import subprocess
 import threading
 import traceback
 import types
@@ -76,6 +78,45 @@ def test_exceptions_with_fields_in_c() -> None:
     assert (stop.value, leave.code, copy.message) == (5, 3, "g")
     decode = copy_of(UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"))
     assert str(decode) == str(UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"))
+
+
+def test_locks_of_multiprocessing() -> None:
+    held, free, twice, several = (
+        multiprocessing.Lock(),
+        multiprocessing.Lock(),
+        multiprocessing.RLock(),
+        multiprocessing.Semaphore(3),
+    )
+    held.acquire()
+    twice.acquire(), twice.acquire()
+    several.acquire(), several.acquire()
+    held2, free2, twice2, several2 = copy_of((held, free, twice, several))
+    assert not held2.acquire(block=False)
+    assert free2.acquire(block=False) and free.acquire(block=False), "a copy is a lock of its own"
+    twice2.release(), twice2.release()
+    with pytest.raises(AssertionError):
+        twice2.release()
+    assert several2.acquire(block=False) and not several2.acquire(block=False)
+
+
+def test_a_child_process() -> None:
+    with (
+        subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child,
+        pytest.raises(PicklingError, match=rf"child process {child.pid} \(\['cat'\]\) is running"),
+    ):
+        copy_of(child)
+    ended = subprocess.Popen(["false"])
+    ended.wait()
+    assert copy_of(ended).returncode == 1
+
+
+def test_a_process_of_multiprocessing_that_has_ended() -> None:
+    process = multiprocessing.get_context("fork").Process(target=print, name="worker")
+    process.start()
+    with pytest.raises(PicklingError, match=f"child process {process.pid}"):
+        copy_of(process)
+    process.join()
+    assert (copy_of(process).exitcode, copy_of(process).name) == (0, "worker")
 
 
 def test_locks() -> None:

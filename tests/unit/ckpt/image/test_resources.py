@@ -170,6 +170,30 @@ def test_a_librarys_lock_that_is_held(tmp_path: Path) -> None:
     assert resumed_output(tmp_path, source, files=files) == "(True, True, False) False False\n"
 
 
+def test_a_lock_in_a_librarys_class_that_is_held(tmp_path: Path) -> None:
+    """tqdm draws its bars inside of two, one of multiprocessing."""
+    (tmp_path / "site-packages").mkdir()
+    library = """
+        import multiprocessing, threading
+        class Writes:
+            among_threads, among_processes = threading.RLock(), multiprocessing.RLock()
+            @classmethod
+            def locked(cls, inside):
+                cls.among_processes.acquire(), cls.among_threads.acquire(), cls.among_processes.acquire()
+                inside()
+                cls.among_processes.release(), cls.among_threads.release(), cls.among_processes.release()
+    """
+    source = """
+        import sys
+        sys.path.append(sys.path[0] + "/site-packages")
+        import locked_library
+        locked_library.Writes.locked(lambda: driver_tick())
+        print(locked_library.Writes.among_threads._is_owned(), locked_library.Writes.among_processes._semlock._count())
+    """
+    files = {"site-packages/locked_library.py": library}
+    assert resumed_output(tmp_path, source, files=files) == "False 0\n"
+
+
 def test_what_has_been_warned_of_is_not_warned_of_again(tmp_path: Path) -> None:
     source = """
         import warnings
