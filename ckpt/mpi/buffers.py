@@ -101,6 +101,9 @@ class BufferSpec:
             self.write(data, at)
 
 
+_NUMBERS = {code: from_code(code) for code in "hHiIlLqQfd"}
+"""Types of plain numbers by buffer format: whole arrays of them need no second look."""
+
 EMPTY = BufferSpec(b"", 0, BYTE)
 """What a message to or from PROC_NULL carries."""
 
@@ -218,6 +221,14 @@ def _split(arg: Any, pair: tuple[type, ...]) -> tuple[Any, Any, Any, Any]:
 
 def simple(arg: Any, *, writable: bool) -> BufferSpec:
     """The buffer of a point-to-point message. Raises TypeError, ValueError, KeyError or BufferError."""
+    if type(arg) not in (list, tuple):
+        try:
+            view = memoryview(arg)
+        except (TypeError, ValueError, BufferError):
+            return _one(arg, 1, writable=writable)  # which says what is wrong
+        datatype = _NUMBERS.get(view.format)
+        if datatype is not None and view.contiguous and not (writable and view.readonly):
+            return BufferSpec(arg, view.nbytes // datatype.size, datatype)
     return _one(arg, 1, writable=writable)
 
 

@@ -21,7 +21,10 @@ from ckpt.mpi.schedule import Schedule, load
 
 
 class Arithmetic(Protocol):
-    """Local steps on the slots of a schedule."""
+    """Local steps on the slots of a schedule. `travels`: values are in the form in which they travel: there is nothing
+    to pack."""
+
+    travels: bool
 
     def combine(self, s: Schedule, low: int, high: int, target: int) -> None:
         """target := low ∘ high. Values are never changed in place."""
@@ -38,6 +41,8 @@ class Arithmetic(Protocol):
 
 class ObjectArithmetic:
     """Python objects, pickled on their way."""
+
+    travels = False
 
     def __init__(self, op: Op) -> None:
         self.op = op
@@ -58,6 +63,8 @@ class ObjectArithmetic:
 class BufferArithmetic:
     """Packed elements of one type."""
 
+    travels = True
+
     def __init__(self, op: Op, datatype: Datatype) -> None:
         self.op = op
         self.datatype = datatype
@@ -73,10 +80,9 @@ class BufferArithmetic:
         )
 
     def pack(self, s: Schedule, source: int, target: int) -> None:
-        s.values[target] = s.values[source]
+        raise AssertionError("values travel as they are")
 
-    def unpack(self, s: Schedule, source: int, target: int) -> None:
-        s.values[target] = s.values[source]
+    unpack = pack
 
 
 def reduce(s: Schedule, root: int, slot: int, arithmetic: Arithmetic) -> None:
@@ -131,6 +137,9 @@ def allreduce(s: Schedule, slot: int, arithmetic: Arithmetic) -> None:
 
 
 def _hand_over(s: Schedule, peer: int, slot: int, arithmetic: Arithmetic) -> None:
+    if arithmetic.travels:
+        s.send(peer, slot)
+        return
     outgoing = s.slot()
     s.call(arithmetic.pack, slot, outgoing)
     s.send(peer, outgoing)
@@ -140,7 +149,8 @@ def _obtain(s: Schedule, peer: int, arithmetic: Arithmetic) -> int:
     incoming = s.slot()
     s.recv(peer, incoming)
     s.fence()
-    s.call(arithmetic.unpack, incoming, incoming)
+    if not arithmetic.travels:
+        s.call(arithmetic.unpack, incoming, incoming)
     return incoming
 
 

@@ -68,7 +68,7 @@ class Datatype(Derived, Packing, HasAttributes):
     @property
     def size(self) -> int:
         """Bytes of data in one element."""
-        return self._valid().layout.size
+        return (self._kind or self._valid()).layout.size
 
     @property
     def extent(self) -> int:
@@ -78,7 +78,7 @@ class Datatype(Derived, Packing, HasAttributes):
     @property
     def contiguous(self) -> bool:
         """Whether any number of elements is one slice of memory."""
-        return self._valid().layout.contiguous
+        return (self._kind or self._valid()).layout.contiguous
 
     @property
     def lb(self) -> int:
@@ -106,7 +106,7 @@ class Datatype(Derived, Packing, HasAttributes):
 
     @property
     def code(self) -> str:
-        return self._valid().layout.code
+        return (self._kind or self._valid()).layout.code
 
     @property
     def name(self) -> str:

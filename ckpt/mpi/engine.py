@@ -197,8 +197,17 @@ class Engine:
             head = data[:32]
             if head != former or matcher.posted:
                 found = find(head if type(head) is bytes else bytes(head))
-                if found is None or matcher.posted:
+                if found is None or (matcher.posted and found.context.wild):
                     self._arrive(src, data)
+                    former = None
+                    continue
+                if (
+                    found.posted
+                ):  # an eager message, being found by these bytes, for the first that waits for it
+                    matcher.posted -= 1
+                    receive = found.posted.popleft()
+                    self.settle_account(found, data)
+                    receive.fill(found.source, found.tag, data)
                     former = None
                     continue
                 channel, former = found, head

@@ -11,6 +11,7 @@ that leaves the result in `b` for buffers.
 
 from __future__ import annotations
 
+import functools
 import operator
 from array import array
 from collections.abc import Callable
@@ -270,17 +271,25 @@ def _dtype(numpy: Any, code: str) -> Any:
     return numpy.dtype({"Zf": "F", "Zd": "D", "Zg": "G"}.get(code, code))
 
 
+@functools.cache
+def _kernel(name: str, code: str) -> tuple[Any, Any]:
+    """numpy's type, and its function (None where several are needed)."""
+    import numpy
+
+    function = _PREDEFINED[name][1]
+    return _dtype(numpy, code), getattr(numpy, function) if function else None
+
+
 def _combine_numpy(numpy: Any, name: str, a: Buffer, b: Buffer, code: str, out: Buffer | None) -> Buffer:
-    dtype = _dtype(numpy, code)
+    dtype, function = _kernel(name, code)
     x = numpy.frombuffer(a, dtype)
     y = numpy.frombuffer(b, dtype)
-    if "," in code:
+    if function is None:
         better = x["value"] > y["value"] if name == "MPI_MAXLOC" else x["value"] < y["value"]
         tie = x["value"] == y["value"]
         result = numpy.where(better, x, y)
         result["index"] = numpy.where(tie, numpy.minimum(x["index"], y["index"]), result["index"])
         return memoryview(result.tobytes())
-    function = getattr(numpy, _PREDEFINED[name][1])
     if out is not None:
         function(x, y, out=numpy.frombuffer(out, dtype), casting="unsafe")
         return out
