@@ -4,6 +4,7 @@ Its names are part of the image format."""
 
 from __future__ import annotations
 
+import _random
 import functools
 import gc
 import itertools
@@ -12,6 +13,7 @@ import types
 from collections import deque
 from typing import Any
 
+from ckpt.image import rebuild
 from ckpt.image.errors import RestoreError
 
 # ---------------------------------------------------------------------- functools.lru_cache
@@ -21,6 +23,16 @@ def make_lru_cache(function: Any, maxsize: int | None, typed: bool) -> Any:
     made = functools.lru_cache(maxsize=maxsize, typed=typed)(function)
     made.__dict__.clear()
     return made
+
+
+def make_random(cls: type) -> Any:
+    return _random.Random.__new__(cls)
+
+
+def fill_random(obj: Any, state: tuple[Any, dict[str, Any] | None, list[tuple[type, str, Any]]]) -> None:
+    core, attributes, slots = state
+    _random.Random.setstate(obj, core)
+    rebuild.fill_slots(obj, (attributes, slots))
 
 
 class LruMark:

@@ -5,6 +5,7 @@ What state these C objects hold is found through the garbage collector's view of
 
 from __future__ import annotations
 
+import _random
 import functools
 import gc
 import itertools
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ckpt.image import processes, rebuild, rebuild_library
 from ckpt.image.contexts import decimal_reducers
 from ckpt.image.logs import reduce_manager
-from ckpt.image.reducers import Reducer
+from ckpt.image.reducers import Reducer, attributes_of, slots_of
 
 if TYPE_CHECKING:
     from ckpt.image.pickler import ImagePickler
@@ -127,7 +128,10 @@ _REMAINING_ITEMS = 1_000_000
 
 
 def kind_by_base(cls: type) -> Reducer | None:
-    """Generators of Cython, each version of which has a type of its own: libraries iterate over their columns by them."""
+    """Generators of random numbers; generators of Cython, each version of which has a type of its own: libraries iterate
+    over their columns by them."""
+    if issubclass(cls, _random.Random):
+        return reduce_random
     return reduce_remaining if cls.__name__ == "generator" and cls.__module__.startswith("_cython_") else None
 
 
@@ -199,6 +203,12 @@ def reduce_re_scanner(pickler: ImagePickler, obj: Any) -> Any:
 def reduce_system_random(pickler: ImagePickler, obj: Any) -> Any:
     """Has nothing to be saved, which it says by refusing."""
     return rebuild_library.make_system_random, (type(obj),), obj.__dict__, None, None, rebuild.fill_attributes
+
+
+def reduce_random(pickler: ImagePickler, obj: Any) -> Any:
+    """Past its ``getstate``, which wants what ``__init__`` sets: it may be just being made."""
+    state = (_random.Random.getstate(obj), attributes_of(obj), slots_of(pickler, obj))
+    return rebuild_library.make_random, (type(obj),), state, None, None, rebuild_library.fill_random
 
 
 def reduce_deque_iterator(pickler: ImagePickler, obj: Any) -> Any:

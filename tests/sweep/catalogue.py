@@ -103,7 +103,6 @@ _HOLDS = {
     "mpmath_constants": ("has no attribute '_mpf_'",),
     "persistent_structures": ("pvector_evolver",),
     "pyparsing_config": ("a frame object",),
-    "sorted_toolz": ("gauss_next",),  # a random.Random that is being made
     "stdlib_tools": ("zlib.", "_lzma.", "_bz2."),
 }
 _LIBRARY_STATE = "what the program has changed in objects of an installed package is not part of an image"
@@ -120,11 +119,8 @@ _LIMITS = {
     "xml_etree": "it removes temporary files that an image needs",
 }
 
-_BEING_MADE = "gauss_next"
-"""A `random.Random` whose `__new__` has returned and whose `__init__` has not run: an image burns its round, saying so."""
-
 SCENARIOS = tuple(
-    Program(path.stem, (str(path), "{work}"), holds=(*_HOLDS.get(path.stem, ()), _BEING_MADE))
+    Program(path.stem, (str(path), "{work}"), holds=_HOLDS.get(path.stem, ()))
     for path in sorted((HERE / "scenarios").glob("*.py"))
 )
 

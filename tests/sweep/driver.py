@@ -25,7 +25,7 @@ HASH_SEED = 11
 _PATIENCE_S = 400
 _TURNS = 4
 """Runs of a program, at most, until it has as many images as were asked for: a short one may be through before a command
-gets there. In the last one images are taken at checks drawn by number, which come however fast it is."""
+gets there."""
 
 
 @dataclass
@@ -203,13 +203,12 @@ def _sweep(
         if differs:
             outcome.failures.append(f"{program.name}: without any image, {differs}\n    {again}")
             return
-        for turn in range(1 if exact else _TURNS):
+        for _ in range(1 if exact else _TURNS):
             missing = restores - outcome.images - outcome.burnt
             if missing <= 0:
                 break
-            if exact or turn == _TURNS - 1:
-                checks = first.get("checks") or bench.images(places=[1 << 62])["checks"]
-                when = {"places": sorted(rng.sample(range(1, checks + 1), min(missing, checks)))}
+            if exact:
+                when = {"places": sorted(rng.sample(range(1, first["checks"] + 1), missing))}
             else:
                 when = {"moments": sorted(rng.random() * first["wall_s"] for _ in range(missing))}
             _one_run(outcome, bench, expected, when, again)

@@ -44,6 +44,7 @@ except ImportError:
     ticks = None
 
 _PATIENCE_S = 300.0
+_LOCK_S = 0.05
 
 
 class Places:
@@ -75,7 +76,8 @@ class Places:
         if imager.wanted == imager.epoch:
             self.asked = imager.epoch + 1
             imager.want(self.asked, "sweep")
-        if not runtime.lock.acquire(blocking=False):
+        # The helper thread may have it, and be waiting for the interpreter: a short program would be through meanwhile.
+        if not runtime.lock.acquire(timeout=_LOCK_S):
             return
         try:
             if not imager.take("check"):
@@ -95,6 +97,7 @@ class Places:
             time.sleep(0.0005)
 
     def end(self) -> None:
+        self.places.clear()
         self.runtime.control.send(
             {"m": "event", "event": "end", "checks": ticks.count(), "refused": dict(self.refused)}
         )
@@ -209,6 +212,7 @@ class Host:
         self.moments: list[float] = sorted(task.get("moments", ()))
         self.epoch = task.get("epoch") or 0
         self.is_idle = True  # no round is open
+        self.decided = 0  # the newest epoch that was voted for or failed
         self.began = self.stopped = 0.0
         self.path = os.path.join(task["directory"], "job")
 
@@ -254,6 +258,7 @@ class Host:
             if wait_s <= 0:
                 os.kill(rank.pid, signal.SIGKILL)
                 result["failed"].append(f"not finished within {_PATIENCE_S} s")
+                deadline = time.monotonic() + _PATIENCE_S
             elif self.is_idle and self.moments and self.began:
                 wait_s = min(wait_s, self.began + self.moments[0] - time.monotonic())
                 if wait_s <= 0:
@@ -292,15 +297,18 @@ class Host:
                 self.began = time.monotonic()
             case "captured":
                 result["waited_ns"] = max(result.get("waited_ns", 0), packet["waited_ns"])
-                if "places" not in self.task:  # there it waits by itself
+                # where places are given it waits by itself; the child's vote may have overtaken this
+                if "places" not in self.task and packet["epoch"] > self.decided:
                     self.stop(rank)
             case "refused":
                 result["refused"][packet["reason"]] = result["refused"].get(packet["reason"], 0) + 1
             case "voted":
+                self.decided = packet["epoch"]
                 self.go_on(rank)
                 commit(job, packet, rank.incarnation)
                 result["images"].append({"epoch": packet["epoch"], "bytes": packet["bytes_raw"]})
             case "failed":
+                self.decided = packet["epoch"]
                 self.go_on(rank)
                 result["failed"].append(f"{packet['reason']} ({packet.get('where')})")
             case "finished":
