@@ -26,7 +26,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 MINORS = (11, 12, 13)  # of the versions whose frames are known (ckpt/image/tables.py)
 TESTS = ("tests/unit/ckpt/image", "tests/system/test_spine_restart.py")
-SWEEP = "tests/sweep"
+SAMPLE = ("tests/sweep/test_sweep.py", "tests/sweep/test_generations.py")
+SWEEP = ("tests/sweep",)
 _QUESTION = (
     "import json, os, platform, sys, sysconfig; print(json.dumps([platform.python_implementation(), "
     "list(sys.version_info[:3]), os.path.exists(os.path.join(sysconfig.get_paths()['include'], 'Python.h')), "
@@ -150,12 +151,12 @@ def main() -> int:
         description="the tests that depend on the interpreter, on other versions"
     )
     parser.add_argument("--list", action="store_true", help="only say which versions there are")
-    parser.add_argument("--sweep", action="store_true", help=f"{SWEEP}, too: some minutes more a version")
+    parser.add_argument("--sweep", action="store_true", help="the whole sweep and not a sample")
     parser.add_argument(
         "--again", action="store_true", help="run what has failed a second time, alone; as .ci/run does"
     )
     arguments = parser.parse_args()
-    tests = (*TESTS, SWEEP) if arguments.sweep else TESTS
+    tests = (*TESTS, *(SWEEP if arguments.sweep else SAMPLE))
     running: list[tuple[int, Path, subprocess.Popen[bytes]]] = []
     began, failed = time.monotonic(), False
     for minor in MINORS:
