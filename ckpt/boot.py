@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ckpt import mpi4py_alias
 from ckpt.control import ControlChannel
-from ckpt.errors import CannotCapture, CkptError, IncompatibleImage
+from ckpt.errors import CannotCapture, CkptError, IncompatibleImage, NoInput
 from ckpt.runtime import Runtime, install
 
 if TYPE_CHECKING:
@@ -100,14 +100,23 @@ def _check_interpreter(runtime: Runtime) -> None:
 
 
 def _open_streams(spec: Mapping[str, Any]) -> None:
-    """fd 0 is /dev/null; fds 1 and 2 append to the rank's files, whose lengths become part of each image."""
+    """fd 0 is the file given as standard input (rank 0), or /dev/null; fds 1 and 2 append to the rank's files, whose
+    lengths become part of each image.
+    """
+    given = spec.get("options", {}).get("stdin") if spec["rank"] == 0 else None
     output = os.path.join(spec["job_dir"], "output")
     for fd, path, flags in (
-        (0, os.devnull, os.O_RDONLY),
+        (0, given["path"] if given and given["kind"] == "file" else os.devnull, os.O_RDONLY),
         (1, os.path.join(output, f"rank-{spec['rank']}.out"), os.O_WRONLY | os.O_APPEND | os.O_CREAT),
         (2, os.path.join(output, f"rank-{spec['rank']}.err"), os.O_WRONLY | os.O_APPEND | os.O_CREAT),
     ):
-        opened = os.open(path, flags, 0o600)
+        try:
+            opened = os.open(path, flags, 0o600)
+        except OSError as failure:
+            if fd != 0 or given is None:
+                raise
+            given = {"kind": f"a file that cannot be opened any more: {path}: {failure.strerror}"}
+            opened = os.open(os.devnull, flags)
         if opened != fd:
             os.dup2(opened, fd)
             os.close(opened)
@@ -115,11 +124,35 @@ def _open_streams(spec: Mapping[str, Any]) -> None:
         # started again from the beginning, because nothing had been committed: so does its output
         os.ftruncate(1, 0)
         os.ftruncate(2, 0)
-    sys.stdin = io.TextIOWrapper(open(0, "rb", closefd=False), encoding="utf-8")  # noqa: SIM115
+    if given and given["kind"] == "file":
+        os.lseek(0, given["offset"], os.SEEK_SET)
+    raw = io.FileIO(0, closefd=False) if not given or given["kind"] == "file" else _NoInput(given["kind"])
+    sys.stdin = io.TextIOWrapper(io.BufferedReader(raw), encoding="utf-8")
     sys.stdout = _text_stream(1, "<stdout>", "strict")
     sys.stderr = _text_stream(2, "<stderr>", "backslashreplace")
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr  # type: ignore[misc]
     faulthandler.enable(file=sys.stderr)
+
+
+class _NoInput(io.RawIOBase):
+    """Standard input that could not be read again: says so to a program that reads it, and is quiet to all others."""
+
+    name = "<stdin>"
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+
+    def readable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return 0
+
+    def readinto(self, _: object) -> int:
+        raise NoInput(
+            f"standard input is {self._kind}: what is read from it could not be read again after a restart. Give a file "
+            "(ckpt run APP.PY < FILE), or nothing (< /dev/null)"
+        )
 
 
 def _text_stream(fd: int, name: str, errors: str) -> io.TextIOWrapper:
@@ -301,6 +334,6 @@ def _exit_code_of(failure: BaseException) -> int:
         return _EXIT_INCOMPATIBLE
     if isinstance(failure, StoreError):
         return int(getattr(failure, "exit_code", _EXIT_UNRECOVERABLE))
-    if isinstance(failure, (ImageError, CkptError)):
+    if isinstance(failure, (ImageError, CkptError)) and not isinstance(failure, NoInput):
         return _EXIT_UNRECOVERABLE
     return 1

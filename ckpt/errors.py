@@ -10,6 +10,7 @@
     ├── RegistrationError   ``ckpt.register`` and its like were given something they cannot use
     ├── HookFailed          a function registered with ``ckpt.on_checkpoint`` raised
     ├── ThreadsRunning      the program has threads, which cannot be part of an image
+    ├── NoInput             the program reads its standard input, which was given as a pipe or a terminal
     ├── CannotCapture       this interpreter's frames cannot be captured, and the program is not explicit
     └── LoopError           ``ckpt.loop`` is used in a way that cannot be resumed
         └── StateError      the registered state does not fit the checkpoint
@@ -28,6 +29,7 @@ __all__ = [
     "HookFailed",
     "IncompatibleImage",
     "LoopError",
+    "NoInput",
     "NotEnabled",
     "RegistrationError",
     "StateError",
@@ -45,6 +47,10 @@ class NotEnabled(CkptError):
 
 class Deadlock(CkptError):
     """Nothing can ever arrive: the only rank waits for itself."""
+
+
+class NoInput(CkptError, OSError):
+    """Standard input is neither a file nor empty: what was read from it could not be read again after a restart."""
 
 
 class ControlLost(CkptError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import stat
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -75,13 +76,28 @@ def _start(arguments: argparse.Namespace) -> int:
             arguments.job or _new_directory(arguments.program[0]),
             command=arguments.program,
             size=arguments.ranks or 1,
-            options={"module": arguments.module, **options},
+            options={"module": arguments.module, "stdin": _standard_input(), **options},
             hash_seed=hash_seed,
         )
         with job.lock() as lock:
             return _drive(job, lock, launcher, arguments, History(), (), new=True)
     finally:
         launcher.close()
+
+
+def _standard_input() -> dict[str, Any] | None:
+    """What rank 0 will read: `{"kind": "file", "path", "offset"}`; another kind: cannot be read; None: nothing is there."""
+    try:
+        status = os.fstat(0)
+    except OSError:
+        return None  # closed
+    if stat.S_ISREG(status.st_mode):
+        if status.st_nlink == 0:
+            return {"kind": "a file that is deleted already (a here-document, say)"}
+        return {"kind": "file", "path": os.readlink("/proc/self/fd/0"), "offset": os.lseek(0, 0, os.SEEK_CUR)}
+    if stat.S_ISCHR(status.st_mode):
+        return {"kind": "a terminal"} if os.isatty(0) else None
+    return {"kind": "a pipe" if stat.S_ISFIFO(status.st_mode) else "a socket"}
 
 
 def restart(arguments: argparse.Namespace) -> int:
@@ -252,5 +268,6 @@ def _options(job: JobDirectory, arguments: argparse.Namespace) -> ServiceOptions
             "on_failure": option("on_failure"),
             "harmless_threads": list(option("harmless_threads")),
             "explicit": option("explicit"),
+            "stdin": job.options.get("stdin"),
         },
     )

@@ -34,7 +34,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ckpt.image import exits, locks, reopen, search_path, standard
+from ckpt.image import exits, locks, reopen, search_path, standard, standard_input
 from ckpt.image.ambient import apply_ambient, note_ambient
 from ckpt.image.errors import RestoreError
 from ckpt.image.logs import note_logging, put_back
@@ -68,6 +68,7 @@ def note_early(notes: dict[int, FileNote], *, is_disposable: bool) -> dict[str, 
         "umask": umask,
         "temporary": note_directories(),
         "unwritten": standard.note_unwritten(is_disposable=is_disposable),
+        "input": standard_input.note_position(notes, is_disposable=is_disposable),
         "lengths": {fd: notes[fd].length for fd in (1, 2) if fd in notes and notes[fd].kind == "file"},
     }
 
@@ -89,6 +90,7 @@ def apply_early(saved: dict[str, Any]) -> None:
         time.tzset()
     os.umask(saved["umask"])
     restore_directories(saved["temporary"])
+    standard_input.go_on_reading(saved.get("input"))
     for fd, length in saved["lengths"].items():
         reopen.cut_output(fd, length)
 

@@ -42,6 +42,12 @@ class TextSaver:
         self._positions = positions
         self._is_disposable = positions.is_disposable
 
+    def position(self, obj: io.TextIOWrapper) -> int | None:
+        """What ``seek`` takes to go on with the character that the program will see next; of a reader over a file."""
+        fd = obj.fileno()
+        self._positions.open(fd)
+        return self._position(obj, fd, _is_iterated(obj))
+
     def reduce(self, pickler: ImagePickler, obj: io.TextIOWrapper) -> Any:
         buffer: Any = obj.buffer
         if obj.closed:

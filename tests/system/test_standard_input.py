@@ -1,0 +1,107 @@
+"""Standard input under `ckpt run`: a file is rank 0's, and goes on where it was; what cannot be read again says so."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from tests.system.support import PATIENCE_S, ckpt_command
+from tests.system.test_hooks import app_of
+
+pytestmark = pytest.mark.system
+
+
+def run(
+    directory: Path, text: str, stdin: IO[bytes] | int, ranks: int = 1
+) -> subprocess.CompletedProcess[str]:
+    app = app_of(directory, text)
+    command = ckpt_command("run", "-n", ranks, "--job", directory / "job", app)
+    return subprocess.run(command, stdin=stdin, capture_output=True, text=True, timeout=PATIENCE_S)
+
+
+KILLED_ONCE = """
+    import sys
+    import ckpt
+    from tools import die_once
+    ckpt.enable()
+    seen = []
+    for number, line in enumerate(sys.stdin):
+        seen.append(line.strip())
+        if number == 2:
+            ckpt.checkpoint()
+        if number == 5:
+            die_once()
+    print(len(seen), seen[:3], seen[-1:])
+    """
+
+
+def test_lines_in_a_loop_go_on_after_a_kill(tmp_path: Path) -> None:
+    (tmp_path / "lines").write_text("".join(f"Zeile {i} ä\n" for i in range(20_000)))
+    with (tmp_path / "lines").open("rb") as lines:
+        lines.seek(len("Zeile 0 ä\n".encode()))  # somebody has read the first one, as `read` does in a shell
+        done = run(tmp_path, KILLED_ONCE, lines)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "19999 ['Zeile 1 ä', 'Zeile 2 ä', 'Zeile 3 ä'] ['Zeile 19999 ä']\n"
+    assert "restarting" in done.stderr
+
+
+def test_only_rank_0_gets_it(tmp_path: Path) -> None:
+    (tmp_path / "lines").write_text("1\n2\n")
+    with (tmp_path / "lines").open("rb") as lines:
+        text = "import sys; from mpi4py import MPI; print(MPI.COMM_WORLD.rank, sys.stdin.read().split())"
+        done = run(tmp_path, text, lines, 2)
+    assert sorted(done.stdout.splitlines()) == ["0 ['1', '2']", "1 []"], done.stderr
+
+
+def test_single_lines_go_on_after_a_kill(tmp_path: Path) -> None:
+    (tmp_path / "lines").write_bytes(b"first\nsecond\nthird\n" + bytes(100_000) + b"\xff")
+    text = """
+        import sys
+        import ckpt
+        from tools import die_once
+        ckpt.enable()
+        names = [input(), input()]
+        ckpt.checkpoint()
+        names.append(input())
+        die_once()
+        print(names)
+        """
+    with (tmp_path / "lines").open("rb") as lines:
+        done = run(tmp_path, text, lines)
+    assert done.stdout == "['first', 'second', 'third']\n", done.stderr
+
+
+def test_a_pipe_is_refused_when_it_is_read(tmp_path: Path) -> None:
+    done = run(tmp_path, "import sys; print('before', flush=True); sys.stdin.read()", subprocess.PIPE)
+    assert done.returncode == 1 and done.stdout == "before\n"
+    assert "standard input is a pipe" in done.stderr and "< FILE" in done.stderr
+
+
+def test_a_pipe_that_nobody_reads_does_not_matter(tmp_path: Path) -> None:
+    done = run(tmp_path, "print(1)", subprocess.PIPE)
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+
+
+def test_nothing_is_an_empty_file(tmp_path: Path) -> None:
+    done = run(tmp_path, "import sys; print(repr(sys.stdin.read()))", subprocess.DEVNULL)
+    assert (done.returncode, done.stdout) == (0, "''\n"), done.stderr
+
+
+def test_a_file_that_is_gone_at_the_restart(tmp_path: Path) -> None:
+    (tmp_path / "lines").write_text("1\n" * 20)
+    text = KILLED_ONCE.replace("die_once()", "__import__('os').unlink('lines'); die_once()")
+    app_of(tmp_path, text)
+    with (tmp_path / "lines").open("rb") as lines:
+        done = subprocess.run(
+            ckpt_command("run", "--job", "job", "app.py"),
+            stdin=lines,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            cwd=tmp_path,
+        )
+    assert done.returncode == 12
+    assert "standard input" in done.stderr and "no longer the file" in done.stderr
