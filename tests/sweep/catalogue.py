@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -105,6 +106,9 @@ _HOLDS = {
     "pyparsing_config": ("a frame object",),
     "stdlib_tools": ("zlib.", "_lzma.", "_bz2."),
 }
+_IS_FIRST_TO_IMPORT = (
+    "its data are the patterns of modules that nobody has imported before it (tokenize, by a warning)"
+)
 _LIBRARY_STATE = "what the program has changed in objects of an installed package is not part of an image"
 _ADDRESSES = "the library keeps tables of objects by id()"
 _LIMITS = {
@@ -114,6 +118,7 @@ _LIMITS = {
     "lark_earley": _ADDRESSES,
     "mpmath_constants": _LIBRARY_STATE,
     "pygments_colours": _LIBRARY_STATE,
+    **({"regex_compile": _IS_FIRST_TO_IMPORT} if sys.version_info >= (3, 13) else {}),
     "sqlglot": _ADDRESSES,
     "textx_models": _LIBRARY_STATE,
     "xml_etree": "it removes temporary files that an image needs",
