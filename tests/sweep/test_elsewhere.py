@@ -15,8 +15,7 @@ from ckpt.store import JobDirectory
 from tests.sweep.catalogue import PROGRAMS
 from tests.sweep.driver import ROOT, Bench
 from tests.sweep.fetch import Place
-from tests.sweep.lengths import long_enough
-from tests.system.support import EndedEarly, Job
+from tests.system.support import EndedEarly, Job, long_enough
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.sweep.fetch import Place
-from tests.sweep.lengths import long_enough
 from tests.sweep.test_elsewhere import _job_environment, _plain
-from tests.system.support import Job
+from tests.system.support import Job, long_enough
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 

@@ -36,7 +36,7 @@ RING = """
 """argv: steps, seconds of sleep a step. Objects in a ring, an allreduce now and then; rank 0 prints a digest."""
 
 COMPUTE = """
-    import hashlib, random, sys
+    import hashlib, random, sys, time
     import ckpt
 
     def walk(n):
@@ -47,26 +47,30 @@ COMPUTE = """
 
     comm = ckpt.enable()
     random.seed(comm.rank)
-    total, rounds = 0, int(sys.argv[1])
+    total, rounds, pause_s = 0, int(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else 0.0
     for i in range(rounds):
+        if pause_s:
+            time.sleep(pause_s)
         for position in walk(2000):
             total += position * position
         if i % 10 == 0:
             best = comm.allreduce(total, op=max)
     print("rank", comm.rank, "total", total, "best", best, hashlib.sha256(repr(random.getstate()).encode()).hexdigest())
 """
-"""argv: rounds. Mostly computing, in generators and with the random module; few messages."""
+"""argv: rounds, seconds of sleep a round. Mostly computing, in generators and with the random module; few messages."""
 
 NUMPY_STENCIL = """
-    import hashlib, sys
+    import hashlib, sys, time
     import numpy as np
     import ckpt
 
     comm = ckpt.enable()
-    rank, size, steps = comm.rank, comm.size, int(sys.argv[1])
+    rank, size, steps, pause_s = comm.rank, comm.size, int(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else 0.0
     field = np.random.default_rng(rank).random((64, 256))
     above, below = np.empty(256), np.empty(256)
     for step in range(steps):
+        if pause_s:
+            time.sleep(pause_s)
         comm.Sendrecv(field[-1], dest=(rank + 1) % size, recvbuf=above, source=(rank - 1) % size)
         comm.Sendrecv(field[0], dest=(rank - 1) % size, recvbuf=below, source=(rank + 1) % size)
         padded = np.vstack([above, field, below])
@@ -78,4 +82,4 @@ NUMPY_STENCIL = """
     if rank == 0:
         print("result", hashlib.sha256(np.vstack(whole).tobytes()).hexdigest(), mean[0])
 """
-"""argv: steps. Halo exchange with numpy buffers."""
+"""argv: steps, seconds of sleep a step. Halo exchange with numpy buffers."""

@@ -17,11 +17,13 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 PATIENCE_S = 60.0
+_LONGER, _LONGER_TRIES = 5, 6
 
 Event = dict[str, Any]
+T = TypeVar("T")
 
 
 def ckpt_command(*arguments: object) -> list[str]:
@@ -173,6 +175,18 @@ class Job:
         if started := self.events("job-started"):  # what an undisturbed job removes itself
             sockets = Path(tempfile.gettempdir(), f"ckpt-{os.geteuid()}", started[0]["job"])
             shutil.rmtree(sockets, ignore_errors=True)
+
+
+def long_enough(loops: int, attempt: Callable[[int], T]) -> T:
+    """What `attempt(loops)` returns, however fast the machine: while the program was through too early (EndedEarly), it is
+    made again with five times as many loops."""
+    for turn in range(_LONGER_TRIES):
+        try:
+            return attempt(loops * _LONGER**turn)
+        except (EndedEarly, ProcessLookupError):  # the latter: it has ended when it was to be killed
+            if turn == _LONGER_TRIES - 1:
+                raise
+    raise AssertionError("unreachable")
 
 
 def jobs_fixture(tmp_path: Path) -> Iterator[Callable[..., Job]]:

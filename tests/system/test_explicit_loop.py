@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.support import Job, run_ckpt, write_app
+from tests.system.support import Job, long_enough, run_ckpt, write_app
 
 pytestmark = pytest.mark.system
 
@@ -91,12 +91,17 @@ def test_the_example_gives_the_same_with_kills_and_without_a_job(start: Start, t
     ).stdout
     one = run_ckpt("run", "--explicit", "--job", tmp_path / "one", EXAMPLE, 20)
     assert one.stdout == alone, one.stderr
-    clean = start(EXAMPLE, 2500, ranks=3, name="clean", explicit=True)
-    assert clean.finish() == 0, clean.report()
-    job = start(EXAMPLE, 2500, ranks=3, explicit=True, every=0.1)
-    job.wait_event("committed", 2)
-    job.kill_rank(1)
+
+    def killed(steps: int) -> tuple[Job, int]:
+        job = start(EXAMPLE, steps, ranks=3, name=f"job-{steps}", explicit=True, every=0.1)
+        job.wait_event("committed", 2)
+        job.kill_rank(1)
+        return job, steps
+
+    job, steps = long_enough(2500, killed)
     assert job.finish() == 0, job.report()
+    clean = start(EXAMPLE, steps, ranks=3, name="clean", explicit=True)
+    assert clean.finish() == 0, clean.report()
     assert job.output(0) == clean.output(0)
 
 

@@ -151,16 +151,21 @@ def test_buffers_of_several_kinds_and_sizes_arrive_whole(start: Start, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("faults", "steps"),
-    [("seed=3,loss=0.1,dup=0.1,reorder=0.1,corrupt=0.05", 120), ("seed=4,delay=2ms,reorder=0.3", 800)],
+    ("faults", "steps", "pause_s"),
+    [
+        ("seed=3,loss=0.1,dup=0.1,reorder=0.1,corrupt=0.05", 120, 0.02),
+        ("seed=4,delay=2ms,reorder=0.3", 800, 0.002),
+    ],
 )
-def test_a_bad_wire_changes_nothing(start: Start, tmp_path: Path, faults: str, steps: int) -> None:
+def test_a_bad_wire_changes_nothing(
+    start: Start, tmp_path: Path, faults: str, steps: int, pause_s: float
+) -> None:
     from tests.system.apps import RING
 
     app = write_app(tmp_path, RING)
     clean = start(app, steps, ranks=3, name="clean")
     assert clean.finish() == 0
-    job = start(app, steps, ranks=3, every=0.5, env={"CKPT_FAULTS": faults})
+    job = start(app, steps, pause_s, ranks=3, every=0.5, env={"CKPT_FAULTS": faults})
     job.wait_event("committed", 1)
     job.kill_rank(1)
     assert job.finish() == 0, job.report()

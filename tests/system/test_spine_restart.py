@@ -32,7 +32,7 @@ def outputs(job: Job, ranks: int = 4) -> str:
 
 @pytest.mark.parametrize(
     ("text", "argv"),
-    [(RING, (4000, 0.0005)), (COMPUTE, (2500,)), (NUMPY_STENCIL, (4000,))],
+    [(RING, (4000, 0.0005)), (COMPUTE, (2500, 0.001)), (NUMPY_STENCIL, (3000, 0.001))],
     ids=["ring", "compute", "stencil"],
 )
 def test_a_killed_rank_changes_nothing_in_the_output(
