@@ -78,7 +78,7 @@ def main() -> int:
     names = (
         _QUICK
         if options.quick
-        else sorted(name for name, one in PROGRAMS.items() if not one.slow and not one.limit)
+        else sorted(PROGRAMS, key=lambda name: (PROGRAMS[name].slow, name))
     )
     print(f"\nRefusals at the checks of {len(names)} programs (CPython {version})")
     print(f"  {'program':26s} {'checks':>10s} {'tries':>7s} {'refused':>8s} {'longest':>8s} {'ms':>8s}  by")
