@@ -49,7 +49,7 @@ _IMMEDIATE_RETRIES = 1600  # some 50 different checks; then the helper's next ti
 _OWN_LIMIT_NS = 120_000_000_000
 _RETRY_NS = 2_000_000
 _PASSING_NS = 2_000_000_000
-"""So long an object that no image can hold, held by a running function, is taken for one that will be gone soon."""
+"""So long an object that no image can hold, held by running functions at every place, is taken for one that goes soon."""
 
 
 class Imager:
@@ -66,6 +66,7 @@ class Imager:
         self._wanted_since_ns = 0
         self._reported_ns = 0
         self._tries = 0
+        self._passing_since_ns = 0  # every refusal since then was for something that a function holds
         self._place = (0, 0)  # frame and instruction of the last check that was looked at
         self._check_queued = False
 
@@ -80,6 +81,7 @@ class Imager:
             self._wanted_since_ns = time.monotonic_ns()
             self._reported_ns = 0
             self._tries = 0
+            self._passing_since_ns = 0
         self.wanted = epoch
         assert self._runtime.port is not None
         self._runtime.port.attentive = True
@@ -226,10 +228,11 @@ class Imager:
             self._refuse_threads()
             if runtime.finished_code is None:
                 stack = image.capture(at=at, skip=_skipped_code())
-                if time.monotonic_ns() - self._wanted_since_ns < _PASSING_NS:
-                    image.refuse_passing(stack)
+                self._refuse_passing(stack)
         except image.Refused as refused:
             self._tries = tries
+            if not refused.is_passing:
+                self._passing_since_ns = 0
             self.refusals += 1
             self._reason = f"{refused.reason} ({refused.where})"
             self.refused_longest_ns = max(
@@ -248,6 +251,20 @@ class Imager:
             waited_since_ns=self._wanted_since_ns,
         )
         return self._burn(failed) if failed is not None else True
+
+    def _refuse_passing(self, stack: Stack) -> None:
+        """Raise Refused for what no image can hold, unless it has been met at every place for some seconds: it stays."""
+        from ckpt import image
+
+        now_ns = time.monotonic_ns()
+        if self._passing_since_ns and now_ns - self._passing_since_ns > _PASSING_NS:
+            return
+        try:
+            image.refuse_passing(stack)
+        except image.Refused as refused:
+            refused.is_passing = True
+            self._passing_since_ns = self._passing_since_ns or now_ns
+            raise
 
     def take_explicitly(self, way: ExplicitWay) -> bool:
         """At a boundary of an explicit program, where all ranks are. Always ``True``: taken, or given up."""

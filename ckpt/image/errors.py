@@ -25,8 +25,11 @@ class Refused(ImageError):
     """The stack cannot be captured at this moment.
 
     `reason`: what holds state that Python code cannot see ("sum() is running a generator").
-    `where`: "file:line function" of the frame that is inside of C.
+    `where`: "file:line function" of the frame that is inside of C. `is_passing`: the stack could be captured, but holds
+    what no image can hold (:mod:`ckpt.image.passing`).
     """
+
+    is_passing = False
 
     def __init__(self, reason: str, where: str = "") -> None:
         super().__init__(reason, where)
