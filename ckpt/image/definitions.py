@@ -13,8 +13,8 @@ a variable of the module, which is followed in the new process, after the import
 
 What a cell holds is saved besides, unless it is a definition of the module again: the function on the stack works with it.
 
-Only what definitions lead to is looked at (members and bases of classes, closures, what descriptors and decorators wrap),
-of modules that are asked for, once per image. What has been made since the import and is found nowhere at such a
+Only what definitions with a name of their own lead to is looked at (members and bases of classes, closures, what
+descriptors and decorators wrap), of modules that are asked for, once per image. What has been made since the import and is found nowhere at such a
 path, is saved by value. Nothing of the program or of the package runs.
 """
 
@@ -40,6 +40,7 @@ Path = tuple[Any, ...]
 """Module, variable, and steps, each a pair of its kind and where to go."""
 
 _members = type.__dict__["__dict__"].__get__  # whatever the metaclass says
+_LRU = type(functools.lru_cache(lambda: None))
 _WRAPPING: dict[type, tuple[str, ...]] = {
     property: ("fget", "fset", "fdel"),
     classmethod: ("__func__",),
@@ -47,7 +48,7 @@ _WRAPPING: dict[type, tuple[str, ...]] = {
     functools.partial: ("func",),
     functools.partialmethod: ("func",),
     functools.cached_property: ("func",),
-    type(functools.lru_cache(lambda: None)): ("__wrapped__",),
+    _LRU: ("__wrapped__",),
 }
 
 
@@ -95,7 +96,9 @@ class Definitions:
         if type(module) is not types.ModuleType or name in self._references.by_value:
             return
         waiting: deque[tuple[Any, Path]] = deque(
-            (value, (name, key)) for key, value in list(module.__dict__.items()) if self._is_of(value, name)
+            (value, (name, key))
+            for key, value in list(module.__dict__.items())
+            if self._is_of(value, name) and _is_called(value, key)
         )
         while waiting:
             obj, path = waiting.popleft()
@@ -121,6 +124,14 @@ class Definitions:
                 and not self._references.names(obj)
             )
         return kind in _WRAPPING
+
+
+def _is_called(obj: Any, name: str) -> bool:
+    """Is that its own name? What a module keeps under another may have been made, and put there, since the import."""
+    kind = type(obj)
+    if issubclass(kind, type):
+        return bool(type.__dict__["__qualname__"].__get__(obj) == name)
+    return kind in (types.FunctionType, _LRU) and getattr(obj, "__qualname__", None) == name
 
 
 def _parts(obj: Any) -> Iterator[tuple[tuple[str, Any], Any]]:

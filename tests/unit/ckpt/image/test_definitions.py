@@ -14,6 +14,18 @@ from ckpt.image.modules import References
 from .support import resumed_output
 
 LIBRARY = '''
+late = None
+
+def prepare():
+    """As matplotlib chooses its backend: a class made, and kept in a variable, when it is first needed."""
+    global late
+    class Late:
+        def run(self, tick):
+            tick()
+            return type(self) is __class__
+    late = Late
+    return Late()
+
 import enum
 import functools
 from dataclasses import dataclass
@@ -83,8 +95,14 @@ def resumed(tmp_path: Path, body: str, **packages: str) -> str:
         "from a_library import Replaced\nmade = Replaced(lambda: driver_tick())\nprint(type(made) is Replaced)\n",
         "from a_library import Slotted\nprint(Slotted().run(lambda: driver_tick()))\n",
         "from a_library import Kind\nprint(Kind.TWO.run(lambda: driver_tick()))\n",
+        "from a_library import prepare\nprint(prepare().run(lambda: driver_tick()))\n",
     ],
-    ids=["a class replaced by a subclass", "a dataclass with slots", "a member of an Enum"],
+    ids=[
+        "a class replaced by a subclass",
+        "a dataclass with slots",
+        "a member of an Enum",
+        "a class made later",
+    ],
 )
 def test_a_method_that_is_stopped_knows_its_class(tmp_path: Path, body: str) -> None:
     assert "False" not in resumed(tmp_path, body)
