@@ -24,6 +24,7 @@ from unittest import mock
 
 import ckpt.image
 import ckpt.memory
+import ckpt.threads
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -134,8 +135,9 @@ def production() -> World:
 
 @contextmanager
 def without_stacks() -> Iterator[None]:
-    """Images of call stacks are not what is looked at: a capture always succeeds, and costs nothing; nor is the
-    memory of the process that all this runs in (reading what it has mapped took a quarter of a simulation)."""
+    """Images of call stacks are not what is looked at: a capture always succeeds, and costs nothing; nor are the
+    threads and the memory of the process that all this runs in (reading what it has mapped took a quarter of a
+    simulation)."""
     with (
         mock.patch.multiple(
             ckpt.image,
@@ -143,6 +145,7 @@ def without_stacks() -> Iterator[None]:
             prepare=lambda stack, extras: extras,
             refuse_passing=lambda stack: None,
         ),
+        mock.patch.object(ckpt.threads.HarmlessThreads, "others", lambda self: []),
         mock.patch.multiple(
             ckpt.memory, shared_files=list, resident_bytes=lambda: 1 << 20, available_bytes=lambda: 1 << 40
         ),
