@@ -64,7 +64,7 @@ def sample(pids: list[int]) -> list[tuple[int, int]]:
 
 
 @pytest.mark.timeout(int(SOAK_S) + 900)
-def test_memory_and_descriptors_stay_flat(start: Start, tmp_path: Path) -> None:
+def test_memory_and_descriptors_stay_flat(start: Start, tmp_path: Path, soaked: Callable[..., None]) -> None:
     choose = random.Random(seed_of_the_commit())
     stop = tmp_path / "stop"
     job = start(write_app(tmp_path, APP), stop, ranks=3, every=2, keep=3, max_restarts=1_000_000)
@@ -101,3 +101,4 @@ def test_memory_and_descriptors_stay_flat(start: Start, tmp_path: Path) -> None:
     images = sum(path.stat().st_size for path in (job.directory / "images").rglob("*") if path.is_file())
     print(f"images {images >> 20} MiB after {len(job.events('committed'))} commits")
     assert images < 3 * 60 << 20, "old images are not removed"
+    soaked("long", int(SOAK_S), kills=kills, commits=len(job.events("committed")))

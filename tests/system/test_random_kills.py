@@ -12,6 +12,7 @@ import random
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -91,7 +92,8 @@ def undisturbed(tmp_path: Path) -> str:
         job.close()
 
 
-def many_kills(tmp_path: Path, wanted: int, mean_s: float) -> None:
+def many_kills(tmp_path: Path, wanted: int, mean_s: float) -> dict[str, int]:
+    """How many there were, by what was killed."""
     expected = undisturbed(tmp_path)
     assert "result" in expected
     total = {"rank": 0, "agent": 0, "controller": 0}
@@ -108,6 +110,7 @@ def many_kills(tmp_path: Path, wanted: int, mean_s: float) -> None:
         f"{sum(total.values())} kills {total} in {jobs} jobs, {time.monotonic() - began:.0f} s; seed {SEED}; again with "
         f"CKPT_SEED={SEED} CKPT_KILLS={wanted}"
     )
+    return {**total, "jobs": jobs}
 
 
 @pytest.mark.timeout(300)
@@ -118,6 +121,8 @@ def test_a_few_random_kills(tmp_path: Path) -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("mean_s", [0.5, 2.0])
-def test_thousands_of_random_kills(tmp_path: Path, mean_s: float) -> None:
+def test_thousands_of_random_kills(tmp_path: Path, mean_s: float, soaked: Callable[..., None]) -> None:
     kills = int(os.environ.get("CKPT_KILLS", "3000"))
-    many_kills(tmp_path, int(kills * (0.8 if mean_s < 1 else 0.2)), mean_s)
+    wanted = int(kills * (0.8 if mean_s < 1 else 0.2))
+    found = many_kills(tmp_path, wanted, mean_s)
+    soaked("kills", wanted, **found, **{f"every {mean_s} s": wanted})

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -308,10 +308,13 @@ def test_every_call_fails_on_a_mounted_disk(failing: Disk, error: int | str, for
 @pytest.mark.soak
 @pytest.mark.parametrize("forever", [False, True], ids=["once", "for ever"])
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EROFS, errno.EDQUOT, "short"])
-def test_every_call_fails_with_four_ranks(failing: Disk, error: int | str, forever: bool) -> None:
+def test_every_call_fails_with_four_ranks(
+    failing: Disk, error: int | str, forever: bool, soaked: Callable[..., None]
+) -> None:
     calls = every_call(failing, 4, error, forever)
     print(f"{calls} calls of the kernel failed with {error}, one at a time, 4 ranks: no committed line lost")
     assert calls > 150
+    soaked("calls", calls, **{f"{error} {'for ever' if forever else 'once'}, mounted": calls})
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])

@@ -70,7 +70,7 @@ def test_rounds(tmp_path: Path, error: int, forever: bool) -> None:
 @pytest.mark.soak
 @once_and_for_ever
 @every_failure
-def test_rounds_of_four_ranks(tmp_path: Path, error: int, forever: bool) -> None:
+def test_rounds_of_four_ranks(tmp_path: Path, error: int, forever: bool, soaked: Callable[..., None]) -> None:
     job = make_job(tmp_path, size=4)
 
     def run(faults: Faults) -> None:
@@ -80,6 +80,7 @@ def test_rounds_of_four_ranks(tmp_path: Path, error: int, forever: bool) -> None
     calls = every_call(run, error, forever)
     print(f"{calls} calls of {EPOCHS} rounds of 4 ranks failed, one at a time: no committed line lost")
     assert calls > 300
+    soaked("calls", calls, **{f"{error} {'for ever' if forever else 'once'}, simulated": calls})
 
 
 def run_with_a_fault(job: JobDirectory, simulated: JobDirectory, disk: SimulatedDisk) -> None:
