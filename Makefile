@@ -57,8 +57,11 @@ format: $(READY)
 bench: $(READY)
 	$(BIN)/python -m benchmarks $(ARGS)
 
+# Hours. By and by: python -m tests.soak. What was looked at goes into benchmarks/soak.json, and its sums are printed.
 soak: $(READY)
-	$(BIN)/python -m pytest -m soak --timeout 7200 $(ARGS)
+	-$(BIN)/python -m pip install -q atheris
+	CKPT_SOAK_LEDGER=1 $(BIN)/python -m pytest -m soak --timeout 7200 $(ARGS)
+	$(BIN)/python -m tests.soak
 
 clean:
 	rm -rf '$(VENV)' .venv-3.* build *.egg-info ckpt/image/*.so ckpt/store/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-output

@@ -45,8 +45,10 @@ def soaked() -> Callable[..., None]:
     began = time.monotonic()
 
     def add(row: str, count: int, **found: int) -> None:
+        nonlocal began
         if os.environ.get("CKPT_SOAK_LEDGER"):
             ledger.record(row, ledger.next_number(row), count, time.monotonic() - began, found)
+            began = time.monotonic()
 
     return add
 

@@ -101,7 +101,6 @@ ROWS = {
     "exploration": Row("states explored, larger bounds", 20_000_000, 2_600_000, exploration),
     "frames": Row("hostile frames, guided by coverage", 10_000_000, 200_000, frames),
     "flips": Row("random flips in large images", 1_000_000, 20_000, flips),
-    "mutants": Row("mutants caught by simulation within 500 seeds", 30),
     "calls": Row("calls of the store that failed, four ranks", 5_000),
     "kills": Row("random kills", 3_000),
     "messages": Row("messages under kernel faults", 10_000_000),

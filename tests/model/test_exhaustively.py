@@ -129,9 +129,10 @@ def test_every_state_with_two_rounds(figures: Count) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", PARTS)
-def test_many_states_within_larger_bounds(name: str, figures: Count) -> None:
-    explorer = Explorer(PARTS[name], both_ends=True, most=SOAK_PART, partly=True)
-    figures("states explored, larger bounds", explorer.explore())
+def test_many_states_within_larger_bounds(name: str, figures: Count, soaked: Callable[..., None]) -> None:
+    states = Explorer(PARTS[name], both_ends=True, most=SOAK_PART, partly=True).explore()
+    figures("states explored, larger bounds", states)
+    soaked("exploration", states, **{name: states})
 
 
 def test_leaving_out_states_with_less_on_the_wires_hides_nothing(figures: Count) -> None:

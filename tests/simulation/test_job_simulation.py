@@ -99,12 +99,13 @@ def test_every_line_and_every_result_is_right(
 
 @pytest.mark.soak
 @pytest.mark.timeout(6 * 3600)
-def test_every_line_and_every_result_of_many_seeds(figures: Count) -> None:
+def test_every_line_and_every_result_of_many_seeds(figures: Count, soaked: Callable[..., None]) -> None:
     first, size = seed_of_the_commit(), 500
     with ProcessPoolExecutor() as pool:
         starts = range(first, first + SOAK_SEEDS, size)
         for totals in pool.map(check_block, starts, [size] * len(starts)):
             tell(figures, size, totals)
+            soaked("simulation", size, events=totals[0], deaths=totals[1], commits=totals[2])
 
 
 def test_a_seed_is_a_run() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -117,10 +118,11 @@ def test_random_flips_in_a_large_image(job: JobDirectory) -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
-def test_a_million_random_flips_in_large_images(job: JobDirectory) -> None:
+def test_a_million_random_flips_in_large_images(job: JobDirectory, soaked: Callable[..., None]) -> None:
     counts = flip_everywhere(job, 1_000_000, seed := random.randrange(1 << 32))
     print(f"{sum(counts.values())} random flips in a large image, all refused: {counts} (seed {seed})")
     assert sum(counts.values()) == 1_000_000
+    soaked("flips", 1_000_000, **counts)
 
 
 @pytest.mark.parametrize("threads", [0, 4])
