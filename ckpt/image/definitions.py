@@ -14,8 +14,8 @@ a variable of the module, which is followed in the new process, after the import
 What a cell holds is saved besides, unless it is a definition of the module again: the function on the stack works with it.
 
 Only what definitions with a name of their own lead to is looked at (members and bases of classes, closures, what
-descriptors and decorators wrap), of modules that are asked for, once per image. What has been made since the import and is found nowhere at such a
-path, is saved by value. Nothing of the program or of the package runs.
+descriptors and decorators wrap), of modules that are asked for, once per image. What has been made
+since the import, and is found nowhere at such a path, is saved by value. Nothing of the program or of the package runs.
 """
 
 from __future__ import annotations
