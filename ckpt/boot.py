@@ -215,6 +215,8 @@ def _resumed(runtime: Runtime) -> Callable[[], object]:
     runtime.engine, runtime.world = make_world(runtime)  # what libraries see that are imported for the image
     assert runtime.engine.self_comm
     loaded = image.load(reader, live=runtime.live)
+    for lost in loaded.left_out:
+        runtime.control.send({"m": "event", "event": "package-starts-anew", "epoch": spec["resume"], **lost})
     os.environ.update(job_environment(spec))
     image.look()
     extras = loaded.extras

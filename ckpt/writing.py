@@ -100,6 +100,9 @@ def write(runtime: Runtime, job: Writing) -> bool:
     except Exception as failure:  # disk full, no memory, a __reduce__ that raises: the round's failure, named
         say_failed(runtime, epoch, f"{type(failure).__name__}: {failure}", runtime.spec["job_dir"])
         return False
+    lost = [row["package"] for row in report.left_out if row["kind"] == "unsaved"]
+    if lost:
+        runtime.control.send({"m": "event", "event": "packages-left-out", "epoch": epoch, "packages": lost})
     runtime.control.send(
         {
             "m": "voted",

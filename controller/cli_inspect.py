@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from controller.cli_common import find_job, show, size_text, split_epoch
@@ -135,6 +135,7 @@ def _render_rank(rank: Mapping[str, Any]) -> list[str]:
     out += _render_times(rank)
     out += _render_stack(rank)
     out += _render_variables(rank["variables"])
+    out += _render_left_out(rank["left_out"])
     out += _render_messages(rank["messages"])
     return out
 
@@ -189,6 +190,13 @@ def _render_stack(rank: Mapping[str, Any]) -> list[str]:
         if index in sizes:
             out += _render_largest(sizes[index], indent=9)
     return out
+
+
+def _render_left_out(left_out: Sequence[Mapping[str, Any]]) -> list[str]:
+    if not left_out:
+        return []
+    out = ["  not saved  installed packages in which something has changed; set it again in ckpt.on_restart"]
+    return out + [f"    {row['package']}: {', '.join(row['variables'])}: {row['reason']}" for row in left_out]
 
 
 def _render_variables(variables: Mapping[str, Any] | None) -> list[str]:

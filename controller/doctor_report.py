@@ -6,7 +6,7 @@ several moments and ranks are one problem, with the number of moments.
 
     problem   {"kind", "what", "where", "why", "remedy", "ranks", "seen"}      seen: in how many examinations
 
-Kinds: object, thread, child, descriptor, refusal, late, image, restart, program, interpreter, trouble.
+Kinds: object, package, thread, child, descriptor, refusal, late, image, restart, program, interpreter, trouble.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ def problems(facts: Facts) -> list[Problem]:
     found: list[Problem] = []
     found += _program(facts)
     found += _objects(facts)
+    found += _packages(facts)
     found += _surroundings(facts)
     found += _refusals(facts)
     found += _images(facts, found)
@@ -114,6 +115,23 @@ def _objects(facts: Facts) -> list[Problem]:
             for rank, line in _lines(facts, "trouble")
         ]
     return found
+
+
+def _packages(facts: Facts) -> list[Problem]:
+    """Packages in which the program has changed something that no image can hold."""
+    return [
+        _problem(
+            "package",
+            f"what has changed in the package {row['package']} since its import is lost",
+            ", ".join(row["variables"]),
+            row["reason"],
+            remedies.PACKAGE,
+            rank,
+        )
+        for rank, line in _lines(facts, "examination")
+        for row in line.get("left_out", ())
+        if row["kind"] == "unsaved"
+    ]
 
 
 def _surroundings(facts: Facts) -> list[Problem]:
@@ -261,6 +279,12 @@ def notes(facts: Facts) -> list[str]:
                 f"the child process `{child['command']}` is left to the on_restart hooks"
                 for child in line["children"]
             ]
+    for _, line in _lines(facts, "examination"):
+        found += [
+            f"{', '.join(row['variables'])}: starts anew after a restart: {row['reason']}"
+            for row in line.get("left_out", ())
+            if row["kind"] != "unsaved"
+        ]
     threads = [thread for _, line in _lines(facts, "surroundings") for thread in line["threads"]]
     harmless = sorted({thread["name"] for thread in threads if thread["harmless"]})
     found += [f"thread {name!r} is declared harmless: it is gone after a restart" for name in harmless]

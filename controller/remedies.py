@@ -15,6 +15,7 @@ _Table = tuple[tuple[str, str], ...]
 
 _REGISTER = "say how it is saved and made again: ckpt.register_type({type}, save, load)"
 
+PACKAGE = "set it up again in ckpt.on_restart(f), or say how its types are saved: ckpt.register_type(type, save, load)"
 CHILD = "let it end before a checkpoint, or start it anew in ckpt.on_restart(f)"
 INTERPRETER = (
     "use CPython 3.11 to 3.13; or the explicit way, which works everywhere: `for step in ckpt.loop(…)` with "

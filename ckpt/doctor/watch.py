@@ -208,6 +208,7 @@ class Watch:
             captured=stack is not None,
             findings=[finding.as_dict() for finding in findings],
             variables=report.variables,
+            left_out=report.left_out,
             stream_bytes=report.stream_bytes,
             buffer_bytes=report.buffer_bytes,
             stack=report.stack,

@@ -13,6 +13,9 @@ Stream
         ("extra", name)                 what the runtime adds: engine, port state, registered objects
         ("late", name)                  ambient state (:mod:`ckpt.image.resources`)
         ("call",)                       (function, arguments): deferred until everything is loaded
+        ("end",)                        what follows may fail at load, and costs no restart
+        ("package", name)               what has changed in an installed package (:mod:`ckpt.image.libraries`)
+        ("call",)                       as above
         ("end",)
 
 Life of an image
@@ -32,7 +35,7 @@ from dataclasses import asdict, dataclass, field
 from importlib.machinery import ModuleSpec, NamespaceLoader, SourceFileLoader, SourcelessFileLoader
 from typing import TYPE_CHECKING, Any
 
-from ckpt.image import diagnose, rebuild, resources
+from ckpt.image import diagnose, libraries, notes, rebuild, resources
 from ckpt.image.ambient import quiet
 from ckpt.image.descriptors import Descriptors, restore_descriptors
 from ckpt.image.errors import Unpicklable
@@ -85,7 +88,8 @@ class ImageReport:
     ``stack``: file, line, function, outermost first. ``sizes``: the largest variables, ``{"where",
     "bytes"}``; an object counts where it is met first. ``variables``: the largest of each module and frame, see
     :class:`ckpt.image.sizes.SizeTable`. ``timings_ns``: of the parts of ``dump``.
-    ``versions``: ``{"python", "ckpt", "format", "magic", "packages": {…}}``.
+    ``versions``: ``{"python", "ckpt", "format", "magic", "packages": {…}}``. ``left_out``: see
+    :class:`ckpt.image.libraries.Changed`.
     """
 
     stack: list[dict[str, Any]]
@@ -97,6 +101,7 @@ class ImageReport:
     buffer_bytes: int = 0
     buffers: int = 0
     variables: dict[str, Any] = field(default_factory=dict)
+    left_out: list[dict[str, Any]] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -152,12 +157,15 @@ def run_dump(
     is_disposable = os.getpid() != prepared.pid
     early = resources.note_early(prepared.notes, is_disposable=is_disposable)
     late = resources.note_late(prepared.references)
+    changed = prepared.references.changed = libraries.look(notes.watch(), prepared.references)
 
     def work() -> ImageReport:
         files = FileSaver(prepared.notes, is_disposable=is_disposable)
 
-        def make_pickler(stream: Stream) -> ImagePickler:
-            pickler = pickler_class(
+        def make_pickler(
+            stream: Stream, kind: type[ImagePickler] = pickler_class, is_disposable: bool = is_disposable
+        ) -> ImagePickler:
+            pickler = kind(
                 stream,
                 prepared.references,
                 live=live,
@@ -171,10 +179,21 @@ def run_dump(
                 pickler.definitions.note_closure(record.func)
             return pickler
 
+        def attempt(changes: list[libraries.Change]) -> Exception | None:
+            try:
+                make_pickler(Stream(Nowhere()), ImagePickler, False).dump([tuple(each) for each in changes])
+            except Exception as failure:  # the very thing that is asked for
+                return failure
+            return None
+
+        libraries.settle(changed, attempt, prepared.stack.frames if prepared.stack else ())
         return (dump_class or Dump)(prepared, sink, make_pickler).run(early, late)
 
-    with collector_off(), quiet():
-        return on_deep_stack(work)
+    try:
+        with collector_off(), quiet():
+            return on_deep_stack(work)
+    finally:
+        prepared.references.changed = libraries.Changed()  # holds objects of the program
 
 
 class Dump:
@@ -200,6 +219,7 @@ class Dump:
             "modules": [(name, module.__name__) for name, module in modules.items()],
             "imported": self.prepared.references.imported(),
             "early": early,
+            "changed": list(self.prepared.references.changed.changes),
         }
         self.pickler.dump(header)
         for name, module in modules.items():
@@ -211,10 +231,9 @@ class Dump:
             self.emit(("extra", name), value)
         for name, value in late.items():
             self.emit(("late", name), value)
-        deferred = self.pickler.deferred
-        while deferred:
-            self.emit(("call",), deferred.pop(0))
+        self._calls()
         self.emit(("end",), None)
+        self._packages()
         self.stream.flush()
         ended_ns = time.perf_counter_ns()
         self.sizes.sort(reverse=True)
@@ -233,7 +252,26 @@ class Dump:
             buffer_bytes=self.stream.buffer_bytes,
             buffers=self.stream.buffers,
             variables=self.table.as_dict(),
+            left_out=self.prepared.references.changed.left_out,
         )
+
+    def _calls(self) -> None:
+        deferred = self.pickler.deferred
+        while deferred:
+            self.emit(("call",), deferred.pop(0))
+
+    def _packages(self) -> None:
+        changed = self.prepared.references.changed
+        for package, changes in changed.changes.items():
+            try:
+                self.emit(("package", package), [tuple(change) for change in changes])
+                self._calls()
+            except (
+                Unpicklable
+            ) as failure:  # could be saved a moment ago; the stream ends here, and all else is in it
+                changed.leave_out("unsaved", package, [change.where for change in changes], failure.reason)
+                return
+        self.emit(("end",), None)
 
     def _module(self, name: str, module: types.ModuleType) -> None:
         if type(module) is not types.ModuleType:
@@ -293,6 +331,8 @@ class Dump:
                 return f"extra {name!r}"
             case ("late", name):
                 return f"program state {name!r}"
+            case ("package", name):
+                return f"what has changed in package {name}"
         return str(label[0])
 
     def _frame(self, index: int) -> str:

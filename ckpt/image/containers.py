@@ -76,12 +76,11 @@ class Filler:
         return made
 
     def finish(self) -> None:
-        """Everything is loaded: what could not be filled, or was filled too early, is filled now."""
+        """Everything so far is loaded: what could not be filled, or was filled too early, is filled now."""
         for made, content, hashes in self._filled:
             if hashes is None or hashes != _hashes(content):
                 _fill(made, content)
         self._filled.clear()
-        self._made.clear()
 
 
 def _hashes(content: Any) -> list[int]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
-from ckpt.image import reopen, resources, standard
+from ckpt.image import libraries_back, notes, reopen, resources, standard
 from ckpt.image.ambient import quiet
 from ckpt.image.descriptors import note_baseline
 from ckpt.image.errors import ImageError, RestoreError
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Loaded", "Source", "load"]
 
 Label = tuple[Any, ...]
+Call = tuple[Callable[..., object], tuple[Any, ...]]
 
 
 class Source(Protocol):
@@ -36,10 +37,15 @@ class Source(Protocol):
 
 @dataclass(slots=True)
 class Loaded:
-    """``stack``: to be resumed (``None``: the program had ended); ``extras``: as given to :func:`prepare`."""
+    """``stack``: to be resumed (``None``: the program had ended); ``extras``: as given to :func:`prepare`.
+
+    ``left_out``: changes in installed packages that could not be put back, as in
+    :class:`ckpt.image.libraries.Changed`.
+    """
 
     stack: Stack | None = None
     extras: dict[str, Any] = field(default_factory=dict)
+    left_out: list[dict[str, Any]] = field(default_factory=list)
 
 
 def load(source: Source, *, live: Mapping[str, object]) -> Loaded:
@@ -51,6 +57,7 @@ def load(source: Source, *, live: Mapping[str, object]) -> Loaded:
     """
     note_baseline()
     reopen.begin()
+    notes.watch()
     stream = source.stream()
     unpickler = ImageUnpickler(stream, source.buffers(), live)
     with collector_off(), quiet():
@@ -61,7 +68,7 @@ def load(source: Source, *, live: Mapping[str, object]) -> Loaded:
         import_all(header["imported"])
         loaded = Loaded()
         late: dict[str, Any] = {}
-        calls: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
+        calls: list[Call] = []
         while True:
             label = unpickler.load()
             value = _load_value(unpickler, label)
@@ -80,6 +87,7 @@ def load(source: Source, *, live: Mapping[str, object]) -> Loaded:
                     break
         del value
         _finish(unpickler)
+        packages = _load_packages(unpickler, header["changed"], loaded)
     del unpickler
     stream.close()  # before the program's ways of hearing of open files are in force
     for function, args in calls:
@@ -87,9 +95,55 @@ def load(source: Source, *, live: Mapping[str, object]) -> Loaded:
     reopen.settle()
     compare_versions(header["versions"], is_final=True)  # now that everything is imported
     resources.apply_late(late)
+    _put_back(packages, loaded)
     standard.put_back_unwritten(header["early"]["unwritten"])
     sys.setrecursionlimit(header["early"]["recursion_limit"])
     return loaded
+
+
+@dataclass(slots=True)
+class _Packages:
+    """Changes by package, and calls to be made first."""
+
+    changes: dict[str, list[Any]] = field(default_factory=dict)
+    calls: list[Call] = field(default_factory=list)
+
+
+def _load_packages(unpickler: ImageUnpickler, names: list[str], loaded: Loaded) -> _Packages:
+    """What has changed in installed packages: all that can be loaded. The rest starts anew; the program goes on."""
+    packages = _Packages()
+    try:
+        while True:
+            label, value = unpickler.load(), unpickler.load()
+            match label:
+                case ("package", name):
+                    packages.changes[name] = value
+                case ("call",):
+                    packages.calls.append(value)
+                case ("end",):
+                    break
+        unpickler.finish()
+    except MemoryError:
+        raise
+    except Exception as failure:  # whatever a class of the package's may raise
+        for name in names:
+            if name not in packages.changes:
+                loaded.left_out.append(
+                    {"kind": "unsaved", "package": name, "variables": [], "reason": repr(failure)}
+                )
+    return packages
+
+
+def _put_back(packages: _Packages, loaded: Loaded) -> None:
+    try:
+        for function, args in packages.calls:
+            function(*args)
+    except Exception as failure:
+        loaded.left_out.append({"kind": "unsaved", "package": "*", "variables": [], "reason": repr(failure)})
+    for name, changes in packages.changes.items():
+        problem = libraries_back.put_back(name, changes)
+        if problem is not None:
+            loaded.left_out.append(problem)
 
 
 def _load_value(unpickler: ImageUnpickler, label: Label) -> Any:

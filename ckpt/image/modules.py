@@ -42,14 +42,14 @@ import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ckpt.image import _lookup
+from ckpt.image import _lookup, libraries
 from ckpt.image.errors import RestoreError
 
 __all__ = ["Pid", "References", "import_all", "is_by_value", "resolve"]
 
-Pid = tuple[str, ...]
+Pid = tuple[Any, ...]
 """A persistent id: ``("module", name)``, ``("dict", name)``, ``("attr", module, name)``, ``("std", path)``,
-``("live", name)``.
+``("live", name)``, ``("lib", module, variable, step, …)`` (:mod:`ckpt.image.libraries`).
 """
 
 OWN_PACKAGES = ("ckpt", "transport", "controller")
@@ -175,6 +175,7 @@ class References:
         self._own_names: dict[str, frozenset[str]] = {}
         self._mpi_names: dict[tuple[str, str], types.ModuleType] = {}
         self._touched: dict[str, types.ModuleType] = {}
+        self.changed = libraries.Changed()
 
     def settle(self) -> None:
         """Before the program starts: what by-reference modules get from now on, the program has put there."""
@@ -244,19 +245,23 @@ class References:
         ``special`` is asked for the containers that pickle cannot save (:mod:`ckpt.image.containers`). Called
         for every object pickled, so it is C. Holds until the next :meth:`refresh`.
         """
-        more: dict[int, Pid] = {}
+        more: dict[int, Pid] = dict(self.changed.ids)
         for path, stream in std_objects().items():
             more[id(stream)] = ("std", path)
         for name, value in live.items():
             more[id(value)] = ("live", name)
         return _lookup.Finder(self._ids, more, self._checked, special)
 
+    def name_of(self, obj: object) -> Pid | None:
+        """The persistent id of a module, of its variables, or of one of them."""
+        return self._checked(self._ids[id(obj)], obj) if id(obj) in self._ids else None
+
     def _checked(self, pid: Pid, obj: object) -> Pid | None:
         """``pid`` if it still names ``obj`` and may be used for it."""
         kind = pid[0]
         if kind == "attr":
             module = sys.modules.get(pid[1])
-            if module is None or module.__dict__.get(pid[2]) is not obj:
+            if module is None or module.__dict__.get(pid[2]) is not obj or pid[1:] in self.changed.rebound:
                 return None
             return None if self.is_user_type(type(obj)) else pid
         if kind == "module":
@@ -264,7 +269,7 @@ class References:
         if kind == "dict":
             module = sys.modules.get(pid[1])
             return pid if module is not None and module.__dict__ is obj else None
-        return pid
+        return pid if kind != "lib" or self.changed.is_whole(obj) else None
 
     def imported(self) -> list[str]:
         """By-reference modules that the program has imported, in order: also those that nothing in the image refers to.
@@ -396,6 +401,5 @@ def import_again(name: str) -> types.ModuleType:
     try:
         return importlib.import_module(name)
     except ImportError as failure:
-        raise RestoreError(
-            f"module {name!r} is part of the image and cannot be imported here: {failure}"
-        ) from failure
+        text = f"module {name!r} is part of the image and cannot be imported here"
+        raise RestoreError(f"{text}: {failure}") from failure

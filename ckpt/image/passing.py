@@ -14,6 +14,7 @@ Only a look at types, of the innermost frames; what hides inside other objects, 
 from __future__ import annotations
 
 import sys
+from types import FunctionType
 
 from ckpt.image.boundary import location
 from ckpt.image.errors import Refused
@@ -36,14 +37,15 @@ _module_of = type.__dict__["__module__"].__get__  # not the attribute: a metacla
 
 
 def refuse_passing(stack: Stack) -> None:
-    """Raise Refused if a function that runs holds such an object directly, on its evaluation stack or in a variable."""
+    """Raise Refused if a function that runs holds such an object directly: on its evaluation stack, or in a variable of its
+    own or of its module."""
     addresses: list[tuple[int, FrameRecord]] = []
     child = getattr(sys.modules.get("subprocess"), "Popen", None)
     starting = child.__init__.__code__ if child is not None else None
     for record in stack.frames[-_FRAMES:]:
         if record.code_object is starting:
             raise Refused("a child process is being started", location(starting, max(0, record.lasti)))
-        held = record.stack if record.func is None else record.stack + record.locals
+        held = record.stack if record.func is None else record.stack + record.locals + _named(record.func)
         for value in held:
             kind = type(value)
             if kind is child and value.returncode is None:
@@ -62,6 +64,12 @@ def refuse_passing(stack: Stack) -> None:
                 )
     if addresses:
         _refuse_addresses(stack, addresses)
+
+
+def _named(function: FunctionType) -> list[object]:
+    """The variables of its module that a function names."""
+    space = function.__globals__
+    return [space[name] for name in function.__code__.co_names if name in space]
 
 
 def _refuse_addresses(stack: Stack, numbers: list[tuple[int, FrameRecord]]) -> None:

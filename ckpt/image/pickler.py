@@ -36,6 +36,7 @@ from ckpt.image import (
     _deep,
     _frames,
     arrays,
+    libraries_back,
     reducers,
     reducers_builtin,
     reducers_library,
@@ -223,6 +224,8 @@ class ImageUnpickler(pickle.Unpickler):
     def persistent_load(self, pid: tuple[Any, ...]) -> object:
         if pid[0] == "fill" or pid[0] == "again":
             return self._filler.load(pid)
+        if pid[0] == "lib":
+            return libraries_back.resolve(pid[1:])
         return resolve(pid, self._live)
 
     def finish(self) -> None:

@@ -21,7 +21,7 @@ import sys
 import types
 from collections.abc import Callable, Sequence
 
-from ckpt.image import exits
+from ckpt.image import exits, notes
 from ckpt.image.descriptors import note_baseline
 from ckpt.image.stack import run_base
 
@@ -51,6 +51,7 @@ def prepare_program(argv: Sequence[str], *, module: bool = False) -> Callable[[]
     main.__dict__.update(attributes, __builtins__=builtins, __annotations__={})
     sys.modules["__main__"] = main
     exits.install()
+    notes.watch()
     note_baseline()
     namespace = main.__dict__
     return lambda: run_base(exec, code, namespace)

@@ -12,6 +12,7 @@ What an image of an older version does not say is ``None``.
                {"rank", "good": true, "epoch", "previous", "incarnation", "finished",
                 "stack":     [{"file", "line", "function"}, …]  outermost first
                 "variables": {"modules": […], "frames": […], "rest": […]}   see `ckpt.image.sizes`
+                "left_out":  [{"kind", "package", "variables", "reason"}]   see `ckpt.image.libraries`
                 "messages":  {…}                                            see `ckpt.description`
                 "versions":  {"python", "implementation", "ckpt", "packages": {…}, …}
                 "modules":   names of the modules saved by value
@@ -102,6 +103,7 @@ def describe(manifest: Manifest, entry: RankEntry) -> dict[str, Any]:
         "finished": meta.get("finished"),
         "stack": image.get("stack") or [],
         "variables": image.get("variables"),
+        "left_out": image.get("left_out") or [],
         "messages": meta.get("messages") or _messages_of_vectors(manifest, entry),
         "versions": image.get("versions"),
         "modules": image.get("modules"),

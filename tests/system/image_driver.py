@@ -149,6 +149,8 @@ def main() -> None:
     driver = Driver(directory, json.loads(places), "calls" if verb.endswith("calls") else "check")
     if verb.startswith("resume"):
         loaded = image.load(FileSource(rest[0]), live={"driver": driver})
+        if loaded.left_out:
+            driver.log(left_out=loaded.left_out)
         box = [loaded.stack]
         del loaded
         if driver.places and driver.at == "check":

@@ -1,0 +1,134 @@
+"""Objects as they are: looked at without running any code of theirs, and found again by the way to them.
+
+No ``__getattribute__``, ``__class__``, ``__eq__`` or ``__iter__`` of a class is asked; keys are hashed and compared only
+where they are strings or whole numbers.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from _thread import _local
+from collections import OrderedDict, deque
+from typing import Any
+
+from ckpt.image.rebuild import is_heap
+
+__all__ = [
+    "Path",
+    "attributes_of",
+    "content_of",
+    "dictionary_of",
+    "follow",
+    "is_a",
+    "is_named",
+    "package_of",
+    "slots_of",
+    "space_of",
+]
+
+Path = tuple[Any, ...]
+"""Module, variable, and steps from there: a name for an attribute, ``(key,)`` for what a container holds."""
+
+_slots: dict[type, dict[str, Any]] = {}
+_ABSENT: Any = object()
+
+
+def package_of(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def is_a(obj: Any, kind: Any) -> bool:
+    """``isinstance`` would ask a lazy object for the class it stands for."""
+    return issubclass(type(obj), kind)
+
+
+def space_of(cls: Any) -> Any:
+    """The attributes of a class, whatever its metaclass says."""
+    return type.__dict__["__dict__"].__get__(cls)
+
+
+def slots_of(cls: type) -> dict[str, Any]:
+    """Name → descriptor of the slots of its instances."""
+    slots = _slots.get(cls)
+    if slots is None:
+        slots = _slots[cls] = {
+            name: value
+            for base in reversed(cls.__mro__)
+            if is_heap(base)
+            for name, value in space_of(base).items()
+            if type(value) is types.MemberDescriptorType
+        }
+    return slots
+
+
+def dictionary_of(obj: Any) -> dict[str, Any] | None:
+    """The dictionary of an instance itself; of a ``threading.local`` that of this thread."""
+    try:
+        if is_a(obj, _local):
+            found = _local.__getattribute__(obj, "__dict__")
+        elif type(obj).__dictoffset__:
+            found = object.__getattribute__(obj, "__dict__")
+        else:
+            return None
+    except AttributeError:
+        return None
+    return found if type(found) is dict else None
+
+
+def attributes_of(obj: Any) -> dict[str, Any] | None:
+    """A copy of the attributes of an instance, slots included; ``None``: it can have none."""
+    dictionary, slots = dictionary_of(obj), slots_of(type(obj))
+    if dictionary is None and not slots:
+        return None
+    found = {} if dictionary is None else dict(dictionary)
+    for name, slot in slots.items():
+        try:
+            found[name] = slot.__get__(obj)
+        except AttributeError:
+            continue  # not set
+    return found
+
+
+def content_of(obj: Any) -> Any:
+    """A copy of what a container holds, by the builtin type's own methods."""
+    if is_a(obj, OrderedDict):
+        return [(key, OrderedDict.__getitem__(obj, key)) for key in OrderedDict.__iter__(obj)]
+    if is_a(obj, dict):
+        return dict.copy(obj)
+    if is_a(obj, set):
+        return set.copy(obj)
+    return list(list.__iter__(obj) if is_a(obj, list) else deque.__iter__(obj))
+
+
+def follow(path: Path) -> Any:
+    """The object at a place in this process. Raises LookupError where there is none."""
+    found: Any = getattr(sys.modules[path[0]], "__dict__", {})[path[1]]
+    for step in path[2:]:
+        if type(step) is tuple:
+            if is_a(found, list):
+                found = list.__getitem__(found, step[0])
+            elif not is_a(found, dict) or (found := dict.get(found, step[0], _ABSENT)) is _ABSENT:
+                raise KeyError(step[0])
+        elif step == "__self__" and type(found) is types.MethodWrapperType:
+            found = found.__self__
+        elif is_a(found, type):
+            found = space_of(found)[step]
+        else:
+            found = (attributes_of(found) or {})[step]
+    return found
+
+
+def is_named(cls: type) -> bool:
+    """Is the class found by its own qualified name?"""
+    found: Any = sys.modules.get(space_of(cls).get("__module__"))
+    if not is_a(found, types.ModuleType):
+        return False
+    found = found.__dict__
+    last = None
+    for part in type.__dict__["__qualname__"].__get__(cls).split("."):
+        last = found.get(part)
+        if not is_a(last, type):
+            return False
+        found = space_of(last)
+    return last is cls
