@@ -214,6 +214,7 @@ def _resumed(runtime: Runtime) -> Callable[[], object]:
     image.check_compatible(reader.meta["image"])
     runtime.engine, runtime.world = make_world(runtime)  # what libraries see that are imported for the image
     assert runtime.engine.self_comm
+    runtime.engine.imports.provisional = True
     loaded = image.load(reader, live=runtime.live)
     for lost in loaded.left_out:
         runtime.control.send({"m": "event", "event": "package-starts-anew", "epoch": spec["resume"], **lost})

@@ -52,6 +52,10 @@ _PASSING_NS = 2_000_000_000
 """So long an object that no image can hold, held by running functions at every place, is taken for one that goes soon."""
 
 
+_HELD_UP_NS = 1_000_000_000
+"""So long a rank waits in a place that cannot be captured, while messages are held back for its image."""
+
+
 class Imager:
     """The images of one rank. All methods but :meth:`tick` and :meth:`where` are called under the runtime's lock."""
 
@@ -67,6 +71,7 @@ class Imager:
         self._reported_ns = 0
         self._tries = 0
         self._passing_since_ns = 0  # every refusal since then was for something that a function holds
+        self._held_up_since_ns = 0
         self._place = (0, 0)  # frame and instruction of the last check that was looked at
         self._check_queued = False
 
@@ -82,7 +87,7 @@ class Imager:
             self._reported_ns = 0
             self._tries = 0
             self._passing_since_ns = 0
-        self.wanted = epoch
+        self._held_up_since_ns, self.wanted = 0, epoch
         assert self._runtime.port is not None
         self._runtime.port.attentive = True
         if self._runtime.explicit is not None:
@@ -238,6 +243,9 @@ class Imager:
             self.refused_longest_ns = max(
                 self.refused_longest_ns, time.monotonic_ns() - self._wanted_since_ns
             )
+            if at == "call" and self._is_held_up():
+                self.give_up(f"it waits for what was sent after another rank's image, where {self._reason}")
+                return True
             return False
         except Exception as failure:
             return self._burn(failure)
@@ -285,6 +293,17 @@ class Imager:
             waited_since_ns=self._wanted_since_ns,
         )
         return self._burn(failed) if failed is not None else True
+
+    def _is_held_up(self) -> bool:
+        """Does the program wait, where it cannot be captured, for messages that are held back until it is? Then neither
+        ever comes. Some patience, because the message may be another one."""
+        port = self._runtime.port
+        assert port is not None
+        if not port.counters()["held_frames"]:
+            return False
+        now_ns = time.monotonic_ns()
+        self._held_up_since_ns = self._held_up_since_ns or now_ns
+        return now_ns - self._held_up_since_ns > _HELD_UP_NS
 
     def _call_hooks(self) -> bool:
         """Call the program's hooks, without the lock. ``False``: no image is to be taken now, and all is said."""

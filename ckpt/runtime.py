@@ -93,6 +93,7 @@ class Runtime:
         self.in_hook = False
         """A hook of the program is running: nobody may wait for messages."""
         self.imager = Imager(self)
+        self.send: Callable[..., int] = _no_port
 
     # ------------------------------------------------------------------ assembling
 
@@ -117,7 +118,7 @@ class Runtime:
         port.on_idle_tick = self.imager.tick
         port.control_fd = self.control.fileno()
         # bound once: these are the communicator's hot path
-        self.send: Callable[..., int] = port.send
+        self.send = port.send
         self.acked: Callable[[int], int] = port.endpoint.base
         self.release: Callable[[int, int], bool] = port.endpoint.release
         self.backlog_bytes: Callable[[int], int] = port.endpoint.backlog_bytes
@@ -148,7 +149,8 @@ class Runtime:
         ``hungry``: nothing in the mailbox matches, so more messages are let in than the credit allows.
         """
         port = self.port
-        assert port is not None
+        if port is None:
+            raise CkptError(_NOT_YET)
         if self.in_hook:
             raise CkptError(
                 "an on_checkpoint hook must not wait for messages: the ranks may be in different hooks"
@@ -314,6 +316,16 @@ class Runtime:
             except (OSError, ValueError, RuntimeError, AttributeError):
                 continue  # closed, replaced or busy in the other thread: what it held is the program's loss, not ours
         os._exit(exit_code)
+
+
+_NOT_YET = (
+    "a library communicates while it is imported. A restart imports it anew, each rank at its own time, and can then give "
+    "it duplicates of communicators only; let the library communicate when it is first used"
+)
+
+
+def _no_port(dst: int, data: Buffer, payload: Buffer | None = None) -> int:
+    raise CkptError(_NOT_YET)
 
 
 _current: list[Runtime] = []

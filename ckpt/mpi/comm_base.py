@@ -148,6 +148,8 @@ class CommBase(Handle):
         self._routes = shared.routes
         self._context = engine.matcher.context(shared.base + envelope.PLANE_POINT)
         self._channels = self._context.direct
+        if engine.imports.provisional:
+            engine.imports.handles.append(self)
 
     def _use_plane(self, plane: int) -> None:
         """Let this handle's messages travel in another plane of the communicator."""

@@ -244,6 +244,8 @@ class Intracomm(Comm, Factories):
         return self._bequeath(Intracomm._make(self._engine, members, base))
 
     def _new_base(self) -> int:
+        if self._engine.imports.provisional:
+            return self._engine.next_context()  # agreed on before: see imports.py
         base: int = CommObject.bcast(self, self._engine.next_context() if self._rank == 0 else None)
         return base
 

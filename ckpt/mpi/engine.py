@@ -27,6 +27,7 @@ from ckpt.mpi.errors import (
     ERR_REVOKED,
     MpiException,
 )
+from ckpt.mpi.imports import Imports, take_over
 from ckpt.mpi.losses import Losses
 from ckpt.mpi.matching import Channel, Context, Matcher
 from ckpt.mpi.operations import Operation, Receive, SyncSend
@@ -70,6 +71,7 @@ class Engine:
         "codec",
         "count",
         "debts",
+        "imports",
         "lock",
         "losses",
         "matcher",
@@ -97,6 +99,7 @@ class Engine:
         self.syncs: dict[int, SyncSend] = {}
         self.token = 0
         self.count = FIRST_COUNT
+        self.imports = Imports()
         self.codec: Any = None
         self._world: Intracomm | None = None
         self._self: Intracomm | None = None
@@ -147,18 +150,11 @@ class Engine:
         return {name: comm for name, comm in both.items() if comm is not None}
 
     def take_over(self, provisional: Engine, states: dict[str, Any]) -> None:
-        """Make the predefined communicators of `provisional` this engine's, in the `states` they had here.
+        """Make the predefined communicators of `provisional`, and what libraries made of them, this engine's.
 
-        Libraries that an image refers to by name are imported anew, and may keep COMM_WORLD when they are: so it has to
-        be there before the image is read, and to be the one that the program had.
+        `states`: those that the predefined ones had here. See imports.py.
         """
-        for slot, comm in provisional.predefined.items():
-            if slot in states:
-                comm.__setstate__(states[slot])
-            else:
-                comm._bind(self, comm._shared)
-                self.register(comm._shared)
-            setattr(self, slot, comm)
+        take_over(self, provisional, states)
 
     def next_context(self) -> int:
         """Number for a communicator that this rank may create; unique in the job, never used twice."""
@@ -169,6 +165,8 @@ class Engine:
         """A new communicator exists here."""
         if self.shared.setdefault(shared.base, shared) is shared:
             self.losses.register(shared)
+            if not envelope.is_predefined(shared.base):
+                self.imports.note(shared)
 
     # -- objects -----------------------------------------------------------------------------------
 

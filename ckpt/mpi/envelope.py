@@ -59,6 +59,11 @@ def unpack(data: Buffer) -> tuple[int, int, int, int, int]:
     return kind, source, tag, context, token
 
 
+def is_predefined(base: int) -> bool:
+    """Is this the world, or a rank alone (counts 0 and 1)?"""
+    return (base // PLANES) & 0xFFFFFFFF <= 1
+
+
 def context_base(creator: int, count: int) -> int:
     """Number of the first plane of the communicator that `creator` (world rank) made as its `count`-th."""
     return (creator << 32 | count) * PLANES

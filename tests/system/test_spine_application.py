@@ -267,16 +267,20 @@ def test_a_message_of_more_than_two_gib_passes(start: Start, tmp_path: Path) -> 
     assert job.output(1) == f"9 True {len(range(0, (2 << 30) + 12345, 1_000_003)) + 1}\n"
 
 
-def test_a_library_that_keeps_the_world_when_it_is_imported_keeps_it_after_a_restart(
+def test_a_library_that_keeps_or_duplicates_the_world_when_it_is_imported_has_it_after_a_restart(
     start: Start, tmp_path: Path
 ) -> None:
-    """PTMCMCSampler has COMM_WORLD as a default argument; it is imported anew when an image is loaded."""
+    """PTMCMCSampler has COMM_WORLD as a default argument; it is imported anew when an image is loaded. Others keep a
+    duplicate, so that their messages and the program's cannot meet."""
     library = tmp_path / "site-packages" / "keeper"
     library.mkdir(parents=True)
     (library / "__init__.py").write_text(
         "from mpi4py import MPI\n"
         "WORLD, SELF, RANK = MPI.COMM_WORLD, MPI.COMM_SELF, MPI.COMM_WORLD.Get_rank()\n"
         "def total(value, comm=MPI.COMM_WORLD):\n    return comm.allreduce(value)\n"
+        "OWN, OTHER = MPI.COMM_WORLD.Dup(), MPI.Intracomm(MPI.COMM_WORLD)\n"
+        "FREED = MPI.COMM_WORLD.Dup()\n"
+        "def own_total(value):\n    return OWN.allreduce(value) + OTHER.allreduce(value)\n"
         "late = None\n"
         "def find():\n    global late\n    from mpi4py import MPI as late\n"
     )
@@ -288,12 +292,17 @@ def test_a_library_that_keeps_the_world_when_it_is_imported_keeps_it_after_a_res
         import keeper
         keeper.find()
         mine = MPI.COMM_WORLD
-        sum_ = 0
+        own, sum_, others = keeper.OWN, 0, 0
+        keeper.FREED.Free()
+        own.isend(mine.rank, 1 - mine.rank)      # received after the restart
         for step in range(300):
             sum_ += keeper.total(step * (mine.rank + 1))
+            others += keeper.own_total(1)
             time.sleep(0.005)
         same = keeper.WORLD is MPI.COMM_WORLD is mine, keeper.SELF is MPI.COMM_SELF, keeper.RANK == mine.rank
         assert keeper.late is MPI      # schwimmbad looks for it late, and keeps it in a global
+        assert keeper.OWN is own and own.recv(source=1 - own.rank) == 1 - mine.rank and own != mine
+        assert keeper.OTHER == mine and not keeper.FREED and own.Dup().allreduce(1) == 2 and others == 4 * 300
         print(sum_, same, keeper.SELF.allreduce(1))
         """,
     )
@@ -306,3 +315,28 @@ def test_a_library_that_keeps_the_world_when_it_is_imported_keeps_it_after_a_res
     assert job.finish() == 0, job.report()
     assert job.events("restarting")[0]["from_epoch"], job.report()
     assert job.output(0) == f"{3 * 300 * 299 // 2} (True, True, True) 1\n"
+
+
+def test_a_wait_that_cannot_be_captured_for_what_comes_after_the_others_image_burns_the_round_and_not_the_time(
+    start: Start, tmp_path: Path
+) -> None:
+    """Rank 1 waits inside `sum`; what it waits for carries the epoch of rank 0's image, and is held until its own."""
+    app = write_app(
+        tmp_path,
+        """
+        import ckpt
+        comm = ckpt.enable()
+        if comm.rank == 0:
+            comm.recv(source=1)
+            ckpt.checkpoint()
+            comm.send(42, 1)
+        else:
+            comm.send("inside", 0)
+            print(sum(comm.recv(source=0) for _ in range(1)))
+        """,
+    )
+    job = start(app, ranks=2, timeout=86400)
+    assert job.finish() == 0, job.report()
+    assert job.output(1) == "42\n"
+    burnt = job.events("round-aborted")
+    assert not burnt or "sent after another rank's image" in burnt[0]["reason"], job.report()
