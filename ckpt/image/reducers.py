@@ -41,7 +41,7 @@ from ckpt.image import definitions, rebuild
 from ckpt.image.logs import reduce_logger
 from ckpt.image.modules import OWN_PACKAGES
 from ckpt.image.rebuild import is_heap
-from ckpt.image.reducers_classes import is_slot, reduce_class
+from ckpt.image.reducers_classes import is_made_in_c, is_slot, reduce_class
 
 if TYPE_CHECKING:
     from ckpt.image.pickler import ImagePickler
@@ -248,7 +248,12 @@ def reduce_unless_running(pickler: ImagePickler, obj: Any) -> Any:
     them."""
     cls = type(obj)
     own_way = _of_library(cls)
-    if id(obj) not in pickler.running or cls in copyreg.dispatch_table or isinstance(obj, Enum):
+    if (
+        id(obj) not in pickler.running
+        or cls in copyreg.dispatch_table
+        or isinstance(obj, Enum)
+        or is_made_in_c(cls)
+    ):
         return own_way(pickler, obj)
     has_arguments = hasattr(cls, "__getnewargs__") or hasattr(cls, "__getnewargs_ex__")
     if own_way is not reduce_by_name and not has_arguments:

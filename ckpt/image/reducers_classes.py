@@ -19,7 +19,7 @@ from ckpt.image.rebuild import is_heap
 if TYPE_CHECKING:
     from ckpt.image.pickler import ImagePickler
 
-__all__ = ["is_slot", "reduce_class"]
+__all__ = ["is_made_in_c", "is_slot", "reduce_class"]
 
 _CLASS_SKIP = frozenset(
     {
@@ -95,6 +95,11 @@ def _is_written_in_python(cls: type) -> bool:
     if not is_heap(cls):
         return False
     return not any(isinstance(v, _DESCRIPTORS) and v.__objclass__ is cls for v in cls.__dict__.values())
+
+
+def is_made_in_c(cls: type) -> bool:
+    """Has it its ``__new__`` from a C type that is no builtin one (``ast.AST``)? ``object.__new__`` refuses it then."""
+    return any("__new__" in c.__dict__ and is_heap(c) and not _is_written_in_python(c) for c in cls.__mro__)
 
 
 def _find_c_type(cls: type) -> Any:

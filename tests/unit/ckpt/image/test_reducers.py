@@ -396,3 +396,15 @@ def test_a_library_object_that_is_being_made(tmp_path: Path) -> None:
     """
     files = {"site-packages/made_library.py": library}
     assert resumed_output(tmp_path, source, files=files) == "x\n"
+
+
+def test_objects_that_only_a_c_type_can_make_while_a_function_works_with_them(tmp_path: Path) -> None:
+    program = """
+        import ast
+        def look(node):
+            driver_tick()
+            print(ast.dump(node), node is tree)
+        tree = ast.parse("x = 1")
+        look(tree)
+    """
+    assert resumed_output(tmp_path, program).endswith(" True\n")
