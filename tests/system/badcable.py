@@ -7,7 +7,7 @@ Each namespace ends in a TAP device; a process reads frames from one and writes 
     delay_ms          every packet is held back by that much, and up to a tenth more
     corrupt           a bit of the TCP payload is flipped and the checksum put right: no TCP stack can notice
     reset             the segment becomes an RST
-    partitions        seconds [begin, end) in which nothing passes
+    partitions        seconds [begin, end) since the first TCP segment in which nothing passes
 
 Frames are of 9000 bytes, so that a slow middle man keeps up. What does not belong here: ports, ranks, assertions.
 """
@@ -122,6 +122,7 @@ class _MiddleMan:
         self._random = random.Random(seed)
         self._held: list[tuple[float, int, int, bytes]] = []
         self._serial = self._segments = 0
+        self._began = 0.0
         self._counts: Counter[str] = Counter()
         self._report = report
 
@@ -130,11 +131,10 @@ class _MiddleMan:
         poller = select.poll()
         for fd in self._other:
             poller.register(fd, select.POLLIN)
-        began = time.monotonic()
         while True:
             wait_s = 1.0 if not self._held else max(0.0, self._held[0][0] - time.monotonic())
             for fd, _ in poller.poll(wait_s * 1000):
-                self._drain(fd, began)
+                self._drain(fd)
             now = time.monotonic()
             while self._held and self._held[0][0] <= now:
                 _, _, fd, frame = heapq.heappop(self._held)
@@ -144,14 +144,18 @@ class _MiddleMan:
         self._report.write_text("".join(f"{name} {count}\n" for name, count in self._counts.items()))
         os._exit(0)
 
-    def _drain(self, fd: int, began: float) -> None:
+    def _drain(self, fd: int) -> None:
         for _ in range(64):
             try:
                 frame = os.read(fd, 65536)
             except BlockingIOError:
                 return
             now = time.monotonic()
-            if any(begin <= now - began < end for begin, end in self._faults.partitions):
+            if not self._began and _payload_of_tcp(frame) is not None:
+                self._began = now
+            if self._began and any(
+                begin <= now - self._began < end for begin, end in self._faults.partitions
+            ):
                 self._counts["partitioned"] += 1
                 continue
             self._judge(self._other[fd], frame, now)

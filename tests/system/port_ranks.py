@@ -235,7 +235,7 @@ class PortRanks:
         curve: bool = False,
         direct: bool = False,
         helper: bool = True,
-        lifetime_s: int = 90,
+        lifetime_s: int = 115,
         lines: Lines | None = None,
         **options: Any,
     ) -> None:
@@ -352,7 +352,7 @@ class PortRanks:
         self._pipes[rank], self._processes[rank] = here, process
 
     def _learn_address(self, rank: int, incarnation: int) -> None:
-        assert self._pipes[rank].poll(20), f"rank {rank} does not start"
+        assert self._pipes[rank].poll(100), f"rank {rank} does not start"
         kind, value = self._pipes[rank].recv()
         assert kind == "address", f"rank {rank}:\n{value}"
         self._addresses[rank] = (value, incarnation)

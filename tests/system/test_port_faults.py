@@ -50,7 +50,7 @@ def test_exact_and_in_order(fault: str, size: int, transport: str, tmp_path: Pat
         config=config,
         count=count,
     ) as ranks:
-        assert ranks.results(timeout_s=40) == [count * (size - 1)] * size
+        assert ranks.results(timeout_s=100) == [count * (size - 1)] * size
     total = {
         name: sum(ranks.counters[rank].get(name, 0) for rank in ranks.counters) for name in ranks.counters[0]
     }
@@ -71,12 +71,17 @@ def test_payloads_read_from_memory_are_exact_too(fault: str, curve: bool, tmp_pa
         curve=curve,
         count=20,
     ) as ranks:
-        assert ranks.results(timeout_s=40) == [40] * 3
+        assert ranks.results(timeout_s=100) == [40] * 3
     assert all(counters["direct_read"] for counters in ranks.counters.values())
 
 
 def test_partition_heals(tmp_path: Path) -> None:
-    plan = FaultPlan.parse("partition=0+1|2+3@0-0.9")
-    with PortRanks(exchange, size=4, directory=tmp_path, plan=plan, count=300) as ranks:
-        assert ranks.results(timeout_s=40) == [900] * 4
-    assert sum(counters["fault_cut"] for counters in ranks.counters.values()) > 0
+    """The partition is counted from the ranks' start: on a busy machine they may not have met while it lasted."""
+    for lasts_s in (0.9, 5, 20):
+        (tmp_path / str(lasts_s)).mkdir()
+        plan = FaultPlan.parse(f"partition=0+1|2+3@0-{lasts_s}")
+        with PortRanks(exchange, size=4, directory=tmp_path / str(lasts_s), plan=plan, count=300) as ranks:
+            assert ranks.results(timeout_s=100) == [900] * 4
+        if sum(counters["fault_cut"] for counters in ranks.counters.values()):
+            return
+    raise AssertionError("no frame met the partition")

@@ -31,13 +31,16 @@ SEED = seed_of_the_commit()
 class Ordeal:
     """One job, killed until `kills` have happened or it is through."""
 
-    def __init__(self, directory: Path, choose: random.Random, mean_s: float) -> None:
+    def __init__(self, directory: Path, choose: random.Random, mean_s: float, stalls: float) -> None:
         directory.mkdir()
         self.directory = directory
         self.choose = choose
         self.mean_s = mean_s
+        self.stalls = stalls
+        """How often somebody is only stopped for a while, instead."""
         self.app = write_app(directory, RING)
         self.kills = {"rank": 0, "agent": 0, "controller": 0}
+        self.stalled = 0
 
     def start(self) -> Job:
         return Job(
@@ -56,7 +59,10 @@ class Ordeal:
                     code = job.process.wait(rest_s if sum(self.kills.values()) < most else 120)
                 except subprocess.TimeoutExpired:
                     assert sum(self.kills.values()) < most, f"it does not end\n{job.report()}"
-                    self.kill_somebody(job)
+                    if self.choose.random() < self.stalls:
+                        self.stall_somebody(job)
+                    else:
+                        self.kill_somebody(job)
                     continue
                 if code == 0:
                     return job.output(0)
@@ -65,22 +71,40 @@ class Ordeal:
         finally:
             job.close()
 
-    def kill_somebody(self, job: Job) -> None:
+    def somebody(self, job: Job) -> tuple[str, int] | None:
+        """What is chosen, and its process; None: there is none just now."""
         who = self.choose.choices(("rank", "agent", "controller"), (8, 1, 2))[0]
-        started = job.events("rank-started" if who == "rank" else "agent-started")
         if who == "controller":
-            job.process.kill()
-        elif started:
-            pid = self.choose.choice(started[-RANKS:])["pid"] if who == "rank" else started[-1]["pid"]
-            try:
-                if b"controller" not in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    return
-                os.kill(pid, signal.SIGKILL)
-            except (ProcessLookupError, FileNotFoundError):
-                return  # it is dead already, and its successor has not been announced
-        else:
-            return
-        self.kills[who] += 1
+            return who, job.process.pid
+        started = job.events("rank-started" if who == "rank" else "agent-started")
+        if not started:
+            return None
+        pid = self.choose.choice(started[-RANKS:])["pid"] if who == "rank" else started[-1]["pid"]
+        try:
+            mine = b"controller" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:
+            mine = False  # it is dead already, and its successor has not been announced
+        return (who, pid) if mine else None
+
+    def kill_somebody(self, job: Job) -> None:
+        found = self.somebody(job)
+        if found is not None and self._signal(found[1], signal.SIGKILL):
+            self.kills[found[0]] += 1
+
+    def stall_somebody(self, job: Job) -> None:
+        found = self.somebody(job)
+        if found is not None and self._signal(found[1], signal.SIGSTOP):
+            time.sleep(self.choose.uniform(0.02, 2.0))
+            self._signal(found[1], signal.SIGCONT)
+            self.stalled += 1
+
+    @staticmethod
+    def _signal(pid: int, sig: int) -> bool:
+        try:
+            os.kill(pid, sig)
+        except ProcessLookupError:
+            return False
+        return True
 
 
 def undisturbed(tmp_path: Path) -> str:
@@ -92,25 +116,26 @@ def undisturbed(tmp_path: Path) -> str:
         job.close()
 
 
-def many_kills(tmp_path: Path, wanted: int, mean_s: float) -> dict[str, int]:
+def many_kills(tmp_path: Path, wanted: int, mean_s: float, stalls: float = 0.0) -> dict[str, int]:
     """How many there were, by what was killed."""
     expected = undisturbed(tmp_path)
     assert "result" in expected
     total = {"rank": 0, "agent": 0, "controller": 0}
-    jobs = 0
+    jobs = stalled = 0
     began = time.monotonic()
     while sum(total.values()) < wanted:
-        ordeal = Ordeal(tmp_path / f"ordeal-{jobs}", random.Random(f"{SEED}/{jobs}"), mean_s)
+        ordeal = Ordeal(tmp_path / f"ordeal-{jobs}", random.Random(f"{SEED}/{jobs}"), mean_s, stalls)
         output = ordeal.run(min(wanted - sum(total.values()), 60))
         assert output == expected, f"seed {SEED}, job {jobs}"
         for who, count in ordeal.kills.items():
             total[who] += count
+        stalled += ordeal.stalled
         jobs += 1
     print(
-        f"{sum(total.values())} kills {total} in {jobs} jobs, {time.monotonic() - began:.0f} s; seed {SEED}; again with "
-        f"CKPT_SEED={SEED} CKPT_KILLS={wanted}"
+        f"{sum(total.values())} kills {total}, {stalled} stalls in {jobs} jobs, {time.monotonic() - began:.0f} s; "
+        f"seed {SEED}; again with CKPT_SEED={SEED} CKPT_KILLS={wanted}"
     )
-    return {**total, "jobs": jobs}
+    return {**total, "stalls": stalled, "jobs": jobs}
 
 
 @pytest.mark.timeout(300)
@@ -120,9 +145,13 @@ def test_a_few_random_kills(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("mean_s", [0.5, 2.0])
-def test_thousands_of_random_kills(tmp_path: Path, mean_s: float, soaked: Callable[..., None]) -> None:
-    kills = int(os.environ.get("CKPT_KILLS", "3000"))
-    wanted = int(kills * (0.8 if mean_s < 1 else 0.2))
-    found = many_kills(tmp_path, wanted, mean_s)
+@pytest.mark.parametrize(
+    ("share", "mean_s", "stalls"), [(0.7, 0.5, 0.0), (0.2, 2.0, 0.0), (0.1, 0.5, 0.5)], ids=str
+)
+def test_thousands_of_random_kills(
+    tmp_path: Path, share: float, mean_s: float, stalls: float, soaked: Callable[..., None]
+) -> None:
+    """Half a second apart, two seconds apart, and with as many processes that stand still for up to two seconds."""
+    wanted = int(int(os.environ.get("CKPT_KILLS", "3100")) * share)
+    found = many_kills(tmp_path, wanted, mean_s, stalls)
     soaked("kills", wanted, **found, **{f"every {mean_s} s": wanted})

@@ -293,6 +293,10 @@ def every_call(failing: Disk, size: int, error: int | str, forever: bool) -> int
     return at
 
 
+def named(error: int | str) -> str:
+    return error if isinstance(error, str) else errno.errorcode[error]
+
+
 ONCE_AND_FOR_EVER = [(errno.EIO, False), (errno.ENOSPC, True), ("short", False)]
 
 
@@ -314,7 +318,7 @@ def test_every_call_fails_with_four_ranks(
     calls = every_call(failing, 4, error, forever)
     print(f"{calls} calls of the kernel failed with {error}, one at a time, 4 ranks: no committed line lost")
     assert calls > 150
-    soaked("calls", calls, **{f"{error} {'for ever' if forever else 'once'}, mounted": calls})
+    soaked("calls", calls, **{f"{named(error)} {'for ever' if forever else 'once'}, mounted": calls})
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])

@@ -80,7 +80,8 @@ def test_rounds_of_four_ranks(tmp_path: Path, error: int, forever: bool, soaked:
     calls = every_call(run, error, forever)
     print(f"{calls} calls of {EPOCHS} rounds of 4 ranks failed, one at a time: no committed line lost")
     assert calls > 300
-    soaked("calls", calls, **{f"{error} {'for ever' if forever else 'once'}, simulated": calls})
+    name = next(name for name, number in FAILURES.items() if number == error)
+    soaked("calls", calls, **{f"{name} {'for ever' if forever else 'once'}, simulated": calls})
 
 
 def run_with_a_fault(job: JobDirectory, simulated: JobDirectory, disk: SimulatedDisk) -> None:
