@@ -48,9 +48,8 @@ from ckpt.image.errors import RestoreError
 __all__ = ["Pid", "References", "import_all", "is_by_value", "resolve"]
 
 Pid = tuple[Any, ...]
-"""A persistent id: ``("module", name)``, ``("dict", name)``, ``("attr", module, name)``, ``("std", path)``,
-``("live", name)``, ``("lib", module, variable, step, …)`` (:mod:`ckpt.image.libraries`).
-"""
+"""``("module", name)``, ``("dict", name)``, ``("attr", module, name)``, ``("std", path)``, ``("live", name)``,
+``("lib", module, variable, step, …)`` (:mod:`ckpt.image.libraries`)."""
 
 OWN_PACKAGES = ("ckpt", "transport", "controller")
 _OWN_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))) + os.sep
@@ -354,10 +353,7 @@ def std_objects() -> dict[str, object]:
 
 
 def resolve(pid: Pid, live: Mapping[str, object]) -> object:
-    """The object of this process that a persistent id names.
-
-    Raises :class:`RestoreError` where there is none.
-    """
+    """The object of this process that a persistent id names. Raises :class:`RestoreError` where there is none."""
     kind = pid[0]
     if kind == "live":
         try:

@@ -23,6 +23,7 @@ from ckpt.image.stack import FrameRecord, Stack
 __all__ = ["refuse_passing"]
 
 _FRAMES = 64
+_CLOSE = 8  # frames whose functions are asked which variables of their module they name
 _MODULES = frozenset(
     (
         *("_hashlib", "_blake2", "_sha3", "_md5", "_sha1", "_sha256", "_sha512", "_sha2", "_hmac"),
@@ -42,10 +43,13 @@ def refuse_passing(stack: Stack) -> None:
     addresses: list[tuple[int, FrameRecord]] = []
     child = getattr(sys.modules.get("subprocess"), "Popen", None)
     starting = child.__init__.__code__ if child is not None else None
-    for record in stack.frames[-_FRAMES:]:
+    frames = stack.frames[-_FRAMES:]
+    for left, record in zip(range(len(frames), 0, -1), frames, strict=True):
         if record.code_object is starting:
             raise Refused("a child process is being started", location(starting, max(0, record.lasti)))
-        held = record.stack if record.func is None else record.stack + record.locals + _named(record.func)
+        held = record.stack if record.func is None else record.stack + record.locals
+        if left <= _CLOSE and record.func is not None:
+            held = held + _named(record.func)
         for value in held:
             kind = type(value)
             if kind is child and value.returncode is None:

@@ -35,6 +35,17 @@ def hash_object() -> str:
     return said
 
 
+kept: object = None
+
+
+def variable_of_the_module() -> str:
+    global kept
+    kept = hashlib.md5(b"x")
+    said = look()
+    kept = None
+    return said
+
+
 def on_the_evaluation_stack() -> str:
     said = []
     assert hashlib.blake2b(b"x").hexdigest()[: len(said.append(look()) or "")] == ""
@@ -85,6 +96,7 @@ def child_being_started() -> str:
     [
         (nothing, ""),
         (hash_object, "_hashlib.HASH"),
+        (variable_of_the_module, "_hashlib.HASH"),
         (on_the_evaluation_stack, ""),
         (operand, "HASH"),
         (compressor, "zlib.Compress"),
