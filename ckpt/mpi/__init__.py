@@ -13,8 +13,12 @@ a half-done collective and a pending request are simply there again after a rest
     schedule.py      a collective under way: a program of sends, receives and local steps
     engine.py        binds these to a Progress
     request.py status.py op.py datatypes.py buffers.py group.py    the objects a user sees
-    communicator.py and comm_*.py                                  communicators, by area
-    collectives_*.py                                               algorithms, as builders of schedules
+    object_messages.py buffer_messages.py                          send, recv …; Send, Recv …
+    object_collectives.py buffer_collectives.py                    bcast …; Bcast, Ibcast, Bcast_init …
+    communicator.py and comm_*.py                                  communicators: what else they are made of, by area
+    plans.py, collectives_*.py                                     arguments to schedules; algorithms
+    losses.py, agreement.py                                        who has failed, and what the living agree on
+    imports.py                                                     what libraries make while a restart imports them anew
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 from ckpt.mpi import worlds
 from ckpt.mpi.attributes import HasAttributes
-from ckpt.mpi.comm_collectives import BufferCollectives
+from ckpt.mpi.buffer_collectives import BufferCollectives
 from ckpt.mpi.constants import BUFFER_AUTOMATIC, NUMBERS, TAG_UB, BufferAutomaticType
 from ckpt.mpi.errhandler import HasErrhandler
 from ckpt.mpi.errors import ERR_BUFFER, ERR_COMM, MpiException

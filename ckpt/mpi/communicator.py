@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ckpt.mpi import collectives_tree as trees
 from ckpt.mpi import envelope
+from ckpt.mpi.buffer_collectives import BufferCollectives
+from ckpt.mpi.buffer_messages import BufferMessages
 from ckpt.mpi.comm_base import CommShared
-from ckpt.mpi.comm_buffers import BufferMessages
-from ckpt.mpi.comm_collectives import BufferCollectives
 from ckpt.mpi.comm_factories import Factories
 from ckpt.mpi.comm_failure import Failures
-from ckpt.mpi.comm_gatherings import ObjectCollectives
 from ckpt.mpi.comm_object import CommObject
-from ckpt.mpi.comm_objects import ObjectMessages
 from ckpt.mpi.constants import CONGRUENT, IDENT, NUMBERS, SIMILAR, UNDEFINED, UNEQUAL
 from ckpt.mpi.errors import ERR_ARG, ERR_COMM, ERR_GROUP, MpiException
 from ckpt.mpi.group import Group
 from ckpt.mpi.guard import guard_all
 from ckpt.mpi.info import Info
 from ckpt.mpi.integers import index
+from ckpt.mpi.object_collectives import ObjectCollectives
+from ckpt.mpi.object_messages import ObjectMessages
 
 if TYPE_CHECKING:
     from ckpt.mpi.request import Request

@@ -14,9 +14,9 @@ from ckpt.mpi.progress import Buffer
 from ckpt.mpi.request import Request
 
 if TYPE_CHECKING:
-    from ckpt.mpi.comm_objects import ObjectMessages
     from ckpt.mpi.engine import Engine
     from ckpt.mpi.matching import Channel
+    from ckpt.mpi.object_messages import ObjectMessages
     from ckpt.mpi.status import Status
 
 

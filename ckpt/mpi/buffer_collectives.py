@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from ckpt.mpi import plans
 from ckpt.mpi.buffers import is_in_place
-from ckpt.mpi.comm_gatherings import ObjectCollectives
+from ckpt.mpi.object_collectives import ObjectCollectives
 from ckpt.mpi.op import SUM, Op
 from ckpt.mpi.operations import Operation
 from ckpt.mpi.request import Prequest, Request

@@ -7,7 +7,7 @@ from typing import Any
 
 from ckpt.mpi import collectives_reduce as reductions
 from ckpt.mpi import collectives_tree as trees
-from ckpt.mpi.comm_buffers import BufferMessages
+from ckpt.mpi.buffer_messages import BufferMessages
 from ckpt.mpi.op import SUM, Op
 from ckpt.mpi.schedule import TAGS, Schedule
 

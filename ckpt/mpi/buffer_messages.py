@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from ckpt.mpi import envelope
 from ckpt.mpi.buffers import EMPTY, BufferSpec, raw, simple
-from ckpt.mpi.comm_objects import ObjectMessages
 from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG, PROC_NULL
 from ckpt.mpi.errors import ERR_RANK, ERR_REVOKED, MpiException, PeerFailed
 from ckpt.mpi.guard import handled
+from ckpt.mpi.object_messages import ObjectMessages
 from ckpt.mpi.operations import BufferSend, Done, Lost, Operation, Receive
 from ckpt.mpi.partitioned import PartReceive, PartSend, cut, match_number
 from ckpt.mpi.request import Prequest, Request
