@@ -24,6 +24,7 @@ PROGRAM = """
     def work():
         good.settings["level"] = bad.level = 2
         bad.digest = hashlib.md5()
+        open(here + "/ready", "w").close()
         while not os.path.exists(here + "/go"):
             time.sleep(0.01)
         print(good.settings, bad.level)
@@ -42,7 +43,9 @@ def write_program(directory: Path) -> Path:
 
 def test_a_restart_has_what_was_changed_and_says_what_it_has_not(start: Start, tmp_path: Path) -> None:
     job = start(write_program(tmp_path), ranks=1, every=0.2)
-    job.wait_event("committed")
+    job.wait_for((tmp_path / "ready").exists, "the program has begun")
+    before = len(job.events("committed")) + 1  # of a round that had begun already, perhaps
+    job.wait_for(lambda: len(job.events("committed")) > before, "an image of the program at work")
     done = run_ckpt("inspect", job.directory, "--json")
     (rank,) = json.loads(done.stdout)["ranks"]
     ((kind, package, variables),) = [
