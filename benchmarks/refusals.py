@@ -75,11 +75,7 @@ def main() -> int:
         if options.json:
             Path(options.json).write_text(json.dumps([{"name": "refusals", "skipped": str(reason)}]))
         return 0
-    names = (
-        _QUICK
-        if options.quick
-        else sorted(PROGRAMS, key=lambda name: (PROGRAMS[name].slow, name))
-    )
+    names = _QUICK if options.quick else sorted(PROGRAMS, key=lambda name: (PROGRAMS[name].slow, name))
     print(f"\nRefusals at the checks of {len(names)} programs (CPython {version})")
     print(f"  {'program':26s} {'checks':>10s} {'tries':>7s} {'refused':>8s} {'longest':>8s} {'ms':>8s}  by")
     rows = []

@@ -44,7 +44,7 @@ except ImportError:
     ticks = None
 
 _PATIENCE_S = 300.0
-_LOCK_S = 0.05
+_LOCK_S = 0.5
 
 
 class Places:

@@ -12,6 +12,8 @@ from tests.sweep.fetch import Place
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
+_AROUND = 8  # at most: checks just before the program and just after it
+
 SMALL = {
     "generators": """
         def leaves(tree):
@@ -64,7 +66,7 @@ def test_every_check_of_a_small_program(name: str, place: Place, tmp_path: Path)
         taken = bench.images(places=list(range(1, checks + 1)))
         assert not bench.difference(taken, expected)
         assert not taken["failed"]
-        assert len(taken["images"]) + sum(taken["refused"].values()) >= checks - 2
+        assert len(taken["images"]) + sum(taken["refused"].values()) >= checks - _AROUND
         assert len(taken["images"]) > checks // 3, taken[
             "refused"
         ]  # `objects` is mostly inside of reduce and print
