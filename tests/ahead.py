@@ -1,4 +1,4 @@
-"""Long computations of parametrised tests, begun all at once on every core, when the first of them is to run.
+"""Long computations of parametrised tests, begun all at once on every core (eight at most), when the first of them is to run.
 
     elsewhere = ahead(test_every_state=whole, test_a_part=part)      in a module of tests: a fixture
 
@@ -27,7 +27,7 @@ def ahead(**work: Callable[..., Any]) -> Any:
     def _begun(request: pytest.FixtureRequest) -> Iterator[dict[str, Future[Any]]]:
         # spawned, not forked: nothing of what tests before this have left behind in this process
         context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(os.cpu_count() or 2, mp_context=context) as pool:
+        with ProcessPoolExecutor(min(os.cpu_count() or 2, 8), mp_context=context) as pool:
             for item in request.session.items:
                 name = getattr(item, "originalname", None)
                 if item.module is request.module and name in work:  # type: ignore[attr-defined]
