@@ -1,4 +1,4 @@
-"""Long computations of parametrised tests, begun all at once on every core (eight at most), when the first of them is to run.
+"""Long computations of parametrised tests, begun all at once on every core (eight at most) by the first of them that runs.
 
     elsewhere = ahead(test_every_state=whole, test_a_part=part)      in a module of tests: a fixture
 
