@@ -44,7 +44,7 @@ def shared_files() -> list[str]:
 
 
 def _is_a_file(path: bytes) -> bool:
-    """Semaphores of ``multiprocessing`` are none: images take their value past the mapping."""
+    """Semaphores of ``multiprocessing`` are none: images know their value otherwise (:mod:`ckpt.image.processes`)."""
     return path.startswith(b"/") and not path.startswith(
         (b"/dev/zero", b"/memfd:", b"/SYSV", b"/dev/nvidia", b"/dev/shm/sem.")
     )

@@ -13,8 +13,6 @@ from typing import Any
 
 __all__ = ["reducers"]
 
-_RECURSIVE = 0
-
 
 def reducers() -> dict[type, Any]:
     """By exact type, of the modules that are loaded."""
@@ -50,9 +48,17 @@ def reduce_key(pickler: Any, key: bytes) -> Any:
 
 
 def reduce_lock(pickler: Any, lock: Any) -> Any:
+    """The semaphore is in memory that parent and child share: its value here is that of a later moment. How often this
+    process holds it is not, and tells all of a lock that can be held once, or whose first value is known.
+    """
     inner = lock._semlock
-    held, free = inner._count() if inner._is_mine() else 0, inner._get_value()
-    at_first = free + (min(held, 1) if inner.kind == _RECURSIVE else held)
+    is_bounded = inner.maxvalue == 1 or type(lock).__name__ == "BoundedSemaphore"
+    if pickler.is_disposable and not is_bounded:
+        raise PicklingError(
+            "a multiprocessing.Semaphore cannot be saved without stopping the program; a BoundedSemaphore can"
+        )
+    held = inner._count() if inner._is_mine() else 0
+    at_first = inner.maxvalue if is_bounded else inner._get_value() + held
     return make_lock, (type(lock), inner.kind, at_first, inner.maxvalue, held)
 
 

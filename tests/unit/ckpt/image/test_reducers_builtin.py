@@ -20,6 +20,8 @@ from typing import Any
 
 import pytest
 
+from ckpt.image.processes import reduce_lock
+
 from .support import copy_of
 
 
@@ -86,7 +88,7 @@ def test_locks_of_multiprocessing() -> None:
         multiprocessing.Lock(),
         multiprocessing.Lock(),
         multiprocessing.RLock(),
-        multiprocessing.Semaphore(3),
+        multiprocessing.BoundedSemaphore(3),
     )
     held.acquire()
     twice.acquire(), twice.acquire()
@@ -98,6 +100,27 @@ def test_locks_of_multiprocessing() -> None:
     with pytest.raises(AssertionError):
         twice2.release()
     assert several2.acquire(block=False) and not several2.acquire(block=False)
+
+
+def test_a_lock_of_multiprocessing_that_the_program_gives_back_while_the_child_writes() -> None:
+    """The semaphore is shared with the child: with its value of then, two threads of the new process had tqdm's lock."""
+    lock = multiprocessing.RLock()
+    lock.acquire()
+    inner = lock._semlock
+    stale = types.SimpleNamespace(
+        kind=inner.kind, maxvalue=1, _count=lambda: 1, _is_mine=lambda: True, _get_value=lambda: 1
+    )
+    pickler = types.SimpleNamespace(is_disposable=True)
+    shown = object.__new__(type(lock))
+    shown.__dict__["_semlock"] = stale
+    make, arguments = reduce_lock(pickler, shown)
+    copy = make(*arguments)
+    assert copy._semlock._get_value() == 0
+    copy.release()
+    assert copy._semlock._get_value() == 1
+    plain = multiprocessing.Semaphore(2)
+    with pytest.raises(PicklingError, match="BoundedSemaphore"):
+        reduce_lock(pickler, plain)
 
 
 def test_a_child_process() -> None:
