@@ -260,7 +260,7 @@ def reduce_unless_running(pickler: ImagePickler, obj: Any) -> Any:
         return reduce_raw(pickler, obj)
     try:
         reduced = reduce_by_name(pickler, obj)
-    except AttributeError:  # it is being made, and has not all of its attributes yet
+    except (AttributeError, RecursionError):  # it is being made, and has not all of its attributes yet
         return reduce_raw(pickler, obj)
     if (
         type(reduced) is not tuple
