@@ -181,10 +181,8 @@ def kind_of_instance(pickler: ImagePickler, cls: type) -> Reducer:
         if has_state_in_c:
             return _of_c_type(cls)
         own_way = hooks & _PICKLE_HOOKS or _has_own_reduce(cls) or cls in copyreg.dispatch_table
-        if (
-            base in _FILLED_BASES and not own_way
-        ):  # pickle would fill it by the class's own append, add or __setitem__
-            return reduce_raw
+        if base in _FILLED_BASES:  # pickle would fill it by the class's own append, add or __setitem__
+            return reduce_unless_running if own_way else reduce_raw
         misled = hooks & _MISLEADING and not own_way
         return reduce_raw if misled and base in _BY_VALUE_BASES else _of_library(cls)
     if base in _BY_VALUE_BASES or base in _FILLED_BASES:

@@ -113,7 +113,6 @@ _ADDRESSES = "the library keeps tables of objects by id()"
 _LIMITS = {
     "lark_earley": _ADDRESSES,
     **({"regex_compile": _IS_FIRST_TO_IMPORT} if sys.version_info >= (3, 13) else {}),
-    "sorted_toolz": "a subclass of dict that puts itself together from new parts while a method of it runs (SortedDict)",
     "sqlglot": _ADDRESSES,
     "xml_etree": "it removes temporary files that an image needs",
 }

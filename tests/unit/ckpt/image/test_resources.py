@@ -149,6 +149,42 @@ def test_no_garbage_of_the_restart_is_left_to_the_program(tmp_path: Path) -> Non
     assert resumed_output(tmp_path, source) == "0\n"
 
 
+def test_a_librarys_dictionary_while_a_method_of_it_runs(tmp_path: Path) -> None:
+    """SortedDict is put together from new parts by its own `__reduce__`; the method that runs works with the old ones."""
+    (tmp_path / "site-packages").mkdir()
+    library = """
+        class Sorted(dict):
+            def __init__(self, items=()):
+                self.order = []
+                for key, value in items:
+                    self[key] = value
+            def __setitem__(self, key, value):
+                if key not in self:
+                    self.order.append(key)
+                    self.order.sort()
+                super().__setitem__(key, value)
+            def __reduce__(self):
+                return type(self), (list(self.items()),)
+            def work(self, inside):
+                order = self.order
+                inside()
+                self[0] = "new"
+                return order is self.order, order, sorted(self)
+    """
+    source = """
+        import sys
+        sys.path.append(sys.path[0] + "/site-packages")
+        from sorted_library import Sorted
+        table, idle = Sorted([(3, "c"), (1, "a")]), Sorted([(2, "b")])
+        print(table.work(lambda: driver_tick()), table.order, idle.order, idle)
+    """
+    files = {"site-packages/sorted_library.py": library}
+    assert (
+        resumed_output(tmp_path, source, files=files)
+        == "(True, [0, 1, 3], [0, 1, 3]) [0, 1, 3] [2] {2: 'b'}\n"
+    )
+
+
 def test_a_librarys_lock_that_is_held(tmp_path: Path) -> None:
     """soupsieve matches inside of `with RE_LOCK:`, a variable of its module; the new process has one that is free."""
     (tmp_path / "site-packages").mkdir()
