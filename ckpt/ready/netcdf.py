@@ -83,7 +83,7 @@ def reduce_variable(pickler: Any, variable: Any) -> Any:
 # ---------------------------------------------------------------------- called while loading
 
 
-def make_data_set(path: str, mode: str) -> Any:
+def make_data_set(path: str, mode: Any) -> Any:
     try:
         return netCDF4.Dataset(path, mode)
     except OSError as failure:
