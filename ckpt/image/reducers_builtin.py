@@ -126,24 +126,41 @@ def reduce_dict_iterator(pickler: ImagePickler, obj: Any) -> Any:
     if mapping is None:  # finished
         return rebuild.make_dict_iterator, ({}, view, is_reversed, 0)
     done = dict.__len__(mapping) - obj.__length_hint__()
+    owner = _class_of_dict(mapping)
+    if owner is not None and pickler.references.names(owner):  # filled when it is found, unlike one by value
+        return rebuild.make_dict_iterator, (owner.__dict__, view, is_reversed, done)
     return rebuild.make_dict_iterator, (mapping, view, is_reversed, done)
 
 
 @reduces(*_VIEW_NAMES)
 def reduce_dict_view(pickler: ImagePickler, obj: Any) -> Any:
-    return rebuild.make_view, (gc.get_referents(obj)[0], _VIEW_NAMES[type(obj)])
+    mapping = gc.get_referents(obj)[0]
+    owner = _class_of_dict(mapping)
+    return rebuild.make_view, (mapping if owner is None else owner.__dict__, _VIEW_NAMES[type(obj)])
 
 
 @reduces(types.MappingProxyType)
 def reduce_mapping_proxy(pickler: ImagePickler, obj: Any) -> Any:
     mapping = gc.get_referents(obj)[0]
-    if type(mapping) is dict:
-        for value in mapping.values():
-            if isinstance(value, (types.GetSetDescriptorType, types.MemberDescriptorType)):
-                owner = value.__objclass__
-                if gc.get_referents(owner.__dict__)[0] is mapping:
-                    return rebuild.class_dict, (owner,)
+    owner = _class_of_dict(mapping)
+    if owner is not None:
+        return rebuild.class_dict, (owner,)
     return rebuild.make_mapping_proxy, (mapping,)
+
+
+def _class_of_dict(mapping: Any) -> type | None:
+    """The class whose attributes these are; the dictionary itself is in no image."""
+    if type(mapping) is not dict or "__module__" not in mapping:
+        return None
+    for value in mapping.values():
+        if isinstance(value, (types.GetSetDescriptorType, types.MemberDescriptorType)):
+            owner: type = value.__objclass__
+            if gc.get_referents(owner.__dict__)[0] is mapping:
+                return owner
+    for found in gc.get_referrers(mapping):
+        if isinstance(found, type) and gc.get_referents(found.__dict__)[0] is mapping:
+            return found
+    return None
 
 
 # ---------------------------------------------------------------------- descriptors

@@ -14,6 +14,7 @@ import subprocess
 import threading
 import traceback
 import types
+import typing
 import weakref
 from pickle import PicklingError
 from typing import Any
@@ -81,6 +82,15 @@ def test_exceptions_with_fields_in_c() -> None:
     assert (stop.value, leave.code, copy.message) == (5, 3, "g")
     decode = copy_of(UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"))
     assert str(decode) == str(UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"))
+
+
+def test_views_of_the_attributes_of_a_class() -> None:
+    """typing asks protocols for them, whose dictionaries hold what no image can: they are those of the class again."""
+    cls = typing.SupportsIndex
+    names, rest = cls.__dict__.keys(), iter(cls.__dict__.items())
+    first = next(rest)
+    names2, rest2, copy = copy_of((names, rest, cls))
+    assert copy is cls and names2 == names and first not in (after := list(rest2)) and after == list(rest)
 
 
 def test_locks_of_multiprocessing() -> None:
