@@ -84,7 +84,7 @@ def main() -> int:
             program, place, directory, seed=options.seed, restores=options.restores, exact=options.exact
         )
         line = f"{program.name}: {outcome.equal} of {outcome.images}, {outcome.seconds:.1f} s"
-        print(line, *outcome.failures, sep="\n  ", file=sys.stderr, flush=True)
+        print(line, *outcome.failures, *outcome.surprises, sep="\n  ", file=sys.stderr, flush=True)
         return outcome
 
     with ThreadPoolExecutor(options.jobs) as pool:

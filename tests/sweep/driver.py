@@ -1,7 +1,9 @@
 """One program of the sweep: its undisturbed output, its images, and every image resumed in a fresh process.
 
-A failure is one of: an image changed the running program; an image could not be written (unless the catalogue says so); a
-resumed run ended differently, printed something else, or died. Each says where, and how to see it again.
+A failure is one of: an image changed the running program; a resumed run ended differently, printed something else, or died;
+a program of ours could not be saved (unless the catalogue says so), or a foreign one more often than it could. A single round
+of a foreign program that met an object no image can hold is burnt, named and counted: that is what is promised of such a one.
+Each failure says where, and how to see it again.
 """
 
 from __future__ import annotations
@@ -30,14 +32,15 @@ gets there."""
 
 @dataclass
 class Outcome:
-    """What came of one program. `burnt`: rounds that met an object no image can hold, named in the catalogue;
-    `refused`: reason → how often; `waited_ms`: the longest wait for an image."""
+    """What came of one program. `burnt`: rounds that met an object no image can hold; `surprises`: reasons of those that the
+    catalogue does not know; `refused`: reason → how often; `waited_ms`: the longest wait for an image."""
 
     program: str
     images: int = 0
     burnt: int = 0
     equal: int = 0
     failures: list[str] = field(default_factory=list)
+    surprises: list[str] = field(default_factory=list)
     refused: dict[str, int] = field(default_factory=dict)
     waited_ms: float = 0.0
     seconds: float = 0.0
@@ -214,6 +217,8 @@ def _sweep(
             _one_run(outcome, bench, expected, when, again)
             if outcome.failures:
                 return
+    if len(outcome.surprises) > outcome.images:
+        outcome.failures += outcome.surprises
 
 
 def _one_run(
@@ -228,6 +233,9 @@ def _one_run(
     for text in taken["failed"]:
         if any(name in text for name in program.holds):
             outcome.burnt += 1
+        elif program.foreign:
+            outcome.burnt += 1
+            outcome.surprises.append(f"{program.name}: no image: {text}\n    {again}")
         else:
             outcome.failures.append(f"{program.name}: no image: {text}\n    {again}")
     differs = bench.difference(taken, expected)

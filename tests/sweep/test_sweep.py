@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -72,6 +73,8 @@ def test_there_are_enough_programs_nobody_here_wrote() -> None:
 @pytest.mark.parametrize("program", QUICK)
 def test_resumed_at_random_moments_the_output_is_the_same(program: str, swept: Swept) -> None:
     outcome = swept(program)
+    for surprise in outcome.surprises:
+        warnings.warn(surprise, stacklevel=1)
     assert not outcome.failures, "\n".join(outcome.failures)
     assert outcome.equal == outcome.images
 
