@@ -1,8 +1,8 @@
 """One program of the sweep: its undisturbed output, its images, and every image resumed in a fresh process.
 
-A failure is one of: an image changed the running program; a resumed run ended differently, printed something else, or died;
-a program of ours could not be saved (unless the catalogue says so), or a foreign one more often than it could. A single round
-of a foreign program that met an object no image can hold is burnt, named and counted: that is what is promised of such a one.
+A failure is one of: an image changed the running program; a resumed run ended differently, printed something else, or
+died; a program of ours could not be saved (unless the catalogue says so), or a foreign one more often than it could. A
+single round of a foreign program that met an object no image can hold is burnt, named and counted: so it is promised.
 Each failure says where, and how to see it again.
 """
 
