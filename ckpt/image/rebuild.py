@@ -233,6 +233,10 @@ def fill_defaultdict(obj: Any, state: tuple[Any, ...]) -> None:
     fill_slots(obj, (attributes, slots))
 
 
+ARGS: Any = BaseException.__dict__["args"]
+"""Past the classes of the program: a slot or property of that name may hold something else, or nothing yet."""
+
+
 def make_exception(base: type, cls: type, args: tuple[Any, ...]) -> BaseException:
     made: BaseException = base.__new__(cls, *args)
     return made
@@ -240,7 +244,7 @@ def make_exception(base: type, cls: type, args: tuple[Any, ...]) -> BaseExceptio
 
 def fill_exception(obj: BaseException, state: tuple[Any, ...]) -> None:
     args, attributes, cause, context, suppress, fields, slots, traceback = state
-    obj.args = args
+    ARGS.__set__(obj, args)
     for owner, name, value in fields:
         owner.__dict__[name].__set__(obj, value)
     obj.__cause__ = cause

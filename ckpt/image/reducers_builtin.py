@@ -83,7 +83,7 @@ def reduce_exception(pickler: ImagePickler, obj: BaseException) -> Any:
     if isinstance(obj, BaseExceptionGroup):
         first = (obj.message, list(obj.exceptions))
     state = (
-        obj.args,
+        rebuild.ARGS.__get__(obj),
         attributes_of(obj),
         obj.__cause__,
         obj.__context__,

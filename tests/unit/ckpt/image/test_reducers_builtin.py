@@ -74,6 +74,20 @@ def test_exceptions_with_their_relations() -> None:
     assert traceback.format_tb(copy.__traceback__) == traceback.format_tb(caught_tb)
 
 
+class Shadowing(Exception):
+    """As pyparsing's: a slot with the name of what every exception has."""
+
+    __slots__ = ("args", "place")
+
+
+def test_an_exception_that_is_just_being_made() -> None:
+    begun, made = Shadowing("text", 3), Shadowing("other")
+    made.args, made.place = ("other", 5), 5
+    begun2, made2 = copy_of((begun, made))
+    assert not hasattr(begun2, "args") and str(begun2) == str(begun)
+    assert (made2.args, made2.place, str(made2)) == (("other", 5), 5, str(made))
+
+
 def test_exceptions_with_fields_in_c() -> None:
     group = BaseExceptionGroup("g", [OSError(2, "no", "name"), StopIteration(5), SystemExit(3)])
     copy = copy_of(group)
