@@ -122,7 +122,7 @@ class Lines:
     def _epochs(self, rank: int) -> set[int]:
         return {int(path.name.rpartition(".")[2]) for path in self.directory.glob(f"image.{rank}.*")}
 
-    def choose(self, size: int) -> None:
+    def choose(self, size: int) -> int:
         """Processes start from the newest line from now on, with epochs above all that were used; older images go."""
         line = self.newest(size)
         images = {rank: self._read(rank, line)[0] for rank in range(size)}
@@ -133,6 +133,7 @@ class Lines:
         for rank in range(size):
             for epoch in self._epochs(rank) - {line}:
                 (self.directory / f"image.{rank}.{epoch}").unlink()
+        return line
 
     def _read(self, rank: int, epoch: int) -> tuple[PortState, Any]:
         found: tuple[PortState, Any] = pickle.loads((self.directory / f"image.{rank}.{epoch}").read_bytes())
@@ -301,15 +302,16 @@ class PortRanks:
                 self._pipes[rank].send(("peer", peer, address, number))
                 self._pipes[peer].send(("peer", rank, self._addresses[rank][0], incarnation))
 
-    def restart_all(self, order: Sequence[int], pause_s: float) -> None:
-        """kill -9 of all, in this order and with pauses in between; all go on from the newest line."""
+    def restart_all(self, order: Sequence[int], pause_s: float) -> int:
+        """kill -9 of all, in this order and with pauses in between; all go on from the newest line, which is returned."""
         for rank in order:
             self.kill(rank)
             time.sleep(pause_s)
-        self._settings["lines"].choose(self.size)
+        line: int = self._settings["lines"].choose(self.size)
         for pipe in self._pipes.values():
             pipe.close()
         self.start(self._addresses[0][1] + 1)
+        return line
 
     def wait_until(self, holds: Callable[[], bool], what: str, timeout_s: float = 300) -> None:
         """Wait; AssertionError when it does not come to be, or a rank fails meanwhile."""

@@ -177,7 +177,8 @@ def numbered(world: World, *, messages: int, restarts: int, every: int) -> int:
     endpoint = port.endpoint
     sent, expected, waiting = world.saved or (0, 0, [])
     box = world.mailbox[peer]
-    box.extend(waiting)
+    with port.lock:
+        box.extendleft(reversed(waiting))  # before what has come already
     own = messages if world.incarnation >= restarts else min(messages, sent + 3 * every)
     last = sent
 
@@ -228,11 +229,11 @@ def over_restarts(lay: Lay, directory: Path, index: int, *, messages: int, resta
         lifetime_s=3000,
         **options,
     ) as ranks:
+        begun = 0
         for _ in range(restarts):
-            before = lines.newest(2)
-            ranks.wait_until(lambda: lines.newest(2) > before, f"a line after {before}")  # noqa: B023
+            ranks.wait_until(lambda: lines.newest(2) > begun, f"a line after {begun}")  # noqa: B023
             time.sleep(choose.random() * 0.2)
-            ranks.restart_all(choose.sample((0, 1), 2), choose.random() * 0.05)
+            begun = ranks.restart_all(choose.sample((0, 1), 2), choose.random() * 0.05)
         assert ranks.results(timeout_s=3000) == [messages, messages]
     return cable.remove()
 
