@@ -321,13 +321,15 @@ class References:
 
     def names(self, obj: Any) -> bool:
         """Can a function or class be found again by its qualified name, in a by-reference module?"""
-        module_name = getattr(obj, "__module__", None)
+        module_name, name = getattr(obj, "__module__", None), getattr(obj, "__qualname__", None)
         if not isinstance(module_name, str) or module_name in self.by_value:
+            return False
+        if not isinstance(name, str):  # it is just being made, as a functools.lru_cache may be
             return False
         found: Any = sys.modules.get(module_name)
         if found is None:
             return False
-        for part in obj.__qualname__.split("."):
+        for part in name.split("."):
             try:
                 found = found.__dict__[part]
             except (AttributeError, KeyError):

@@ -90,6 +90,8 @@ def apply_early(saved: dict[str, Any]) -> None:
         time.tzset()
     os.umask(saved["umask"])
     restore_directories(saved["temporary"])
+    if "random" in sys.modules:  # 3.13 sets a variable of this module when it is first seeded by a text
+        sys.modules["random"].Random("")
     standard_input.go_on_reading(saved.get("input"))
     for fd, length in saved["lengths"].items():
         reopen.cut_output(fd, length)

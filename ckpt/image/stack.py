@@ -37,7 +37,6 @@ that is not; a resumed program's calls begin as the latter, so RecursionError ma
 from __future__ import annotations
 
 import gc
-import platform
 import resource
 import sys
 from collections.abc import Callable, Collection
@@ -142,16 +141,18 @@ class Stack:
 
 def available() -> tuple[bool, str]:
     """Whether this interpreter's frames can be captured, and if not, why (one clause, without a full stop)."""
+    # Not by `platform`, which compiles patterns when it is asked first: the program may have its own ideas of `re` by then.
+    version = sys.version.split()[0]
     versions = ", ".join(f"{major}.{minor}" for major, minor in TABLES)
-    if platform.python_implementation() != "CPython":
-        return False, f"frames can be captured in CPython only, this is {platform.python_implementation()}"
+    if sys.implementation.name != "cpython":
+        return False, f"frames can be captured in CPython only, this is {sys.implementation.name}"
     if "t" in getattr(sys, "abiflags", ""):
         return False, "frames cannot be captured in a free-threaded interpreter"
     if TABLE is None:
-        return False, f"frames can be captured in CPython {versions}; this is {platform.python_version()}"
+        return False, f"frames can be captured in CPython {versions}; this is {version}"
     if _frames.JIT:
         return False, "frames cannot be captured in an interpreter that was built with a JIT compiler"
-    if not _frames.SUPPORTED or _frames.BUILT_FOR.split(".")[:2] != platform.python_version().split(".")[:2]:
+    if not _frames.SUPPORTED or _frames.BUILT_FOR.split(".")[:2] != version.split(".")[:2]:
         return False, f"the frames extension was built for CPython {_frames.BUILT_FOR}"
     return True, ""
 

@@ -107,6 +107,20 @@ def test_views_of_the_attributes_of_a_class() -> None:
     assert copy is cls and names2 == names and first not in (after := list(rest2)) and after == list(rest)
 
 
+def square(number: int) -> int:
+    return number * number
+
+
+def test_a_cache_that_has_no_name_yet() -> None:
+    """`functools.lru_cache` names what it has made last."""
+    cached: Any = functools._lru_cache_wrapper(square, 4, False, functools._CacheInfo)  # type: ignore[call-arg]
+    cached.cache_parameters = lambda: {"maxsize": 4, "typed": False}
+    assert not hasattr(cached, "__qualname__")
+    cached(3)
+    again = copy_of(cached)
+    assert again(3) == 9 and again.cache_info().hits == 1
+
+
 def test_locks_of_multiprocessing() -> None:
     held, free, twice, several = (
         multiprocessing.Lock(),

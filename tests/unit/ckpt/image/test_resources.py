@@ -149,6 +149,17 @@ def test_no_garbage_of_the_restart_is_left_to_the_program(tmp_path: Path) -> Non
     assert resumed_output(tmp_path, source) == "0\n"
 
 
+def test_what_random_sets_when_it_is_first_seeded_by_a_text(tmp_path: Path) -> None:
+    """3.13 looks for a hash function then, and an image may be taken before it uses the one that it has found."""
+    source = """
+        import random
+        random.Random("text")
+        driver_tick()
+        print(getattr(random, "_sha512", "before 3.13") is not None)
+    """
+    assert resumed_output(tmp_path, source) == "True\n"
+
+
 def test_a_librarys_dictionary_while_a_method_of_it_runs(tmp_path: Path) -> None:
     """SortedDict is put together from new parts by its own `__reduce__`; the method that runs works with the old ones."""
     (tmp_path / "site-packages").mkdir()
