@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from ckpt.image.errors import RestoreError
 from ckpt.image.modules import import_again
+from ckpt.image.raw import space_of
 from ckpt.image.rebuild import is_heap
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ __all__ = ["Definitions", "Path", "fill_cell", "follow"]
 Path = tuple[Any, ...]
 """Module, variable, and steps, each a pair of its kind and where to go."""
 
-_members = type.__dict__["__dict__"].__get__  # whatever the metaclass says
 _LRU = type(functools.lru_cache(lambda: None))
 _WRAPPING: dict[type, tuple[str, ...]] = {
     property: ("fget", "fset", "fdel"),
@@ -62,7 +62,7 @@ class Definitions:
 
     def path_of(self, obj: Any) -> Path | None:
         """Where a class or function is found that has no name; ``None``: nowhere."""
-        module = _members(obj).get("__module__") if isinstance(obj, type) else obj.__module__
+        module = space_of(obj).get("__module__") if isinstance(obj, type) else obj.__module__
         if not isinstance(module, str):
             return None
         self._look(module)
@@ -113,7 +113,7 @@ class Definitions:
         """Is it a definition of that module, or wraps one?"""
         kind = type(obj)
         if issubclass(kind, type):
-            return is_heap(obj) and _members(obj).get("__module__") == name
+            return is_heap(obj) and space_of(obj).get("__module__") == name
         if kind is types.FunctionType:
             home = obj.__module__
             if home == name:
@@ -145,7 +145,7 @@ def _parts(obj: Any) -> Iterator[tuple[tuple[str, Any], Any]]:
     elif issubclass(kind, type):
         for index, base in enumerate(type.__dict__["__bases__"].__get__(obj)):
             yield ("base", index), base
-        for key, value in list(_members(obj).items()):
+        for key, value in list(space_of(obj).items()):
             yield ("member", key), value
     elif kind is types.FunctionType:
         for index, cell in enumerate(obj.__closure__ or ()):

@@ -16,6 +16,8 @@ import weakref
 from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any
 
+from ckpt.image.reducers import has_own_reduce
+
 if TYPE_CHECKING:
     from ckpt.image.pickler import ImagePickler
 
@@ -56,10 +58,7 @@ def note_finalizers(met: Callable[[], Container[int]], by_value: Container[str] 
 
 
 def _is_made_anew(cls: type, by_value: Container[str]) -> bool:
-    own, default = (cls.__reduce_ex__, cls.__reduce__), (object.__reduce_ex__, object.__reduce__)
-    return cls.__module__ not in by_value and any(
-        mine is not theirs for mine, theirs in zip(own, default, strict=True)
-    )
+    return cls.__module__ not in by_value and has_own_reduce(cls)
 
 
 def register_finalizers(entries: list[Entry]) -> None:

@@ -11,13 +11,13 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
+from ckpt.image.raw import space_of
+
 if TYPE_CHECKING:
     from ckpt.image.modules import References
 
 __all__ = ["hold_again", "note_held"]
 
-_module_of = type.__dict__["__module__"].__get__  # not the attributes: a metaclass could make these a call
-_attributes_of = type.__dict__["__dict__"].__get__
 _NOT_THE_PROGRAMS = ("ckpt", "transport", "controller", "zmq", "threading")
 
 
@@ -34,8 +34,8 @@ def note_held(references: References) -> list[tuple[str, str, int]]:
             kind = type(value)
             if kind in kinds:
                 found += [(name, key, times)] if (times := _times_held(value)) else []
-            elif kind is type and _module_of(value) == name:
-                for attribute, lock in list(_attributes_of(value).items()):
+            elif kind is type and space_of(value).get("__module__") == name:
+                for attribute, lock in list(space_of(value).items()):
                     if type(lock) in kinds and (times := _times_held(lock)):
                         found.append((name, f"{key}.{attribute}", times))
     return found

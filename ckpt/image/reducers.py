@@ -46,7 +46,16 @@ from ckpt.image.reducers_classes import is_made_in_c, is_slot, reduce_class
 if TYPE_CHECKING:
     from ckpt.image.pickler import ImagePickler
 
-__all__ = ["CODE_FIELDS", "DEFAULT", "PLAIN", "Reducer", "kind_of_instance", "reduce_class", "reduce_plain"]
+__all__ = [
+    "CODE_FIELDS",
+    "DEFAULT",
+    "PLAIN",
+    "Reducer",
+    "has_own_reduce",
+    "kind_of_instance",
+    "reduce_class",
+    "reduce_plain",
+]
 
 Reducer = Callable[["ImagePickler", Any], Any]
 
@@ -180,7 +189,7 @@ def kind_of_instance(pickler: ImagePickler, cls: type) -> Reducer:
     if not is_user:
         if has_state_in_c:
             return _of_c_type(cls)
-        own_way = hooks & _PICKLE_HOOKS or _has_own_reduce(cls) or cls in copyreg.dispatch_table
+        own_way = hooks & _PICKLE_HOOKS or has_own_reduce(cls) or cls in copyreg.dispatch_table
         if base in _FILLED_BASES:  # pickle would fill it by the class's own append, add or __setitem__
             return reduce_unless_running if own_way else reduce_raw
         misled = hooks & _MISLEADING and not own_way
@@ -211,12 +220,13 @@ def _expected_size(cls: type, heap: list[type]) -> int:
 
 def _of_c_type(cls: type) -> Reducer:
     """A type written in C: with a ``__reduce__`` of its own, or left to dill."""
-    if cls in copyreg.dispatch_table or (_has_own_reduce(cls) and not issubclass(cls, io.IOBase)):
+    if cls in copyreg.dispatch_table or (has_own_reduce(cls) and not issubclass(cls, io.IOBase)):
         return DEFAULT
     return reduce_or_dill  # files have a __reduce__ in some versions, which only refuses
 
 
-def _has_own_reduce(cls: type) -> bool:
+def has_own_reduce(cls: type) -> bool:
+    """Does it say itself how its instances are taken apart?"""
     own, default = (cls.__reduce_ex__, cls.__reduce__), (object.__reduce_ex__, object.__reduce__)
     return any(mine is not theirs for mine, theirs in zip(own, default, strict=True))
 
@@ -226,7 +236,7 @@ def _of_library(cls: type) -> Reducer:
 
     One that pickles by name may belong to a by-value module.
     """
-    return reduce_by_name if _has_own_reduce(cls) and cls not in copyreg.dispatch_table else DEFAULT
+    return reduce_by_name if has_own_reduce(cls) and cls not in copyreg.dispatch_table else DEFAULT
 
 
 def _needs_arguments(cls: type) -> bool:
