@@ -47,6 +47,8 @@ class Row:
     wanted: int
     step: int = 0
     piece: Callable[[int, int], tuple[int, Figures]] | None = None
+    by_version: bool = False
+    """Every version of Python has numbers of its own, because it looks at other code."""
 
 
 def simulation(first: int, count: int) -> tuple[int, Figures]:
@@ -96,11 +98,41 @@ def frames(first: int, count: int) -> tuple[int, Figures]:
     return guided(first, count)
 
 
+def restores(first: int, count: int) -> tuple[int, Figures]:
+    """Images of the next program of the sweep, resumed: of each program `count` in a turn, of a slow one a tenth, at
+    checks drawn with `first` for a seed. What burnt rounds leave out is done by the next piece, so nothing is missing."""
+    import tempfile
+    from collections import Counter
+
+    from tests.sweep.catalogue import PROGRAMS
+    from tests.sweep.driver import sweep
+    from tests.sweep.fetch import fetched
+
+    programs = [one for _, one in sorted(PROGRAMS.items()) if not one.limit]
+    shares = [max(1, count // 10) if one.slow else count for one in programs]
+    position = first % sum(shares)
+    for program, share in zip(programs, shares, strict=True):  # noqa: B007
+        if position < share:
+            break
+        position -= share
+    with tempfile.TemporaryDirectory(prefix="soak-") as place:
+        found = sweep(
+            program, fetched(), Path(place, program.name), seed=first, restores=share - position, exact=True
+        )
+        assert not found.failures and found.equal, (
+            "\n".join(found.failures) or f"{program.name}: no image at all"
+        )
+    print(f"{program.name}: {found.equal} equal, {found.burnt} burnt, {found.seconds:.0f} s", end="; ")
+    refused = Counter(found.refused).total()
+    return found.equal, {"rounds burnt": found.burnt, "tries refused": refused}
+
+
 ROWS = {
     "simulation": Row("simulated seeds", 100_000, 500, simulation),
     "exploration": Row("states explored, larger bounds", 20_000_000, 2_600_000, exploration),
     "frames": Row("hostile frames, guided by coverage", 10_000_000, 200_000, frames),
     "flips": Row("random flips in large images", 1_000_000, 20_000, flips),
+    "restores": Row("images of the sweep's programs resumed", 10_000, 40, restores, by_version=True),
     "calls": Row("calls of the store that failed, four ranks", 5_000),
     "kills": Row("random kills", 3_000),
     "messages": Row("messages under kernel faults", 10_000_000),
@@ -132,6 +164,16 @@ def entries(row: str | None = None) -> list[Entry]:
         return []
     found: list[Entry] = json.loads(LEDGER.read_text(encoding="utf-8"))
     return [entry for entry in found if row in (None, entry["row"])]
+
+
+def mine(row: str) -> list[Entry]:
+    """The entries of a row that a run of it goes on from."""
+    version = platform.python_version_tuple()[:2]
+    return [
+        entry
+        for entry in entries(row)
+        if not ROWS[row].by_version or tuple(entry["python"].split(".")[:2]) == version
+    ]
 
 
 def record(row: str, first: int, count: int, seconds: float, figures: Figures) -> None:
@@ -166,8 +208,8 @@ def record(row: str, first: int, count: int, seconds: float, figures: Figures) -
 
 
 def next_number(row: str) -> int:
-    """Where a row goes on: behind all that was ever done of it."""
-    return max((entry["first"] + entry["count"] for entry in entries(row)), default=0)
+    """Where a row goes on: behind all that was ever done of it, perhaps by this version of Python."""
+    return max((entry["first"] + entry["count"] for entry in mine(row)), default=0)
 
 
 def go_on(name: str, minutes: float, until: int | None) -> None:
@@ -177,7 +219,7 @@ def go_on(name: str, minutes: float, until: int | None) -> None:
         raise SystemExit(f"{name}: reported by its tests, run them with CKPT_SOAK_LEDGER=1 (-m soak)")
     began = time.monotonic()
     while time.monotonic() - began < minutes * 60:
-        done = sum(entry["count"] for entry in entries(name))
+        done = sum(entry["count"] for entry in mine(name))
         if until is not None and done >= until:
             break
         first, start = next_number(name), time.monotonic()

@@ -92,10 +92,14 @@ def test_there_were_enough_restores(request: pytest.FixtureRequest, swept: Swept
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("program", ALL)
-def test_ten_thousand_restores(program: str, place: Place, tmp_path: Path) -> None:
+def test_ten_thousand_restores(
+    program: str, place: Place, tmp_path: Path, soaked: Callable[..., None]
+) -> None:
+    """The same by pieces: python -m tests.soak restores"""
     weight = {name: 1 if one.slow else 10 for name, one in PROGRAMS.items() if name in ALL}
     restores = -(-SOAK_RESTORES * weight[program] // sum(weight.values()))
     outcome = sweep(PROGRAMS[program], place, tmp_path / program, seed=seed(), restores=restores, exact=True)
     waited = f"{sum(outcome.refused.values())} refused"
     print(f"{program}: {outcome.equal} of {outcome.images} equal, {outcome.burnt} burnt, {waited}")
     assert not outcome.failures, "\n".join(outcome.failures)
+    soaked("restores", outcome.equal, **{"rounds burnt": outcome.burnt})

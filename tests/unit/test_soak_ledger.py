@@ -29,6 +29,14 @@ def test_a_piece_that_goes_on_is_added_to_its_line(monkeypatch: pytest.MonkeyPat
     assert soak.next_number("simulation") == 1250 and soak.next_number("flips") == 0
 
 
+def test_a_row_may_count_every_version_of_python_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert soak.ROWS["restores"].by_version and not soak.ROWS["flips"].by_version
+    for name in ("restores", "flips"):
+        soak.record(name, 0, 40, 1.0, {})
+    monkeypatch.setattr(soak.platform, "python_version_tuple", lambda: ("3", "99", "0"))
+    assert soak.next_number("restores") == 0 and soak.next_number("flips") == 40
+
+
 def test_of_what_is_reached_the_largest_counts() -> None:
     soak.record("frames", 0, 10, 1, {"branches": 400})
     soak.record("frames", 10, 10, 1, {"branches": 390})
