@@ -99,8 +99,8 @@ def frames(first: int, count: int) -> tuple[int, Figures]:
 
 
 def restores(first: int, count: int) -> tuple[int, Figures]:
-    """Images of the next program of the sweep, resumed: of each program `count` in a turn, of a slow one a tenth, at
-    checks drawn with `first` for a seed. What burnt rounds leave out is done by the next piece, so nothing is missing."""
+    """Images of the next program of the sweep, resumed: `count` a turn, of a slow one a tenth, at checks drawn with the
+    number of the turn. `first` only counts: rounds that are burnt leave no image."""
     import tempfile
     from collections import Counter
 
@@ -109,22 +109,15 @@ def restores(first: int, count: int) -> tuple[int, Figures]:
     from tests.sweep.fetch import fetched
 
     programs = [one for _, one in sorted(PROGRAMS.items()) if not one.limit]
-    shares = [max(1, count // 10) if one.slow else count for one in programs]
-    position = first % sum(shares)
-    for program, share in zip(programs, shares, strict=True):  # noqa: B007
-        if position < share:
-            break
-        position -= share
+    turn = sum(entry["figures"]["turns"] for entry in mine("restores"))
+    program = programs[turn % len(programs)]
     with tempfile.TemporaryDirectory(prefix="soak-") as place:
-        found = sweep(
-            program, fetched(), Path(place, program.name), seed=first, restores=share - position, exact=True
-        )
-        assert not found.failures and found.equal, (
-            "\n".join(found.failures) or f"{program.name}: no image at all"
-        )
+        asked = max(1, count // 10) if program.slow else count
+        found = sweep(program, fetched(), Path(place, program.name), seed=turn, restores=asked, exact=True)
+    assert not found.failures, "\n".join(found.failures)
     print(f"{program.name}: {found.equal} equal, {found.burnt} burnt, {found.seconds:.0f} s", end="; ")
     refused = Counter(found.refused).total()
-    return found.equal, {"rounds burnt": found.burnt, "tries refused": refused}
+    return found.equal, {"turns": 1, "rounds burnt": found.burnt, "tries refused": refused}
 
 
 ROWS = {
@@ -135,6 +128,7 @@ ROWS = {
     "restores": Row("images of the sweep's programs resumed", 10_000, 40, restores, by_version=True),
     "calls": Row("calls of the store that failed, four ranks", 5_000),
     "kills": Row("random kills", 3_000),
+    "starved": Row("processes stopped, locks held, clocks moved, kills between them", 500),
     "messages": Row("messages under kernel faults", 10_000_000),
     "restarts": Row("restarts under kernel faults", 100),
     "long": Row("seconds with a kill every 30 s", 7_200),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,3 +13,12 @@ from tests.system.support import Job, jobs_fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Job]]:
     """start(app, *argv, ranks=4, every=0.2, …) -> Job: options become flags of `ckpt run`."""
     yield from jobs_fixture(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def clock_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Moves the wall clock of whoever preloads it, by the seconds in the file that CKPT_TEST_CLOCK names."""
+    source = Path(__file__).parent / "points" / "wallclock.c"
+    library = tmp_path_factory.mktemp("clock") / "clock.so"
+    subprocess.run(["cc", "-O", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    return library

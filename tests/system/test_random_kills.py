@@ -29,7 +29,9 @@ SEED = seed_of_the_commit()
 
 
 class Ordeal:
-    """One job, killed until `kills` have happened or it is through."""
+    """One job, disturbed until it has been `most` times, or is through: killed, or here and there stopped for a while."""
+
+    longest_stall_s = 2.0
 
     def __init__(self, directory: Path, choose: random.Random, mean_s: float, stalls: float) -> None:
         directory.mkdir()
@@ -42,12 +44,23 @@ class Ordeal:
         self.kills = {"rank": 0, "agent": 0, "controller": 0}
         self.stalled = 0
 
-    def start(self) -> Job:
+    def start(self, *more: object, env: dict[str, str] | None = None) -> Job:
         return Job(
             self.directory / "job",
             *("--resume", "auto", "-n", RANKS, "--every", EVERY_S, "--keep", 2, "--max-restarts", 10_000),
-            *("--", self.app, STEPS, PAUSE_S),
+            *("--", self.app, STEPS, PAUSE_S, *more),
+            env=env,
         )
+
+    def disturbances(self) -> int:
+        """Those that count."""
+        return sum(self.kills.values())
+
+    def disturb(self, job: Job) -> None:
+        if self.choose.random() < self.stalls:
+            self.stall_somebody(job)
+        else:
+            self.kill_somebody(job)
 
     def run(self, most: int) -> str:
         """To the end; rank 0's output."""
@@ -56,13 +69,10 @@ class Ordeal:
             while True:
                 rest_s = min(self.choose.expovariate(1 / self.mean_s), 5 * self.mean_s)
                 try:
-                    code = job.process.wait(rest_s if sum(self.kills.values()) < most else 120)
+                    code = job.process.wait(rest_s if self.disturbances() < most else 120)
                 except subprocess.TimeoutExpired:
-                    assert sum(self.kills.values()) < most, f"it does not end\n{job.report()}"
-                    if self.choose.random() < self.stalls:
-                        self.stall_somebody(job)
-                    else:
-                        self.kill_somebody(job)
+                    assert self.disturbances() < most, f"it does not end\n{job.report()}"
+                    self.disturb(job)
                     continue
                 if code == 0:
                     return job.output(0)
@@ -94,7 +104,7 @@ class Ordeal:
     def stall_somebody(self, job: Job) -> None:
         found = self.somebody(job)
         if found is not None and self._signal(found[1], signal.SIGSTOP):
-            time.sleep(self.choose.uniform(0.02, 2.0))
+            time.sleep(self.choose.uniform(0.02, self.longest_stall_s))
             self._signal(found[1], signal.SIGCONT)
             self.stalled += 1
 

@@ -113,24 +113,13 @@ def test_a_rank_that_holds_the_interpreter_lock_for_30_s(start: Start, tmp_path:
 # ---------------------------------------------------------------------- clocks
 
 
-@pytest.fixture(scope="module")
-def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A library that moves the wall clock of whoever preloads it."""
-    source, library = (
-        Path(__file__).parent / "points" / "wallclock.c",
-        tmp_path_factory.mktemp("clock") / "clock.so",
-    )
-    subprocess.run(["cc", "-O", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
-    return library
-
-
 @pytest.mark.parametrize("jump_s", [3600, -3600, 3_000_000])
 def test_the_wall_clock_jumps(
-    start: Start, tmp_path: Path, expected: str, preloaded: Path, jump_s: int
+    start: Start, tmp_path: Path, expected: str, clock_library: Path, jump_s: int
 ) -> None:
     offset = tmp_path / "offset"
     offset.write_bytes(bytes(8))
-    environment = {"LD_PRELOAD": str(preloaded), "CKPT_TEST_CLOCK": str(offset)}
+    environment = {"LD_PRELOAD": str(clock_library), "CKPT_TEST_CLOCK": str(offset)}
     job = start(write_app(tmp_path, RING), STEPS, PAUSE_S, ranks=3, every=0.15, env=environment)
     first = job.wait_event("committed")
     with offset.open("r+b") as file:  # in place: the processes have it mapped
