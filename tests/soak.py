@@ -99,8 +99,8 @@ def frames(first: int, count: int) -> tuple[int, Figures]:
 
 
 def restores(first: int, count: int) -> tuple[int, Figures]:
-    """Images of the next program of the sweep, resumed: `count` a turn, of a slow one a tenth, at checks drawn with the
-    number of the turn. `first` only counts: rounds that are burnt leave no image."""
+    """Images of the next program of the sweep, resumed, at checks drawn with the number of its turn: a few, and up to
+    `count` if that takes no more than some seconds of computing. `first` only counts: burnt rounds leave no image."""
     import tempfile
     from collections import Counter
 
@@ -108,16 +108,25 @@ def restores(first: int, count: int) -> tuple[int, Figures]:
     from tests.sweep.driver import sweep
     from tests.sweep.fetch import fetched
 
+    few, some_s = 8, 15.0
     programs = [one for _, one in sorted(PROGRAMS.items()) if not one.limit]
     turn = sum(entry["figures"]["turns"] for entry in mine("restores"))
     program = programs[turn % len(programs)]
-    with tempfile.TemporaryDirectory(prefix="soak-") as place:
-        asked = max(1, count // 10) if program.slow else count
-        found = sweep(program, fetched(), Path(place, program.name), seed=turn, restores=asked, exact=True)
-    assert not found.failures, "\n".join(found.failures)
-    print(f"{program.name}: {found.equal} equal, {found.burnt} burnt, {found.seconds:.0f} s", end="; ")
-    refused = Counter(found.refused).total()
-    return found.equal, {"turns": 1, "rounds burnt": found.burnt, "tries refused": refused}
+    equal, figures = 0, Counter({"turns": 1})
+    asked = few
+    for half in range(2):
+        began = os.times().children_user
+        with tempfile.TemporaryDirectory(prefix="soak-") as place:
+            directory = Path(place, program.name)
+            found = sweep(program, fetched(), directory, seed=2 * turn + half, restores=asked, exact=True)
+        assert not found.failures, "\n".join(found.failures)
+        equal += found.equal
+        figures += Counter({"rounds burnt": found.burnt, "tries refused": sum(found.refused.values())})
+        asked = min(count - asked, int(asked * some_s / (os.times().children_user - began)))
+        if asked <= few:
+            break
+    print(f"{program.name}: {equal} equal", end="; ")
+    return equal, dict(figures)
 
 
 ROWS = {
@@ -125,7 +134,7 @@ ROWS = {
     "exploration": Row("states explored, larger bounds", 20_000_000, 2_600_000, exploration),
     "frames": Row("hostile frames, guided by coverage", 10_000_000, 200_000, frames),
     "flips": Row("random flips in large images", 1_000_000, 20_000, flips),
-    "restores": Row("images of the sweep's programs resumed", 10_000, 40, restores, by_version=True),
+    "restores": Row("images of the sweep's programs resumed", 10_000, 120, restores, by_version=True),
     "calls": Row("calls of the store that failed, four ranks", 5_000),
     "kills": Row("random kills", 3_000),
     "starved": Row("processes stopped, locks held, clocks moved, kills between them", 500),

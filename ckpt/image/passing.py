@@ -1,6 +1,6 @@
 """Objects that no image can hold and that a program holds only for a moment, usually.
 
-`hashlib.sha256(data).hexdigest()` has a hash object on its evaluation stack for some microseconds, a loop over a file
+`hashlib.blake2b(data).hexdigest()` has a hash object on its evaluation stack for some microseconds, a loop over a file
 keeps a decompressor in a local variable for some milliseconds. An image taken then would fail in its child and cost the
 whole round; a few instructions later it succeeds. So a capture that finds such an object in a running function is refused
 for a while, as any other that comes at a bad moment.
@@ -61,13 +61,21 @@ def refuse_passing(stack: Stack) -> None:
                 addresses.append((value, record))
                 continue
             module = _module_of(kind)
-            if type(module) is str and module in _MODULES:
+            if type(module) is str and module in _MODULES and not _can_be_saved(module, value):
                 raise Refused(
                     f"a {module}.{kind.__qualname__} is in use, which no image can hold",
                     location(record.code_object, max(0, record.lasti)),
                 )
     if addresses:
         _refuse_addresses(stack, addresses)
+
+
+def _can_be_saved(module: str, value: object) -> bool:
+    if module != "_hashlib":
+        return False
+    from ckpt.ready import digests  # imports hashlib, as the program has
+
+    return digests.can_be_saved(value)
 
 
 def _named(function: FunctionType) -> list[object]:

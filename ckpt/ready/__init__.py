@@ -9,6 +9,7 @@ library              in an image
 ``PIL``              pictures that are just being read or written; :mod:`.pictures`
 ``matplotlib``       figures that are just being drawn (Agg); :mod:`.pictures`
 ``mmap``             mapped files and anonymous memory, with content; :mod:`.mapped` (``numpy.memmap``: ckpt.image.arrays)
+``hashlib``          digests under way (MD5, SHA-1, SHA-2, SHA-3 of OpenSSL 3); :mod:`.digests`
 ``logging``          handlers and levels (:mod:`ckpt.image.logs`)
 ===================  ==================================================================================================
 
@@ -42,6 +43,7 @@ _WAYS: dict[str, tuple[str, dict[str, str]]] = {
             "Variable": "reduce_variable",
         },
     ),
+    "_hashlib": ("ckpt.ready.digests", {"HASH": "reduce_digest", "HASHXOF": "reduce_digest"}),
     "mmap": ("ckpt.ready.mapped", {"mmap": "reduce_map"}),
     "PIL._imaging": ("ckpt.ready.pictures", {"new": "reduce_picture"}),
     "matplotlib.backends._backend_agg": ("ckpt.ready.pictures", {"RendererAgg": "reduce_canvas"}),

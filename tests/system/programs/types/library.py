@@ -21,6 +21,7 @@ import email.message
 import enum
 import fractions
 import graphlib
+import hashlib
 import heapq
 import html.parser
 import inspect
@@ -93,6 +94,24 @@ def collections_of_all_kinds():
             user,
             ulist,
             ustr * n,
+        )
+
+
+@case
+def digests_under_way():
+    names = ("md5", "sha1", "sha256", "sha384", "sha512", "sha3_256")
+    running, twin = [hashlib.new(name) for name in names], hashlib.sha256(b"begun")
+    open_ended, closed = hashlib.shake_128(b"x" * 500), twin.copy()
+    n = 0
+    while True:
+        n += 1
+        for each in (*running, twin, open_ended):
+            each.update(b"some bytes" * n)
+        yield (
+            [each.hexdigest() for each in running],
+            twin.hexdigest(),
+            open_ended.hexdigest(9),
+            closed.hexdigest(),
         )
 
 

@@ -29,7 +29,7 @@ def nothing() -> str:
 
 
 def hash_object() -> str:
-    digest = hashlib.sha256(b"x")
+    digest = hashlib.blake2b(b"x")
     said = look()
     digest.update(b"y")
     return said
@@ -40,7 +40,7 @@ kept: object = None
 
 def variable_of_the_module() -> str:
     global kept
-    kept = hashlib.md5(b"x")
+    kept = hashlib.blake2b(b"x")
     said = look()
     kept = None
     return said
@@ -56,7 +56,7 @@ def operand() -> str:
     def both(digest: object, said: str) -> str:
         return said
 
-    return both(hashlib.md5(b"x"), look())
+    return both(hashlib.blake2b(b"x"), look())
 
 
 def compressor() -> str:
@@ -91,14 +91,22 @@ def child_being_started() -> str:
     return said[0]
 
 
+def a_digest_that_can_be_saved() -> str:
+    digest = hashlib.sha256(b"x")
+    said = look()
+    digest.update(b"y")
+    return said
+
+
 @pytest.mark.parametrize(
     ("program", "named"),
     [
         (nothing, ""),
-        (hash_object, "_hashlib.HASH"),
-        (variable_of_the_module, "_hashlib.HASH"),
+        (a_digest_that_can_be_saved, ""),
+        (hash_object, "_blake2.blake2b"),
+        (variable_of_the_module, "_blake2.blake2b"),
         (on_the_evaluation_stack, ""),
-        (operand, "HASH"),
+        (operand, "blake2b"),
         (compressor, "zlib.Compress"),
         (open_socket, "socket.socket"),
         (running_child, "the child process"),
