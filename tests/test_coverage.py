@@ -21,8 +21,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PROMISED = {
     "ckpt/store": (
         "tests/unit/ckpt/store",
-        "base codec control eventlog fsio job lines lock manifest memory packs pool privacy pruning reader records schema "
-        "source verification writer",
+        "base codec control eventlog fsio job likeness lines lock manifest memory packs pool privacy pruning reader records "
+        "schema source verification writer",
     ),
     "transport": (
         "tests/unit/transport tests/scenarios/transport",

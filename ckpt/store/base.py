@@ -16,16 +16,31 @@ Rules, each with its reason:
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from .errors import StorageFailed, StoreError
 from .job import JobDirectory
 from .lines import check_packs, list_epochs, load_control, load_manifest
 from .manifest import BlockRef, Manifest, PackRef
 
-__all__ = ["KnownBlocks", "find_base", "known_blocks"]
+__all__ = ["NOTHING_KNOWN", "KnownBlocks", "find_base", "known_blocks"]
 
-KnownBlocks = dict[str, tuple[PackRef, BlockRef]]
+
+class Place(NamedTuple):
+    """Where a block of the base lies."""
+
+    pack: PackRef
+    block: BlockRef
+
+
+class KnownBlocks(NamedTuple):
+    """The blocks that may be pointed to, by their plain digests, and by their likenesses as far as they have any."""
+
+    by_digest: dict[str, Place]
+    by_likeness: dict[str, Place]
+
+
+NOTHING_KNOWN: Final = KnownBlocks({}, {})
 
 LEAST_USE: Final = 0.25
 
@@ -51,11 +66,13 @@ def find_base(job: JobDirectory, *, rank: int, incarnation: int, resumed_from: i
 
 
 def known_blocks(manifest: Manifest) -> KnownBlocks:
-    """Plain digest -> where the block lies, for the packs that are used well enough."""
+    """The blocks of a manifest, in the packs that are used well enough."""
     used = [0] * len(manifest.packs)
     for block in manifest.blocks:
         used[block.pack] += block.stored
     worth = [used[index] >= LEAST_USE * pack.length for index, pack in enumerate(manifest.packs)]
-    return {
-        block.digest: (manifest.packs[block.pack], block) for block in manifest.blocks if worth[block.pack]
-    }
+    places = [Place(manifest.packs[block.pack], block) for block in manifest.blocks if worth[block.pack]]
+    return KnownBlocks(
+        {place.block.digest: place for place in places},
+        {place.block.likeness: place for place in places if place.block.likeness},
+    )

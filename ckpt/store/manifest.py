@@ -8,7 +8,9 @@ unpickled). Blocks lie in packs; a manifest may point into packs that earlier ep
     file = {mac, kind, format, job, rank, epoch, previous, incarnation, packs, blocks, stream, buffers, …}
     packs    [[path relative to the job, length in bytes, alignment in bytes], …]
     blocks   [[plain digest, pack index, offset, stored length, plain length, codec, item size,
-               stored digest], …]        the last is "" for codec raw: it would equal the plain one
+               stored digest, likeness], …]
+                                         stored digest: "" for codec raw, where it would equal the plain one
+                                         likeness: "" for small blocks (`likeness.py`); absent in old manifests
     stream   [block index, …]            the pickle stream
     small    [block index, …]            all small buffers, each start rounded up to SMALL_ALIGN
     buffers  [length, or [length, block index, …], …]    a bare length: the next part of `small`
@@ -58,6 +60,7 @@ class BlockRef(NamedTuple):
     codec: str
     item: int
     check: str
+    likeness: str = ""
 
     @property
     def stored_digest(self) -> str:

@@ -21,9 +21,10 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Vector = tuple[Count, Count, Count]
 
 Pack = tuple[Annotated[str, Field(pattern=r"^images/rank-\d{5,}/[^/]+\.pack$")], Count, Literal[1, 4096]]
-Block = tuple[
-    Digest, Count, Count, Count, Count, Literal["raw", "zstd", "shuffle"], Count, Digest | Literal[""]
-]
+Codec = Literal["raw", "zstd", "shuffle"]
+Likeness = Annotated[str, Field(pattern=r"^([0-9a-f]{32})?$")]
+OldBlock = tuple[Digest, Count, Count, Count, Count, Codec, Count, Digest | Literal[""]]
+Block = tuple[Digest, Count, Count, Count, Count, Codec, Count, Digest | Literal[""], Likeness]
 
 
 class _Record(BaseModel):
@@ -51,9 +52,9 @@ class ManifestModel(_Record):
     ]
     packs: Annotated[list[Pack], Field(description="path, length, alignment of the blocks")]
     blocks: Annotated[
-        list[Block],
+        list[Block | OldBlock],
         Field(
-            description="plain digest, pack, offset, stored length, plain length, codec, item, stored digest"
+            description="plain digest, pack, offset, stored length, plain length, codec, item, stored digest, likeness"
         ),
     ]
     stream: list[Count]

@@ -1,7 +1,7 @@
 """`ckpt verify`: reads everything a restart would read, and more, without unpickling anything.
 
 For every line asked for: the control file (MAC, schema), every manifest (MAC, digest, place, schema), and
-every block: stored digest, decompression, plain digest. Blocks that several lines share are read once.
+every block: stored digest, decompression, plain digest, likeness. Blocks that several lines share are read once.
 Bounded memory: a block at a time. Files that no line refers to are counted, not judged.
 """
 
@@ -16,6 +16,7 @@ from .control import ControlFile, RankEntry
 from .errors import BlockDamaged, EpochMissing, Misplaced, StorageFailed, StoreError
 from .fsio import TEMPORARY_PREFIX
 from .job import JobDirectory, epoch_of_image, image_directory
+from .likeness import Likeness
 from .lines import Line, list_lines, load_manifest
 from .manifest import BlockRef, Manifest
 from .memory import Staging
@@ -99,6 +100,7 @@ class _Verifier:
     def __init__(self, job: JobDirectory) -> None:
         self.job = job
         self.codec = Codec()
+        self.likeness = Likeness(job.key)
         self.staging = Staging()
         self.plain = Staging()
         self.good_blocks: set[tuple[str, BlockRef]] = set()
@@ -154,7 +156,8 @@ class _Verifier:
             return
         plain = self.plain.take(block.length)
         source.read(block, Target(plain, aligned=True), self.codec, self.staging)
-        if digest(plain) != block.digest:
+        alike = not block.likeness or self.likeness.of(plain) == block.likeness
+        if digest(plain) != block.digest or not alike:
             raise BlockDamaged(
                 f"the block at byte {block.offset} unpacks to something else",
                 path=os.path.join(self.job.path, pack.path),

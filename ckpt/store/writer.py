@@ -3,10 +3,10 @@
     write(bytes) … buffer(PickleBuffer) …  →  blocks  →  pack + manifest  →  durable  →  receipt
 
 The pickle stream, the small buffers (one after the other) and each large buffer are cut into blocks of
-`BLOCK` bytes. A block is hashed; if the base line has it, or this image had it before, it is only referred
-to. Otherwise it is packed (`codec.py`) and stored (`packs.py`). Up to `PARALLEL_FROM` bytes all this happens
-in the calling thread; beyond, a few threads do it, at most two blocks each under way: large buffers are
-never copied as a whole.
+`BLOCK` bytes. A block that looks like one of the base line (`likeness.py`) is that one, the others are hashed;
+if the base line has it, or this image had it before, it is only referred to. Otherwise it is packed
+(`codec.py`) and stored (`packs.py`). Up to `PARALLEL_FROM` bytes all this happens in the calling thread;
+beyond, a few threads do it, at most two blocks each under way: large buffers are never copied as a whole.
 
 `finish` is the commit sequence of an image: sync the pack, sync the manifest, rename both, sync their
 directory. The receipt exists only after that. Any failure raises `StorageFailed`, removes the files as far
@@ -27,10 +27,11 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, NamedTuple
 
-from .base import KnownBlocks, find_base, known_blocks
+from .base import NOTHING_KNOWN, KnownBlocks, find_base, known_blocks
 from .codec import RAW, Codec
 from .fsio import Buffer, FileSystem, PendingFile, sync_directory
 from .job import JobDirectory, image_directory, image_stem
+from .likeness import Likeness
 from .manifest import SMALL_ALIGN, BlockRef, BufferRef, Manifest, PackRef
 from .memory import Staging
 from .packs import STREAM_FROM, PackWriter
@@ -57,8 +58,8 @@ class ImageReceipt:
         digest: of the manifest file, for the control file.
         bytes_raw: plain size of the image.
         bytes_written: what it added to the disk, manifest included.
-        timings_ns: hash_ns, compress_ns, write_ns (sums over the threads), sync_ns, total_ns (from the first
-        call on).
+        timings_ns: hash_ns (likenesses too), compress_ns, write_ns (sums over the threads), sync_ns, total_ns
+        (from the first call on).
     """
 
     manifest_path: str
@@ -170,6 +171,7 @@ class ImageWriter:
         self._pack = PackWriter(self._fs, self._directory, self._stem + ".pack")
         self._table = _Table()
         self._known: KnownBlocks | None = None
+        self._likeness = Likeness(job.key)
         self._pool: Pool[_Task] | None = None
         self._own_codec = Codec()
         self._stream = _Run()
@@ -253,11 +255,11 @@ class ImageWriter:
 
     def _load_base(self) -> KnownBlocks:
         if not self._incremental:
-            return {}
+            return NOTHING_KNOWN
         base = find_base(
             self._job, rank=self._rank, incarnation=self._incarnation, resumed_from=self._resumed_from
         )
-        return {} if base is None else known_blocks(base)
+        return NOTHING_KNOWN if base is None else known_blocks(base)
 
     def _make_worker(self) -> Callable[[_Task], None]:
         codec = Codec()
@@ -265,19 +267,22 @@ class ImageWriter:
         return lambda task: self._process(task, codec, staging)
 
     def _process(self, task: _Task, codec: Codec, staging: Staging | None) -> None:
-        """Hash, look up, pack and store one block. Runs in several threads at a time."""
+        """Recognise, or hash, pack and store one block. Runs in several threads at a time."""
         table = self._table
         begun_ns = time.perf_counter_ns()
-        name = digest(task.data)
+        likeness = self._likeness.of(task.data)
+        base = self._known or NOTHING_KNOWN
+        known = base.by_likeness.get(likeness)
+        name = digest(task.data) if known is None else known.block.digest
         hashed_ns = time.perf_counter_ns()
         index = table.claim(name, task.slot)
         if index is None:
             table.add_times(hashed_ns - begun_ns, 0, 0)
             return
-        known = self._known.get(name) if self._known else None
+        known = known or base.by_digest.get(name)
         if known is not None:
             pack, there = known
-            table.blocks[index] = there._replace(pack=table.borrow(pack))
+            table.blocks[index] = there._replace(pack=table.borrow(pack), likeness=likeness)
             table.add_times(hashed_ns - begun_ns, 0, 0)
             return
         packed = codec.pack(task.data, task.item)
@@ -285,7 +290,7 @@ class ImageWriter:
         packed_ns = time.perf_counter_ns()
         offset = self._pack.add(packed.data, staging)
         table.blocks[index] = BlockRef(
-            name, 0, offset, len(packed.data), len(task.data), packed.codec, packed.item, check
+            name, 0, offset, len(packed.data), len(task.data), packed.codec, packed.item, check, likeness
         )
         table.add_times(hashed_ns - begun_ns, packed_ns - hashed_ns, time.perf_counter_ns() - packed_ns)
 

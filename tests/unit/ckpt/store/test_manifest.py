@@ -36,7 +36,7 @@ GOOD = Manifest(
     packs=(PACK,),
     blocks=(
         BlockRef(DIGEST, 0, 0, 10, 10, "raw", 1, ""),
-        BlockRef(DIGEST, 0, 10, 5, 90, "zstd", 1, "cd" * 32),
+        BlockRef(DIGEST, 0, 10, 5, 90, "zstd", 1, "cd" * 32, "ef" * 16),
     ),
     stream=(0,),
     small=(1,),
@@ -60,6 +60,17 @@ def test_a_manifest_survives_its_trip() -> None:
 def test_the_strict_reading_agrees() -> None:
     model = check_manifest(GOOD.encode(KEY), "f")
     assert (model.rank, model.epoch, model.previous, model.buffers) == (0, 2, 1, [7, [100, 0, 1]])
+
+
+def test_blocks_without_a_likeness_are_read_too() -> None:
+    """As they were written before there were likenesses."""
+    content = json.loads(GOOD.encode(KEY))
+    for envelope in ("mac", "kind", "format", "job"):
+        content.pop(envelope)
+    content["blocks"] = [block[:8] for block in content["blocks"]]
+    data = records.encode(KEY, "manifest", JOB, content)
+    assert [block.likeness for block in decode(data).blocks] == ["", ""]
+    assert [len(block) for block in check_manifest(data, "f").blocks] == [8, 8]
 
 
 def test_real_records_pass_the_strict_reading(job: JobDirectory) -> None:
