@@ -25,7 +25,7 @@ help:
 setup: $(READY)
 
 # Made again when what is installed may have changed: the dependencies or the C module.
-$(READY): pyproject.toml tools/setup.sh examples/tsunami/requirements.txt $(wildcard ckpt/image/*.c ckpt/image/*.h ckpt/store/*.c)
+$(READY): pyproject.toml tools/setup.sh examples/tsunami/requirements.txt $(wildcard ckpt/*/*.c ckpt/*/*.h transport/*.c transport/*.h)
 	tools/setup.sh '$(PYTHON)' '$(VENV)'
 	@touch $@
 

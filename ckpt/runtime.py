@@ -125,6 +125,11 @@ class Runtime:
         self.consumed: Callable[[int, int, int], None] = port.endpoint.consumed
         if self.explicit is not None:
             port.on_messages = self.explicit.install(engine.on_messages)
+        else:
+            from ckpt.mpi.engine import SEND_CHECK_MASK, SEND_POLL_BYTES
+            from ckpt.mpi.quick import make_lane
+
+            engine.lane = make_lane(port.endpoint, self.lock, SEND_POLL_BYTES, SEND_CHECK_MASK)
         self.control.send(
             {
                 "m": "hello",

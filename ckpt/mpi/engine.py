@@ -33,6 +33,7 @@ from ckpt.mpi.matching import Channel, Context, Matcher
 from ckpt.mpi.operations import Operation, Receive, SyncSend
 from ckpt.mpi.process import process_state
 from ckpt.mpi.progress import Buffer, Progress
+from ckpt.mpi.quick import sort_in
 
 if TYPE_CHECKING:
     from ckpt.mpi.comm_base import CommShared
@@ -56,6 +57,8 @@ DEBT_LIMIT = 64 * DEBT_UNIT
 """Consumption of one source is summed up as messages * DEBT_UNIT + bytes; up to the limit it is reported only
 before waiting. Messages of REFERENCE_BYTES and more are reported at once."""
 
+_NOT_SAVED = frozenset({"codec", "lane"})
+
 WORLD_COUNT = 0
 SELF_COUNT = 1
 FIRST_COUNT = 2
@@ -72,6 +75,7 @@ class Engine:
         "count",
         "debts",
         "imports",
+        "lane",
         "lock",
         "losses",
         "matcher",
@@ -101,11 +105,13 @@ class Engine:
         self.count = FIRST_COUNT
         self.imports = Imports()
         self.codec: Any = None
+        self.lane: Any = None
+        """The short way down for small messages (quick.py), if there is one; not part of an image."""
         self._world: Intracomm | None = None
         self._self: Intracomm | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {name: getattr(self, name) for name in self.__slots__ if name != "codec"}
+        state = {name: getattr(self, name) for name in self.__slots__ if name not in _NOT_SAVED}
         state["process"] = process_state().content()
         return state
 
@@ -113,7 +119,7 @@ class Engine:
         process_state().adopt(state.pop("process"))
         for name, value in state.items():
             setattr(self, name, value)
-        self.codec = None
+        self.codec = self.lane = None
         if process_state().codec is not None:
             from ckpt.mpi.pickling import restored
 
@@ -189,6 +195,11 @@ class Engine:
     def on_messages(self, src: int, batch: list[Buffer]) -> None:
         """Messages of world rank `src`, in order. Called with the lock held."""
         matcher = self.matcher
+        if not matcher.posted:
+            done = sort_in(matcher, batch, 0)
+            if done == len(batch):
+                return
+            batch = batch[done:]
         find = matcher.by_envelope.get
         former = None
         for data in batch:

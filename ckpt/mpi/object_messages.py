@@ -14,20 +14,23 @@ import pickle
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from ckpt.mpi import envelope
-from ckpt.mpi.comm_base import CommBase
+from ckpt.mpi import envelope, quick
+from ckpt.mpi.comm_base import CommBase, CommShared
 from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG, PROC_NULL
-from ckpt.mpi.engine import DEBT_LIMIT, DEBT_UNIT, REFERENCE_BYTES, SEND_CHECK_MASK
+from ckpt.mpi.engine import DEBT_LIMIT, DEBT_UNIT, REFERENCE_BYTES, SEND_CHECK_MASK, Engine
 from ckpt.mpi.errors import MpiException, PeerFailed
 from ckpt.mpi.guard import handled
+from ckpt.mpi.matching import Channel, Context, Matcher
 from ckpt.mpi.message import Message
 from ckpt.mpi.operations import Done, Lost, Operation, Receive
 from ckpt.mpi.request import Request
 
 if TYPE_CHECKING:
-    from ckpt.mpi.matching import Channel
     from ckpt.mpi.progress import Buffer
     from ckpt.mpi.status import Status
+
+for _known in (CommBase, CommShared, Engine, Channel, Context, Matcher):
+    quick.know(_known)
 
 _dumps = pickle.dumps
 _loads = pickle.loads
@@ -43,11 +46,15 @@ class ObjectMessages(CommBase):
     def send(self, obj: Any, dest: int, tag: int = 0) -> None:
         """Send an object."""
         try:
+            data = quick.send(self, obj, dest, tag)
+            if data is None:
+                return
             route = self._routes.get((dest, tag)) or self._route(dest, tag)
             if route is None:
                 return
             engine = self._engine
-            data = _dumps(obj, 5) if engine.codec is None else engine.codec.dumps(obj)
+            if data is False:
+                data = _dumps(obj, 5) if engine.codec is None else engine.codec.dumps(obj)
             lock = engine.lock
             lock.acquire()  # for the call alone `with` takes three times as long
             try:
@@ -126,6 +133,9 @@ class ObjectMessages(CommBase):
         try:
             if buf is not None:
                 warnings.warn("the 'buf' argument is not needed and not used", UserWarning, stacklevel=2)
+            found = quick.recv(self, source, tag, status)
+            if found is not quick.MISS:
+                return found
             engine = self._engine
             channel = self._channels.get((source, tag))
             if channel is not None and channel.messages and not self._shared.closed:
