@@ -308,6 +308,7 @@ class SendWindow:
                     self.top_order = entry.order
             else:
                 sample = self._settle(entry.pieces, DONE, now_ns) or sample
+                entry.pieces.clear()  # they refer back to it: only a collection would free the payload
                 if entry is self.current:
                     self.current = None
         self.base = ack

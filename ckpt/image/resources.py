@@ -3,12 +3,13 @@ signals, …
 
 ::
 
+    note_collector()      before the fork: a child that writes an image turns its garbage collector off
     note_early()          in the child: what must be in force before anything is loaded
     note_late()           in the child: values that may be objects of the program
     apply_early/late()    in the new process
 
 A forked child has its own copy of all of this but for the offsets of open files (:mod:`ckpt.image.file_notes`), so
-nothing is looked at in the parent. Everything is noted in the thread that runs the program, since
+nothing else is looked at in the parent. Everything is noted in the thread that runs the program, since
 contexts belong to threads.
 
 What is set back: ``sys.path``, ``sys.argv``, directory, ``os.environ``, recursion limit, umask, lengths of fd
@@ -45,7 +46,10 @@ if TYPE_CHECKING:
     from ckpt.image.file_notes import FileNote
     from ckpt.image.modules import References
 
-__all__ = ["apply_early", "apply_late", "note_early", "note_late"]
+__all__ = ["Collector", "apply_early", "apply_late", "note_collector", "note_early", "note_late"]
+
+Collector = tuple[bool, tuple[int, int, int]]
+"""Is the garbage collector on; its thresholds."""
 
 _STREAMS = ("stdin", "stdout", "stderr")
 _HOOKS = ("excepthook", "displayhook", "unraisablehook", "breakpointhook")
@@ -100,14 +104,18 @@ def apply_early(saved: dict[str, Any]) -> None:
 # ---------------------------------------------------------------------- late
 
 
-def note_late(references: References) -> dict[str, Any]:
+def note_collector() -> Collector:
+    return gc.isenabled(), gc.get_threshold()
+
+
+def note_late(references: References, collector: Collector) -> dict[str, Any]:
     """Name → value, each pickled on its own. Called in the thread that runs the program."""
     noted: dict[str, Any] = {
         "signals": _note_signals(),
         "context": [item for item in contextvars.copy_context().items() if item[0].name != "decimal_context"],
         "streams": _note_stream_objects(),
         "hooks": _note_hooks(references),
-        "collector": (gc.isenabled(), gc.get_threshold()),
+        "collector": collector,
         "exit_functions": exits.recorded(references.by_value),
         "patches": _note_patches(references),
         "switch_interval": sys.getswitchinterval(),
@@ -178,7 +186,7 @@ def _filters_version() -> object:
     return registry.get("version")
 
 
-def _apply_collector(saved: tuple[bool, tuple[int, int, int]]) -> None:
+def _apply_collector(saved: Collector) -> None:
     gc.set_threshold(*saved[1])
     if saved[0]:
         gc.enable()

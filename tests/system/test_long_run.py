@@ -71,9 +71,11 @@ def test_memory_and_descriptors_stay_flat(start: Start, tmp_path: Path, soaked: 
     job.wait_event("committed", 2)
     lasting = [job.process.pid, int(job.events("agent-started")[-1]["pid"])]
     seen: list[list[tuple[int, int]]] = []
+    largest_rank_bytes = 0  # ranks do not last: at the end of each of their lives
     kills, until = 0, time.monotonic() + SOAK_S
     while time.monotonic() < until:
         time.sleep(min(KILL_EVERY_S, max(0.0, until - time.monotonic())))
+        largest_rank_bytes = max(largest_rank_bytes, *(memory_bytes(job.pid(rank)) for rank in range(3)))
         if time.monotonic() < until:
             job.kill_rank(choose.randrange(3))
             kills += 1
@@ -98,6 +100,8 @@ def test_memory_and_descriptors_stay_flat(start: Start, tmp_path: Path, soaked: 
         )
         assert memory[1] <= memory[0] * 1.1 + (4 << 20), f"the {name} grows"
         assert files[1] <= files[0] + 4, f"the {name} keeps descriptors"
+    print(f"ranks: at most {largest_rank_bytes >> 20} MiB")
+    assert largest_rank_bytes < 300 << 20, "a rank grows: its state is 16 MiB, its interpreter as much again"
     images = sum(path.stat().st_size for path in (job.directory / "images").rglob("*") if path.is_file())
     print(f"images {images >> 20} MiB after {len(job.events('committed'))} commits")
     assert images < 3 * 60 << 20, "old images are not removed"

@@ -14,6 +14,7 @@ import pytest
 
 from tests.system.apps import COMPUTE, NUMPY_STENCIL, RING
 from tests.system.support import Job, run_ckpt, write_app
+from tests.system.test_hooks import app_of
 
 pytestmark = pytest.mark.system
 
@@ -96,6 +97,42 @@ def test_before_the_first_commit_the_program_starts_again(start: Start, tmp_path
     assert job.finish() == 0, job.report()
     assert job.events("restarting")[0]["from_epoch"] in (None, 0)
     assert outputs(job) == expected
+
+
+COLLECTS = """
+    import gc, sys, weakref
+    import ckpt
+    from tools import die_once
+
+    class Node:
+        pass
+
+    def garbage():
+        node = Node()
+        node.itself = node
+        return weakref.ref(node)
+
+    ckpt.enable()
+    gc.set_threshold(int(sys.argv[1]), 7, 8)
+    if sys.argv[2] == "off":
+        gc.disable()
+    ckpt.checkpoint()
+    die_once()
+    nodes = [garbage() for _ in range(3 * int(sys.argv[1]))]
+    print(gc.isenabled(), gc.get_threshold(), any(node() is None for node in nodes))
+"""
+
+
+@pytest.mark.parametrize("setting", ["on", "off"])
+def test_garbage_is_collected_after_a_restart_as_it_was_before(
+    start: Start, tmp_path: Path, setting: str
+) -> None:
+    """It was off: the child that writes an image turns its own off, and noted that."""
+    job = start(app_of(tmp_path, COLLECTS), 600, setting, ranks=1, image_mode="fork")
+    assert job.finish() == 0, job.report()
+    assert [event["from_epoch"] for event in job.events("restarted")] == [1]
+    on = setting == "on"
+    assert job.output(0) == f"{on} (600, 7, 8) {on}\n"
 
 
 def test_restart_after_the_controller_and_all_ranks_are_gone(start: Start, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 from transport.window import DONE, FLIGHT, HINTED, LOST, Batch, Fragment, SendWindow
 
 
@@ -50,6 +52,20 @@ def test_a_payload_is_sent_from_the_callers_memory() -> None:
     piece = transmit(w)[1]
     memory[100:] = b"x" * 50
     assert bytes(piece.parts()[1]) == b"x" * 50  # type: ignore[union-attr]
+
+
+def test_a_payload_is_let_go_when_it_is_acked_and_not_at_the_next_garbage_collection() -> None:
+    w = window()
+    memory = bytearray(150)
+    sequence = w.add_large(b"head", memoryview(memory))
+    pieces = transmit(w)
+    w.acknowledge(sequence + 1, now_ns=10)
+    del pieces
+    gc.disable()
+    try:
+        memory.extend(b"more")  # BufferError while anything looks at it
+    finally:
+        gc.enable()
 
 
 def test_ack_frees_whole_messages_only_and_gives_a_sample() -> None:
