@@ -64,5 +64,5 @@ soak: $(READY)
 	$(BIN)/python -m tests.soak
 
 clean:
-	rm -rf '$(VENV)' .venv-3.* build *.egg-info ckpt/image/*.so ckpt/store/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-output
+	rm -rf '$(VENV)' .venv-3.* build *.egg-info ckpt/*/*.so transport/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-output
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

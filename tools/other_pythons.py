@@ -106,7 +106,8 @@ def is_ready(venv: Path, found: Found) -> bool:
     made_from = [
         ROOT / "pyproject.toml",
         ROOT / "tools" / "setup.sh",
-        *(ROOT / "ckpt" / "image").glob("*.[ch]"),
+        *ROOT.glob("ckpt/*/*.[ch]"),
+        *ROOT.glob("transport/*.[ch]"),
     ]
     if not stamp.exists() or stamp.read_text() != f"{found.path} {found.version}":
         return False

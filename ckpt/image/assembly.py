@@ -77,7 +77,7 @@ class Prepared:
     extras: Mapping[str, object]
     notes: dict[int, FileNote]
     references: References
-    collector: resources.Collector
+    settings: resources.Settings
     pid: int
     prepared_ns: int
 
@@ -132,9 +132,9 @@ def prepare(stack: Stack | None, extras: Mapping[str, object]) -> Prepared:
     started_ns = time.perf_counter_ns()
     notes = note_files()
     _references.refresh()
-    collector = resources.note_collector()  # now: whoever writes the image has turned it off for himself
+    settings = resources.note_settings()
     elapsed_ns = time.perf_counter_ns() - started_ns
-    return Prepared(stack, extras, notes, _references, collector, os.getpid(), elapsed_ns)
+    return Prepared(stack, extras, notes, _references, settings, os.getpid(), elapsed_ns)
 
 
 # ---------------------------------------------------------------------- dump
@@ -159,7 +159,7 @@ def run_dump(
     """:func:`dump` with other ways of pickling and of going through the program (:mod:`ckpt.image.trial`)."""
     is_disposable = os.getpid() != prepared.pid
     early = resources.note_early(prepared.notes, is_disposable=is_disposable)
-    late = resources.note_late(prepared.references, prepared.collector)
+    late = resources.note_late(prepared.references, prepared.settings)
     changed = prepared.references.changed = libraries.look(notes.watch(), prepared.references)
 
     def work() -> ImageReport:

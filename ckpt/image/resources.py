@@ -3,7 +3,7 @@ signals, …
 
 ::
 
-    note_collector()      before the fork: a child that writes an image turns its garbage collector off
+    note_settings()       before the fork: what a forked child does not inherit, or has turned off for itself
     note_early()          in the child: what must be in force before anything is loaded
     note_late()           in the child: values that may be objects of the program
     apply_early/late()    in the new process
@@ -33,6 +33,7 @@ import sys
 import time
 import types
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ckpt.image import exits, locks, reopen, search_path, standard, standard_input
@@ -46,10 +47,7 @@ if TYPE_CHECKING:
     from ckpt.image.file_notes import FileNote
     from ckpt.image.modules import References
 
-__all__ = ["Collector", "apply_early", "apply_late", "note_collector", "note_early", "note_late"]
-
-Collector = tuple[bool, tuple[int, int, int]]
-"""Is the garbage collector on; its thresholds."""
+__all__ = ["Settings", "apply_early", "apply_late", "note_early", "note_late", "note_settings"]
 
 _STREAMS = ("stdin", "stdout", "stderr")
 _HOOKS = ("excepthook", "displayhook", "unraisablehook", "breakpointhook")
@@ -104,18 +102,26 @@ def apply_early(saved: dict[str, Any]) -> None:
 # ---------------------------------------------------------------------- late
 
 
-def note_collector() -> Collector:
-    return gc.isenabled(), gc.get_threshold()
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """``collector``: is garbage collected, and the thresholds; ``timer``: seconds until its signal, and between the next."""
+
+    collector: tuple[bool, tuple[int, int, int]]
+    timer: tuple[float, float]
 
 
-def note_late(references: References, collector: Collector) -> dict[str, Any]:
+def note_settings() -> Settings:
+    return Settings((gc.isenabled(), gc.get_threshold()), signal.getitimer(signal.ITIMER_REAL))
+
+
+def note_late(references: References, settings: Settings) -> dict[str, Any]:
     """Name → value, each pickled on its own. Called in the thread that runs the program."""
     noted: dict[str, Any] = {
-        "signals": _note_signals(),
+        "signals": _note_signals(settings),
         "context": [item for item in contextvars.copy_context().items() if item[0].name != "decimal_context"],
         "streams": _note_stream_objects(),
         "hooks": _note_hooks(references),
-        "collector": collector,
+        "collector": settings.collector,
         "exit_functions": exits.recorded(references.by_value),
         "patches": _note_patches(references),
         "switch_interval": sys.getswitchinterval(),
@@ -186,7 +192,7 @@ def _filters_version() -> object:
     return registry.get("version")
 
 
-def _apply_collector(saved: Collector) -> None:
+def _apply_collector(saved: tuple[bool, tuple[int, int, int]]) -> None:
     gc.set_threshold(*saved[1])
     if saved[0]:
         gc.enable()
@@ -202,7 +208,7 @@ def _apply_context(items: list[tuple[contextvars.ContextVar[Any], Any]]) -> None
 # -- signals
 
 
-def _note_signals() -> dict[str, Any]:
+def _note_signals(settings: Settings) -> dict[str, Any]:
     handlers: dict[int, Any] = {}
     for number in signal.valid_signals():
         handler = signal.getsignal(number)
@@ -210,7 +216,7 @@ def _note_signals() -> dict[str, Any]:
             handlers[int(number)] = None if handler is None else int(handler)
         else:
             handlers[int(number)] = handler
-    return {"handlers": handlers, "timer": signal.getitimer(signal.ITIMER_REAL)}
+    return {"handlers": handlers, "timer": settings.timer}
 
 
 def _apply_signals(saved: dict[str, Any]) -> None:

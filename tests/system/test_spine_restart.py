@@ -135,6 +135,34 @@ def test_garbage_is_collected_after_a_restart_as_it_was_before(
     assert job.output(0) == f"{on} (600, 7, 8) {on}\n"
 
 
+ALARMED = """
+    import signal
+    import ckpt
+    from tools import die_once
+
+    rung = []
+    ckpt.enable()
+    signal.signal(signal.SIGALRM, lambda number, frame: rung.append(number))
+    signal.setitimer(signal.ITIMER_REAL, 1000, 500)
+    ckpt.checkpoint()
+    die_once()
+    first_s, interval_s = signal.getitimer(signal.ITIMER_REAL)
+    print(0 < first_s <= 1000, interval_s)
+    signal.setitimer(signal.ITIMER_REAL, 0.01)
+    while not rung:
+        signal.pause()
+    print(rung == [signal.SIGALRM])
+"""
+
+
+def test_an_alarm_that_is_set_rings_after_a_restart_too(start: Start, tmp_path: Path) -> None:
+    """A forked child inherits no timer, and noted that there was none."""
+    job = start(app_of(tmp_path, ALARMED), ranks=1, image_mode="fork")
+    assert job.finish() == 0, job.report()
+    assert [event["from_epoch"] for event in job.events("restarted")] == [1]
+    assert job.output(0) == "True 500.0\nTrue\n"
+
+
 def test_restart_after_the_controller_and_all_ranks_are_gone(start: Start, tmp_path: Path) -> None:
     app = write_app(tmp_path, RING)
     expected = undisturbed(start, app, 4000, 0.0005)
