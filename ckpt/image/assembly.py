@@ -35,7 +35,7 @@ from dataclasses import asdict, dataclass, field
 from importlib.machinery import ModuleSpec, NamespaceLoader, SourceFileLoader, SourcelessFileLoader
 from typing import TYPE_CHECKING, Any
 
-from ckpt.image import diagnose, libraries, notes, rebuild, resources
+from ckpt.image import diagnose, lazy, libraries, notes, rebuild, resources
 from ckpt.image.ambient import quiet
 from ckpt.image.descriptors import Descriptors, restore_descriptors
 from ckpt.image.errors import Unpicklable
@@ -43,7 +43,7 @@ from ckpt.image.file_notes import FileNote, note_files
 from ckpt.image.files import FileSaver
 from ckpt.image.modules import References
 from ckpt.image.pickler import ImagePickler, Sink, Stream, collector_off, on_deep_stack
-from ckpt.image.sizes import SizeTable
+from ckpt.image.sizes import SizeTable, local_names
 from ckpt.image.versions import FORMAT, current_versions
 
 if TYPE_CHECKING:
@@ -224,6 +224,8 @@ class Dump:
             "early": early,
             "changed": list(self.prepared.references.changed.changes),
         }
+        found = self.prepared.references.lazy
+        found.clear()
         self.pickler.dump(header)
         for name, module in modules.items():
             self._module(name, module)
@@ -234,6 +236,8 @@ class Dump:
             self.emit(("extra", name), value)
         for name, value in late.items():
             self.emit(("late", name), value)
+        frames = () if self.prepared.stack is None else self.prepared.stack.frames
+        lazy.save(found, frames, lambda *variable: self.emit(("call",), (lazy.bind, variable)))
         self._calls()
         self.emit(("end",), None)
         self._packages()
@@ -395,9 +399,3 @@ class Nowhere:
 
     def buffer(self, buffer: pickle.PickleBuffer) -> None:
         pass
-
-
-def local_names(code: types.CodeType) -> list[str]:
-    """Names of the variables of a frame, in the order of its slots."""
-    variables = code.co_varnames
-    return [*variables, *(name for name in code.co_cellvars if name not in variables), *code.co_freevars]

@@ -18,7 +18,7 @@ References
     (``random._inst``, ``os.environ``, ``sys.path``) are pickled as a persistent id: a tuple that
     :func:`resolve` turns into the new process's object. Their state, where it matters, is saved apart
     (:mod:`ckpt.image.resources`). Instances of user classes are never references, even when they were stored
-    in a library module.
+    in a library module, nor is what the standard library binds lazily (:mod:`ckpt.image.lazy`).
 
     Looking for such attributes means walking the dictionaries of all imported modules (1.5 ms for 250
     modules, and more after a fork, when each page looked at from Python is copied), so a :class:`References`
@@ -42,8 +42,9 @@ import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ckpt.image import _lookup, libraries
+from ckpt.image import _lookup, lazy, libraries
 from ckpt.image.errors import RestoreError
+from ckpt.image.standard import STREAMS, std_objects
 
 __all__ = ["Pid", "References", "import_all", "is_by_value", "resolve"]
 
@@ -89,8 +90,6 @@ _CHANGES_ARE_SEEN = sys.version_info < (3, 13)
 """Does the census see that an attribute has been bound anew? Otherwise only that there are more or fewer."""
 
 _OWN_MPI = "ckpt.MPI"
-
-_STD_NAMES = ("stdin", "stdout", "stderr")
 
 
 def _is_mark(key: str, value: object) -> bool:
@@ -161,12 +160,14 @@ class References:
 
     ``by_value``: the modules that travel by value, in the order of their import. ``versions``: of the others, by
     top-level name, where they have one. ``added``: names that by-reference modules have got since :meth:`settle`.
+    ``lazy``: (module, variable) → object, of those that were asked for and are no references (:mod:`ckpt.image.lazy`).
     """
 
     def __init__(self) -> None:
         self.by_value: dict[str, types.ModuleType] = {}
         self.versions: dict[str, str] = {}
         self.added: dict[str, list[str]] = {}
+        self.lazy: dict[tuple[str, str], object] = {}
         self._census = _lookup.Census()
         self._count = 0
         self._ids: dict[int, Pid] = {}
@@ -231,10 +232,10 @@ class References:
                 continue
             if own_names is not None and key not in own_names and kind in _PLAIN_VALUES:
                 continue
-            if name == "sys" and key in _STD_NAMES:
+            if name == "sys" and key in STREAMS:
                 continue  # may be the program's; its own ones are found by std_objects()
             known = ids.get(id(value))
-            if known is None or self._checked(known, value) is None:
+            if known is None or self._still(known, value) is None:
                 # a mark may be the very string that is its name, or its module's: those of its id are copies
                 ids[id(value)] = ("attr", _copy(name), _copy(key)) if kind is str else ("attr", name, key)
 
@@ -256,6 +257,14 @@ class References:
         return self._checked(self._ids[id(obj)], obj) if id(obj) in self._ids else None
 
     def _checked(self, pid: Pid, obj: object) -> Pid | None:
+        """``pid`` if it names ``obj``, and will in a new process."""
+        found = self._still(pid, obj)
+        if found is not None and found[0] == "attr" and lazy.is_lazy(found[1], found[2]):
+            self.lazy[found[1], found[2]] = obj
+            return None
+        return found
+
+    def _still(self, pid: Pid, obj: object) -> Pid | None:
         """``pid`` if it still names ``obj`` and may be used for it."""
         kind = pid[0]
         if kind == "attr":
@@ -335,23 +344,6 @@ class References:
             except (AttributeError, KeyError):
                 found = getattr(found, part, None)
         return found is obj
-
-
-def std_objects() -> dict[str, object]:
-    """The standard streams this process was started with, and the layers below them, by path such as
-    ``stdout.buffer``.
-    """
-    found: dict[str, object] = {}
-    for name in _STD_NAMES:
-        stream = getattr(sys, f"__{name}__", None)
-        path = name
-        for layer in ("buffer", "raw", None):
-            if stream is None:
-                break
-            found.setdefault(path, stream)
-            stream = getattr(stream, layer, None) if layer else None
-            path = f"{path}.{layer}"
-    return found
 
 
 def resolve(pid: Pid, live: Mapping[str, object]) -> object:

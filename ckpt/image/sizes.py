@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
+from types import CodeType
 from typing import Any
 
-__all__ = ["SizeTable", "describe_type"]
+__all__ = ["SizeTable", "describe_type", "local_names"]
 
 _LARGEST_PER_PLACE = 5
 _PLACES = 200
@@ -83,3 +84,9 @@ def describe_type(value: Any) -> str:
     elif cls is getattr(sys.modules.get("numpy"), "ndarray", None):
         text += f" {value.dtype} {value.shape}"
     return text[:_TEXT_CHARS]
+
+
+def local_names(code: CodeType) -> list[str]:
+    """Names of the variables of a frame, in the order of its slots."""
+    variables = code.co_varnames
+    return [*variables, *(name for name in code.co_cellvars if name not in variables), *code.co_freevars]

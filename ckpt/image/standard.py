@@ -19,7 +19,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["catching", "note_unwritten", "put_back_unwritten"]
+__all__ = ["STREAMS", "catching", "note_unwritten", "put_back_unwritten", "std_objects"]
+
+STREAMS = ("stdin", "stdout", "stderr")
 
 _NAMES = ("stdout", "stderr")
 
@@ -80,3 +82,20 @@ def put_back_unwritten(saved: dict[str, tuple[bytes, str]]) -> None:
         buffered, text = saved.get(name, (b"", ""))
         stream.buffer.write(buffered)
         stream.write(text)
+
+
+def std_objects() -> dict[str, object]:
+    """The standard streams this process was started with, and the layers below them, by path such as
+    ``stdout.buffer``.
+    """
+    found: dict[str, object] = {}
+    for name in STREAMS:
+        stream = getattr(sys, f"__{name}__", None)
+        path = name
+        for layer in ("buffer", "raw", None):
+            if stream is None:
+                break
+            found.setdefault(path, stream)
+            stream = getattr(stream, layer, None) if layer else None
+            path = f"{path}.{layer}"
+    return found

@@ -64,9 +64,16 @@ def copy_of(obj: Any, live: Mapping[str, object] | None = None) -> Any:
 
 
 def resumed_output(
-    tmp_path: Path, source: str, *, places: list[int] | None = None, files: Mapping[str, str] | None = None
+    tmp_path: Path,
+    source: str,
+    *,
+    places: list[int] | None = None,
+    files: Mapping[str, str] | None = None,
+    at: str = "calls",
 ) -> str:
     """What a program prints after its call of ``driver_tick()``, in the process that resumed it there.
+
+    ``at="run"``: ``places`` are checks of the interpreter, counted from its call of ``driver_start()`` on.
 
     The original is killed at once after its image: nothing it prints later can be mistaken for it.
     """
@@ -75,7 +82,7 @@ def resumed_output(
     script = tmp_path / "program.py"
     script.write_text(textwrap.dedent(source))
     out = tmp_path / "out"
-    arguments = ["calls", str(tmp_path), json.dumps(places or [1]), str(script)]
+    arguments = [at, str(tmp_path), json.dumps(places or [1]), str(script)]
     _drive(arguments, out, tmp_path)
     failed = [line for line in (tmp_path / "log.jsonl").read_text().splitlines() if "failed" in line]
     assert not failed, failed
