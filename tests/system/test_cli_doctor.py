@@ -23,7 +23,7 @@ LONG_S = 120.0
 TROUBLED = """
     import hashlib, os, socket, sqlite3, subprocess, threading, time, weakref
 
-    digest = hashlib.sha256(b"x")
+    digest = hashlib.blake2b(b"x")
     database = sqlite3.connect(":memory:")
     raw = os.open(__file__, os.O_RDONLY)
     worker = threading.Thread(target=threading.Event().wait, args=(600,), daemon=True, name="worker")
@@ -139,10 +139,10 @@ def test_the_remedies_heal(tmp_path: Path) -> None:
         import ckpt
 
         ckpt.enable()
-        digest = hashlib.sha256(b"x")
+        digest = hashlib.blake2b(b"x")
         ckpt.register_type(sqlite3.Connection, lambda c: None, lambda s: sqlite3.connect("data.db"))
         ckpt.register_type(socket.socket, lambda c: None, lambda s: socket.socket())
-        ckpt.register_type(type(digest), lambda d: None, lambda s: hashlib.sha256(b"x"))
+        ckpt.register_type(type(digest), lambda d: None, lambda s: hashlib.blake2b(b"x"))
         database = sqlite3.connect("data.db")
         line = socket.socket()
         while True:
@@ -213,7 +213,7 @@ def test_several_ranks_and_a_module(tmp_path: Path) -> None:
 
         comm = ckpt.enable()
         if comm.rank == 1:
-            digest = hashlib.sha256()
+            digest = hashlib.blake2b()
         while True:
             comm.allreduce(1)
             time.sleep(0.005)

@@ -23,7 +23,7 @@ PROGRAM = """
 
     def work():
         good.settings["level"] = bad.level = 2
-        bad.digest = hashlib.md5()
+        bad.digest = hashlib.blake2b()
         open(here + "/ready", "w").close()
         while not os.path.exists(here + "/go"):
             time.sleep(0.01)
