@@ -1,34 +1,24 @@
-"""★ The `ckpt` command: arguments, help, exit codes. The verbs are in `cli_run`, `cli_job`, `cli_store`,
-`cli_inspect`, `cli_doctor`.
+"""★ The `ckpt` command: what is done first, errors, exit codes. The options are in `arguments`, the verbs in `cli_run`,
+`cli_job`, `cli_store`, `cli_inspect`, `cli_doctor`.
 
-Only argparse is imported until a verb runs, so that ``--help`` is quick. Errors that were raised on purpose
-(this package's and the store's) become one line on standard error, or one JSON object with ``--json``, and
-their exit code.
+Nothing is imported until it is needed, so that ``--help`` is quick, and so that `ckpt run` starts its agent within its
+first millisecond: the agent imports what ranks need while this process reads its options and makes the job (`_ahead`).
+Errors that were raised on purpose (this package's and the store's) become one line on standard error, or one JSON object
+with ``--json``, and their exit code.
 """
 
 from __future__ import annotations
 
-import argparse
-import importlib
+import os
 import sys
-from collections.abc import Sequence
-from typing import Any
 
-EXIT_CODES = """\
-exit codes:
-  0    done; for run and restart: the program's own exit code
-  1    failed: the checkpoint was not committed, processes could not be started
-  2    usage: no such script, impossible options
-  3    damaged but recoverable: an older checkpoint is whole
-  10   no such job or epoch, or no controller is running
-  11   another controller holds the job
-  12   no checkpoint of the job can be read
-  13   incompatible: number of ranks, program, Python, format or owner; the reason is printed
-  14   restarts used up
-  75   checkpointed and stopped: start me again (`ckpt restart JOB`)
-  124  the time limit was reached and the last checkpoint failed
-  128+N  stopped by signal N (`ckpt stop` counts as 15) without a last checkpoint
-"""
+from controller.errors import ControllerError
+from controller.spawning import Spawned, new_hash_seed, spawn_agent
+
+TYPE_CHECKING = False  # what typing has, without importing it
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
 
 _VERBS = {
     "run": ("cli_run", "run"),
@@ -43,172 +33,7 @@ _VERBS = {
     "prune": ("cli_store", "prune"),
 }
 
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 < value < 1e9:
-        raise argparse.ArgumentTypeError(f"{text} is no time in seconds")
-    return value
-
-
-def _at_least(least: int) -> Any:
-    def count(text: str) -> int:
-        value = int(text)
-        if value < least:
-            raise argparse.ArgumentTypeError(f"{text} is less than {least}")
-        return value
-
-    return count
-
-
-def _add_service_options(parser: argparse.ArgumentParser) -> None:
-    """Options of whoever supervises ranks. All default to None: "as before" for restart, built-in for run."""
-    add = parser.add_argument
-    add("--every", type=_seconds, metavar="SECONDS", help="take a checkpoint every so many seconds")
-    add("--max-restarts", type=_at_least(0), metavar="K", help="restart at most K times (default 10)")
-    add(
-        "--on-failure",
-        choices=("restart", "continue"),
-        help="a rank dies: restart: all go on from the last checkpoint (default); continue: the others go on and are "
-        "told (MPI_ERR_PROC_FAILED), no checkpoints from then on",
-    )
-    add(
-        "--timeout",
-        type=_seconds,
-        metavar="S",
-        help="give a checkpoint up after S seconds; the job goes on (default 120)",
-    )
-    add(
-        "--time-limit",
-        type=_seconds,
-        metavar="S",
-        help="after S seconds take a last checkpoint and stop (exit code 75)",
-    )
-    add(
-        "--keep",
-        type=_at_least(2),
-        metavar="N",
-        help="keep the N newest checkpoints only, at least 2 (default 3)",
-    )
-    add(
-        "--no-mpi4py",
-        dest="mpi4py",
-        action="store_false",
-        default=None,
-        help="leave `import mpi4py` alone: the installed package, if any (default: it is answered here)",
-    )
-    add(
-        "--checkpoint-on-signal",
-        action="store_true",
-        default=None,
-        help="on Ctrl-C, SIGTERM or SIGHUP take a last checkpoint before stopping (exit code 75)",
-    )
-    add(
-        "--image-mode",
-        choices=("auto", "fork", "sync"),
-        help="fork: compute on while images are written; sync: wait; auto: fork unless memory is tight (default)",
-    )
-    add(
-        "--harmless-threads",
-        action="append",
-        metavar="PATTERN",
-        help="threads of the program with such names may run during a checkpoint, and are gone after a restart",
-    )
-    add(
-        "--explicit",
-        action="store_true",
-        default=None,
-        help="save only what the program registers, between two steps of ckpt.loop; works on every interpreter",
-    )
-    add("--prefix", action="store_true", help="print the rank in front of every line of output")
-    add(
-        "--entry", default=None, help=argparse.SUPPRESS
-    )  # for tests: module:function instead of ckpt.boot:run_rank
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="ckpt",
-        description="Runs message-passing Python programs that survive kill -9.",
-        epilog=EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-
-    def verb(name: str, help_text: str, usage: str | None = None) -> argparse.ArgumentParser:
-        sub = verbs.add_parser(
-            name,
-            help=help_text,
-            description=help_text,
-            usage=usage,
-            epilog=EXIT_CODES,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        sub.add_argument("--json", action="store_true", help="print JSON")
-        return sub
-
-    run = verb("run", "Run a program on N ranks.", "ckpt run [options] [--] (APP.PY | -m MODULE) [ARG ...]")
-    run.add_argument("-n", "--ranks", type=_at_least(1), metavar="N", help="number of ranks (default 1)")
-    run.add_argument("--job", metavar="DIR", help="job directory (default: a new one under ./.ckpt)")
-    run.add_argument(
-        "--resume",
-        choices=("auto", "never"),
-        default="never",
-        help="auto: go on with the job in DIR if there is one, else start it",
-    )
-    _add_service_options(run)
-
-    restart = verb("restart", "Go on with a job from its newest checkpoint, or from EPOCH.")
-    restart.add_argument("job", metavar="JOB[@EPOCH]")
-    _add_service_options(restart)
-
-    checkpoint = verb("checkpoint", "Take a checkpoint of a running job, and wait until it is committed.")
-    checkpoint.add_argument("job", metavar="JOB", nargs="?")
-    checkpoint.add_argument("--stop", action="store_true", help="then stop the job (its exit code is 75)")
-    checkpoint.add_argument("--no-wait", action="store_true", help="do not wait for the commit")
-
-    stop = verb("stop", "Stop a running job.")
-    stop.add_argument("job", metavar="JOB", nargs="?")
-    stop.add_argument("--checkpoint", action="store_true", help="take a last checkpoint before")
-
-    status = verb("status", "Show what a job does, or how it ended.")
-    status.add_argument("job", metavar="JOB", nargs="?")
-
-    ls = verb("ls", "List the committed checkpoints of a job.")
-    ls.add_argument("job", metavar="JOB", nargs="?")
-
-    verify = verb("verify", "Read everything a restart would read, and say whether it is whole.")
-    verify.add_argument("job", metavar="JOB[@EPOCH]")
-
-    inspect = verb(
-        "inspect", "Show what a checkpoint holds: stack, largest variables, messages, versions, blocks."
-    )
-    inspect.add_argument("job", metavar="JOB[@EPOCH]", nargs="?")
-    inspect.add_argument("-r", "--rank", type=_at_least(0), metavar="RANK", help="of one rank only, in full")
-
-    doctor = verb(
-        "doctor",
-        "Run a program a little, take images, bring them to life, and say what would not survive and why.",
-        "ckpt doctor [options] [--] (APP.PY | -m MODULE) [ARG ...]",
-    )
-    doctor.add_argument("-n", "--ranks", type=_at_least(1), metavar="N", help="number of ranks (default 1)")
-    doctor.add_argument(
-        "--seconds", type=_seconds, metavar="S", default=3.0, help="how long to run it (default 3)"
-    )
-    doctor.add_argument(
-        "--images", type=_at_least(1), metavar="K", default=3, help="how many images to take (default 3)"
-    )
-
-    prune = verb("prune", "Remove old checkpoints.")
-    prune.add_argument("job", metavar="JOB")
-    prune.add_argument(
-        "--keep-last", type=_at_least(2), metavar="N", required=True, help="how many to keep, at least 2"
-    )
-    return parser
-
-
-_FLAGS = {"--explicit", "--json", "--checkpoint-on-signal", "--prefix", "-h", "--help"}
+_FLAGS = {"--explicit", "--json", "--checkpoint-on-signal", "--no-mpi4py", "--prefix", "-h", "--help"}
 
 
 def split_program(arguments: Sequence[str]) -> tuple[list[str], list[str], bool]:
@@ -234,21 +59,51 @@ def split_program(arguments: Sequence[str]) -> tuple[list[str], list[str], bool]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code (argparse exits by itself with 2)."""
+    """The command; returns its exit code (argparse exits by itself with 2).
+
+    Without `arguments` this is the process' only task: one that has ended a job leaves without taking the interpreter apart.
+    """
     words = list(sys.argv[1:] if arguments is None else arguments)
     program: list[str] = []
     module = False
+    ahead: Spawned | None = None
     if words[:1] in (["run"], ["doctor"]):
         options, program, module = split_program(words[1:])
+        if words[0] == "run":
+            ahead = _ahead(options, program, module)
         words = [words[0], *options]
-    parsed = _parser().parse_args(words)
-    if parsed.verb in ("run", "doctor"):
-        parsed.program, parsed.module = program, module
-    module_name, function = _VERBS[parsed.verb]
-    from controller.errors import ControllerError
-
     try:
-        code: int = getattr(importlib.import_module(f"controller.{module_name}"), function)(parsed)
+        from controller.arguments import make_parser
+
+        parsed = make_parser().parse_args(words)
+        parsed.program, parsed.module, parsed.ahead = program, module, ahead
+        code = _obey(parsed)
+    finally:
+        if ahead is not None:
+            ahead.discard()
+    if arguments is None and parsed.verb in ("run", "restart"):
+        _leave(code)
+    return code
+
+
+def _ahead(options: Sequence[str], program: Sequence[str], module: bool) -> Spawned | None:
+    """The agent of a new job, begun before the words are understood; None if they may want another one, or none."""
+    if not program or not (module or os.access(program[0], os.R_OK)):
+        return None
+    if any(word in ("-h", "--help") or word.startswith(("--resume", "--entry")) for word in options):
+        return None
+    try:
+        return spawn_agent(hash_seed=new_hash_seed())
+    except ControllerError:
+        return None  # who needs it tries again, and says so
+
+
+def _obey(parsed: argparse.Namespace) -> int:
+    from importlib import import_module
+
+    module_name, function = _VERBS[parsed.verb]
+    try:
+        code: int = getattr(import_module(f"controller.{module_name}"), function)(parsed)
     except ControllerError as error:
         return _report(error, error.exit_code, parsed.json)
     except KeyboardInterrupt:
@@ -260,6 +115,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         return _report(error, error.exit_code, parsed.json)
     return code
+
+
+def _leave(code: int) -> None:
+    """End the process: everything of ours is closed, and taking its modules apart takes longer than the job's own end."""
+    import atexit
+
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError, AttributeError):
+        return  # the interpreter's own end says so, with its exit code
+    os._exit(code)
 
 
 def _report(error: Exception, exit_code: int, as_json: bool) -> int:

@@ -1,8 +1,8 @@
 """★ `ckpt run` and `ckpt restart`: make or open the job, become its controller, run the service.
 
 Order matters for the time to the first instruction: the agent is started (and imports what ranks need) before
-this process imports what it needs itself, so modules are imported where they are used here. And for safety: lock
-first, then fence what an earlier controller left, then start.
+this process imports what it needs itself, so modules are imported where they are used here; that of a new job runs already
+(`cli`). And for safety: lock first, then fence what an earlier controller left, then start.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from controller.errors import NoSuchJob, UsageError
-from controller.spawning import DEFAULT_ENTRY, Spawned, spawn_agent
+from controller.spawning import DEFAULT_ENTRY, Spawned, new_hash_seed, spawn_agent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +38,6 @@ _DEFAULTS: dict[str, Any] = {
     "mpi4py": True,
 }
 _NS = 1_000_000_000
-_HASH_SEED_MAX = 4294967295
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -61,11 +60,10 @@ def _is_job(directory: str) -> bool:
 
 def _start(arguments: argparse.Namespace) -> int:
     """A new job."""
-    hash_seed = int.from_bytes(os.urandom(4)) % _HASH_SEED_MAX + 1
-    spawned = _spawn(arguments, os.getcwd(), hash_seed)
+    spawned = arguments.ahead or _spawn(arguments, None, new_hash_seed())
     from controller.history import History
 
-    launcher = _launcher(spawned, arguments, os.getcwd(), hash_seed)
+    launcher = _launcher(spawned, os.getcwd())
     try:
         from ckpt.store import JobDirectory
 
@@ -77,7 +75,7 @@ def _start(arguments: argparse.Namespace) -> int:
             command=arguments.program,
             size=arguments.ranks or 1,
             options={"module": arguments.module, "stdin": _standard_input(), **options},
-            hash_seed=hash_seed,
+            hash_seed=spawned.hash_seed,
         )
         with job.lock() as lock:
             return _drive(job, lock, launcher, arguments, History(), (), new=True)
@@ -167,24 +165,22 @@ def _go_on(job: JobDirectory, epoch: int | None, arguments: argparse.Namespace, 
             # They committed nothing meanwhile (only a controller commits), but the log grew.
             history = summarise(job.events.read().events)
         spawned = _spawn(arguments, job.cwd, job.hash_seed)
-        launcher = _launcher(spawned, arguments, job.cwd, job.hash_seed)
+        launcher = _launcher(spawned, job.cwd)
         try:
             return _drive(job, lock, launcher, arguments, history, lines, new=False)
         finally:
             launcher.close()
 
 
-def _spawn(arguments: argparse.Namespace, cwd: str, hash_seed: int) -> Spawned:
+def _spawn(arguments: argparse.Namespace, cwd: str | None, hash_seed: int) -> Spawned:
     """An agent that has begun to import."""
-    return spawn_agent(cwd=cwd, hash_seed=hash_seed, entry=arguments.entry or DEFAULT_ENTRY)
+    return spawn_agent(hash_seed=hash_seed, entry=arguments.entry or DEFAULT_ENTRY, cwd=cwd)
 
 
-def _launcher(spawned: Spawned, arguments: argparse.Namespace, cwd: str, hash_seed: int) -> LocalLauncher:
+def _launcher(spawned: Spawned, cwd: str) -> LocalLauncher:
     from controller.launch.local import LocalLauncher
 
-    return LocalLauncher(
-        cwd=cwd, hash_seed=hash_seed, entry=arguments.entry or DEFAULT_ENTRY, spawned=spawned
-    )
+    return LocalLauncher(cwd=cwd, spawned=spawned)
 
 
 def _seen(history: History) -> bool:

@@ -1,22 +1,34 @@
 """★ Starting an agent process: the first thing that `ckpt run` does.
 
 An agent needs longer than anything else to get ready, because it imports what ranks need. So it is started before this
-process imports what it needs itself, and nothing is imported here that could wait.
+process imports anything itself, arguments' parser included: this module takes only what every interpreter has loaded
+already, and the C halves of `subprocess` and `socket`, which are a hundredth of the whole.
 
-Not here: what an agent is told and says (`launch.local`), what it does (`launch.agent`).
+    spawn_agent      the process begins to import     Spawned.take       it belongs to a launcher, which ends it
+                                                      Spawned.discard    nobody wants it: killed and reaped
+
+Not here: what an agent is told and says (`launch.local`), what it does (`launch.agent`), when (`cli`, `cli_run`).
 """
 
 from __future__ import annotations
 
+import _socket
 import os
-import socket
-import subprocess
 import sys
 
 from controller.errors import LaunchFailed
 
+TYPE_CHECKING = False  # what typing has, without importing it
+if TYPE_CHECKING:
+    from typing import Any
+
 DEFAULT_ENTRY = "ckpt.boot:run_rank"
 """What a forked child becomes, module:function."""
+
+_HASH_SEED_MAX = 4294967295
+_SIGKILL = 9
+_STREAMS = 3
+"""Descriptors below this one are standard streams."""
 
 # `-c` puts the current directory first on the path, where it could shadow the standard library.
 _BOOT = """
@@ -33,39 +45,136 @@ main()
 """
 
 
-class Spawned:
-    """An agent that has begun to import, and our end of the socket pair to it, not blocking.
+class AgentProcess:
+    """A child process of ours, until it is reaped. `status` as `os.waitstatus_to_exitcode`; None: not reaped."""
 
-    One that is not wanted after all ends by itself once `connection` is closed.
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.status: int | None = None
+
+    def wait(self, patience_s: float | None = None) -> int:
+        """Reap it; returns `status`. Raises TimeoutError when it does not end in time."""
+        if self.status is None:
+            if patience_s is not None:
+                self._await_end(patience_s)
+            try:
+                self.status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+            except ChildProcessError:
+                self.status = 0  # somebody else has reaped it; how it ended is not known
+        return self.status
+
+    def _await_end(self, patience_s: float) -> None:
+        import select
+
+        try:
+            fd = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return  # reaped by somebody else
+        try:
+            if not select.select([fd], [], [], patience_s)[0]:
+                raise TimeoutError(f"process {self.pid} has not ended after {patience_s} s")
+        finally:
+            os.close(fd)
+
+    def kill(self) -> None:
+        """SIGKILL, unless it has been reaped."""
+        if self.status is None:
+            try:
+                os.kill(self.pid, _SIGKILL)
+            except ProcessLookupError:
+                pass  # reaped by somebody else
+
+
+class Spawned:
+    """An agent that has begun to import, and our end of the socket pair to it.
+
+    One that is not wanted after all ends by itself once the connection is closed.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], connection: socket.socket) -> None:
+    def __init__(
+        self, process: AgentProcess, connection: _socket.socket, *, hash_seed: int, entry: str
+    ) -> None:
         self.process = process
-        self.connection = connection
+        self.hash_seed = hash_seed
+        self.entry = entry
+        self._connection: _socket.socket | None = connection
+
+    def take(self) -> int:
+        """The descriptor of the connection, which is the caller's from now on, as is the process."""
+        assert self._connection is not None, "taken already"
+        connection, self._connection = self._connection, None
+        return connection.detach()
+
+    def discard(self) -> None:
+        """End it, if nobody has taken it. May be called again."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+            self.process.kill()
+            self.process.wait()
 
 
-def spawn_agent(*, cwd: str, hash_seed: int, entry: str) -> Spawned:
-    """Start an agent in `cwd`, with this hash seed. Raises LaunchFailed."""
-    ours, theirs = socket.socketpair()
-    with theirs:
+def new_hash_seed() -> int:
+    """Of a new job, any that PYTHONHASHSEED takes, but 0, which would turn hashing's randomness off."""
+    return int.from_bytes(os.urandom(4), "little") % _HASH_SEED_MAX + 1
+
+
+def spawn_agent(*, hash_seed: int, entry: str = DEFAULT_ENTRY, cwd: str | None = None) -> Spawned:
+    """Start an agent with this hash seed, in `cwd` if there is such a directory, else here. Raises LaunchFailed."""
+    ours, theirs = (_above_the_streams(end) for end in _socket.socketpair())
+    try:
+        os.set_inheritable(theirs.fileno(), True)
+        process = AgentProcess(_start(theirs.fileno(), hash_seed, entry, cwd))
+    except OSError as error:
+        ours.close()
+        raise LaunchFailed(f"the agent cannot be started: {error}") from error
+    finally:
+        theirs.close()
+    return Spawned(process, ours, hash_seed=hash_seed, entry=entry)
+
+
+def _above_the_streams(end: _socket.socket) -> _socket.socket:
+    """The same socket, with another number if it has that of a standard stream that was closed."""
+    if end.fileno() >= _STREAMS:
+        return end
+    import fcntl
+
+    moved = fcntl.fcntl(end.fileno(), fcntl.F_DUPFD_CLOEXEC, _STREAMS)
+    end.close()
+    return _socket.socket(fileno=moved)
+
+
+def _start(control_fd: int, hash_seed: int, entry: str, cwd: str | None) -> int:
+    """Its pid. In a session of its own, with no descriptor of ours but `control_fd`; OSError when it cannot be."""
+    command = [sys.executable, "-c", _BOOT, "--control-fd", str(control_fd), "--entry", entry, _root()]
+    actions: list[tuple[Any, ...]] = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_DUP2, 2, 1),  # until it belongs to a job; from then on its log
+        *((os.POSIX_SPAWN_CLOSE, fd) for fd in _handed_down() if fd != control_fd),
+    ]
+    environment = _environment(hash_seed)
+    if cwd is None or not os.path.isdir(cwd):
+        return os.posix_spawn(sys.executable, command, environment, file_actions=actions, setsid=True)
+    here = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.chdir(cwd)
+        return os.posix_spawn(sys.executable, command, environment, file_actions=actions, setsid=True)
+    finally:
+        os.fchdir(here)
+        os.close(here)
+
+
+def _handed_down() -> list[int]:
+    """Descriptors that every child of ours would get: those that were handed down to us."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        fd = int(name)
         try:
-            process = subprocess.Popen(
-                [
-                    *(sys.executable, "-c", _BOOT, "--control-fd", str(theirs.fileno())),
-                    *("--entry", entry, _root()),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=2,  # until it belongs to a job; from then on its log
-                cwd=cwd if os.path.isdir(cwd) else None,
-                env=_environment(hash_seed),
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-            )
-        except OSError as error:
-            ours.close()
-            raise LaunchFailed(f"the agent cannot be started: {error}") from error
-    ours.setblocking(False)
-    return Spawned(process, ours)
+            if fd >= _STREAMS and os.get_inheritable(fd):
+                found.append(fd)
+        except OSError:
+            continue  # the one that listed the directory
+    return found
 
 
 def _environment(hash_seed: int) -> dict[str, str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from controller import cli, errors
+from controller import arguments, errors
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -32,7 +32,7 @@ def test_every_path_named_in_code_quotes_exists(page: Path) -> None:
 
 
 def verbs() -> dict[str, argparse.ArgumentParser]:
-    parser = cli._parser()
+    parser = arguments.make_parser()
     [choices] = [
         action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)
     ]

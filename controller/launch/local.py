@@ -1,7 +1,7 @@
 """★ Ranks on this machine: one agent process, reached through a socket pair.
 
 The agent is started first of all, before the job is made or opened: it imports what ranks need while this
-process does the rest (`spawn`), and is told later which job it serves (`serve`). From then on it also
+process does the rest (`controller.spawning`), and is told later which job it serves (`serve`). From then on it also
 listens on a Unix socket in the job's private runtime directory, where a later controller finds it
 (`fence_survivor`).
 """
@@ -13,7 +13,6 @@ import os
 import select
 import signal as signals
 import socket
-import subprocess
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -23,23 +22,21 @@ from controller.errors import MalformedPacket
 from controller.history import Process
 from controller.launch import AgentGone, procinfo
 from controller.launch.agent import LOG_NAME
-from controller.spawning import DEFAULT_ENTRY, Spawned, spawn_agent
+from controller.spawning import AgentProcess, Spawned, spawn_agent
 
 SOCKET_NAME = "agent.sock"
 _END_PATIENCE_S = 5.0
 
 
 class LocalLauncher:
-    """Implements `Launcher`. `spawn`, then `serve`; after the agent was lost, `start` does both again."""
+    """Implements `Launcher`. First `serve`; after the agent was lost, `start` starts another one like it."""
 
-    def __init__(
-        self, *, cwd: str, hash_seed: int, entry: str = DEFAULT_ENTRY, spawned: Spawned | None = None
-    ) -> None:
-        """`spawned`: the agent, started already."""
+    def __init__(self, *, cwd: str, spawned: Spawned) -> None:
+        """`spawned`: the agent, started already, in `cwd`."""
         self.cwd = cwd
-        self.hash_seed = hash_seed
-        self.entry = entry
-        self.process: subprocess.Popen[bytes] | None = None
+        self.hash_seed = spawned.hash_seed
+        self.entry = spawned.entry
+        self.process: AgentProcess | None = None
         self.connection: socket.socket | None = None
         self.was_up = False
         self._serving: dict[str, Any] | None = None
@@ -48,8 +45,7 @@ class LocalLauncher:
         self._lines = messages.Lines()
         self._known: list[Process] = []  # ranks started and not yet buried
         self._local_events: list[dict[str, Any]] = []
-        if spawned is not None:
-            self._take(spawned)
+        self._take(spawned)
 
     # ---- bringing up -------------------------------------------------------------------------------------
 
@@ -58,7 +54,8 @@ class LocalLauncher:
         self._take(spawn_agent(cwd=self.cwd, hash_seed=self.hash_seed, entry=self.entry))
 
     def _take(self, spawned: Spawned) -> None:
-        self.process, self.connection = spawned.process, spawned.connection
+        self.process, self.connection = spawned.process, socket.socket(fileno=spawned.take())
+        self.connection.setblocking(False)
         self._lines = messages.Lines()
         self.was_up = False
 
@@ -154,7 +151,7 @@ class LocalLauncher:
                 status = self.process.wait(1.0)
                 killed = status < 0
                 reason = f"exit status {status}" if status >= 0 else f"killed by signal {-status}"
-            except subprocess.TimeoutExpired:
+            except TimeoutError:
                 self.process.kill()
                 self.process.wait()
                 reason = "it stopped answering"
@@ -180,7 +177,7 @@ class LocalLauncher:
                 self.process.kill()  # still importing, or never came up: it has no ranks
             try:
                 self.process.wait(_END_PATIENCE_S)
-            except subprocess.TimeoutExpired:
+            except TimeoutError:
                 self.process.kill()
                 self.process.wait()
         if self.connection is not None:

@@ -26,6 +26,7 @@ from controller.livestatus import innermost_frame
         ("-n 2 -m pack.mod --flag", "-n 2", "pack.mod --flag", True),
         ("-n 2 -- -m pack.mod a", "-n 2", "pack.mod a", True),
         ("-n 2", "-n 2", "", False),
+        ("--no-mpi4py app.py", "--no-mpi4py", "app.py", False),
     ],
 )
 def test_where_the_program_begins(words: str, options: str, program: str, module: bool) -> None:
