@@ -19,7 +19,8 @@ reason to do without fork: the fork of a small process takes less than the sync 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from transport.lean import dataclass
 
 __all__ = ["MODES", "Choice", "choose"]
 

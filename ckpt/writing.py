@@ -15,10 +15,10 @@ import os
 import signal
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ckpt import memory
+from transport.lean import dataclass
 
 if TYPE_CHECKING:
     from ckpt.runtime import Runtime

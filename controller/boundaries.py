@@ -16,8 +16,9 @@ that are imaged wherever they are do not take part; their images count as reache
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from typing import Any
+
+from transport.lean import dataclass, field
 
 __all__ = ["Agreement"]
 

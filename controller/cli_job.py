@@ -7,13 +7,13 @@ about them.
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from controller.cli_common import find_job, show, size_text
 from controller.clients import ask
 from controller.errors import EXIT_FAILURE, EXIT_OK, NoSuchJob
 from controller.history import History, summarise
+from transport.lean import asdict
 
 if TYPE_CHECKING:
     from ckpt.store import JobDirectory

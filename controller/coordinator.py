@@ -29,8 +29,6 @@ Not here: when processes are started or killed (`supervisor`), how a control fil
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-
 from controller import messages, vectors
 from controller.boundaries import Agreement
 from controller.events import (
@@ -52,6 +50,7 @@ from controller.events import (
     Voted,
     WriteControl,
 )
+from transport.lean import dataclass, field, replace
 
 _NS = 1_000_000_000
 

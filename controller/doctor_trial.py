@@ -21,12 +21,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from controller.clients import ask
 from controller.errors import LaunchFailed, NoSuchJob
 from controller.history import summarise
+from transport.lean import dataclass
 
 if TYPE_CHECKING:
     from ckpt.store import JobDirectory

@@ -11,8 +11,9 @@ Actions are to be carried out in the order in which they are returned.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from transport.lean import dataclass, field
 
 Token = int | str
 

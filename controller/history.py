@@ -8,8 +8,9 @@ be known without them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from transport.lean import dataclass, field
 
 Line = Mapping[str, Any]
 

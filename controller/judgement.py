@@ -9,12 +9,12 @@ however it left, is a failed rank, and the others go on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from signal import Signals
 from typing import Literal
 
 from controller.errors import EXIT_FAILURE, EXIT_RESTARTS_USED_UP
 from controller.events import Died
+from transport.lean import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ A rank's identity is its number; nothing here is ever stored in an image.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from controller.errors import NoSuchJob, NotCompatible, UsageError
+from transport.lean import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,6 @@ import socket
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from ckpt.store import JobDirectory, LockHandle, list_epochs
@@ -60,6 +59,7 @@ from controller.livestatus import LiveStatus
 from controller.passthrough import Passthrough
 from controller.report import Reporter
 from controller.supervisor import Supervisor
+from transport.lean import dataclass, field
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -12,7 +12,8 @@ A link that an image does not mention has never carried anything: (0, 0, 0).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from transport.lean import dataclass
 
 Vector = tuple[int, int, int]  # tx, base, rx
 _NOTHING: Vector = (0, 0, 0)

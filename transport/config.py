@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-
 from transport.errors import ConfigError
+from transport.lean import dataclass, names
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +55,10 @@ class EndpointConfig:
             raise ConfigError(f"rank {self.rank} of {self.size}")
         if not 0 <= self.incarnation < 1 << 32 or not 0 <= self.epoch < 1 << 63:
             raise ConfigError(f"incarnation {self.incarnation}, epoch {self.epoch}")
-        for field in fields(self)[5:]:
-            value = getattr(self, field.name)
-            if value < (field.name not in {"checksum_payload", "message_overhead_bytes", "ack_delay_ns"}):
-                raise ConfigError(f"{field.name} {value}: too small")
+        for name in names(self)[5:]:
+            value = getattr(self, name)
+            if value < (name not in {"checksum_payload", "message_overhead_bytes", "ack_delay_ns"}):
+                raise ConfigError(f"{name} {value}: too small")
         if self.large_bytes + self.coalesce_bytes >= 1 << 31 or self.fragment_bytes >= 1 << 31:
             raise ConfigError("large_bytes, coalesce_bytes and fragment_bytes are limited to 1 GiB")
         if self.rto_min_ns > self.rto_max_ns:

@@ -7,7 +7,7 @@ correct; ImageDue needs one for it to go on, since the frames that wait for the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from transport.lean import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,10 +24,11 @@ import heapq
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
 from typing import Self
 
 from transport.errors import FaultPlanError
+from transport.lean import dataclass
+from transport.lean import names as field_names
 from transport.state import Buffer
 from transport.wire import Frame, Wire
 
@@ -100,7 +101,7 @@ class FaultPlan:
         Raises FaultPlanError.
         """
         values: dict[str, int | float | Partition] = {}
-        known = {field.name for field in fields(cls)}
+        known = set(field_names(cls))
         for item in filter(None, (part.strip() for part in text.split(","))):
             name, equals, value = item.partition("=")
             if not equals:

@@ -25,12 +25,12 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Protocol, Self
 
 from transport.endpoint import Endpoint, EndpointConfig
 from transport.events import ImageDue, Zombie
+from transport.lean import dataclass, field, replace
 from transport.state import Buffer, PortState, link_error
 
 MS = 1_000_000

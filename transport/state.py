@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from transport.lean import dataclass, field
 
 Buffer = bytes | bytearray | memoryview
 Message = Buffer | tuple[Buffer, Buffer]

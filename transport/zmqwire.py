@@ -32,17 +32,15 @@ counted (`handshakes_refused`); ZeroMQ tells of them through a monitor, whose qu
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-import hashlib
 import os
 import select
 import socket
 import stat
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import zmq
@@ -50,8 +48,14 @@ from zmq import backend
 from zmq.utils import z85
 
 from transport.errors import AddressError, AddressInUse, UnknownRank, WireClosed, WireError
+from transport.lean import dataclass
 from transport.state import Buffer
 from transport.wire import Frame, ProcessGuard
+
+try:
+    from _blake2 import blake2b  # hashlib's own, without all that hashlib loads
+except ImportError:
+    from hashlib import blake2b
 
 _NOBLOCK = int(zmq.NOBLOCK)
 _MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
@@ -82,7 +86,7 @@ class CurveKeys:
     @classmethod
     def from_secret(cls, job_key: bytes) -> CurveKeys:
         """The pair that belongs to a job's key (any length, from the job's key file)."""
-        raw = hashlib.blake2b(job_key, digest_size=32, person=b"transport-curve").digest()
+        raw = blake2b(job_key, digest_size=32, person=b"transport-curve").digest()
         secret = z85.encode(raw)
         return cls(public=zmq.curve_public(secret), secret=secret)
 
@@ -297,7 +301,8 @@ class ZmqWire:
         self._inbox.close(linger=0)
         self._context.term()
         if self._path is not None:
-            self._path.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path)
 
     # -- inside
     # ----------------------------------------------------------------------------------------------------
@@ -379,7 +384,7 @@ class ZmqWire:
         return inbox
 
 
-def _check_address(address: str) -> Path | None:
+def _check_address(address: str) -> str | None:
     """The path of an ipc address, None for tcp.
 
     Raises AddressError with what is wrong and what would be right.
@@ -398,19 +403,19 @@ def _check_address(address: str) -> Path | None:
         raise AddressError(
             f"the socket path is {length} bytes long, the system allows {zmq.IPC_PATH_MAX_LEN}: {rest}"
         )
-    path = Path(rest)
-    if not path.parent.is_dir():
-        raise AddressError(f"no such directory for the socket: {path.parent}")
-    return path
+    directory = os.path.dirname(rest) or "."
+    if not os.path.isdir(directory):
+        raise AddressError(f"no such directory for the socket: {directory}")
+    return rest
 
 
-def _clear_stale_socket(path: Path) -> None:
+def _clear_stale_socket(path: str) -> None:
     """Remove what a killed process left at `path`.
 
     ZeroMQ would remove a living one as well and so steal the address.
     """
     try:
-        mode = path.lstat().st_mode
+        mode = os.lstat(path).st_mode
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
@@ -418,9 +423,10 @@ def _clear_stale_socket(path: Path) -> None:
     probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         probe.setblocking(False)
-        probe.connect(str(path))
+        probe.connect(path)
     except (ConnectionRefusedError, FileNotFoundError):
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
         return
     except BlockingIOError:
         pass  # a full backlog: somebody lives there

@@ -19,9 +19,9 @@ Loops are told apart by name and order, so a loop that runs twice on one level i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from ckpt.errors import LoopError
+from transport.lean import dataclass, field
 
 __all__ = ["Entry", "Level", "Tracker"]
 

@@ -21,7 +21,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +29,7 @@ from ckpt.errors import LoopError, RegistrationError, StateError
 from ckpt.explicit import mailbox, state
 from ckpt.explicit.output import ReplayedOutput
 from ckpt.explicit.position import Entry, Tracker
+from transport.lean import dataclass
 
 if TYPE_CHECKING:
     from ckpt.control import Packet

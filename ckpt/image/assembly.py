@@ -31,7 +31,6 @@ import pickle
 import time
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
 from importlib.machinery import ModuleSpec, NamespaceLoader, SourceFileLoader, SourcelessFileLoader
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +44,7 @@ from ckpt.image.modules import References
 from ckpt.image.pickler import ImagePickler, Sink, Stream, collector_off, on_deep_stack
 from ckpt.image.sizes import SizeTable, local_names
 from ckpt.image.versions import FORMAT, current_versions
+from transport.lean import asdict, dataclass, field
 
 if TYPE_CHECKING:
     from ckpt.image.stack import Stack

@@ -9,7 +9,8 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
-from dataclasses import dataclass, replace
+
+from transport.lean import dataclass, replace
 
 __all__ = ["FileNote", "completed", "note_files"]
 

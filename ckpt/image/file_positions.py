@@ -15,12 +15,12 @@ import fcntl
 import io
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pickle import PicklingError
 from typing import Any
 
 from ckpt.image.file_notes import FileNote, completed
 from ckpt.image.standard import catching
+from transport.lean import dataclass
 
 __all__ = ["STD_FDS", "Opened", "Positions", "memory_file", "read_at"]
 

@@ -13,13 +13,13 @@ must be refused, which is why gen_info is told the former.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from types import CellType, CodeType, CoroutineType, FunctionType, GeneratorType
 from typing import Any
 
 from ckpt.image import _frames
 from ckpt.image.boundary import location
 from ckpt.image.errors import Refused, RestoreError
+from transport.lean import dataclass
 
 __all__ = ["GenInfo", "GenRecord", "gen_fill", "gen_info", "gen_make"]
 

@@ -35,7 +35,6 @@ import types
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from importlib.machinery import EXTENSION_SUFFIXES
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -43,6 +42,7 @@ from ckpt.image import _lookup
 from ckpt.image.errors import Unpicklable
 from ckpt.image.notes import Note, Notes
 from ckpt.image.raw import Path, attributes_of, content_of, follow, is_a, is_named, package_of, space_of
+from transport.lean import dataclass, field
 
 if TYPE_CHECKING:
     from ckpt.image.modules import Pid, References

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from ckpt.image import libraries_back, notes, reopen, resources, standard
@@ -15,6 +14,7 @@ from ckpt.image.errors import ImageError, RestoreError
 from ckpt.image.modules import import_all
 from ckpt.image.pickler import ImageUnpickler, collector_off
 from ckpt.image.versions import compare_versions
+from transport.lean import dataclass, field
 
 if TYPE_CHECKING:
     from ckpt.image.stack import Stack

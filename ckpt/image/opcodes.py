@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import dis
 import opcode
-from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from types import CodeType
 from typing import NamedTuple
 
@@ -24,7 +23,11 @@ from ckpt.image.tables import TABLE, TABLES, Instruction, Table, cache_entries, 
 
 __all__ = ["TABLE", "TABLES", "CodeMap", "Instruction", "Table", "code_map", "exception_table"]
 
-GENERATOR_FLAGS = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
+GENERATOR_FLAGS = sum(
+    flag
+    for flag, name in dis.COMPILER_FLAG_NAMES.items()
+    if name in ("GENERATOR", "COROUTINE", "ASYNC_GENERATOR")
+)
 _CACHE_LIMIT = 20_000
 _LONGEST_INSTRUCTION = 16  # code units, caches included
 _CACHES = cache_entries()

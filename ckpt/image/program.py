@@ -91,6 +91,8 @@ def _find_module(name: str) -> tuple[types.CodeType, dict[str, object]]:
 
 
 def _is_archive(path: str) -> bool:
+    if path.endswith((".py", ".pyw")) or not os.path.isfile(path):
+        return False
     import zipfile
 
-    return os.path.isfile(path) and not path.endswith((".py", ".pyw")) and zipfile.is_zipfile(path)
+    return zipfile.is_zipfile(path)

@@ -21,11 +21,11 @@ import stat
 import sys
 import tempfile
 import warnings
-from dataclasses import dataclass
 from pickle import PicklingError
 from typing import Any
 
 from ckpt.image.errors import RestoreError
+from transport.lean import dataclass
 
 
 @dataclass(frozen=True, slots=True)

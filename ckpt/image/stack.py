@@ -40,7 +40,6 @@ import gc
 import resource
 import sys
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
 from types import CellType, CodeType, FunctionType
 from typing import Any, Literal
 
@@ -50,6 +49,7 @@ from ckpt.image.boundary import Resumption, classify, inlined, location
 from ckpt.image.errors import Refused, RestoreError, Unsupported
 from ckpt.image.opcodes import GENERATOR_FLAGS, TABLE, TABLES, code_map
 from ckpt.image.reach import Mode, Suspended, cell_contents
+from transport.lean import dataclass, field
 
 __all__ = ["FrameRecord", "Refused", "Stack", "available", "capture", "describe_main", "resume", "run_base"]
 

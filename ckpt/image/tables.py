@@ -12,8 +12,9 @@ import dis
 import opcode
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from transport.lean import dataclass, field
 
 __all__ = ["TABLE", "TABLES", "Instruction", "Table", "cache_entries", "takes_argument"]
 

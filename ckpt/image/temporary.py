@@ -11,8 +11,9 @@ import contextlib
 import os
 import sys
 import weakref
-from dataclasses import dataclass, field
 from typing import Any
+
+from transport.lean import dataclass, field
 
 __all__ = ["LIMIT_BYTES", "note_directories", "restore_directories"]
 

@@ -20,13 +20,13 @@ import sys
 import time
 import types
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
 from typing import Any
 
 from ckpt.image import diagnose
 from ckpt.image.assembly import Dump, ImageReport, Nowhere, Prepared, run_dump
 from ckpt.image.errors import Unpicklable
 from ckpt.image.pickler import ImagePickler
+from transport.lean import asdict, dataclass
 
 __all__ = ["Finding", "SeenFrame", "examine"]
 

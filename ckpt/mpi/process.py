@@ -7,8 +7,9 @@ with the engine's; loading an image puts it into the one of the new process.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
+
+from transport.lean import dataclass, field
 
 KEYVAL_FIRST = 1 << 16
 """Keys of the program's own attributes start here; predefined ones are below."""

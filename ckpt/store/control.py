@@ -16,8 +16,9 @@ Pure: encoding, decoding and checks. Writing and finding control files is in `li
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+from transport.lean import dataclass, field
 
 from . import records
 from .errors import Misplaced, RecordDamaged

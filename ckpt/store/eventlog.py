@@ -15,9 +15,10 @@ import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
+
+from transport.lean import dataclass, field
 
 from .errors import StorageFailed
 

@@ -21,14 +21,13 @@ fork.
 from __future__ import annotations
 
 import os
-import platform
-import secrets
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
+
+from transport.lean import dataclass, field
 
 from . import records
 from .control import epoch_of_name
@@ -125,12 +124,12 @@ class JobDirectory:
         root = os.path.abspath(os.fspath(path))
         job = cls(
             path=root,
-            job_id=secrets.token_hex(8),
-            key=secrets.token_bytes(records.KEY_BYTES),
+            job_id=os.urandom(8).hex(),
+            key=os.urandom(records.KEY_BYTES),
             command=list(command),
             size=size,
-            hash_seed=secrets.randbelow(_HASH_SEED_LIMIT) + 1 if hash_seed is None else hash_seed,
-            python=platform.python_version(),
+            hash_seed=_any_hash_seed() if hash_seed is None else hash_seed,
+            python=sys.version.split()[0],
             created=datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="seconds"),
             cwd=os.getcwd(),
             options=dict(options or {}),
@@ -199,7 +198,7 @@ class JobDirectory:
             "created": self.created,
             "cwd": self.cwd,
             "options": self.options,
-            "host": platform.node(),
+            "host": os.uname().nodename,
             "implementation": sys.implementation.name,
         }
 
@@ -249,6 +248,10 @@ class JobDirectory:
             return self.fs.list_directory(directory)
         except OSError as error:
             raise StorageFailed("list", directory, error) from error
+
+
+def _any_hash_seed() -> int:
+    return int.from_bytes(os.urandom(8), "little") % _HASH_SEED_LIMIT + 1
 
 
 _LIST_HINT: Final = "Check the path; `ckpt run` starts a job and prints where it is."

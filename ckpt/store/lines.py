@@ -14,7 +14,8 @@ reported, because a damaged newest line is "damaged but recoverable", not "never
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+
+from transport.lean import dataclass
 
 from .control import ControlFile, RankEntry, control_name, epoch_of_name
 from .errors import BlockDamaged, Damaged, EpochMissing, Incompatible, RecordDamaged, StorageFailed

@@ -28,8 +28,9 @@ Pure.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
+
+from transport.lean import dataclass, field
 
 from . import records
 from .errors import Misplaced, RecordDamaged

@@ -19,7 +19,8 @@ A file that comes back after a crash between two removals is garbage that the ne
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+
+from transport.lean import dataclass, field
 
 from .control import control_name
 from .errors import Damaged, Incompatible, StorageFailed

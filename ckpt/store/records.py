@@ -15,8 +15,8 @@ Pure: bytes in, values out. Which fields a record has, and what they mean, is fo
 
 from __future__ import annotations
 
-import hmac
 import json
+from _operator import _compare_digest as compare_digest  # hmac's own, without all that hmac loads
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -71,7 +71,7 @@ def decode(key: bytes, kind: str, job_id: str, data: bytes, path: str) -> dict[s
     body = data[_BODY:]
     if data[: len(_HEAD)] != _HEAD or len(data) <= _BODY:
         raise RecordDamaged(f"this is not a whole {kind}", path=path, hint=_REPLACE)
-    if not hmac.compare_digest(_mac(key, kind, body), data[len(_HEAD) : _BODY]):
+    if not compare_digest(_mac(key, kind, body), data[len(_HEAD) : _BODY]):
         raise RecordDamaged(
             f"{kind} does not verify: changed, damaged or not of this job", path=path, hint=_REPLACE
         )

@@ -25,9 +25,10 @@ import errno
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from random import Random
 from typing import Final
+
+from transport.lean import dataclass, field
 
 from .fsio import Buffer, FileSystem
 

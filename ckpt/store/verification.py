@@ -8,8 +8,9 @@ Bounded memory: a block at a time. Files that no line refers to are counted, not
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
 from typing import Any
+
+from transport.lean import dataclass, field
 
 from .codec import Codec
 from .control import ControlFile, RankEntry

@@ -23,9 +23,10 @@ import os
 import pickle
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, NamedTuple
+
+from transport.lean import dataclass, field
 
 from .base import NOTHING_KNOWN, KnownBlocks, find_base, known_blocks
 from .codec import RAW, Codec

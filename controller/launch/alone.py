@@ -9,8 +9,9 @@ with failures itself (`tolerant`), the dead count as finished, and the others go
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Protocol
+
+from transport.lean import dataclass
 
 
 class RankFacts(Protocol):

@@ -75,6 +75,7 @@ from controller.events import (
 from tests.model.process import JOB, Image, Left, Process, rank_spec
 from tests.model.world import World, without_stacks
 from tests.simulation.scripted import Op, Scripted, scripts, undisturbed
+from transport import lean
 from transport.errors import FrameError
 from transport.frames import open_frame
 from transport.simulation import LIMITS, MS, Faults, corrupted
@@ -115,7 +116,7 @@ class JobFaults:
 
         network = Faults.drawn(random)
         if random.random() < 0.1:
-            network = dataclasses.replace(network, delay_ns=5 * MS)
+            network = lean.replace(network, delay_ns=5 * MS)
         return cls(
             network=network,
             agent_every_ns=every(30, 150, 0.2),
@@ -306,7 +307,7 @@ class JobSimulation:
 
     def _use(self, disk: SimulatedDisk) -> None:
         self.disk = disk
-        self.job = dataclasses.replace(_job_directory(self.size), fs=disk)
+        self.job = lean.replace(_job_directory(self.size), fs=disk)
 
     def _strike(self) -> None:
         """Perhaps one of the next calls on the disk fails."""

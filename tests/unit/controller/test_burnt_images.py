@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import os
 from pathlib import Path
@@ -14,6 +13,7 @@ from ckpt.store.lines import load_manifest
 from ckpt.store.simulation import Faults, SimulatedDisk
 from controller.commit import commit_line, remove_burnt
 from controller.events import ControlFailed, Voted, WriteControl
+from transport import lean
 
 
 class Held:
@@ -39,7 +39,7 @@ def test_a_control_file_that_was_taken_back_does_not_come_back_without_its_image
     real = JobDirectory.create(tmp_path / "job", command=["app.py"], size=1)
     names = ["", "control", "images", image_directory(0)]
     disk = SimulatedDisk([os.path.join(real.path, name).rstrip("/") for name in names])
-    job = dataclasses.replace(real, fs=disk)
+    job = lean.replace(real, fs=disk)
     voted = vote(job)
     disk.faults = Faults(at=0, error=errno.EIO, only=frozenset({"close"}))
     lock: Any = Held()
@@ -50,7 +50,7 @@ def test_a_control_file_that_was_taken_back_does_not_come_back_without_its_image
     assert remove_burnt(job, committed=0, upto=1) is None
 
     for files in disk.crash_states():
-        after = dataclasses.replace(real, fs=SimulatedDisk(disk.directories, files))
+        after = lean.replace(real, fs=SimulatedDisk(disk.directories, files))
         line = latest_committed(after)
         if line is not None:
             entry: RankEntry = line.ranks[0]
@@ -61,7 +61,7 @@ def test_images_stay_when_the_removal_of_the_control_file_cannot_be_made_durable
     real = JobDirectory.create(tmp_path / "job", command=["app.py"], size=1)
     names = ["", "control", "images", image_directory(0)]
     disk = SimulatedDisk([os.path.join(real.path, name).rstrip("/") for name in names])
-    job = dataclasses.replace(real, fs=disk)
+    job = lean.replace(real, fs=disk)
     vote(job)
     before = disk.files
     disk.faults = Faults(at=0, error=errno.EIO, only=frozenset({"sync_directory"}))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import pickle
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from typing import Any
 from ckpt.store import ControlFile, ImageReader, ImageWriter, JobDirectory, RankEntry, write_control
 from ckpt.store.job import image_directory
 from ckpt.store.simulation import Faults, SimulatedDisk
+from transport import lean
 
 
 def make_job(path: Path, size: int = 1) -> JobDirectory:
@@ -33,7 +33,7 @@ def on_disk(
 ) -> tuple[JobDirectory, SimulatedDisk]:
     """The same job on a simulated disk that holds `files`."""
     disk = SimulatedDisk(directories_of(job), files, faults=faults, ignore_sync=ignore_sync)
-    return dataclasses.replace(job, fs=disk), disk
+    return lean.replace(job, fs=disk), disk
 
 
 def write_image(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from typing import Any
 
@@ -23,6 +22,7 @@ from ckpt.store import (
 from ckpt.store.control import control_name, epoch_of_name
 from ckpt.store.manifest import BlockRef, BufferRef, PackRef
 from ckpt.store.schema import check_control, check_manifest
+from transport import lean
 
 KEY = bytes(32)
 JOB = "0123456789abcdef"
@@ -93,7 +93,7 @@ def test_real_records_pass_the_strict_reading(job: JobDirectory) -> None:
 )
 def test_what_points_nowhere_is_damaged(changes: dict[str, Any], match: str) -> None:
     with pytest.raises(RecordDamaged, match=match):
-        decode(dataclasses.replace(GOOD, **changes).encode(KEY))
+        decode(lean.replace(GOOD, **changes).encode(KEY))
 
 
 def without(data: bytes, name: str, kind: str) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import json
 import os
@@ -33,6 +32,7 @@ from ckpt.store.lock import read_generation
 from ckpt.store.manifest import BufferRef
 from ckpt.store.pool import Pool
 from ckpt.store.privacy import check_private_file
+from transport import lean
 
 
 class Refusing(FileSystem):
@@ -54,7 +54,7 @@ class Refusing(FileSystem):
 
 
 def again(job: JobDirectory, fs: FileSystem) -> JobDirectory:
-    return dataclasses.replace(job, fs=fs)
+    return lean.replace(job, fs=fs)
 
 
 class TestJob:
@@ -179,10 +179,10 @@ class TestSenselessManifests:
 
     def rewritten(self, job: JobDirectory, **changes: Any) -> JobDirectory:
         entry = write_image(job, 0, 1, b"x" * 100)
-        manifest = dataclasses.replace(load_manifest(job, entry), **changes)
+        manifest = lean.replace(load_manifest(job, entry), **changes)
         data = manifest.encode(job.key)
         (Path(job.path) / entry.manifest).write_bytes(data)
-        write_control(job, control_of(1, [dataclasses.replace(entry, digest=records.digest(data))]))
+        write_control(job, control_of(1, [lean.replace(entry, digest=records.digest(data))]))
         return job
 
     def test_small_buffers_that_do_not_add_up(self, job: JobDirectory) -> None:
@@ -222,7 +222,7 @@ class TestSenselessManifests:
 
     def test_a_line_of_another_size_than_the_job(self, job: JobDirectory) -> None:
         commit(job, 1, "x")
-        assert not verify(dataclasses.replace(job, size=2)).good
+        assert not verify(lean.replace(job, size=2)).good
 
 
 def test_orphans_that_cannot_be_listed(job: JobDirectory) -> None:
