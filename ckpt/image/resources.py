@@ -33,7 +33,6 @@ import sys
 import time
 import types
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ckpt.image import exits, locks, reopen, search_path, standard, standard_input
@@ -42,6 +41,7 @@ from ckpt.image.errors import RestoreError
 from ckpt.image.logs import note_logging, put_back
 from ckpt.image.modules import OWN_PACKAGES
 from ckpt.image.temporary import note_directories, restore_directories
+from transport.lean import dataclass
 
 if TYPE_CHECKING:
     from ckpt.image.file_notes import FileNote

@@ -7,7 +7,6 @@ two images, by whatever way, the manifest that was written with the base's liken
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import mmap
 import random
 import struct
@@ -25,6 +24,7 @@ from ckpt.store._likeness import KEY_BYTES, WAYS, sums
 from ckpt.store.likeness import LIKENESS_FROM, Likeness
 from ckpt.store.records import digest
 from ckpt.store.writer import BLOCK
+from transport import lean
 
 MIB = 1 << 20
 PIECE = 4096
@@ -175,7 +175,7 @@ class TestRecognised:
         data = np.random.default_rng(1).random(2 * BLOCK // 8)
         entry = write_image(job, 0, 1, data)
         manifest = load_manifest(job, entry)
-        old = dataclasses.replace(manifest, blocks=tuple(b._replace(likeness="") for b in manifest.blocks))
+        old = lean.replace(manifest, blocks=tuple(b._replace(likeness="") for b in manifest.blocks))
         write_control(job, control_of(1, [replaced(job, entry, old)]))
         assert commit(job, 2, data).ranks[0].bytes_written < 10_000
         assert hashed.count(BLOCK) == 4
@@ -188,7 +188,7 @@ class TestRecognised:
         """It could only come from a fault of memory or of ours; the next image would be wrong for it."""
         entry = write_image(job, 0, 1, np.random.default_rng(1).random(BLOCK // 8))
         manifest = load_manifest(job, entry)
-        wrong = dataclasses.replace(
+        wrong = lean.replace(
             manifest, blocks=tuple(b._replace(likeness=b.likeness and "ab" * 16) for b in manifest.blocks)
         )
         write_control(job, control_of(1, [replaced(job, entry, wrong)]))
@@ -201,7 +201,7 @@ def replaced(job: JobDirectory, entry: Any, manifest: Manifest) -> Any:
     data = manifest.encode(job.key)
     path = Path(job.path) / entry.manifest
     path.write_bytes(data)
-    return dataclasses.replace(entry, digest=records.digest(data))
+    return lean.replace(entry, digest=records.digest(data))
 
 
 class Memory:
