@@ -3,7 +3,7 @@
 Start reading at `job.py` (what lies where), then `manifest.py` and `control.py` (the records), `writer.py`,
 `reader.py`, `lines.py` (commit) and `pruning.py`. Errors: `errors.py`.
 
-Importing this package is cheap (json, dataclasses, blake3, zstandard): the image child and a restarting rank
+Importing this package is cheap (json, blake3, zstandard): the image child and a restarting rank
 do.
 """
 
