@@ -1,4 +1,4 @@
-"""The standard library's `dataclasses`, the part that is used here, for a twentieth of the time it takes to define one.
+"""The standard library's `dataclasses`, the part that is used here, for a ninth of the time it takes to define one.
 
 Every rank's interpreter, and that of every command, defines some sixty such classes before it can begin. The standard
 library's decorator compiles each of six methods by itself, and imports what reads source code; here `__init__` is
