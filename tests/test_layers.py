@@ -24,7 +24,7 @@ LAYERS = ("transport", "ckpt", "controller")  # lowest first
 
 # The modules that are promised to be pure; every one must exist. A new state machine is added here.
 PURE = {
-    "transport": "config errors events frames lean ledger link endpoint rangeset simulation state timeout window",
+    "transport": "batches config errors events frames lean ledger link endpoint rangeset simulation state timeout window",
     "ckpt": "choice errors",
     "ckpt.explicit": "position",
     "ckpt.mpi": "agreement attributes buffers constants datatypes derived envelope errors group handle integers kind layout "

@@ -33,10 +33,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from functools import lru_cache
-from itertools import accumulate, chain, pairwise
+from itertools import chain
 from zlib import crc32
 
+from transport import batches
+from transport.batches import VARIED as VARIED
 from transport.errors import FrameError
 
 Buffer = bytes | bytearray | memoryview
@@ -52,7 +53,6 @@ MAGIC = 0xC701
 MESSAGES, FRAGMENT, ACK, PROBE, NACK = 1, 2, 3, 4, 5
 KIND_NAMES = {MESSAGES: "messages", FRAGMENT: "fragment", ACK: "ack", PROBE: "probe", NACK: "nack"}
 ANSWER, CHECKED = 1, 2
-VARIED = 0xFFFFFFFF
 MAX_HINTS = 64
 
 _HEAD = struct.Struct("<IHBBQIIIIQQQQII")
@@ -64,11 +64,6 @@ _PIECE_END = HEADER_BYTES + _PIECE.size
 
 _pack_rest = _REST.pack
 _unpack_head = _HEAD.unpack_from
-
-
-@lru_cache(maxsize=256)
-def _run(length: int) -> struct.Struct:
-    return struct.Struct(f"{length}s")
 
 
 def _seal(rest: bytes) -> bytes:
@@ -84,13 +79,9 @@ def encode_messages(
         data = messages[0]
         head = _pack_rest(MAGIC, MESSAGES, flags, *ident, *stamp, sequence, 1, len(data)) + data
         return crc32(head).to_bytes(4, "little") + head
-    lengths = list(map(len, messages))
-    length = lengths[0]
-    if length and lengths.count(length) == count:
-        head = _pack_rest(MAGIC, MESSAGES, flags, *ident, *stamp, sequence, count, length)
-        return _seal(b"".join((head, *messages)))
-    head = _pack_rest(MAGIC, MESSAGES, flags, *ident, *stamp, sequence, count, VARIED)
-    return _seal(b"".join((head, struct.pack(f"<{count}I", *lengths), *messages)))
+    length = batches.common_length(messages)
+    head = _pack_rest(MAGIC, MESSAGES, flags, *ident, *stamp, sequence, count, length)
+    return batches.join(head, messages, length)
 
 
 def encode_fragment(
@@ -157,24 +148,13 @@ def open_frame(parts: Sequence[Buffer]) -> tuple[Header, bytes]:
 
 def decode_messages(head: bytes, count: int, length: int) -> list[bytes]:
     """The messages of a MESSAGES frame."""
-    size = len(head)
-    if length != VARIED:
-        if size != BODY + count * length:
-            raise FrameError("length")
-        if count == 1:
-            return [head[BODY:]]
-        if not length:
-            raise FrameError(
-                "length"
-            )  # as many empty messages as the head claims would cost nothing to claim
-        return list(chain.from_iterable(_run(length).iter_unpack(memoryview(head)[BODY:])))
-    start = BODY + 4 * count
-    if size < start:
+    if count == 1 and length == len(head) - BODY:
+        return [head[BODY:]]
+    # As many empty messages as the head claims would cost nothing to claim: they come with a table.
+    messages = batches.split(head, BODY, count, length)
+    if messages is None:
         raise FrameError("length")
-    ends = list(accumulate(struct.unpack_from(f"<{count}I", head, BODY), initial=start))
-    if ends[-1] != size:
-        raise FrameError("length")
-    return [head[a:b] for a, b in pairwise(ends)]
+    return messages
 
 
 def decode_fragment(
