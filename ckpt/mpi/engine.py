@@ -195,37 +195,26 @@ class Engine:
     def on_messages(self, src: int, batch: list[Buffer]) -> None:
         """Messages of world rank `src`, in order. Called with the lock held."""
         matcher = self.matcher
-        if not matcher.posted:
-            done = sort_in(matcher, batch, 0)
-            if done == len(batch):
+        at = 0
+        while True:
+            if not matcher.posted:
+                at = sort_in(matcher, batch, at)
+            if at == len(batch):
                 return
-            batch = batch[done:]
-        find = matcher.by_envelope.get
-        former = None
-        for data in batch:
+            data = batch[at]
+            at += 1
             head = data[:32]
-            if head != former or matcher.posted:
-                found = find(head if type(head) is bytes else bytes(head))
-                if found is None or (matcher.posted and found.context.wild):
-                    self._arrive(src, data)
-                    former = None
-                    continue
-                if (
-                    found.posted
-                ):  # an eager message, being found by these bytes, for the first that waits for it
-                    matcher.posted -= 1
-                    receive = found.posted.popleft()
-                    self.settle_account(found, data)
-                    receive.fill(found.source, found.tag, data)
-                    former = None
-                    continue
-                channel, former = found, head
-                append = channel.messages.append
-                order = channel.context.order
-            matcher.serial = serial = matcher.serial + 1
-            append((serial, data))
-            if order is not None:
-                order[serial] = channel
+            found = matcher.by_envelope.get(head if type(head) is bytes else bytes(head))
+            if found is None or (matcher.posted and found.context.wild):
+                self._arrive(src, data)
+            elif found.posted:
+                # an eager message, being found by these bytes, for the first that waits for it
+                matcher.posted -= 1
+                receive = found.posted.popleft()
+                self.settle_account(found, data)
+                receive.fill(found.source, found.tag, data)
+            else:
+                matcher.keep(found, data)
 
     def _arrive(self, src: int, data: Buffer) -> None:
         kind, source, tag, number, token = envelope.unpack(data)

@@ -151,11 +151,15 @@ class Matcher:
         if receive is not None:
             self._take_off(receive, channel)
             return channel, receive
-        self.serial += 1
-        channel.messages.append((self.serial, data))
-        if context.order is not None:
-            context.order[self.serial] = channel
+        self.keep(channel, data)
         return channel, None
+
+    def keep(self, channel: Channel, data: Buffer) -> None:
+        """A message of this channel has come that nobody waits for."""
+        self.serial = serial = self.serial + 1
+        channel.messages.append((serial, data))
+        if channel.context.order is not None:
+            channel.context.order[serial] = channel
 
     def _earliest(self, channel: Channel) -> Receive | None:
         best = channel.posted[0] if channel.posted else None

@@ -2,12 +2,13 @@
 
 `_quick.c` and `transport/_lane.c` do what `ObjectMessages.send`, `ObjectMessages.recv` and `Engine.on_messages` do when
 nothing is unusual, on the very objects that these use, and keep no state. Each function says when it has done nothing; its
-caller goes on in Python then. So what takes their place where C is missing simply always says so. Both ways leave the same
-behind (tests/unit/ckpt/mpi/test_quick.py).
+caller goes on in Python then. So what takes the place of `send` and `recv` where C is missing simply always says so. Both
+ways leave the same behind (tests/unit/ckpt/mpi/test_quick.py).
 
     send(comm, obj, dest, tag)         None: it is sent. False: nothing has happened. bytes: the pickle, which is not sent
     recv(comm, source, tag, status)    the object, or MISS: nothing has happened
-    sort_in(matcher, batch, start)     the first index from `start` on whose message is not in its channel; under the lock
+    sort_in(matcher, batch, start)     puts messages that nobody waits for into their channels, while these exist; the index
+                                       of the first that is not ordinary. Under the lock, nothing posted
     know(cls)                          learn where a class keeps its slots
 """
 
@@ -31,7 +32,19 @@ def _recv(comm: Any, source: Any, tag: Any, status: Any) -> Any:
 
 
 def _sort_in(matcher: Any, batch: list[Any], start: int) -> int:
-    return start
+    find = matcher.by_envelope.get
+    former = channel = None
+    for at in range(start, len(batch)):
+        data = batch[at]
+        if type(data) is not bytes:
+            return at
+        head = data[:32]
+        if head != former:
+            channel, former = find(head), head
+            if channel is None:
+                return at
+        matcher.keep(channel, data)
+    return len(batch)
 
 
 def _know(cls: type) -> None:

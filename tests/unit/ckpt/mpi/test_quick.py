@@ -232,7 +232,8 @@ def noting(function: Callable[..., Any], taken: list[Any]) -> Callable[..., Any]
     return noted
 
 
-def test_a_batch_is_sorted_in_up_to_the_first_unusual_message() -> None:
+@pytest.mark.parametrize("sort_in", [quick.sort_in, quick._sort_in])
+def test_a_batch_is_sorted_in_up_to_the_first_unusual_message(sort_in: Any) -> None:
     pair = Pair()
     one = pair.ranks[0].world
     for number in range(3):
@@ -242,11 +243,10 @@ def test_a_batch_is_sorted_in_up_to_the_first_unusual_message() -> None:
     (channel,) = (c for context in matcher.contexts.values() for c in context.channels.values())
     message = channel.messages[0][1]
     batch = [message, message, message[:20], message, bytearray(message)]
-    assert quick.sort_in(matcher, batch, 0) == 2
-    assert quick.sort_in(matcher, batch, 3) == 4
+    assert sort_in(matcher, batch, 0) == 2
+    assert sort_in(matcher, batch, 3) == 4
     assert matcher.serial == 6 and len(channel.messages) == 6
-    matcher.posted = 1
-    assert quick.sort_in(matcher, batch, 0) == 0
+    assert sort_in(matcher, batch, 4) == 4 and sort_in(matcher, batch, 5) == 5
 
 
 def test_what_cannot_be_taken_short_leaves_everything_as_it_was() -> None:
