@@ -13,11 +13,11 @@
    What holds the pieces together is the interpreter's lock: `send` looks whether the port's lock is free (transport/lane.h) and
    appends before anybody else can run; `recv` is the program's thread taking from the left, while the helper only appends.
 
-   Objects of one immutable piece (None, bool, int of 32 bits, float, short str and bytes) are pickled and unpickled right here, byte for
-   byte as pickle would; everything else goes to pickle itself. */
+   Small objects of Python's own types are pickled and unpickled by small_pickle.c, everything else by pickle itself. */
 
 #define PY_SSIZE_T_CLEAN
 #include "../../transport/lane.h"
+#include "small_pickle.h"
 #include <stdint.h>
 #include <string.h>
 
@@ -26,7 +26,6 @@
 #define DEBT_UNIT (1LL << 48)
 #define DEBT_LIMIT (64 * DEBT_UNIT)
 #define KIND_AT 2
-#define SCALAR_MOST 300 /* bytes of the longest pickle that is made here: 2 + 9 + 2 + 255 + 2 */
 
 static LaneApi *lanes;
 static PyObject *pickle_dumps, *pickle_loads, *protocol, *MISS;
@@ -91,106 +90,7 @@ static PyObject *know(PyObject *Py_UNUSED(self), PyObject *cls)
     Py_RETURN_NONE;
 }
 
-/* ---- pickles of one piece ------------------------------------------------------------------------------------------------- */
-
-/* The pickle of an object of one immutable piece into `out` (SCALAR_MOST bytes): its length, or 0 if it is none. */
-static size_t scalar_pickle(PyObject *object, unsigned char *out)
-{
-    unsigned char *body = out + 2, *at;
-    unsigned char piece[SCALAR_MOST];
-    PyTypeObject *type = Py_TYPE(object);
-    out[0] = 0x80;
-    out[1] = 5;
-    at = piece;
-    if (type == &PyLong_Type) {
-        int overflow;
-        long value = PyLong_AsLongAndOverflow(object, &overflow);
-        if (overflow || value < INT32_MIN || value > INT32_MAX) return 0;
-        uint32_t bits = (uint32_t)(int32_t)value;
-        int bytes = value >= 0 && value < 256 ? 1 : value >= 0 && value < 65536 ? 2 : 4;
-        *at++ = bytes == 1 ? 'K' : bytes == 2 ? 'M' : 'J';
-        for (int i = 0; i < bytes; i++) *at++ = (unsigned char)(bits >> 8 * i);
-    } else if (type == &PyFloat_Type) {
-        uint64_t bits;
-        double value = PyFloat_AS_DOUBLE(object);
-        memcpy(&bits, &value, 8);
-        *at++ = 'G';
-        for (int i = 7; i >= 0; i--) *at++ = (unsigned char)(bits >> 8 * i);
-    } else if (type == &PyUnicode_Type) {
-        if (!PyUnicode_IS_COMPACT_ASCII(object) || PyUnicode_GET_LENGTH(object) > 255) return 0;
-        size_t length = (size_t)PyUnicode_GET_LENGTH(object);
-        *at++ = 0x8c;
-        *at++ = (unsigned char)length;
-        memcpy(at, PyUnicode_1BYTE_DATA(object), length);
-        at += length;
-        *at++ = 0x94;
-    } else if (type == &PyBytes_Type) {
-        if (PyBytes_GET_SIZE(object) > 255) return 0;
-        size_t length = (size_t)PyBytes_GET_SIZE(object);
-        *at++ = 'C';
-        *at++ = (unsigned char)length;
-        memcpy(at, PyBytes_AS_STRING(object), length);
-        at += length;
-        *at++ = 0x94;
-    } else if (object == Py_None) {
-        *at++ = 'N';
-    } else if (object == Py_True || object == Py_False) {
-        *at++ = object == Py_True ? 0x88 : 0x89;
-    } else {
-        return 0;
-    }
-    *at++ = '.';
-    size_t length = (size_t)(at - piece);
-    if (length >= 4) { /* shorter ones have no frame */
-        *body++ = 0x95;
-        for (int i = 0; i < 8; i++) *body++ = (unsigned char)((uint64_t)length >> 8 * i);
-    }
-    memcpy(body, piece, length);
-    return (size_t)(body - out) + length;
-}
-
-/* The object of such a pickle; NULL without an exception: it is another, pickle has to load it. */
-static PyObject *scalar_unpickle(const unsigned char *at, Py_ssize_t size)
-{
-    if (size < 4 || at[0] != 0x80 || at[1] != 5) return NULL;
-    const unsigned char *stop = at + size;
-    at += 2;
-    if (*at == 0x95) {
-        if (size < 15 || at[1] != (unsigned char)(size - 11) || at[2] != (unsigned char)((size - 11) >> 8) ||
-            memcmp(at + 3, "\0\0\0\0\0\0", 6))
-            return NULL;
-        at += 9;
-    }
-    Py_ssize_t rest = stop - at; /* the stop opcode included */
-    if (rest < 2 || stop[-1] != '.') return NULL;
-    switch (*at) {
-    case 'K': return rest == 3 ? PyLong_FromLong(at[1]) : NULL;
-    case 'M': return rest == 4 ? PyLong_FromLong(at[1] | at[2] << 8) : NULL;
-    case 'J':
-        if (rest != 6) return NULL;
-        return PyLong_FromLong((int32_t)((uint32_t)at[1] | (uint32_t)at[2] << 8 | (uint32_t)at[3] << 16 | (uint32_t)at[4] << 24));
-    case 'G': {
-        if (rest != 10) return NULL;
-        uint64_t bits = 0;
-        double value;
-        for (int i = 1; i <= 8; i++) bits = bits << 8 | at[i];
-        memcpy(&value, &bits, 8);
-        return PyFloat_FromDouble(value);
-    }
-    case 0x8c:
-        if (rest != at[1] + 4 || at[rest - 2] != 0x94) return NULL;
-        for (int i = 0; i < at[1]; i++)
-            if (at[2 + i] & 0x80) return NULL;
-        return PyUnicode_DecodeASCII((const char *)at + 2, at[1], NULL);
-    case 'C':
-        if (rest != at[1] + 4 || at[rest - 2] != 0x94) return NULL;
-        return PyBytes_FromStringAndSize((const char *)at + 2, at[1]);
-    case 'N': return rest == 2 ? Py_NewRef(Py_None) : NULL;
-    case 0x88: return rest == 2 ? Py_NewRef(Py_True) : NULL;
-    case 0x89: return rest == 2 ? Py_NewRef(Py_False) : NULL;
-    default: return NULL;
-    }
-}
+/* ---- pickles -------------------------------------------------------------------------------------------------------------- */
 
 static PyObject *dumps_by_pickle(PyObject *object)
 {
@@ -200,18 +100,17 @@ static PyObject *dumps_by_pickle(PyObject *object)
 
 static PyObject *dumps(PyObject *Py_UNUSED(self), PyObject *object)
 {
-    unsigned char scalar[SCALAR_MOST];
-    size_t size = scalar_pickle(object, scalar);
-    return size ? PyBytes_FromStringAndSize((char *)scalar, (Py_ssize_t)size) : dumps_by_pickle(object);
+    unsigned char small[PICKLE_MOST], *start;
+    size_t size = small_pickle(object, small, &start);
+    return size ? PyBytes_FromStringAndSize((char *)start, (Py_ssize_t)size) : dumps_by_pickle(object);
 }
 
 /* Of a message: what comes before `start` is a pickle that does nothing. */
 static PyObject *load(PyObject *data, Py_ssize_t start)
 {
     PyObject *object =
-        scalar_unpickle((unsigned char *)PyBytes_AS_STRING(data) + start, PyBytes_GET_SIZE(data) - start);
-    if (object || PyErr_Occurred()) return object;
-    return PyObject_CallOneArg(pickle_loads, data);
+        small_unpickle((unsigned char *)PyBytes_AS_STRING(data) + start, PyBytes_GET_SIZE(data) - start);
+    return object ? object : PyObject_CallOneArg(pickle_loads, data);
 }
 
 static PyObject *loads(PyObject *Py_UNUSED(self), PyObject *args)
@@ -251,20 +150,17 @@ static PyObject *send(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize
     if (!route || !PyTuple_CheckExact(route) || PyTuple_GET_SIZE(route) != 2) Py_RETURN_FALSE;
     if (!PyBytes_CheckExact(PyTuple_GET_ITEM(route, 1))) Py_RETURN_FALSE;
 
-    unsigned char scalar[SCALAR_MOST];
+    unsigned char small[PICKLE_MOST], *start;
     PyObject *data = NULL, *message = NULL, *window;
-    const char *from = (char *)scalar;
-    Py_ssize_t size = (Py_ssize_t)scalar_pickle(object, scalar);
+    Py_ssize_t size = (Py_ssize_t)small_pickle(object, small, &start);
     Py_INCREF(route); /* the program's own pickling may do anything, even send and free */
     Py_INCREF(lane);
     if (!size) {
         data = dumps_by_pickle(object);
         if (!data || !PyBytes_CheckExact(data)) goto done;
-        from = PyBytes_AS_STRING(data);
+        start = (unsigned char *)PyBytes_AS_STRING(data);
         size = PyBytes_GET_SIZE(data);
-        if (size >= REFERENCE_BYTES || GET(comm, COMM_ENGINE) != engine || GET(engine, ENGINE_LANE) != lane ||
-            found_under(GET(comm, COMM_ROUTES), args[2], args[3]) != route)
-            goto done;
+        if (size >= REFERENCE_BYTES) goto done;
     }
     PyObject *head = PyTuple_GET_ITEM(route, 1);
     Py_ssize_t head_size = PyBytes_GET_SIZE(head);
@@ -274,12 +170,12 @@ static PyObject *send(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize
         goto done;
     }
     memcpy(PyBytes_AS_STRING(message), PyBytes_AS_STRING(head), (size_t)head_size);
-    memcpy(PyBytes_AS_STRING(message) + head_size, from, (size_t)size);
+    memcpy(PyBytes_AS_STRING(message) + head_size, start, (size_t)size);
     window = lanes->open(lane, PyTuple_GET_ITEM(route, 0), head_size + size);
     if (window) {
         Py_XSETREF(data, lanes->append(lane, window, message) ? NULL : Py_NewRef(Py_None));
     } else if (!data) {
-        data = PyBytes_FromStringAndSize((char *)scalar, size);
+        data = PyBytes_FromStringAndSize((char *)start, size);
     }
 done:
     Py_XDECREF(message);

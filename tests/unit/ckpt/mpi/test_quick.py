@@ -1,21 +1,18 @@
 """The short way in C against the long way in Python: the same results, the same errors, the same state left behind.
 
 The long way is the specification. Whole histories of two ranks over two real endpoints are run both ways and compared after
-every step; pickles of one piece are compared with pickle's.
+every step.
 """
 
 from __future__ import annotations
 
 import pickle
 import random
-import struct
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from ckpt.mpi import make_world, quick
 from ckpt.mpi.communicator import Intracomm
@@ -27,7 +24,7 @@ from ckpt.mpi.status import Status
 from transport.endpoint import Endpoint, EndpointConfig
 from transport.window import SendWindow
 
-_quick = pytest.importorskip("ckpt.mpi._quick", reason="the C modules are not built")
+pytest.importorskip("ckpt.mpi._quick", reason="the C modules are not built")
 
 
 class Rank:
@@ -131,7 +128,7 @@ OBJECTS: list[Callable[[random.Random, Any], Any]] = [
     lambda chance, comm: chance.random(),
     lambda chance, comm: "x" * chance.choice([0, 1, 255, 256, 300]),
     lambda chance, comm: bytes(chance.choice([0, 3, 255, 256, 70_000])),
-    lambda chance, comm: (chance.randrange(9), "a", [1.5]),
+    lambda chance, comm: (chance.randrange(9), "a", {"b": [1.5]}),
     lambda chance, comm: Odd(comm),
     lambda chance, comm: threading.Lock(),  # cannot be pickled
 ]
@@ -300,72 +297,3 @@ def test_lane_appends_what_the_endpoint_would() -> None:
         with pytest.raises(TypeError):
             lane.append(1)
     assert ways[0] == ways[1]
-
-
-PIECES = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(),
-    st.integers(-(1 << 33), 1 << 33),
-    st.floats(),
-    st.text(max_size=300),
-    st.text("abc", min_size=250, max_size=260),
-    st.binary(max_size=300),
-    st.lists(st.integers()),
-)
-
-
-@given(PIECES)
-@example("")
-@example("ä")
-@example(b"")
-@example(255)
-@example(256)
-@example(65535)
-@example(65536)
-@example(-(1 << 31))
-@example(1 << 31)
-@example("a" * 255)
-@example("a" * 256)
-@example(b"a" * 256)
-def test_pickles_are_those_of_pickle(value: Any) -> None:
-    expected = pickle.dumps(value, 5)
-    assert _quick.dumps(value) == expected
-    loaded = _quick.loads(expected)
-    assert type(loaded) is type(value)
-    assert pickle.dumps(loaded, 5) == expected
-    assert pickle.dumps(_quick.loads(b"C\x01x0" + expected, 4), 5) == expected
-
-
-class Number(int):
-    """Not quite an int."""
-
-
-class Text(str):
-    """Not quite a str."""
-
-
-@pytest.mark.parametrize("value", [Number(5), Text("a"), ("a",), ["a"], {"a": 1}, {1}, frozenset({1}), 1j])
-def test_what_is_not_of_one_piece_is_left_to_pickle(value: Any) -> None:
-    assert _quick.dumps(value) == pickle.dumps(value, 5)
-    loaded = _quick.loads(pickle.dumps(value, 5))
-    assert loaded == value and type(loaded) is type(value)
-
-
-@given(PIECES, st.data())
-def test_damaged_pickles_are_read_as_pickle_reads_them(value: Any, data: st.DataObject) -> None:
-    damaged = bytearray(pickle.dumps(value, data.draw(st.integers(2, 5))))
-    for _ in range(data.draw(st.integers(0, 3))):
-        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(
-            st.sampled_from(b"KMJGN\x88\x89\x8cC\x94\x95.\x00\x04")
-        )
-    damaged = damaged[: data.draw(st.integers(0, len(damaged)))] if data.draw(st.booleans()) else damaged
-    assert outcome(_quick.loads, bytes(damaged)) == outcome(pickle.loads, bytes(damaged))
-
-
-def outcome(loads: Callable[[bytes], Any], data: bytes) -> Any:
-    try:
-        loaded = loads(data)
-    except Exception as error:
-        return type(error)
-    return type(loaded), struct.pack("d", loaded) if type(loaded) is float else loaded
