@@ -14,6 +14,7 @@ a half-done collective and a pending request are simply there again after a rest
     engine.py        binds these to a Progress
     request.py status.py op.py datatypes.py buffers.py group.py    the objects a user sees
     object_messages.py buffer_messages.py                          send, recv …; Send, Recv …
+    quick.py                                                       the short way of ordinary objects, in C
     object_collectives.py buffer_collectives.py                    bcast …; Bcast, Ibcast, Bcast_init …
     communicator.py and comm_*.py                                  communicators: what else they are made of, by area
     plans.py, collectives_*.py                                     arguments to schedules; algorithms

@@ -2,7 +2,7 @@
 
 `send` returns once the message is queued: it waits only while the backlog to the destination is high. An
 object's bytes never change, so large ones go down by reference and nobody waits for their acknowledgement.
-`ssend` waits for the match.
+`ssend` waits for the match. Ordinary small messages take a short way (quick.py), which says when it has done nothing.
 
 Programs derive from communicators and override methods (mpi4py.util.pkl5 does), so a method here never calls a
 public one through `self`.
