@@ -1,11 +1,12 @@
 """How often a program cannot be captured, and for how long: at random checks of the programs of the sweep.
 
-    python -m benchmarks.refusals [--quick] [--json FILE] [--keep]
+    python -m benchmarks.refusals [--quick] [--json FILE] [--keep] [--missing]
 
 A capture is tried at every 199th check of each program; where one is refused, at every check that follows, until one is not.
-Printed per program: tries, the share that was refused, the longest refusal in checks and in milliseconds of the program's
-own time, and what refused it. Times depend on the machine; the rest only on the program and the version of Python.
-`--keep` writes the table to benchmarks/refusals.json, which is committed.
+Printed per program: tries, the share that was refused, the longest refusal in checks and in milliseconds of its
+own computing, and what refused it. Times depend on the machine; the rest only on the program and the version of Python.
+`--keep` writes what was measured into benchmarks/refusals.json, which is committed: a table for each version of Python.
+It takes long; `--missing` goes on with the programs that the table of this version does not have.
 
 The programs are fetched (tests/sweep); without a package index this benchmark is skipped.
 """
@@ -51,12 +52,24 @@ def measure(name: str, place: Any) -> dict[str, Any]:
     }
 
 
+def table() -> dict[str, Any]:
+    """Version → what was kept of it."""
+    kept: dict[str, Any] = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    return kept
+
+
 def keep(version: str, rows: list[dict[str, Any]]) -> None:
-    """Write the table of this version of Python; those of others stay."""
-    kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
-    minor = ".".join(version.split(".")[:2])
-    kept[minor] = {"python": version, "machine": platform.machine(), "programs": rows}
-    KEPT.write_text(json.dumps(kept, indent=1) + "\n")
+    """Put rows into the table of this version of Python; those of other programs and versions stay."""
+    kept = table()
+    minor = _minor(version)
+    known = {row["program"]: row for row in (*kept.get(minor, {}).get("programs", []), *rows)}
+    programs = [known[name] for name in sorted(known)]
+    kept[minor] = {"python": version, "machine": platform.machine(), "programs": programs}
+    KEPT.write_text(json.dumps(dict(sorted(kept.items())), indent=1) + "\n")
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
 
 
 def main() -> int:
@@ -66,6 +79,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="few programs")
     parser.add_argument("--json", metavar="FILE", help="write the figures to FILE")
     parser.add_argument("--keep", action="store_true", help=f"write the table to {KEPT.name}")
+    parser.add_argument("--missing", action="store_true", help="only programs that are not in that table")
     options = parser.parse_args()
     version = platform.python_version()
     try:
@@ -76,6 +90,9 @@ def main() -> int:
             Path(options.json).write_text(json.dumps([{"name": "refusals", "skipped": str(reason)}]))
         return 0
     names = _QUICK if options.quick else sorted(PROGRAMS, key=lambda name: (PROGRAMS[name].slow, name))
+    if options.missing:
+        known = {row["program"] for row in table().get(_minor(version), {}).get("programs", [])}
+        names = [name for name in names if name not in known]
     print(f"\nRefusals at the checks of {len(names)} programs (CPython {version})")
     print(f"  {'program':26s} {'checks':>10s} {'tries':>7s} {'refused':>8s} {'longest':>8s} {'ms':>8s}  by")
     rows = []

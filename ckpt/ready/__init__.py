@@ -6,6 +6,7 @@ library              in an image
 ``sqlite3``          connections to files (opened again, settings kept) and in memory (with their content); :mod:`.sqlite`
 ``h5py``             files, groups and data sets, opened again; flushed before the image; :mod:`.hdf5`
 ``netCDF4``          data sets and what belongs to them, likewise; :mod:`.netcdf`
+``pandas``           tables that are read in pieces (``chunksize``), read again up to the row; :mod:`.tables`
 ``PIL``              pictures that are just being read or written; :mod:`.pictures`
 ``matplotlib``       figures that are just being drawn (Agg); :mod:`.pictures`
 ``mmap``             mapped files and anonymous memory, with content; :mod:`.mapped` (``numpy.memmap``: ckpt.image.arrays)
@@ -45,6 +46,7 @@ _WAYS: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "_hashlib": ("ckpt.ready.digests", {"HASH": "reduce_digest", "HASHXOF": "reduce_digest"}),
     "mmap": ("ckpt.ready.mapped", {"mmap": "reduce_map"}),
+    "pandas.io.parsers.readers": ("ckpt.ready.tables", {"TextFileReader": "reduce_reader"}),
     "PIL._imaging": ("ckpt.ready.pictures", {"new": "reduce_picture"}),
     "matplotlib.backends._backend_agg": ("ckpt.ready.pictures", {"RendererAgg": "reduce_canvas"}),
 }

@@ -106,7 +106,7 @@ class Places:
 class Refusals:
     """In the rank: tries a capture at every n-th check; where one is refused, at every check until one is not.
 
-    Times are the program's own, roughly: what is spent here is taken off.
+    Times are of computing, the program's own: what is spent here is taken off.
     """
 
     def __init__(self, every: int, runtime: Runtime) -> None:
@@ -130,11 +130,11 @@ class Refusals:
         return number + 1  # one_try has been called by then, and has said whether that is soon enough
 
     def timed_try(self) -> None:
-        began_ns = time.perf_counter_ns()
+        began_ns = time.thread_time_ns()
         self.one_try(began_ns - self.spent_ns, self.number % self.every == 0)
         if self.row:
             self.next = 0
-        self.spent_ns += time.perf_counter_ns() - began_ns
+        self.spent_ns += time.thread_time_ns() - began_ns
 
     def one_try(self, now_ns: int, counts: bool) -> None:
         self.tries += counts

@@ -215,3 +215,35 @@ def test_child_processes_between_checkpoints(start: Start, tmp_path: Path) -> No
         job.wait_event("restarted", count=kill)
     assert job.finish() == 0, job.report()
     assert job.output(0) == f"{sum(1 + i + sum(range(20_000)) % 7 for i in range(150))}\n"
+
+
+CHUNKS = """
+        import gzip
+        import pandas
+        import ckpt
+        from tools import die_once
+        ckpt.enable()
+        with open("table.csv", "w") as file, gzip.open("table.csv.gz", "wt") as packed:
+            for out in (file, packed):
+                print("key,value,word", file=out)
+                for row in range(5000):
+                    print(row % 7, row / 8, f"w\u00f6rd {row}", sep=",", file=out)
+        plain = pandas.read_csv("table.csv", chunksize=300)
+        packed = pandas.read_csv("table.csv.gz", iterator=True, usecols=["key", "word"])
+        latin = pandas.read_csv("table.csv", chunksize=1000, encoding="latin-1", index_col="key")
+        ended = pandas.read_csv("table.csv", chunksize=4000, nrows=4500)
+        few = [len(part) for part in ended]
+        print(len(packed.get_chunk(77)), len(next(latin)))
+        for number, part in enumerate(plain):
+            if number == 5:
+                ckpt.checkpoint()
+                die_once()
+            print(number, part.index[0], part["value"].sum(), part["word"].iloc[-1])
+        more = packed.get_chunk(3)
+        print(more, next(latin)["word"].iloc[0], few)
+        """
+
+
+@needs("pandas")
+def test_tables_that_are_read_in_pieces_go_on_with_the_next_row(start: Start, tmp_path: Path) -> None:
+    is_as_undisturbed(start, tmp_path, CHUNKS)
