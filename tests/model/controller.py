@@ -33,6 +33,7 @@ from controller.events import (
     WriteControl,
 )
 from tests.model.world import World
+from transport.lean import names
 
 FAR_NS = 1 << 60
 UNTIMED = {"due_ns", "since_ns", "started_ns", "deadline_ns", "relaunch_reason", "options", "reason"}
@@ -56,9 +57,10 @@ def frozen(thing: Any) -> object:
         return frozenset(map(frozen, thing))
     if isinstance(thing, (tuple, list)):
         return tuple(map(frozen, thing))
-    if is_dataclass(thing):
+    if is_dataclass(thing) or hasattr(thing, "__lean_fields__"):
+        found = [f.name for f in fields(thing)] if is_dataclass(thing) else names(thing)
         return type(thing).__name__, tuple(
-            frozen(getattr(thing, f.name)) for f in fields(thing) if f.name not in UNTIMED
+            frozen(getattr(thing, name)) for name in found if name not in UNTIMED
         )
     return tuple((name, frozen(value)) for name, value in sorted(vars(thing).items()) if name not in UNTIMED)
 
