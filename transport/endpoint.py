@@ -640,22 +640,23 @@ class Endpoint:
         new._nacked = {peer: new._links[peer] for peer in self._nacked}
         return new
 
-    def key(self, *, credit: bool = True) -> tuple[object, ...]:
+    def key(self, *, credit: bool = True, nacks: bool = True, timing: bool = True) -> tuple[object, ...]:
         """Hashable protocol state, without timers, estimates and counters: equal keys behave alike, timing
-        aside. Without `credit` they do as long as no limit on it is reached."""
+        aside. Without `credit` they do as long as no limit on it is reached, without `nacks` as long as no
+        peer sends one, without `timing` as long as every timer has passed before each transmission."""
         common = self._common
         held = frozenset((epoch, tuple(map(bytes, parts))) for epoch, parts, _ in self._held)
         return (
             common.epoch,
             common.floor,
-            self._due,
+            max(self._due, common.epoch),  # an image that is taken is asked for no more
             self._frozen,
             self._zombie,
             held,
             frozenset(self._nacks),
             frozenset(self._nacked),
             tuple(common.events),
-            tuple(link.key(credit) for link in self._links.values()),
+            tuple(link.key(credit, nacks, timing) for link in self._links.values()),
         )
 
 

@@ -580,19 +580,28 @@ class Link:
         new.counts = self.counts.copy()
         return new
 
-    def key(self, credit: bool = True) -> tuple[object, ...]:
-        """Hashable protocol state: which timers run, not when they pass; no estimates, no counters."""
+    def key(self, credit: bool = True, nacks: bool = True, timing: bool = True) -> tuple[object, ...]:
+        """Hashable protocol state: which timers run, not when they pass; no estimates, no counters.
+
+        The timer of an ack that is due anyhow changes nothing. The peer's epoch is looked at when a NACK comes.
+        """
         window = self.window
+        ack_due, ack_later, quiet = self._ack_due, self._ack_at < NEVER, window.quiet
+        if ack_due == HINTS_ACK or (ack_due == PLAIN_ACK and not self.ledger.partials):
+            ack_later = False
+        elif ack_later and not timing and not self.ledger.partials:
+            ack_due, ack_later, quiet = PLAIN_ACK, False, False
         all_hinted = bool(window.unacked) and not window.flight and not window.resend
         return (
             self._rto_at < NEVER,
-            self._ack_at < NEVER,
+            ack_later,
             self._probe_at < NEVER,
             self.incarnation,
             self.reachable,
             self.paused,
-            self.peer_epoch,
-            self._ack_due,
+            self.peer_epoch if nacks else 0,
+            ack_due,
+            quiet,
             self._probe_due,
             min(self.timeout.backoff, UNPROVEN_TIMEOUTS) if all_hinted else 0,
             window.key(credit),

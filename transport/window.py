@@ -445,7 +445,6 @@ class SendWindow:
             tuple(map(_entry_key, self.sealed)),
             tuple(map(_entry_key, self.unacked)),
             self.edge - self.acked_charge if credit else 0,
-            self.quiet,
         )
 
 

@@ -53,6 +53,7 @@ from tests.model.controller import Controller, Effects, RuleBroken
 from tests.model.process import Image, Left, Process, rank_spec
 from tests.model.world import World, production, without_stacks
 from transport.errors import StateMismatch
+from transport.frames import NACK
 from transport.state import Buffer, link_error
 
 LONG_NS = 1 << 41
@@ -167,6 +168,7 @@ class Explorer:
         self.most = most
         self.partly = partly
         self._limits = bounds.limits()
+        self._nacks = bounds.frozen or bounds.announcements
         self._untold = set() if bounds.announcements else {"committed"}
         if not bounds.late_tables:
             self._untold.add("table")
@@ -270,17 +272,24 @@ class Explorer:
         return self.states
 
     def pictures(self) -> set[tuple[object, ...]]:
-        """The states of the processes that were visited, by what they are (not by number)."""
+        """The states of the processes that were visited, by what they are (not by number), until the end is
+        declared."""
         return {
             (
                 tuple(
-                    "dead" if process is None else process.key()
+                    "dead" if process is None else process.key(nacks=self._nacks)
                     for process in (self._things[i % self.size][n] for i, n in enumerate(slots))
                 ),
                 self._c_things[controller].key(),
             )
             for slots, controller in self._seen
+            if not self._is_end(slots, controller)
         }
+
+    def keep_images_of(self, other: Explorer) -> None:
+        """Number images as `other` has: the controller knows them by number, and its states are compared."""
+        self.images = other.images
+        self._image_numbers.update(other._image_numbers)
 
     def _steps(self, state: State) -> list[tuple[int, int, State]]:
         slots, controller, mask = state
@@ -381,7 +390,7 @@ class Explorer:
 
     def _number(self, rank: int, process: Process) -> int:
         numbers, things = self._numbers[rank], self._things[rank]
-        key = (process.spec["incarnation"], process.key())
+        key = (process.spec["incarnation"], process.key(nacks=self._nacks))
         found = numbers.get(key)
         if found is None:
             found = numbers[key] = len(things)
@@ -469,6 +478,7 @@ class Explorer:
         more = 0
         for target, parts in process.endpoint.transmit(process.port.now_ns):
             frame = tuple(map(bytes, parts))
+            assert frame[0][6] != NACK or self._nacks, "the peer's epoch would have to be in the key"
             more |= self._bit(("frame", target, frame), target, (frame, process.spec["incarnation"]))
         return more
 
@@ -791,15 +801,15 @@ class Explorer:
             if incarnation == self._c_things[number].incarnation:
                 control(NOTICE + rank)
         for rank in range(self.size):
-            for bit in _bits_of(wires & self._for[rank] & ~self._idle[rank][now[rank]]):
+            for bit in bits_of(wires & self._for[rank] & ~self._idle[rank][now[rank]]):
                 step(rank, bit)
             for code in (CAPTURE, TAKE, SEND, SEND, SEND, SEND, FINISH, TRANSMIT):
                 if code in self._moves[rank][now[rank]]:
                     step(rank, code)
             for other in range(self.size):
-                for bit in _bits_of(wires & self._for[other] & ~self._idle[other][now[other]]):
+                for bit in bits_of(wires & self._for[other] & ~self._idle[other][now[other]]):
                     step(other, bit)
-        for bit in _bits_of(wires & self._for[self.size] & ~self._c_idle[number]):
+        for bit in bits_of(wires & self._for[self.size] & ~self._c_idle[number]):
             if self._c_things[number].supervisor is not None and not self._c_things[number].ended:
                 control(bit)
         return tuple(now), number, wires & self._reliable
@@ -809,7 +819,8 @@ def _without_reason(packet: Mapping[str, Any]) -> str:
     return json.dumps({name: value for name, value in packet.items() if name != "reason"}, sort_keys=True)
 
 
-def _bits_of(mask: int) -> list[int]:
+def bits_of(mask: int) -> list[int]:
+    """Numbers of the bits that are set, lowest first."""
     found = []
     while mask:
         low = mask & -mask

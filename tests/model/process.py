@@ -238,11 +238,14 @@ class Process:
         other.finished_code, other.released, other.alone = mine.finished_code, mine.released, mine.alone
         return new
 
-    def key(self) -> tuple[object, ...]:
-        """Hashable: equal keys behave alike. What `committed` told is for the program only."""
+    def key(self, *, nacks: bool = True) -> tuple[object, ...]:
+        """Hashable: equal keys behave alike (without `nacks`: as long as no port is frozen).
+
+        What `committed` told is for the program only. Timers have passed before each transmission.
+        """
         runtime = self.runtime
         return (
-            self.endpoint.key(credit=False),
+            self.endpoint.key(credit=False, nacks=nacks, timing=False),
             runtime.imager.epoch,
             runtime.imager.wanted,
             runtime.finished_code,

@@ -6,9 +6,11 @@ repeats it. Every rule of the protocol taken out (`tests.model.mutants`) is noti
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
@@ -112,6 +114,34 @@ def test_a_seed_is_a_run() -> None:
     first, second, other = run_job(5), run_job(5), run_job(6)
     assert (first.trace, list(first.log)) == (second.trace, list(second.log))
     assert other.trace != first.trace
+
+
+def test_one_seed_in_a_hundred_runs_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[int] = []
+
+    def run(seed: int) -> SimpleNamespace:
+        runs.append(seed)
+        return SimpleNamespace(trace="", events=1, now_ns=1, deaths=1, commits=1, restored=1)
+
+    monkeypatch.setattr("tests.simulation.test_job_simulation.run_job", run)
+    first = seed_of_the_commit()
+    check_block(first, 3 * TWICE)
+    twice = [seed for seed in dict.fromkeys(runs) if runs.count(seed) == 2]
+    assert len(twice) == 3 and len(runs) == 3 * TWICE + 3
+
+
+def test_what_does_not_follow_from_the_seed_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Delays that are some nanoseconds longer each time, as if they came from a clock or from addresses."""
+    drift, production = itertools.count(), JobSimulation._about
+
+    def about(self: JobSimulation, mean_ns: int) -> int:
+        return production(self, mean_ns) + next(drift)
+
+    check_seed(TWICE)
+    monkeypatch.setattr(JobSimulation, "_about", about)
+    check_seed(TWICE + 1)
+    with pytest.raises(AssertionError, match=f"repeat: python -m tests.simulation {TWICE}$"):
+        check_seed(TWICE)
 
 
 def test_a_thread_of_the_testing_process_is_none_of_a_simulated_rank() -> None:

@@ -89,6 +89,51 @@ def test_a_clone_shares_nothing_that_changes() -> None:
     assert [port.counters() for port in ports] == counters
 
 
+def test_keys_tell_ports_apart_that_owe_answers() -> None:
+    """Ports that had a frame while frozen, and ones that had none, had equal keys: what nobody visited is what
+    one of them says, or keeps to itself, afterwards."""
+    a = pair()[0]
+    quiet = Endpoint(EndpointConfig(1, 1, 2, held_bytes=1))  # a frame that comes leaves nothing but the debt
+    quiet.set_peer(0, 0, 0)
+    quiet.transmit(0)
+    quiet.freeze()
+    owes_nack = quiet.clone()
+    a.send(1, b"m")
+    for _, parts in a.transmit(0):
+        owes_nack.receive(parts, 0)
+    owes_notice = owes_nack.clone()
+    assert len(owes_notice.transmit(0)) == 1
+    ports = [quiet, owes_nack, owes_notice]
+    assert len({port.key() for port in ports}) == 3
+    said = []
+    for port in [port.clone() for port in ports]:
+        frozen = len(port.transmit(0))
+        port.thaw(0)
+        said.append((frozen, len(port.transmit(0))))
+    assert said == [(0, 0), (1, 1), (0, 1)]
+
+
+def test_keys_of_ports_that_behave_alike_are_equal() -> None:
+    """What exploration lives on: an image that is taken is asked for no more; the timer of an ack that is due
+    anyhow, and the peer's epoch where no NACK comes, change nothing."""
+    a, b = pair()
+    a.advance(1, 0)
+    a.send(1, b"m")
+    ((_, parts),) = a.transmit(0)
+    asked, unasked = b, b.clone()
+    asked.receive(parts, 0)
+    asked.advance(1, 0)
+    unasked.advance(1, 0)
+    unasked.receive(parts, 0)
+    asked.events()
+    assert asked.key() == unasked.key()
+    asked.delivered()
+    unasked.delivered()
+    unasked.tick(1 << 40)
+    assert asked.key(timing=False) == unasked.key(timing=False) != asked.key()
+    assert asked.key(nacks=False) != asked.key()
+
+
 def test_counters_have_a_total_and_a_share_of_each_peer() -> None:
     a, b = pair()
     a.send(1, b"12345678")

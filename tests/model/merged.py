@@ -1,0 +1,396 @@
+"""Exploration with silent steps merged: larger bounds, visited whole.
+
+A step is *visible* when it puts something on the wires that is not there yet, starts or ends processes; every
+other step is *silent*: nobody else can notice it. What is on the wires stays there, so a silent step stays
+possible, and does the same, whatever the others do meanwhile: it commutes with all their steps. Hence a state
+here (a *node*) is what each process was after its last visible step (its *root*), the controller likewise, and
+what is on the wires. It stands for all states in which every process has gone on from its root by silent steps
+alone (its *closure*, worked out once for each root and what is on the wires for and from that process): each of
+these is reachable, in every combination, and every reachable state is among those of some node. From a node all
+visible steps of all members of all closures are followed.
+
+Nodes that others stand for are left out; each rule says why none is lost:
+
+- *One root for those that reach each other.* Roots that can be reached from each other by silent steps have the
+  same closure: the one with the lowest number is taken.
+- *What is said for nothing.* Frames are put on the wires at once when the process can do so and get back to its
+  root silently: the node without them can do nothing that the one with them cannot. So are of two nodes with the
+  same roots the one with fewer frames left out, and of two visible steps of one process the one that leads into
+  the closure of the other, with no more frames. Packets between ranks and controller are not treated so: all
+  that is said of the way to the end is said of exactly the packets that are there.
+- *What dead incarnations have said* is forgotten when the next one starts, unless zombies are looked at. At the
+  end every process that was seen is given all of that, and must not heed it (`_check_forgotten`).
+- *A kill comes before silent steps of the controller*: none of them looks at who is alive, or how many kills are
+  left.
+
+What must hold is looked at in every state that a node stands for. Contents, and whatever a process may trip
+over: in every member of every closure. Lines that could commit: when something new is on the wires (all images
+are). Nobody is told of the end too early: in the root of each rank, which has done least. The way to the end:
+from every combination of members; but first each rank does what it can by itself, whatever the others do
+(`_settled`), which leaves few combinations.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from itertools import product
+from typing import Any
+
+from tests.model.controller import Controller, RuleBroken
+from tests.model.explore import (
+    ABORTED,
+    CAPTURE,
+    DEAD,
+    FINISH,
+    KILLED,
+    NOTICE,
+    SEND,
+    TAKE,
+    TRANSMIT,
+    Explorer,
+    State,
+    bits_of,
+)
+
+Key = tuple[tuple[int, ...], int]
+"""numbers of the processes and of the controller"""
+Visible = tuple[int, int, int, int]
+"""member, how it moves, what it is then (a process's or the controller's number), what it puts on the wires"""
+
+
+class Closure:
+    """What can be reached by silent steps. `members`: with the member before, and the move, for people."""
+
+    __slots__ = ("best", "members", "root", "settled", "visible")
+
+    def __init__(self) -> None:
+        self.members: dict[int, tuple[int, int] | None] = {}
+        self.visible: list[Visible] = []
+        self.best: list[Visible] | None = None
+        """those of `visible` that have to be followed"""
+        self.root = 0
+        """the lowest number of those that reach each other"""
+        self.settled: tuple[tuple[int, int], ...] = ()
+        """what the members come to by themselves, and the packets they then have sent"""
+
+
+Move = tuple[int, int, int, Hashable]
+"""how, what the member is then, what it puts on the wires; and None when it is silent, else what else it does"""
+Moves = Callable[[int], Iterable[Move]]
+
+
+def closure_of(root: int, moves: Moves) -> Closure:
+    """All that `root` reaches by silent steps."""
+    closure = Closure()
+    members = closure.members
+    members[root] = None
+    into: dict[int, list[int]] = {}
+    seen: set[Hashable] = set()
+    todo = [root]
+    for member in todo:
+        for code, then, more, else_done in moves(member):
+            if else_done is not None:
+                if (then, more, else_done) not in seen:
+                    seen.add((then, more, else_done))
+                    closure.visible.append((member, code, then, more))
+                continue
+            into.setdefault(then, []).append(member)
+            if then not in members:
+                members[then] = (member, code)
+                todo.append(then)
+    back = {root: None}
+    todo = [root]
+    for member in todo:
+        for before in into.get(member, ()):
+            if before not in back:
+                back[before] = None
+                todo.append(before)
+    closure.root = min(back)
+    return closure
+
+
+class Merged(Explorer):
+    """Explores one `Bounds`; `states` counts nodes. See the module."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._from = [0] * self.size
+        """mask of what each rank has put on the wires"""
+        self._of: list[int] = []
+        """by incarnation: mask of what belongs to it"""
+        self._forgotten = 0
+        self._closures: list[dict[tuple[int, int], Closure]] = [{} for _ in range(self.size)]
+        self._c_closures: dict[tuple[int, int], Closure] = {}
+        self._nodes: dict[tuple[tuple[int, ...], int, int], list[int]] = {}
+        """roots, the controller's, packets: masks of which none contains another"""
+        self._todo: list[tuple[int, State]] = []
+
+    def _bit(self, key: tuple[str, int, Hashable], target: int, what: Any) -> int:
+        bit = super()._bit(key, target, what)
+        kind, incarnation = key[0], what[1]
+        if kind == "frame":
+            self._from[int.from_bytes(what[0][0][16:20], "little")] |= bit
+            # a frame belongs to the incarnation that it is sent to
+            incarnation = int.from_bytes(what[0][0][28:32], "little")
+        elif kind == "report":
+            self._from[key[1]] |= bit
+        while len(self._of) <= incarnation:
+            self._of.append(0)
+        self._of[incarnation] |= bit
+        return bit
+
+    # ---- silent steps
+
+    def _closure(self, rank: int, root: int, mask: int) -> Closure:
+        near = mask & (self._for[rank] | self._from[rank])
+        found = self._closures[rank].get((root, near))
+        if found is None:
+            found = closure_of(root, lambda member: self._moves_in(rank, member, near))
+            orders = near & self._for[rank] & self._reliable
+            settled = dict.fromkeys(self._settled(rank, member, orders) for member in found.members)
+            found.settled = tuple(settled)
+            self._closures[rank][root, near] = found
+        return found
+
+    def _moves_in(self, rank: int, member: int, mask: int) -> Iterator[Move]:
+        if member == DEAD:
+            return
+        for code in (
+            *self._moves[rank][member],
+            *bits_of(mask & self._for[rank] & ~self._idle[rank][member]),
+        ):
+            then, more = self._step(rank, member, code)
+            if more | mask != mask:
+                yield code, then, more, ()
+            elif then != member:
+                yield code, then, more, None
+            elif code >= 0 and not more:
+                self._idle[rank][member] |= 1 << code
+
+    def _step(self, rank: int, member: int, code: int) -> tuple[int, int]:
+        found = self._known[rank].get((member, code))
+        if found is None:
+            found = self._known[rank][member, code] = self._apply(rank, member, code)
+        return found
+
+    def _settled(self, rank: int, member: int, orders: int) -> tuple[int, int]:
+        """What the process comes to by itself, with every frame lost; and what it tells the controller."""
+        more = 0
+        for code in bits_of(orders):
+            if member != DEAD:
+                member, said = self._step(rank, member, code)
+                more |= said
+        for code in (CAPTURE, TAKE, SEND, SEND, SEND, SEND, FINISH, TRANSMIT):
+            if code in self._moves[rank][member]:
+                member, said = self._step(rank, member, code)
+                more |= said
+        return member, more & self._reliable
+
+    def _best(self, rank: int, closure: Closure, mask: int) -> list[Visible]:
+        """Visible steps, without those that lead into the closure that another leads to."""
+        if closure.best is None:
+            best: list[Visible] = []
+            for step in closure.visible:
+                if not any(self._stands_for(rank, other, step, mask) for other in best):
+                    best = [other for other in best if not self._stands_for(rank, step, other, mask)]
+                    best.append(step)
+            closure.best = best
+        return closure.best
+
+    def _stands_for(self, rank: int, one: Visible, other: Visible, mask: int) -> bool:
+        mine, its = one[3] & ~mask, other[3] & ~mask
+        return (
+            its & ~mine == 0
+            and (mine ^ its) & self._reliable == 0
+            and other[2] in self._closure(rank, one[2], mask | mine).members
+        )
+
+    def _c_closure(self, root: int, mask: int) -> Closure:
+        near = mask & self._reliable
+        found = self._c_closures.get((root, near))
+        if found is None:
+            found = closure_of(root, lambda member: self._c_moves_in(root, member, near))
+            self._c_closures[root, near] = found
+        return found
+
+    def _c_moves_in(self, root: int, member: int, mask: int) -> Iterator[Move]:
+        if self._c_things[member].ended or self._c_things[member].phase in ("releasing", "ended"):
+            return
+        for code in (
+            *self._c_moves[member],
+            *bits_of(mask & self._for[self.size] & ~self._c_idle[member]),
+        ):
+            kill = KILLED <= code < NOTICE
+            if kill and member != root:
+                continue
+            then, more, fenced, launch = self._control(member, code)
+            if kill or fenced or launch is not None or more | mask != mask:
+                yield code, then, more, (kill and code, fenced, launch)
+            elif then != member:
+                yield code, then, more, None
+            elif code >= 0 and not more:
+                self._c_idle[member] |= 1 << code
+
+    # ---- the graph of nodes
+
+    def _explore(self) -> int:
+        bounds = self.bounds
+        first = Controller(
+            self.world, self.size, kills=bounds.kills, deaths=bounds.controller_deaths,
+            failures=bounds.failing_commits,
+        )  # fmt: skip
+        self._parents = array("q")
+        """of every node, in fours: the node before, which process moved, from which member, and how"""
+        packets, _, launch = self._effects(first, first.take_over())
+        assert launch is not None
+        zombies = (DEAD,) * self.size if bounds.zombies else ()
+        self._add((launch + zombies, self._number_controller(first), packets), (-1, 0, 0, 0))
+        todo = self._todo
+        while todo:
+            number, state = todo.pop()
+            slots, controller, mask = state
+            if mask not in self._nodes[slots, controller, mask & self._reliable]:
+                continue
+            try:
+                self._expand(number, state)
+            except RuleBroken as broken:
+                raise RuleBroken(f"{broken}\n{self._path(number)}") from broken.__cause__
+            if self.states >= self.most:
+                self._check_forgotten()
+                if self.partly:
+                    return self.states
+                raise RuleBroken(f"more than {self.most} states")
+        self._check_forgotten()
+        return self.states
+
+    def _expand(self, number: int, state: State) -> None:
+        slots, controller, mask = state
+        size = self.size
+        closures = [self._closure(i % size, local, mask) for i, local in enumerate(slots)]
+        c_closure = self._c_closure(controller, mask)
+        self._check_ends(state, closures, c_closure)
+        if self._is_end(slots, controller):
+            return
+        for i, closure in enumerate(closures):
+            for member, code, then, more in self._best(i % size, closure, mask):
+                self.steps += 1
+                if code in (CAPTURE, ABORTED) and i < size and self.bounds.could_commit:
+                    reason = self._check_lines(more & ~mask, mask | more)
+                    if reason:
+                        raise RuleBroken(f"{reason}, after {self._describe(i, code)}")
+                after = (*slots[:i], then, *slots[i + 1 :])
+                self._add((after, controller, mask | more), (number, i, member, code))
+        for member, code, then, more in c_closure.visible:
+            if KILLED <= code < NOTICE and slots[code - KILLED] == DEAD:
+                continue
+            self.steps += 1
+            _, _, fenced, launch = self._control(member, code)
+            wires = mask | more
+            if launch is not None and not self.bounds.zombies:
+                wires = self._forget(wires, self._c_things[then].incarnation)
+            after = self._slots_after(slots, code, fenced, launch)
+            self._add((after, then, wires), (number, 2 * size, member, code))
+
+    def _add(self, state: State, parent: tuple[int, int, int, int]) -> None:
+        slots, controller, mask = state
+        mask = self._saturated(slots, mask)
+        slots = tuple(self._closure(i % self.size, local, mask).root for i, local in enumerate(slots))
+        controller = self._c_closure(controller, mask).root
+        masks = self._nodes.setdefault((slots, controller, mask & self._reliable), [])
+        if any(mask & known == mask for known in masks):
+            return
+        masks[:] = [known for known in masks if known & mask != known]
+        masks.append(mask)
+        self._todo.append((self.states, (slots, controller, mask)))
+        self._parents.extend(parent)
+        self.states += 1
+
+    def _saturated(self, slots: tuple[int, ...], mask: int) -> int:
+        """With all frames that some process can put on the wires and be what it is."""
+        before = -1
+        while before != mask:
+            before = mask
+            for i, root in enumerate(slots):
+                rank = i % self.size
+                for _, _, then, more in self._closure(rank, root, mask).visible:
+                    fresh = more & ~mask
+                    if (
+                        fresh
+                        and not fresh & self._reliable
+                        and root in self._closure(rank, then, mask | more).members
+                    ):
+                        mask |= more
+        return mask
+
+    # ---- what must hold
+
+    def _check_ends(self, state: State, closures: list[Closure], c_closure: Closure) -> None:
+        slots, _, mask = state
+        ways: list[tuple[tuple[int, ...], int]] = [((), mask & self._reliable)]
+        for closure in closures[: self.size]:
+            ways = [((*now, one), said | more) for now, said in ways for one, more in closure.settled]
+        for member in c_closure.members:
+            if self._is_end(slots, member):
+                continue
+            for now, said in ways:
+                picture = (now, member, said)
+                if picture not in self._ending:
+                    self._ends(*picture)
+
+    def _forget(self, mask: int, incarnation: int) -> int:
+        """Without what was said by or to those before this incarnation."""
+        old = 0
+        for bits in self._of[:incarnation]:
+            old |= bits
+        self._forgotten |= mask & old
+        return mask & ~old
+
+    def _check_forgotten(self) -> None:
+        for bit in bits_of(self._forgotten):
+            incarnation = next(i for i, bits in enumerate(self._of) if bits >> bit & 1)
+            _, to, what = self._wire[bit]
+            if self._for[self.size] >> bit & 1:
+                for number, controller in enumerate(list(self._c_things)):
+                    heeds = controller.incarnation > incarnation and not controller.ended
+                    if heeds and self._control(number, bit) != (number, 0, False, None):
+                        raise RuleBroken(f"the controller of {controller.incarnation} heeds {what}")
+                continue
+            for number, process in enumerate(list(self._things[to])):
+                later = process is not None and process.spec["incarnation"] > incarnation
+                if later and self._step(to, number, bit) != (number, 0):
+                    raise RuleBroken(f"rank {to}: what is meant for the dead is heeded: {what}")
+
+    # ---- for people and tests
+
+    def _path(self, number: int) -> str:
+        """Visible steps only."""
+        steps = []
+        while number > 0:
+            number, slot, _, code = self._parents[4 * number : 4 * number + 4]
+            steps.append(self._describe(slot, code))
+        return "\n".join(["(steps that nobody else notices are left out)", *reversed(steps)])
+
+    def pictures(self) -> set[tuple[object, ...]]:
+        """All that the nodes stand for."""
+        self._seen = {key: [] for _, keys in self._stands() for key in keys}
+        return super().pictures()
+
+    def stands_for(self) -> int:
+        """How many states: processes, controller, and what is on the wires."""
+        by_wires: dict[int, list[Iterator[Key]]] = {}
+        for mask, keys in self._stands():
+            by_wires.setdefault(mask, []).append(keys)
+        return sum(len({key for keys in many for key in keys}) for many in by_wires.values())
+
+    def _stands(self) -> Iterator[tuple[int, Iterator[Key]]]:
+        """For every node what is on the wires, and in which states processes and controller are."""
+        for (slots, controller, _), masks in self._nodes.items():
+            for mask in masks:
+                if self._is_end(slots, controller):
+                    continue
+                members: list[Iterable[int]] = [
+                    self._closure(i % self.size, root, mask).members for i, root in enumerate(slots)
+                ]
+                ends = self._c_closure(controller, mask).members
+                yield mask, ((now, end) for now in product(*members) for end in ends)
