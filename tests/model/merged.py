@@ -33,8 +33,9 @@ from every combination of members; but first each rank does what it can by itsel
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from itertools import product
+from math import prod
 from typing import Any
 
 from tests.model.controller import Controller, RuleBroken
@@ -53,8 +54,6 @@ from tests.model.explore import (
     bits_of,
 )
 
-Key = tuple[tuple[int, ...], int]
-"""numbers of the processes and of the controller"""
 Visible = tuple[int, int, int, int]
 """member, how it moves, what it is then (a process's or the controller's number), what it puts on the wires"""
 
@@ -373,24 +372,27 @@ class Merged(Explorer):
 
     def pictures(self) -> set[tuple[object, ...]]:
         """All that the nodes stand for."""
-        self._seen = {key: [] for _, keys in self._stands() for key in keys}
+        self._seen = {
+            (now, end): [] for _, members, ends in self._stands() for now in product(*members) for end in ends
+        }
         return super().pictures()
 
     def stands_for(self) -> int:
-        """How many states: processes, controller, and what is on the wires."""
-        by_wires: dict[int, list[Iterator[Key]]] = {}
-        for mask, keys in self._stands():
-            by_wires.setdefault(mask, []).append(keys)
-        return sum(len({key for keys in many for key in keys}) for many in by_wires.values())
+        """How many states at least (processes, controller, and what is on the wires): of the nodes with the same on
+        the wires, which may have states in common, only the one with most is counted."""
+        most: dict[int, int] = {}
+        for mask, members, ends in self._stands():
+            most[mask] = max(most.get(mask, 0), prod(map(len, members)) * len(ends))
+        return sum(most.values())
 
-    def _stands(self) -> Iterator[tuple[int, Iterator[Key]]]:
-        """For every node what is on the wires, and in which states processes and controller are."""
+    def _stands(self) -> Iterator[tuple[int, list[Collection[int]], Collection[int]]]:
+        """For every node what is on the wires, and what each process and the controller may be."""
         for (slots, controller, _), masks in self._nodes.items():
+            if self._is_end(slots, controller):
+                continue
             for mask in masks:
-                if self._is_end(slots, controller):
-                    continue
-                members: list[Iterable[int]] = [
-                    self._closure(i % self.size, root, mask).members for i, root in enumerate(slots)
-                ]
-                ends = self._c_closure(controller, mask).members
-                yield mask, ((now, end) for now in product(*members) for end in ends)
+                yield (
+                    mask,
+                    [self._closure(i % self.size, root, mask).members for i, root in enumerate(slots)],
+                    self._c_closure(controller, mask).members,
+                )
