@@ -36,9 +36,9 @@ from typing import TYPE_CHECKING, Any
 
 from ckpt.image import diagnose, lazy, libraries, notes, rebuild, resources
 from ckpt.image.ambient import quiet
-from ckpt.image.descriptors import Descriptors, restore_descriptors
+from ckpt.image.descriptors import Descriptors, baseline, restore_descriptors
 from ckpt.image.errors import Unpicklable
-from ckpt.image.file_notes import FileNote, note_files
+from ckpt.image.file_notes import FileNote, note_files, set_apart
 from ckpt.image.files import FileSaver
 from ckpt.image.modules import References
 from ckpt.image.pickler import ImagePickler, Sink, Stream, collector_off, on_deep_stack
@@ -120,10 +120,7 @@ def warm() -> None:
 
 
 def look() -> None:
-    """Look at what the program has imported since, so that the pause of the first image need not.
-
-    To be called when most of it is imported; about 1 ms for 100 modules.
-    """
+    """Look at what the program has imported since, so that the pause of the first image need not; 1 ms for 100 modules."""
     _references.refresh()
 
 
@@ -158,6 +155,8 @@ def run_dump(
 ) -> ImageReport:
     """:func:`dump` with other ways of pickling and of going through the program (:mod:`ckpt.image.trial`)."""
     is_disposable = os.getpid() != prepared.pid
+    if is_disposable:
+        set_apart(prepared.notes, baseline())
     early = resources.note_early(prepared.notes, is_disposable=is_disposable)
     late = resources.note_late(prepared.references, prepared.settings)
     changed = prepared.references.changed = libraries.look(notes.watch(), prepared.references)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ckpt.image.file_notes import FileNote
     from ckpt.image.pickler import ImagePickler
 
-__all__ = ["Descriptors", "note_baseline", "restore_descriptors", "unexplained"]
+__all__ = ["Descriptors", "baseline", "note_baseline", "restore_descriptors", "unexplained"]
 
 _IN_MEMORY = "/memfd:"
 _baseline: set[int] = set()
@@ -40,6 +40,11 @@ def note_baseline() -> None:
         with contextlib.suppress(OSError):
             os.fstat(int(name))
             _baseline.add(int(name))
+
+
+def baseline() -> Collection[int]:
+    """Descriptors that do not belong to the program, unless their number has been given away again since."""
+    return _baseline
 
 
 def unexplained(notes: Mapping[int, FileNote], known: Collection[int]) -> list[int]:

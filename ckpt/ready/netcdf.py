@@ -31,11 +31,17 @@ _SETTINGS = {
 """Of a variable: how its values are turned into arrays and back; attribute and what sets it."""
 
 
+_writable: set[str] | None = None
+"""What was open for writing at the last image: in its child the descriptors no longer say so."""
+
+
 def flush_all() -> None:
     """Everything that is open for writing in this process. Nobody lists it, so it is looked for among all objects; but
     only if such a file is open at all.
     """
-    if not (writable := _open_for_writing()):
+    global _writable
+    _writable = writable = _open_for_writing()
+    if not writable:
         return
     for obj in gc.get_objects():
         if type(obj) is netCDF4.Dataset and obj.isopen() and os.path.realpath(obj.filepath()) in writable:
@@ -61,10 +67,8 @@ def reduce_data_set(pickler: Any, data_set: Any) -> Any:
     path = data_set.filepath()
     if not os.path.exists(path):
         raise PicklingError(f"the netCDF data set {path!r} is no file: not saved")
-    return make_data_set, (
-        os.path.abspath(path),
-        "r+" if os.path.realpath(path) in _open_for_writing() else "r",
-    )
+    writable = _open_for_writing() if _writable is None else _writable
+    return make_data_set, (os.path.abspath(path), "r+" if os.path.realpath(path) in writable else "r")
 
 
 def reduce_group(pickler: Any, group: Any) -> Any:

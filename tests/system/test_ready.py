@@ -238,3 +238,57 @@ def test_hdf5_files_and_data_sets_are_opened_again(start: Start, tmp_path: Path)
         """,
     )
     assert job.output(0) == "[0, 1, 4, 9, 16, 25] /run True r+ False\n[0, 1, 4, 9, 16, 25]\n"
+
+
+WRITES = """
+        import bz2, gzip, io, lzma, os, sys, time, zipfile
+        import ckpt
+
+        def image():
+            '''Ask for one, and wait until its child has done all that it does.'''
+            image.rounds += 1
+            ckpt.checkpoint()
+            deadline_s = time.monotonic() + 30
+            while sum(is_over(line) for line in open(os.environ["CKPT_JOB"] + "/events.jsonl")) < image.rounds:
+                assert time.monotonic() < deadline_s
+                time.sleep(0.002)
+        image.rounds = 0
+
+        def is_over(line):
+            return '"event":"round-aborted"' in line or '"event":"committed"' in line
+
+        class Zip:
+            def open(self, name, mode):
+                return io.TextIOWrapper(zipfile.ZipFile(name, mode[0]).open("member", mode[0]))
+
+        ckpt.enable()
+        module = {"gzip": gzip, "bz2": bz2, "lzma": lzma, "zipfile": Zip()}[sys.argv[1]]
+        lines = [f"line {number} {number * number}\\n" for number in range(2000)]
+        file = module.open("packed", "wt")
+        for number, line in enumerate(lines):
+            file.write(line)
+            if number % 400 == 7:
+                image()
+        if sys.argv[1] == "zipfile":
+            archive = file.buffer._zipfile
+        file.close()
+        if sys.argv[1] == "zipfile":
+            archive.close()
+        read = []
+        for number, line in enumerate(module.open("packed", "rt")):
+            read.append(line)
+            if number % 400 == 7:
+                image()
+        print(read == lines, image.rounds)
+        """
+
+
+@pytest.mark.parametrize("module", ["gzip", "bz2", "lzma", "zipfile"])
+def test_an_image_changes_nothing_in_a_compressed_file_that_is_open(
+    start: Start, tmp_path: Path, module: str
+) -> None:
+    """The child that writes it asked text layers for what they held: that flushed compressors into the program's files, and
+    moved the program in those that it read."""
+    job = start(app_of(tmp_path, WRITES), module, ranks=1, image_mode="fork")
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == "True 10\n"
