@@ -10,6 +10,7 @@ import gc
 import itertools
 import re
 import types
+import weakref
 from collections import deque
 from typing import Any
 
@@ -239,6 +240,16 @@ def make_json_encoder(*values: Any) -> Any:
 
 def make_re_scanner(lexicon: Any, flags: int) -> Any:
     return re.Scanner(lexicon, flags)  # type: ignore[attr-defined]
+
+
+lexicons: weakref.WeakKeyDictionary[re.Pattern[Any], Any] = weakref.WeakKeyDictionary()
+"""Pattern without a text → what it was made from; of those that were made here, apart from their ``re.Scanner``."""
+
+
+def make_scanner_pattern(lexicon: Any, flags: int) -> re.Pattern[Any]:
+    made: re.Pattern[Any] = make_re_scanner(lexicon, flags).scanner
+    lexicons[made] = lexicon
+    return made
 
 
 def make_system_random(cls: Any) -> Any:

@@ -29,6 +29,20 @@ __all__ = ["REDUCERS", "kind_by_base", "when_imported"]
 # ---------------------------------------------------------------------- regular expressions
 
 
+def reduce_pattern(pickler: ImagePickler, obj: re.Pattern[Any]) -> Any:
+    """One without a text is part of a ``re.Scanner`` (met alone while that is at work), and is made as there."""
+    if obj.pattern is not None:
+        return NotImplemented
+    lexicon = rebuild_library.lexicons.get(obj)
+    if lexicon is not None:
+        return rebuild_library.make_scanner_pattern, (lexicon, obj.flags)
+    for owner in gc.get_referrers(obj):
+        attributes = owner if type(owner) is dict else getattr(owner, "__dict__", {})
+        if attributes.get("scanner") is obj and "lexicon" in attributes:
+            return rebuild_library.make_scanner_pattern, (attributes["lexicon"], obj.flags)
+    raise PicklingError("a regular expression without a text, of no re.Scanner that is still there")
+
+
 def reduce_match(pickler: ImagePickler, obj: re.Match[Any]) -> Any:
     tries = [("search", obj.pos), ("match", obj.pos), ("fullmatch", obj.pos), ("match", obj.start())]
     for method, pos in tries:
@@ -238,6 +252,7 @@ def _reducers() -> dict[type, Reducer]:
     return {
         re.Match: reduce_match,
         type(re.compile("").scanner("")): reduce_scanner,  # type: ignore[attr-defined]
+        re.Pattern: reduce_pattern,
         re.Scanner: reduce_re_scanner,  # type: ignore[attr-defined]
         type(functools.lru_cache(len)): reduce_lru_cache,
         type(functools.cmp_to_key(len)): reduce_key_wrapper,  # type: ignore[arg-type]

@@ -348,9 +348,13 @@ def regular_expressions():
     ahead = re.search(r"(?<=a)b(?=c)", "xxabc")
     found = pattern.finditer("a1b2c3d4e5f6")
     scanner = re.Scanner([(r"\d+", lambda s, t: int(t)), (r"\w+", lambda s, t: t)])
+    step = scanner.scanner.scanner("12ab34cd56").search  # what `scan` has in its variables
+    piece = scanner.scanner.match("ab1")
     template = string.Template("$a and ${b}")
     while True:
         yield (
+            (last := step()) and last.group(),
+            (piece.group(), piece.lastindex),
             match.groupdict(),
             match.span(2),
             match.expand(r"\1-"),
