@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Descriptors", "baseline", "note_baseline", "restore_descriptors", "unexplained"]
 
 _IN_MEMORY = "/memfd:"
-_baseline: set[int] = set()
+_baseline: dict[int, tuple[int, int]] = {}  # and what is behind each: device, inode
 
 
 def note_baseline() -> None:
@@ -38,13 +38,22 @@ def note_baseline() -> None:
     _baseline.clear()
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
-            os.fstat(int(name))
-            _baseline.add(int(name))
+            _baseline[int(name)] = _behind(int(name))
 
 
 def baseline() -> Collection[int]:
-    """Descriptors that do not belong to the program, unless their number has been given away again since."""
-    return _baseline
+    """Descriptors that do not belong to the program, but for those whose number has been given away again since."""
+    found = []
+    for fd, behind in _baseline.items():
+        with contextlib.suppress(OSError):
+            if _behind(fd) == behind:
+                found.append(fd)
+    return found
+
+
+def _behind(fd: int) -> tuple[int, int]:
+    status = os.fstat(fd)
+    return status.st_dev, status.st_ino
 
 
 def unexplained(notes: Mapping[int, FileNote], known: Collection[int]) -> list[int]:
@@ -96,7 +105,6 @@ def restore_descriptors(saved: list[SavedFile]) -> None:
 
 def _is_taken(number: int, fd: int) -> bool:
     try:
-        present, wanted = os.fstat(number), os.fstat(fd)
+        return _behind(number) != _behind(fd)
     except OSError:
         return False
-    return (present.st_dev, present.st_ino) != (wanted.st_dev, wanted.st_ino)

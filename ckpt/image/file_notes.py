@@ -64,13 +64,13 @@ def completed(fd: int, note: FileNote) -> FileNote:
 def set_apart(notes: dict[int, FileNote], ours: Collection[int]) -> None:
     """In a forked child: whatever the program has open is open for reading only, at an offset of the child's own.
 
-    Writing fails there (EBADF) instead of reaching the program's file; so does any use of a pipe or a socket. Those of
-    ``ours`` that are no files are needed, standard streams are taken care of by :mod:`ckpt.image.standard`, and devices
-    are left alone: what is saved of them is harmless.
+    Writing fails there (EBADF) instead of reaching the program's file; so does any use of a pipe or a socket. ``ours`` are
+    needed, standard streams are taken care of by :mod:`ckpt.image.standard`, and devices are left alone: what is saved of
+    them is harmless.
     """
     for fd, note in notes.items():
         is_file = note.kind in ("file", "deleted")
-        if fd <= _STREAMS or note.kind == "device" or (fd in ours and not is_file):
+        if fd <= _STREAMS or note.kind == "device" or fd in ours:
             continue
         try:
             if not is_file:
