@@ -4,7 +4,7 @@ The parser's place in the file is known to nobody, but pandas counts the rows it
 with a new parser at the beginning of the file, which goes over that many rows again; a restart takes as long as that takes.
 
 Only files that pandas has opened itself, so that their beginning is the beginning. While rows are being read the count is
-behind, and there is no image: :data:`READING` tells :mod:`ckpt.image.passing`.
+behind, and there is no image: :func:`is_reading` tells :mod:`ckpt.image.passing`.
 
 Readers with a parser written in Python (``engine="python"``) are ordinary objects.
 """
@@ -17,6 +17,7 @@ from types import CodeType
 from typing import Any
 
 from ckpt.image.errors import RestoreError
+from ckpt.image.reopen import make_reader
 
 __all__ = ["is_reading", "reduce_reader"]
 
@@ -45,10 +46,6 @@ def reduce_reader(pickler: Any, reader: Any) -> Any:
             )
     attributes = {name: value for name, value in reader.__dict__.items() if name != "_engine"}
     return make_reader, (type(reader),), (attributes, is_closed), None, None, fill_reader
-
-
-def make_reader(cls: Any) -> Any:
-    return cls.__new__(cls)
 
 
 def fill_reader(reader: Any, saved: tuple[dict[str, Any], bool]) -> None:

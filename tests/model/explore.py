@@ -208,19 +208,22 @@ class Explorer:
         with without_stacks():
             return self._explore()
 
-    def _explore(self) -> int:
+    def _first_state(self) -> State:
+        """Before anything has happened: the controller has just launched the ranks."""
         bounds = self.bounds
         first = Controller(
             self.world, self.size, kills=bounds.kills, deaths=bounds.controller_deaths,
             failures=bounds.failing_commits,
         )  # fmt: skip
-        self._parents = array("q", (-1, -1, 0))
-        """of every state, in threes: the state before it, which process moved, and how"""
-        effects = first.take_over()
-        packets, _, launch = self._effects(first, effects)
+        packets, _, launch = self._effects(first, first.take_over())
         assert launch is not None
         zombies = (DEAD,) * self.size if bounds.zombies else ()
-        start: State = (launch + zombies, self._number_controller(first), packets)
+        return launch + zombies, self._number_controller(first), packets
+
+    def _explore(self) -> int:
+        self._parents = array("q", (-1, -1, 0))
+        """of every state, in threes: the state before it, which process moved, and how"""
+        start = self._first_state()
         seen: dict[tuple[tuple[int, ...], int], list[int]] = {(start[0], start[1]): [start[2]]}
         self._seen = seen
         todo = deque([(0, start)])
@@ -259,7 +262,7 @@ class Explorer:
                     masks.append(mask)
                 parents.extend((number, slot, code))
                 self.states = found = len(parents) // 3
-                if code in (CAPTURE, ABORTED) and slot < 2 * self.size and bounds.could_commit:
+                if code in (CAPTURE, ABORTED) and slot < 2 * self.size and self.bounds.could_commit:
                     reason = self._check_lines(mask & ~state[2], mask)
                     if reason:
                         raise RuleBroken(f"{reason}\n{self._path(found - 1)}")

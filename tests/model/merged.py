@@ -38,7 +38,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from tests.model.controller import Controller, RuleBroken
+from tests.model.controller import RuleBroken
 from tests.model.explore import (
     ABORTED,
     CAPTURE,
@@ -234,17 +234,9 @@ class Merged(Explorer):
     # ---- the graph of nodes
 
     def _explore(self) -> int:
-        bounds = self.bounds
-        first = Controller(
-            self.world, self.size, kills=bounds.kills, deaths=bounds.controller_deaths,
-            failures=bounds.failing_commits,
-        )  # fmt: skip
         self._parents = array("q")
         """of every node, in fours: the node before, which process moved, from which member, and how"""
-        packets, _, launch = self._effects(first, first.take_over())
-        assert launch is not None
-        zombies = (DEAD,) * self.size if bounds.zombies else ()
-        self._add((launch + zombies, self._number_controller(first), packets), (-1, 0, 0, 0))
+        self._add(self._first_state(), (-1, 0, 0, 0))
         todo = self._todo
         while todo:
             number, state = todo.pop()
