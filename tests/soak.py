@@ -109,7 +109,7 @@ def restores(first: int, count: int) -> tuple[int, Figures]:
     from tests.sweep.driver import sweep
     from tests.sweep.fetch import fetched
 
-    few, some_s = 8, 15.0
+    few, some_s = 8, 40.0
     programs = [one for _, one in sorted(PROGRAMS.items()) if not one.limit]
     turn = sum(entry["figures"]["turns"] for entry in mine("restores"))
     program = programs[turn % len(programs)]
@@ -137,7 +137,7 @@ ROWS = {
     "exploration": Row("states explored, larger bounds", 20_000_000, 3_500_000, exploration),
     "frames": Row("hostile frames, guided by coverage", 10_000_000, 200_000, frames),
     "flips": Row("random flips in large images", 1_000_000, 20_000, flips),
-    "restores": Row("images of the sweep's programs resumed", 10_000, 120, restores, by_version=True),
+    "restores": Row("images of the sweep's programs resumed", 10_000, 400, restores, by_version=True),
     "calls": Row("calls of the store that failed, four ranks", 5_000),
     "kills": Row("random kills", 3_000),
     "starved": Row("processes stopped, locks held, clocks moved, kills between them", 500),
