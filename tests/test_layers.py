@@ -27,8 +27,8 @@ PURE = {
     "transport": "batches config errors events frames lean ledger link endpoint rangeset simulation state timeout window",
     "ckpt": "choice errors",
     "ckpt.explicit": "position",
-    "ckpt.mpi": "agreement attributes buffers constants datatypes derived envelope errors group handle integers kind layout "
-    "losses matching op operations packing partitioned process progress status topology typenames",
+    "ckpt.mpi": "agreement attributes buffers constants datatypes derived envelope errors few group handle integers kind "
+    "layout losses matching nothing op operations packing partitioned process progress status topology typenames",
     "ckpt.image": "errors opcodes tables",
     "controller": "boundaries coordinator doctor_report errors events judgement messages plan remedies supervisor "
     "translate vectors",

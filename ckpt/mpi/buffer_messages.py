@@ -50,7 +50,7 @@ class BufferMessages(ObjectMessages):
             progress.send(dst, head + data)
             return Done()
         sequence = progress.send(dst, head, data)
-        if not spec.datatype.contiguous:
+        if not spec.dense:
             return Done()  # `data` is a packed copy that nobody else writes to
         return BufferSend(self._engine, self._shared, dst, sequence)
 

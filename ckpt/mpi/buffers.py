@@ -30,16 +30,18 @@ def _memory(obj: Any) -> Any:
 
 
 class BufferSpec:
-    """`count` elements of `datatype` from `offset` bytes into `obj`."""
+    """`count` elements of `datatype` from `offset` bytes into `obj`. `dense`: they are one slice of it."""
 
-    __slots__ = ("count", "datatype", "nbytes", "obj", "offset")
+    __slots__ = ("count", "datatype", "dense", "nbytes", "obj", "offset")
 
     def __init__(self, obj: Any, count: int, datatype: Datatype, offset: int = 0) -> None:
         self.obj = obj
         self.count = count
         self.datatype = datatype
         self.offset = offset
-        self.nbytes = count * datatype.size
+        layout = (datatype._kind or datatype._valid()).layout
+        self.nbytes = count * layout.size
+        self.dense = layout.contiguous
 
     def part(self, first: int, count: int) -> BufferSpec:
         """`count` elements from element `first` on."""
@@ -51,11 +53,12 @@ class BufferSpec:
             return memoryview(b"")
         if self.obj is BOTTOM:
             return memoryview(BOTTOM.window()[self.offset : self.offset + self.nbytes])
-        return raw(self.obj)[self.offset : self.offset + self.nbytes]
+        whole = PickleBuffer(self.obj).raw()
+        return whole if len(whole) == self.nbytes else whole[self.offset : self.offset + self.nbytes]
 
     def read(self) -> Buffer:
         """The bytes in the order of transfer: a view of the memory if contiguous, else a copy."""
-        if self.datatype.contiguous:
+        if self.dense:
             return self.view()
         if self.nbytes == 0:
             return b""
@@ -74,7 +77,7 @@ class BufferSpec:
         nbytes = len(data) - at
         if nbytes <= 0:
             return
-        if self.datatype.contiguous:
+        if self.dense:
             _memory(self.obj)[self.offset : self.offset + nbytes] = memoryview(data)[at:] if at else data
             return
         memory = _memory(self.obj)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import pickle
 from typing import Protocol
 
+from ckpt.mpi import few
 from ckpt.mpi.collectives_tree import allgather, gather, move
 from ckpt.mpi.datatypes import Datatype
 from ckpt.mpi.op import Op
@@ -68,16 +69,19 @@ class BufferArithmetic:
     def __init__(self, op: Op, datatype: Datatype) -> None:
         self.op = op
         self.datatype = datatype
+        self.code = datatype.code
 
     def combine(self, s: Schedule, low: int, high: int, target: int) -> None:
-        s.values[target] = self.op.combine(load(s.values[low]), load(s.values[high]), self.datatype)
+        a, b = load(s.values[low]), load(s.values[high])
+        made = few.combine(self.op._name, self.code, a, b) if len(a) <= few.FEW_BYTES else None
+        s.values[target] = self.op.combine(a, b, self.datatype) if made is None else made
 
     def accumulate(self, s: Schedule, target: int, high: int) -> None:
         total = s.values[target]
-        mine = type(total) is memoryview and not total.readonly
-        s.values[target] = self.op.combine(
-            load(total), load(s.values[high]), self.datatype, total if mine else None
-        )
+        if type(total) is memoryview and not total.readonly:
+            s.values[target] = self.op.combine(total, load(s.values[high]), self.datatype, total)
+        else:
+            self.combine(s, target, high, target)
 
     def pack(self, s: Schedule, source: int, target: int) -> None:
         raise AssertionError("values travel as they are")

@@ -1,7 +1,7 @@
 """What every communicator is: a group, its context number, and the routes to its peers.
 
 A communicator object is a handle: `Comm(other)` is another handle of the same communicator and compares
-equal. A freed or null communicator has no engine and raises ERR_COMM from every call.
+equal. A freed or null communicator has `NOTHING` for its parts (nothing.py) and raises ERR_COMM from every call.
 
 Routes: the envelope of (destination, tag) never changes, so it is made once; checks of rank and tag are
 done then.
@@ -16,6 +16,7 @@ from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG, PROC_NULL, TAG_UB, UNDEFINED
 from ckpt.mpi.errors import ERR_COMM, ERR_RANK, ERR_REVOKED, ERR_ROOT, ERR_TAG, MpiException
 from ckpt.mpi.handle import Handle, expect
 from ckpt.mpi.integers import index
+from ckpt.mpi.nothing import NOTHING
 
 if TYPE_CHECKING:
     from ckpt.mpi.engine import Engine
@@ -36,10 +37,6 @@ def _self_comm() -> Any:
 
 ROUTES_MAX = 4096
 """Prepared envelopes kept per communicator; beyond, the table starts anew."""
-
-
-class NullCommunicator(MpiException, AttributeError):
-    """A call on the null communicator: ERR_COMM, and a missing attribute to Python itself."""
 
 
 class CommShared:
@@ -127,16 +124,14 @@ class CommBase(Handle):
     def __new__(cls, comm: CommBase | None = None) -> Self:
         expect(cls, comm, CommBase)
         self = super().__new__(cls)
-        self._routes = {}
-        if comm is not None and hasattr(comm, "_shared"):
+        self._unbind()
+        if comm is not None and comm._shared is not NOTHING:
             self._bind(comm._engine, comm._shared)
         return self
 
     def _unbind(self) -> None:
         """Become null."""
-        for name in ("_engine", "_shared", "_rank", "_peers", "_context", "_channels"):
-            if hasattr(self, name):
-                delattr(self, name)
+        self._engine = self._shared = self._rank = self._peers = self._context = self._channels = NOTHING
         self._routes = {}
 
     def _bind(self, engine: Engine, shared: CommShared) -> None:
@@ -166,27 +161,11 @@ class CommBase(Handle):
         engine.register(shared)
         return self
 
-    def __getattr__(self, name: str) -> Any:
-        # Reached only for names that are not set: a slot of the null communicator, or no attribute at all.
-        if name != "__weakref__" and (name in CommBase.__slots__ or self._is_null_asked(name)):
-            raise NullCommunicator(ERR_COMM, "the communicator is null or freed")
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    def _is_null_asked(self, name: str) -> bool:
-        """A property of the null communicator fails like this: ask for what it would have asked."""
-        if not hasattr(type(self), name):
-            return False
-        try:
-            object.__getattribute__(self, "_shared")
-        except AttributeError:
-            return True
-        return False
-
     def __getstate__(self) -> tuple[Any, ...]:
         # Every field as it is: the engine and this object refer to each other, so when this one is filled the
         # other may still be empty.
         extra = getattr(self, "__dict__", None)
-        if not hasattr(self, "_shared"):
+        if self._shared is NOTHING:
             return None, extra
         return (
             (
@@ -222,10 +201,7 @@ class CommBase(Handle):
         return super().__reduce__()
 
     def __bool__(self) -> bool:
-        try:
-            return not object.__getattribute__(self, "_shared").freed
-        except AttributeError:
-            return False
+        return self._shared is not NOTHING and not self._shared.freed
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, CommBase):
@@ -240,21 +216,21 @@ class CommBase(Handle):
 
     def Get_rank(self) -> int:
         """This process's rank in the communicator."""
-        return self._rank
+        return +self._rank  # which raises for NOTHING
 
     def Get_size(self) -> int:
         """Ranks in the (local) group."""
         return len(self._shared.group)
 
     def Get_name(self) -> str:
-        return self._shared.name if hasattr(self, "_shared") else "MPI_COMM_NULL"
+        return "MPI_COMM_NULL" if self._shared is NOTHING else self._shared.name
 
     def Set_name(self, name: str) -> None:
         self._shared.name = name
 
     @property
     def rank(self) -> int:
-        return self._rank
+        return +self._rank
 
     @property
     def size(self) -> int:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from ckpt.mpi import envelope, worlds
 from ckpt.mpi.errors import MpiException
+from ckpt.mpi.nothing import NOTHING
 
 if TYPE_CHECKING:
     from ckpt.mpi.comm_base import CommShared
@@ -40,9 +41,8 @@ def handled(comm: Any, error: MpiException) -> MpiException:
     """Let the communicator's handler handle the error; returns it, to be raised on."""
     if error.handled:
         return error
-    try:
-        shared = object.__getattribute__(comm, "_shared")
-    except AttributeError:
+    shared = comm._shared
+    if shared is NOTHING:
         if not worlds.is_provided():
             return error
         comm = worlds.engine().self_comm

@@ -4,9 +4,9 @@
 the first argument comes from the lower rank. Algorithms keep that order, so operations need not commute,
 and results depend on the number of ranks only, never on timing.
 
-Predefined operations on buffers use numpy where it is installed and plain loops otherwise. A program's own
-function is called as in mpi4py: `function(x, y, None) -> result` for objects, `function(a, b, datatype)`
-that leaves the result in `b` for buffers.
+Predefined operations on buffers use numpy where it is installed and plain loops otherwise; collectives of a few
+numbers need neither (few.py). A program's own function is called as in mpi4py: `function(x, y, None) -> result` for
+objects, `function(a, b, datatype)` that leaves the result in `b` for buffers.
 """
 
 from __future__ import annotations
@@ -85,6 +85,11 @@ _PREDEFINED: dict[str, tuple[Callable[[Any, Any], Any], str, str]] = {
     "MPI_REPLACE": (_second, "", ""),
     "MPI_NO_OP": (_first, "", ""),
 }
+
+_NUMBERS = frozenset(
+    (name, code) for name, (_, _, domain) in _PREDEFINED.items() for code in domain if code not in "B,"
+)
+"""What is defined at first glance. Plain bytes have the code of unsigned characters, and pairs one of their own."""
 
 _BITWISE = ("MPI_BAND", "MPI_BOR", "MPI_BXOR")
 _LOGICAL = ("MPI_LAND", "MPI_LOR", "MPI_LXOR")
@@ -197,10 +202,12 @@ class Op(Handle):
         """Raise ERR_OP if the operation is not defined for buffers of this type."""
         if self._function is not None:
             return
+        code = datatype.code
+        if (self._name, code) in _NUMBERS:
+            return
         if not self._name:
             raise MpiException(ERR_OP, "null operation")
         domain = _PREDEFINED[self._name][2]
-        code = datatype.code
         if self._name in ("MPI_REPLACE", "MPI_NO_OP"):
             return
         allowed = bool(code) and ("," in code if domain == "," else code[0] in domain and "," not in code)

@@ -27,6 +27,9 @@ SEGMENT_BYTES = 512 << 10
 CUT_BYTES = 128 << 10
 """Reductions of buffers from this size on are done block by block."""
 
+COPY_BYTES = 4 << 10
+"""Buffers below this are copied rather than looked at twice: to be sent, and to be combined with what comes."""
+
 
 # -- local steps -----------------------------------------------------------------------------------
 
@@ -84,17 +87,17 @@ def _bcast_segments(s: Schedule, spec: BufferSpec, root: int) -> None:
     parts: list[BufferSpec | None] = []
     for offset in range(0, spec.nbytes, SEGMENT_BYTES):
         nbytes = min(SEGMENT_BYTES, spec.nbytes - offset)
-        dense = spec.datatype.contiguous
+        dense = spec.dense
         parts.append(BufferSpec(spec.obj, nbytes, BYTE, spec.offset + offset) if dense else None)
     if s.rank == root:
         slots = [s.slot(part) for part in parts]
-        if not spec.datatype.contiguous:
+        if not spec.dense:
             s.call(cut, spec, slots)
         trees.pipeline(s, root, slots)
         return
     slots = [s.slot() for _ in parts]
     trees.pipeline(s, root, slots, [None if part is None else (store, part) for part in parts])
-    if not spec.datatype.contiguous:
+    if not spec.dense:
         s.call(join, slots, spec)
 
 
@@ -183,7 +186,7 @@ def _pair(sendbuf: Any, recvbuf: Any, op: Op) -> tuple[BufferSpec, BufferSpec, b
     out = simple(sendbuf, writable=False)
     if out.count != into.count:
         raise ValueError(f"mismatch in send count {out.count} and receive count {into.count}")
-    if out.datatype.code != into.datatype.code:
+    if out.datatype is not into.datatype and out.datatype.code != into.datatype.code:
         raise ValueError("mismatch in send and receive datatypes")
     op.check(out.datatype)
     return out, into, False
@@ -231,6 +234,8 @@ def allreduce(s: Schedule, sendbuf: Any, recvbuf: Any, op: Op) -> None:
     arithmetic = BufferArithmetic(op, out.datatype)
     if out.nbytes < CUT_BYTES:
         slot = s.slot(out)
+        if out.nbytes < COPY_BYTES:
+            s.call(snapshot, [slot])
         reductions.allreduce(s, slot, arithmetic)
         s.call(store, slot, into)
         return

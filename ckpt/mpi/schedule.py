@@ -202,7 +202,7 @@ class Schedule(Operation):
             data = value.read()
             if len(data) < REFERENCE_BYTES:
                 progress.send(dst, self.head + data)
-            elif len(data) < COPY_BYTES or not value.datatype.contiguous:
+            elif len(data) < COPY_BYTES or not value.dense:
                 progress.send(dst, self.head, bytes(data))
             else:
                 self.sent.append((dst, progress.send(dst, self.head, data)))
