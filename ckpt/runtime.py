@@ -139,6 +139,7 @@ class Runtime:
                 "address": port.wire.address,
             }
         )
+        port.interrupts.install()
         port.start_helper()
 
     # ------------------------------------------------------------------ progress
@@ -168,8 +169,10 @@ class Runtime:
             imager.rehearse()
         if hungry:
             port.endpoint.hungry(True, time.monotonic_ns())
-            port.wait(imager.wait_limit_ns())
-            port.endpoint.hungry(False, time.monotonic_ns())
+            try:
+                port.wait(imager.wait_limit_ns())
+            finally:
+                port.endpoint.hungry(False, time.monotonic_ns())
         else:
             port.wait(imager.wait_limit_ns())
 

@@ -197,22 +197,21 @@ class Port:
         self.entries += 1
         if self.helper_watching:
             self._rouse()
-        changed = self.pump()
         if self._attention:
             self._heed()
-        return changed
+        return self.pump()
 
     def wait(self, timeout_ns: int | None = None) -> None:
         """Return when something happened, after `timeout_ns`, after `wake` or after 50 ms."""
         self.entries += 1
         if self.helper_watching:
             self._rouse()
+        if self._attention:
+            self._heed()  # before anything is taken that would then be lost
         began_ns = self.clock()
         limit_ns = SLEEP_LONGEST_NS if timeout_ns is None else min(timeout_ns, SLEEP_LONGEST_NS)
         if not self._attend(began_ns) and not self._spin(began_ns, min(self._spin_ns, limit_ns)):
             self._sleep(began_ns, began_ns + limit_ns)
-        if self._attention:
-            self._heed()
 
     def freeze(self) -> None:
         """Stop the port: what comes is answered by a negative ack, nothing leaves."""
@@ -246,6 +245,7 @@ class Port:
         if self._closed or not self._guard.mine():
             return
         self.stop_helper()
+        self.interrupts.uninstall()
         self._closed = True
         self._poller.close()
         self._side_poller.close()
@@ -367,11 +367,15 @@ class Port:
         now_ns = clock()
         changed = self._bulk = False
         while now_ns < until_ns and not changed:
-            gate.fire()
             sleep_ns = min(until_ns, self.next_deadline_ns()) - now_ns
             gate.sleeping = True
             try:
+                gate.fire()
                 ready = self._poller.poll(max(sleep_ns, 0) / 1e9) if sleep_ns > 0 else []
+            except BaseException:
+                if self.helper_parked:
+                    self._rouse()  # nobody is in the library any more
+                raise
             finally:
                 gate.sleeping = False
             changed = any(fd != self.wire.fileno() for fd, _ in ready) and self._check_side(clock())
@@ -411,6 +415,7 @@ class Port:
         self._rouse()
 
     def _heed(self) -> None:
+        """Raise here what is to be raised: nothing is half done."""
         self._attention = False
         failure, self._failure = self._failure, None
         if failure is not None:

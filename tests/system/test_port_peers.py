@@ -143,7 +143,7 @@ def interrupted(world: World, *, count: int, ready: str) -> dict[str, int]:
             raise KeyboardInterrupt
 
     signal.signal(signal.SIGINT, interrupt)
-    world.port.interrupts.install(signal.SIGINT)
+    world.port.interrupts.install()
     Path(f"{ready}.{world.rank}").touch()
     while len(received) < count:
         try:

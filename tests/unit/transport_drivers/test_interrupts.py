@@ -1,4 +1,4 @@
-"""Signals wait while a library call holds the lock, and are never lost."""
+"""Signals wait while a library call holds the lock, are never lost, and programs do not see who made them wait."""
 
 from __future__ import annotations
 
@@ -12,23 +12,26 @@ import pytest
 from transport.interrupts import InterruptGate
 
 
+def _raise(number: int, frame: object) -> None:
+    assert frame is not None
+    raise KeyboardInterrupt(number)
+
+
+def _signal(number: int = signal.SIGUSR1) -> None:
+    os.kill(os.getpid(), number)
+
+
 @pytest.fixture
 def gate() -> Iterator[InterruptGate]:
+    """One that finds a handler of the program's."""
     former = signal.signal(signal.SIGUSR1, _raise)
     gate = InterruptGate(threading.Lock(), lambda: None)
-    gate.install(signal.SIGUSR1)
+    gate.install()
     yield gate
     gate.uninstall()
     assert signal.getsignal(signal.SIGUSR1) is _raise
     signal.signal(signal.SIGUSR1, former)
-
-
-def _raise(number: int, frame: object) -> None:
-    raise KeyboardInterrupt(number)
-
-
-def _signal() -> None:
-    os.kill(os.getpid(), signal.SIGUSR1)
+    gate.uninstall()  # nothing happens
 
 
 def test_raises_at_once_while_the_lock_is_free(gate: InterruptGate) -> None:
@@ -40,7 +43,7 @@ def test_waits_while_the_lock_is_held(gate: InterruptGate) -> None:
     with gate._lock:
         _signal()
         _signal()
-        assert gate.pending == [signal.SIGUSR1], "one is enough"
+        assert list(gate.pending) == [signal.SIGUSR1], "one is enough"
         with pytest.raises(KeyboardInterrupt):
             gate.fire()
         gate.fire()  # nothing left
@@ -63,12 +66,91 @@ def test_another_thread_delivers_it_again(gate: InterruptGate) -> None:
         thread.join()
         signal.sigtimedwait([], 0)  # a place to notice it
     thread.join()
-    assert gate.pending == []
+    assert not gate.pending
+
+
+def test_handlers_set_later_wait_too(gate: InterruptGate) -> None:
+    seen: list[int] = []
+    assert signal.signal(signal.SIGUSR1, lambda number, frame: seen.append(number)) is _raise
+    assert signal.signal(signal.SIGUSR2, lambda number, frame: seen.append(number)) is signal.SIG_DFL
+    with gate._lock:
+        _signal()
+        _signal(signal.SIGUSR2)
+        assert seen == []
+        gate.fire()
+    assert seen == [signal.SIGUSR1, signal.SIGUSR2]
+    signal.signal(signal.SIGUSR1, _raise)
+    signal.signal(signal.SIGUSR2, signal.SIG_DFL)
+
+
+def test_programs_see_their_own_handlers_only(gate: InterruptGate) -> None:
+    assert signal.getsignal(signal.SIGUSR1) is _raise
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.signal(signal.SIGUSR1, signal.SIG_IGN) is _raise
+    assert signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN
+    _signal()  # ignored
+    assert signal.signal(signal.SIGUSR1, _raise) is signal.SIG_IGN
+
+
+def test_what_cannot_be_set_changes_nothing(gate: InterruptGate) -> None:
+    with pytest.raises(OSError):
+        signal.signal(signal.SIGKILL, _raise)
+    with pytest.raises(TypeError):
+        signal.signal(signal.SIGUSR1, "no handler")  # type: ignore[arg-type]
+    with pytest.raises(ValueError):
+        signal.signal(4711, _raise)
+    failures: list[ValueError] = []
+
+    def elsewhere() -> None:
+        try:
+            signal.signal(signal.SIGUSR1, lambda number, frame: None)
+        except ValueError as error:
+            failures.append(error)
+        gate.uninstall()  # nothing happens
+        with pytest.raises(ValueError, match="main thread"):
+            InterruptGate(threading.Lock(), lambda: None).install()
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert failures and signal.getsignal(signal.SIGUSR1) is _raise
+    with pytest.raises(KeyboardInterrupt):
+        _signal()
+
+
+def test_a_signal_whose_handler_is_gone_is_forgotten(gate: InterruptGate) -> None:
+    with gate._lock:
+        _signal()
+        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+        gate.fire()
+        signal.signal(signal.SIGUSR1, _raise)
+
+
+def test_nothing_waits_in_a_forked_child(gate: InterruptGate) -> None:
+    with gate._lock:
+        child = os.fork()
+        if child == 0:
+            try:
+                _signal()
+            except KeyboardInterrupt:
+                os._exit(7)
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
 def test_handlers_that_are_not_python_are_left_alone() -> None:
     gate = InterruptGate(threading.Lock(), lambda: None)
     former = signal.signal(signal.SIGUSR2, signal.SIG_IGN)
-    gate.install(signal.SIGUSR2)
+    gate.install()
     assert signal.getsignal(signal.SIGUSR2) is signal.SIG_IGN
+    with gate._lock:
+        _signal(signal.SIGUSR2)
+    gate.uninstall()
     signal.signal(signal.SIGUSR2, former)
+
+
+def test_without_a_main_thread_nobody_is_sent_anything() -> None:
+    gate = InterruptGate(threading.Lock(), lambda: None)
+    gate.pending.append(signal.SIGUSR1)
+    gate.redeliver()
