@@ -20,6 +20,7 @@ from typing import Any
 
 from ckpt.image.file_notes import FileNote, completed
 from ckpt.image.standard import catching
+from ckpt.image.unwritten import can_be_caught, unwritten_bytes
 from transport.lean import dataclass
 
 __all__ = ["STD_FDS", "Opened", "Positions", "memory_file", "read_at"]
@@ -72,7 +73,7 @@ class Positions:
         if not self.is_disposable or note.kind == "device":
             return opened
         opened.original = os.dup(fd)
-        if note.flags & os.O_ACCMODE == os.O_RDONLY:
+        if note.flags & os.O_ACCMODE == os.O_RDONLY:  # one inherited by the program was not set apart
             own = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
         else:
             own = os.memfd_create("image")
@@ -89,6 +90,10 @@ class Positions:
         if known is not None:
             return known
         if not isinstance(obj.raw, io.FileIO):
+            if type(obj) is io.BufferedWriter and can_be_caught(obj.raw):
+                if id(obj) not in self.pending:
+                    self.pending[id(obj)] = unwritten_bytes(obj, is_disposable=self.is_disposable)
+                return None
             return obj.tell() if obj.seekable() else None
         fd = obj.raw.fileno()
         if fd in STD_FDS:

@@ -127,6 +127,10 @@ class FileSaver:
 
     def reduce_buffered(self, pickler: ImagePickler, obj: Any) -> Any:
         if obj.closed:
-            return make_closed, ("buffered", obj.raw.name, obj.raw.mode)
+            return make_closed, (
+                "buffered",
+                getattr(obj.raw, "name", None),
+                getattr(obj.raw, "mode", "rb"),
+            )
         position = self._positions.buffered(obj)
         return make_buffered, (type(obj), obj.raw, position, self._positions.pending.get(id(obj), b""))

@@ -14,8 +14,7 @@ Only a look at types, of the innermost frames; what hides inside other objects, 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from types import CodeType, FunctionType
+from types import FunctionType
 
 from ckpt.image.boundary import location
 from ckpt.image.errors import Refused
@@ -44,12 +43,15 @@ def refuse_passing(stack: Stack) -> None:
     addresses: list[tuple[int, FrameRecord]] = []
     child = getattr(sys.modules.get("subprocess"), "Popen", None)
     starting = child.__init__.__code__ if child is not None else None
-    is_reading = _reading_test()
+    reader = getattr(sys.modules.get("pandas.io.parsers.readers"), "TextFileReader", None)
+    reading = (
+        reader.read.__code__ if reader is not None else None
+    )  # behind its parser meanwhile: ckpt.ready.tables
     frames = stack.frames[-_FRAMES:]
     for left, record in zip(range(len(frames), 0, -1), frames, strict=True):
         if record.code_object is starting:
             raise Refused("a child process is being started", location(starting, max(0, record.lasti)))
-        if is_reading is not None and is_reading(record.code_object):
+        if record.code_object is reading:
             raise Refused("a table is being read", location(record.code_object, max(0, record.lasti)))
         held = record.stack if record.func is None else record.stack + record.locals
         if left <= _CLOSE and record.func is not None:
@@ -72,15 +74,6 @@ def refuse_passing(stack: Stack) -> None:
                 )
     if addresses:
         _refuse_addresses(stack, addresses)
-
-
-def _reading_test() -> Callable[[CodeType], bool] | None:
-    """Whether a function is one of pandas in whose middle a reader does not know its row; None: there is no pandas."""
-    if "pandas.io.parsers.readers" not in sys.modules:
-        return None
-    from ckpt.ready.tables import is_reading
-
-    return is_reading
 
 
 def _can_be_saved(module: str, value: object) -> bool:

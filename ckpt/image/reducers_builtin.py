@@ -195,6 +195,8 @@ def reduce_builtin_method(pickler: ImagePickler, obj: Any) -> Any:
     for cls in owner.__mro__:
         descriptor = cls.__dict__.get(obj.__name__)
         if type(descriptor) is types.MethodDescriptorType and descriptor.__get__(obj.__self__) == obj:
+            if descriptor.__objclass__ is owner:  # its own: something else may stand in the object's place
+                return NotImplemented
             return rebuild.bind, (cls, obj.__name__, obj.__self__)
     return NotImplemented
 

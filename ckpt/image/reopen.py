@@ -21,7 +21,6 @@ import stat
 import sys
 import tempfile
 import warnings
-from pickle import PicklingError
 from typing import Any
 
 from ckpt.image.errors import RestoreError
@@ -260,26 +259,22 @@ def compressed_readers() -> dict[type, Any]:
         cls = getattr(sys.modules.get(module), name, None)
         if cls is not None:
             found[cls] = reduce_reader
-    if "zlib" in sys.modules:
-        compressor = type(sys.modules["zlib"].compressobj())
-        found[compressor] = refuse_compressor
     return found
 
 
 def reduce_reader(pickler: Any, reader: Any) -> Any:
     attributes = {key: value for key, value in reader.__dict__.items() if key != "_decompressor"}
+    if "_decompressor" not in reader.__dict__:  # it is being made, and has read nothing
+        return make_reader, (type(reader),), attributes, None, None, fill_unfinished_reader
     return make_reader, (type(reader),), attributes, None, None, fill_reader
-
-
-def refuse_compressor(pickler: Any, obj: Any) -> Any:
-    raise PicklingError(
-        "data being compressed (zlib.compressobj, a gzip or zip file open for writing) cannot be saved; write it in one go "
-        "between two images, or uncompressed"
-    )
 
 
 def make_reader(cls: Any) -> Any:
     return cls.__new__(cls)
+
+
+def fill_unfinished_reader(reader: Any, attributes: dict[str, Any]) -> None:
+    reader.__dict__.update(attributes)
 
 
 def fill_reader(reader: Any, attributes: dict[str, Any]) -> None:

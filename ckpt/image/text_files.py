@@ -17,6 +17,7 @@ from ckpt.image.file_positions import STD_FDS, Positions, memory_file, read_at
 from ckpt.image.reducers import attributes_of
 from ckpt.image.reopen import make_closed, make_text
 from ckpt.image.standard import catching
+from ckpt.image.unwritten import can_be_caught, caught_from, make_text_writer
 
 if TYPE_CHECKING:
     from ckpt.image.pickler import ImagePickler
@@ -51,7 +52,7 @@ class TextSaver:
     def reduce(self, pickler: ImagePickler, obj: io.TextIOWrapper) -> Any:
         buffer: Any = obj.buffer
         if obj.closed:
-            return make_closed, ("text", obj.name, getattr(obj, "mode", "r"))
+            return make_closed, ("text", _asked(obj, "name", None), _asked(obj, "mode", "r"))
         attributes = attributes_of(obj) or {}
         raw = getattr(buffer, "raw", None)
         if type(buffer) is io.BytesIO:
@@ -59,6 +60,8 @@ class TextSaver:
         if isinstance(buffer, io.FileIO) or (isinstance(raw, io.FileIO) and raw.fileno() in STD_FDS):
             return self._reduce_unbuffered(obj, buffer, attributes)
         if not isinstance(raw, io.FileIO):
+            if obj.writable() and not obj.readable() and can_be_caught(buffer):
+                return self._reduce_writer(obj, buffer, attributes)
             if raw is None and obj.seekable() and _is_iterated(obj):
                 return self._reduce_in_a_loop(obj, buffer, attributes)
             obj.flush()
@@ -103,6 +106,30 @@ class TextSaver:
         settings = (obj.encoding, obj.errors, newline, obj.line_buffering, obj.write_through)
         position = obj.tell() if raw is buffer and obj.seekable() else None
         return make_text, (buffer, settings, position, attributes, text)
+
+    def _reduce_writer(self, obj: io.TextIOWrapper, buffer: Any, attributes: dict[str, Any]) -> Any:
+        """Over what is no file itself, such as a compressed file: what it holds stays with it."""
+        if not self._is_disposable and codecs.lookup(obj.encoding).name not in _STATELESS_CODECS:
+            raise PicklingError(
+                f"a text layer over {type(buffer).__name__} needs fork, or utf-8, to be saved"
+            )
+        errors = obj.errors or "strict"
+        with caught_from(buffer) as caught:
+            obj.flush()
+            nbytes = len(caught)
+            obj.write("\n")
+            obj.flush()
+            pending, probe = bytes(caught[:nbytes]), bytes(caught[nbytes:])
+            newline = _WRITE_ANSWERS.get(probe.decode(obj.encoding))
+            translated = pending.decode(obj.encoding, errors)
+            has_begun = (pending or probe) != (translated or probe.decode(obj.encoding)).encode(
+                obj.encoding, errors
+            )
+            text = translated.replace(newline or "\n", "\n")
+            if not self._is_disposable:
+                obj.write(text)
+        settings = (obj.encoding, obj.errors, newline, obj.line_buffering, obj.write_through)
+        return make_text_writer, (buffer, settings, has_begun, text, attributes)
 
     def _reduce_in_memory(self, obj: io.TextIOWrapper, buffer: io.BytesIO, attributes: dict[str, Any]) -> Any:
         """Over a BytesIO, which can be asked everything; in a ``for`` loop by using the text up."""
@@ -204,6 +231,14 @@ class TextSaver:
             os.close(keep)
             if cookie is not None:
                 obj.seek(cookie)
+
+
+def _asked(obj: io.TextIOWrapper, name: str, otherwise: str | None) -> Any:
+    """An attribute that may belong to what is below; a closed ``BZ2File`` has no name, later ones raise ValueError."""
+    try:
+        return getattr(obj, name)
+    except (AttributeError, ValueError):
+        return otherwise
 
 
 def _is_iterated(obj: io.TextIOWrapper) -> bool:

@@ -11,6 +11,8 @@ library              in an image
 ``matplotlib``       figures that are just being drawn (Agg); :mod:`.pictures`
 ``mmap``             mapped files and anonymous memory, with content; :mod:`.mapped` (``numpy.memmap``: ckpt.image.arrays)
 ``hashlib``          digests under way (MD5, SHA-1, SHA-2, SHA-3 of OpenSSL 3); :mod:`.digests`
+``zlib``             data being compressed: gzip and zip files being written; :mod:`.deflate`
+``bz2``, ``lzma``    files being written; :mod:`.streams`
 ``logging``          handlers and levels (:mod:`ckpt.image.logs`)
 ===================  ==================================================================================================
 
@@ -45,12 +47,21 @@ _WAYS: dict[str, tuple[str, dict[str, str]]] = {
         },
     ),
     "_hashlib": ("ckpt.ready.digests", {"HASH": "reduce_digest", "HASHXOF": "reduce_digest"}),
+    "zlib": ("ckpt.ready.deflate", {"compressobj": "reduce_deflating"}),
+    "_bz2": ("ckpt.ready.streams", {"BZ2Compressor": "reduce_compressor"}),
+    "_lzma": ("ckpt.ready.streams", {"LZMACompressor": "reduce_compressor"}),
+    "ckpt.ready.deflate": ("ckpt.ready.deflate", {"Deflating": "reduce_deflating"}),
+    "ckpt.ready.streams": ("ckpt.ready.streams", {"FurtherStream": "reduce_stream"}),
+    "types": ("ckpt.ready.deflate", {"MethodDescriptorType": "reduce_method"}),
     "mmap": ("ckpt.ready.mapped", {"mmap": "reduce_map"}),
     "pandas.io.parsers.readers": ("ckpt.ready.tables", {"TextFileReader": "reduce_reader"}),
     "PIL._imaging": ("ckpt.ready.pictures", {"new": "reduce_picture"}),
     "matplotlib.backends._backend_agg": ("ckpt.ready.pictures", {"RendererAgg": "reduce_canvas"}),
 }
 """Library → module of ours, and its reducers by the name of the type in the library (or of what makes one)."""
+
+_MAKERS: dict[str, tuple[Any, ...]] = {"new": ("1", (1, 1)), "compressobj": ()}
+"""Functions that make objects of a type without a name, and what to call them with."""
 
 
 def reducers() -> dict[type, Callable[[Any, Any], Any]]:
@@ -60,8 +71,8 @@ def reducers() -> dict[type, Callable[[Any, Any], Any]]:
         module = sys.modules.get(library)
         for name, reducer in types.items():
             cls = getattr(module, name, None)
-            if name == "new" and cls is not None:  # Pillow does not name the type
-                cls = type(cls("1", (1, 1)))
+            if name in _MAKERS and cls is not None:
+                cls = type(cls(*_MAKERS[name]))
             if isinstance(cls, type):
                 found[cls] = partial(_reduce, ours, reducer)
     return found

@@ -4,30 +4,22 @@ The parser's place in the file is known to nobody, but pandas counts the rows it
 with a new parser at the beginning of the file, which goes over that many rows again; a restart takes as long as that takes.
 
 Only files that pandas has opened itself, so that their beginning is the beginning. While rows are being read the count is
-behind, and there is no image: :func:`is_reading` tells :mod:`ckpt.image.passing`.
+behind, and there is no image: :mod:`ckpt.image.passing` sees to that.
 
 Readers with a parser written in Python (``engine="python"``) are ordinary objects.
 """
 
 from __future__ import annotations
 
-import sys
 from pickle import PicklingError
-from types import CodeType
 from typing import Any
 
 from ckpt.image.errors import RestoreError
 from ckpt.image.reopen import make_reader
 
-__all__ = ["is_reading", "reduce_reader"]
+__all__ = ["reduce_reader"]
 
 _AT_ONCE_ROWS = 100_000
-
-
-def is_reading(code: CodeType) -> bool:
-    """Whether this is the function in which the count of rows is behind its parser."""
-    readers = sys.modules.get("pandas.io.parsers.readers")
-    return readers is not None and code is readers.TextFileReader.read.__code__
 
 
 def reduce_reader(pickler: Any, reader: Any) -> Any:

@@ -118,7 +118,7 @@ def test_captured_at_every_check_the_output_is_the_same(program: str, tmp_path: 
     assert last["taken"] >= (0.2 if program == "arrays" else 0.75) * last["total"], last
 
 
-@pytest.mark.parametrize("program", ["classes", "control", "arrays", "sets"])
+@pytest.mark.parametrize("program", ["classes", "control", "arrays", "sets", "compressed"])
 def test_three_generations(program: str, tmp_path: Path) -> None:
     """Image, resume, image of the resumed program, resume, and once more."""
     if program == "arrays":

@@ -94,9 +94,10 @@ NAMED = {
     "open(os.pipe()[0], 'rb')": r"an open pipe.*ckpt\.on_restart",
     "subprocess.Popen(['true'], stdout=subprocess.PIPE)": r"\.stdout.*an open pipe.*ckpt\.on_restart",
     "selectors.DefaultSelector()": r"epoll.*register_type",
-    "zlib.compressobj()": r"data being compressed.*write it in one go",
-    "gzip.open('written.gz', 'wb')": r"\.compress.*data being compressed",
-    "bz2.BZ2Compressor()": r"BZ2Compressor.*register_type",
+    "zlib.decompressobj()": r"Decompress.*register_type",
+    "bz2.BZ2Compressor()": r"BZ2Compressor.*in files of bz2.open.*register_type",
+    "lzma.open('old.lzma', 'wb', format=lzma.FORMAT_ALONE)": r"_compressor.*other than xz",
+    "zipfile.ZipFile('a.zip', 'w', zipfile.ZIP_BZIP2).open('member', 'w')": r"_compressor.*BZ2Compressor",
     "sys._getframe()": r"frame object.*keep none in variables",
     "io.IncrementalNewlineDecoder(None, True)": r"IncrementalNewlineDecoder.*register_type",
     "ssl.create_default_context()": r"SSLContext.*register_type",
@@ -104,7 +105,7 @@ NAMED = {
 }
 
 REFUSING = """
-import bz2, gzip, hashlib, hmac, io, os, selectors, socket, ssl, subprocess, sys, zlib
+import bz2, hashlib, hmac, io, lzma, os, selectors, socket, ssl, subprocess, sys, zipfile, zlib
 import ctypes
 def capsule():
     new = ctypes.pythonapi.PyCapsule_New

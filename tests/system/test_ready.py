@@ -292,3 +292,54 @@ def test_an_image_changes_nothing_in_a_compressed_file_that_is_open(
     job = start(app_of(tmp_path, WRITES), module, ranks=1, image_mode="fork")
     assert job.finish() == 0, job.report()
     assert job.output(0) == "True 10\n"
+
+
+def test_compressed_files_being_written_go_on_after_kills(start: Start, tmp_path: Path) -> None:
+    """Killed twice, each time some lines after an image; what was behind it is in the files, and is cut off."""
+    job = start(
+        app_of(
+            tmp_path,
+            """
+            import bz2, gzip, lzma, os, signal, time, zipfile
+            import ckpt
+
+            def die(after):
+                if ckpt.restarts() >= after:
+                    return
+                deadline_s = time.monotonic() + 30
+                while open(os.environ["CKPT_JOB"] + "/events.jsonl").read().count('"committed"') < after:
+                    assert time.monotonic() < deadline_s, "not committed"
+                    time.sleep(0.002)
+                os.kill(os.getpid(), signal.SIGKILL)
+
+            ckpt.enable()
+            archive = zipfile.ZipFile("a.zip", "w", zipfile.ZIP_DEFLATED)
+            member = archive.open("member", "w")
+            data = [gzip.open("a.gz", "wb"), bz2.open("a.bz2", "wb"), lzma.open("a.xz", "wb", preset=0), member]
+            text = [gzip.open("t.gz", "wt"), bz2.open("t.bz2", "wt"), lzma.open("t.xz", "wt", preset=0)]
+            lines = [f"line {number} {number * number}\\n" for number in range(30000)]
+            for number, line in enumerate(lines):
+                for file in data:
+                    file.write(line.encode())
+                for file in text:
+                    file.write(line)
+                if number in (7, 20000):
+                    ckpt.checkpoint()
+                if number in (9000, 29000):
+                    for file in text:
+                        file.flush()
+                    die(1 if number == 9000 else 2)
+            for file in data + text + [archive]:
+                file.close()
+            whole = "".join(lines)
+            for module, ending in ((gzip, "gz"), (bz2, "bz2"), (lzma, "xz")):
+                print(module.open(f"a.{ending}").read() == whole.encode(), module.open(f"t.{ending}", "rt").read() == whole)
+            print(zipfile.ZipFile("a.zip").read("member") == whole.encode())
+            """,
+        ),
+        ranks=1,
+        image_mode="fork",
+    )
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == "True True\nTrue True\nTrue True\nTrue\n"
+    assert len(job.events("restarted")) == 2, job.report()

@@ -7,6 +7,7 @@ import io
 import os
 import sys
 import tempfile
+import zlib
 
 from cases import case, main
 
@@ -184,6 +185,33 @@ def compressed_files():
     data, text, squeezed = gzip.open(path), gzip.open(path, "rt"), bz2.open(other)
     while True:
         yield data.readline(), text.readline(), squeezed.read(3), data.tell()
+
+
+@case
+def compressed_files_being_written():
+    path = place("w.gz", gzip.compress(b"before "))
+    data, text, memory = (
+        gzip.open(path, "ab"),
+        gzip.open(place("w.txt.gz"), "wt", newline="\r\n"),
+        io.BytesIO(),
+    )
+    squeezed = gzip.GzipFile(fileobj=memory, mode="wb")
+    n = 0
+    while True:
+        n += 1
+        for f in (data, squeezed):
+            f.write(b"%d;" % n)
+        print("é", n, file=text)
+        data.flush()
+        whole = gzip.decompress(gzip.compress(b"before ")) + zlib.decompressobj(31).decompress(
+            place_content(path)[len(gzip.compress(b"before ")) :]
+        )
+        yield whole, data.tell(), squeezed.tell(), text.newlines, squeezed.writable()
+
+
+def place_content(path):
+    with open(path, "rb") as read:
+        return read.read()
 
 
 if __name__ == "__main__":

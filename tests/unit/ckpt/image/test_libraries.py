@@ -200,7 +200,7 @@ def test_a_package_of_which_something_cannot_be_saved_starts_anew_as_a_whole(tmp
         is_set_up, packer = False, None
         def set_up():
             global is_set_up, packer
-            is_set_up, packer = True, zlib.compressobj()
+            is_set_up, packer = True, zlib.decompressobj()
         def use():
             if not is_set_up:
                 set_up()
@@ -212,14 +212,14 @@ def test_a_package_of_which_something_cannot_be_saved_starts_anew_as_a_whole(tmp
         driver_tick()
         print(lib.use())
     """
-    assert after_restart(tmp_path, library, program) == "Compress\n"
+    assert after_restart(tmp_path, library, program) == "Decompress\n"
     ((left_out,),) = logged(tmp_path, "left_out")
     assert (left_out["kind"], left_out["package"], left_out["variables"]) == (
         "unsaved",
         "lib",
         ["lib.packer"],
     )
-    assert "compressobj" in left_out["reason"]
+    assert "Decompress" in left_out["reason"]
 
 
 def test_a_variable_that_a_running_function_works_with_is_not_left_out(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_a_variable_that_a_running_function_works_with_is_not_left_out(tmp_path:
     place.mkdir(parents=True)
     (place / "__init__.py").write_text(
         "import zlib\npacker = None\ndef work(tick):\n    global packer\n"
-        "    packer = zlib.compressobj()\n    tick()\n    packer = 1\n"
+        "    packer = zlib.decompressobj()\n    tick()\n    packer = 1\n"
     )
     assert "lib.packer" in image_failure(tmp_path, START + "import lib\nlib.work(driver_tick)\n")
 
@@ -239,7 +239,7 @@ def test_a_package_at_work_that_cannot_be_saved_burns_no_round(tmp_path: Path) -
         packer = None
         def begin():
             global packer
-            packer = zlib.compressobj()
+            packer = zlib.decompressobj()
         def work(tick):
             begin()
             tick()

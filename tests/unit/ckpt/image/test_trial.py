@@ -37,7 +37,7 @@ def found_in(**variables: Any) -> dict[str, Finding]:
 def test_all_of_them_are_found_each_with_its_path(connection: socket.socket) -> None:
     found = found_in(
         fine=[1, 2, Holder(x=1)],
-        first={"deep": [Holder(line=connection)], "packer": zlib.compressobj()},
+        first={"deep": [Holder(line=connection)], "packer": zlib.decompressobj()},
         second=(zlib.decompressobj(),),
         after={"is": "saved"},
     )
