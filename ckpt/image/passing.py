@@ -77,11 +77,15 @@ def refuse_passing(stack: Stack) -> None:
 
 
 def _can_be_saved(module: str, value: object) -> bool:
-    if module != "_hashlib":
-        return False
-    from ckpt.ready import digests  # imports hashlib, as the program has
+    if module == "_blake2":
+        from ckpt.ready import blake  # imports hashlib, as the program has
 
-    return digests.can_be_saved(value)
+        return blake.can_be_saved(value)
+    if module == "_hashlib":
+        from ckpt.ready import digests
+
+        return digests.can_be_saved(value)
+    return False
 
 
 def _named(function: FunctionType) -> list[object]:

@@ -10,7 +10,8 @@ library              in an image
 ``PIL``              pictures that are just being read or written; :mod:`.pictures`
 ``matplotlib``       figures that are just being drawn (Agg); :mod:`.pictures`
 ``mmap``             mapped files and anonymous memory, with content; :mod:`.mapped` (``numpy.memmap``: ckpt.image.arrays)
-``hashlib``          digests under way (MD5, SHA-1, SHA-2, SHA-3 of OpenSSL 3); :mod:`.digests`
+``hashlib``          digests under way (MD5, SHA-1, SHA-2, SHA-3 of OpenSSL 3, BLAKE2); :mod:`.digests`,
+                     :mod:`.blake`
 ``zlib``             data being compressed: gzip and zip files being written; :mod:`.deflate`
 ``bz2``, ``lzma``    files being written; :mod:`.streams`
 ``logging``          handlers and levels (:mod:`ckpt.image.logs`)
@@ -46,13 +47,17 @@ _WAYS: dict[str, tuple[str, dict[str, str]]] = {
             "Variable": "reduce_variable",
         },
     ),
-    "_hashlib": ("ckpt.ready.digests", {"HASH": "reduce_digest", "HASHXOF": "reduce_digest"}),
+    "_hashlib": (
+        "ckpt.ready.digests",
+        {"HASH": "reduce_digest", "HASHXOF": "reduce_digest", "HMAC": "reduce_hmac"},
+    ),
     "zlib": ("ckpt.ready.deflate", {"compressobj": "reduce_deflating"}),
     "_bz2": ("ckpt.ready.streams", {"BZ2Compressor": "reduce_compressor"}),
     "_lzma": ("ckpt.ready.streams", {"LZMACompressor": "reduce_compressor"}),
     "ckpt.ready.deflate": ("ckpt.ready.deflate", {"Deflating": "reduce_deflating"}),
     "ckpt.ready.streams": ("ckpt.ready.streams", {"FurtherStream": "reduce_stream"}),
     "types": ("ckpt.ready.deflate", {"MethodDescriptorType": "reduce_method"}),
+    "_blake2": ("ckpt.ready.blake", {"blake2b": "reduce_digest", "blake2s": "reduce_digest"}),
     "mmap": ("ckpt.ready.mapped", {"mmap": "reduce_map"}),
     "pandas.io.parsers.readers": ("ckpt.ready.tables", {"TextFileReader": "reduce_reader"}),
     "PIL._imaging": ("ckpt.ready.pictures", {"new": "reduce_picture"}),

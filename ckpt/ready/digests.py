@@ -8,13 +8,18 @@ Nothing rests on that layout unseen: a copy must give the same digest as the ori
 an image holds must give it again where it is loaded. Where OpenSSL is another, or hidden, there is no copying, and such an
 object is named as the reason.
 
-Not here: digests that Python computes itself (``blake2b``), and ``hmac``.
+``hmac`` holds three such digests, of the text, of the inner and of the outer key, behind a context of its own (RFC 2104).
+The way to them is walked by reading that cannot go astray, and all three must be of the same algorithm.
+
+Not here: digests that Python computes itself (:mod:`ckpt.ready.blake`).
 """
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
+import struct
 import sys
 from functools import cache
 from pickle import PicklingError
@@ -22,7 +27,7 @@ from typing import Any
 
 from ckpt.image.errors import RestoreError
 
-__all__ = ["can_be_saved", "reduce_digest"]
+__all__ = ["can_be_saved", "reduce_digest", "reduce_hmac"]
 
 _STATE_BYTES = {
     "md5": 92,
@@ -38,6 +43,8 @@ _CONTEXT_WORDS = 9  # EVP_MD_CTX of OpenSSL 3
 _ALGORITHM = 7  # the word with the address of the algorithm's memory
 _LEGACY = 4  # the word with that of OpenSSL 1
 _XOF_BYTES = 32  # of a digest without a length of its own
+_HMAC_WORDS = 4  # HMAC_CTX of OpenSSL 3: the algorithm, then the three contexts
+_LAST_HMAC = (3, 13)  # of the versions whose objects are known
 _WORD = ctypes.sizeof(ctypes.c_void_p)
 
 
@@ -56,7 +63,10 @@ def _is_known() -> bool:
 
 
 def can_be_saved(digest: Any) -> bool:
-    """Whether :func:`reduce_digest` can save an object of OpenSSL's types."""
+    """Whether :func:`reduce_digest` or :func:`reduce_hmac` can save an object of OpenSSL's types."""
+    if type(digest).__name__ == "HMAC":
+        kind_is_known = type(digest).__basicsize__ == _OBJECT_BYTES and sys.version_info[:2] <= _LAST_HMAC
+        return kind_is_known and _algorithm(digest) in _STATE_BYTES and _is_known()
     return type(digest).__name__ in ("HASH", "HASHXOF") and digest.name in _STATE_BYTES and _is_known()
 
 
@@ -108,3 +118,71 @@ def _state(digest: Any) -> Any:
     if not words[_ALGORITHM] or words[_LEGACY]:
         return None
     return (ctypes.c_ubyte * _STATE_BYTES[digest.name]).from_address(words[_ALGORITHM])
+
+
+# ---------------------------------------------------------------------- hmac
+
+
+def reduce_hmac(pickler: Any, digest: Any) -> Any:
+    """Of ``_hashlib.HMAC``. Raises PicklingError."""
+    name, result, states = _algorithm(digest), digest.digest(), _states(digest)
+    saved = None if states is None else (name, tuple(map(bytes, states)), result)
+    if saved is None or _made_hmac(*saved) is None:
+        raise PicklingError(
+            f"an HMAC of {name} under way cannot be saved with this OpenSSL; let it be no variable when an image is taken, "
+            "or use ckpt.register_type(_hashlib.HMAC, save, load)"
+        )
+    return make_hmac, saved
+
+
+def make_hmac(name: str, states: tuple[bytes, ...], result: bytes) -> Any:
+    """An HMAC in that state. Raises RestoreError when it does not give ``result``."""
+    made = _made_hmac(name, states, result)
+    if made is None:
+        raise RestoreError(
+            f"the HMAC of {name} cannot be continued with the OpenSSL of this machine; restart where the image was taken"
+        )
+    return made
+
+
+def _made_hmac(name: str, states: tuple[bytes, ...], result: bytes) -> Any:
+    made = sys.modules["_hashlib"].hmac_new(b"key", b"", name)
+    spaces = _states(made)
+    if spaces is None or [len(space) for space in spaces] != [len(state) for state in states]:
+        return None
+    for space, state in zip(spaces, states, strict=True):
+        space[:] = state
+    try:
+        return made if made.digest() == result else None
+    except ValueError:  # OpenSSL does not take it for a state
+        return None
+
+
+def _algorithm(digest: Any) -> str:
+    return str(digest.name).removeprefix("hmac-")
+
+
+def _states(digest: Any) -> list[Any] | None:
+    """The bytes of the three states, in place; None: they are not where they are looked for."""
+    if not can_be_saved(digest):
+        return None
+    own = _words(id(digest), _OBJECT_BYTES // _WORD)
+    contexts = own and _words(own[2], _HMAC_WORDS)
+    found, algorithms = [], set()
+    for context in contexts[1:] if contexts else ():
+        words = _words(context, _CONTEXT_WORDS)
+        nbytes = _STATE_BYTES[_algorithm(digest)]
+        if not words or words[_LEGACY] or not _words(words[_ALGORITHM], nbytes // _WORD + 1):
+            return None
+        algorithms.add(words[1])
+        found.append((ctypes.c_ubyte * nbytes).from_address(words[_ALGORITHM]))
+    return found if found and len(algorithms) == 1 else None
+
+
+def _words(address: int, count: int) -> tuple[int, ...] | None:
+    """What is in memory from there on; None: nothing is, or not all of it."""
+    with open("/proc/self/mem", "rb", buffering=0) as memory:
+        try:
+            return struct.unpack(f"{count}Q", os.pread(memory.fileno(), count * _WORD, address))
+        except (OSError, OverflowError, struct.error):
+            return None

@@ -21,9 +21,9 @@ pytestmark = pytest.mark.system
 LONG_S = 120.0
 
 TROUBLED = """
-    import hashlib, os, socket, sqlite3, subprocess, threading, time, weakref
+    import os, socket, sqlite3, subprocess, threading, time, weakref, zlib
 
-    digest = hashlib.blake2b(b"x")
+    unpacker = zlib.decompressobj()
     database = sqlite3.connect(":memory:")
     raw = os.open(__file__, os.O_RDONLY)
     worker = threading.Thread(target=threading.Event().wait, args=(600,), daemon=True, name="worker")
@@ -102,13 +102,13 @@ def test_everything_that_would_not_survive_is_reported_at_once(tmp_path: Path) -
     assert code == 1 and not found["ok"]
     objects = {problem["where"]: problem for problem in found["problems"] if problem["kind"] == "object"}
     assert {
-        "__main__ variable 'digest'",
+        "__main__ variable 'unpacker'",
         "__main__ variable 'database'",
         "work() variable 'lines'['control'][0]",
     } <= set(objects)
     assert any("'child'" in where for where in objects), "the pipe of the child"
     assert not any("'reference'" in where or "'thing'" in where for where in objects), "these can be saved"
-    assert "ckpt.register_type" in objects["__main__ variable 'digest'"]["remedy"]
+    assert "ckpt.register_type" in objects["__main__ variable 'unpacker'"]["remedy"]
     assert "ckpt.register_type(socket.socket" in objects["work() variable 'lines'['control'][0]"]["remedy"]
     by_kind = {problem["kind"]: problem for problem in found["problems"]}
     assert "'worker'" in by_kind["thread"]["what"] and "harmless_threads" in by_kind["thread"]["remedy"]
@@ -135,18 +135,18 @@ def test_a_healthy_program_is_restored_and_goes_on(tmp_path: Path) -> None:
 def test_the_remedies_heal(tmp_path: Path) -> None:
     """Types registered as the doctor says: the same objects survive."""
     text = """
-        import hashlib, socket, sqlite3, time
+        import bz2, socket, sqlite3, time
         import ckpt
 
         ckpt.enable()
-        digest = hashlib.blake2b(b"x")
+        unpacker = bz2.BZ2Decompressor()
         ckpt.register_type(sqlite3.Connection, lambda c: None, lambda s: sqlite3.connect("data.db"))
         ckpt.register_type(socket.socket, lambda c: None, lambda s: socket.socket())
-        ckpt.register_type(type(digest), lambda d: None, lambda s: hashlib.blake2b(b"x"))
+        ckpt.register_type(type(unpacker), lambda d: None, lambda s: bz2.BZ2Decompressor())
         database = sqlite3.connect("data.db")
         line = socket.socket()
         while True:
-            print(digest.hexdigest(), database.execute("select 1").fetchone(), line.family)
+            print(unpacker.unused_data, database.execute("select 1").fetchone(), line.family)
             time.sleep(0.005)
     """
     code, found = doctor("--seconds", 1, "--images", 1, write_app(tmp_path, text), cwd=tmp_path)
@@ -208,12 +208,12 @@ def test_a_program_that_fails_or_is_over_at_once_is_not_called_healthy(
 
 def test_several_ranks_and_a_module(tmp_path: Path) -> None:
     text = """
-        import hashlib, time
+        import time, zlib
         import ckpt
 
         comm = ckpt.enable()
         if comm.rank == 1:
-            digest = hashlib.blake2b()
+            unpacker = zlib.decompressobj()
         while True:
             comm.allreduce(1)
             time.sleep(0.005)
@@ -222,7 +222,7 @@ def test_several_ranks_and_a_module(tmp_path: Path) -> None:
     code, found = doctor("-n", 2, "--seconds", 1.5, "--images", 1, "-m", "program", cwd=tmp_path)
     assert code == 1
     [problem] = [problem for problem in found["problems"] if problem["kind"] == "object"]
-    assert problem["where"] == "__main__ variable 'digest'" and problem["ranks"] == [1]
+    assert problem["where"] == "__main__ variable 'unpacker'" and problem["ranks"] == [1]
 
 
 def test_a_missing_program_is_a_usage_error() -> None:

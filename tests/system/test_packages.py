@@ -15,7 +15,7 @@ pytestmark = pytest.mark.system
 Start = Callable[..., Job]
 
 PROGRAM = """
-    import hashlib, os, sys, time
+    import os, sys, time, zlib
 
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path.insert(0, here + "/site-packages")
@@ -23,7 +23,7 @@ PROGRAM = """
 
     def work():
         good.settings["level"] = bad.level = 2
-        bad.digest = hashlib.blake2b()
+        bad.unpacker = zlib.decompressobj()
         open(here + "/ready", "w").close()
         while not os.path.exists(here + "/go"):
             time.sleep(0.01)
@@ -37,7 +37,7 @@ def write_program(directory: Path) -> Path:
     place = directory / "site-packages"
     place.mkdir()
     (place / "good.py").write_text("settings = {'level': 1}\n")
-    (place / "bad.py").write_text("level, digest = 1, None\n")
+    (place / "bad.py").write_text("level, unpacker = 1, None\n")
     return write_app(directory, PROGRAM)
 
 
@@ -51,8 +51,8 @@ def test_a_restart_has_what_was_changed_and_says_what_it_has_not(start: Start, t
     ((kind, package, variables),) = [
         (row["kind"], row["package"], row["variables"]) for row in rank["left_out"]
     ]
-    assert (kind, package, variables) == ("unsaved", "bad", ["bad.digest"])
-    assert "bad: bad.digest: " in run_ckpt("inspect", job.directory, "-r", 0).stdout
+    assert (kind, package, variables) == ("unsaved", "bad", ["bad.unpacker"])
+    assert "bad: bad.unpacker: " in run_ckpt("inspect", job.directory, "-r", 0).stdout
     assert job.events("packages-left-out", rank=0)[0]["packages"] == ["bad"]
     job.kill_rank(0)
     job.wait_event("restarted")
@@ -65,4 +65,4 @@ def test_doctor_names_the_package_that_cannot_be_saved(tmp_path: Path) -> None:
     app = write_program(tmp_path)
     done = run_ckpt("doctor", "--seconds", "3", "--json", app)
     found = [problem for problem in json.loads(done.stdout)["problems"] if problem["kind"] == "package"]
-    assert [(each["where"], "on_restart" in each["remedy"]) for each in found] == [("bad.digest", True)]
+    assert [(each["where"], "on_restart" in each["remedy"]) for each in found] == [("bad.unpacker", True)]

@@ -23,6 +23,7 @@ import fractions
 import graphlib
 import hashlib
 import heapq
+import hmac
 import html.parser
 import inspect
 import io
@@ -102,6 +103,11 @@ def digests_under_way():
     names = ("md5", "sha1", "sha256", "sha384", "sha512", "sha3_256")
     running, twin = [hashlib.new(name) for name in names], hashlib.sha256(b"begun")
     open_ended, closed = hashlib.shake_128(b"x" * 500), twin.copy()
+    running += [
+        hashlib.blake2b(b"begun", digest_size=20, key=b"key"),
+        hashlib.blake2s(b"x" * 100, last_node=True),
+    ]
+    running += [hmac.new(b"key", b"begun", name) for name in ("md5", "sha512", "sha3_256", hashlib.blake2b)]
     n = 0
     while True:
         n += 1

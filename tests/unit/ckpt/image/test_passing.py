@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import socket
 import subprocess
 import zlib
@@ -28,10 +29,10 @@ def nothing() -> str:
     return look(x, y)
 
 
-def hash_object() -> str:
-    digest = hashlib.blake2b(b"x")
+def decompressor() -> str:
+    unpacker = zlib.decompressobj()
     said = look()
-    digest.update(b"y")
+    unpacker.flush()
     return said
 
 
@@ -40,7 +41,7 @@ kept: object = None
 
 def variable_of_the_module() -> str:
     global kept
-    kept = hashlib.blake2b(b"x")
+    kept = zlib.decompressobj()
     said = look()
     kept = None
     return said
@@ -48,7 +49,7 @@ def variable_of_the_module() -> str:
 
 def on_the_evaluation_stack() -> str:
     said = []
-    assert hashlib.blake2b(b"x").hexdigest()[: len(said.append(look()) or "")] == ""
+    assert zlib.decompressobj().flush()[: len(said.append(look()) or "")] == b""
     return said[0]
 
 
@@ -56,7 +57,7 @@ def operand() -> str:
     def both(digest: object, said: str) -> str:
         return said
 
-    return both(hashlib.blake2b(b"x"), look())
+    return both(zlib.decompressobj(), look())
 
 
 def compressor() -> str:
@@ -91,10 +92,13 @@ def child_being_started() -> str:
     return said[0]
 
 
-def a_digest_that_can_be_saved() -> str:
-    digest = hashlib.sha256(b"x")
+def digests_that_can_be_saved() -> str:
+    digests = hashlib.sha256(b"x"), hashlib.blake2b(b"x"), hmac.new(b"key", b"x", "sha256")
+    first, second, third = digests
+    hidden = third._hmac
     said = look()
-    digest.update(b"y")
+    for each in (first, second, third, hidden):
+        each.update(b"y")
     return said
 
 
@@ -102,11 +106,11 @@ def a_digest_that_can_be_saved() -> str:
     ("program", "named"),
     [
         (nothing, ""),
-        (a_digest_that_can_be_saved, ""),
-        (hash_object, "_blake2.blake2b"),
-        (variable_of_the_module, "_blake2.blake2b"),
+        (digests_that_can_be_saved, ""),
+        (decompressor, "zlib.Decompress"),
+        (variable_of_the_module, "zlib.Decompress"),
         (on_the_evaluation_stack, ""),
-        (operand, "blake2b"),
+        (operand, "zlib.Decompress"),
         (compressor, "zlib.Compress"),
         (open_socket, "socket.socket"),
         (running_child, "the child process"),

@@ -79,11 +79,13 @@ def test_the_check_of_an_xz_file_stays() -> None:
 
 
 def test_a_second_attempt_in_the_same_child_finds_what_the_first_has_ended() -> None:
-    file = bz2.BZ2File(io.BytesIO(), "wb")
+    file: Any = bz2.BZ2File(io.BytesIO(), "wb")
     file.write(TEXT)
-    compressor: Any = file._compressor  # type: ignore[attr-defined]
+    compressor = file._compressor
     first, second = (streams.reduce_compressor(IN_A_CHILD, compressor) for _ in range(2))
     assert first == second and bz2.decompress(first[1][0]) == TEXT
+    file._compressor = bz2.BZ2Compressor()
+    file.close()
 
 
 def test_one_that_the_program_has_ended_stays_so() -> None:
