@@ -36,6 +36,11 @@ Two reductions, both safe:
   visited (`reduced`; without it every state is visited). For the way to the end the contrary holds, hence
   it is taken from no frames at all.
 
+A third, for large bounds (`held` off): *frames that would wait for an image are lost instead*. What is on the wires
+may come again, so whoever keeps a frame can do nothing that the network cannot do to one who does not: after the image
+the production code hands each to `receive`. Whatever a process with frames kept can become, one without can; that these
+do keep the contents, and reach the end, is what bounds with `held` look at.
+
 Not told apart: how much credit is left (no limit is in reach; `Endpoint.key` is given none), estimates of
 round trips, counters, and in which order units in flight were sent.
 """
@@ -97,6 +102,8 @@ class Bounds:
     announcements: bool = False
     could_commit: bool = True
     """Look at lines that could commit, too (else: only at those that do)."""
+    held: bool = True
+    """A frame of a later epoch is kept until the image is taken (see the module)."""
 
     def limits(self) -> dict[str, Any]:
         """No credit limit in reach, nobody ever reported as silent."""
@@ -473,6 +480,8 @@ class Explorer:
 
     def _arrive(self, process: Process, parts: tuple[bytes, ...]) -> None:
         process.endpoint.receive(parts, process.port.now_ns)
+        if not self.bounds.held:
+            process.lose_held()
         if int.from_bytes(parts[0][28:32], "little") > process.spec["incarnation"]:
             process.port.tell()
             raise RuleBroken("a zombie was told so, and goes on")

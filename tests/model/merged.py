@@ -54,6 +54,9 @@ from tests.model.explore import (
     bits_of,
 )
 
+REMEMBERED = 300_000
+"""Closures of a rank, which are worked out again otherwise: they are most of the memory."""
+
 Visible = tuple[int, int, int, int]
 """member, how it moves, what it is then (a process's or the controller's number), what it puts on the wires"""
 
@@ -80,7 +83,8 @@ Moves = Callable[[int], Iterable[Move]]
 
 
 def closure_of(root: int, moves: Moves) -> Closure:
-    """All that `root` reaches by silent steps."""
+    """All that `root` reaches by silent steps. (`Merged._closure_of_rank` is the same for ranks, in one loop: most of
+    the time of an exploration passes there.)"""
     closure = Closure()
     members = closure.members
     members[root] = None
@@ -98,6 +102,12 @@ def closure_of(root: int, moves: Moves) -> Closure:
             if then not in members:
                 members[then] = (member, code)
                 todo.append(then)
+    closure.root = lowest(root, into)
+    return closure
+
+
+def lowest(root: int, into: dict[int, list[int]]) -> int:
+    """The lowest number of those that reach `root`, all of which it reaches; `into`: the steps, backwards."""
     back = {root: None}
     todo = [root]
     for member in todo:
@@ -105,8 +115,7 @@ def closure_of(root: int, moves: Moves) -> Closure:
             if before not in back:
                 back[before] = None
                 todo.append(before)
-    closure.root = min(back)
-    return closure
+    return min(back)
 
 
 class Merged(Explorer):
@@ -121,6 +130,9 @@ class Merged(Explorer):
         self._forgotten = 0
         self._closures: list[dict[tuple[int, int], Closure]] = [{} for _ in range(self.size)]
         self._c_closures: dict[tuple[int, int], Closure] = {}
+        self._done: list[list[dict[int, tuple[int, int]]]] = [[] for _ in range(self.size)]
+        """the steps of each member, again (`_known`), where they are found sooner"""
+        self._settle: dict[tuple[int, int, int], tuple[int, int]] = {}
         self._nodes: dict[tuple[tuple[int, ...], int, int], list[int]] = {}
         """roots, the controller's, packets: masks of which none contains another"""
         self._todo: list[tuple[int, State]] = []
@@ -145,27 +157,47 @@ class Merged(Explorer):
         near = mask & (self._for[rank] | self._from[rank])
         found = self._closures[rank].get((root, near))
         if found is None:
-            found = closure_of(root, lambda member: self._moves_in(rank, member, near))
+            found = self._closure_of_rank(rank, root, near)
             orders = near & self._for[rank] & self._reliable
-            settled = dict.fromkeys(self._settled(rank, member, orders) for member in found.members)
-            found.settled = tuple(settled)
+            found.settled = tuple({self._settled(rank, member, orders): None for member in found.members})
+            if len(self._closures[rank]) >= REMEMBERED:
+                self._closures[rank].clear()
             self._closures[rank][root, near] = found
         return found
 
-    def _moves_in(self, rank: int, member: int, mask: int) -> Iterator[Move]:
-        if member == DEAD:
-            return
-        for code in (
-            *self._moves[rank][member],
-            *bits_of(mask & self._for[rank] & ~self._idle[rank][member]),
-        ):
-            then, more = self._step(rank, member, code)
-            if more | mask != mask:
-                yield code, then, more, ()
-            elif then != member:
-                yield code, then, more, None
-            elif code >= 0 and not more:
-                self._idle[rank][member] |= 1 << code
+    def _closure_of_rank(self, rank: int, root: int, mask: int) -> Closure:
+        closure = Closure()
+        members, visible = closure.members, closure.visible
+        members[root] = None
+        into: dict[int, list[int]] = {}
+        seen: set[tuple[int, int]] = set()
+        todo = [root]
+        own, idle, known, arriving = self._moves[rank], self._idle[rank], self._done[rank], mask & self._for[rank]
+        for member in todo:
+            if member == DEAD:
+                continue
+            while len(known) <= member:
+                known.append({})
+            steps = known[member]
+            codes = [*own[member], *bits_of(arriving & ~idle[member])]
+            for code in codes:
+                step = steps.get(code)
+                if step is None:
+                    step = steps[code] = self._step(rank, member, code)
+                then, more = step
+                if more & ~mask:
+                    if step not in seen:
+                        seen.add(step)
+                        visible.append((member, code, then, more))
+                elif then != member:
+                    into.setdefault(then, []).append(member)
+                    if then not in members:
+                        members[then] = (member, code)
+                        todo.append(then)
+                elif code >= 0 and not more:
+                    idle[member] |= 1 << code
+        closure.root = lowest(root, into)
+        return closure
 
     def _step(self, rank: int, member: int, code: int) -> tuple[int, int]:
         found = self._known[rank].get((member, code))
@@ -175,16 +207,20 @@ class Merged(Explorer):
 
     def _settled(self, rank: int, member: int, orders: int) -> tuple[int, int]:
         """What the process comes to by itself, with every frame lost; and what it tells the controller."""
-        more = 0
-        for code in bits_of(orders):
-            if member != DEAD:
-                member, said = self._step(rank, member, code)
-                more |= said
-        for code in (CAPTURE, TAKE, SEND, SEND, SEND, SEND, FINISH, TRANSMIT):
-            if code in self._moves[rank][member]:
-                member, said = self._step(rank, member, code)
-                more |= said
-        return member, more & self._reliable
+        key = (rank, member, orders)
+        found = self._settle.get(key)
+        if found is None:
+            more = 0
+            for code in bits_of(orders):
+                if member != DEAD:
+                    member, said = self._step(rank, member, code)
+                    more |= said
+            for code in (CAPTURE, TAKE, SEND, SEND, SEND, SEND, FINISH, TRANSMIT):
+                if code in self._moves[rank][member]:
+                    member, said = self._step(rank, member, code)
+                    more |= said
+            found = self._settle[key] = member, more & self._reliable
+        return found
 
     def _best(self, rank: int, closure: Closure, mask: int) -> list[Visible]:
         """Visible steps, without those that lead into the closure that another leads to."""

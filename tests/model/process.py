@@ -295,6 +295,11 @@ class Process:
             pass
         self.port.tell()
 
+    def lose_held(self) -> None:
+        """As if the frames that wait for an image had not come."""
+        self.endpoint._held.clear()
+        self.endpoint._held_bytes = 0
+
     def finish(self) -> None:
         """The program has ended; the process lingers."""
         runtime = self.runtime

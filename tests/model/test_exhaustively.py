@@ -11,6 +11,7 @@ Not here: credit running out, messages of many fragments, disks: the simulation 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -172,6 +173,31 @@ def test_merging_silent_steps_hides_nothing_and_adds_nothing(bounds: Bounds, fig
     assert merged.pictures() == plain.pictures()
     assert len(merged.images) == len(plain.images)
     assert merged._good_lines == plain._good_lines
+
+
+HELD = 5
+"""Where `Endpoint.key` has the frames that wait for an image."""
+
+
+@pytest.mark.parametrize("bounds", SAME, ids=str)
+def test_losing_the_frames_that_would_be_kept_hides_nothing_and_adds_nothing(bounds: Bounds) -> None:
+    """The same states of processes and controller, but for what they keep; the same images and lines."""
+
+    def without_held(key: Any) -> Any:
+        if key == "dead":
+            return key
+        endpoint, *others = key
+        return ((*endpoint[:HELD], frozenset(), *endpoint[HELD + 1 :]), *others)
+
+    kept, lost = Merged(bounds), Merged(replace(bounds, held=False))
+    kept.explore()
+    lost.keep_images_of(kept)
+    lost.explore()
+    with_frames = kept.pictures()
+    pictures = {(tuple(map(without_held, ranks)), controller) for ranks, controller in with_frames}  # type: ignore[misc,arg-type]
+    assert pictures == lost.pictures()
+    assert len(kept.images) == len(lost.images)
+    assert kept._good_lines == lost._good_lines
 
 
 @pytest.mark.parametrize("found", MUTANTS, ids=str)
