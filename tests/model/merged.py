@@ -23,6 +23,14 @@ Nodes that others stand for are left out; each rule says why none is lost:
 - *A kill comes before silent steps of the controller*: none of them looks at who is alive, or how many kills are
   left.
 
+Nodes with fewer packets come first: what is on the wires when the next packet comes is then mostly all that can be,
+and few nodes are visited that one with more frames stands for later.
+
+`generous`, for large bounds: with a frame there are on the wires all known ones that say no more than it does, of the
+same incarnations and the same epoch: those with an ack that is as high at most, no hints or the same, some of its
+messages or none, asking for an answer or not. They are true, and whatever can happen without them can happen with
+them: errors are not hidden, but states are visited that no job reaches.
+
 What must hold is looked at in every state that a node stands for. Contents, and whatever a process may trip
 over: in every member of every closure. Lines that could commit: when something new is on the wires (all images
 are). Nobody is told of the end too early: in the root of each rank, which has done least. The way to the end:
@@ -34,9 +42,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from heapq import heappop, heappush
 from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.model.controller import RuleBroken
 from tests.model.explore import (
@@ -53,6 +62,7 @@ from tests.model.explore import (
     State,
     bits_of,
 )
+from transport import frames
 
 REMEMBERED = 300_000
 """Closures of a rank, which are worked out again otherwise: they are most of the memory."""
@@ -118,11 +128,46 @@ def lowest(root: int, into: dict[int, list[int]]) -> int:
     return min(back)
 
 
+class Said(NamedTuple):
+    """What a frame says. `way`: ranks, incarnations and epoch; `messages`: from `sequence` on; `body`: hints."""
+
+    way: tuple[int, ...]
+    ack: int
+    kind: int
+    sequence: int
+    messages: tuple[bytes, ...]
+    body: bytes
+
+    @classmethod
+    def by(cls, frame: tuple[bytes, ...]) -> Said:
+        header, head = frames.open_frame(frame)
+        messages: tuple[bytes, ...] = ()
+        if header[2] == frames.MESSAGES:
+            messages = tuple(map(bytes, frames.decode_messages(head, *header[13:15])))
+        return cls(header[5:10], header[10], header[2], header[12], messages, head[frames.BODY :])
+
+    def says_no_more_than(self, other: Said) -> bool:
+        if self.way != other.way or self.ack > other.ack:
+            return False
+        if self.kind == frames.PROBE or (self.kind == frames.ACK and not self.body):
+            return True
+        if self.kind != other.kind or self.kind not in (frames.MESSAGES, frames.ACK):
+            return False
+        if self.kind == frames.ACK:
+            return self.body == other.body
+        start = self.sequence - other.sequence
+        return start >= 0 and other.messages[start : start + len(self.messages)] == self.messages
+
+
 class Merged(Explorer):
     """Explores one `Bounds`; `states` counts nodes. See the module."""
 
-    def __init__(self, *args: Any, **more: Any) -> None:
+    def __init__(self, *args: Any, generous: bool = False, **more: Any) -> None:
         super().__init__(*args, **more)
+        self.generous = generous
+        self._said: list[Said | None] = []
+        self._with: list[int] = []
+        """by frame: mask of those that say no more than it does"""
         self._from = [0] * self.size
         """mask of what each rank has put on the wires"""
         self._of: list[int] = []
@@ -135,7 +180,8 @@ class Merged(Explorer):
         self._settle: dict[tuple[int, int, int], tuple[int, int]] = {}
         self._nodes: dict[tuple[tuple[int, ...], int, int], list[int]] = {}
         """roots, the controller's, packets: masks of which none contains another"""
-        self._todo: list[tuple[int, State]] = []
+        self._todo: list[tuple[int, int, State]] = []
+        """a heap: how many packets, number of the node (the last one first), and the node"""
 
     def _bit(self, key: tuple[str, int, Hashable], target: int, what: Any) -> int:
         bit = super()._bit(key, target, what)
@@ -172,7 +218,12 @@ class Merged(Explorer):
         into: dict[int, list[int]] = {}
         seen: set[tuple[int, int]] = set()
         todo = [root]
-        own, idle, known, arriving = self._moves[rank], self._idle[rank], self._done[rank], mask & self._for[rank]
+        own, idle, known, arriving = (
+            self._moves[rank],
+            self._idle[rank],
+            self._done[rank],
+            mask & self._for[rank],
+        )
         for member in todo:
             if member == DEAD:
                 continue
@@ -275,7 +326,8 @@ class Merged(Explorer):
         self._add(self._first_state(), (-1, 0, 0, 0))
         todo = self._todo
         while todo:
-            number, state = todo.pop()
+            _, number, state = heappop(todo)
+            number = -number
             slots, controller, mask = state
             if mask not in self._nodes[slots, controller, mask & self._reliable]:
                 continue
@@ -329,7 +381,8 @@ class Merged(Explorer):
             return
         masks[:] = [known for known in masks if known & mask != known]
         masks.append(mask)
-        self._todo.append((self.states, (slots, controller, mask)))
+        packets = (mask & self._reliable).bit_count()
+        heappush(self._todo, (packets, -self.states, (slots, controller, mask)))
         self._parents.extend(parent)
         self.states += 1
 
@@ -337,6 +390,9 @@ class Merged(Explorer):
         """With all frames that some process can put on the wires and be what it is."""
         before = -1
         while before != mask:
+            if self.generous:
+                for bit in bits_of(mask & ~max(before, 0) & ~self._reliable):
+                    mask |= self._no_more_than()[bit]
             before = mask
             for i, root in enumerate(slots):
                 rank = i % self.size
@@ -349,6 +405,18 @@ class Merged(Explorer):
                     ):
                         mask |= more
         return mask
+
+    def _no_more_than(self) -> list[int]:
+        for bit in range(len(self._with), len(self._wire)):
+            kind, _, what = self._wire[bit]
+            new = Said.by(what[0]) if kind == "frame" else None
+            self._said.append(new)
+            self._with.append(0)
+            for other, said in enumerate(self._said):
+                if new is not None and said is not None:
+                    self._with[bit] |= said.says_no_more_than(new) << other
+                    self._with[other] |= new.says_no_more_than(said) << bit
+        return self._with
 
     # ---- what must hold
 
