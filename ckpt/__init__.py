@@ -165,8 +165,9 @@ def checkpoint(wait: bool = True) -> int | None:
     With ``wait`` the call returns, with the epoch, once this rank's image is captured (it need not be committed yet);
     otherwise at once, with ``None``. An explicit program (:func:`loop`) always gets ``None`` at once; with ``wait`` the
     image is taken before a later step of the loop, which the ranks agree on. A program resumed from that image returns
-    from the call too: compare :func:`restarts`. Outside a job nothing happens and ``None`` is returned. Calls of several
-    ranks at about the same time lead to one checkpoint.
+    from the call too: compare :func:`restarts`. In a signal handler it never waits: the image is taken when the handler
+    has returned. Outside a job nothing happens and ``None`` is returned. Calls of several ranks at about the same time
+    lead to one checkpoint.
     """
     runtime = _runtime()
     from ckpt.runtime import Runtime

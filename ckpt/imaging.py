@@ -230,7 +230,7 @@ class Imager:
             return image.prepare(stack, extras)
 
         try:
-            self._refuse_threads()
+            self._refuse_others()
             if runtime.finished_code is None:
                 stack = image.capture(at=at, skip=_skipped_code())
                 self._refuse_passing(stack)
@@ -340,7 +340,7 @@ class Imager:
         from ckpt.image.file_notes import note_files
 
         try:
-            self._refuse_threads()
+            self._refuse_others()
             image.capture(at="call", skip=(Imager.rehearse.__code__, *_skipped_code()))
             image.look()
             note_files()
@@ -354,11 +354,13 @@ class Imager:
         self._pass_over()
         return True
 
-    def _refuse_threads(self) -> None:
-        """Threads of the application cannot be imaged: a stack is captured for the main thread only."""
-        for thread in self._runtime.threads.others():
-            from ckpt.image import Refused
+    def _refuse_others(self) -> None:
+        """Only the main thread's stack is captured, and not with a handler between functions of the library."""
+        from ckpt.image import Refused
 
+        if self._runtime.port is not None and self._runtime.port.interrupts.running:
+            raise Refused("a signal handler of the program is running", self.where())
+        for thread in self._runtime.threads.others():
             raise Refused(f"the application's thread {thread.name!r} is running", f"thread {thread.name}")
 
     def where(self) -> str:

@@ -255,6 +255,8 @@ class Runtime:
 
     def checkpoint(self, wait: bool = True) -> int | None:
         """Ask the controller for a checkpoint of the whole job; see :func:`ckpt.checkpoint`."""
+        if self.port is not None and self.port.interrupts.running:
+            wait = False  # there is no image before the handler has returned
         with self.lock:
             if (
                 self.alone

@@ -9,6 +9,9 @@ gate stands before every handler written in Python, those that are there when it
     the lock is held otherwise              the signal is remembered; `wait` delivers it before it looks for anything, or
                                             the helper thread sends it again when it finds the lock free: milliseconds later
 
+Where the lock is held and a handler runs all the same, it is released meanwhile: a handler may call the library as anybody
+may. The helper thread may then take what the wait was for, so the waiting thread is told to look again.
+
 To be before handlers that a program sets later, and hidden from it and from images, `install` gives the standard module
 `signal` another `_signal` to call, whose `signal` and `getsignal` take and give the program's handlers. The functions that
 programs import stay the same objects. In a forked child all is let through.
@@ -34,15 +37,21 @@ Handler = Callable[[int, FrameType | None], Any]
 class InterruptGate:
     """Defers signals while `lock` is held and `sleeping` is false."""
 
-    def __init__(self, lock: threading.Lock, on_deferred: Callable[[], None]) -> None:
-        """`on_deferred` is called in the handler when a signal was remembered: rouse whoever delivers it."""
+    def __init__(
+        self, lock: threading.Lock, on_deferred: Callable[[], None], on_interrupted: Callable[[], None]
+    ) -> None:
+        """`on_deferred` is called in the handler when a signal was remembered: rouse whoever delivers it.
+        `on_interrupted`: before and after a handler that runs while the main thread waits, under the lock."""
         self._lock = lock
         self._on_deferred = on_deferred
+        self._on_interrupted = on_interrupted
         self._handlers: dict[int, Handler] = {}
         """The program's, by signal."""
         self._main_thread: int | None = None
         self._process: int | None = None
         self.sleeping = False
+        self.running = 0
+        """Handlers of the program that are at work, one within the other."""
         self.pending: deque[int] = deque()
 
     def install(self) -> None:
@@ -69,12 +78,12 @@ class InterruptGate:
             self._main_thread = None
 
     def fire(self) -> None:
-        """Deliver what was remembered, from the main thread at a consistent place.
+        """Deliver what was remembered, from the main thread, which holds the lock, at a consistent place.
 
         May raise what handlers raise.
         """
         while (number := self._next()) is not None:
-            self._run(number, sys._getframe())
+            self._run(number, sys._getframe(), locked=True)
 
     def redeliver(self) -> None:
         """From another thread, the lock being free: send the main thread its signals again."""
@@ -88,16 +97,33 @@ class InterruptGate:
             return None
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.sleeping or not self._lock.locked() or os.getpid() != self._process:
+        if os.getpid() != self._process or not self._lock.locked():
             self._run(number, frame)
+        elif self.sleeping:
+            self._run(number, frame, locked=True)
         elif number not in self.pending:
             self.pending.append(number)
             self._on_deferred()
 
-    def _run(self, number: int, frame: FrameType | None) -> None:
+    def _run(self, number: int, frame: FrameType | None, *, locked: bool = False) -> None:
+        """`locked`: the main thread holds the lock."""
         handler = self._handlers.get(number)
-        if handler is not None:
+        if handler is None:
+            return
+        sleeping, self.sleeping = self.sleeping, False
+        self.running += 1
+        if locked:
+            self._on_interrupted()
+            self._lock.release()
+        try:
             handler(number, frame)
+        finally:
+            if locked:
+                self._lock.acquire()
+            self.running -= 1
+            self.sleeping = sleeping
+            if locked:
+                self._on_interrupted()
 
     def _get(self, signalnum: int) -> Any:
         """The program's handler."""

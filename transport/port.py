@@ -99,7 +99,7 @@ class Port:
 
         A call in between would cost a third of it.
         """
-        self.interrupts = InterruptGate(self.lock, self._on_deferred_signal)
+        self.interrupts = InterruptGate(self.lock, self._on_deferred_signal, self._on_interrupted)
         self.entries = 0
         """Counts the application's calls, for the helper to see whether it was in the library lately."""
         self.helper_watching = False
@@ -413,6 +413,10 @@ class Port:
     def _on_deferred_signal(self) -> None:
         self._attention = True
         self._rouse()
+
+    def _on_interrupted(self) -> None:
+        self._rouse()
+        os.eventfd_write(self._wake_fd, 1)
 
     def _heed(self) -> None:
         """Raise here what is to be raised: nothing is half done."""

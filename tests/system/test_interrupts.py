@@ -80,3 +80,48 @@ def test_a_program_interrupted_anywhere_in_the_library_goes_on(
     assert job.finish(timeout_s=200) == 0, job.report()
     assert job.events("restarting"), job.report()
     assert [job.output(rank) for rank in range(2)] == ["300 0\n"] * 2
+
+
+ASKED = """
+    import os, signal
+    import ckpt
+    from tools import die_once
+
+    comm = ckpt.enable()
+    heard = []
+
+    def asked(number, frame):
+        heard.append(ckpt.checkpoint())
+        heard.append(comm.recv(source=1, tag=5))
+        comm.send("heard", 1, tag=6)
+
+    signal.signal(signal.SIGUSR1, asked)
+    for turn in range(3):
+        if comm.rank == 0:
+            comm.send(os.getpid(), 1, tag=1)
+            heard.append(comm.recv(source=1, tag=7))  # interrupted there: this has not been sent
+        else:
+            pid = comm.recv(source=0, tag=1)
+            before = ckpt.epoch()
+            os.kill(pid, signal.SIGUSR1)
+            comm.send(turn, 0, tag=5)
+            assert comm.recv(source=0, tag=6) == "heard"
+            while ckpt.epoch() == before:
+                comm.iprobe()
+            if turn == 1:
+                ckpt.checkpoint()
+                die_once()
+            comm.send("done", 0, tag=7)
+    print(heard)
+"""
+
+
+@pytest.mark.timeout(300)
+def test_a_handler_may_ask_for_a_checkpoint_and_send_and_receive(
+    start: Callable[..., Job], tmp_path: Path
+) -> None:
+    # It waited for the lock that the wait it had interrupted was holding.
+    job = start(app_of(tmp_path, ASKED), ranks=2)
+    assert job.finish(timeout_s=200) == 0, job.report()
+    assert job.events("restarting"), job.report()
+    assert job.output(0).splitlines() == [str([each for turn in range(3) for each in (None, turn, "done")])]

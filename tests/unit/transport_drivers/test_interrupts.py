@@ -21,11 +21,15 @@ def _signal(number: int = signal.SIGUSR1) -> None:
     os.kill(os.getpid(), number)
 
 
+def _nothing() -> None:
+    pass
+
+
 @pytest.fixture
 def gate() -> Iterator[InterruptGate]:
     """One that finds a handler of the program's."""
     former = signal.signal(signal.SIGUSR1, _raise)
-    gate = InterruptGate(threading.Lock(), lambda: None)
+    gate = InterruptGate(threading.Lock(), _nothing, _nothing)
     gate.install()
     yield gate
     gate.uninstall()
@@ -55,6 +59,32 @@ def test_raises_at_once_while_wait_sleeps(gate: InterruptGate) -> None:
         with pytest.raises(KeyboardInterrupt):
             _signal()
         gate.sleeping = False
+
+
+@pytest.mark.parametrize("sleeping", [True, False])
+def test_the_lock_is_free_for_a_handler(sleeping: bool) -> None:
+    """A handler that asked for a checkpoint waited for the lock that its own thread held, for ever."""
+    told: list[int] = []
+    gate = InterruptGate(threading.Lock(), _nothing, lambda: told.append(gate.running))
+    seen: list[tuple[bool, bool, int]] = []
+
+    def handler(number: int, frame: object) -> None:
+        with gate._lock:
+            seen.append((gate._lock.locked(), gate.sleeping, gate.running))
+            if len(seen) == 1:
+                _signal()  # within the handler: it waits, as in any call
+
+    former = signal.signal(signal.SIGUSR1, handler)
+    gate.install()
+    with gate._lock:
+        gate.sleeping = sleeping
+        _signal()
+        gate.fire()
+        assert gate.sleeping == sleeping and gate._lock.locked() and not gate.running
+    assert seen == [(True, False, 1)] * 2
+    assert told == [1, 0] * 2, "who waits must look again"
+    gate.uninstall()
+    signal.signal(signal.SIGUSR1, former)
 
 
 def test_another_thread_delivers_it_again(gate: InterruptGate) -> None:
@@ -108,7 +138,7 @@ def test_what_cannot_be_set_changes_nothing(gate: InterruptGate) -> None:
             failures.append(error)
         gate.uninstall()  # nothing happens
         with pytest.raises(ValueError, match="main thread"):
-            InterruptGate(threading.Lock(), lambda: None).install()
+            InterruptGate(threading.Lock(), _nothing, _nothing).install()
 
     thread = threading.Thread(target=elsewhere)
     thread.start()
@@ -140,7 +170,7 @@ def test_nothing_waits_in_a_forked_child(gate: InterruptGate) -> None:
 
 
 def test_handlers_that_are_not_python_are_left_alone() -> None:
-    gate = InterruptGate(threading.Lock(), lambda: None)
+    gate = InterruptGate(threading.Lock(), _nothing, _nothing)
     former = signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     gate.install()
     assert signal.getsignal(signal.SIGUSR2) is signal.SIG_IGN
@@ -151,6 +181,6 @@ def test_handlers_that_are_not_python_are_left_alone() -> None:
 
 
 def test_without_a_main_thread_nobody_is_sent_anything() -> None:
-    gate = InterruptGate(threading.Lock(), lambda: None)
+    gate = InterruptGate(threading.Lock(), _nothing, _nothing)
     gate.pending.append(signal.SIGUSR1)
     gate.redeliver()
