@@ -95,12 +95,22 @@ class ModelWire:
     address = "model"
 
 
+class NoSignals:
+    """In place of `transport.interrupts.InterruptGate`."""
+
+    running = 0
+
+    def install(self) -> None:
+        """No handlers here."""
+
+
 class ModelPort:
     """What the runtime asks of a port; see `transport.port.Port` for each method."""
 
     def __init__(self, endpoint: Any) -> None:
         self.endpoint = endpoint
         self.wire = ModelWire()
+        self.interrupts = NoSignals()
         self.now_ns = 0
         self.attentive = False
         self.send = endpoint.send
