@@ -72,9 +72,10 @@ def test_killed_ranks_change_nothing_in_result_and_output(start: Start, tmp_path
 
 def test_checkpoint_stop_verify_and_restart_by_hand(start: Start, tmp_path: Path) -> None:
     app = write_app(tmp_path, RING)
-    clean = start(app, 200, 0, ranks=2, name="clean", explicit=True)
+    clean = start(app, 500, 0, ranks=2, name="clean", explicit=True)
     assert clean.finish() == 0, clean.report()
-    job = start(app, 200, 0.01, ranks=2, explicit=True)
+    # Ten seconds for two commands: on a busy machine it once ended before the second.
+    job = start(app, 500, 0.02, ranks=2, explicit=True)
     job.wait_for(lambda: "step 50" in job.output(0), "step 50")
     assert run_ckpt("checkpoint", job.directory).returncode == 0, job.report()
     assert run_ckpt("checkpoint", "--stop", job.directory).returncode == 0, job.report()

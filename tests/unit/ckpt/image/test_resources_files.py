@@ -156,6 +156,7 @@ _PRINTING = """
 """
 
 
+@pytest.mark.timeout(900)  # seventy processes, one after the other
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_no_line_is_lost_doubled_or_moved_however_it_is_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unbuffered: str
