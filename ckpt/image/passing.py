@@ -44,9 +44,9 @@ def refuse_passing(stack: Stack) -> None:
     child = getattr(sys.modules.get("subprocess"), "Popen", None)
     starting = child.__init__.__code__ if child is not None else None
     reader = getattr(sys.modules.get("pandas.io.parsers.readers"), "TextFileReader", None)
-    reading = (
-        reader.read.__code__ if reader is not None else None
-    )  # behind its parser meanwhile: ckpt.ready.tables
+    # behind its parser meanwhile: ckpt.ready.tables
+    reading = reader.read.__code__ if reader is not None else None
+    cache = getattr(sys.modules.get("functools"), "_lru_cache_wrapper", None)
     frames = stack.frames[-_FRAMES:]
     for left, record in zip(range(len(frames), 0, -1), frames, strict=True):
         if record.code_object is starting:
@@ -61,6 +61,11 @@ def refuse_passing(stack: Stack) -> None:
             if kind is child and value.returncode is None:
                 raise Refused(
                     f"the child process {value.pid} is running",
+                    location(record.code_object, max(0, record.lasti)),
+                )
+            if kind is cache and "cache_parameters" not in value.__dict__:
+                raise Refused(
+                    "functools.lru_cache is wrapping a function",
                     location(record.code_object, max(0, record.lasti)),
                 )
             if kind is int and value > _LOWEST_ADDRESS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
 import socket
@@ -92,6 +93,15 @@ def child_being_started() -> str:
     return said[0]
 
 
+def cache_being_made() -> str:
+    """What functools.lru_cache has between two instructions: how large it may get cannot be asked yet."""
+    made = functools._lru_cache_wrapper(nothing, 3, False, functools._CacheInfo)  # type: ignore[attr-defined]
+    said = look()
+    made.cache_parameters = lambda: {"maxsize": 3, "typed": False}
+    assert look() == ""
+    return said
+
+
 def digests_that_can_be_saved() -> str:
     digests = hashlib.sha256(b"x"), hashlib.blake2b(b"x"), hmac.new(b"key", b"x", "sha256")
     first, second, third = digests
@@ -114,6 +124,7 @@ def digests_that_can_be_saved() -> str:
         (compressor, "zlib.Compress"),
         (open_socket, "socket.socket"),
         (running_child, "the child process"),
+        (cache_being_made, "functools.lru_cache is wrapping a function"),
         (child_being_started, "a child process is being started"),
     ],
 )
