@@ -39,6 +39,11 @@ _OBJECTS: _Table = (
         r"^(_?hashlib\.|_(sha|md5|blake)\w*\.|_?hmac\b)",
         f"keep what has been hashed instead of the hash object, and hash again; or {_REGISTER}",
     ),
+    (
+        r"^(zlib\.|_?bz2\.|_?lzma\.)",
+        "use a file, which comes back by itself, over io.BytesIO too: gzip.open, bz2.open, lzma.open; or keep what it was "
+        "given, and begin again",
+    ),
     (r"^_?sqlite3\.", f"use a database file, and {_REGISTER}, where load connects to it again"),
     (
         r"subprocess\.Popen|an open pipe|an open socket",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import sys
 import time
 import types
 from collections import deque
@@ -99,7 +100,16 @@ def _reason(value: object, failure: Exception) -> str:
         text = "nested too deeply"
     if type(value).__name__ not in text:
         text = f"{text} (in an object of type {kind})"
-    return text if ";" in text else f"{text}; {_remedy(text, kind)}"
+    return text if ";" in text else f"{text}; {_remedy(text, _called(type(value)))}"
+
+
+def _called(cls: type) -> str:
+    """The type as a program can write it: not every class of C is found under its name."""
+    name = f"{cls.__module__}.{cls.__qualname__}".removeprefix("builtins.")
+    found: object = sys.modules.get(cls.__module__)
+    for part in cls.__qualname__.split("."):
+        found = getattr(found, part, None)
+    return name if found is cls else "type(obj)"
 
 
 def _remedy(text: str, kind: str) -> str:

@@ -24,6 +24,7 @@ import warnings
 from typing import Any
 
 from ckpt.image.errors import RestoreError
+from ckpt.image.rebuild import fill_attributes
 from transport.lean import dataclass
 
 
@@ -265,16 +266,12 @@ def compressed_readers() -> dict[type, Any]:
 def reduce_reader(pickler: Any, reader: Any) -> Any:
     attributes = {key: value for key, value in reader.__dict__.items() if key != "_decompressor"}
     if "_decompressor" not in reader.__dict__:  # it is being made, and has read nothing
-        return make_reader, (type(reader),), attributes, None, None, fill_unfinished_reader
+        return make_reader, (type(reader),), attributes, None, None, fill_attributes
     return make_reader, (type(reader),), attributes, None, None, fill_reader
 
 
 def make_reader(cls: Any) -> Any:
     return cls.__new__(cls)
-
-
-def fill_unfinished_reader(reader: Any, attributes: dict[str, Any]) -> None:
-    reader.__dict__.update(attributes)
 
 
 def fill_reader(reader: Any, attributes: dict[str, Any]) -> None:

@@ -53,7 +53,7 @@ class BufferSpec:
             return memoryview(b"")
         if self.obj is BOTTOM:
             return memoryview(BOTTOM.window()[self.offset : self.offset + self.nbytes])
-        whole = PickleBuffer(self.obj).raw()
+        whole = raw(self.obj)
         return whole if len(whole) == self.nbytes else whole[self.offset : self.offset + self.nbytes]
 
     def read(self) -> Buffer:

@@ -41,7 +41,7 @@ from every combination of members; but first each rank does what it can by itsel
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator
 from heapq import heappop, heappush
 from itertools import product
 from math import prod
@@ -64,7 +64,7 @@ from tests.model.explore import (
 )
 from transport import frames
 
-REMEMBERED = 300_000
+REMEMBERED = 1_000_000
 """Closures of a rank, which are worked out again otherwise: they are most of the memory."""
 
 Visible = tuple[int, int, int, int]
@@ -79,39 +79,46 @@ class Closure:
     def __init__(self) -> None:
         self.members: dict[int, tuple[int, int] | None] = {}
         self.visible: list[Visible] = []
-        self.best: list[Visible] | None = None
-        """those of `visible` that have to be followed"""
         self.root = 0
         """the lowest number of those that reach each other"""
-        self.settled: tuple[tuple[int, int], ...] = ()
+        self.best: list[Visible] | None = None
+        """those of `visible` that have to be followed"""
+        self.settled: tuple[tuple[int, int], ...] | None = None
         """what the members come to by themselves, and the packets they then have sent"""
 
+    def elsewhere(self) -> Closure:
+        """The same, with other things on the wires that make no difference to it (but to what comes after it)."""
+        new = Closure()
+        new.members, new.visible, new.root = self.members, self.visible, self.root
+        return new
 
-Move = tuple[int, int, int, Hashable]
-"""how, what the member is then, what it puts on the wires; and None when it is silent, else what else it does"""
-Moves = Callable[[int], Iterable[Move]]
+
+class Moves(NamedTuple):
+    """Of one member. `silent`: what it then is, and how. `visible`: with what distinguishes it from others, which
+    is enough to be followed once."""
+
+    silent: dict[int, int]
+    visible: dict[Hashable, Visible]
 
 
-def closure_of(root: int, moves: Moves) -> Closure:
-    """All that `root` reaches by silent steps. (`Merged._closure_of_rank` is the same for ranks, in one loop: most of
-    the time of an exploration passes there.)"""
+def closure_of(root: int, moves: Callable[[int], Moves]) -> Closure:
+    """All that `root` reaches by silent steps."""
     closure = Closure()
     members = closure.members
     members[root] = None
     into: dict[int, list[int]] = {}
-    seen: set[Hashable] = set()
+    visible: dict[Hashable, Visible] = {}
     todo = [root]
     for member in todo:
-        for code, then, more, else_done in moves(member):
-            if else_done is not None:
-                if (then, more, else_done) not in seen:
-                    seen.add((then, more, else_done))
-                    closure.visible.append((member, code, then, more))
-                continue
+        then_and_code, and_visible = moves(member)
+        for then, code in then_and_code.items():
             into.setdefault(then, []).append(member)
             if then not in members:
                 members[then] = (member, code)
                 todo.append(then)
+        for key, step in and_visible.items():
+            visible.setdefault(key, step)
+    closure.visible = list(visible.values())
     closure.root = lowest(root, into)
     return closure
 
@@ -174,9 +181,14 @@ class Merged(Explorer):
         """by incarnation: mask of what belongs to it"""
         self._forgotten = 0
         self._closures: list[dict[tuple[int, int], Closure]] = [{} for _ in range(self.size)]
+        """of a root, with this on the wires"""
+        self._alike: list[dict[int, dict[int, dict[int, Closure]]]] = [{} for _ in range(self.size)]
+        """of a root, by what makes a difference to the closure, by how much of that is on the wires"""
         self._c_closures: dict[tuple[int, int], Closure] = {}
-        self._done: list[list[dict[int, tuple[int, int]]]] = [[] for _ in range(self.size)]
-        """the steps of each member, again (`_known`), where they are found sooner"""
+        self._moves_by: list[dict[int, tuple[int, dict[int, Moves]]]] = [{} for _ in range(self.size)]
+        """of each member: what makes a difference to its moves, and by how much of that is on the wires"""
+        self._says: list[dict[int, int]] = [{} for _ in range(self.size)]
+        """by member: mask of what its steps put on the wires"""
         self._settle: dict[tuple[int, int, int], tuple[int, int]] = {}
         self._nodes: dict[tuple[tuple[int, ...], int, int], list[int]] = {}
         """roots, the controller's, packets: masks of which none contains another"""
@@ -203,58 +215,76 @@ class Merged(Explorer):
         near = mask & (self._for[rank] | self._from[rank])
         found = self._closures[rank].get((root, near))
         if found is None:
-            found = self._closure_of_rank(rank, root, near)
-            orders = near & self._for[rank] & self._reliable
-            found.settled = tuple({self._settled(rank, member, orders): None for member in found.members})
             if len(self._closures[rank]) >= REMEMBERED:
                 self._closures[rank].clear()
-            self._closures[rank][root, near] = found
+                self._alike[rank].clear()
+            found = self._closures[rank][root, near] = self._closure_like(rank, root, near)
         return found
 
-    def _closure_of_rank(self, rank: int, root: int, mask: int) -> Closure:
-        closure = Closure()
-        members, visible = closure.members, closure.visible
-        members[root] = None
-        into: dict[int, list[int]] = {}
-        seen: set[tuple[int, int]] = set()
-        todo = [root]
-        own, idle, known, arriving = (
-            self._moves[rank],
-            self._idle[rank],
-            self._done[rank],
-            mask & self._for[rank],
-        )
-        for member in todo:
-            if member == DEAD:
-                continue
-            while len(known) <= member:
-                known.append({})
-            steps = known[member]
-            codes = [*own[member], *bits_of(arriving & ~idle[member])]
-            for code in codes:
-                step = steps.get(code)
-                if step is None:
-                    step = steps[code] = self._step(rank, member, code)
-                then, more = step
-                if more & ~mask:
-                    if step not in seen:
-                        seen.add(step)
-                        visible.append((member, code, then, more))
-                elif then != member:
-                    into.setdefault(then, []).append(member)
-                    if then not in members:
-                        members[then] = (member, code)
-                        todo.append(then)
-                elif code >= 0 and not more:
-                    idle[member] |= 1 << code
-        closure.root = lowest(root, into)
-        return closure
+    def _closure_like(self, rank: int, root: int, mask: int) -> Closure:
+        alike = self._alike[rank].setdefault(root, {})
+        for matters, known in alike.items():
+            found = known.get(mask & matters)
+            if found is not None:
+                return found.elsewhere()
+        found = closure_of(root, lambda member: self._moves_in(rank, member, mask))
+        unheeded, said = self._for[rank], 0
+        for member in found.members:
+            if member != DEAD:
+                unheeded &= self._idle[rank][member]
+                said |= self._says[rank].get(member, 0)
+        matters = self._what_matters(rank, unheeded, said)
+        alike.setdefault(matters, {})[mask & matters] = found
+        return found
+
+    def _moves_in(self, rank: int, member: int, mask: int) -> Moves:
+        matters, known = self._moves_by[rank].get(member, (0, {}))
+        found = known.get(mask & matters)
+        if found is None:
+            found = self._find_moves(rank, member, mask)
+            now = self._what_matters(rank, self._idle[rank][member], self._says[rank].get(member, 0))
+            if now != matters:
+                known = {}
+                self._moves_by[rank][member] = now, known
+            known[mask & now] = found
+        return found
+
+    def _what_matters(self, rank: int, unheeded: int, said: int) -> int:
+        """Mask of what makes a difference to silent steps: what is for the process and heeded, or from it and said."""
+        return ~unheeded & (~self._from[rank] | said)
+
+    def _find_moves(self, rank: int, member: int, mask: int) -> Moves:
+        found = Moves({}, {})
+        if member == DEAD:
+            return found
+        own, idle = self._moves[rank][member], self._idle[rank]
+        for code in (*own, *bits_of(mask & self._for[rank] & ~idle[member])):
+            then, more = self._step(rank, member, code)
+            if more & ~mask:
+                found.visible.setdefault((then, more), (member, code, then, more))
+            elif then != member:
+                found.silent.setdefault(then, code)
+            elif code >= 0 and not more:
+                idle[member] |= 1 << code
+        return found
 
     def _step(self, rank: int, member: int, code: int) -> tuple[int, int]:
         found = self._known[rank].get((member, code))
         if found is None:
             found = self._known[rank][member, code] = self._apply(rank, member, code)
         return found
+
+    def _apply(self, rank: int, local: int, code: int) -> tuple[int, int]:
+        then, more = super()._apply(rank, local, code)
+        if more:
+            self._says[rank][local] = self._says[rank].get(local, 0) | more
+        return then, more
+
+    def _settled_of(self, rank: int, closure: Closure, mask: int) -> tuple[tuple[int, int], ...]:
+        if closure.settled is None:
+            orders = mask & self._for[rank] & self._reliable
+            closure.settled = tuple({self._settled(rank, member, orders): None for member in closure.members})
+        return closure.settled
 
     def _settled(self, rank: int, member: int, orders: int) -> tuple[int, int]:
         """What the process comes to by itself, with every frame lost; and what it tells the controller."""
@@ -300,9 +330,10 @@ class Merged(Explorer):
             self._c_closures[root, near] = found
         return found
 
-    def _c_moves_in(self, root: int, member: int, mask: int) -> Iterator[Move]:
+    def _c_moves_in(self, root: int, member: int, mask: int) -> Moves:
+        found = Moves({}, {})
         if self._c_things[member].ended or self._c_things[member].phase in ("releasing", "ended"):
-            return
+            return found
         for code in (
             *self._c_moves[member],
             *bits_of(mask & self._for[self.size] & ~self._c_idle[member]),
@@ -311,12 +342,15 @@ class Merged(Explorer):
             if kill and member != root:
                 continue
             then, more, fenced, launch = self._control(member, code)
-            if kill or fenced or launch is not None or more | mask != mask:
-                yield code, then, more, (kill and code, fenced, launch)
+            if kill or fenced or launch is not None or more & ~mask:
+                found.visible.setdefault(
+                    (then, more, kill and code, fenced, launch), (member, code, then, more)
+                )
             elif then != member:
-                yield code, then, more, None
+                found.silent.setdefault(then, code)
             elif code >= 0 and not more:
                 self._c_idle[member] |= 1 << code
+        return found
 
     # ---- the graph of nodes
 
@@ -423,8 +457,9 @@ class Merged(Explorer):
     def _check_ends(self, state: State, closures: list[Closure], c_closure: Closure) -> None:
         slots, _, mask = state
         ways: list[tuple[tuple[int, ...], int]] = [((), mask & self._reliable)]
-        for closure in closures[: self.size]:
-            ways = [((*now, one), said | more) for now, said in ways for one, more in closure.settled]
+        for rank, closure in enumerate(closures[: self.size]):
+            settled = self._settled_of(rank, closure, mask)
+            ways = [((*now, one), said | more) for now, said in ways for one, more in settled]
         for member in c_closure.members:
             if self._is_end(slots, member):
                 continue

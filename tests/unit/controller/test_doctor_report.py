@@ -196,6 +196,8 @@ def test_an_interpreter_that_cannot_be_imaged_is_said_before_anything_runs() -> 
         ("ssl.SSLSocket", "", "ckpt.register_type(ssl.SSLSocket,"),
         ("_hashlib.HASH", "", "hash again"),
         ("_sha2.SHA256Type", "", "hash again"),
+        ("zlib.Decompress", "", "gzip.open"),
+        ("_lzma.LZMACompressor", "", "lzma.open"),
         ("sqlite3.Connection", "", "database file"),
         ("subprocess.Popen", "", "subprocess.run"),
         ("_io.BufferedReader", "an open pipe (pipe:[1]) cannot be saved", "subprocess.run"),

@@ -145,3 +145,11 @@ def test_a_pipe_is_found_though_it_is_a_file(tmp_path: Any) -> None:
     with os.fdopen(reading) as pipe, os.fdopen(writing, "w"):
         found = found_in(pipe=pipe)
     assert any("an open pipe" in finding.reason for finding in found.values())
+
+
+def test_a_type_is_called_as_a_program_can_write_it() -> None:
+    """The remedy named zlib.Decompress, which there is not: `zlib` gives its class no name."""
+    for value, called in ((zlib.decompressobj(), "type(obj)"), (socket.SocketType, "type")):
+        failure = TypeError("no")
+        _, reason = diagnose.find(value, lambda _: None, failure)
+        assert f"ckpt.register_type({called}, save, load)" in reason
