@@ -6,7 +6,7 @@ several moments and ranks are one problem, with the number of moments.
 
     problem   {"kind", "what", "where", "why", "remedy", "ranks", "seen"}      seen: in how many examinations
 
-Kinds: object, package, thread, child, descriptor, refusal, late, image, restart, program, interpreter, trouble.
+Kinds: object, package, thread, child, descriptor, file, refusal, late, image, restart, program, interpreter, trouble.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ def problems(facts: Facts) -> list[Problem]:
     found += _objects(facts)
     found += _packages(facts)
     found += _surroundings(facts)
+    found += _appended(facts)
     found += _refusals(facts)
     found += _images(facts, found)
     found += _restarts(facts)
@@ -181,6 +182,22 @@ def _descriptors(descriptors: list[Mapping[str, Any]], rank: int) -> list[Proble
             rank,
         )
         for (kind, target), fds in numbers.items()
+    ]
+
+
+def _appended(facts: Facts) -> list[Problem]:
+    return [
+        _problem(
+            "file",
+            f"{file['path']} is opened for appending again and again",
+            file["where"],
+            f"{file['times']} times: it is not open at a checkpoint, so what is appended after one is there twice after a "
+            "restart",
+            remedies.APPENDED,
+            rank,
+        )
+        for rank, line in _last_samples(facts)
+        for file in line["appended"]
     ]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-__all__ = ["CHILD", "DESCRIPTORS", "INTERPRETER", "for_object", "for_refusal", "for_thread"]
+__all__ = ["APPENDED", "CHILD", "DESCRIPTORS", "INTERPRETER", "for_object", "for_refusal", "for_thread"]
 
 _Table = tuple[tuple[str, str], ...]
 
@@ -17,6 +17,7 @@ _REGISTER = "say how it is saved and made again: ckpt.register_type({type}, save
 
 PACKAGE = "set it up again in ckpt.on_restart(f), or say how its types are saved: ckpt.register_type(type, save, load)"
 CHILD = "let it end before a checkpoint, or start it anew in ckpt.on_restart(f)"
+APPENDED = "open it once and keep it open: a restart cuts open files back to their length at the checkpoint"
 INTERPRETER = (
     "use CPython 3.11 to 3.13; or the explicit way, which works everywhere: `for step in ckpt.loop(…)` with "
     "ckpt.register, under `ckpt run --explicit`"
@@ -42,7 +43,7 @@ _OBJECTS: _Table = (
     (
         r"^(zlib\.|_?bz2\.|_?lzma\.)",
         "use a file, which comes back by itself, over io.BytesIO too: gzip.open, bz2.open, lzma.open; or keep what it was "
-        "given, and begin again",
+        f"given, and {_REGISTER}",
     ),
     (r"^_?sqlite3\.", f"use a database file, and {_REGISTER}, where load connects to it again"),
     (
@@ -99,9 +100,10 @@ def for_object(type_name: str, reason: str, bases: Iterable[str] = ()) -> str:
 
 
 def _called(type_name: str) -> str:
-    """The type as a program writes it: of ``_hashlib.HASH`` there is no better name than ``type(obj)``."""
+    """The type as a program writes it: of ``_hashlib.HASH`` and ``zlib.Decompress``, which `zlib` does not have, there
+    is no better name than ``type(obj)``."""
     module = type_name.rpartition(".")[0]
-    return "type(obj)" if not module or module.startswith("_") else type_name
+    return "type(obj)" if not module or module.startswith("_") or module == "zlib" else type_name
 
 
 def for_refusal(reason: str) -> str:

@@ -28,6 +28,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ckpt.doctor import surroundings
+from ckpt.doctor.appends import Appends
 from ckpt.imaging import inside_library, is_library
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class Watch:
             os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC,
             0o600,
         )
+        self._appends = Appends()
         self._own_descriptors = surroundings.descriptors()
         self._started_s = time.monotonic()
         self._asked_s = 0.0
@@ -76,6 +78,7 @@ class Watch:
         self._child: tuple[int, float] | None = None
 
     def start(self) -> None:
+        self._appends.watch()
         threading.Thread(target=self._loop, name=THREAD_NAME, daemon=True).start()
 
     # ------------------------------------------------------------------ the thread
@@ -228,6 +231,7 @@ class Watch:
             in_library=self._in_library,
             refused=refused,
             late=self._late,
+            appended=self._appends.found(),
         )
 
     def _write(self, kind: str, **fields: Any) -> None:

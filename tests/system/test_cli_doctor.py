@@ -132,6 +132,29 @@ def test_a_healthy_program_is_restored_and_goes_on(tmp_path: Path) -> None:
     assert found["sizes"]["largest"][0]["where"] == "__main__ variable 'table'"
 
 
+def test_lines_appended_to_a_file_that_is_closed_again_are_a_problem(tmp_path: Path) -> None:
+    """They are there twice after a restart, and nobody was told."""
+    text = """
+        import logging, time
+        from pathlib import Path
+
+        logging.basicConfig(filename="kept-open.log", level=logging.INFO)
+        n = 0
+        while True:
+            n += 1
+            print(n, flush=True)
+            logging.info("step %d", n)
+            with Path("energies.txt").open("a") as file:
+                file.write(f"{n}\\n")
+            time.sleep(0.005)
+    """
+    code, found = doctor("--seconds", 1, "--images", 1, write_app(tmp_path, text), cwd=tmp_path)
+    assert code == 1
+    [problem] = found["problems"]
+    assert problem["kind"] == "file" and "energies.txt" in problem["what"]
+    assert problem["where"].startswith("app.py:1")
+
+
 def test_the_remedies_heal(tmp_path: Path) -> None:
     """Types registered as the doctor says: the same objects survive."""
     text = """

@@ -14,7 +14,7 @@ from controller.doctor_trial import difference, tail
 SAMPLES = {
     "kind": "samples", "taken": 100, "captured": 90, "in_library": 5,
     "refused": [{"reason": "sum() is running <genexpr>", "where": "app.py:6 <module>", "samples": 5, "longest_s": 0.05}],
-    "late": {"samples": 0, "longest_s": 0.0, "where": ""},
+    "late": {"samples": 0, "longest_s": 0.0, "where": ""}, "appended": [],
 }  # fmt: skip
 AROUND: dict[str, Any] = {
     "kind": "surroundings", "threads": [], "children": [], "descriptors": [], "has_hooks": False, "types": [],
@@ -216,6 +216,17 @@ def test_every_kind_of_object_has_a_remedy(type_name: str, reason: str, words: s
 
 def test_a_class_derived_from_a_socket_has_the_remedy_of_a_socket() -> None:
     assert "connects again" in remedies.for_object("app.Line", "no", ["socket.socket", "_socket.socket"])
+
+
+def test_a_file_that_is_appended_to_line_by_line_is_a_problem() -> None:
+    samples = {**SAMPLES, "appended": [{"path": "/tmp/log.txt", "times": 7, "where": "app.py:3 work"}]}
+    [problem] = report(facts(samples, examination()))["problems"]
+    assert problem["kind"] == "file" and problem["where"] == "app.py:3 work"
+    assert (
+        "/tmp/log.txt" in problem["what"]
+        and "7 times" in problem["why"]
+        and "keep it open" in problem["remedy"]
+    )
 
 
 def test_outputs_are_compared_as_far_as_both_go() -> None:
