@@ -28,8 +28,9 @@ and few nodes are visited that one with more frames stands for later.
 
 `generous`, for large bounds: with a frame there are on the wires all known ones that say no more than it does, of the
 same incarnations and the same epoch: those with an ack that is as high at most, no hints or the same, some of its
-messages or none, asking for an answer or not. They are true, and whatever can happen without them can happen with
-them: errors are not hidden, but states are visited that no job reaches.
+messages or none, asking for an answer or not. And of nodes that differ in frames alone there is one, with the frames
+of all of them. Whatever can happen without a frame can happen with it: errors are not hidden, but states are visited
+that no job reaches, and if something were wrong in one of these alone, it would be said too.
 
 What must hold is looked at in every state that a node stands for. Contents, and whatever a process may trip
 over: in every member of every closure. Lines that could commit: when something new is on the wires (all images
@@ -193,7 +194,8 @@ class Merged(Explorer):
         self._nodes: dict[tuple[tuple[int, ...], int, int], list[int]] = {}
         """roots, the controller's, packets: masks of which none contains another"""
         self._todo: list[tuple[int, int, State]] = []
-        """a heap: how many packets, number of the node (the last one first), and the node"""
+        """a heap: how many packets; number of the node (the first one first when more may yet be put on its wires, else
+        the last one, negative); and the node"""
 
     def _bit(self, key: tuple[str, int, Hashable], target: int, what: Any) -> int:
         bit = super()._bit(key, target, what)
@@ -361,7 +363,7 @@ class Merged(Explorer):
         todo = self._todo
         while todo:
             _, number, state = heappop(todo)
-            number = -number
+            number = abs(number)
             slots, controller, mask = state
             if mask not in self._nodes[slots, controller, mask & self._reliable]:
                 continue
@@ -413,10 +415,14 @@ class Merged(Explorer):
         masks = self._nodes.setdefault((slots, controller, mask & self._reliable), [])
         if any(mask & known == mask for known in masks):
             return
+        if self.generous and masks:
+            self._add((slots, controller, mask | masks.pop()), parent)
+            return
         masks[:] = [known for known in masks if known & mask != known]
         masks.append(mask)
         packets = (mask & self._reliable).bit_count()
-        heappush(self._todo, (packets, -self.states, (slots, controller, mask)))
+        number = self.states if self.generous else -self.states
+        heappush(self._todo, (packets, number, (slots, controller, mask)))
         self._parents.extend(parent)
         self.states += 1
 
