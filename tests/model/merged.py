@@ -193,6 +193,8 @@ class Merged(Explorer):
         self._settle: dict[tuple[int, int, int], tuple[int, int]] = {}
         self._nodes: dict[tuple[tuple[int, ...], int, int], list[int]] = {}
         """roots, the controller's, packets: masks of which none contains another"""
+        self._led_to: dict[tuple[tuple[int, ...], int, int], int] = {}
+        """after a step: roots, the controller's, packets, and what was on the wires of the node that it led to"""
         self._todo: list[tuple[int, int, State]] = []
         """a heap: how many packets; number of the node (the first one first when more may yet be put on its wires, else
         the last one, negative); and the node"""
@@ -409,10 +411,18 @@ class Merged(Explorer):
 
     def _add(self, state: State, parent: tuple[int, int, int, int]) -> None:
         slots, controller, mask = state
+        before = (slots, controller, mask & self._reliable)
+        if before in self._led_to:
+            known = self._led_to[before]
+            if mask & known == mask:
+                return
+            mask |= known
         mask = self._saturated(slots, mask)
         slots = tuple(self._closure(i % self.size, local, mask).root for i, local in enumerate(slots))
         controller = self._c_closure(controller, mask).root
         masks = self._nodes.setdefault((slots, controller, mask & self._reliable), [])
+        if self.generous:
+            self._led_to[before] = mask | (masks[0] if masks else 0)
         if any(mask & known == mask for known in masks):
             return
         if self.generous and masks:

@@ -60,10 +60,10 @@ WHOLE = {
 }
 
 WITHOUT_LIMIT = {
-    "1+1, 2 rounds": (Bounds(BOTH, rounds=2), 18_000),
-    "2+1, 1 round": (Bounds(((A, B), (X,))), 15_000),
-    "2+1, 1 round, a rank is killed": (Bounds(((A, B), (X,)), kills=1), 60_000),
-    "ring of 3, 2 rounds": (Bounds(RING, rounds=2), 150_000),
+    "1+1, 2 rounds": (Bounds(BOTH, rounds=2), 16_000),
+    "2+1, 1 round": (Bounds(((A, B), (X,))), 12_000),
+    "2+1, 1 round, a rank is killed": (Bounds(((A, B), (X,)), kills=1), 45_000),
+    "ring of 3, 2 rounds": (Bounds(RING, rounds=2), 110_000),
 }
 """Larger bounds, visited whole by the `generous` search, frames that would wait lost; rounds have no time limit."""
 SAME = (
