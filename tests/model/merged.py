@@ -412,27 +412,32 @@ class Merged(Explorer):
     def _add(self, state: State, parent: tuple[int, int, int, int]) -> None:
         slots, controller, mask = state
         before = (slots, controller, mask & self._reliable)
-        if before in self._led_to:
-            known = self._led_to[before]
+        known = self._led_to.get(before)
+        if known is not None:
             if mask & known == mask:
                 return
             mask |= known
-        mask = self._saturated(slots, mask)
-        slots = tuple(self._closure(i % self.size, local, mask).root for i, local in enumerate(slots))
-        controller = self._c_closure(controller, mask).root
-        masks = self._nodes.setdefault((slots, controller, mask & self._reliable), [])
+        while True:
+            mask = self._saturated(slots, mask)
+            slots = tuple(self._closure(i % self.size, local, mask).root for i, local in enumerate(slots))
+            controller = self._c_closure(controller, mask).root
+            masks = self._nodes.setdefault((slots, controller, mask & self._reliable), [])
+            covering = [known for known in masks if mask & known == mask]
+            if covering:
+                mask = covering[0]
+                break
+            if not self.generous or not masks:
+                masks[:] = [known for known in masks if known & mask != known]
+                masks.append(mask)
+                self._found((slots, controller, mask), parent)
+                break
+            mask |= masks.pop()
         if self.generous:
-            self._led_to[before] = mask | (masks[0] if masks else 0)
-        if any(mask & known == mask for known in masks):
-            return
-        if self.generous and masks:
-            self._add((slots, controller, mask | masks.pop()), parent)
-            return
-        masks[:] = [known for known in masks if known & mask != known]
-        masks.append(mask)
-        packets = (mask & self._reliable).bit_count()
-        number = self.states if self.generous else -self.states
-        heappush(self._todo, (packets, number, (slots, controller, mask)))
+            self._led_to[before] = mask
+
+    def _found(self, node: State, parent: tuple[int, int, int, int]) -> None:
+        packets = (node[2] & self._reliable).bit_count()
+        heappush(self._todo, (packets, self.states if self.generous else -self.states, node))
         self._parents.extend(parent)
         self.states += 1
 
