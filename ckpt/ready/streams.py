@@ -109,14 +109,15 @@ def reduce_stream(pickler: Any, obj: FurtherStream) -> Any:
 def _is_in_a_file(compressor: Any) -> bool:
     """Is it the compressor of a file that is known to be read as several streams?"""
     files = tuple(getattr(sys.modules[name], cls) for name, cls in _FILES if name in sys.modules)
+
+    def is_its_file(obj: object) -> bool:
+        return issubclass(type(obj), files) and (attributes_of(obj) or {}).get("_compressor") is compressor
+
     for holder in gc.get_referrers(compressor):
-        for owner in gc.get_referrers(holder) if type(holder) is dict else (holder,):
-            if (
-                issubclass(type(owner), files)
-                and (attributes_of(owner) or {}).get("_compressor") is compressor
-            ):
-                return True
-    return False
+        if any(map(is_its_file, gc.get_referrers(holder) if type(holder) is dict else (holder,))):
+            return True
+    # the attributes of a file that is being made may be a dictionary that the collector does not know yet
+    return any(map(is_its_file, gc.get_objects()))
 
 
 def _check_of(given: bytes) -> int:

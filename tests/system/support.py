@@ -54,6 +54,12 @@ class EndedEarly(AssertionError):
     """The job was through, without an error, before what was waited for: the program was too short for it, here and now."""
 
 
+def environment() -> dict[str, str]:
+    """That of this process. In threads, too: pytest sets and removes PYTEST_CURRENT_TEST meanwhile, and a plain copy of
+    os.environ fails then."""
+    return {name: value for name in list(os.environ) if (value := os.environ.get(name)) is not None}
+
+
 class Job:
     """A job under `ckpt run`, in the background."""
 
@@ -74,7 +80,7 @@ class Job:
                 stdout=out,
                 stderr=err,
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, **(env or {})},
+                env={**environment(), **(env or {})},
                 cwd=directory.parent,
             )
 

@@ -136,3 +136,15 @@ def test_the_program_itself_does_not_end_its_own() -> None:
     with pytest.raises(pickle.PicklingError, match="--image-mode fork"):
         streams.reduce_stream(IN_THE_PROGRAM, file._compressor)
     file.close()
+
+
+@pytest.mark.parametrize(
+    ("cls", "compressor"), [(bz2.BZ2File, bz2.BZ2Compressor()), (xz_file, lzma.LZMACompressor())]
+)
+def test_a_file_that_is_being_made_is_a_file(cls: Any, compressor: Any) -> None:
+    """Found by the sweep: its attributes refer to nothing that the garbage collector knows, nor does it know them."""
+    file = cls.__new__(cls)
+    vars(file).update(_fp=None, _closefp=False, _mode=0, _compressor=compressor)
+    go_on(file)
+    assert type(file._compressor) is streams.FurtherStream
+    file._fp = io.BytesIO()  # what is closed at its end
