@@ -27,7 +27,9 @@ def _nothing() -> None:
 
 @pytest.fixture
 def gate() -> Iterator[InterruptGate]:
-    """One that finds a handler of the program's."""
+    """One that finds a handler of the program's, and Python's own."""
+    # whoever starts something in the background has it begin with SIGINT ignored
+    interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)
     former = signal.signal(signal.SIGUSR1, _raise)
     gate = InterruptGate(threading.Lock(), _nothing, _nothing)
     gate.install()
@@ -35,6 +37,7 @@ def gate() -> Iterator[InterruptGate]:
     gate.uninstall()
     assert signal.getsignal(signal.SIGUSR1) is _raise
     signal.signal(signal.SIGUSR1, former)
+    signal.signal(signal.SIGINT, interrupt)
     gate.uninstall()  # nothing happens
 
 
