@@ -135,6 +135,7 @@ def restores(first: int, count: int) -> tuple[int, Figures]:
 ROWS = {
     "simulation": Row("simulated seeds", 100_000, 500, simulation),
     "exploration": Row("states explored, larger bounds", 20_000_000, 3_500_000, exploration),
+    "whole": Row("nodes of the largest bounds, visited whole", 1_800_000),
     "frames": Row("hostile frames, guided by coverage", 10_000_000, 200_000, frames),
     "flips": Row("random flips in large images", 1_000_000, 20_000, flips),
     "restores": Row("images of the sweep's programs resumed", 10_000, 400, restores, by_version=True),

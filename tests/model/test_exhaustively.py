@@ -66,6 +66,8 @@ WITHOUT_LIMIT = {
     "ring of 3, 2 rounds": (Bounds(RING, rounds=2), 110_000),
 }
 """Larger bounds, visited whole by the `generous` search, frames that would wait lost; rounds have no time limit."""
+LARGEST = {"2+2, 2 rounds": (Bounds(((A, B), (X, (0, b"y", None))), rounds=2), 1_800_000)}
+"""The same, in `make soak`: half an hour of one processor, and 7 GB."""
 SAME = (
     Bounds(ONE),
     Bounds(ONE, failing_images=True, failing_commits=1),
@@ -106,7 +108,7 @@ def whole(name: str) -> tuple[int, int]:
 
 
 def without_limit(name: str) -> tuple[int, int]:
-    bounds = WITHOUT_LIMIT[name][0]
+    bounds = (WITHOUT_LIMIT | LARGEST)[name][0]
     explorer = Merged(replace(bounds, timeouts=False, held=False), generous=True, most=100_000_000)
     return explorer.explore(), explorer.stands_for()
 
@@ -167,6 +169,18 @@ def test_every_state_within_larger_bounds_while_no_round_is_late(
     nodes, states = elsewhere()
     figures("states explored, larger bounds visited whole", states)
     assert nodes >= WITHOUT_LIMIT[name][1]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(6 * 3600)
+@pytest.mark.parametrize("name", LARGEST)
+def test_every_state_within_the_largest_bounds_while_no_round_is_late(
+    name: str, figures: Count, soaked: Callable[..., None]
+) -> None:
+    nodes, states = without_limit(name)
+    figures("states explored, larger bounds visited whole", states)
+    assert nodes >= LARGEST[name][1]
+    soaked("whole", nodes, **{name: states})
 
 
 @pytest.mark.parametrize("name", PARTS)
