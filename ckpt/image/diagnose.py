@@ -100,12 +100,11 @@ def _reason(value: object, failure: Exception) -> str:
         text = "nested too deeply"
     if type(value).__name__ not in text:
         text = f"{text} (in an object of type {kind})"
-    return text if ";" in text else f"{text}; {_remedy(text, _called(type(value)))}"
+    return text if ";" in text else f"{text}; {_remedy(text, _called(type(value), kind))}"
 
 
-def _called(cls: type) -> str:
+def _called(cls: type, name: str) -> str:
     """The type as a program can write it: not every class of C is found under its name."""
-    name = f"{cls.__module__}.{cls.__qualname__}".removeprefix("builtins.")
     found: object = sys.modules.get(cls.__module__)
     for part in cls.__qualname__.split("."):
         found = getattr(found, part, None)
