@@ -241,7 +241,9 @@ def _resumed(runtime: Runtime) -> Callable[[], object]:
     del loaded, extras, state, reader, engine  # the program's objects live as long as the program says
 
     def go_on() -> object:
-        runtime.hooks.call_after(spec["resume"])
+        if runtime.hooks.after:
+            with image.let_through():
+                runtime.hooks.call_after(spec["resume"])
         if locked:
             runtime.lock.acquire()  # the library frames on the stack release it
         return image.resume(box.pop())

@@ -20,6 +20,7 @@ from ckpt.image.loading import Loaded, Source, load
 from ckpt.image.passing import refuse_passing
 from ckpt.image.pickler import Sink, register_reducer
 from ckpt.image.program import prepare_program, run_program
+from ckpt.image.signals import let_through
 from ckpt.image.stack import Stack, available, capture, describe_main, resume, run_base
 from ckpt.image.versions import check_compatible
 
@@ -42,6 +43,7 @@ __all__ = [
     "check_compatible",
     "describe_main",
     "dump",
+    "let_through",
     "load",
     "look",
     "preload",

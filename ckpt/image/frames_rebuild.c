@@ -12,6 +12,8 @@
  */
 #include "frames.h"
 
+#include <signal.h>
+
 #if FRAMES_SUPPORTED
 
 enum { R_FUNC, R_CODE, R_GLOBALS, R_NAMESPACE, R_LOCALS, R_STACK, R_LASTI, R_MODE, R_VALUE, R_GEN, R_EXC, R_UNTIL, R_KEPT, R_AT, R_SIZE };
@@ -25,6 +27,8 @@ typedef struct Rebuild {
     PyObject *error;     /* kept to raise again while C frames unwind */
     PyObject **nones;    /* dummy arguments */
     _PyFrameEvalFunction evaluator;  /* what was installed before */
+    int sets_blocked;
+    sigset_t blocked;    /* signals, from the moment on when the program goes on */
 } Rebuild;
 
 /* ------------------------------------------------------------------ filling frames */
@@ -240,6 +244,8 @@ static PyObject *rebuild_frame(PyThreadState *ts, Frame *f, int throwing, Rebuil
         rebuild_end(r);
         if (r->depth > 0 && r->depth <= thread_recursion_limit(ts))
             thread_set_recursion_depth(ts, r->depth - 1);
+        if (r->sets_blocked)
+            pthread_sigmask(SIG_SETMASK, &r->blocked, NULL); /* handlers of what has waited run within this frame */
         return _PyEval_EvalFrameDefault(ts, f, 0);
     }
     if (mode == 'R') {
@@ -346,20 +352,42 @@ bad:
     return -1;
 }
 
+/* None: as they are */
+static int read_blocked(PyObject *numbers, Rebuild *r)
+{
+    if (numbers == Py_None)
+        return 0;
+    if (!PyTuple_Check(numbers)) {
+        PyErr_SetString(PyExc_TypeError, "a tuple of signals, or None, is needed");
+        return -1;
+    }
+    r->sets_blocked = 1;
+    sigemptyset(&r->blocked);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(numbers); i++) {
+        long number = PyLong_AsLong(PyTuple_GET_ITEM(numbers, i));
+        if (number == -1 && PyErr_Occurred())
+            return -1;
+        sigaddset(&r->blocked, (int)number);
+    }
+    return 0;
+}
+
 PyDoc_STRVAR(run_doc,
-"run(records, depth, /) -> result of the outermost frame\n\n"
+"run(records, depth, blocked, /) -> result of the outermost frame\n\n"
 "Rebuild the frames of `records` under the calling frame and run them to the end.  The list holds the exception being\n"
 "handled, or None, and then the records, outermost first; it is emptied.\n"
 "Record: (func, code, globals, namespace, locals, stack, lasti, ord(mode), value, generator, exc, until, kept, at).\n"
 "at: index of the instruction a frame of mode V or I waits for.  until: R: end of the repeated instruction; V, I: levels of\n"
 "recursion between the frame and the next.\n"
-"depth: recursion depth of the innermost frame, 0 to leave it.");
+"depth: recursion depth of the innermost frame, 0 to leave it.\n"
+"blocked: tuple of the signals that are blocked from when the innermost frame goes on; None to leave them.");
 static PyObject *run(PyObject *module, PyObject *args)
 {
-    PyObject *list;
+    PyObject *list, *blocked;
     Rebuild r = {.active = 1};
     Py_ssize_t dummies = 0;
-    if (!PyArg_ParseTuple(args, "O!i:run", &PyList_Type, &list, &r.depth) || check_records(list, &dummies) < 0)
+    if (!PyArg_ParseTuple(args, "O!iO:run", &PyList_Type, &list, &r.depth, &blocked) || check_records(list, &dummies) < 0
+        || read_blocked(blocked, &r) < 0)
         return NULL;
     if (state.rebuild != NULL) {
         PyErr_SetString(PyExc_RuntimeError, "frames are already being rebuilt");

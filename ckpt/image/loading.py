@@ -53,7 +53,8 @@ def load(source: Source, *, live: Mapping[str, object]) -> Loaded:
     :class:`IncompatibleImage`.
 
     The modules of the program, ``__main__`` included, are made anew. Nothing of the program runs, but
-    ``__hash__`` and ``__eq__`` of keys and members.
+    ``__hash__`` and ``__eq__`` of keys and members. Signals are blocked from here on until the program goes on
+    (:mod:`ckpt.image.signals`).
     """
     note_baseline()
     reopen.begin()

@@ -14,7 +14,7 @@ contexts belong to threads.
 
 What is set back: ``sys.path``, ``sys.argv``, directory, ``os.environ``, recursion limit, umask, lengths of fd
 1 and 2 (when they are regular files: what was printed after the image is cut off), ``random`` and
-``numpy.random``, signal handlers and interval timer, context variables, decimal context, replaced standard
+``numpy.random``, signals (:mod:`ckpt.image.signals`), context variables, decimal context, replaced standard
 streams and their settings, ``sys`` hooks, warning filters, garbage collector settings, functions registered
 with ``atexit``, what is set in libraries (:mod:`ckpt.image.ambient`), and what the program has put into modules
 of others (monkey patches).
@@ -28,14 +28,13 @@ import contextvars
 import gc
 import io
 import os
-import signal
 import sys
 import time
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ckpt.image import exits, locks, reopen, search_path, standard, standard_input
+from ckpt.image import exits, locks, reopen, search_path, signals, standard, standard_input
 from ckpt.image.ambient import apply_ambient, note_ambient
 from ckpt.image.errors import RestoreError
 from ckpt.image.logs import note_logging, put_back
@@ -104,20 +103,20 @@ def apply_early(saved: dict[str, Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``collector``: is garbage collected, and the thresholds; ``timer``: seconds until its signal, and between the next."""
+    """``collector``: is garbage collected, and the thresholds."""
 
     collector: tuple[bool, tuple[int, int, int]]
-    timer: tuple[float, float]
+    signals: signals.Timing
 
 
 def note_settings() -> Settings:
-    return Settings((gc.isenabled(), gc.get_threshold()), signal.getitimer(signal.ITIMER_REAL))
+    return Settings((gc.isenabled(), gc.get_threshold()), signals.note_timing())
 
 
 def note_late(references: References, settings: Settings) -> dict[str, Any]:
     """Name → value, each pickled on its own. Called in the thread that runs the program."""
     noted: dict[str, Any] = {
-        "signals": _note_signals(settings),
+        "signals": signals.note(settings.signals),
         "context": [item for item in contextvars.copy_context().items() if item[0].name != "decimal_context"],
         "streams": _note_stream_objects(),
         "hooks": _note_hooks(references),
@@ -205,36 +204,6 @@ def _apply_context(items: list[tuple[contextvars.ContextVar[Any], Any]]) -> None
         var.set(value)
 
 
-# -- signals
-
-
-def _note_signals(settings: Settings) -> dict[str, Any]:
-    handlers: dict[int, Any] = {}
-    for number in signal.valid_signals():
-        handler = signal.getsignal(number)
-        if handler is None or isinstance(handler, signal.Handlers):
-            handlers[int(number)] = None if handler is None else int(handler)
-        else:
-            handlers[int(number)] = handler
-    return {"handlers": handlers, "timer": settings.timer}
-
-
-def _apply_signals(saved: dict[str, Any]) -> None:
-    for number, handler in saved["handlers"].items():
-        if handler is None:
-            continue
-        present = signal.getsignal(number)
-        if present is handler or (isinstance(present, signal.Handlers) and int(present) == handler):
-            continue
-        try:
-            signal.signal(number, handler)
-        except OSError:
-            continue  # SIGKILL and its like, which nobody can have changed either
-    first, interval = saved["timer"]
-    if first or interval:
-        signal.setitimer(signal.ITIMER_REAL, first, interval)
-
-
 # -- streams
 
 
@@ -301,7 +270,7 @@ def _apply_patches(patches: list[tuple[str, str, Any]]) -> None:
 
 
 _APPLY: dict[str, Callable[[Any], None]] = {
-    "signals": _apply_signals,
+    "signals": signals.put_in_force,
     "context": _apply_context,
     "streams": _apply_streams,
     "hooks": _apply_hooks,

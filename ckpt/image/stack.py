@@ -43,7 +43,7 @@ from collections.abc import Callable, Collection
 from types import CellType, CodeType, FunctionType
 from typing import Any, Literal
 
-from ckpt.image import _frames
+from ckpt.image import _frames, signals
 from ckpt.image._frames import NULL
 from ckpt.image.boundary import Resumption, classify, inlined, location
 from ckpt.image.errors import Refused, RestoreError, Unsupported
@@ -312,7 +312,8 @@ def run_base(fn: Callable[..., Any], *args: Any) -> Any:
 
 
 def resume(stack: Stack) -> Any:
-    """Rebuild the frames and run them to the end; returns (or raises) what the outermost frame does.
+    """Rebuild the frames and run them to the end; returns (or raises) what the outermost frame does. Signals that
+    the image has held back are let through as soon as the innermost frame runs.
 
     Must be called in the main thread. Empties `stack`, so that lifetimes are the program's own. Raises
     RestoreError when the records do not fit this process.
@@ -330,7 +331,7 @@ def resume(stack: Stack) -> Any:
     stack.frames.clear()
     stack.exc = None
     _collect_quietly()
-    return _run(records, depth)
+    return _run(records, depth, signals.release())
 
 
 def _collect_quietly() -> None:
@@ -341,9 +342,9 @@ def _collect_quietly() -> None:
     gc.callbacks.extend(callbacks)
 
 
-def _run(records: list[Any], depth: int) -> Any:
+def _run(records: list[Any], depth: int, blocked: tuple[int, ...] | None) -> Any:
     """The base frame of a resumed program; keeps nothing of the image."""
-    return _frames.run(records, depth)
+    return _frames.run(records, depth, blocked)
 
 
 def _as_tuple(record: FrameRecord) -> tuple[Any, ...]:
