@@ -4,13 +4,14 @@
    child (and in its parent) the first write to a page copies it, and looking at every imported module from Python costs more
    in page faults than the whole rest of a small image.
 
-   Finder(ids, more, check, special) is called with an object and returns its persistent id, or None:
+   Finder(ids, more, check, special, number) is called with an object and returns its persistent id, or None:
 
-   1. the object's address is in `ids` or `more` (address -> persistent id): check(pid, object), which may say None;
-   2. it is a set or frozenset whose iteration order would not come back by adding its members one after the other, or
+   1. it is a number that may be the address of an object: number(object);
+   2. the object's address is in `ids` or `more` (address -> persistent id): check(pid, object), which may say None;
+   3. it is a set or frozenset whose iteration order would not come back by adding its members one after the other, or
       a dict, set or frozenset with keys whose hash is computed by Python code (or by a frozenset), or a nan, which is found
       in containers by its identity only: special(object);
-   3. None.
+   4. None.
 
    Census().changed(sys.modules) says which modules are new or have changed since it was asked last.
    patches(sys.modules, by_value) finds functions, classes and instances of by-value modules in the others.
@@ -27,6 +28,8 @@
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
+
+#include "addresses.h"
 
 static PyObject *set_dummy; /* what a set has in the place of a removed member */
 
@@ -47,7 +50,7 @@ typedef struct {
     vectorcallfunc vectorcall;
     Slot *slots;
     size_t mask, used;
-    PyObject *ids, *more, *check, *special;
+    PyObject *ids, *more, *check, *special, *number;
 } Finder;
 
 static size_t spread(void *address)
@@ -187,6 +190,7 @@ static PyObject *find(PyObject *callable, PyObject *const *args, size_t nargsf, 
         return NULL;
     }
     PyObject *obj = args[0];
+    if (PyLong_CheckExact(obj)) return address_in(obj) ? PyObject_CallOneArg(self->number, obj) : Py_NewRef(Py_None);
     Slot *slot = slot_of(self->slots, self->mask, obj);
     if (slot->address) {
         if (!slot->pid) Py_RETURN_NONE;
@@ -218,8 +222,8 @@ static int put_all(Finder *self, PyObject *ids)
 
 static PyObject *finder_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    PyObject *ids, *more, *check, *special;
-    if (!PyArg_ParseTuple(args, "O!O!OO", &PyDict_Type, &ids, &PyDict_Type, &more, &check, &special)) return NULL;
+    PyObject *ids, *more, *check, *special, *number;
+    if (!PyArg_ParseTuple(args, "O!O!OOO", &PyDict_Type, &ids, &PyDict_Type, &more, &check, &special, &number)) return NULL;
     Finder *self = (Finder *)type->tp_alloc(type, 0);
     if (!self) return NULL;
     self->vectorcall = find;
@@ -227,6 +231,7 @@ static PyObject *finder_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     self->more = Py_NewRef(more);
     self->check = Py_NewRef(check);
     self->special = Py_NewRef(special);
+    self->number = Py_NewRef(number);
     size_t mask = 63;
     while (mask < (size_t)(PyDict_GET_SIZE(ids) + PyDict_GET_SIZE(more)) * 3) mask = mask * 2 + 1;
     if (grow(self, mask) || put_all(self, ids) || put_all(self, more)) {
@@ -242,6 +247,7 @@ static int finder_traverse(Finder *self, visitproc visit, void *arg)
     Py_VISIT(self->more);
     Py_VISIT(self->check);
     Py_VISIT(self->special);
+    Py_VISIT(self->number);
     return 0;
 }
 
@@ -251,6 +257,7 @@ static int finder_clear(Finder *self)
     Py_CLEAR(self->more);
     Py_CLEAR(self->check);
     Py_CLEAR(self->special);
+    Py_CLEAR(self->number);
     return 0;
 }
 
@@ -266,7 +273,7 @@ static PyTypeObject FinderType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "ckpt.image._lookup.Finder",
     .tp_basicsize = sizeof(Finder),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
-    .tp_doc = "Finder(ids, more, check, special)\n\nobject -> persistent id or None",
+    .tp_doc = "Finder(ids, more, check, special, number)\n\nobject -> persistent id or None",
     .tp_new = finder_new,
     .tp_call = PyVectorcall_Call,
     .tp_vectorcall_offset = offsetof(Finder, vectorcall),

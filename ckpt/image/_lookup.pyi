@@ -9,6 +9,7 @@ class Finder:
         more: dict[int, Any],
         check: Callable[[Any, object], Any],
         special: Callable[[Any], Any],
+        number: Callable[[int], Any],
         /,
     ) -> Finder: ...
     def __call__(self, obj: object, /) -> Any: ...

@@ -160,6 +160,8 @@ def run_dump(
     early = resources.note_early(prepared.notes, is_disposable=is_disposable)
     late = resources.note_late(prepared.references, prepared.settings)
     changed = prepared.references.changed = libraries.look(notes.watch(), prepared.references)
+    roots: list[object] = [module.__dict__ for module in prepared.references.by_value.values()]
+    roots += [prepared.stack, *prepared.extras.values(), late]
 
     def work() -> ImageReport:
         files = FileSaver(prepared.notes, is_disposable=is_disposable)
@@ -173,6 +175,7 @@ def run_dump(
                 live=live,
                 is_disposable=is_disposable,
                 extra_reducers=files.reducers(),
+                roots=roots,
             )
             pickler.defer(restore_descriptors, Descriptors(files))
             pickler.running_generators = prepared.stack.generators() if prepared.stack is not None else []

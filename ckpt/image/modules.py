@@ -39,10 +39,11 @@ import site
 import sys
 import sysconfig
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ckpt.image import _lookup, lazy, libraries
+from ckpt.image import _addresses, _lookup, lazy, libraries
+from ckpt.image.addresses import Addresses, Walk
 from ckpt.image.errors import RestoreError
 from ckpt.image.standard import STREAMS, std_objects
 
@@ -239,10 +240,16 @@ class References:
                 # a mark may be the very string that is its name, or its module's: those of its id are copies
                 ids[id(value)] = ("attr", _copy(name), _copy(key)) if kind is str else ("attr", name, key)
 
-    def finder(self, live: Mapping[str, object], special: Callable[[Any], Any]) -> Callable[[object], Any]:
+    def finder(
+        self,
+        live: Mapping[str, object],
+        special: Callable[[Any], Any],
+        roots: Sequence[object] = (),
+    ) -> Callable[[object], Any]:
         """The function that maps an object to its persistent id, or to ``None``.
 
-        ``special`` is asked for the containers that pickle cannot save (:mod:`ckpt.image.containers`). Called
+        ``special`` is asked for the containers that pickle cannot save (:mod:`ckpt.image.containers`); ``roots`` hold all
+        objects that numbers may be the addresses of (:mod:`ckpt.image.addresses`). Called
         for every object pickled, so it is C. Holds until the next :meth:`refresh`.
         """
         more: dict[int, Pid] = dict(self.changed.ids)
@@ -250,7 +257,11 @@ class References:
             more[id(stream)] = ("std", path)
         for name, value in live.items():
             more[id(value)] = ("live", name)
-        return _lookup.Finder(self._ids, more, self._checked, special)
+
+        def walk() -> Walk:
+            return _addresses.numbers(list(roots), self._ids, more, self._still, self.by_value)
+
+        return _lookup.Finder(self._ids, more, self._checked, special, Addresses(walk))
 
     def name_of(self, obj: object) -> Pid | None:
         """The persistent id of a module, of its variables, or of one of them."""

@@ -1,8 +1,9 @@
 """The pickler of images: C's ``pickle.Pickler`` with three hooks.
 
 ``persistent_id``
-    a lookup by address: modules, objects of by-reference modules, live objects (:mod:`ckpt.image.modules`), and
-    containers that need care (:mod:`ckpt.image.containers`). Called for every object, so it is C.
+    a lookup by address: modules, objects of by-reference modules, live objects (:mod:`ckpt.image.modules`);
+    containers that need care (:mod:`ckpt.image.containers`); numbers that are addresses
+    (:mod:`ckpt.image.addresses`). Called for every object, so it is C.
 ``reducer_override``
     one dictionary lookup per object of no builtin container type; the reducer for a class is chosen once
     (:func:`ImagePickler.kind_of`). Plain instances go back to C at once.
@@ -28,7 +29,7 @@ import pickle
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, Protocol, TypeVar
 
 from ckpt import ready
@@ -136,6 +137,7 @@ class ImagePickler(pickle.Pickler):
     """Pickles any number of objects into one stream with one memo; see the module's theory of operation.
 
     ``is_disposable``: this process is a forked child, whose objects may be used up to see what is in them.
+    ``roots``: what the program reaches its objects from, for numbers that are addresses.
     ``running``: ids of the objects of which a method is on the captured stack.
     ``deferred``: ``(callable, arguments)`` to be pickled last, and called when everything has been loaded.
     """
@@ -148,6 +150,7 @@ class ImagePickler(pickle.Pickler):
         live: Mapping[str, object] | None = None,
         is_disposable: bool = False,
         extra_reducers: Mapping[type, Reducer] | None = None,
+        roots: Sequence[object] = (),
     ) -> None:
         self.references = references
         self.definitions = Definitions(references)
@@ -173,7 +176,7 @@ class ImagePickler(pickle.Pickler):
         }
         if Finalizers.are_there():
             self.defer(register_finalizers, Finalizers())
-        self.persistent_id = references.finder(live or {}, Content())  # type: ignore[method-assign]
+        self.persistent_id = references.finder(live or {}, Content(), roots)  # type: ignore[method-assign]
         super().__init__(stream, _PROTOCOL, buffer_callback=stream.buffer)
 
     def reducer_override(
@@ -224,6 +227,8 @@ class ImageUnpickler(pickle.Unpickler):
     def persistent_load(self, pid: tuple[Any, ...]) -> object:
         if pid[0] == "fill" or pid[0] == "again":
             return self._filler.load(pid)
+        if pid[0] == "address":
+            return id(pid[1])
         if pid[0] == "lib":
             return libraries_back.resolve(pid[1:])
         return resolve(pid, self._live)

@@ -109,11 +109,8 @@ _HOLDS = {
 _IS_FIRST_TO_IMPORT = (
     "its data are the patterns of modules that nobody has imported before it (tokenize, by a warning)"
 )
-_ADDRESSES = "the library keeps tables of objects by id()"
 _LIMITS = {
-    "lark_earley": _ADDRESSES,
     **({"regex_compile": _IS_FIRST_TO_IMPORT} if sys.version_info >= (3, 13) else {}),
-    "sqlglot": _ADDRESSES,
     "xml_etree": "it removes temporary files that an image needs",
 }
 
