@@ -27,7 +27,6 @@ Life of an image
 from __future__ import annotations
 
 import os
-import pickle
 import time
 import types
 from collections.abc import Callable, Mapping
@@ -41,7 +40,7 @@ from ckpt.image.errors import Unpicklable
 from ckpt.image.file_notes import FileNote, note_files, set_apart
 from ckpt.image.files import FileSaver
 from ckpt.image.modules import References
-from ckpt.image.pickler import ImagePickler, Sink, Stream, collector_off, on_deep_stack
+from ckpt.image.pickler import ImagePickler, Nowhere, Sink, Stream, collector_off, on_deep_stack
 from ckpt.image.sizes import SizeTable, local_names
 from ckpt.image.versions import FORMAT, current_versions
 from transport.lean import asdict, dataclass, field
@@ -60,6 +59,7 @@ __all__ = [
 
 _LARGEST = 20
 _SIZED_BYTES = 1024
+_REHEARSED_BYTES = 4 << 20
 _ATOMS = frozenset({int, float, bool, str, type(None), complex})
 _LOADERS = (SourceFileLoader, SourcelessFileLoader, NamespaceLoader, type(None))
 
@@ -176,6 +176,7 @@ def run_dump(
                 is_disposable=is_disposable,
                 extra_reducers=files.reducers(),
                 roots=roots,
+                rehearsal=lambda: make_pickler(Stream(Nowhere(_REHEARSED_BYTES)), ImagePickler, False),
             )
             pickler.defer(restore_descriptors, Descriptors(files))
             pickler.running_generators = prepared.stack.generators() if prepared.stack is not None else []
@@ -391,13 +392,3 @@ class Dump:
             (" generator", record.gen),
             (" value", record.value),
         ]
-
-
-class Nowhere:
-    """A sink that keeps nothing."""
-
-    def write(self, data: bytes | memoryview) -> None:
-        pass
-
-    def buffer(self, buffer: pickle.PickleBuffer) -> None:
-        pass

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ckpt.image.generators import gen_info
-from ckpt.image.reducers import attributes_of
+from ckpt.image.reducers_raw import attributes_of
 
 __all__ = ["find", "path_to"]
 

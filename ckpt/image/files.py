@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any
 from ckpt.image.descriptors import Descriptors, reduce_descriptors, unexplained
 from ckpt.image.file_notes import FileNote
 from ckpt.image.file_positions import STD_FDS, Opened, Positions, read_at
-from ckpt.image.reducers import reduce_raw
+from ckpt.image.reducers_raw import reduce_raw
 from ckpt.image.reopen import (
     OpenedFile,
     SavedFile,

@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any
 
-from ckpt.image.reducers import has_own_reduce
+from ckpt.image.reducers_installed import has_own_reduce
 
 if TYPE_CHECKING:
     from ckpt.image.pickler import ImagePickler

@@ -48,9 +48,19 @@ from ckpt.image.containers import Content, Filler
 from ckpt.image.definitions import Definitions
 from ckpt.image.finalizers import Finalizers, reduce_finalizers, register_finalizers
 from ckpt.image.modules import References, resolve
-from ckpt.image.reducers import PLAIN, Reducer
+from ckpt.image.reducers import PLAIN
+from ckpt.image.reducers_raw import Reducer
 
-__all__ = ["ImagePickler", "ImageUnpickler", "Sink", "Stream", "on_deep_stack", "register_reducer"]
+__all__ = [
+    "Enough",
+    "ImagePickler",
+    "ImageUnpickler",
+    "Nowhere",
+    "Sink",
+    "Stream",
+    "on_deep_stack",
+    "register_reducer",
+]
 
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
@@ -70,6 +80,26 @@ class Sink(Protocol):
 
     def buffer(self, buffer: pickle.PickleBuffer) -> None:
         """The next out-of-band buffer; unchanged until the sink is finished."""
+
+
+class Enough(Exception):  # no error
+    """More need not be written."""
+
+
+class Nowhere:
+    """A sink that keeps nothing; raises :class:`Enough` when it has got more than ``most_bytes``."""
+
+    def __init__(self, most_bytes: int | None = None) -> None:
+        self._left_bytes = most_bytes
+
+    def write(self, data: bytes | memoryview) -> None:
+        if self._left_bytes is not None:
+            self._left_bytes -= len(data)
+            if self._left_bytes < 0:
+                raise Enough
+
+    def buffer(self, buffer: pickle.PickleBuffer) -> None:
+        pass
 
 
 class Stream:
@@ -138,6 +168,9 @@ class ImagePickler(pickle.Pickler):
 
     ``is_disposable``: this process is a forked child, whose objects may be used up to see what is in them.
     ``roots``: what the program reaches its objects from, for numbers that are addresses.
+    ``rehearsal``: another one like this, that writes into nothing.
+    ``is_raw``: classes of installed packages with a ``__reduce__`` → are instances, also of their subclasses, saved
+    past it?
     ``running``: ids of the objects of which a method is on the captured stack.
     ``deferred``: ``(callable, arguments)`` to be pickled last, and called when everything has been loaded.
     """
@@ -151,6 +184,7 @@ class ImagePickler(pickle.Pickler):
         is_disposable: bool = False,
         extra_reducers: Mapping[type, Reducer] | None = None,
         roots: Sequence[object] = (),
+        rehearsal: Callable[[], ImagePickler] | None = None,
     ) -> None:
         self.references = references
         self.definitions = Definitions(references)
@@ -158,6 +192,8 @@ class ImagePickler(pickle.Pickler):
         self.main_thread_id = threading.main_thread().ident
         self.running_generators: list[Any] | None = None
         self.running: set[int] = set()
+        self.is_raw: dict[type, bool] = {}
+        self._rehearsal = rehearsal
         self.slots: dict[type, list[tuple[type, str, Any]]] = {}
         self.deferred: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         self.memory: dict[int, Any] = {}  # address -> array or storage of a tensor that was met there first
@@ -206,6 +242,24 @@ class ImagePickler(pickle.Pickler):
             )
         self._kinds[cls] = kind
         return kind
+
+    def settle(self, cls: type, kind: Reducer) -> None:
+        """From now on, instances of exactly this type are saved by ``kind``."""
+        self._kinds[cls] = kind
+
+    def can_be_raw(self, obj: object, author: type) -> bool:
+        """Can it be saved past the ``__reduce__`` of that class, with all that is in it? Tried, for the first megabytes."""
+        if self._rehearsal is None:
+            return False
+        other = self._rehearsal()
+        other.is_raw[author] = True
+        try:
+            other.dump(obj)
+        except Enough:
+            return True
+        except Exception:  # the very thing that is asked for
+            return False
+        return True
 
     @staticmethod
     def _kind_in_library(cls: type) -> Reducer | None:

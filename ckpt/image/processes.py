@@ -31,7 +31,7 @@ def reducers() -> dict[type, Any]:
 
 
 def reduce_child(pickler: Any, child: Any) -> Any:
-    from ckpt.image.reducers import reduce_raw
+    from ckpt.image.reducers_raw import reduce_raw
 
     if child.returncode is None and getattr(child, "_child_created", True):
         command = getattr(child, "args", "a process of multiprocessing")

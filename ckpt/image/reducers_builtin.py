@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Any
 from ckpt.image import buffers, contexts, rebuild, tracebacks
 from ckpt.image.generators import gen_info
 from ckpt.image.rebuild import is_heap
-from ckpt.image.reducers import Reducer, attributes_of, reduce_raw, slots_of
+from ckpt.image.reducers_raw import Reducer, attributes_of, reduce_raw, slots_of
 from ckpt.image.thread_objects import reduce_thread
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ckpt.image import processes, rebuild, rebuild_library
 from ckpt.image.contexts import decimal_reducers
 from ckpt.image.logs import reduce_manager
-from ckpt.image.reducers import Reducer, attributes_of, slots_of
+from ckpt.image.reducers_raw import Reducer, attributes_of, slots_of
 
 if TYPE_CHECKING:
     from ckpt.image.pickler import ImagePickler

@@ -16,7 +16,7 @@ from ckpt.image import rebuild
 
 if TYPE_CHECKING:
     from ckpt.image.pickler import ImagePickler
-    from ckpt.image.reducers import Reducer
+    from ckpt.image.reducers_raw import Reducer
 
 __all__ = ["REDUCERS"]
 

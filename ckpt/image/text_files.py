@@ -14,7 +14,7 @@ from pickle import PicklingError
 from typing import TYPE_CHECKING, Any
 
 from ckpt.image.file_positions import STD_FDS, Positions, memory_file, read_at
-from ckpt.image.reducers import attributes_of
+from ckpt.image.reducers_raw import attributes_of
 from ckpt.image.reopen import make_closed, make_text
 from ckpt.image.standard import catching
 from ckpt.image.unwritten import can_be_caught, caught_from, make_text_writer

@@ -23,9 +23,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ckpt.image import diagnose
-from ckpt.image.assembly import Dump, ImageReport, Nowhere, Prepared, run_dump
+from ckpt.image.assembly import Dump, ImageReport, Prepared, run_dump
 from ckpt.image.errors import Unpicklable
-from ckpt.image.pickler import ImagePickler
+from ckpt.image.pickler import ImagePickler, Nowhere
 from transport.lean import asdict, dataclass
 
 __all__ = ["Finding", "SeenFrame", "examine"]

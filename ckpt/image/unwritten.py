@@ -16,7 +16,7 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
-from ckpt.image.reducers import attributes_of
+from ckpt.image.reducers_raw import attributes_of
 
 __all__ = ["can_be_caught", "caught_from", "make_text_writer", "unwritten_bytes"]
 

@@ -19,7 +19,7 @@ import zlib
 from pickle import PicklingError
 from typing import Any
 
-from ckpt.image.reducers import attributes_of
+from ckpt.image.reducers_raw import attributes_of
 
 __all__ = ["FurtherStream", "reduce_compressor", "reduce_stream"]
 

@@ -19,6 +19,8 @@ from ckpt.image.modules import References
 from ckpt.image.pickler import ImagePickler, ImageUnpickler, Stream, on_deep_stack
 
 REPOSITORY = Path(__file__).parents[4]
+_PLACE = "site-packages"
+LIBRARY_START = f"import sys; sys.path.insert(0, __file__.rpartition('/')[0] + '/{_PLACE}')\n"
 
 
 class MemorySink:
@@ -92,6 +94,16 @@ def resumed_output(
     resumed = out.read_text()
     assert original.endswith(resumed), f"the original printed\n{original}\nbut the resumed program\n{resumed}"
     return resumed
+
+
+def after_restart(tmp_path: Path, library: str, program: str, **more: str) -> str:
+    """What ``program`` prints after its image, with an installed package ``lib``."""
+    place = tmp_path / _PLACE / "lib"
+    place.mkdir(parents=True)
+    files = {"__init__": library, **more}
+    lines = [line.removeprefix("        ") for line in program.splitlines()]
+    named = {f"{_PLACE}/lib/{name}.py": text for name, text in files.items()}
+    return resumed_output(tmp_path, LIBRARY_START + "\n".join(lines), files=named)
 
 
 def image_failure(tmp_path: Path, source: str) -> str:

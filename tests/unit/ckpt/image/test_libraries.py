@@ -12,20 +12,7 @@ from ckpt.image import libraries
 from ckpt.image.modules import References
 from ckpt.image.notes import Notes
 
-from .support import image_failure, resumed_output
-
-PLACE = "site-packages"
-START = f"import sys; sys.path.insert(0, __file__.rpartition('/')[0] + '/{PLACE}')\n"
-
-
-def after_restart(tmp_path: Path, library: str, program: str, **more: str) -> str:
-    """What ``program`` prints after its image, with an installed package ``lib``."""
-    place = tmp_path / PLACE / "lib"
-    place.mkdir(parents=True)
-    files = {"__init__": library, **more}
-    lines = [line.removeprefix("        ") for line in program.splitlines()]
-    named = {f"{PLACE}/lib/{name}.py": text for name, text in files.items()}
-    return resumed_output(tmp_path, START + "\n".join(lines), files=named)
+from .support import LIBRARY_START, after_restart, image_failure
 
 
 def test_variables_set_added_and_removed(tmp_path: Path) -> None:
@@ -223,13 +210,13 @@ def test_a_package_of_which_something_cannot_be_saved_starts_anew_as_a_whole(tmp
 
 
 def test_a_variable_that_a_running_function_works_with_is_not_left_out(tmp_path: Path) -> None:
-    place = tmp_path / PLACE / "lib"
+    place = tmp_path / "site-packages" / "lib"
     place.mkdir(parents=True)
     (place / "__init__.py").write_text(
         "import zlib\npacker = None\ndef work(tick):\n    global packer\n"
         "    packer = zlib.decompressobj()\n    tick()\n    packer = 1\n"
     )
-    assert "lib.packer" in image_failure(tmp_path, START + "import lib\nlib.work(driver_tick)\n")
+    assert "lib.packer" in image_failure(tmp_path, LIBRARY_START + "import lib\nlib.work(driver_tick)\n")
 
 
 def test_a_package_at_work_that_cannot_be_saved_burns_no_round(tmp_path: Path) -> None:
