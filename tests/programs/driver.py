@@ -30,7 +30,7 @@ SCENARIOS = Path(__file__).parent / "scenarios"
 KILLS = 2
 _ATTEMPTS = 6
 _AFTER_COMMIT = 2
-_ATTEMPTS_OF_MPI = 8
+_ATTEMPTS_OF_MPI = 3
 """MPICH sometimes ends with an error when its ranks leave at different times."""
 _PATIENCE_S = 180
 
