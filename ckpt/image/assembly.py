@@ -33,14 +33,14 @@ from collections.abc import Callable, Mapping
 from importlib.machinery import ModuleSpec, NamespaceLoader, SourceFileLoader, SourcelessFileLoader
 from typing import TYPE_CHECKING, Any
 
-from ckpt.image import diagnose, lazy, libraries, notes, rebuild, resources
+from ckpt.image import diagnose, exits, lazy, libraries, notes, rebuild, resources
 from ckpt.image.ambient import quiet
 from ckpt.image.descriptors import Descriptors, baseline, restore_descriptors
 from ckpt.image.errors import Unpicklable
 from ckpt.image.file_notes import FileNote, note_files, set_apart
 from ckpt.image.files import FileSaver
 from ckpt.image.modules import References
-from ckpt.image.pickler import ImagePickler, Nowhere, Sink, Stream, collector_off, on_deep_stack
+from ckpt.image.pickler import Enough, ImagePickler, Nowhere, Sink, Stream, collector_off, on_deep_stack
 from ckpt.image.sizes import SizeTable, local_names
 from ckpt.image.versions import FORMAT, current_versions
 from transport.lean import asdict, dataclass, field
@@ -185,14 +185,25 @@ def run_dump(
                 pickler.definitions.note_closure(record.func)
             return pickler
 
-        def attempt(changes: list[libraries.Change]) -> Exception | None:
+        def attempt(parts: object, most_bytes: int | None = None) -> Exception | None:
             try:
-                make_pickler(Stream(Nowhere()), ImagePickler, False).dump([tuple(each) for each in changes])
+                make_pickler(Stream(Nowhere(most_bytes)), ImagePickler, False).dump(parts)
+            except Enough:
+                return None
             except Exception as failure:  # the very thing that is asked for
                 return failure
             return None
 
-        libraries.settle(changed, attempt, prepared.stack.frames if prepared.stack else ())
+        libraries.settle(
+            changed,
+            lambda changes: attempt([tuple(each) for each in changes]),
+            prepared.stack.frames if prepared.stack else (),
+        )
+        late["exit_functions"] = [
+            entry
+            for entry in late["exit_functions"]
+            if _can_be_saved(entry, prepared.references, lambda part: attempt(part, _REHEARSED_BYTES))
+        ]
         return (dump_class or Dump)(prepared, sink, make_pickler).run(early, late)
 
     try:
@@ -200,6 +211,18 @@ def run_dump(
             return on_deep_stack(work)
     finally:
         prepared.references.changed = libraries.Changed()  # holds objects of the program
+
+
+def _can_be_saved(
+    entry: exits.Entry, references: References, attempt: Callable[[object], Exception | None]
+) -> bool:
+    """Of what installed packages want done at the end, what cannot be saved is left out, and said."""
+    failure = None if entry.caller in references.by_value else attempt(entry)
+    if failure is not None:
+        name = getattr(entry.func, "__qualname__", type(entry.func).__qualname__)
+        package = entry.caller.partition(".")[0]
+        references.changed.leave_out("unsaved", package, [f"{entry.caller}: atexit {name}"], str(failure))
+    return failure is None
 
 
 class Dump:
