@@ -2,7 +2,8 @@
 
     python -m benchmarks.refusals [--quick] [--json FILE] [--keep] [--missing]
 
-A capture is tried at every 199th check of each program; where one is refused, at every check that follows, until one is not.
+A capture is tried at every 199th check of each program (of slow ones, at every 1999th); where one is refused, at every
+check that follows, until one is not.
 Printed per program: tries, the share that was refused, the longest refusal in checks and in milliseconds of its
 own computing, and what refused it. Times depend on the machine; the rest only on the program and the version of Python.
 `--keep` writes what was measured into benchmarks/refusals.json, which is committed: a table for each version of Python.
@@ -27,21 +28,23 @@ from tests.sweep.driver import Bench
 from tests.sweep.fetch import Unavailable, fetched
 
 KEPT = Path(__file__).with_name("refusals.json")
-EVERY = 199
+EVERY, EVERY_OF_SLOW = 199, 1999
 _QUICK = ("go", "hexiom", "json_loads", "lark_grammar", "nqueens", "pyflate", "richards", "stdlib_text")
 
 
 def measure(name: str, place: Any) -> dict[str, Any]:
     """One program; `refused`: tries that were; `reasons`: reason → how many of them, the most frequent first."""
     program = PROGRAMS[name]
+    every = EVERY_OF_SLOW if program.slow else EVERY
     with (
         tempfile.TemporaryDirectory(prefix="refusals-") as folder,
         Bench(program, place, Path(folder)) as bench,
     ):
-        result = bench.refusals(every=EVERY)
+        result = bench.refusals(every=every)
     longest = result["longest"]
     return {
         "program": name,
+        "every": every,
         "checks": result["checks"],
         "tries": result["tries"],
         "refused": result["refused_tries"],

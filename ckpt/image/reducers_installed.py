@@ -37,7 +37,7 @@ _NO_PARTS = frozenset(
         *(types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType),
     }
 )
-_LEAST_ADDRESS = 1 << 32
+_ADDRESSES = range(1 << 32, 1 << 47, 8)  # others are hashes, as a rule
 _LOOKED_AT = 10_000  # objects in what an object says of itself
 
 
@@ -137,7 +137,7 @@ def _parts(pickler: ImagePickler, obj: Any) -> set[int]:
         return found
     for value in (raw.attributes_of(obj) or {}).values():
         kind = type(value)
-        if kind is int and value >= _LEAST_ADDRESS:
+        if kind is int and value in _ADDRESSES:
             return set()
         if kind in _NO_PARTS or issubclass(kind, type) or pickler.references.name_of(value):
             continue

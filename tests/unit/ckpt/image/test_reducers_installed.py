@@ -26,6 +26,7 @@ TREE = f"""{NOTES}
         def __init__(self, name):
             note()
             self.name, self.parts, self.above = name, [], None
+            self.known_hash = 2**60 + 7
 
         def add(self, node):
             self.parts.append(node)
