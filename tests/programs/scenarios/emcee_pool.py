@@ -14,7 +14,7 @@ def log_prob(theta):
 
 
 # It closes itself at the end of the program, also after a `with` has: what it then sends to workers that are gone makes
-# MPICH 5 kill rank 0 in MPI_Finalize, two times of three.
+# MPICH 5 kill rank 0 in MPI_Finalize, most times.
 pool = MPIPool()
 np.random.seed(42)
 start = np.random.randn(24, 4)

@@ -27,7 +27,7 @@ def as_before() -> Iterator[None]:
 
 
 def test_an_alarm_that_is_due_waits_for_the_program(tmp_path: Path) -> None:
-    # It used to be raised within the restart, which ended the rank: `test_interrupts` failed about once in thirty runs.
+    # It used to be raised within the restart, which ended the rank: `test_interrupts` failed now and then.
     source = """
         import signal
         from ckpt.image import signals
