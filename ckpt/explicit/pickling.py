@@ -24,7 +24,7 @@ from typing import Any, BinaryIO
 
 from ckpt.errors import StateError
 from ckpt.image import ImageReport, Sink, Unpicklable, diagnose
-from ckpt.image.pickler import Stream, collector_off, on_deep_stack
+from ckpt.image.pickler import Nowhere, Stream, collector_off, failure_of, on_deep_stack
 from ckpt.image.versions import FORMAT, current_versions
 
 __all__ = ["Reader", "dump"]
@@ -135,20 +135,8 @@ def _explain(
     """Raise Unpicklable with the path to what fails."""
 
     def attempt(part: object) -> Exception | None:
-        try:
-            _Pickler(Stream(_Nowhere()), names, reducers).dump(part)
-        except Exception as other:  # the very thing that is asked for
-            return other
-        return None
+        return failure_of(_Pickler(Stream(Nowhere()), names, reducers), part)
 
     content = value[1] if label[0] == "registered" and isinstance(value, tuple) else value
     path, reason = diagnose.find(content, attempt, failure)
     raise Unpicklable(_where(label) + path, reason) from failure
-
-
-class _Nowhere:
-    def write(self, data: bytes | memoryview) -> None:
-        pass
-
-    def buffer(self, buffer: pickle.PickleBuffer) -> None:
-        pass

@@ -20,7 +20,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-__all__ = ["Addresses", "Walk"]
+__all__ = ["ADDRESSES", "Addresses", "Walk"]
+
+ADDRESSES = range(1 << 32, 1 << 47, 8)
+"""Numbers that look like one: as in addresses.h."""
 
 _PLACES = 2**44  # of which a number that looks like an address names one
 _LEAST_ODDS = 1_000_000

@@ -40,7 +40,7 @@ from ckpt.image.errors import Unpicklable
 from ckpt.image.file_notes import FileNote, note_files, set_apart
 from ckpt.image.files import FileSaver
 from ckpt.image.modules import References
-from ckpt.image.pickler import Enough, ImagePickler, Nowhere, Sink, Stream, collector_off, on_deep_stack
+from ckpt.image.pickler import ImagePickler, Nowhere, Sink, Stream, collector_off, failure_of, on_deep_stack
 from ckpt.image.sizes import SizeTable, local_names
 from ckpt.image.versions import FORMAT, current_versions
 from transport.lean import asdict, dataclass, field
@@ -176,7 +176,7 @@ def run_dump(
                 is_disposable=is_disposable,
                 extra_reducers=files.reducers(),
                 roots=roots,
-                rehearsal=lambda: make_pickler(Stream(Nowhere(_REHEARSED_BYTES)), ImagePickler, False),
+                rehearsal=lambda: rehearsal(_REHEARSED_BYTES),
             )
             pickler.defer(restore_descriptors, Descriptors(files))
             pickler.running_generators = prepared.stack.generators() if prepared.stack is not None else []
@@ -185,24 +185,20 @@ def run_dump(
                 pickler.definitions.note_closure(record.func)
             return pickler
 
-        def attempt(parts: object, most_bytes: int | None = None) -> Exception | None:
-            try:
-                make_pickler(Stream(Nowhere(most_bytes)), ImagePickler, False).dump(parts)
-            except Enough:
-                return None
-            except Exception as failure:  # the very thing that is asked for
-                return failure
-            return None
+        def rehearsal(most_bytes: int | None = None) -> ImagePickler:
+            return make_pickler(Stream(Nowhere(most_bytes)), ImagePickler, False)
 
         libraries.settle(
             changed,
-            lambda changes: attempt([tuple(each) for each in changes]),
+            lambda changes: failure_of(rehearsal(), [tuple(each) for each in changes]),
             prepared.stack.frames if prepared.stack else (),
         )
         late["exit_functions"] = [
             entry
             for entry in late["exit_functions"]
-            if _can_be_saved(entry, prepared.references, lambda part: attempt(part, _REHEARSED_BYTES))
+            if _can_be_saved(
+                entry, prepared.references, lambda part: failure_of(rehearsal(_REHEARSED_BYTES), part)
+            )
         ]
         return (dump_class or Dump)(prepared, sink, make_pickler).run(early, late)
 
@@ -377,11 +373,7 @@ class Dump:
         """Raise :class:`Unpicklable` with the path to what fails."""
 
         def attempt(part: object) -> Exception | None:
-            try:
-                self.make_pickler(Stream(Nowhere())).dump(part)
-            except Exception as other:  # the very thing that is asked for
-                return other
-            return None
+            return failure_of(self.make_pickler(Stream(Nowhere())), part)
 
         where = self.where(label)
         if label[0] == "frame":

@@ -58,6 +58,7 @@ __all__ = [
     "Nowhere",
     "Sink",
     "Stream",
+    "failure_of",
     "on_deep_stack",
     "register_reducer",
 ]
@@ -100,6 +101,17 @@ class Nowhere:
 
     def buffer(self, buffer: pickle.PickleBuffer) -> None:
         pass
+
+
+def failure_of(pickler: pickle.Pickler, obj: object) -> Exception | None:
+    """What saving an object ends in; ``None``: it can be saved. For picklers that write into :class:`Nowhere`."""
+    try:
+        pickler.dump(obj)
+    except Enough:
+        return None
+    except Exception as failure:  # the very thing that is asked for
+        return failure
+    return None
 
 
 class Stream:
@@ -253,13 +265,7 @@ class ImagePickler(pickle.Pickler):
             return False
         other = self._rehearsal()
         other.is_raw[author] = True
-        try:
-            other.dump(obj)
-        except Enough:
-            return True
-        except Exception:  # the very thing that is asked for
-            return False
-        return True
+        return failure_of(other, obj) is None
 
     @staticmethod
     def _kind_in_library(cls: type) -> Reducer | None:

@@ -21,6 +21,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from ckpt.image import raw
+from ckpt.image.addresses import ADDRESSES
 from ckpt.image.rebuild import is_heap
 from ckpt.image.reducers_classes import is_made_in_c
 from ckpt.image.reducers_raw import DEFAULT, Reducer, has_state_in_c, reduce_raw
@@ -37,7 +38,7 @@ _NO_PARTS = frozenset(
         *(types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType),
     }
 )
-_ADDRESSES = range(1 << 32, 1 << 47, 8)  # others are hashes, as a rule
+_python: dict[type, bool] = {}  # asked for every attribute; only ever in a forked child, which ends soon
 _LOOKED_AT = 10_000  # objects in what an object says of itself
 
 
@@ -137,7 +138,7 @@ def _parts(pickler: ImagePickler, obj: Any) -> set[int]:
         return found
     for value in (raw.attributes_of(obj) or {}).values():
         kind = type(value)
-        if kind is int and value in _ADDRESSES:
+        if kind is int and value in ADDRESSES:  # larger ones are hashes, as a rule
             return set()
         if kind in _NO_PARTS or issubclass(kind, type) or pickler.references.name_of(value):
             continue
@@ -150,7 +151,11 @@ def _parts(pickler: ImagePickler, obj: Any) -> set[int]:
 
 def _is_python(cls: type) -> bool:
     """Is everything in an instance in its dictionary and slots?"""
-    return next(c for c in cls.__mro__ if not is_heap(c)) is object and not has_state_in_c(cls)
+    found = _python.get(cls)
+    if found is None:
+        base = next(c for c in cls.__mro__ if not is_heap(c))
+        found = _python[cls] = base is object and not has_state_in_c(cls)
+    return found
 
 
 def _content(reduced: tuple[Any, ...]) -> Iterator[Any]:

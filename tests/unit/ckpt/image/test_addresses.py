@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ckpt.image import _addresses
-from ckpt.image.addresses import Addresses, believed
+from ckpt.image.addresses import ADDRESSES, Addresses, believed
 
 from .support import copy_of, resumed_output
 
@@ -139,6 +139,13 @@ def test_the_odds() -> None:
     assert believed(one, 10**3, 10**3) == one
     assert believed(one, 10**3, 10**6) == {}
     assert believed({}, 10**6, 10**6) == {}
+
+
+def test_python_and_c_agree_on_what_looks_like_an_address() -> None:
+    ends = [ADDRESSES.start, ADDRESSES.stop, ADDRESSES[-1], 2**40, 2**63, 2**64]
+    for number in (end + step for end in ends for step in (-8, -4, -1, 0, 4, 8)):
+        _, _, numbers = _addresses.numbers([[number]], {}, {}, lambda pid, obj: pid, {})
+        assert numbers == (number in ADDRESSES), number
 
 
 def test_everything_is_gone_through_once_and_only_if_a_number_looks_like_an_address() -> None:
