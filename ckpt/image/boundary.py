@@ -42,6 +42,7 @@ from ckpt.image.opcodes import TABLE, Instruction
 from ckpt.image.reach import (
     PASS,
     REDO,
+    CachedCall,
     Mode,
     Suspended,
     Way,
@@ -63,8 +64,9 @@ __all__ = ["Resumption", "Suspended", "classify", "inlined", "location"]
 class Resumption(NamedTuple):
     """How outer goes on: from the code unit behind `lasti`, with `stack`.
 
-    until: R: end of the repeated instruction; V, I: levels of recursion between outer and inner. kept (V, I):
-    operands the C code releases when it returns.
+    value: I: the object; R: the `CachedCall` that is repeated, where it is one. until: R: end of the repeated
+    instruction; V, I: levels of recursion between outer and inner. kept (V, I): operands the C code releases when it
+    returns.
     """
 
     mode: Mode
@@ -185,8 +187,12 @@ def _call(outer: Suspended, inner: Suspended, at: Instruction, names: int = 0) -
     if fn is DEAD or (names and type(stack[-1]) is not tuple):
         raise _refused(outer, "an operand has already been released")
     behind = outer.map.call_end(prefix)
-    if names:
-        args = args[: len(args) - len(stack[-1])]
+    before = instructions.get(prefix.previous)
+    first = before if before is not None and before.name == TABLE.keyword_names else prefix
+    keyword_names = outer.code.co_consts[first.arg] if first is not prefix else stack[-1] if names else ()
+    positional = len(args) - len(keyword_names)
+    keywords = dict(zip(keyword_names, args[positional:], strict=True))
+    args = args[:positional]
     way = call(fn, None if any(arg is DEAD for arg in args) else args, inner)
     if way is None and not names:
         way = _replaced(outer, inner, prefix, base, stack)
@@ -197,9 +203,12 @@ def _call(outer: Suspended, inner: Suspended, at: Instruction, names: int = 0) -
     _all_alive(outer, stack)
     if TABLE.callable_first and _holds_bound_argument(fn, stack[base + 1]):
         stack[base + 1] = NULL
-    before = instructions.get(prefix.previous)
-    start = before.start if before is not None and before.name == TABLE.keyword_names else prefix.start
-    return Resumption("R", start - 1, stack, NULL, behind)
+    return Resumption("R", first.start - 1, stack, _repeated(way, keywords), behind)
+
+
+def _repeated(way: Way, keywords: dict[str, Any]) -> Any:
+    """What is to be known of a call that is repeated, with the keyword arguments it has."""
+    return way.value._replace(kwargs=keywords) if type(way.value) is CachedCall else way.value
 
 
 def _callee(operands: list[Any]) -> tuple[Any, list[Any]]:
@@ -270,31 +279,41 @@ def _loaded(outer: Suspended, index: int) -> Any:
 def _call_ex(outer: Suspended, inner: Suspended, at: Instruction) -> Resumption:
     """f(*args, **kwargs).
 
-    Its arguments may have been replaced by copies: only a tuple that is sure to live is used.
+    Its positional arguments may have been replaced by copies: only a tuple that is sure to live is used. Those by
+    keyword are in a dictionary that the program made for this call alone, and that lives until it returns.
     """
     assert TABLE is not None
     depth, keywords = outer.map.depth[at.start], at.arg & 1
     stack = outer.stack(depth)
-    base = depth - 3 - keywords
-    fn, positional = stack[base + (not TABLE.callable_first)], stack[depth - 1 - keywords]
+    base, index = depth - 3 - keywords, depth - 1 - keywords
+    fn, positional = stack[base + (not TABLE.callable_first)], stack[index]
     if fn is DEAD:
         raise _refused(outer, "an operand has already been released")
-    before = outer.map.instructions.get(at.previous)
-    sure = not keywords and (
-        any(local is positional for local in outer.locals)
-        or (before is not None and TABLE.meaning(before) == "LIST_TO_TUPLE")
-    )
+    sure = any(local is positional for local in outer.locals) or _makes_tuple(outer, at, index)
     args = list(positional) if sure and type(positional) is tuple else None
     way = call(fn, args, inner)
     if way is None or (way.mode == "R" and args is None):
         raise _refused(outer, f"{describe(fn)} with * arguments is running {inner.code.co_qualname}")
     if way.mode == "R":
         _all_alive(outer, stack)
-        return Resumption("R", at.start - 1, stack, NULL, at.next)
+        repeated = _repeated(way, dict(stack[-1]) if keywords else {})
+        return Resumption("R", at.start - 1, stack, repeated, at.next)
     if type(positional) is not tuple:  # it had been replaced by a tuple that only C can see
         positional = tuple(argument for argument in arguments(inner) if argument is not NULL)
     held = [fn, positional, *stack[depth - keywords :]]
     return Resumption(way.mode, at.next - 1, stack[:base], way.value, _levels(fn), _kept(held))
+
+
+def _makes_tuple(outer: Suspended, at: Instruction, index: int) -> bool:
+    """Whether the operand at that index of the stack, an argument of the instruction, is a tuple made for it."""
+    assert TABLE is not None
+    instructions, depth = outer.map.instructions, outer.map.depth
+    above = at
+    while above.previous in instructions and depth.get(above.start, index + 2) > index + 1:
+        above = instructions[above.previous]
+    before = instructions.get(above.previous)
+    is_made = before is not None and TABLE.meaning(before) == "LIST_TO_TUPLE"
+    return is_made and depth.get(above.start) == index + 1
 
 
 def _attribute_name(outer: Suspended, at: Instruction) -> str:

@@ -48,6 +48,7 @@ from ckpt.image.containers import Content, Filler
 from ckpt.image.definitions import Definitions
 from ckpt.image.finalizers import Finalizers, reduce_finalizers, register_finalizers
 from ckpt.image.modules import References, resolve
+from ckpt.image.reach import CachedCall
 from ckpt.image.reducers import PLAIN
 from ckpt.image.reducers_raw import Reducer
 
@@ -184,6 +185,7 @@ class ImagePickler(pickle.Pickler):
     ``is_raw``: classes of installed packages with a ``__reduce__`` → are instances, also of their subclasses, saved
     past it?
     ``running``: ids of the objects of which a method is on the captured stack.
+    ``cached_calls``: the calls of caches on it that will be made again.
     ``deferred``: ``(callable, arguments)`` to be pickled last, and called when everything has been loaded.
     """
 
@@ -204,6 +206,7 @@ class ImagePickler(pickle.Pickler):
         self.main_thread_id = threading.main_thread().ident
         self.running_generators: list[Any] | None = None
         self.running: set[int] = set()
+        self.cached_calls: list[CachedCall] = []
         self.is_raw: dict[type, bool] = {}
         self._rehearsal = rehearsal
         self.slots: dict[type, list[tuple[type, str, Any]]] = {}

@@ -26,6 +26,7 @@ from ckpt.image._frames import DEAD, NULL
 from ckpt.image.opcodes import CodeMap
 
 __all__ = [
+    "CachedCall",
     "Suspended",
     "Way",
     "PASS",
@@ -63,8 +64,16 @@ class Suspended(NamedTuple):
     stack: Callable[[int], list[Any]]
 
 
+class CachedCall(NamedTuple):
+    """A call of a ``functools.lru_cache`` that has missed, and runs its function: it will be made again."""
+
+    cache: Any
+    args: Sequence[Any] | None  # None: not known
+    kwargs: dict[str, Any]
+
+
 class Way(NamedTuple):
-    """How a callable leads to inner: mode, and the value of the call for I."""
+    """How a callable leads to inner: mode, and the value of the call for I, the `CachedCall` for R where it is one."""
 
     mode: Mode
     value: Any = NULL
@@ -305,7 +314,8 @@ def call(fn: Any, args: Sequence[Any] | None, inner: Suspended) -> Way | None:
     if has(fn, ("__call__",), inner):
         return PASS
     if kind is _LRU:
-        return REDO if inner.gen is None and function_of(fn.__wrapped__) is inner.func else None
+        is_missing = inner.gen is None and function_of(fn.__wrapped__) is inner.func
+        return Way("R", CachedCall(fn, args, {})) if is_missing else None
     return _builtin(fn, args, inner)
 
 

@@ -12,6 +12,7 @@ import re
 import types
 import weakref
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from ckpt.image import rebuild
@@ -78,16 +79,29 @@ def _set_lru_counters(cached: Any, counters: tuple[int, int]) -> None:
 
 
 def refill_lru_cache(
-    cached: Any, entries: list[tuple[Any, Any]], counters: tuple[int, int] | None = None
+    cached: Any,
+    entries: list[tuple[Any, Any]],
+    counters: tuple[int, int] | None = None,
+    running: Sequence[tuple[Sequence[Any] | None, dict[str, Any]]] = (),
 ) -> None:
     """Put the results back, oldest first. Runs when everything else is loaded, since keys are hashed here.
 
     An unbounded cache is a dictionary and is filled directly; a bounded one is called with the old arguments while its
     function is replaced by one that hands out the old results.
+
+    running: arguments of the calls that will be made again. Each must miss again, and its miss has been counted: a result
+    that an equal call has left meanwhile stays out, the call will leave its own.
     """
-    _refill(cached, entries)
+    _, _, mark, _ = lru_internals(cached)
+    typed = cached.cache_parameters()["typed"]
+    repeated = {_lru_key_of(args, kwargs, mark, typed) for args, kwargs in running if args is not None}
+    _refill(
+        cached,
+        [(key, value) for key, value in entries if not repeated or _lru_key(key, mark) not in repeated],
+    )
     if counters is not None:
-        _set_lru_counters(cached, counters)
+        hits, misses = counters
+        _set_lru_counters(cached, (hits, max(0, misses - len(running))))
 
 
 def _refill(cached: Any, entries: list[tuple[Any, Any]]) -> None:
@@ -108,6 +122,15 @@ def _refill(cached: Any, entries: list[tuple[Any, Any]]) -> None:
             cached(*args, **kwargs)
     finally:
         function.__code__, function.__kwdefaults__ = original
+
+
+def _lru_key_of(args: Sequence[Any], kwargs: dict[str, Any], mark: object, typed: bool) -> Any:
+    """The key of a call, as functools' ``_make_key`` in C makes it."""
+    if not typed and not kwargs and len(args) == 1 and type(args[0]) in (str, int):
+        return args[0]
+    values = (*args, *kwargs.values())
+    named = (mark, *(part for item in kwargs.items() for part in item)) if kwargs else ()
+    return (*args, *named, *(map(type, values) if typed else ()))
 
 
 def _lru_key(key: Any, mark: object) -> Any:

@@ -77,9 +77,10 @@ def reduce_lru_cache(pickler: ImagePickler, obj: Any) -> Any:
     bounded = parameters["maxsize"] is not None
     entries = list(zip(links[::3], links[1::3], strict=False)) if bounded else list(cache.items())
     counters = rebuild_library.lru_counters(obj)
+    running = [(call.args, call.kwargs) for call in pickler.cached_calls if call.cache is obj]
     if entries or counters:
         marked = [(_marked(key, mark), value) for key, value in entries]
-        pickler.defer(rebuild_library.refill_lru_cache, obj, marked, counters)
+        pickler.defer(rebuild_library.refill_lru_cache, obj, marked, counters, running)
     args = (function, parameters["maxsize"], parameters["typed"])
     return (
         rebuild_library.make_lru_cache,

@@ -48,7 +48,7 @@ from ckpt.image._frames import NULL
 from ckpt.image.boundary import Resumption, classify, inlined, location
 from ckpt.image.errors import Refused, RestoreError, Unsupported
 from ckpt.image.opcodes import GENERATOR_FLAGS, TABLE, TABLES, code_map
-from ckpt.image.reach import Mode, Suspended, cell_contents
+from ckpt.image.reach import CachedCall, Mode, Suspended, cell_contents
 from transport.lean import dataclass, field
 
 __all__ = ["FrameRecord", "Refused", "Stack", "available", "capture", "describe_main", "resume", "run_base"]
@@ -93,7 +93,7 @@ class FrameRecord:
     stack: list[Any]  # evaluation stack
     lasti: int  # code unit before the next instruction
     mode: Mode
-    value: Any  # L: pushed when it resumes, unless NULL; I: the object being initialised
+    value: Any  # L: pushed when it resumes, unless NULL; I: the object being initialised; R: the CachedCall, if it is one
     gen: Any  # the generator or coroutine whose frame this is
     exc: BaseException | None  # gen only: the exception it is handling
     until: int = 0  # R: end of the repeated instruction, in code units; V, I: levels of recursion in between
@@ -128,6 +128,12 @@ class Stack:
     def generators(self) -> list[Any]:
         """The generators and coroutines whose frames are in the stack, outermost first."""
         return [record.gen for record in self.frames if record.gen is not None]
+
+    def cached_calls(self) -> list[CachedCall]:
+        """The calls of a ``functools.lru_cache`` that will be made again, outermost first."""
+        return [
+            record.value for record in self.frames if record.mode == "R" and type(record.value) is CachedCall
+        ]
 
     def receivers(self) -> list[Any]:
         """First arguments of the functions in the stack: the objects whose methods are running, among others."""

@@ -65,6 +65,7 @@ def dump(image):
     references.refresh()
     stream = Stream(memory)
     pickler = ImagePickler(stream, references, live=LIVE, is_disposable=True)
+    pickler.cached_calls = image["stack"].cached_calls()
     sys.setrecursionlimit(100_000)
     pickler.dump(image)
     pickler.dump(pickler.deferred)

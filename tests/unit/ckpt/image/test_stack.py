@@ -388,6 +388,52 @@ values = iter([work(1), work(2), 0])
 for x in iter(lambda: work(next(values)) - 1, 0):
     emit(x)
 """,
+    "lru_cache called with * arguments, as decorators do": """
+import functools
+def memoised(**options):
+    def decorate(function):
+        cached = functools.lru_cache(**options)(function)
+        @functools.wraps(function)
+        def wrapper(*args, **kwargs):
+            try:
+                return cached(*args, **kwargs)
+            except TypeError:
+                return function(*args, **kwargs)
+        wrapper.info = cached.cache_info
+        return wrapper
+    return decorate
+class Node:
+    def __init__(self, n):
+        self.n = n
+    def __hash__(self):
+        return work(self.n) and self.n
+    def __eq__(self, other):
+        return self.n == other.n
+    @memoised(maxsize=2, typed=True)
+    def expand(self, deep=True, *more, **hints):
+        return work(self.n) + len(more) + len(hints) + (Node(self.n - 1).expand(deep, x=1) if self.n else 0)
+@memoised(maxsize=None)
+def total(*values, scale=1):
+    return scale * sum([work(value) for value in values])
+def spread(f, first, rest, named):
+    return f(first, *rest, **named), f(*rest, scale=work(2) if named else 3), f(*[work(1)], **named)
+emit((Node(2).expand(), Node(1).expand(True, x=1), Node.expand.info()))
+emit((Node(1).expand([]), Node.expand.info()))
+emit((spread(total, 1, (2, 3), {"scale": 2}), spread(total, 1, [3], {}), total.info()))
+""",
+    "an lru_cache whose function leaves the result of an equal call": """
+import functools
+@functools.lru_cache(maxsize=None)
+def half(x):
+    got = half(int(x)) if type(x) is float else x // 2
+    return work(x) and got
+@functools.lru_cache(maxsize=3)
+def third(x, *, by=3):
+    got = third(int(x), by=by) if type(x) is float else x // by
+    return work(x) and got
+emit((half(4.0), half(4), half(6), half(6.0), half.cache_info()))
+emit((third(9.0, by=2), third(9, by=2), third(7), third(7.0), third.cache_info()))
+""",
     "random numbers": """
 import random
 from random import random as draw
