@@ -1,9 +1,9 @@
 """How often a program cannot be captured, and for how long: at random checks of the programs of the sweep.
 
-    python -m benchmarks.refusals [--quick] [--json FILE] [--keep] [--missing]
+    python -m benchmarks.refusals [--quick] [--json FILE] [--keep] [--missing] [PROGRAM …]
 
-A capture is tried at every 199th check of each program (of slow ones, at every 1999th); where one is refused, at every
-check that follows, until one is not.
+A capture is tried at every 199th check of each program (of slow ones, every 20 ms); where one is refused, at every check
+that follows, until one is not.
 Printed per program: tries, the share that was refused, the longest refusal in checks and in milliseconds of its
 own computing, and what refused it. Times depend on the machine; the rest only on the program and the version of Python.
 `--keep` writes what was measured into benchmarks/refusals.json, which is committed: a table for each version of Python.
@@ -28,23 +28,25 @@ from tests.sweep.driver import Bench
 from tests.sweep.fetch import Unavailable, fetched
 
 KEPT = Path(__file__).with_name("refusals.json")
-EVERY, EVERY_OF_SLOW = 199, 1999
+EVERY = 199
+INTERVAL_S = 0.02
+"""Of slow programs."""
 _QUICK = ("go", "hexiom", "json_loads", "lark_grammar", "nqueens", "pyflate", "richards", "stdlib_text")
 
 
 def measure(name: str, place: Any) -> dict[str, Any]:
     """One program; `refused`: tries that were; `reasons`: reason → how many of them, the most frequent first."""
     program = PROGRAMS[name]
-    every = EVERY_OF_SLOW if program.slow else EVERY
+    when: dict[str, Any] = {"interval_s": INTERVAL_S} if program.slow else {"every": EVERY}
     with (
         tempfile.TemporaryDirectory(prefix="refusals-") as folder,
         Bench(program, place, Path(folder)) as bench,
     ):
-        result = bench.refusals(every=every)
+        result = bench.refusals(**when)
     longest = result["longest"]
     return {
         "program": name,
-        "every": every,
+        **when,
         "checks": result["checks"],
         "tries": result["tries"],
         "refused": result["refused_tries"],
@@ -79,6 +81,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("programs", metavar="PROGRAM", nargs="*", help="only these")
     parser.add_argument("--quick", action="store_true", help="few programs")
     parser.add_argument("--json", metavar="FILE", help="write the figures to FILE")
     parser.add_argument("--keep", action="store_true", help=f"write the table to {KEPT.name}")
@@ -93,6 +96,7 @@ def main() -> int:
             Path(options.json).write_text(json.dumps([{"name": "refusals", "skipped": str(reason)}]))
         return 0
     names = _QUICK if options.quick else sorted(PROGRAMS, key=lambda name: (PROGRAMS[name].slow, name))
+    names = options.programs or names
     if options.missing:
         known = {row["program"] for row in table().get(_minor(version), {}).get("programs", [])}
         names = [name for name in names if name not in known]
@@ -108,7 +112,7 @@ def main() -> int:
         rows.append(row)
         share = row["refused"] / max(1, row["tries"])
         print(
-            f"  {name:26s} {row['checks']:10d} {row['tries']:7d} {share:8.2%} {row['longest_checks']:8d} "
+            f"  {name:26s} {row['checks'] or '':>10} {row['tries']:7d} {share:8.2%} {row['longest_checks']:8d} "
             f"{row['longest_ms']:8.2f}  {row['longest_reason']}",
             flush=True,
         )

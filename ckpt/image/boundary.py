@@ -46,6 +46,7 @@ from ckpt.image.reach import (
     Mode,
     Suspended,
     Way,
+    all_arguments,
     arguments,
     attribute,
     call,
@@ -279,7 +280,7 @@ def _loaded(outer: Suspended, index: int) -> Any:
 def _call_ex(outer: Suspended, inner: Suspended, at: Instruction) -> Resumption:
     """f(*args, **kwargs).
 
-    Its positional arguments may have been replaced by copies: only a tuple that is sure to live is used. Those by
+    Its positional arguments may have been replaced by copies: only a tuple that is sure to be the one is used. Those by
     keyword are in a dictionary that the program made for this call alone, and that lives until it returns.
     """
     assert TABLE is not None
@@ -289,8 +290,13 @@ def _call_ex(outer: Suspended, inner: Suspended, at: Instruction) -> Resumption:
     fn, positional = stack[base + (not TABLE.callable_first)], stack[index]
     if fn is DEAD:
         raise _refused(outer, "an operand has already been released")
-    sure = any(local is positional for local in outer.locals) or _makes_tuple(outer, at, index)
-    args = list(positional) if sure and type(positional) is tuple else None
+    args = None
+    if type(positional) is tuple and (
+        any(local is positional for local in outer.locals)
+        or _makes_tuple(outer, at, index)
+        or _were_passed(positional, fn, inner)
+    ):
+        args = list(positional)
     way = call(fn, args, inner)
     if way is None or (way.mode == "R" and args is None):
         raise _refused(outer, f"{describe(fn)} with * arguments is running {inner.code.co_qualname}")
@@ -314,6 +320,13 @@ def _makes_tuple(outer: Suspended, at: Instruction, index: int) -> bool:
     before = instructions.get(above.previous)
     is_made = before is not None and TABLE.meaning(before) == "LIST_TO_TUPLE"
     return is_made and depth.get(above.start) == index + 1
+
+
+def _were_passed(positional: tuple[Any, ...], fn: Any, inner: Suspended) -> bool:
+    """Whether inner has been given these very arguments, as `__new__` or by a `functools.lru_cache`."""
+    first = [fn] if instance_of(fn, type) else [fn.__self__] if type(fn) is types.MethodType else []
+    expected, given = [*first, *positional], all_arguments(inner)
+    return len(given) >= len(expected) and all(a is b for a, b in zip(expected, given, strict=False))
 
 
 def _attribute_name(outer: Suspended, at: Instruction) -> str:

@@ -32,6 +32,7 @@ __all__ = [
     "PASS",
     "REDO",
     "Mode",
+    "all_arguments",
     "arguments",
     "attribute",
     "call",
@@ -46,6 +47,8 @@ __all__ = [
     "super_attribute",
 ]
 
+
+_CO_VARARGS = 4  # inspect.CO_VARARGS
 
 Mode = Literal["L", "V", "R", "I"]
 
@@ -113,6 +116,17 @@ def arguments(inner: Suspended) -> list[Any]:
         return []
     found = [NULL if i in inner.map.rebound else inner.locals[i] for i in range(inner.code.co_argcount)]
     return [cell_contents(value) if type(value) is types.CellType else value for value in found]
+
+
+def all_arguments(inner: Suspended) -> list[Any]:
+    """Those, and what a parameter like ``*args`` still holds."""
+    found, code = arguments(inner), inner.code
+    if inner.gen is None and code.co_flags & _CO_VARARGS:
+        index = code.co_argcount + code.co_kwonlyargcount
+        more = NULL if index in inner.map.rebound else inner.locals[index]
+        more = cell_contents(more) if type(more) is types.CellType else more
+        found += more if type(more) is tuple else ()
+    return found
 
 
 def first_argument(inner: Suspended) -> Any:

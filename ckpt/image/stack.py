@@ -61,7 +61,7 @@ _CODE_REPLACED = 8
 _INCOMPLETE = 16
 _FOREIGN_EXC = 32
 _EXTRA_LEVEL = 64  # one more level of recursion lies between it and the frame it waits for
-_UNUSABLE = _IN_FLIGHT | _CODE_REPLACED | _INCOMPLETE | _FOREIGN_EXC
+_UNUSABLE = _IN_FLIGHT | _INCOMPLETE | _FOREIGN_EXC
 
 _CO_OPTIMIZED = 1
 _IMPORT_SYSTEM = frozenset({"<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>"})
@@ -69,6 +69,7 @@ _BY_ADDRESS = {
     "deepcopy": "copy:deepcopy",
     "save": "pickle:_Pickler.save",
 }  # co_name -> where that function is
+_REPLACED = "the code of a running function has been replaced"
 _LARGEST_COUNT = 1 << 20  # larger numbers may be hashes, or made from addresses
 _STACK_PER_FRAME_BYTES = 1024
 _STACK_RESERVE_BYTES = 4 << 20
@@ -197,7 +198,7 @@ def _capture(at_check: bool, skip: tuple[CodeType, ...], value: object) -> Stack
         in_module = not code.co_flags & _CO_OPTIMIZED
         if code.co_filename in _IMPORT_SYSTEM or code.co_name in _BY_ADDRESS:
             _check_library(code, func, lasti)
-        if flags & _UNUSABLE or in_module or code.co_flags & GENERATOR_FLAGS:
+        if flags & (_UNUSABLE | _CODE_REPLACED) or in_module or code.co_flags & GENERATOR_FLAGS:
             _check_usable(frame)
         if stack is None:
             resumption = classify(_suspended(frame), _suspended(inner)) if inner else _innermost(frame)
@@ -219,6 +220,10 @@ def _capture(at_check: bool, skip: tuple[CodeType, ...], value: object) -> Stack
             if mode != "V":
                 raise Refused("the library is called from inside of C", location(code, lasti))
             mode, pushed = "L", value
+        if mode == "R" and inner is not None and inner[4] & _CODE_REPLACED:
+            raise Refused(_REPLACED, location(code, lasti))
+        if flags & _CODE_REPLACED:
+            func = _entered(func, code, locals_)
         record = FrameRecord(
             func, None, None, None, locals_, stack, lasti, mode, pushed, gen, handled, until, kept
         )
@@ -232,12 +237,20 @@ def _capture(at_check: bool, skip: tuple[CodeType, ...], value: object) -> Stack
     return Stack(records, exc, depth, limit)
 
 
+def _entered(func: FunctionType, code: CodeType, variables: list[Any]) -> FunctionType:
+    """What a frame is entered by whose function has another code by now, as functions have that compile themselves when
+    they are called first."""
+    cells = variables[len(variables) - len(code.co_freevars) :]
+    closure = tuple(cell if type(cell) is CellType else CellType() for cell in cells)
+    return FunctionType(code, func.__globals__, code.co_name, None, closure)
+
+
 def _check_usable(frame: _frames.Frame) -> None:
     """Raise Refused for a frame that cannot be recorded, whatever the frames around it."""
     code, lasti, flags, gen = frame[1], frame[3], frame[4], frame[5]
     reason = ""
-    if flags & _CODE_REPLACED:
-        reason = "the code of a running function has been replaced"
+    if flags & _CODE_REPLACED and gen is not None:
+        reason = _REPLACED
     elif flags & _FOREIGN_EXC:
         reason = "a generator runs outside of its own context"
     elif flags & _UNUSABLE or (gen is None and code.co_flags & GENERATOR_FLAGS):

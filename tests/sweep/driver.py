@@ -109,11 +109,11 @@ class Bench:
             shutil.copytree(self.work, self.left)
         return result
 
-    def refusals(self, *, every: int) -> dict[str, Any]:
-        """The program from its start, with a capture tried at every n-th check."""
+    def refusals(self, **when: Any) -> dict[str, Any]:
+        """The program from its start, with a capture tried at `every` n-th check, or at intervals of `interval_s`."""
         shutil.rmtree(self.job, ignore_errors=True)
         self.clear_work()
-        return self.ask(verb="refusals", argv=self.argv, every=every)
+        return self.ask(verb="refusals", argv=self.argv, **when)
 
     def resume(self, epoch: int, **when: Any) -> dict[str, Any]:
         """Go on from an image in a fresh process, with files and output as the original left them."""

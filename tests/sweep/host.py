@@ -6,7 +6,7 @@ take many images of one run and resume every one of them.
     verb      keys                                       result
     images    directory, argv, moments or places         {"code", "images", "failed", …}
     resume    directory, epoch, attempt, …               the same, from an image
-    refusals  directory, argv, every                     {"code", "checks", "tries", "refused_tries", "reasons", "longest"}
+    refusals  directory, argv, every or interval_s       {"code", "checks", "tries", "refused_tries", "reasons", "longest"}
 
 Everything below is the product's: the rank is forked by the agent's own function from a process that has preloaded what
 ranks need; ``ckpt.boot.run_rank`` makes it a rank; :class:`ckpt.imaging.Imager` takes the images into the job's store in
@@ -21,6 +21,7 @@ In the rank nothing of this module is left in ``sys.modules``: whatever a user's
 
 from __future__ import annotations
 
+import _thread
 import functools
 import json
 import os
@@ -105,22 +106,28 @@ class Places:
 
 
 class Refusals:
-    """In the rank: tries a capture at every n-th check; where one is refused, at every check until one is not.
+    """In the rank: tries a capture at every n-th check, or at intervals; where one is refused, at every check until one
+    is not.
 
-    Times are of computing, the program's own: what is spent here is taken off.
+    Counting checks makes a program of hundreds of millions of them many times slower: at intervals only those of a refusal
+    are counted. Times are of computing, the program's own: what is spent here is taken off.
     """
 
-    def __init__(self, every: int, runtime: Runtime) -> None:
-        self.every = every
+    def __init__(self, every: int | None, interval_s: float | None, runtime: Runtime) -> None:
+        self.every, self.interval_s = every, interval_s
         self.runtime = runtime
         self.tries = self.refused_tries = self.row = self.next = self.number = 0
         self.reasons: Counter[str] = Counter()
         self.spent_ns = self.row_began_ns = 0
         self.longest = {"checks": 0, "ns": 0, "reason": ""}
         self.reason = ""
+        self.counts_checks = False  # with interval_s: a refusal lasts
 
     def start(self) -> None:
-        ticks.start(self.at_check, self.every)
+        if self.every is not None:
+            ticks.start(self.at_check, self.every)
+        else:
+            _thread.start_new_thread(self.at_intervals, ())
 
     def at_check(self, number: int) -> int:
         if number < self.next:
@@ -130,11 +137,33 @@ class Refusals:
         self.next = (number // self.every + 1) * self.every
         return number + 1  # one_try has been called by then, and has said whether that is soon enough
 
+    def at_intervals(self) -> None:
+        while True:
+            time.sleep(self.interval_s)
+            if not self.counts_checks:
+                _frames.request(self.first_try)
+
+    def first_try(self) -> None:
+        self.try_now(True)
+        if self.row:
+            self.counts_checks = True
+            ticks.start(self.at_check_of_refusal, 2)  # the first is this one
+
+    def at_check_of_refusal(self, number: int) -> int:
+        self.counts_checks = self.row > 0
+        if not self.counts_checks:
+            return -1
+        _frames.request(self.try_now)
+        return number + 1
+
     def timed_try(self) -> None:
-        began_ns = time.thread_time_ns()
-        self.one_try(began_ns - self.spent_ns, self.number % self.every == 0)
+        self.try_now(self.number % self.every == 0)
         if self.row:
             self.next = 0
+
+    def try_now(self, counts: bool = False) -> None:
+        began_ns = time.thread_time_ns()
+        self.one_try(began_ns - self.spent_ns, counts)
         self.spent_ns += time.thread_time_ns() - began_ns
 
     def one_try(self, now_ns: int, counts: bool) -> None:
@@ -158,7 +187,7 @@ class Refusals:
             {
                 "m": "event",
                 "event": "end",
-                "checks": ticks.count(),
+                "checks": None if self.every is None else ticks.count(),
                 "tries": self.tries,
                 "refused_tries": self.refused_tries,
                 "reasons": dict(self.reasons),
@@ -362,7 +391,7 @@ def main() -> None:
         host = Host(task)
         watch: Any = None
         if task["verb"] == "refusals":
-            watch = functools.partial(Refusals, task["every"])
+            watch = functools.partial(Refusals, task.get("every"), task.get("interval_s"))
         elif "places" in task:
             watch = functools.partial(Places, task["places"])
         result = host.run(resume=task.get("epoch"), attempt=task.get("attempt", 0), watch=watch)

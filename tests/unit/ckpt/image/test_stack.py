@@ -388,6 +388,32 @@ values = iter([work(1), work(2), 0])
 for x in iter(lambda: work(next(values)) - 1, 0):
     emit(x)
 """,
+    "functions that replace their own code when they are called first": """
+import functools
+def lazily(function):
+    seen = []
+    def compiled(*args, __wrapper=None, **kwargs):
+        seen.append(args)
+        __wrapper.__code__ = (lambda *args, __wrapper=None, **kwargs: "%s" % seen and function(*args, **kwargs)).__code__
+        return __wrapper(*args, **kwargs), work(len(seen)), __wrapper.__code__.co_name
+    compiled.__kwdefaults__ = {"__wrapper": compiled}
+    return compiled
+@lazily
+def twice(n):
+    return work(n) * 2
+class Thing:
+    @property
+    @lazily
+    def value(self):
+        return work(3)
+def once(n):
+    once.__code__ = later.__code__
+    return work(n), [work(i) for i in range(n)], once(n)
+def later(n):
+    return work(n), "later"
+emit((twice(2), twice(3), once(2), once(1)))
+emit((Thing.value.fget.__code__.co_name, Thing.value.fget(1)))
+""",
     "lru_cache called with * arguments, as decorators do": """
 import functools
 def memoised(**options):
@@ -415,11 +441,24 @@ class Node:
 @memoised(maxsize=None)
 def total(*values, scale=1):
     return scale * sum([work(value) for value in values])
+class Term:
+    def __new__(cls, *args, sign=1):
+        self = object.__new__(cls)
+        self.args = args
+        self.sign = work(sign)
+        return self
+    new = __new__
+    __new__ = memoised(maxsize=None)(__new__)
+    def __init__(self, *args, sign=1):
+        self.size = work(len(args))
 def spread(f, first, rest, named):
     return f(first, *rest, **named), f(*rest, scale=work(2) if named else 3), f(*[work(1)], **named)
 emit((Node(2).expand(), Node(1).expand(True, x=1), Node.expand.info()))
 emit((Node(1).expand([]), Node.expand.info()))
 emit((spread(total, 1, (2, 3), {"scale": 2}), spread(total, 1, [3], {}), total.info()))
+term = Term(*iter((1, 2)), sign=2)
+both = Term(*[term, *term.args]), Term(*term.args)
+emit([(each.args[1:], each.sign, each.size) for each in (term, *both)])
 """,
     "an lru_cache whose function leaves the result of an equal call": """
 import functools
@@ -669,6 +708,13 @@ REFUSALS = {
     "exec() is running <module>": "exec('for i in range(3): work(i)')",
     "FOR_ITER is running <genexpr>": "for a, b in zip([1, 2], (work(n) for n in range(2))): emit(b)",
     "run() is running work": "import contextvars\ncontextvars.copy_context().run(work, 1)",
+    "the code of a running function has been replaced": """
+class Thing:
+    def __add__(self, other):
+        Thing.__add__.__code__ = (lambda self, other: 1).__code__
+        return work(3)
+emit((Thing() + 1, Thing() + 1))
+""",
     "an import is in progress": "import sys\nsys.modules.pop('colorsys', None)\nimport colorsys",
 }
 
@@ -961,13 +1007,13 @@ def test_a_stack_too_deep_for_the_c_stack_is_refused(monkeypatch):
         stack_module._ensure_c_stack(100_000)
 
 
-def test_a_replaced_code_object_is_refused():
+def test_the_code_a_generator_runs_may_not_have_been_replaced_in_its_function():
     def program(me):
-        me.__code__ = (lambda me: None).__code__
-        return taken()
+        me.__code__ = (lambda me: (yield)).__code__
+        yield taken()
 
     with pytest.raises(Refused, match="code of a running function"):
-        run_base(program, program)
+        run_base(list, program(program))
 
 
 def test_available_here_and_not_elsewhere(monkeypatch):
