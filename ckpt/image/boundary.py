@@ -57,6 +57,7 @@ from ckpt.image.reach import (
     iteration,
     members,
     super_attribute,
+    takes_more,
 )
 
 __all__ = ["Resumption", "Suspended", "classify", "inlined", "location"]
@@ -280,7 +281,7 @@ def _loaded(outer: Suspended, index: int) -> Any:
 def _call_ex(outer: Suspended, inner: Suspended, at: Instruction) -> Resumption:
     """f(*args, **kwargs).
 
-    Its positional arguments may have been replaced by copies: only a tuple that is sure to be the one is used. Those by
+    Its positional arguments may have been replaced by a copy: only what is sure to be the same is used. Those by
     keyword are in a dictionary that the program made for this call alone, and that lives until it returns.
     """
     assert TABLE is not None
@@ -290,17 +291,16 @@ def _call_ex(outer: Suspended, inner: Suspended, at: Instruction) -> Resumption:
     fn, positional = stack[base + (not TABLE.callable_first)], stack[index]
     if fn is DEAD:
         raise _refused(outer, "an operand has already been released")
-    args = None
-    if type(positional) is tuple and (
-        any(local is positional for local in outer.locals)
-        or _makes_tuple(outer, at, index)
-        or _were_passed(positional, fn, inner)
-    ):
-        args = list(positional)
+    is_sure = type(positional) is tuple and (
+        any(local is positional for local in outer.locals) or _makes_tuple(outer, at, index)
+    )
+    args = list(positional) if is_sure else _passed(fn, positional, inner)
     way = call(fn, args, inner)
     if way is None or (way.mode == "R" and args is None):
         raise _refused(outer, f"{describe(fn)} with * arguments is running {inner.code.co_qualname}")
     if way.mode == "R":
+        assert args is not None
+        stack[index] = positional if is_sure else tuple(args)
         _all_alive(outer, stack)
         repeated = _repeated(way, dict(stack[-1]) if keywords else {})
         return Resumption("R", at.start - 1, stack, repeated, at.next)
@@ -322,11 +322,21 @@ def _makes_tuple(outer: Suspended, at: Instruction, index: int) -> bool:
     return is_made and depth.get(above.start) == index + 1
 
 
-def _were_passed(positional: tuple[Any, ...], fn: Any, inner: Suspended) -> bool:
-    """Whether inner has been given these very arguments, as `__new__` or by a `functools.lru_cache`."""
+def _passed(fn: Any, positional: Any, inner: Suspended) -> list[Any] | None:
+    """The positional arguments of f(*args) as inner has them, which is its `__new__` or run by a `functools.lru_cache`.
+
+    Those that it may have by keyword or default are told from them only by a tuple of the same. None: not known.
+    """
     first = [fn] if instance_of(fn, type) else [fn.__self__] if type(fn) is types.MethodType else []
-    expected, given = [*first, *positional], all_arguments(inner)
-    return len(given) >= len(expected) and all(a is b for a, b in zip(expected, given, strict=False))
+    expected = [*first, *positional] if type(positional) is tuple else first
+    given = all_arguments(inner)
+    if len(given) < len(expected) or any(a is not b for a, b in zip(expected, given, strict=False)):
+        return None
+    if type(positional) is tuple:
+        return list(positional)
+    others = inner.code.co_argcount
+    is_whole = (others <= len(first) and takes_more(inner)) or len(given) > others
+    return None if not is_whole or any(a is NULL for a in given) else given[len(first) :]
 
 
 def _attribute_name(outer: Suspended, at: Instruction) -> str:

@@ -45,6 +45,7 @@ __all__ = [
     "iteration",
     "members",
     "super_attribute",
+    "takes_more",
 ]
 
 
@@ -118,14 +119,19 @@ def arguments(inner: Suspended) -> list[Any]:
     return [cell_contents(value) if type(value) is types.CellType else value for value in found]
 
 
+def takes_more(inner: Suspended) -> bool:
+    """Whether a parameter like ``*args`` holds what inner was given in excess."""
+    index = inner.code.co_argcount + inner.code.co_kwonlyargcount
+    return inner.gen is None and bool(inner.code.co_flags & _CO_VARARGS) and index not in inner.map.rebound
+
+
 def all_arguments(inner: Suspended) -> list[Any]:
-    """Those, and what a parameter like ``*args`` still holds."""
-    found, code = arguments(inner), inner.code
-    if inner.gen is None and code.co_flags & _CO_VARARGS:
-        index = code.co_argcount + code.co_kwonlyargcount
-        more = NULL if index in inner.map.rebound else inner.locals[index]
+    """What inner was given by position or has by default, and that excess."""
+    found = arguments(inner)
+    if takes_more(inner):
+        more = inner.locals[inner.code.co_argcount + inner.code.co_kwonlyargcount]
         more = cell_contents(more) if type(more) is types.CellType else more
-        found += more if type(more) is tuple else ()
+        found += more if type(more) is tuple else (NULL,)
     return found
 
 

@@ -47,6 +47,9 @@ except ImportError:
 _PATIENCE_S = 300.0
 """For a run; three times as long for one that hardly gets a processor."""
 _LOCK_S = 0.5
+_CHECKS_LATER = 97
+_TRIES_OF_LENGTH = 256
+"""A long refusal of a slow program is tried again so often while its length doubles, or a little less."""
 
 
 class Places:
@@ -121,7 +124,8 @@ class Refusals:
         self.spent_ns = self.row_began_ns = 0
         self.longest = {"checks": 0, "ns": 0, "reason": ""}
         self.reason = ""
-        self.counts_checks = False  # with interval_s: a refusal lasts
+        self.step = 1  # checks from one try of a refusal to the next
+        self.counts_checks = False  # with interval_s: from a try on until the refusal, if it is one, is over
 
     def start(self) -> None:
         if self.every is not None:
@@ -141,20 +145,22 @@ class Refusals:
         while True:
             time.sleep(self.interval_s)
             if not self.counts_checks:
-                _frames.request(self.first_try)
+                self.counts_checks = True
+                _frames.request(self.count_checks)
 
-    def first_try(self) -> None:
-        self.try_now(True)
-        if self.row:
-            self.counts_checks = True
-            ticks.start(self.at_check_of_refusal, 2)  # the first is this one
+    def count_checks(self) -> None:
+        """The program lets go of the interpreter at few places, and is there now: the try comes some checks later."""
+        ticks.start(self.at_check_after_interval, _CHECKS_LATER)
 
-    def at_check_of_refusal(self, number: int) -> int:
-        self.counts_checks = self.row > 0
+    def at_check_after_interval(self, number: int) -> int:
+        is_first = number == _CHECKS_LATER
+        self.counts_checks = is_first or self.row > 0
         if not self.counts_checks:
+            self.step = 1
             return -1
-        _frames.request(self.try_now)
-        return number + 1
+        _frames.request(functools.partial(self.try_now, is_first))
+        self.step = 1 + self.row // _TRIES_OF_LENGTH
+        return number + self.step
 
     def timed_try(self) -> None:
         self.try_now(self.number % self.every == 0)
@@ -176,13 +182,17 @@ class Refusals:
                 self.reasons[refusal.reason] += 1
             if not self.row:
                 self.row_began_ns, self.reason = now_ns, f"{refusal.reason} ({refusal.where})"
-            self.row += 1
+            self.row += self.step
             return
+        self.end_row(now_ns)
+
+    def end_row(self, now_ns: int) -> None:
         if self.row > self.longest["checks"]:
             self.longest = {"checks": self.row, "ns": now_ns - self.row_began_ns, "reason": self.reason}
         self.row = 0
 
     def end(self) -> None:
+        self.end_row(time.thread_time_ns() - self.spent_ns)
         self.runtime.control.send(
             {
                 "m": "event",

@@ -457,8 +457,15 @@ emit((Node(2).expand(), Node(1).expand(True, x=1), Node.expand.info()))
 emit((Node(1).expand([]), Node.expand.info()))
 emit((spread(total, 1, (2, 3), {"scale": 2}), spread(total, 1, [3], {}), total.info()))
 term = Term(*iter((1, 2)), sign=2)
-both = Term(*[term, *term.args]), Term(*term.args)
-emit([(each.args[1:], each.sign, each.size) for each in (term, *both)])
+parts = [term, 5]
+both = Term(*[term, *term.args]), Term(*term.args), Term(*parts), Term(*iter(parts)), Term.new(Term, *parts)
+class Sum(Term):
+    new = Term.new
+    @memoised(maxsize=None, typed=True)
+    def __new__(cls, first, *args):
+        return Term.new(cls, first, *args)
+    __init__ = lambda self, *args: None
+emit([Sum(*parts).args[1:], Sum(*[1]).sign, Sum(*iter([1])).args, len(Sum(*[parts.pop(), 7]).args), len(Sum(*parts).args)])
 """,
     "an lru_cache whose function leaves the result of an equal call": """
 import functools
