@@ -321,7 +321,7 @@ class Dump:
             return []
         description = stack.describe()
         for index, record in enumerate(stack.frames):
-            code = record.code_object
+            code = record.code
             names = local_names(code)
             if len(stack.frames) <= _SIZED_BYTES:  # in a very deep recursion sizes are not worth it
                 for name, value in zip(names, record.locals, strict=False):
@@ -368,7 +368,7 @@ class Dump:
     def _frame(self, index: int) -> str:
         assert self.prepared.stack is not None
         record = self.prepared.stack.frames[index]
-        return f"frame {index} ({record.code_object.co_qualname})"
+        return f"frame {index} ({record.code.co_qualname})"
 
     def _explain(self, label: Label, value: object, failure: Exception) -> None:
         """Raise :class:`Unpicklable` with the path to what fails."""
@@ -398,10 +398,7 @@ class Dump:
         assert self.prepared.stack is not None
         record = self.prepared.stack.frames[index]
         return [
-            *(
-                (f" local {n!r}", v)
-                for n, v in zip(local_names(record.code_object), record.locals, strict=False)
-            ),
+            *((f" local {n!r}", v) for n, v in zip(local_names(record.code), record.locals, strict=False)),
             *((f" operand {i}", v) for i, v in enumerate(record.stack)),
             (" exception being handled", record.exc),
             (" function", record.func),

@@ -19,6 +19,7 @@ from typing import Any
 from ckpt.image import _frames
 from ckpt.image.boundary import location
 from ckpt.image.errors import Refused, RestoreError
+from ckpt.image.replaced import entered
 from transport.lean import dataclass
 
 __all__ = ["GenInfo", "GenRecord", "gen_fill", "gen_info", "gen_make"]
@@ -63,15 +64,16 @@ def gen_info(gen: Any, running: Iterable[Any] | None = None) -> GenInfo:
     state = _NAMES[number]
     if state == "running" and running is not None and not any(gen is other for other in running):
         raise Refused("a generator is running outside of the captured stack", location(maker.__code__, 0))
-    make = (maker, gen.__name__, gen.__qualname__)
+    code = gen.gi_code if type(gen) is GeneratorType else gen.cr_code
+    make = (maker, gen.__name__, gen.__qualname__, code)
     return GenInfo(make, GenRecord(state, locals_, stack, lasti, exc))
 
 
-def gen_make(func: Any, name: str, qualname: str) -> Any:
-    """A fresh generator of that function, to be filled; a CodeType in place of it: for a finished one."""
+def gen_make(func: Any, name: str, qualname: str, code: CodeType) -> Any:
+    """A fresh generator of that function and code, to be filled; a CodeType in place of it: for a finished one."""
     if isinstance(func, CodeType):
         func = FunctionType(func, {}, closure=tuple(CellType() for _ in func.co_freevars))
-    code = func.__code__
+    func = entered(func, code, [None] * len(code.co_freevars))
     keywords = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
     gen = func(*[None] * code.co_argcount, **dict.fromkeys(keywords))
     if type(gen) is not GeneratorType and type(gen) is not CoroutineType:

@@ -49,10 +49,10 @@ def refuse_passing(stack: Stack) -> None:
     cache = getattr(sys.modules.get("functools"), "_lru_cache_wrapper", None)
     frames = stack.frames[-_FRAMES:]
     for left, record in zip(range(len(frames), 0, -1), frames, strict=True):
-        if record.code_object is starting:
+        if record.code is starting:
             raise Refused("a child process is being started", location(starting, max(0, record.lasti)))
-        if record.code_object is reading:
-            raise Refused("a table is being read", location(record.code_object, max(0, record.lasti)))
+        if record.code is reading:
+            raise Refused("a table is being read", location(record.code, max(0, record.lasti)))
         held = record.stack if record.func is None else record.stack + record.locals
         if left <= _CLOSE and record.func is not None:
             held = held + _named(record.func)
@@ -61,12 +61,12 @@ def refuse_passing(stack: Stack) -> None:
             if kind is child and value.returncode is None:
                 raise Refused(
                     f"the child process {value.pid} is running",
-                    location(record.code_object, max(0, record.lasti)),
+                    location(record.code, max(0, record.lasti)),
                 )
             if kind is cache and "cache_parameters" not in value.__dict__:
                 raise Refused(
                     "functools.lru_cache is wrapping a function",
-                    location(record.code_object, max(0, record.lasti)),
+                    location(record.code, max(0, record.lasti)),
                 )
             if kind is int and value > _LOWEST_ADDRESS:
                 addresses.append((value, record))
@@ -75,7 +75,7 @@ def refuse_passing(stack: Stack) -> None:
             if type(module) is str and module in _MODULES and not _can_be_saved(module, value):
                 raise Refused(
                     f"a {module}.{kind.__qualname__} is in use, which no image can hold",
-                    location(record.code_object, max(0, record.lasti)),
+                    location(record.code, max(0, record.lasti)),
                 )
     if addresses:
         _refuse_addresses(stack, addresses)
@@ -111,5 +111,5 @@ def _refuse_addresses(stack: Stack, numbers: list[tuple[int, FrameRecord]]) -> N
         if number in known:
             raise Refused(
                 "the address of an object is in use, which will be another after a restart",
-                location(record.code_object, max(0, record.lasti)),
+                location(record.code, max(0, record.lasti)),
             )

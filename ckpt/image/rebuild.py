@@ -380,10 +380,10 @@ def set_module_class(module: types.ModuleType, cls: type) -> None:
     module.__class__ = cls
 
 
-def generator_make(func: Any, name: str, qualname: str) -> Any:
+def generator_make(func: Any, name: str, qualname: str, code: types.CodeType) -> Any:
     from ckpt.image.generators import gen_make
 
-    return gen_make(func, name, qualname)
+    return gen_make(func, name, qualname, code)
 
 
 def generator_fill(generator: Any, record: Any) -> None:

@@ -49,6 +49,7 @@ from ckpt.image.boundary import Resumption, classify, inlined, location
 from ckpt.image.errors import Refused, RestoreError, Unsupported
 from ckpt.image.opcodes import GENERATOR_FLAGS, TABLE, TABLES, code_map
 from ckpt.image.reach import CachedCall, Mode, Suspended, cell_contents
+from ckpt.image.replaced import entered
 from transport.lean import dataclass, field
 
 __all__ = ["FrameRecord", "Refused", "Stack", "available", "capture", "describe_main", "resume", "run_base"]
@@ -69,7 +70,6 @@ _BY_ADDRESS = {
     "deepcopy": "copy:deepcopy",
     "save": "pickle:_Pickler.save",
 }  # co_name -> where that function is
-_REPLACED = "the code of a running function has been replaced"
 _LARGEST_COUNT = 1 << 20  # larger numbers may be hashes, or made from addresses
 _STACK_PER_FRAME_BYTES = 1024
 _STACK_RESERVE_BYTES = 4 << 20
@@ -83,11 +83,12 @@ class FrameRecord:
     """One frame as picklable content. Lists may hold `_frames.NULL` (an empty slot), a singleton pickled by
     reference.
 
-    func is None exactly for module-level code, which is given by code, globals_ and locals_ns instead.
+    func is None exactly for module-level code, which is given by globals_ and locals_ns instead. code: what runs; func
+    may have been given another meanwhile, or have another in a new process.
     """
 
     func: FunctionType | None
-    code: CodeType | None
+    code: CodeType
     globals_: dict[str, Any] | None
     locals_ns: Any
     locals: list[Any]  # variables, cells included
@@ -99,12 +100,6 @@ class FrameRecord:
     exc: BaseException | None  # gen only: the exception it is handling
     until: int = 0  # R: end of the repeated instruction, in code units; V, I: levels of recursion in between
     kept: list[Any] | None = None  # V, I: operands that the call keeps alive until it returns
-
-    @property
-    def code_object(self) -> CodeType:
-        code = self.func.__code__ if self.func is not None else self.code
-        assert code is not None
-        return code
 
 
 @dataclass(slots=True)
@@ -121,7 +116,7 @@ class Stack:
         """[{"file", "line", "function"}], outermost first."""
         rows = []
         for record in self.frames:
-            code = record.code_object
+            code = record.code
             file, _, rest = location(code, max(0, record.lasti + (record.mode == "R"))).rpartition(":")
             rows.append({"file": file, "line": int(rest.split(" ", 1)[0]), "function": code.co_qualname})
         return rows
@@ -140,7 +135,7 @@ class Stack:
         """First arguments of the functions in the stack: the objects whose methods are running, among others."""
         found = []
         for record in self.frames:
-            if record.locals and record.code_object.co_argcount:
+            if record.locals and record.code.co_argcount:
                 first = record.locals[0]
                 found.append(cell_contents(first) if type(first) is CellType else first)
         return found
@@ -198,7 +193,7 @@ def _capture(at_check: bool, skip: tuple[CodeType, ...], value: object) -> Stack
         in_module = not code.co_flags & _CO_OPTIMIZED
         if code.co_filename in _IMPORT_SYSTEM or code.co_name in _BY_ADDRESS:
             _check_library(code, func, lasti)
-        if flags & (_UNUSABLE | _CODE_REPLACED) or in_module or code.co_flags & GENERATOR_FLAGS:
+        if flags & _UNUSABLE or in_module or code.co_flags & GENERATOR_FLAGS:
             _check_usable(frame)
         if stack is None:
             resumption = classify(_suspended(frame), _suspended(inner)) if inner else _innermost(frame)
@@ -220,15 +215,15 @@ def _capture(at_check: bool, skip: tuple[CodeType, ...], value: object) -> Stack
             if mode != "V":
                 raise Refused("the library is called from inside of C", location(code, lasti))
             mode, pushed = "L", value
-        if mode == "R" and inner is not None and inner[4] & _CODE_REPLACED:
-            raise Refused(_REPLACED, location(code, lasti))
-        if flags & _CODE_REPLACED:
-            func = _entered(func, code, locals_)
+        if mode == "R" and inner is not None and inner[4] & _CODE_REPLACED and inner[5] is None:
+            raise Refused(
+                "the code of a running function has been replaced", location(code, lasti)
+            )  # what is repeated enters the other
         record = FrameRecord(
-            func, None, None, None, locals_, stack, lasti, mode, pushed, gen, handled, until, kept
+            func, code, None, None, locals_, stack, lasti, mode, pushed, gen, handled, until, kept
         )
         if in_module:
-            record.func, record.code, record.globals_, record.locals_ns = None, code, globals_, namespace
+            record.func, record.globals_, record.locals_ns = None, globals_, namespace
         records.append(record)
         if code.co_name == "__hash__":
             _check_hash(records)
@@ -237,21 +232,11 @@ def _capture(at_check: bool, skip: tuple[CodeType, ...], value: object) -> Stack
     return Stack(records, exc, depth, limit)
 
 
-def _entered(func: FunctionType, code: CodeType, variables: list[Any]) -> FunctionType:
-    """What a frame is entered by whose function has another code by now, as functions have that compile themselves when
-    they are called first."""
-    cells = variables[len(variables) - len(code.co_freevars) :]
-    closure = tuple(cell if type(cell) is CellType else CellType() for cell in cells)
-    return FunctionType(code, func.__globals__, code.co_name, None, closure)
-
-
 def _check_usable(frame: _frames.Frame) -> None:
     """Raise Refused for a frame that cannot be recorded, whatever the frames around it."""
     code, lasti, flags, gen = frame[1], frame[3], frame[4], frame[5]
     reason = ""
-    if flags & _CODE_REPLACED and gen is not None:
-        reason = _REPLACED
-    elif flags & _FOREIGN_EXC:
+    if flags & _FOREIGN_EXC:
         reason = "a generator runs outside of its own context"
     elif flags & _UNUSABLE or (gen is None and code.co_flags & GENERATOR_FLAGS):
         reason = "a call is being set up or torn down"
@@ -282,7 +267,7 @@ def _check_hash(records: list[FrameRecord]) -> None:
     for record in records:
         for value in (*record.stack, *record.locals):
             if type(value) is int and abs(value) > _LARGEST_COUNT:
-                code = records[-1].code_object
+                code = records[-1].code
                 raise Refused("a hash is being computed", location(code, max(0, records[-1].lasti)))
 
 
@@ -368,9 +353,10 @@ def _run(records: list[Any], depth: int, blocked: tuple[int, ...] | None) -> Any
 
 def _as_tuple(record: FrameRecord) -> tuple[Any, ...]:
     waits = record.mode == "V" or record.mode == "I"
-    at = code_map(record.code_object).index_ending_at(record.lasti + 1) if waits else 0
+    at = code_map(record.code).index_ending_at(record.lasti + 1) if waits else 0
+    func = record.func and entered(record.func, record.code, record.locals)
     return (
-        record.func,
+        func,
         record.code,
         record.globals_,
         record.locals_ns,

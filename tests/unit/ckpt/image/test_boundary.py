@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import types
 import weakref
 
 import pytest
@@ -10,7 +11,18 @@ from ckpt.image._frames import DEAD, NULL
 from ckpt.image.boundary import classify, inlined, location
 from ckpt.image.errors import Refused
 from ckpt.image.opcodes import TABLE, code_map
-from ckpt.image.reach import PASS, REDO, Suspended, attribute, call, describe, iteration, members
+from ckpt.image.reach import (
+    PASS,
+    REDO,
+    CachedCall,
+    Suspended,
+    Way,
+    attribute,
+    call,
+    describe,
+    iteration,
+    members,
+)
 from ckpt.image.stack import capture, run_base
 
 
@@ -138,7 +150,9 @@ def test_builtins_that_look_a_method_up_are_done_again():
 
 def test_lru_cache_is_done_again():
     cached = functools.lru_cache(function)
-    assert call(cached, [1], inner_of(function)) == REDO
+    again = Way("R", CachedCall(cached, [1], {}))  # which its image must know of: it will miss once more
+    assert call(cached, [1], inner_of(function)) == again
+    assert call(types.MethodType(cached, 1), [], inner_of(function)) == again
     assert call(cached, [1], inner_of(other)) is None
 
 

@@ -1014,15 +1014,6 @@ def test_a_stack_too_deep_for_the_c_stack_is_refused(monkeypatch):
         stack_module._ensure_c_stack(100_000)
 
 
-def test_the_code_a_generator_runs_may_not_have_been_replaced_in_its_function():
-    def program(me):
-        me.__code__ = (lambda me: (yield)).__code__
-        yield taken()
-
-    with pytest.raises(Refused, match="code of a running function"):
-        run_base(list, program(program))
-
-
 def test_available_here_and_not_elsewhere(monkeypatch):
     assert available() == (True, "")
     monkeypatch.setattr(stack_module, "TABLE", None)
