@@ -227,7 +227,7 @@ class Notes:
     # ------------------------------------------------------------------ asking
 
     def is_whole(self, obj: Any, is_known: Callable[[Any], bool]) -> bool:
-        """Was all that the object held noted too, or can it not change? ``is_known``: it is found by a name anyway."""
+        """Was all that the object held noted too, or can it not change? ``is_known``: found by a name, with all it holds."""
         if id(obj) in self._whole:
             return True
         seen, waiting = {id(obj)}, [self.objects[id(obj)]]
@@ -236,10 +236,12 @@ class Notes:
                 if id(value) in seen:
                     continue
                 seen.add(id(value))
+                if is_known(value):
+                    continue
                 note = self.objects.get(id(value))
                 if note is not None:
                     waiting.append(note)
-                elif not _is_constant(value) and not is_known(value):
+                elif not _is_constant(value):
                     return False
         self._whole |= seen & self.objects.keys()
         return True

@@ -522,3 +522,31 @@ def test_a_file_in_the_state_of_a_library_is_written_once(tmp_path: Path) -> Non
         print(lib.level, repr(open({str(tmp_path / "log")!r}).read().replace("once", "", 1)))
     """
     assert after_restart(tmp_path, "log = None\nlevel = 1\n", program) == "3 ''\n"
+
+
+def test_what_a_class_holds_stays_one_with_what_its_running_instances_hold(tmp_path: Path) -> None:
+    """sympy asks `assumptions is cls.default_assumptions`, and writes to them if they are not."""
+    library = """
+        class Rules:
+            def __init__(self):
+                self.parts = [(Part(),)]  # what tuples hold is not noted
+        class Part:
+            pass
+        RULES = Rules()
+        class Facts(dict):
+            def __init__(self, rules):
+                self.rules = rules
+        class Number:
+            default = Facts(RULES)
+            def __init__(self, n):
+                self.n, self.facts = n, self.default
+            def __getnewargs__(self):
+                return (self.n,)
+            def call(self, function):
+                return function(), self.facts is Number.default, self.facts.rules is RULES
+    """
+    program = """
+        from lib import Number
+        print(Number(1).call(driver_tick), flush=True)
+    """
+    assert after_restart(tmp_path, library, program) == "('going on', True, True)\n"

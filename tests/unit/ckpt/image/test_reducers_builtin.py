@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from ckpt.image.processes import reduce_lock
+from ckpt.image.rebuild_library import refill_lru_cache
 
 from .support import copy_of
 
@@ -268,6 +269,35 @@ def test_typed_caches_and_caches_over_closures() -> None:
     first = [cached(1, k=2), cached(1.0, k=2), cached("a")]
     copy = copy_of(cached)
     assert [copy(1, k=2), copy(1.0, k=2), copy("a")] == first
+
+
+class Key:
+    """Its hash asks a cache, as expressions of sympy do."""
+
+    def __init__(self, n: int, ask: Any) -> None:
+        self.n, self.ask = n, ask
+
+    def __hash__(self) -> int:
+        return hash(self.ask(-self.n))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Key) and self.n == other.n
+
+
+@pytest.mark.parametrize("maxsize", [None, 9])
+def test_a_cache_that_loading_has_used_gets_each_result_under_its_own_key(maxsize: int | None) -> None:
+    @functools.lru_cache(maxsize=maxsize)
+    def cached(n: Any, *, by: int = 1) -> Any:
+        return n, by
+
+    keys = [Key(n, cached) for n in range(3)]
+    cached(5)
+    cached(6)
+    entries = [(5, "five"), *(((key,), f"key {key.n}") for key in keys), (6, "six")]
+    refill_lru_cache(cached, entries, (7, 8))
+    assert cached.cache_info().misses == 8
+    assert [cached(5), *map(cached, keys), cached(6)] == ["five", "key 0", "key 1", "key 2", "six"]
+    assert cached(7, by=2) == (7, 2)
 
 
 def test_descriptors_and_proxies() -> None:
