@@ -328,6 +328,8 @@ def _passed(fn: Any, positional: Any, inner: Suspended) -> list[Any] | None:
     Those that it may have by keyword or default are told from them only by a tuple of the same. None: not known.
     """
     first = [fn] if instance_of(fn, type) else [fn.__self__] if type(fn) is types.MethodType else []
+    if type(positional) is not tuple and type(fn) is types.BuiltinFunctionType:
+        return None
     expected = [*first, *positional] if type(positional) is tuple else first
     given = all_arguments(inner)
     if len(given) < len(expected) or any(a is not b for a, b in zip(expected, given, strict=False)):

@@ -216,9 +216,8 @@ def _capture(at_check: bool, skip: tuple[CodeType, ...], value: object) -> Stack
                 raise Refused("the library is called from inside of C", location(code, lasti))
             mode, pushed = "L", value
         if mode == "R" and inner is not None and inner[4] & _CODE_REPLACED and inner[5] is None:
-            raise Refused(
-                "the code of a running function has been replaced", location(code, lasti)
-            )  # what is repeated enters the other
+            # what is repeated enters the function by its new code
+            raise Refused("the code of a running function has been replaced", location(code, lasti))
         record = FrameRecord(
             func, code, None, None, locals_, stack, lasti, mode, pushed, gen, handled, until, kept
         )
