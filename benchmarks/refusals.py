@@ -3,7 +3,7 @@
     python -m benchmarks.refusals [--quick] [--json FILE] [--keep] [--missing] [PROGRAM …]
 
 A capture is tried at every 199th check of each program (of slow ones, every 20 ms); where one is refused, at every check
-that follows, until one is not.
+that follows, until one is not (of slow ones, the longer it lasts the less often: its length is known to half a percent).
 Printed per program: tries, the share that was refused, the longest refusal in checks and in milliseconds of its
 own computing, and what refused it. Times depend on the machine; the rest only on the program and the version of Python.
 `--keep` writes what was measured into benchmarks/refusals.json, which is committed: a table for each version of Python.

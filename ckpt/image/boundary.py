@@ -294,9 +294,12 @@ def _call_ex(outer: Suspended, inner: Suspended, at: Instruction) -> Resumption:
     is_sure = type(positional) is tuple and (
         any(local is positional for local in outer.locals) or _makes_tuple(outer, at, index)
     )
-    args = list(positional) if is_sure else _passed(fn, positional, inner)
+    args = list(positional) if is_sure else None
     way = call(fn, args, inner)
-    if way is None or (way.mode == "R" and args is None):
+    if args is None and (way is None or way.mode == "R"):
+        args = _passed(fn, positional, inner)
+        way = call(fn, args, inner) if args is not None else None
+    if way is None:
         raise _refused(outer, f"{describe(fn)} with * arguments is running {inner.code.co_qualname}")
     if way.mode == "R":
         assert args is not None

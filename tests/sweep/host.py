@@ -49,7 +49,7 @@ _PATIENCE_S = 300.0
 _LOCK_S = 0.5
 _CHECKS_LATER = 97
 _TRIES_OF_LENGTH = 256
-"""A long refusal of a slow program is tried again so often while its length doubles, or a little less."""
+"""Of a slow program: after a refusal has lasted n checks, the next try is n divided by this later."""
 
 
 class Places:
@@ -110,7 +110,7 @@ class Places:
 
 class Refusals:
     """In the rank: tries a capture at every n-th check, or at intervals; where one is refused, at every check until one
-    is not.
+    is not (at intervals: the longer it lasts the less often).
 
     Counting checks makes a program of hundreds of millions of them many times slower: at intervals only those of a refusal
     are counted. Times are of computing, the program's own: what is spent here is taken off.
