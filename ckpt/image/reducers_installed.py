@@ -5,6 +5,7 @@ a tree may become a list of rows, of which an equal tree is put together. In an 
 tree, a table, the frames of a method that runs), and would hold the old ones. So such an object is saved raw
 
 - while a method of it runs;
+- if that fails because it is just being made, and does not have all of its attributes yet;
 - if it leaves parts of itself out, all of them plain Python, and it can be saved raw: that is tried once per ``__reduce__``.
 
 Not those that are one of a kind, as loggers are: they come back from where they are kept. Nor where an attribute may be an
@@ -76,13 +77,15 @@ def reduce_by_authors(pickler: ImagePickler, obj: Any) -> Any:
     if id(obj) in pickler.running:
         return _reduce_running(pickler, obj, way)
     if way is not reduce_by_name:
-        return way(pickler, obj)
+        return _unless_unfinished(pickler, obj) or reduce_raw(pickler, obj)
     author = _author_of(cls)
     is_raw = pickler.is_raw.get(author)
     if is_raw and _is_python(cls):
         pickler.settle(cls, reduce_raw)
         return reduce_raw(pickler, obj)
-    reduced = reduce_by_name(pickler, obj)
+    reduced = _unless_unfinished(pickler, obj)
+    if reduced is None:
+        return reduce_raw(pickler, obj)
     if is_raw is not None or not pickler.is_disposable or not _leaves_out_parts(pickler, obj, reduced):
         return reduced
     if _is_one_of_a_kind(pickler, obj, reduced):
@@ -102,13 +105,20 @@ def _reduce_running(pickler: ImagePickler, obj: Any, way: Reducer) -> Any:
     has_arguments = hasattr(cls, "__getnewargs__") or hasattr(cls, "__getnewargs_ex__")
     if way is not reduce_by_name and not has_arguments:
         return reduce_raw(pickler, obj)
-    try:
-        reduced = reduce_by_name(pickler, obj)
-    except (AttributeError, RecursionError):  # it is being made, and has not all of its attributes yet
+    reduced = _unless_unfinished(pickler, obj)
+    if reduced is None:
         return reduce_raw(pickler, obj)
     if _names_itself(reduced) or _is_one_of_a_kind(pickler, obj, reduced):
         return reduced
     return reduce_raw(pickler, obj)
+
+
+def _unless_unfinished(pickler: ImagePickler, obj: Any) -> Any:
+    """What its authors say of it. None: they ask for attributes that it does not have yet; it is being made."""
+    try:
+        return reduce_by_name(pickler, obj)
+    except (AttributeError, RecursionError):  # a __getattr__ that asks for what is not there asks itself
+        return None
 
 
 def _names_itself(reduced: Any) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from .support import after_restart
 
 NOTES = """
@@ -155,3 +157,44 @@ def test_what_holds_an_address_in_a_c_library_is_put_together_by_its_authors(tmp
     """
     assert after_restart(tmp_path, library, program) == "['a', 'b', 'c']\n"
     assert was_made_again(tmp_path)
+
+
+UNFINISHED = """
+    class Term:
+        def __new__(cls, tick, *parts):
+            term = object.__new__(cls)
+            tick()
+            term.parts = (tick, *parts)
+            return term
+
+        def __getnewargs__(self):
+            return self.parts
+
+    class Rows(Term):
+        def __reduce__(self):
+            return Rows, self.parts
+
+    class Row(list):
+        def __new__(cls, tick, *parts):
+            row = list.__new__(cls)
+            tick()
+            row.parts = (tick, *parts)
+            return row
+
+        def __init__(self, *parts):
+            pass
+
+        def __getnewargs__(self):
+            return self.parts
+"""
+
+
+@pytest.mark.parametrize("kind", ["Term", "Rows", "Row"])
+def test_an_object_that_is_being_made_is_saved_as_far_as_it_is(tmp_path: Path, kind: str) -> None:
+    # sympy's products are made so: the round was burnt, 'Mul' object has no attribute '_args'.
+    program = f"""
+        import lib
+        made = lib.{kind}(driver_tick, 1, 2)
+        print(type(made).__name__, made.parts[1:])
+    """
+    assert after_restart(tmp_path, UNFINISHED, program) == f"{kind} (1, 2)\n"
