@@ -123,6 +123,8 @@ def restores(first: int, count: int) -> tuple[int, Figures]:
                 program, fetched(), directory, seed=2 * turn + half, restores=asked, exact=not program.slow
             )
         assert not found.failures, "\n".join(found.failures)
+        for surprise in found.surprises:
+            print(surprise)
         equal += found.equal
         figures += Counter({"rounds burnt": found.burnt, "tries refused": sum(found.refused.values())})
         asked = min(count - asked, int(asked * some_s / (os.times().children_user - began)))
