@@ -1,9 +1,9 @@
 """Objects that no image can hold and that a program holds only for a moment, usually.
 
 `hashlib.blake2b(data).hexdigest()` has a hash object on its evaluation stack for some microseconds, a loop over a file
-keeps a decompressor in a local variable for some milliseconds. An image taken then would fail in its child and cost the
-whole round; a few instructions later it succeeds. So a capture that finds such an object in a running function is refused
-for a while, as any other that comes at a bad moment.
+keeps a decompressor in a local variable for some milliseconds, logging looks for its caller among the frames. An image
+taken then would fail in its child and cost the whole round; a few instructions later it succeeds. So a capture that finds
+such an object in a running function is refused for a while, as any other that comes at a bad moment.
 
 So is one that finds the address of an object (`return id(self)` in a `__hash__`): the object will be elsewhere.
 
@@ -14,7 +14,7 @@ Only a look at types, of the innermost frames; what hides inside other objects, 
 from __future__ import annotations
 
 import sys
-from types import FunctionType
+from types import FrameType, FunctionType
 
 from ckpt.image.boundary import location
 from ckpt.image.errors import Refused
@@ -29,7 +29,7 @@ _MODULES = frozenset(
         *("_hashlib", "_blake2", "_sha3", "_md5", "_sha1", "_sha256", "_sha512", "_sha2", "_hmac"),
         *("zlib", "_bz2", "_lzma"),
         *("_socket", "socket", "_ssl", "ssl", "select", "selectors"),
-        "matplotlib.ft2font",
+        *("pyexpat", "matplotlib.ft2font"),
     )
 )
 """All objects whose type is of these modules hold state of a C library, or a descriptor."""
@@ -50,33 +50,26 @@ def refuse_passing(stack: Stack) -> None:
     frames = stack.frames[-_FRAMES:]
     for left, record in zip(range(len(frames), 0, -1), frames, strict=True):
         if record.code is starting:
-            raise Refused("a child process is being started", location(starting, max(0, record.lasti)))
+            raise _refused("a child process is being started", record)
         if record.code is reading:
-            raise Refused("a table is being read", location(record.code, max(0, record.lasti)))
+            raise _refused("a table is being read", record)
         held = record.stack if record.func is None else record.stack + record.locals
         if left <= _CLOSE and record.func is not None:
             held = held + _named(record.func)
         for value in held:
             kind = type(value)
             if kind is child and value.returncode is None:
-                raise Refused(
-                    f"the child process {value.pid} is running",
-                    location(record.code, max(0, record.lasti)),
-                )
+                raise _refused(f"the child process {value.pid} is running", record)
             if kind is cache and "cache_parameters" not in value.__dict__:
-                raise Refused(
-                    "functools.lru_cache is wrapping a function",
-                    location(record.code, max(0, record.lasti)),
-                )
+                raise _refused("functools.lru_cache is wrapping a function", record)
+            if kind is FrameType:
+                raise _refused("a frame object is in use, which no image can hold", record)
             if kind is int and value > _LOWEST_ADDRESS:
                 addresses.append((value, record))
                 continue
             module = _module_of(kind)
             if type(module) is str and module in _MODULES and not _can_be_saved(module, value):
-                raise Refused(
-                    f"a {module}.{kind.__qualname__} is in use, which no image can hold",
-                    location(record.code, max(0, record.lasti)),
-                )
+                raise _refused(f"a {module}.{kind.__qualname__} is in use, which no image can hold", record)
     if addresses:
         _refuse_addresses(stack, addresses)
 
@@ -109,7 +102,10 @@ def _refuse_addresses(stack: Stack, numbers: list[tuple[int, FrameRecord]]) -> N
     }
     for number, record in numbers:
         if number in known:
-            raise Refused(
-                "the address of an object is in use, which will be another after a restart",
-                location(record.code, max(0, record.lasti)),
+            raise _refused(
+                "the address of an object is in use, which will be another after a restart", record
             )
+
+
+def _refused(reason: str, record: FrameRecord) -> Refused:
+    return Refused(reason, location(record.code, max(0, record.lasti)))

@@ -44,12 +44,13 @@ def reduce_pattern(pickler: ImagePickler, obj: re.Pattern[Any]) -> Any:
 
 
 def reduce_match(pickler: ImagePickler, obj: re.Match[Any]) -> Any:
+    """Of ``re``, and of the package ``regex``, which has the same attributes."""
     tries = [("search", obj.pos), ("match", obj.pos), ("fullmatch", obj.pos), ("match", obj.start())]
     for method, pos in tries:
         again = getattr(obj.re, method)(obj.string, pos, obj.endpos)
         if again is not None and again.regs == obj.regs:
             return rebuild_library.make_match, (obj.re, method, obj.string, pos, obj.endpos)
-    raise PicklingError("this re.Match cannot be found again by its pattern")
+    raise PicklingError(f"this {type(obj).__module__}.Match cannot be found again by its pattern")
 
 
 def reduce_scanner(pickler: ImagePickler, obj: Any) -> Any:

@@ -14,6 +14,7 @@ library              in an image
                      :mod:`.blake`
 ``zlib``             data being compressed: gzip and zip files being written; :mod:`.deflate`
 ``bz2``, ``lzma``    files being written; :mod:`.streams`
+``regex``            matches, and what ``finditer`` has left; as those of ``re``
 ``logging``          handlers and levels (:mod:`ckpt.image.logs`)
 ===================  ==================================================================================================
 
@@ -60,12 +61,13 @@ _WAYS: dict[str, tuple[str, dict[str, str]]] = {
     "_blake2": ("ckpt.ready.blake", {"blake2b": "reduce_digest", "blake2s": "reduce_digest"}),
     "mmap": ("ckpt.ready.mapped", {"mmap": "reduce_map"}),
     "pandas.io.parsers.readers": ("ckpt.ready.tables", {"TextFileReader": "reduce_reader"}),
+    "regex": ("ckpt.image.reducers_library", {"Match": "reduce_match", "finditer": "reduce_remaining"}),
     "PIL._imaging": ("ckpt.ready.pictures", {"new": "reduce_picture"}),
     "matplotlib.backends._backend_agg": ("ckpt.ready.pictures", {"RendererAgg": "reduce_canvas"}),
 }
 """Library → module of ours, and its reducers by the name of the type in the library (or of what makes one)."""
 
-_MAKERS: dict[str, tuple[Any, ...]] = {"new": ("1", (1, 1)), "compressobj": ()}
+_MAKERS: dict[str, tuple[Any, ...]] = {"new": ("1", (1, 1)), "compressobj": (), "finditer": ("", "")}
 """Functions that make objects of a type without a name, and what to call them with."""
 
 

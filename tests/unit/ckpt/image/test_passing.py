@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import socket
 import subprocess
+import sys
 import zlib
 from collections.abc import Callable
 
@@ -68,6 +69,13 @@ def compressor() -> str:
     return said
 
 
+def frame_object() -> str:
+    frame = sys._getframe()
+    said = look()
+    assert frame is not None
+    return said
+
+
 def open_socket() -> str:
     with socket.socket() as peer:
         peer.setblocking(False)
@@ -122,6 +130,7 @@ def digests_that_can_be_saved() -> str:
         (on_the_evaluation_stack, ""),
         (operand, "zlib.Decompress"),
         (compressor, "zlib.Compress"),
+        (frame_object, "a frame object"),
         (open_socket, "socket.socket"),
         (running_child, "the child process"),
         (cache_being_made, "functools.lru_cache is wrapping a function"),

@@ -6,10 +6,10 @@ import contextvars
 import csv
 import functools
 import gc
+import importlib
 import io
 import multiprocessing
 import random
-import re
 import subprocess
 import threading
 import traceback
@@ -17,10 +17,12 @@ import types
 import typing
 import weakref
 from pickle import PicklingError
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from ckpt import ready
 from ckpt.image.processes import reduce_lock
 from ckpt.image.rebuild_library import refill_lru_cache
 
@@ -217,8 +219,9 @@ def test_weak_references() -> None:
     assert (ref(), back(), len(called2), dict(table2), len(keyed2)) == (None, None, 1, {}, 0)
 
 
-def test_regular_expressions() -> None:
-    pattern = re.compile(r"(\w)(\d)?")
+@pytest.mark.parametrize("library", ["re", "regex"])
+def test_regular_expressions(library: str) -> None:
+    pattern = importlib.import_module(library).compile(r"(\w)(\d)?")
     for match in (
         pattern.search("..a1b"),
         pattern.match("a"),
@@ -227,12 +230,19 @@ def test_regular_expressions() -> None:
     ):
         assert match is not None
         copy = copy_of(match)
-        assert (copy.groups(), copy.span(), copy.string, copy.re) == (
-            match.groups(),
-            match.span(),
-            match.string,
-            pattern,
-        )
+        assert (copy.groups(), copy.span(), copy.string) == (match.groups(), match.span(), match.string)
+        assert (copy.re.pattern, copy.re.flags) == (pattern.pattern, pattern.flags)
+
+
+def test_what_finditer_of_the_package_regex_has_left() -> None:
+    regex = importlib.import_module("regex")
+    reduce = ready.reducers()[type(regex.finditer("", ""))]
+    found = regex.finditer(r"(\w)(\d)?", "a1b2c")
+    next(found)
+    make, arguments = reduce(SimpleNamespace(is_disposable=True), found)
+    assert [copy_of(match).span() for match in make(*arguments)] == [(2, 4), (4, 5)]
+    with pytest.raises(PicklingError, match="without fork"):
+        copy_of(regex.finditer("a", "ab"))
 
 
 @pytest.mark.parametrize("maxsize", [None, 3])
