@@ -44,7 +44,8 @@ def test_a_killed_rank_changes_nothing_in_the_output(
     job = start(app, *argv, every=0.3)
     job.wait_event("committed", 2)
     job.kill_rank(2)
-    assert job.finish() == 0, job.report()
+    # four ranks with a checkpoint every 0.3 s are more work than two busy processors do in time
+    assert job.finish(240) == 0, job.report()
     assert job.events("rank-died", rank=2), job.report()
     assert job.events("restarting")[0]["from_epoch"] >= 1
     assert outputs(job) == expected
