@@ -5,7 +5,7 @@ a tree may become a list of rows, of which an equal tree is put together. In an 
 tree, a table, the frames of a method that runs), and would hold the old ones. So such an object is saved raw
 
 - while a method of it runs;
-- if that fails because it is just being made, and does not have all of its attributes yet;
+- if their way fails because it is just being made, and does not have all of its attributes yet;
 - if it leaves parts of itself out, all of them plain Python, and it can be saved raw: that is tried once per ``__reduce__``.
 
 Not those that are one of a kind, as loggers are: they come back from where they are kept. Nor where an attribute may be an
