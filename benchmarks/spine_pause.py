@@ -3,8 +3,8 @@
     python -m benchmarks.spine_pause [--rounds 5] [--quick]
 
 One rank under `ckpt run -n 1` with 1 GB of arrays, half random and half compressible, every page written to
-between rounds. A round: twice a bare os.fork() of that very process, then a checkpoint; the ratio is taken
-with the mean of the two. Peers hold the same arrays in a process of their own: dill.dump to disk (synced), criu.
+between rounds. A round: twice a bare os.fork() of that very process, then a checkpoint, three times; the ratio is
+taken with the mean of the two. Peers hold the same arrays in a process of their own: dill.dump to disk (synced), criu.
 
 Goal: the pause is at most 1.2 × the bare fork.
 """
@@ -27,8 +27,8 @@ GOAL = 1.2
 def image_of_a_rank(folder: Path, megabytes: int, rounds: int) -> list[Row]:
     """Pause and bare fork of one process, in turn."""
     path = folder / "forks"
-    with Job(folder / "job", "arrays.py", megabytes, rounds, path, ranks=1) as job:
-        job.finish(60.0 + rounds * 30.0)
+    with Job(folder / "job", "arrays.py", megabytes, 3 * rounds, path, ranks=1) as job:
+        job.finish(60.0 + rounds * 90.0)
     forks = {}
     for line in path.read_text().splitlines():
         epoch, before, after = map(int, line.split())

@@ -25,6 +25,7 @@ contains (:mod:`ckpt.image`), how it becomes durable (:mod:`ckpt.store`).
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 import time
@@ -233,11 +234,13 @@ class Imager:
             self._refuse_others()
             if runtime.finished_code is None:
                 stack = image.capture(at=at, skip=_skipped_code())
-                self._refuse_passing(stack)
+                if not self._has_waited_in_vain():
+                    image.refuse_passing(stack)
         except image.Refused as refused:
             self._tries = tries
-            if not refused.is_passing:
-                self._passing_since_ns = 0
+            self._passing_since_ns = (
+                self._passing_since_ns or time.monotonic_ns() if refused.is_passing else 0
+            )
             self.refusals += 1
             self._reason = f"{refused.reason} ({refused.where})"
             self.refused_longest_ns = max(
@@ -260,19 +263,10 @@ class Imager:
         )
         return self._burn(failed) if failed is not None else True
 
-    def _refuse_passing(self, stack: Stack) -> None:
-        """Raise Refused for what no image can hold, unless it has been met at every place for some seconds: it stays."""
-        from ckpt import image
-
-        now_ns = time.monotonic_ns()
-        if self._passing_since_ns and now_ns - self._passing_since_ns > _PASSING_NS:
-            return
-        try:
-            image.refuse_passing(stack)
-        except image.Refused as refused:
-            refused.is_passing = True
-            self._passing_since_ns = self._passing_since_ns or now_ns
-            raise
+    def _has_waited_in_vain(self) -> bool:
+        """Has something that no image can hold been met at every place for some seconds? Then it stays."""
+        since_ns = self._passing_since_ns
+        return since_ns != 0 and time.monotonic_ns() - since_ns > _PASSING_NS
 
     def take_explicitly(self, way: ExplicitWay) -> bool:
         """At a boundary of an explicit program, where all ranks are. Always ``True``: taken, or given up."""
@@ -337,13 +331,13 @@ class Imager:
             return
         self.taker.cold = False
         from ckpt import image
-        from ckpt.image.file_notes import note_files
+        from ckpt.image import moment
 
         try:
             self._refuse_others()
-            image.capture(at="call", skip=(Imager.rehearse.__code__, *_skipped_code()))
+            image.refuse_passing(image.capture(at="call", skip=(Imager.rehearse.__code__, *_skipped_code())))
             image.look()
-            note_files()
+            moment.note()
         except Exception:
             return  # out of descriptors, say: the real image meets it too, and says so; the program must not suffer
 
@@ -356,12 +350,10 @@ class Imager:
 
     def _refuse_others(self) -> None:
         """Only the main thread's stack is captured, and not with a handler between functions of the library."""
-        from ckpt.image import Refused
-
         if self._runtime.port is not None and self._runtime.port.interrupts.running:
-            raise Refused("a signal handler of the program is running", self.where())
+            raise _refused("a signal handler of the program is running", self.where())
         for thread in self._runtime.threads.others():
-            raise Refused(f"the application's thread {thread.name!r} is running", f"thread {thread.name}")
+            raise _refused(f"the application's thread {thread.name!r} is running", f"thread {thread.name}")
 
     def where(self) -> str:
         """Where the program is, as ``file:line function``, for status and for a round that waits. From any thread."""
@@ -395,6 +387,13 @@ def is_library(frame: FrameType) -> bool:
     return name == "ckpt" or name.startswith(("ckpt.", "transport."))
 
 
+def _refused(reason: str, where: str) -> image.Refused:
+    from ckpt import image
+
+    return image.Refused(reason, where)
+
+
+@functools.cache
 def _skipped_code() -> tuple[Any, ...]:
     from ckpt.runtime import frames_to_skip
 

@@ -143,10 +143,11 @@ class Taker:
         if mode == "sync":
             self._write_here(job)
         thaw_ns = time.perf_counter_ns()
-        if runtime.imager.epoch < job.epoch:  # else the round was aborted while the image was written here
+        if runtime.imager.epoch < job.epoch:
             runtime.imager.epoch = job.epoch
-            port.advance(job.epoch)
-        port.thaw()
+            port.thaw(job.epoch)
+        else:  # the round was aborted while the image was written here
+            port.thaw()
         ended_ns = time.perf_counter_ns()
         self.cold = mode == "fork" and times["capture_ns"] < _REHEARSAL_LONGEST_NS
         self.pauses_ns.append(ended_ns - started_ns)

@@ -47,11 +47,14 @@ def write_in_child(runtime: Runtime, job: Writing) -> NoReturn:
     """The forked child: write, vote, vanish."""
     code = 1
     try:
+        from ckpt import image
         from ckpt.image import _frames
 
         time.sleep(_HEAD_START_S)
         gc.disable()
         _frames.pdeathsig(signal.SIGKILL)
+        if runtime.explicit is None:
+            image.check(job.prepared)
         code = 0 if write(runtime, job) else 3
     except BaseException as failure:
         # The child must never return into the program; whatever went wrong is the round's failure.

@@ -552,10 +552,11 @@ class Endpoint:
         if not self._frozen:
             return
         self._frozen = False
-        self._nacked.update(self._nacks)
-        for link in self._nacked.values():
-            link.answer()
-        self._nacks, self._nacked = {}, {}
+        if self._nacks or self._nacked:
+            self._nacked.update(self._nacks)
+            for link in self._nacked.values():
+                link.answer()
+            self._nacks, self._nacked = {}, {}
         common = self._common
         common.deadline_ns = min(common.deadline_ns, now_ns)
         if common.dirty:

@@ -226,11 +226,15 @@ class Port:
         self.endpoint.advance(epoch, self.clock())
         self._deliver()
 
-    def thaw(self) -> None:
-        """Go on after a freeze."""
+    def thaw(self, epoch: int | None = None) -> None:
+        """Go on after a freeze. `epoch`: advance to it first."""
         now_ns = self.clock()
+        if epoch is not None:
+            self.endpoint.advance(epoch, now_ns)
         self.endpoint.thaw(now_ns)
-        self._flush(now_ns)
+        marks = self._marks
+        if marks.dirty or marks.flush_due or self._refused.by_rank:
+            self._flush(now_ns)
 
     def counters(self) -> dict[str, int]:
         """What the endpoint, the wire and the port count."""

@@ -4,6 +4,7 @@
 
     stack = capture(at="call")                        where the program is; microseconds
     prepared = prepare(stack, extras)                 the moment before the fork
+    check(prepared)                                   first of all in the child
     report = dump(prepared, live=…, sink=…)           in the child
     …
     loaded = load(source, live=…)                     in a fresh process
@@ -14,7 +15,7 @@
 
 from __future__ import annotations
 
-from ckpt.image.assembly import ImageReport, Prepared, dump, look, prepare, warm
+from ckpt.image.assembly import ImageReport, Prepared, check, dump, look, prepare, warm
 from ckpt.image.errors import ImageError, Refused, RestoreError, Unpicklable, Unsupported
 from ckpt.image.loading import Loaded, Source, load
 from ckpt.image.passing import refuse_passing
@@ -40,6 +41,7 @@ __all__ = [
     "Unsupported",
     "available",
     "capture",
+    "check",
     "check_compatible",
     "describe_main",
     "dump",

@@ -36,7 +36,7 @@ PyMODINIT_FUNC PyInit__frames(void)
     PyObject *module = PyModule_Create(&definition);
     if (module == NULL)
         return NULL;
-    int has_jit = 0, failed = PyModule_AddFunctions(module, process_methods);
+    int has_jit = 0, failed = PyModule_AddFunctions(module, process_methods) || PyModule_AddFunctions(module, moment_methods);
 #if FRAMES_SUPPORTED
     failed = failed || PyModule_AddFunctions(module, read_methods) || PyModule_AddFunctions(module, rebuild_methods);
     has_jit = interpreter_has_jit(PyInterpreterState_Get());

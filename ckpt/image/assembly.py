@@ -19,13 +19,14 @@ Stream
         ("end",)
 
 Life of an image
-    ``prepare`` in the parent (cheap: note descriptors, look at new modules) → fork → ``dump`` in the
+    ``prepare`` in the parent (cheap: note the moment, look at new modules) → fork → ``dump`` in the
     child, on a deep stack. Without fork the same is done in the parent, which stands still meanwhile.
     ``load`` in a fresh process: early state, empty modules, the pairs, ambient state, deferred calls.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 import types
@@ -33,11 +34,11 @@ from collections.abc import Callable, Mapping
 from importlib.machinery import ModuleSpec, NamespaceLoader, SourceFileLoader, SourcelessFileLoader
 from typing import TYPE_CHECKING, Any
 
-from ckpt.image import diagnose, exits, lazy, libraries, notes, rebuild, resources
+from ckpt.image import diagnose, exits, lazy, libraries, moment, notes, rebuild, resources
 from ckpt.image.ambient import quiet
 from ckpt.image.descriptors import Descriptors, baseline, restore_descriptors
 from ckpt.image.errors import Unpicklable
-from ckpt.image.file_notes import FileNote, note_files, set_apart
+from ckpt.image.file_notes import set_apart
 from ckpt.image.files import FileSaver
 from ckpt.image.modules import References
 from ckpt.image.pickler import ImagePickler, Nowhere, Sink, Stream, collector_off, failure_of, on_deep_stack
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ImageReport",
     "Prepared",
+    "check",
     "dump",
     "look",
     "prepare",
@@ -70,14 +72,14 @@ Label = tuple[Any, ...]
 class Prepared:
     """References to the program's live objects, taken at one moment.
 
-    Holds for the fork that follows at once.
+    Holds for the fork that follows at once. ``noted``: see :mod:`ckpt.image.moment`.
     """
 
     stack: Stack | None
     extras: Mapping[str, object]
-    notes: dict[int, FileNote]
+    noted: bytes
+    collector: resources.Collector
     references: References
-    settings: resources.Settings
     pid: int
     prepared_ns: int
 
@@ -127,14 +129,20 @@ def look() -> None:
 def prepare(stack: Stack | None, extras: Mapping[str, object]) -> Prepared:
     """Just before the fork, in the process that runs the program: what a forked child would see change."""
     started_ns = time.perf_counter_ns()
-    notes = note_files()
-    _references.refresh()
-    settings = resources.note_settings()
+    noted = moment.note()
+    collector = gc.isenabled(), gc.get_threshold()  # the child turns it off for itself
+    if _references.are_behind():  # else the child looks for itself
+        _references.refresh()
     elapsed_ns = time.perf_counter_ns() - started_ns
-    return Prepared(stack, extras, notes, _references, settings, os.getpid(), elapsed_ns)
+    return Prepared(stack, extras, noted, collector, _references, os.getpid(), elapsed_ns)
 
 
 # ---------------------------------------------------------------------- dump
+
+
+def check(prepared: Prepared) -> None:
+    """First of all in a forked child, before it opens anything. Raises :class:`Unpicklable`."""
+    moment.check(prepared.noted)
 
 
 def dump(prepared: Prepared, *, live: Mapping[str, object], sink: Sink) -> ImageReport:
@@ -155,16 +163,18 @@ def run_dump(
 ) -> ImageReport:
     """:func:`dump` with other ways of pickling and of going through the program (:mod:`ckpt.image.trial`)."""
     is_disposable = os.getpid() != prepared.pid
+    timing, descriptors = moment.read(prepared.noted)
     if is_disposable:
-        set_apart(prepared.notes, baseline())
-    early = resources.note_early(prepared.notes, is_disposable=is_disposable)
-    late = resources.note_late(prepared.references, prepared.settings)
+        set_apart(descriptors, baseline())
+    prepared.references.refresh()
+    early = resources.note_early(descriptors, is_disposable=is_disposable)
+    late = resources.note_late(prepared.references, timing, prepared.collector)
     changed = prepared.references.changed = libraries.look(notes.watch(), prepared.references)
     roots: list[object] = [module.__dict__ for module in prepared.references.by_value.values()]
     roots += [prepared.stack, *prepared.extras.values(), late]
 
     def work() -> ImageReport:
-        files = FileSaver(prepared.notes, is_disposable=is_disposable)
+        files = FileSaver(descriptors, is_disposable=is_disposable)
 
         def make_pickler(
             stream: Stream, kind: type[ImagePickler] = pickler_class, is_disposable: bool = is_disposable

@@ -1,4 +1,4 @@
-"""What every descriptor of this process refers to, noted in the parent before the fork.
+"""What every descriptor of this process refers to, noted in the parent before the fork (:mod:`ckpt.image.moment`).
 
 After the fork parent and child share the offset of a file, and the parent goes on moving it: the child must not ask
 again (:mod:`ckpt.image.files`). Nor may it move it, or write: what the child asks of the program's objects runs their
@@ -15,7 +15,7 @@ from collections.abc import Collection
 
 from transport.lean import dataclass, replace
 
-__all__ = ["FileNote", "completed", "note_files", "set_apart"]
+__all__ = ["FileNote", "completed", "kind_of", "set_apart"]
 
 _DELETED = " (deleted)"
 _STREAMS = 2  # the last of the standard ones
@@ -23,35 +23,16 @@ _STREAMS = 2  # the last of the standard ones
 
 @dataclass(frozen=True, slots=True)
 class FileNote:
-    """What a descriptor referred to when the image was prepared. ``offset`` and ``length`` in bytes."""
+    """What a descriptor referred to when the image was prepared. ``offset`` and ``length`` in bytes.
+
+    What is no regular file has a kind only: it cannot change before the child looks (:func:`completed`).
+    """
 
     path: str
     kind: str  # "file", "deleted", "device" or another word for what cannot be saved
     flags: int
     offset: int
     length: int
-
-
-def note_files() -> dict[int, FileNote]:
-    """A note for every open descriptor of this process; 2 µs each, 8 for a regular file.
-
-    What is no regular file has a kind only: it cannot change before the child looks (:func:`completed`).
-    """
-    notes: dict[int, FileNote] = {}
-    for name in os.listdir("/proc/self/fd"):
-        fd = int(name)
-        try:
-            status = os.fstat(fd)
-            if not stat.S_ISREG(status.st_mode):
-                notes[fd] = FileNote("", _kind("", status), 0, 0, 0)
-                continue
-            path = os.readlink(f"/proc/self/fd/{name}")
-            flags = fcntl.fcntl(fd, fcntl.F_GETFL)
-            offset = os.lseek(fd, 0, os.SEEK_CUR)
-        except OSError:
-            continue  # the descriptor of the listing itself
-        notes[fd] = FileNote(path, _kind(path, status), flags, offset, status.st_size)
-    return notes
 
 
 def completed(fd: int, note: FileNote) -> FileNote:
@@ -84,11 +65,12 @@ def set_apart(notes: dict[int, FileNote], ours: Collection[int]) -> None:
         os.close(own)
 
 
-def _kind(path: str, status: os.stat_result) -> str:
-    if stat.S_ISREG(status.st_mode):
-        return "deleted" if path.endswith(_DELETED) or status.st_nlink == 0 else "file"
-    if stat.S_ISCHR(status.st_mode):
+def kind_of(path: str, mode: int, links: int) -> str:
+    """A word for what a descriptor refers to; ``mode`` and ``links`` as in :class:`os.stat_result`."""
+    if stat.S_ISREG(mode):
+        return "deleted" if path.endswith(_DELETED) or links == 0 else "file"
+    if stat.S_ISCHR(mode):
         return "device"
-    if stat.S_ISFIFO(status.st_mode):
+    if stat.S_ISFIFO(mode):
         return "pipe"
-    return "socket" if stat.S_ISSOCK(status.st_mode) else "special file"
+    return "socket" if stat.S_ISSOCK(mode) else "special file"

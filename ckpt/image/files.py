@@ -1,6 +1,6 @@
 """Open files: noted in the parent, understood in the child, opened again at load.
 
-In the parent, before the fork (:func:`~ckpt.image.file_notes.note_files`)
+In the parent, before the fork (:mod:`ckpt.image.moment`)
     For every descriptor of this process: what it refers to, its offset, flags and length.
 
 In the child, when a file object is met (:class:`FileSaver`)

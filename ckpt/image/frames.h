@@ -4,6 +4,7 @@
  *   frames_read.c      frames and generators as data
  *   frames_rebuild.c   content put into generators and frames; the hook that has frames made again
  *   frames_process.c   calls at the next check, fork, and other things of the process
+ *   frames_moment.c    what a forked child does not find as it was
  *   frames_31N.h       what differs between versions of the interpreter, under the same names
  *
  * State is process wide: frames are rebuilt and captured in the main interpreter's main thread only.
@@ -33,7 +34,7 @@
 extern PyObject *null_object; /* NULL: empty */
 extern PyObject *dead_object; /* DEAD: a pointer to something already freed */
 
-extern PyMethodDef process_methods[];
+extern PyMethodDef process_methods[], moment_methods[];
 
 #if FRAMES_SUPPORTED
 

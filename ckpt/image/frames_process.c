@@ -13,6 +13,8 @@
 State state;
 #endif
 
+#define LARGEST_COUNT (1UL << 20) /* no address is that low */
+
 static int pending(void *arg)
 {
     PyObject *callable = arg;
@@ -130,11 +132,47 @@ static PyObject *lookup(PyObject *module, PyObject *args)
     return Py_NewRef(found ? found : null_object);
 }
 
+/* No object of such a type holds anything of a C library: built in, but for frames. Numbers may be addresses. */
+static int is_usual(PyObject *value)
+{
+    PyTypeObject *type = Py_TYPE(value);
+    if (type == &PyLong_Type)
+        return PyLong_AsUnsignedLongMask(value) <= LARGEST_COUNT;
+    if (type == &PyFrame_Type || type->tp_flags & Py_TPFLAGS_HEAPTYPE)
+        return 0;
+    return type == Py_TYPE(null_object) || strchr(type->tp_name, '.') == NULL;
+}
+
+PyDoc_STRVAR(unusual_doc,
+"unusual(values, space, names, /) -> list\n\n"
+"Of a list of objects, and of what a tuple of names means in a dictionary, those of other than built-in types, frames, and\n"
+"numbers of more than 20 bits.  Only these are looked at by Python: all others are not even counted as used for a moment,\n"
+"which after a fork would cost a page fault each.");
+static PyObject *unusual(PyObject *module, PyObject *args)
+{
+    PyObject *values, *space, *names;
+    if (!PyArg_ParseTuple(args, "O!O!O!:unusual", &PyList_Type, &values, &PyDict_Type, &space, &PyTuple_Type, &names))
+        return NULL;
+    PyObject *found = PyList_New(0);
+    for (Py_ssize_t i = 0; found && i < PyList_GET_SIZE(values); i++) {
+        PyObject *value = PyList_GET_ITEM(values, i);
+        if (!is_usual(value) && PyList_Append(found, value) < 0)
+            Py_CLEAR(found);
+    }
+    for (Py_ssize_t i = 0; found && i < PyTuple_GET_SIZE(names); i++) {
+        PyObject *value = PyDict_GetItemWithError(space, PyTuple_GET_ITEM(names, i));
+        if (value == NULL ? PyErr_Occurred() != NULL : !is_usual(value) && PyList_Append(found, value) < 0)
+            Py_CLEAR(found);
+    }
+    return found;
+}
+
 PyMethodDef process_methods[] = {
     {"request", request, METH_O, request_doc},
     {"fork", fork_bare, METH_NOARGS, fork_doc},
     {"pdeathsig", pdeathsig, METH_O, pdeathsig_doc},
     {"allow_c_depth", allow_c_depth, METH_O, allow_c_depth_doc},
+    {"unusual", unusual, METH_VARARGS, unusual_doc},
     {"lookup", lookup, METH_VARARGS, lookup_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -187,6 +187,10 @@ class References:
                 self._own_names[name] = frozenset(module.__dict__)
         self._touched.clear()
 
+    def are_behind(self) -> bool:
+        """Have modules been imported since the last :meth:`refresh`?"""
+        return len(sys.modules) != self._count
+
     def refresh(self) -> None:
         """Look at modules imported, or grown, since the last time. About 10 µs when there are none."""
         modules = sys.modules

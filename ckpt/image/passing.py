@@ -13,9 +13,12 @@ Only a look at types, of the innermost frames; what hides inside other objects, 
 
 from __future__ import annotations
 
+import functools
 import sys
-from types import FrameType, FunctionType
+from types import CodeType, FrameType
+from typing import Any
 
+from ckpt.image import _frames
 from ckpt.image.boundary import location
 from ckpt.image.errors import Refused
 from ckpt.image.stack import FrameRecord, Stack
@@ -33,45 +36,62 @@ _MODULES = frozenset(
     )
 )
 """All objects whose type is of these modules hold state of a C library, or a descriptor."""
-_LOWEST_ADDRESS = 1 << 20
 _module_of = type.__dict__["__module__"].__get__  # not the attribute: a metaclass could make that a call
+_lru_cache = type(functools.lru_cache(lambda: None))
+_BRIEF = (
+    ("subprocess", "Popen", "__init__", "a child process is being started"),
+    ("pandas.io.parsers.readers", "TextFileReader", "read", "a table is being read"),  # ckpt.ready.tables
+)
+_known_brief: dict[int, tuple[CodeType, str]] = {}
+_modules_known = 0
 
 
 def refuse_passing(stack: Stack) -> None:
     """Raise Refused if a function that runs holds such an object directly: on its evaluation stack, or in a variable of its
     own or of its module."""
     addresses: list[tuple[int, FrameRecord]] = []
-    child = getattr(sys.modules.get("subprocess"), "Popen", None)
-    starting = child.__init__.__code__ if child is not None else None
-    reader = getattr(sys.modules.get("pandas.io.parsers.readers"), "TextFileReader", None)
-    # behind its parser meanwhile: ckpt.ready.tables
-    reading = reader.read.__code__ if reader is not None else None
-    cache = getattr(sys.modules.get("functools"), "_lru_cache_wrapper", None)
+    brief = _brief_functions()
     frames = stack.frames[-_FRAMES:]
     for left, record in zip(range(len(frames), 0, -1), frames, strict=True):
-        if record.code is starting:
-            raise _refused("a child process is being started", record)
-        if record.code is reading:
-            raise _refused("a table is being read", record)
-        held = record.stack if record.func is None else record.stack + record.locals
-        if left <= _CLOSE and record.func is not None:
-            held = held + _named(record.func)
-        for value in held:
-            kind = type(value)
-            if kind is child and value.returncode is None:
-                raise _refused(f"the child process {value.pid} is running", record)
-            if kind is cache and "cache_parameters" not in value.__dict__:
-                raise _refused("functools.lru_cache is wrapping a function", record)
-            if kind is FrameType:
-                raise _refused("a frame object is in use, which no image can hold", record)
-            if kind is int and value > _LOWEST_ADDRESS:
+        if id(record.code) in brief:
+            raise _refused(brief[id(record.code)][1], record)
+        for value in _held(record, is_close=left <= _CLOSE):
+            if type(value) is int:
                 addresses.append((value, record))
                 continue
-            module = _module_of(kind)
-            if type(module) is str and module in _MODULES and not _can_be_saved(module, value):
-                raise _refused(f"a {module}.{kind.__qualname__} is in use, which no image can hold", record)
+            reason = _reason(value)
+            if reason:
+                raise _refused(reason, record)
     if addresses:
         _refuse_addresses(stack, addresses)
+
+
+def _brief_functions() -> dict[int, tuple[CodeType, str]]:
+    """Functions that are waited for to end, by the id of their code, and what they do. Looked for when modules come."""
+    global _modules_known
+    if len(sys.modules) != _modules_known:
+        _modules_known = len(sys.modules)
+        for module, name, method, reason in _BRIEF:
+            kind = getattr(sys.modules.get(module), name, None)
+            if kind is not None:
+                code = getattr(kind, method).__code__
+                _known_brief[id(code)] = code, reason
+    return _known_brief
+
+
+def _reason(value: Any) -> str | None:
+    """Why this object, of no built-in type, is in no image; ``None``: it may be."""
+    kind = type(value)
+    if kind is getattr(sys.modules.get("subprocess"), "Popen", None) and value.returncode is None:
+        return f"the child process {value.pid} is running"
+    if kind is _lru_cache and "cache_parameters" not in value.__dict__:
+        return "functools.lru_cache is wrapping a function"
+    if kind is FrameType:
+        return "a frame object is in use, which no image can hold"
+    module = _module_of(kind)
+    if type(module) is str and module in _MODULES and not _can_be_saved(module, value):
+        return f"a {module}.{kind.__qualname__} is in use, which no image can hold"
+    return None
 
 
 def _can_be_saved(module: str, value: object) -> bool:
@@ -86,10 +106,13 @@ def _can_be_saved(module: str, value: object) -> bool:
     return False
 
 
-def _named(function: FunctionType) -> list[object]:
-    """The variables of its module that a function names."""
-    space = function.__globals__
-    return [space[name] for name in function.__code__.co_names if name in space]
+def _held(record: FrameRecord, *, is_close: bool) -> list[Any]:
+    """What may be such an object: on the stack, in variables, and, if close, in those of its module that it names."""
+    function = record.func
+    if function is None:
+        return _frames.unusual(record.stack, {}, ())
+    found = _frames.unusual(record.locals, function.__globals__, record.code.co_names if is_close else ())
+    return found + _frames.unusual(record.stack, {}, ()) if record.stack else found
 
 
 def _refuse_addresses(stack: Stack, numbers: list[tuple[int, FrameRecord]]) -> None:
@@ -108,4 +131,6 @@ def _refuse_addresses(stack: Stack, numbers: list[tuple[int, FrameRecord]]) -> N
 
 
 def _refused(reason: str, record: FrameRecord) -> Refused:
-    return Refused(reason, location(record.code, max(0, record.lasti)))
+    refused = Refused(reason, location(record.code, max(0, record.lasti)))
+    refused.is_passing = True
+    return refused

@@ -3,14 +3,13 @@ signals, …
 
 ::
 
-    note_settings()       before the fork: what a forked child does not inherit, or has turned off for itself
     note_early()          in the child: what must be in force before anything is loaded
     note_late()           in the child: values that may be objects of the program
     apply_early/late()    in the new process
 
-A forked child has its own copy of all of this but for the offsets of open files (:mod:`ckpt.image.file_notes`), so
-nothing else is looked at in the parent. Everything is noted in the thread that runs the program, since
-contexts belong to threads.
+A forked child has its own copy of all of this but for timers and the offsets of open files
+(:mod:`ckpt.image.moment`), so nothing else is looked at in the parent. Everything is noted in the thread that runs the
+program, since contexts belong to threads.
 
 What is set back: ``sys.path``, ``sys.argv``, directory, ``os.environ``, recursion limit, umask, lengths of fd
 1 and 2 (when they are regular files: what was printed after the image is cut off), ``random`` and
@@ -40,13 +39,15 @@ from ckpt.image.errors import RestoreError
 from ckpt.image.logs import note_logging, put_back
 from ckpt.image.modules import OWN_PACKAGES
 from ckpt.image.temporary import note_directories, restore_directories
-from transport.lean import dataclass
 
 if TYPE_CHECKING:
     from ckpt.image.file_notes import FileNote
     from ckpt.image.modules import References
 
-__all__ = ["Settings", "apply_early", "apply_late", "note_early", "note_late", "note_settings"]
+__all__ = ["Collector", "apply_early", "apply_late", "note_early", "note_late"]
+
+Collector = tuple[bool, tuple[int, int, int]]
+"""Is garbage collected, and the thresholds."""
 
 _STREAMS = ("stdin", "stdout", "stderr")
 _HOOKS = ("excepthook", "displayhook", "unraisablehook", "breakpointhook")
@@ -101,26 +102,14 @@ def apply_early(saved: dict[str, Any]) -> None:
 # ---------------------------------------------------------------------- late
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """``collector``: is garbage collected, and the thresholds."""
-
-    collector: tuple[bool, tuple[int, int, int]]
-    signals: signals.Timing
-
-
-def note_settings() -> Settings:
-    return Settings((gc.isenabled(), gc.get_threshold()), signals.note_timing())
-
-
-def note_late(references: References, settings: Settings) -> dict[str, Any]:
+def note_late(references: References, timing: signals.Timing, collector: Collector) -> dict[str, Any]:
     """Name → value, each pickled on its own. Called in the thread that runs the program."""
     noted: dict[str, Any] = {
-        "signals": signals.note(settings.signals),
+        "signals": signals.note(timing),
         "context": [item for item in contextvars.copy_context().items() if item[0].name != "decimal_context"],
         "streams": _note_stream_objects(),
         "hooks": _note_hooks(references),
-        "collector": settings.collector,
+        "collector": collector,
         "exit_functions": exits.recorded(references.by_value),
         "patches": _note_patches(references),
         "switch_interval": sys.getswitchinterval(),

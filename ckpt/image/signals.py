@@ -15,7 +15,7 @@ import signal
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-__all__ = ["Timing", "let_through", "note", "note_timing", "put_in_force", "release"]
+__all__ = ["Timing", "let_through", "note", "put_in_force", "release"]
 
 _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
@@ -28,12 +28,6 @@ class Timing(NamedTuple):
 
 
 _held: Timing | None = None
-
-
-def note_timing() -> Timing:
-    """What a forked child does not inherit, or may change."""
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    return Timing(tuple(signal.getitimer(kind) for kind in _TIMERS), tuple(int(number) for number in blocked))
 
 
 def note(timing: Timing) -> dict[str, Any]:

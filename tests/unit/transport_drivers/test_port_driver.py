@@ -153,8 +153,8 @@ def test_an_epoch_stamp_asks_for_the_image_and_holds_the_message_until_it_is_tak
     port = pair.ports[1]
     port.freeze()
     assert port.snapshot().vectors() == {}
-    port.advance(1)
-    port.thaw()
+    port.thaw(1)
+    assert port.endpoint.epoch == 1
     pair.settle(50)
     assert pair.received[1] == [b"from the future"]
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ckpt.image.file_notes import note_files
+from ckpt.image import moment
 from ckpt.image.files import FileSaver
 from ckpt.image.modules import References
 from ckpt.image.pickler import ImagePickler, ImageUnpickler, Stream, on_deep_stack
@@ -42,7 +42,7 @@ def pickled(obj: Any, live: Mapping[str, object] | None = None) -> tuple[MemoryS
     stream = Stream(sink)
 
     def work() -> ImagePickler:
-        files = FileSaver(note_files(), is_disposable=False)
+        files = FileSaver(moment.read(moment.note()).files, is_disposable=False)
         pickler = ImagePickler(stream, references, live=live, extra_reducers=files.reducers(), roots=[obj])
         pickler.dump(obj)
         pickler.dump(pickler.deferred)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ckpt.image import Refused, run_base
+from ckpt.image import Refused, _frames, run_base
 from ckpt.image.passing import refuse_passing
 from ckpt.image.stack import capture
 
@@ -142,6 +142,31 @@ def test_named_where_it_is_held(program: Callable[[], str], named: str) -> None:
     assert named in said and bool(said) == bool(named)
     if named:
         assert "test_passing.py" in said or "subprocess.py" in said
+
+
+def test_only_unusual_objects_are_looked_at_in_python() -> None:
+    frame, instance = sys._getframe(), zlib.decompressobj()
+    usual = [
+        1,
+        -0,
+        1 << 20,
+        1.5,
+        "text",
+        b"",
+        (),
+        [instance],
+        {},
+        None,
+        look,
+        len,
+        sys,
+        int,
+        test_named_where_it_is_held,
+    ]
+    unusual = [(1 << 20) + 1, 1 << 62, frame, instance, Hashed(False)]
+    assert _frames.unusual([*usual, *unusual, _frames.NULL], {}, ()) == unusual
+    space = {"a": 1, "b": instance, "c": frame}
+    assert _frames.unusual([], space, ("c", "missing", "a")) == [frame]
 
 
 def address_in_a_variable() -> str:

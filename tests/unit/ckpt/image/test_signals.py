@@ -30,7 +30,7 @@ def test_an_alarm_that_is_due_waits_for_the_program(tmp_path: Path) -> None:
     # It used to be raised within the restart, which ended the rank: `test_interrupts` failed now and then.
     source = """
         import signal
-        from ckpt.image import signals
+        from ckpt.image import moment, signals
 
         class Interrupted(Exception):
             pass
@@ -44,7 +44,8 @@ def test_an_alarm_that_is_due_waits_for_the_program(tmp_path: Path) -> None:
                 pass
 
         soon = signals.Timing(((1e-6, 0.0), (0.0, 0.0), (0.0, 0.0)), ())
-        signals.note_timing = lambda: soon  # as if the image were taken right before the alarm
+        read = moment.read
+        moment.read = lambda noted: read(noted)._replace(timing=soon)  # as if right before the alarm
         signal.signal(signal.SIGALRM, interrupt)
         signal.setitimer(signal.ITIMER_REAL, 0.3)
         try:
