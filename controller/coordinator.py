@@ -21,7 +21,8 @@ Rules
   incarnation serves it); a failed round answers its requests with the reason.
 - A rank that is gone for good (`incomplete`) ends all this for the incarnation: a line is the state of all
   ranks, so every request is refused with the reason. Committed lines stay what they are.
-- The schedule counts from the start of a round, and is counted anew after a restart.
+- The schedule counts from the start of a round, and is counted anew after a restart. After a commit the ranks are left
+  alone for as long as the round took: what an interval that is too short costs is bounded, and the program goes on.
 
 Not here: when processes are started or killed (`supervisor`), how a control file is written (`service`,
 `ckpt.store`).
@@ -291,6 +292,8 @@ class Coordinator:
         assert done is not None and done.writing and done.epoch == event.epoch
         self.round = None
         self.committed = event.epoch
+        if self.due_ns is not None:
+            self.due_ns = max(self.due_ns, now_ns + (now_ns - done.started_ns))
         fields = {
             "epoch": event.epoch,
             "ms": round((now_ns - done.started_ns) / 1e6, 3),

@@ -287,12 +287,30 @@ def test_rounds_start_on_schedule_counted_from_the_start_of_the_last() -> None:
     assert coordinator.deadline_ns() == 20 * SECOND
 
 
-def test_a_round_that_takes_longer_than_the_interval_is_followed_by_one() -> None:
+def test_after_a_round_longer_than_the_interval_the_program_is_left_alone_for_as_long() -> None:
+    """Rounds of 0.5 s every 0.3 s used to follow each other at once, and the program crawled."""
     coordinator = ready(1, every_ns=SECOND)
     coordinator.handle(Tick(), now_ns=SECOND)
     assert coordinator.handle(Tick(), now_ns=5 * SECOND) == [], "one at a time"
     coordinator.handle(vote(0), now_ns=6 * SECOND)
     coordinator.handle(ControlWritten(1), now_ns=6 * SECOND)
+    assert coordinator.deadline_ns() == 11 * SECOND
+    assert coordinator.handle(Tick(), now_ns=11 * SECOND - 1) == []
+    assert packets(coordinator.handle(Tick(), now_ns=11 * SECOND)) == ["checkpoint"]
+
+
+def test_requests_do_not_wait_for_the_schedule() -> None:
+    coordinator = ready(1, every_ns=SECOND)
+    coordinator.handle(Tick(), now_ns=SECOND)
+    coordinator.handle(vote(0), now_ns=6 * SECOND)
+    coordinator.handle(ControlWritten(1), now_ns=6 * SECOND)
+    assert packets(coordinator.handle(CheckpointRequested("me"), now_ns=7 * SECOND)) == ["checkpoint"]
+
+
+def test_a_round_that_failed_is_followed_by_one_on_schedule() -> None:
+    coordinator = ready(1, every_ns=SECOND)
+    coordinator.handle(Tick(), now_ns=SECOND)
+    coordinator.handle(Failed(0, 0, 1, "no", ""), now_ns=6 * SECOND)
     assert packets(coordinator.handle(Tick(), now_ns=6 * SECOND)) == ["checkpoint"]
 
 
