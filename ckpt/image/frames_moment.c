@@ -97,10 +97,10 @@ static int append_descriptor(Buffer *buffer, int fd)
     if (S_ISREG(status.st_mode)) {
         noted.flags = fcntl(fd, F_GETFL);
         noted.offset = lseek(fd, 0, SEEK_CUR);
-        if (noted.flags < 0 || noted.offset < 0)
-            return 1; /* opened with O_PATH, say: nothing that the program reads or writes */
         noted.size = status.st_size;
         noted.links = (uint32_t)status.st_nlink;
+        if (noted.flags < 0 || noted.offset < 0)
+            noted.mode = 0; /* opened with O_PATH, say: nothing that is read or written */
     }
     return append(buffer, &noted, sizeof noted) < 0 ? -1 : 1;
 }

@@ -50,6 +50,13 @@ def test_kinds_of_descriptors() -> None:
     assert out not in noted().files, "closed"
 
 
+def test_a_mere_place_in_the_file_system_is_no_file() -> None:
+    place = os.open(__file__, os.O_PATH)
+    assert noted().files[place].kind == "special file"
+    moment.check(moment.note())
+    os.close(place)
+
+
 def test_all_descriptors_are_found_wherever_their_numbers_are(tmp_path: Path) -> None:
     """The kernel says how many there are; where they lie far apart, they are listed."""
     with open(tmp_path / "far", "wb") as file:
