@@ -267,8 +267,8 @@ _add(
         ),
         (
             TAKING,
-            "            port.advance(job.epoch)\n",
-            "            if job.epoch > port.endpoint.epoch:\n                port.advance(job.epoch)\n",
+            "            port.thaw(job.epoch)\n",
+            "            port.thaw(job.epoch if job.epoch > port.endpoint.epoch else None)\n",
         ),
         (
             IMAGING,
@@ -402,7 +402,7 @@ _add(
         "frozen port",
         (
             TAKING,
-            "            port.advance(job.epoch)\n        port.thaw()\n",
+            "            port.thaw(job.epoch)\n",
             "            port.advance(job.epoch)\n",
         ),
         (

@@ -143,7 +143,9 @@ class ModelPort:
         self.endpoint.advance(epoch, self.now_ns)
         self.deliver()
 
-    def thaw(self) -> None:
+    def thaw(self, epoch: int | None = None) -> None:
+        if epoch is not None:
+            self.endpoint.advance(epoch, self.now_ns)
         self.endpoint.thaw(self.now_ns)
 
     def deliver(self) -> None:
