@@ -21,7 +21,7 @@ from tests.system.support import Job, run_ckpt, write_app
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
 RANKS = 3
-STEPS, PAUSE_S, EVERY_S = 500, 0.0015, 0.12
+STEPS, PAUSE_S, EVERY_S = 1000, 0.0015, 0.12
 AT_ONCE = 3
 """Jobs under way at the same time: they mostly wait."""
 

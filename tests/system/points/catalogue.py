@@ -98,7 +98,7 @@ POINTS: tuple[Point, ...] = (
     *_around("port-saved", "rank", "transport.port:Port.snapshot"),
     *_around("prepared", "rank", "ckpt.image.assembly:prepare"),
     *_around("forked", "rank", "ckpt.taking:_fork"),
-    *_around("epoch-advanced", "rank", "transport.port:Port.advance"),
+    *_around("epoch-advanced", "rank", "transport.endpoint:Endpoint.advance"),
     *_around("thawed", "rank", "transport.port:Port.thaw"),
     *_around("captured-said", "rank", "ckpt.control:ControlChannel.send", packet="captured"),
     *_around("finished-said", "rank", "ckpt.control:ControlChannel.send", packet="finished"),
