@@ -84,6 +84,13 @@ def test_an_environment_is_made_again_for_another_interpreter(tool, tmp_path):
     assert not tool.is_ready(tmp_path, found)
 
 
+def test_only_what_has_failed_is_run_again(tool, tmp_path):
+    assert tool.again(tmp_path) == (), "never run"
+    for code, options in (("0", None), ("1", ("--last-failed",)), ("-9", ()), ("2", ())):
+        (tmp_path / "tests.code").write_text(code)
+        assert tool.again(tmp_path) == options
+
+
 def test_the_versions_tested_are_those_with_a_table(tool):
     from ckpt.image.tables import TABLES
 

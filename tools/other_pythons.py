@@ -1,6 +1,7 @@
 """Runs what depends on the interpreter on every other version of Python that this machine has, or can get.
 
     python tools/other_pythons.py            find, set up and test; exit code 1 if a test failed
+    python tools/other_pythons.py --failed   again what has failed the last time
     python tools/other_pythons.py --list     only say what was found, and where
 
 A version is looked for as ``python3.N`` on PATH, then under ``$PYENV_ROOT`` (or ``~/.pyenv``), and at last asked of the
@@ -28,6 +29,7 @@ MINORS = (11, 12, 13)  # of the versions whose frames are known (ckpt/image/tabl
 TESTS = ("tests/unit/ckpt/image", "tests/system/test_spine_restart.py")
 SAMPLE = ("tests/sweep/test_sweep.py", "tests/sweep/test_generations.py")
 SWEEP = ("tests/sweep",)
+_CODE = "tests.code"  # of each version's environment: how the last run of its tests has ended
 _QUESTION = (
     "import json, os, platform, sys, sysconfig; print(json.dumps([platform.python_implementation(), "
     "list(sys.version_info[:3]), os.path.exists(os.path.join(sysconfig.get_paths()['include'], 'Python.h')), "
@@ -147,15 +149,21 @@ def test(minor: int, log: Path, *options: str) -> subprocess.Popen[bytes]:
         )
 
 
+def again(venv: Path) -> tuple[str, ...] | None:
+    """Options for what has failed the last time: all of it, if the run itself broke down. ``None``: nothing has."""
+    code = (venv / _CODE).read_text() if (venv / _CODE).exists() else ""
+    if code == "0":
+        return None
+    return ("--last-failed",) if code == "1" else ()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description="the tests that depend on the interpreter, on other versions"
     )
     parser.add_argument("--list", action="store_true", help="only say which versions there are")
     parser.add_argument("--sweep", action="store_true", help="the whole sweep and not a sample")
-    parser.add_argument(
-        "--again", action="store_true", help="run what has failed a second time, alone; as .ci/run does"
-    )
+    parser.add_argument("--failed", action="store_true", help="only what has failed the last time")
     arguments = parser.parse_args()
     tests = (*TESTS, *(SWEEP if arguments.sweep else SAMPLE))
     running: list[tuple[int, Path, subprocess.Popen[bytes]]] = []
@@ -174,20 +182,20 @@ def main() -> int:
         if arguments.list:
             continue
         venv = ROOT / f".venv-3.{minor}"
+        options = again(venv) if arguments.failed else ()
+        if options is None:
+            continue
+        (venv / _CODE).unlink(missing_ok=True)
         trouble = set_up(venv, found)
         if trouble:
             print(f"Python 3.{minor}: FAILED: {trouble}", flush=True)
             failed = True
             continue
         log = venv / "tests.log"
-        running.append((minor, log, test(minor, log, *tests)))
-    codes = {minor: process.wait() for minor, _, process in running}
-    for minor, log, _ in running:
-        code = codes[minor]
-        if code == 1 and arguments.again:
-            print(log.read_text(errors="replace"))
-            print(f"Python 3.{minor}: failed; once more what failed, alone", flush=True)
-            code = test(minor, log, "--last-failed", *tests).wait()
+        running.append((minor, log, test(minor, log, *tests, *options)))
+    for minor, log, process in running:
+        code = process.wait()
+        (log.parent / _CODE).write_text(str(code))
         lines = log.read_text(errors="replace").splitlines()
         failed = failed or code != 0
         shown = lines if code else [line for line in lines if line.startswith("SKIPPED")]
