@@ -8,8 +8,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -17,7 +19,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-/* The layout, as ckpt.image.moment reads it: a Head, then a Descriptor for each. */
+/* The layout, as ckpt.image.moment reads it: a Head, then a Descriptor for each, followed by its path. */
 typedef struct {
     int64_t timers[3][4]; /* of ITIMER_REAL, _VIRTUAL, _PROF: seconds and microseconds left, the same of the interval */
     uint64_t blocked;     /* bit n - 1: signal n */
@@ -26,7 +28,7 @@ typedef struct {
 typedef struct {
     int64_t offset, size;
     int32_t fd, flags;
-    uint32_t mode, links;
+    uint32_t mode, links, path_bytes, unused;
 } Descriptor;
 
 typedef struct { /* of getdents64(2) */
@@ -91,18 +93,24 @@ static int append_descriptor(Buffer *buffer, int fd)
 {
     struct stat status;
     Descriptor noted = {.fd = fd};
+    char path[PATH_MAX];
     if (fstat(fd, &status) < 0)
         return 0;
     noted.mode = status.st_mode;
     if (S_ISREG(status.st_mode)) {
+        char name[32];
+        snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+        ssize_t length = readlink(name, path, sizeof path);
         noted.flags = fcntl(fd, F_GETFL);
         noted.offset = lseek(fd, 0, SEEK_CUR);
         noted.size = status.st_size;
         noted.links = (uint32_t)status.st_nlink;
-        if (noted.flags < 0 || noted.offset < 0)
+        if (length < 0 || noted.flags < 0 || noted.offset < 0)
             noted.mode = 0; /* opened with O_PATH, say: nothing that is read or written */
+        else
+            noted.path_bytes = (uint32_t)length;
     }
-    return append(buffer, &noted, sizeof noted) < 0 ? -1 : 1;
+    return append(buffer, &noted, sizeof noted) || append(buffer, path, noted.path_bytes) ? -1 : 1;
 }
 
 /* One by one, if the kernel says how many there are (Linux 6.2): faster than a listing. Another thread may open or close one

@@ -28,7 +28,7 @@ from ckpt.image.signals import Timing
 __all__ = ["Moment", "check", "note", "read"]
 
 _HEAD = struct.Struct("=12qQ")
-_DESCRIPTOR = struct.Struct("=qqiiII")
+_DESCRIPTOR = struct.Struct("=qqiiIIII")
 _SIGNALS = 64
 
 
@@ -47,7 +47,7 @@ def note() -> bytes:
 def check(noted: bytes) -> None:
     """The descriptors of a forked child are those of that very moment. Raises :class:`Unpicklable` for a file among them
     that was not noted, as nobody knows where it stood."""
-    known = {fd for _, _, fd, *_ in _DESCRIPTOR.iter_unpack(noted[_HEAD.size :])}
+    known = read(noted).files
     for fd in map(int, os.listdir("/proc/self/fd")):
         try:
             if fd not in known and stat.S_ISREG(os.fstat(fd).st_mode):
@@ -58,14 +58,17 @@ def check(noted: bytes) -> None:
 
 
 def read(noted: bytes) -> Moment:
-    """What :func:`note` has noted; paths are those of now."""
+    """What :func:`note` has noted."""
     *timers, mask = _HEAD.unpack_from(noted)
     seconds = [whole + micro / 1e6 for whole, micro in zip(timers[::2], timers[1::2], strict=True)]
     blocked = tuple(number for number in range(1, _SIGNALS + 1) if mask >> (number - 1) & 1)
     timing = Timing(tuple(zip(seconds[::2], seconds[1::2], strict=True)), blocked)
-    files = {}
-    for offset, size, fd, flags, mode, links in _DESCRIPTOR.iter_unpack(noted[_HEAD.size :]):
-        is_file = stat.S_ISREG(mode)
-        path = os.readlink(f"/proc/self/fd/{fd}") if is_file else ""
+    files: dict[int, FileNote] = {}
+    at = _HEAD.size
+    while at < len(noted):
+        offset, size, fd, flags, mode, links, length, _ = _DESCRIPTOR.unpack_from(noted, at)
+        at += _DESCRIPTOR.size
+        path = os.fsdecode(noted[at : at + length])
+        at += length
         files[fd] = FileNote(path, kind_of(path, mode, links), flags, offset, size)
     return Moment(timing, files)

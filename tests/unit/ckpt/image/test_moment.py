@@ -34,8 +34,9 @@ def test_the_note_holds_although_the_file_goes_on(tmp_path: Path) -> None:
         file.write(b"early")
         before = moment.note()
         file.write(b"late")
+        os.unlink(file.name)
         note = moment.read(before).files[file.fileno()]
-    assert (note.offset, note.length) == (5, 5)
+    assert (note.path, note.kind, note.offset, note.length) == (str(tmp_path / "log"), "file", 5, 5)
 
 
 def test_kinds_of_descriptors() -> None:
