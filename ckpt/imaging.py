@@ -234,13 +234,11 @@ class Imager:
             self._refuse_others()
             if runtime.finished_code is None:
                 stack = image.capture(at=at, skip=_skipped_code())
-                if not self._has_waited_in_vain():
-                    image.refuse_passing(stack)
+                self._refuse_passing(stack)
         except image.Refused as refused:
             self._tries = tries
-            self._passing_since_ns = (
-                self._passing_since_ns or time.monotonic_ns() if refused.is_passing else 0
-            )
+            if not refused.is_passing:
+                self._passing_since_ns = 0
             self.refusals += 1
             self._reason = f"{refused.reason} ({refused.where})"
             self.refused_longest_ns = max(
@@ -263,10 +261,19 @@ class Imager:
         )
         return self._burn(failed) if failed is not None else True
 
-    def _has_waited_in_vain(self) -> bool:
-        """Has something that no image can hold been met at every place for some seconds? Then it stays."""
-        since_ns = self._passing_since_ns
-        return since_ns != 0 and time.monotonic_ns() - since_ns > _PASSING_NS
+    def _refuse_passing(self, stack: Stack) -> None:
+        """Raise Refused for what no image can hold, unless it has been met at every place for some seconds: it stays."""
+        from ckpt import image
+
+        now_ns = time.monotonic_ns()
+        if self._passing_since_ns and now_ns - self._passing_since_ns > _PASSING_NS:
+            return
+        try:
+            image.refuse_passing(stack)
+        except image.Refused as refused:
+            refused.is_passing = True
+            self._passing_since_ns = self._passing_since_ns or now_ns
+            raise
 
     def take_explicitly(self, way: ExplicitWay) -> bool:
         """At a boundary of an explicit program, where all ranks are. Always ``True``: taken, or given up."""

@@ -131,6 +131,4 @@ def _refuse_addresses(stack: Stack, numbers: list[tuple[int, FrameRecord]]) -> N
 
 
 def _refused(reason: str, record: FrameRecord) -> Refused:
-    refused = Refused(reason, location(record.code, max(0, record.lasti)))
-    refused.is_passing = True
-    return refused
+    return Refused(reason, location(record.code, max(0, record.lasti)))
