@@ -76,6 +76,8 @@ def _brief_functions() -> dict[int, tuple[CodeType, str]]:
             if kind is not None:
                 code = getattr(kind, method).__code__
                 _known_brief[id(code)] = code, reason
+            elif module in sys.modules:
+                _modules_known = 0  # it is being imported: look again
     return _known_brief
 
 
