@@ -168,7 +168,8 @@ def run_dump(
         set_apart(descriptors, baseline())
     prepared.references.refresh()
     early = resources.note_early(descriptors, is_disposable=is_disposable)
-    late = resources.note_late(prepared.references, timing, prepared.collector)
+    receivers = prepared.stack.receivers() if prepared.stack is not None else []
+    late = resources.note_late(prepared.references, timing, prepared.collector, receivers)
     changed = prepared.references.changed = libraries.look(notes.watch(), prepared.references)
     roots: list[object] = [module.__dict__ for module in prepared.references.by_value.values()]
     roots += [prepared.stack, *prepared.extras.values(), late]

@@ -1,4 +1,5 @@
-"""Locks that installed modules keep in variables (``RE_LOCK = threading.Lock()``) or classes, and that the program held.
+"""Locks that installed modules keep in variables (``RE_LOCK = threading.Lock()``), classes, or objects of which a method
+runs, and that the program held.
 
 Such a lock is found again by its name in the new process, where it is free; the code that was inside of ``with RE_LOCK:``
 will release it. Locks that are reached by other ways are ordinary objects (:mod:`ckpt.image.reducers_builtin`).
@@ -9,9 +10,10 @@ from __future__ import annotations
 import _thread
 import sys
 import types
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from ckpt.image.raw import space_of
+from ckpt.image.raw import dictionary_of, is_a, space_of
 
 if TYPE_CHECKING:
     from ckpt.image.modules import References
@@ -21,8 +23,9 @@ __all__ = ["hold_again", "note_held"]
 _NOT_THE_PROGRAMS = ("ckpt", "transport", "controller", "zmq", "threading")
 
 
-def note_held(references: References) -> list[tuple[str, str, int]]:
-    """``(module, name, times)`` of every such lock that this thread may be holding."""
+def note_held(references: References, receivers: Iterable[object] = ()) -> list[tuple[str, str, int]]:
+    """``(module, name, times)`` of every such lock that this thread may be holding. ``receivers``: objects of which a method
+    runs."""
     found: list[tuple[str, str, int]] = []
     kinds = {_thread.LockType, _thread.RLock, *_of_multiprocessing()}
     for name, module in list(sys.modules.items()):
@@ -38,6 +41,12 @@ def note_held(references: References) -> list[tuple[str, str, int]]:
                 for attribute, lock in list(space_of(value).items()):
                     if type(lock) in kinds and (times := _times_held(lock)):
                         found.append((name, f"{key}.{attribute}", times))
+    for obj in receivers:
+        pid = references.name_of(obj)
+        if pid is not None and pid[0] == "attr" and not is_a(obj, type):
+            for attribute, lock in (dictionary_of(obj) or {}).items():
+                if type(lock) in kinds and (times := _times_held(lock)):
+                    found.append((pid[1], f"{pid[2]}.{attribute}", times))
     return found
 
 

@@ -241,6 +241,34 @@ def test_a_lock_in_a_librarys_class_that_is_held(tmp_path: Path) -> None:
     assert resumed_output(tmp_path, source, files=files) == "False 0\n"
 
 
+def test_a_lock_in_a_librarys_object_that_is_held_by_a_method_of_it(tmp_path: Path) -> None:
+    """asgiref's Local, of which django keeps one in a variable: "cannot release un-acquired lock" after a restart."""
+    (tmp_path / "site-packages").mkdir()
+    library = """
+        import threading
+        class Local:
+            def __init__(self):
+                self._lock, self.values = threading.Lock(), {}
+            def set(self, key, value, inside):
+                self._lock.acquire()
+                try:
+                    inside()
+                    self.values[key] = value
+                finally:
+                    self._lock.release()
+        prefixes, other = Local(), Local()
+    """
+    source = """
+        import sys
+        sys.path.append(sys.path[0] + "/site-packages")
+        import locked_library
+        locked_library.prefixes.set("a", 1, lambda: driver_tick())
+        print(locked_library.prefixes.values, locked_library.prefixes._lock.locked(), locked_library.other._lock.locked())
+    """
+    files = {"site-packages/locked_library.py": library}
+    assert resumed_output(tmp_path, source, files=files) == "{'a': 1} False False\n"
+
+
 def test_what_has_been_warned_of_is_not_warned_of_again(tmp_path: Path) -> None:
     source = """
         import warnings
