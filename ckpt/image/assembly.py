@@ -191,7 +191,7 @@ def run_dump(
             )
             pickler.defer(restore_descriptors, Descriptors(files))
             pickler.running_generators = prepared.stack.generators() if prepared.stack is not None else []
-            pickler.running = {id(obj) for obj in prepared.stack.receivers()} if prepared.stack else set()
+            pickler.running = {id(obj) for obj in receivers}
             pickler.cached_calls = prepared.stack.cached_calls() if prepared.stack else []
             for record in prepared.stack.frames if prepared.stack else ():
                 pickler.definitions.note_closure(record.func)
