@@ -34,7 +34,7 @@ from collections.abc import Callable, Mapping
 from importlib.machinery import ModuleSpec, NamespaceLoader, SourceFileLoader, SourcelessFileLoader
 from typing import TYPE_CHECKING, Any
 
-from ckpt.image import diagnose, exits, lazy, libraries, moment, notes, rebuild, resources
+from ckpt.image import diagnose, exits, lazy, libraries, locks, moment, notes, rebuild, resources
 from ckpt.image.ambient import quiet
 from ckpt.image.descriptors import Descriptors, baseline, restore_descriptors
 from ckpt.image.errors import Unpicklable
@@ -169,7 +169,7 @@ def run_dump(
     prepared.references.refresh()
     early = resources.note_early(descriptors, is_disposable=is_disposable)
     receivers = prepared.stack.receivers() if prepared.stack is not None else []
-    late = resources.note_late(prepared.references, timing, prepared.collector, receivers)
+    late = resources.note_late(prepared.references, timing, prepared.collector)
     changed = prepared.references.changed = libraries.look(notes.watch(), prepared.references)
     roots: list[object] = [module.__dict__ for module in prepared.references.by_value.values()]
     roots += [prepared.stack, *prepared.extras.values(), late]
@@ -205,6 +205,8 @@ def run_dump(
             lambda changes: failure_of(rehearsal(), [tuple(each) for each in changes]),
             prepared.stack.frames if prepared.stack else (),
         )
+        prepared.references.held = locks.note_held(prepared.references, notes.watch(), receivers)
+        late["locks"] = [(held.path, held.times) for held in prepared.references.held]
         late["exit_functions"] = [
             entry
             for entry in late["exit_functions"]
@@ -218,7 +220,7 @@ def run_dump(
         with collector_off(), quiet():
             return on_deep_stack(work)
     finally:
-        prepared.references.changed = libraries.Changed()  # holds objects of the program
+        prepared.references.forget()  # objects of the program
 
 
 def _can_be_saved(

@@ -1,8 +1,15 @@
-"""Locks that installed modules keep in variables (``RE_LOCK = threading.Lock()``), classes, or objects of which a method
-runs, and that the program held.
+"""Locks that belong to installed modules and that the program held: in their variables (``RE_LOCK = threading.Lock()``),
+their classes, and their objects.
 
-Such a lock is found again by its name in the new process, where it is free; the code that was inside of ``with RE_LOCK:``
-will release it. Locks that are reached by other ways are ordinary objects (:mod:`ckpt.image.reducers_builtin`).
+Such a lock is found again at its place in the new process, where it is free; the code that was inside of ``with RE_LOCK:``
+will release it. So the lock is noted by the way to it, which is its persistent id too (``("held", module, variable, step,
+…)``), and is acquired again when all is loaded. Looked at are
+
+- variables of modules that travel by reference, and the classes written there,
+- what is noted of installed packages (:mod:`ckpt.image.notes`),
+- objects of which a method runs, where they are variables of a module.
+
+A lock in an object that is saved with all it holds is saved with it (:mod:`ckpt.image.reducers_builtin`).
 """
 
 from __future__ import annotations
@@ -10,24 +17,47 @@ from __future__ import annotations
 import _thread
 import sys
 import types
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ckpt.image.raw import dictionary_of, is_a, space_of
+from ckpt.image.notes import Notes, members
+from ckpt.image.raw import Path, dictionary_of, follow, is_a, space_of
 
 if TYPE_CHECKING:
     from ckpt.image.modules import References
 
-__all__ = ["hold_again", "note_held"]
+__all__ = ["Held", "hold_again", "note_held"]
 
 _NOT_THE_PROGRAMS = ("ckpt", "transport", "controller", "zmq", "threading")
 
 
-def note_held(references: References, receivers: Iterable[object] = ()) -> list[tuple[str, str, int]]:
-    """``(module, name, times)`` of every such lock that this thread may be holding. ``receivers``: objects of which a method
-    runs."""
-    found: list[tuple[str, str, int]] = []
-    kinds = {_thread.LockType, _thread.RLock, *_of_multiprocessing()}
+class Held(NamedTuple):
+    """``times``: how often the thread that runs the program holds it."""
+
+    path: Path
+    lock: Any
+    times: int
+
+
+def note_held(references: References, notes: Notes, receivers: Iterable[object]) -> list[Held]:
+    """Every such lock that this thread may be holding. ``receivers``: objects of which a method runs.
+
+    Called when it is settled which objects of packages are saved by the way to them (:func:`ckpt.image.libraries.settle`).
+    """
+    kinds = frozenset({_thread.LockType, _thread.RLock, *_of_multiprocessing()})
+    found: dict[int, Held] = {}
+    for source in (
+        _in_modules(references, kinds),
+        _in_notes(references, notes, kinds),
+        _in_receivers(references, receivers, kinds),
+    ):
+        for path, lock in source:
+            if id(lock) not in found and (times := _times_held(lock)):
+                found[id(lock)] = Held(path, lock, times)
+    return list(found.values())
+
+
+def _in_modules(references: References, kinds: frozenset[type]) -> Iterator[tuple[Path, Any]]:
     for name, module in list(sys.modules.items()):
         if name in references.by_value or name.partition(".")[0] in _NOT_THE_PROGRAMS:
             continue
@@ -36,18 +66,44 @@ def note_held(references: References, receivers: Iterable[object] = ()) -> list[
         for key, value in list(module.__dict__.items()):
             kind = type(value)
             if kind in kinds:
-                found += [(name, key, times)] if (times := _times_held(value)) else []
+                yield (name, key), value
             elif kind is type and space_of(value).get("__module__") == name:
                 for attribute, lock in list(space_of(value).items()):
-                    if type(lock) in kinds and (times := _times_held(lock)):
-                        found.append((name, f"{key}.{attribute}", times))
+                    if type(lock) in kinds:
+                        yield (name, key, attribute), lock
+
+
+def _in_notes(references: References, notes: Notes, kinds: frozenset[type]) -> Iterator[tuple[Path, Any]]:
+    for note in list(notes.objects.values()):
+        values = [*(note.attributes or {}).values(), *_values(note.content)]
+        if kinds.isdisjoint(map(type, values)):
+            continue
+        if references.name_of(note.obj) or id(note.obj) in references.changed.ids:
+            for step, lock in members(note):
+                if type(lock) in kinds and _is_there((*note.path, step), lock):
+                    yield (*note.path, step), lock
+
+
+def _values(content: Any) -> Iterable[Any]:
+    return content.values() if type(content) is dict else content if type(content) is list else ()
+
+
+def _in_receivers(
+    references: References, receivers: Iterable[object], kinds: frozenset[type]
+) -> Iterator[tuple[Path, Any]]:
     for obj in receivers:
         pid = references.name_of(obj)
         if pid is not None and pid[0] == "attr" and not is_a(obj, type):
             for attribute, lock in (dictionary_of(obj) or {}).items():
-                if type(lock) in kinds and (times := _times_held(lock)):
-                    found.append((pid[1], f"{pid[2]}.{attribute}", times))
-    return found
+                if type(lock) in kinds:
+                    yield (*pid[1:], attribute), lock
+
+
+def _is_there(path: Path, lock: Any) -> bool:
+    try:
+        return follow(path) is lock
+    except (LookupError, AttributeError):
+        return False
 
 
 def _times_held(value: Any) -> int:
@@ -67,11 +123,12 @@ def _of_multiprocessing() -> tuple[type, ...]:
     return () if module is None else (module.Lock, module.RLock)
 
 
-def hold_again(held: list[tuple[str, str, int]]) -> None:
-    for module, name, times in held:
-        lock: Any = sys.modules.get(module)
-        for step in name.split("."):
-            lock = getattr(lock, step, None)
-        if lock is not None and not _times_held(lock):
+def hold_again(held: list[tuple[Path, int]]) -> None:
+    for path, times in held:
+        try:
+            lock = follow(path)
+        except (LookupError, AttributeError):
+            continue  # another version of the package: what needs it has said so
+        if not _times_held(lock):
             for _ in range(times):
                 lock.acquire()

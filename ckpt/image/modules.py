@@ -42,7 +42,7 @@ import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ckpt.image import _addresses, _lookup, lazy, libraries
+from ckpt.image import _addresses, _lookup, lazy, libraries, locks
 from ckpt.image.addresses import Addresses, Walk
 from ckpt.image.errors import RestoreError
 from ckpt.image.standard import STREAMS, std_objects
@@ -51,7 +51,8 @@ __all__ = ["Pid", "References", "import_all", "is_by_value", "resolve"]
 
 Pid = tuple[Any, ...]
 """``("module", name)``, ``("dict", name)``, ``("attr", module, name)``, ``("std", path)``, ``("live", name)``,
-``("lib", module, variable, step, …)`` (:mod:`ckpt.image.libraries`)."""
+``("lib", module, variable, step, …)`` (:mod:`ckpt.image.libraries`), ``("held", module, variable, step, …)``
+(:mod:`ckpt.image.locks`)."""
 
 OWN_PACKAGES = ("ckpt", "transport", "controller")
 _OWN_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))) + os.sep
@@ -161,6 +162,7 @@ class References:
 
     ``by_value``: the modules that travel by value, in the order of their import. ``versions``: of the others, by
     top-level name, where they have one. ``added``: names that by-reference modules have got since :meth:`settle`.
+    ``changed``, ``held``: what one image finds in installed packages.
     ``lazy``: (module, variable) → object, of those that were asked for and are no references (:mod:`ckpt.image.lazy`).
     """
 
@@ -176,7 +178,12 @@ class References:
         self._own_names: dict[str, frozenset[str]] = {}
         self._mpi_names: dict[tuple[str, str], types.ModuleType] = {}
         self._touched: dict[str, types.ModuleType] = {}
+        self.forget()
+
+    def forget(self) -> None:
+        """What has been found for one image."""
         self.changed = libraries.Changed()
+        self.held: list[locks.Held] = []
 
     def settle(self) -> None:
         """Before the program starts: what by-reference modules get from now on, the program has put there."""
@@ -257,6 +264,8 @@ class References:
         for every object pickled, so it is C. Holds until the next :meth:`refresh`.
         """
         more: dict[int, Pid] = dict(self.changed.ids)
+        for held in self.held:
+            more[id(held.lock)] = ("held", *held.path)
         for path, stream in std_objects().items():
             more[id(stream)] = ("std", path)
         for name, value in live.items():

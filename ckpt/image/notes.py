@@ -1,7 +1,7 @@
 """What installed modules bind when they have been imported: the notes that :mod:`ckpt.image.libraries` compares with.
 
 A note is a *shallow copy* of one thing: of a module's variables, of a class's attributes, or of a container or instance
-that is found from there, some levels deep: ``mpmath.mp``, ``mp._prec_rounding``, ``config["log"]["level"]``. Notes are
+that is found from there, six levels deep: ``mpmath.mp``, ``mp._prec_rounding``, ``config["log"]["level"]``. Notes are
 taken when the outermost import of installed modules has ended, since packages complete themselves while they are imported.
 They hold what they note, so that an address means the same object for ever.
 
@@ -9,10 +9,11 @@ They hold what they note, so that an address means the same object for ever.
 noted, by its content                 ``dict``, ``list``, ``set``, ``deque``, their subclasses; ``random.Random``,
                                       ``itertools.count`` (also by its bound ``__next__``)
 noted, by its attributes              instances of classes of installed packages, ``threading.local`` (of the thread that
-                                      imports), ``SimpleNamespace`` and a few like it
-found from there                      what attributes hold; what small dictionaries and lists hold, by key and by index
-not noted                             functions (their closures, defaults and caches), tuples, generators, weak
-                                      containers, containers of more than ``_LARGEST`` entries
+                                      imports), ``SimpleNamespace``, conditions, queues and a few like them
+found from there                      what attributes hold; what small dictionaries, lists and tuples hold, by key and by
+                                      index
+not noted                             functions (their closures, defaults and caches), generators, weak containers,
+                                      containers of more than ``_LARGEST`` entries
 ====================================  ==========================================================================
 
 ``exec_module`` of the import system's loaders calls us (loaders and specifications stay what they are), in a function under
@@ -39,7 +40,7 @@ from typing import Any, NamedTuple
 from ckpt.image.raw import Path, attributes_of, content_of, is_a, is_named, package_of, space_of
 from ckpt.image.rebuild import is_heap
 
-__all__ = ["LEFT_ALONE", "Note", "Notes", "watch"]
+__all__ = ["LEFT_ALONE", "Note", "Notes", "members", "watch"]
 
 LEFT_ALONE = frozenset(
     {
@@ -66,7 +67,7 @@ LEFT_ALONE = frozenset(
 
 _LARGEST = 10_000
 _ENTERED = 64  # members of larger containers are not looked into
-_DEPTH = 3
+_DEPTH = 6
 _CONTAINERS = (dict, list, set, deque)
 _PLAIN_CONTAINERS = frozenset({*_CONTAINERS, OrderedDict, defaultdict})
 _NAMESPACES = frozenset(
@@ -77,6 +78,13 @@ _NAMESPACES = frozenset(
         ("collections", "Counter"),
         ("collections", "ChainMap"),
         ("collections", "UserDict"),
+        ("threading", "Condition"),
+        ("threading", "Event"),
+        ("threading", "Semaphore"),
+        ("threading", "BoundedSemaphore"),
+        ("queue", "Queue"),
+        ("queue", "LifoQueue"),
+        ("queue", "PriorityQueue"),
     }
 )
 _CONSTANTS = frozenset(
@@ -93,7 +101,6 @@ _SKIPPED = frozenset(
         bool,
         complex,
         bytes,
-        tuple,
         frozenset,
         type(None),
         types.ModuleType,
@@ -187,6 +194,11 @@ class Notes:
         """A container or an instance, with ``deeper`` levels below it; nothing if it is of no such kind."""
         if type(obj) is types.MethodWrapperType and type(obj.__self__) is itertools.count:
             path, obj = (*path, "__self__"), obj.__self__
+        if type(obj) is tuple:
+            for index, value in enumerate(obj[:_ENTERED]):
+                if type(value) not in _SKIPPED:
+                    self._note_object((*path, (index,)), value, deeper)
+            return
         note = self.objects.get(id(obj))
         if note is None:
             note = self._new_note(path, obj)
@@ -196,7 +208,7 @@ class Notes:
         if deeper == 0 or is_a(obj, type) or self._entered.get(id(obj), 0) >= deeper:
             return
         self._entered[id(obj)] = deeper
-        for step, value in _members(note):
+        for step, value in members(note):
             if is_a(value, type):
                 if is_heap(value) and self._is_ours(value) and not is_named(value):
                     there = Note((*note.path, step), value, dict(space_of(value)), None)
@@ -280,7 +292,7 @@ def _is_constant(value: Any) -> bool:
     return home in _CONSTANTS or is_a(kind, EnumMeta)
 
 
-def _members(note: Note) -> Iterator[tuple[Any, Any]]:
+def members(note: Note) -> Iterator[tuple[Any, Any]]:
     """What is to be looked into: the steps there, and the objects."""
     found: list[tuple[Any, Any]] = [] if note.attributes is None else list(note.attributes.items())
     content = note.content

@@ -292,7 +292,7 @@ class ImageUnpickler(pickle.Unpickler):
             return self._filler.load(pid)
         if pid[0] == "address":
             return id(pid[1])
-        if pid[0] == "lib":
+        if pid[0] == "lib" or pid[0] == "held":
             return libraries_back.resolve(pid[1:])
         return resolve(pid, self._live)
 

@@ -106,8 +106,8 @@ def follow(path: Path) -> Any:
     found: Any = getattr(sys.modules[path[0]], "__dict__", {})[path[1]]
     for step in path[2:]:
         if type(step) is tuple:
-            if is_a(found, list):
-                found = list.__getitem__(found, step[0])
+            if is_a(found, (list, tuple)):
+                found = (list if is_a(found, list) else tuple).__getitem__(found, step[0])
             elif not is_a(found, dict) or (found := dict.get(found, step[0], _ABSENT)) is _ABSENT:
                 raise KeyError(step[0])
         elif step == "__self__" and type(found) is types.MethodWrapperType:

@@ -30,7 +30,7 @@ import os
 import sys
 import time
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ckpt.image import exits, locks, reopen, search_path, signals, standard, standard_input
@@ -102,11 +102,8 @@ def apply_early(saved: dict[str, Any]) -> None:
 # ---------------------------------------------------------------------- late
 
 
-def note_late(
-    references: References, timing: signals.Timing, collector: Collector, receivers: Iterable[object]
-) -> dict[str, Any]:
-    """Name → value, each pickled on its own. Called in the thread that runs the program. ``receivers``: objects of which a
-    method runs."""
+def note_late(references: References, timing: signals.Timing, collector: Collector) -> dict[str, Any]:
+    """Name → value, each pickled on its own. Called in the thread that runs the program."""
     noted: dict[str, Any] = {
         "signals": signals.note(timing),
         "context": [item for item in contextvars.copy_context().items() if item[0].name != "decimal_context"],
@@ -117,7 +114,6 @@ def note_late(
         "patches": _note_patches(references),
         "switch_interval": sys.getswitchinterval(),
         "logging": note_logging(),
-        "locks": locks.note_held(references, receivers),
         "libraries": note_ambient(references),
     }
     if "random" in sys.modules:
