@@ -11,9 +11,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tests.ahead import ahead
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -38,8 +43,13 @@ PROMISED = {
 SWEEPS = "flipped_bit or forgotten or truncation or memory_of or random_flips or test_every_call_fails or acked_is_let_go"
 
 
-def measure(package: str, tests: str, folder: Path) -> dict[str, dict[str, object]]:
-    """{module: coverage's summary} of one run of `tests`."""
+def measure(package: str) -> dict[str, dict[str, object]]:
+    """{module: coverage's summary} of one run of the package's tests."""
+    with tempfile.TemporaryDirectory() as folder:
+        return _measure(package, PROMISED[package][0], Path(folder))
+
+
+def _measure(package: str, tests: str, folder: Path) -> dict[str, dict[str, object]]:
     data, report = folder / "data", folder / "report.json"
     run = [sys.executable, "-m", "coverage", "run", "--branch", f"--source={package}", f"--data-file={data}"]
     done = subprocess.run(
@@ -68,12 +78,14 @@ def measure(package: str, tests: str, folder: Path) -> dict[str, dict[str, objec
     return {Path(name).stem: found for name, found in files.items()}
 
 
+_begun, elsewhere = ahead(test_every_branch_is_taken=measure)
+
+
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("package", PROMISED)
-def test_every_branch_is_taken(package: str, tmp_path: Path) -> None:
+def test_every_branch_is_taken(package: str, elsewhere: Callable[[], dict[str, dict[str, Any]]]) -> None:
     pytest.importorskip("coverage")
-    tests, names = PROMISED[package]
-    found = measure(package, tests, tmp_path)
+    names, found = PROMISED[package][1], elsewhere()
     missing = {}
     for module, figures in sorted(found.items()):
         summary = figures["summary"]

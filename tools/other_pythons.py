@@ -26,7 +26,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 MINORS = (11, 12, 13)  # of the versions whose frames are known (ckpt/image/tables.py)
-TESTS = ("tests/unit/ckpt/image", "tests/system/test_spine_restart.py")
+_SPINE = "tests/system/test_spine_restart.py"
+TESTS = (
+    "tests/unit/ckpt/image",
+    f"{_SPINE}::test_a_killed_rank_changes_nothing_in_the_output",
+    f"{_SPINE}::test_garbage_is_collected_after_a_restart_as_it_was_before",
+    f"{_SPINE}::test_an_alarm_that_is_set_rings_after_a_restart_too",
+)
 SAMPLE = ("tests/sweep/test_sweep.py", "tests/sweep/test_generations.py")
 SWEEP = ("tests/sweep",)
 _CODE = "tests.code"  # of each version's environment: how the last run of its tests has ended

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
 ALL = sorted(name for name, program in PROGRAMS.items() if not program.limit)
 QUICK = [name for name in ALL if not PROGRAMS[name].slow]
-RESTORES = int(os.environ.get("SWEEP_RESTORES", "4"))
+RESTORES = int(os.environ.get("SWEEP_RESTORES", "3"))
 AT_LEAST = 200
 SOAK_RESTORES = int(os.environ.get("SWEEP_SOAK", "10000"))
 
@@ -83,7 +83,7 @@ def test_there_were_enough_restores(request: pytest.FixtureRequest, swept: Swept
     asked = {item.name for item in request.session.items if item.module is request.module}
     if not all(any(name.endswith(f"[{program}]") for name in asked) for program in QUICK):
         pytest.skip("counts only when all programs are run")
-    if RESTORES < 4:
+    if RESTORES < 3:
         pytest.skip("SWEEP_RESTORES asks for fewer")
     outcomes = [swept(program) for program in QUICK]
     assert sum(outcome.equal for outcome in outcomes) >= AT_LEAST

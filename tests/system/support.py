@@ -69,6 +69,7 @@ class Job:
         self.directory = directory
         self.stdout_path = directory.parent / f"{directory.name}.stdout"
         self.stderr_path = directory.parent / f"{directory.name}.stderr"
+        self._go = directory.parent / f"{directory.name}.go"
         with self.stdout_path.open("ab") as out, self.stderr_path.open("ab") as err:
             command = (
                 ckpt_command("run", "--job", directory, *arguments)
@@ -80,7 +81,7 @@ class Job:
                 stdout=out,
                 stderr=err,
                 stdin=subprocess.DEVNULL,
-                env={**environment(), **(env or {})},
+                env={**environment(), "CKPT_TEST_GO": str(self._go), **(env or {})},
                 cwd=directory.parent,
             )
 
@@ -156,7 +157,13 @@ class Job:
         os.kill(pid, sig)
         return pid
 
+    def go(self) -> None:
+        """Half-way the programs of :mod:`tests.system.apps` wait for this."""
+        self._go.touch()
+
     def finish(self, timeout_s: float = PATIENCE_S) -> int:
+        """The exit code, when the job has gone on to its end."""
+        self.go()
         try:
             return self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:

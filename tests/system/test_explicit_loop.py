@@ -56,15 +56,20 @@ RING = """
 
 def test_killed_ranks_change_nothing_in_result_and_output(start: Start, tmp_path: Path) -> None:
     app = write_app(tmp_path, RING)
-    clean = start(app, 300, 0, ranks=3, name="clean", explicit=True)
-    assert clean.finish() == 0, clean.report()
-    job = start(app, 300, 0.003, ranks=3, explicit=True, every=0.1)
-    for kill in range(3):
-        committed = len(job.events("committed"))
-        job.wait_event("committed", committed + 2)
-        job.kill_rank(kill)
-        job.wait_event("restarted", kill + 1)
+
+    def killed(steps: int) -> tuple[Job, int]:
+        job = start(app, steps, 0.003, ranks=3, name=f"job-{steps}", explicit=True, every=0.1)
+        for kill in range(3):
+            committed = len(job.events("committed"))
+            job.wait_event("committed", committed + 2)
+            job.kill_rank(kill)
+            job.wait_event("restarted", kill + 1)
+        return job, steps
+
+    job, steps = long_enough(300, killed)
     assert job.finish() == 0, job.report()
+    clean = start(app, steps, 0, ranks=3, name="clean", explicit=True)
+    assert clean.finish() == 0, clean.report()
     assert [job.output(rank) for rank in range(3)] == [clean.output(rank) for rank in range(3)], job.report()
     assert not job.events("round-aborted", reason="not possible within the limit")
     assert all(event["from_epoch"] for event in job.events("restarted"))
@@ -389,11 +394,18 @@ def test_an_interpreter_that_cannot_be_imaged_is_said_at_the_start(tmp_path: Pat
 
 def test_the_explicit_way_works_where_frames_cannot_be_captured(start: Start, tmp_path: Path) -> None:
     app = write_app(tmp_path, RING)
-    clean = start(app, 150, 0, ranks=3, name="clean", explicit=True)
-    assert clean.finish() == 0, clean.report()
-    job = start(app, 150, 0.005, ranks=3, explicit=True, every=0.1, entry=UNSUPPORTED, env=SEES_TESTS)
-    job.wait_event("committed", 2)
-    job.kill_rank(2)
-    job.wait_event("restarted")
+
+    def killed(steps: int) -> tuple[Job, int]:
+        job = start(
+            app, steps, 0.005, ranks=3, name=f"job-{steps}", explicit=True, every=0.1, entry=UNSUPPORTED, env=SEES_TESTS
+        )  # fmt: skip
+        job.wait_event("committed", 2)
+        job.kill_rank(2)
+        job.wait_event("restarted")
+        return job, steps
+
+    job, steps = long_enough(150, killed)
     assert job.finish() == 0, job.report()
+    clean = start(app, steps, 0, ranks=3, name="clean", explicit=True)
+    assert clean.finish() == 0, clean.report()
     assert [job.output(rank) for rank in range(3)] == [clean.output(rank) for rank in range(3)]

@@ -21,7 +21,7 @@ from tests.system.support import Job, run_ckpt, write_app
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
 RANKS = 3
-STEPS, PAUSE_S, EVERY_S = 1000, 0.0015, 0.12
+STEPS, PAUSE_S, EVERY_S = 400, 0.0015, 0.12
 AT_ONCE = 3
 """Jobs under way at the same time: they mostly wait."""
 
@@ -41,7 +41,7 @@ def run(directory: Path, point: Point | None) -> str:
     )
     try:
         if point is not None:
-            disturb(job, point, armed, env)
+            disturb(job, point, armed)
         code = job.finish()
         while code != 0 and point is not None:
             assert code in (-signal.SIGKILL, 137), f"exit code {code}\n{job.report()}"
@@ -62,11 +62,10 @@ def run(directory: Path, point: Point | None) -> str:
         job.close()
 
 
-def disturb(job: Job, point: Point, armed: Path, env: dict[str, str]) -> None:
-    """Bring the job to the stage of the point."""
-    if point.stage == "start":
-        return
-    job.wait_event("committed", 2)
+def disturb(job: Job, point: Point, armed: Path) -> None:
+    """Bring the job to the stage of the point, and there, unless it is one of those at the job's end."""
+    if point.stage != "start":
+        job.wait_event("committed", 2)
     if point.stage in ("run", "recovery"):
         armed.touch()
     if point.stage == "recovery":
@@ -77,6 +76,11 @@ def disturb(job: Job, point: Point, armed: Path, env: dict[str, str]) -> None:
         job.process.wait()
         os.kill(agent, signal.SIGKILL)
         armed.touch()
+    last, reached = len(job.events("committed")) + 3, armed.with_name("armed.reached")
+    job.wait_for(
+        lambda: reached.exists() or len(job.events("committed")) >= last or job.process.poll() is not None,
+        "the point, or three checkpoints more",
+    )
 
 
 def check_history(job: Job) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import struct
 import time
 from collections import Counter
@@ -40,8 +41,8 @@ AWAY = """
             os.unlink(name)
             ctypes.PyDLL(None).usleep(microseconds)
 """
-STARVED_RING = AWAY + RING.replace(
-    "    x = step(i, x)\n", "    x = step(i, x)\n        away(f'{sys.argv[3]}.{comm.rank}')\n"
+STARVED_RING = AWAY + re.sub(
+    r"^( +)(x = )?step\(i, x\)\n", r"\g<0>\1away(f'{sys.argv[3]}.{comm.rank}')\n", RING, flags=re.M
 )
 
 

@@ -33,7 +33,7 @@ def sockets_of_ranks(job: Job) -> list[Path]:
 
 
 def running_ring(start: Start, tmp_path: Path, name: str = "job") -> Job:
-    job = start(write_app(tmp_path, RING), 1500, 0.001, ranks=2, every=0.3, name=name)
+    job = start(write_app(tmp_path, RING), 600, 0.001, ranks=2, every=0.3, name=name)
     job.wait_event("committed", 1)
     return job
 
@@ -54,7 +54,7 @@ def raw_noise(path: Path) -> None:
 def test_strangers_are_refused_counted_and_the_job_ends_as_it_would_have(
     start: Start, tmp_path: Path
 ) -> None:
-    undisturbed = start(write_app(tmp_path, RING), 1500, 0.001, ranks=2, name="undisturbed")
+    undisturbed = start(write_app(tmp_path, RING), 600, 0.001, ranks=2, name="undisturbed")
     assert undisturbed.finish() == 0
     job = running_ring(start, tmp_path)
     strangers = [

@@ -33,7 +33,7 @@ def outputs(job: Job, ranks: int = 4) -> str:
 
 @pytest.mark.parametrize(
     ("text", "argv"),
-    [(RING, (4000, 0.0005)), (COMPUTE, (2500, 0.001)), (NUMPY_STENCIL, (3000, 0.001))],
+    [(RING, (1500, 0.0005)), (COMPUTE, (600, 0.001)), (NUMPY_STENCIL, (1000, 0.001))],
     ids=["ring", "compute", "stencil"],
 )
 def test_a_killed_rank_changes_nothing_in_the_output(
@@ -44,8 +44,8 @@ def test_a_killed_rank_changes_nothing_in_the_output(
     job = start(app, *argv, every=0.3)
     job.wait_event("committed", 2)
     job.kill_rank(2)
-    # four ranks with a checkpoint every 0.3 s are more work than two busy processors do in time
-    assert job.finish(240) == 0, job.report()
+    job.wait_event("restarted")
+    assert job.finish() == 0, job.report()
     assert job.events("rank-died", rank=2), job.report()
     assert job.events("restarting")[0]["from_epoch"] >= 1
     assert outputs(job) == expected
@@ -53,8 +53,8 @@ def test_a_killed_rank_changes_nothing_in_the_output(
 
 def test_the_output_passed_through_is_printed_once(start: Start, tmp_path: Path) -> None:
     app = write_app(tmp_path, RING)
-    undisturbed(start, app, 3000, 0.0005)
-    job = start(app, 3000, 0.0005, every=0.2)
+    undisturbed(start, app, 1200, 0.0005)
+    job = start(app, 1200, 0.0005, every=0.2)
     job.wait_event("committed", 2)
     job.kill_rank(0)
     assert job.finish() == 0, job.report()
@@ -64,8 +64,8 @@ def test_the_output_passed_through_is_printed_once(start: Start, tmp_path: Path)
 
 def test_a_rank_killed_while_a_checkpoint_is_under_way(start: Start, tmp_path: Path) -> None:
     app = write_app(tmp_path, RING)
-    expected = undisturbed(start, app, 4000, 0.0005)
-    job = start(app, 4000, 0.0005, every=0.4)
+    expected = undisturbed(start, app, 1500, 0.0005)
+    job = start(app, 1500, 0.0005, every=0.4)
     job.wait_event("committed", 1)
     number = len(job.events("round-started"))
     job.wait_event("round-started", number + 1)
@@ -76,8 +76,8 @@ def test_a_rank_killed_while_a_checkpoint_is_under_way(start: Start, tmp_path: P
 
 def test_ranks_killed_again_and_again_also_during_restart(start: Start, tmp_path: Path) -> None:
     app = write_app(tmp_path, RING)
-    expected = undisturbed(start, app, 5000, 0.0005)
-    job = start(app, 5000, 0.0005, every=0.2)
+    expected = undisturbed(start, app, 1500, 0.0005)
+    job = start(app, 1500, 0.0005, every=0.2)
     chance = random.Random(7)
     for incarnation in range(8):  # every second kill comes while the ranks are being started again
         if incarnation % 2 == 0:
@@ -166,14 +166,15 @@ def test_an_alarm_that_is_set_rings_after_a_restart_too(start: Start, tmp_path: 
 
 def test_restart_after_the_controller_and_all_ranks_are_gone(start: Start, tmp_path: Path) -> None:
     app = write_app(tmp_path, RING)
-    expected = undisturbed(start, app, 4000, 0.0005)
-    job = start(app, 4000, 0.0005, every=0.3)
+    expected = undisturbed(start, app, 1500, 0.0005)
+    job = start(app, 1500, 0.0005, every=0.3)
     job.wait_event("committed", 2)
     job.process.kill()
     job.process.wait()
     for rank in range(4):
         with contextlib.suppress(ProcessLookupError):  # the agent ends the others when one has died
             os.kill(job.pid(rank), signal.SIGKILL)
+    job.go()
     done = run_ckpt("restart", job.directory)
     assert done.returncode == 0, done.stderr + job.report()
     assert outputs(job) == expected
@@ -181,11 +182,12 @@ def test_restart_after_the_controller_and_all_ranks_are_gone(start: Start, tmp_p
 
 def test_ranks_go_on_without_a_controller_and_restart_picks_the_job_up(start: Start, tmp_path: Path) -> None:
     app = write_app(tmp_path, RING)
-    expected = undisturbed(start, app, 4000, 0.0005)
-    job = start(app, 4000, 0.0005, every=0.3)
+    expected = undisturbed(start, app, 1500, 0.0005)
+    job = start(app, 1500, 0.0005, every=0.3)
     job.wait_event("committed", 1)
     job.process.kill()
     job.process.wait()
+    job.go()
     done = run_ckpt("restart", job.directory)
     assert done.returncode == 0, done.stderr + job.report()
     assert outputs(job) == expected
@@ -198,7 +200,8 @@ def test_ranks_left_alone_finish_and_restart_reports_their_result(start: Start, 
     job.wait_event("committed", 1)
     job.process.kill()
     job.process.wait()
-    job_finished = time.monotonic() + 30
+    job.go()
+    job_finished = time.monotonic() + 60
     while not job.events("job-finished") and time.monotonic() < job_finished:
         time.sleep(0.05)
     assert outputs(job) == expected, job.report()
@@ -208,8 +211,9 @@ def test_ranks_left_alone_finish_and_restart_reports_their_result(start: Start, 
 
 def test_restart_from_an_older_epoch(start: Start, tmp_path: Path) -> None:
     app = write_app(tmp_path, RING)
-    expected = undisturbed(start, app, 3000, 0.0005)
-    job = start(app, 3000, 0.0005, every=0.3)
+    expected = undisturbed(start, app, 1200, 0.0005)
+    job = start(app, 1200, 0.0005, every=0.3)
+    job.wait_event("committed", 3)
     assert job.finish() == 0, job.report()
     listed = run_ckpt("ls", job.directory, "--json")
     assert listed.returncode == 0, listed.stderr
@@ -221,13 +225,13 @@ def test_restart_from_an_older_epoch(start: Start, tmp_path: Path) -> None:
 
 def test_resume_auto_starts_or_goes_on(start: Start, tmp_path: Path) -> None:
     app = write_app(tmp_path, RING)
-    expected = undisturbed(start, app, 3000, 0.0005)
-    job = start(app, 3000, 0.0005, every=0.2, resume="auto")
+    expected = undisturbed(start, app, 1200, 0.0005)
+    job = start(app, 1200, 0.0005, every=0.2, resume="auto")
     job.wait_event("committed", 1)
     stopped = run_ckpt("checkpoint", job.directory, "--stop")
     assert stopped.returncode == 0, stopped.stderr + job.report()
     assert job.finish() == 75, job.report()
-    again = start(app, 3000, 0.0005, every=0.2, resume="auto")
+    again = start(app, 1200, 0.0005, every=0.2, resume="auto")
     assert again.finish() == 0, again.report()
     assert outputs(again) == expected
 

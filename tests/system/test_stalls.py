@@ -18,7 +18,7 @@ from tests.system.support import Job, ckpt_command, write_app
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
 Start = Callable[..., Job]
-STEPS, PAUSE_S = 3500, 0.001
+STEPS, PAUSE_S = 1000, 0.001
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +156,14 @@ def test_a_restart_on_a_machine_whose_monotonic_clock_is_elsewhere(
     begun, resumed = (0, offset) if later_s > 0 else (offset, 0)
     directory = tmp_path / "job"
     run = ("run", "--job", directory, "-n", 3, "--every", 0.15, "--", app, STEPS, PAUSE_S)
-    first = subprocess.Popen(shifted(begun, *run), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    go = tmp_path / "go"
+    first = subprocess.Popen(
+        shifted(begun, *run),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "CKPT_TEST_GO": str(go)},
+    )
     events = directory / "events.jsonl"
     until = time.monotonic() + 60
     while not (events.exists() and events.read_text().count('"committed"') >= 3):
@@ -167,6 +174,7 @@ def test_a_restart_on_a_machine_whose_monotonic_clock_is_elsewhere(
     )
     assert stopped.returncode == 0, stopped.stderr
     first.communicate(timeout=60)
+    go.touch()
     done = subprocess.run(shifted(resumed, "restart", directory), capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert (directory / "output" / "rank-0.out").read_text() == expected

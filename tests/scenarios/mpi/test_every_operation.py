@@ -18,13 +18,15 @@ pytestmark = pytest.mark.system
 PROGRAMS = ("every_operation.py", "mpi4py_objects.py")
 
 
-def start(program: str, job: Path, *options: str, steps: int = 180) -> subprocess.Popen[str]:
+def start(program: str, job: Path, *options: str, steps: int = 60) -> subprocess.Popen[str]:
+    """It goes on beyond its middle when there is the file `go` beside the job."""
     command = [sys.executable, "-m", "controller", "run", "-n", "3", "--job", str(job), *options]
     return subprocess.Popen(
         [*command, str(Path(__file__).with_name(program)), str(steps)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        env={**os.environ, "CKPT_TEST_GO": str(job.with_suffix(".go"))},
     )
 
 
@@ -51,6 +53,7 @@ def outcome(process: subprocess.Popen[str]) -> list[str]:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_two_kills_change_nothing(tmp_path: Path, seed: int, program: str) -> None:
     choose = random.Random(seed)
+    (tmp_path / "undisturbed.go").touch()
     expected = outcome(start(program, tmp_path / "undisturbed"))
     job = tmp_path / "killed"
     process = start(program, job, "--every", "0.2")
@@ -67,6 +70,7 @@ def test_two_kills_change_nothing(tmp_path: Path, seed: int, program: str) -> No
             not any(event["event"] == "rank-died" for event in events(job)[-50:]) and process.poll() is None
         ):
             time.sleep(0.02)
+    job.with_suffix(".go").touch()
     assert outcome(process) == expected
     assert sum(event["event"] == "restarting" for event in events(job)) == 2
     assert not [event for event in events(job) if event["event"] == "failed"]

@@ -1,0 +1,139 @@
+"""Locks that installed packages keep, held by the program when the image is taken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .support import resumed_output
+
+
+def test_a_librarys_lock_that_is_held(tmp_path: Path) -> None:
+    """soupsieve matches inside of `with RE_LOCK:`, a variable of its module; the new process has one that is free."""
+    (tmp_path / "site-packages").mkdir()
+    library = """
+        import threading
+        LOCK, AGAIN, FREE = threading.Lock(), threading.RLock(), threading.Lock()
+        def locked(inside):
+            with LOCK, AGAIN, AGAIN:
+                inside()
+                return LOCK.locked(), AGAIN._is_owned(), FREE.locked()
+    """
+    source = """
+        import sys
+        sys.path.append(sys.path[0] + "/site-packages")
+        import locked_library
+        print(locked_library.locked(lambda: driver_tick()), locked_library.LOCK.locked(), locked_library.AGAIN._is_owned())
+    """
+    files = {"site-packages/locked_library.py": library}
+    assert resumed_output(tmp_path, source, files=files) == "(True, True, False) False False\n"
+
+
+def test_a_lock_in_a_librarys_class_that_is_held(tmp_path: Path) -> None:
+    """tqdm draws its bars inside of two, one of multiprocessing."""
+    (tmp_path / "site-packages").mkdir()
+    library = """
+        import multiprocessing, threading
+        class Writes:
+            among_threads, among_processes = threading.RLock(), multiprocessing.RLock()
+            @classmethod
+            def locked(cls, inside):
+                cls.among_processes.acquire(), cls.among_threads.acquire(), cls.among_processes.acquire()
+                inside()
+                cls.among_processes.release(), cls.among_threads.release(), cls.among_processes.release()
+    """
+    source = """
+        import sys
+        sys.path.append(sys.path[0] + "/site-packages")
+        import locked_library
+        locked_library.Writes.locked(lambda: driver_tick())
+        print(locked_library.Writes.among_threads._is_owned(), locked_library.Writes.among_processes._semlock._count())
+    """
+    files = {"site-packages/locked_library.py": library}
+    assert resumed_output(tmp_path, source, files=files) == "False 0\n"
+
+
+@pytest.mark.parametrize("way", ["with", "acquire"])
+@pytest.mark.parametrize("kind", ["Lock", "RLock"])
+def test_a_lock_in_a_librarys_object_that_is_held_by_a_method_of_it(
+    tmp_path: Path, kind: str, way: str
+) -> None:
+    """asgiref's Local, of which django keeps one in a variable: "cannot release un-acquired lock" after a restart.
+
+    Or the other way round: never free again, since what ``with`` had to release was a copy of the lock.
+    """
+    (tmp_path / "site-packages").mkdir()
+    inside = {
+        "with": """
+                with self._lock:
+                    inside(), self.values.append(len(self.values))
+        """,
+        "acquire": """
+                self._lock.acquire()
+                inside(), self.values.append(len(self.values))
+                self._lock.release()
+        """,
+    }
+    library = f"""
+        import threading
+        class Local:
+            def __init__(self):
+                self._lock, self.values = threading.{kind}(), []
+            def add(self, inside):
+                {inside[way].strip()}
+        class Holder:
+            shared = Local()
+            def __init__(self):
+                self.inner, self.pair = Local(), (Local(), 1)
+        plain, table, row, holder, pair = Local(), {{"p": Local()}}, [Local()], Holder(), (1, Local())
+        deep = {{"a": {{"b": [Holder()]}}}}
+        free = Local()
+    """
+    source = """
+        import sys
+        sys.path.append(sys.path[0] + "/site-packages")
+        import locked_library as library
+        def places():
+            of = library.holder, library.deep["a"]["b"][0]
+            yield from (library.plain, library.table["p"], library.table["later"], library.row[0], library.pair[1])
+            yield from (library.Holder.shared, of[0].inner, of[0].pair[0], of[1].inner, of[1].pair[0])
+        def hold(rest):
+            rest[0].add(lambda: hold(rest[1:])) if rest else driver_tick()
+        library.table["later"] = library.Local()
+        hold(list(places()))
+        for place in (*places(), library.free):
+            print(place.values, place._lock.acquire(timeout=1), place._lock.acquire(timeout=0.01))
+    """
+    files = {"site-packages/locked_library.py": library}
+    again = kind == "RLock"
+    assert resumed_output(tmp_path, source, files=files) == f"[0] True {again}\n" * 10 + f"[] True {again}\n"
+
+
+def test_what_a_library_synchronises_with_and_its_queues_go_on(tmp_path: Path) -> None:
+    (tmp_path / "site-packages").mkdir()
+    library = """
+        import queue, threading
+        class Pool:
+            def __init__(self):
+                self.jobs, self.gate, self.changed = queue.Queue(), threading.BoundedSemaphore(2), threading.Condition()
+            def run(self, inside):
+                self.gate.acquire(), self.changed.acquire(), self.jobs.put("before")
+                inside()
+                self.jobs.put("after"), self.changed.notify_all(), self.changed.release(), self.gate.release()
+        pools, ready = [Pool()], threading.Event()
+    """
+    source = """
+        import sys
+        sys.path.append(sys.path[0] + "/site-packages")
+        import pooled_library
+        pool = pooled_library.pools[0]
+        pooled_library.ready.set()
+        pool.run(lambda: driver_tick())
+        print(pool.jobs.get(), pool.jobs.get(), pool.jobs.empty(), pool is pooled_library.pools[0])
+        print(pooled_library.ready.is_set())
+        print([pool.gate.acquire(timeout=0.01) for _ in range(3)], pool.changed.acquire(timeout=0.01))
+    """
+    files = {"site-packages/pooled_library.py": library}
+    expected = "before after True True\nTrue\n[True, True, False] True\n"
+    assert resumed_output(tmp_path, source, files=files) == expected
