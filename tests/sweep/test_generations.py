@@ -76,7 +76,7 @@ def test_every_check_of_a_small_program(name: str, place: Place, tmp_path: Path)
             assert not differs, f"image of check {check}: {differs}"
 
 
-@pytest.mark.parametrize("name", ["hexiom", "pyflate", "lark_grammar", "simpy_queue", "stdlib_objects"])
+@pytest.mark.parametrize("name", ["hexiom", "lark_grammar", "simpy_queue", "stdlib_objects"])
 def test_three_generations(name: str, place: Place, tmp_path: Path) -> None:
     """Image, resume, image of the resumed program, resume, and once more."""
     with Bench(PROGRAMS[name], place, tmp_path / "bench") as bench:
