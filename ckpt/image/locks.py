@@ -9,6 +9,9 @@ will release it. So the lock is noted by the way to it, which is its persistent 
 - what is noted of installed packages (:mod:`ckpt.image.notes`),
 - objects of which a method runs, where they are variables of a module.
 
+A lock that is not reentrant does not tell who holds it. Where other threads of the program run (harmless ones, which will
+not be there to release anything), one that is only noted counts if a method of its object runs.
+
 A lock in an object that is saved with all it holds is saved with it (:mod:`ckpt.image.reducers_builtin`).
 """
 
@@ -16,6 +19,7 @@ from __future__ import annotations
 
 import _thread
 import sys
+import threading
 import types
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Held", "hold_again", "note_held"]
 
+_OURS = 2  # the main thread and the port's helper
 _NOT_THE_PROGRAMS = ("ckpt", "transport", "controller", "zmq", "threading")
 
 
@@ -45,10 +50,11 @@ def note_held(references: References, notes: Notes, receivers: Iterable[object])
     Called when it is settled which objects of packages are saved by the way to them (:func:`ckpt.image.libraries.settle`).
     """
     kinds = frozenset({_thread.LockType, _thread.RLock, *_of_multiprocessing()})
+    owners = None if threading.active_count() <= _OURS else {id(obj) for obj in receivers}
     found: dict[int, Held] = {}
     for source in (
         _in_modules(references, kinds),
-        _in_notes(references, notes, kinds),
+        _in_notes(references, notes, kinds, owners),
         _in_receivers(references, receivers, kinds),
     ):
         for path, lock in source:
@@ -73,14 +79,18 @@ def _in_modules(references: References, kinds: frozenset[type]) -> Iterator[tupl
                         yield (name, key, attribute), lock
 
 
-def _in_notes(references: References, notes: Notes, kinds: frozenset[type]) -> Iterator[tuple[Path, Any]]:
+def _in_notes(
+    references: References, notes: Notes, kinds: frozenset[type], owners: set[int] | None
+) -> Iterator[tuple[Path, Any]]:
+    """``owners``: addresses of the objects of which locks count that do not tell who holds them; ``None``: of all."""
     for note in list(notes.objects.values()):
         values = [*(note.attributes or {}).values(), *_values(note.content)]
         if kinds.isdisjoint(map(type, values)):
             continue
         if references.name_of(note.obj) or id(note.obj) in references.changed.ids:
             for step, lock in members(note):
-                if type(lock) in kinds and _is_there((*note.path, step), lock):
+                is_mine = type(lock) is not _thread.LockType or owners is None or id(note.obj) in owners
+                if type(lock) in kinds and is_mine and _is_there((*note.path, step), lock):
                     yield (*note.path, step), lock
 
 

@@ -137,3 +137,33 @@ def test_what_a_library_synchronises_with_and_its_queues_go_on(tmp_path: Path) -
     files = {"site-packages/pooled_library.py": library}
     expected = "before after True True\nTrue\n[True, True, False] True\n"
     assert resumed_output(tmp_path, source, files=files) == expected
+
+
+def test_a_lock_that_another_thread_holds_is_free_after_a_restart(tmp_path: Path) -> None:
+    """The thread will not be there to release it."""
+    (tmp_path / "site-packages").mkdir()
+    library = """
+        import threading
+        class Local:
+            def __init__(self):
+                self._lock = threading.Lock()
+            def hold(self, inside):
+                with self._lock:
+                    inside()
+        table = {"mine": Local(), "its": Local()}
+    """
+    source = """
+        import sys, threading
+        sys.path.append(sys.path[0] + "/site-packages")
+        import locked_library
+        mine, its = locked_library.table["mine"], locked_library.table["its"]
+        begun, end = threading.Event(), threading.Event()
+        threading.Thread(target=lambda: its.hold(lambda: (begun.set(), end.wait())), daemon=True).start()
+        threading.Thread(target=end.wait, daemon=True).start()
+        begun.wait()
+        mine.hold(lambda: driver_tick())
+        end.set()
+        print([place._lock.acquire(timeout=10) for place in (mine, its)])
+    """
+    files = {"site-packages/locked_library.py": library}
+    assert resumed_output(tmp_path, source, files=files) == "[True, True]\n"
