@@ -66,7 +66,9 @@ def test_every_check_of_a_small_program(name: str, place: Place, tmp_path: Path)
         taken = bench.images(places=list(range(1, checks + 1)))
         assert not bench.difference(taken, expected)
         assert not taken["failed"]
-        assert len(taken["images"]) + sum(taken["refused"].values()) >= checks - _AROUND
+        # taking an image makes some checks coincide: fewer than the run before it had, the more so on a busy machine
+        assert taken["checks"] > checks // 2
+        assert len(taken["images"]) + sum(taken["refused"].values()) >= taken["checks"] - _AROUND
         assert len(taken["images"]) > checks // 3, taken[
             "refused"
         ]  # `objects` is mostly inside of reduce and print
