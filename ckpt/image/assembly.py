@@ -206,7 +206,7 @@ def run_dump(
             prepared.stack.frames if prepared.stack else (),
         )
         prepared.references.held = locks.note_held(prepared.references, notes.watch(), receivers)
-        late["locks"] = [(held.path, held.times) for held in prepared.references.held]
+        late["locks"] = [(held.lock, held.times) for held in prepared.references.held]
         late["exit_functions"] = [
             entry
             for entry in late["exit_functions"]

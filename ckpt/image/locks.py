@@ -2,8 +2,8 @@
 their classes, and their objects.
 
 Such a lock is found again at its place in the new process, where it is free; the code that was inside of ``with RE_LOCK:``
-will release it. So the lock is noted by the way to it, which is its persistent id too (``("held", module, variable, step,
-…)``), and is acquired again when all is loaded. Looked at are
+will release it. So the lock is noted by the way to it, which is its persistent id too (``("held", kind, module, variable,
+step, …)``), and is acquired again when all is loaded. Looked at are
 
 - variables of modules that travel by reference, and the classes written there,
 - what is noted of installed packages (:mod:`ckpt.image.notes`),
@@ -12,12 +12,14 @@ will release it. So the lock is noted by the way to it, which is its persistent 
 A lock that is not reentrant does not tell who holds it. Where other threads of the program run (harmless ones, which will
 not be there to release anything), one that is only noted counts if a method of its object runs.
 
-A lock in an object that is saved with all it holds is saved with it (:mod:`ckpt.image.reducers_builtin`).
+A lock that has come to its place since the import, and one in an object that is saved with all it holds, is an ordinary
+object (:mod:`ckpt.image.reducers_builtin`).
 """
 
 from __future__ import annotations
 
 import _thread
+import importlib
 import sys
 import threading
 import types
@@ -30,7 +32,7 @@ from ckpt.image.raw import Path, dictionary_of, follow, is_a, space_of
 if TYPE_CHECKING:
     from ckpt.image.modules import References
 
-__all__ = ["Held", "hold_again", "note_held"]
+__all__ = ["Finder", "Held", "hold_again", "note_held"]
 
 _OURS = 2  # the main thread and the port's helper
 _NOT_THE_PROGRAMS = ("ckpt", "transport", "controller", "zmq", "threading")
@@ -43,17 +45,22 @@ class Held(NamedTuple):
     lock: Any
     times: int
 
+    @property
+    def pid(self) -> tuple[Any, ...]:
+        """Its persistent id."""
+        return ("held", _kind_of(self.lock), *self.path)
+
 
 def note_held(references: References, notes: Notes, receivers: Iterable[object]) -> list[Held]:
     """Every such lock that this thread may be holding. ``receivers``: objects of which a method runs.
 
     Called when it is settled which objects of packages are saved by the way to them (:func:`ckpt.image.libraries.settle`).
     """
-    kinds = frozenset({_thread.LockType, _thread.RLock, *_of_multiprocessing()})
+    kinds = _kinds()
     owners = None if threading.active_count() <= _OURS else {id(obj) for obj in receivers}
     found: dict[int, Held] = {}
     for source in (
-        _in_modules(references, kinds),
+        _in_modules(references, notes, kinds),
         _in_notes(references, notes, kinds, owners),
         _in_receivers(references, receivers, kinds),
     ):
@@ -63,7 +70,7 @@ def note_held(references: References, notes: Notes, receivers: Iterable[object])
     return list(found.values())
 
 
-def _in_modules(references: References, kinds: frozenset[type]) -> Iterator[tuple[Path, Any]]:
+def _in_modules(references: References, notes: Notes, kinds: frozenset[type]) -> Iterator[tuple[Path, Any]]:
     for name, module in list(sys.modules.items()):
         if name in references.by_value or name.partition(".")[0] in _NOT_THE_PROGRAMS:
             continue
@@ -72,10 +79,13 @@ def _in_modules(references: References, kinds: frozenset[type]) -> Iterator[tupl
         for key, value in list(module.__dict__.items()):
             kind = type(value)
             if kind in kinds:
-                yield (name, key), value
+                if references.name_of(value) is not None:
+                    yield (name, key), value
             elif kind is type and space_of(value).get("__module__") == name:
+                note = notes.objects.get(id(value))
                 for attribute, lock in list(space_of(value).items()):
-                    if type(lock) in kinds:
+                    is_old = note is None or (note.attributes or {}).get(attribute) is lock
+                    if type(lock) in kinds and is_old:
                         yield (name, key, attribute), lock
 
 
@@ -116,6 +126,10 @@ def _is_there(path: Path, lock: Any) -> bool:
         return False
 
 
+def _kinds() -> frozenset[type]:
+    return frozenset({_thread.LockType, _thread.RLock, *_of_multiprocessing()})
+
+
 def _times_held(value: Any) -> int:
     if type(value) is _thread.LockType:
         return int(value.locked())
@@ -133,12 +147,41 @@ def _of_multiprocessing() -> tuple[type, ...]:
     return () if module is None else (module.Lock, module.RLock)
 
 
-def hold_again(held: list[tuple[Path, int]]) -> None:
-    for path, times in held:
+def _kind_of(value: Any) -> str:
+    """What :class:`Finder` makes another one of."""
+    kind: type = type(value)
+    name = "Lock" if kind is _thread.LockType else "RLock" if kind is _thread.RLock else kind.__name__
+    return name if kind not in _of_multiprocessing() else f"multiprocessing.{name}"
+
+
+def _new(kind: str) -> Any:
+    module, _, name = kind.rpartition(".")
+    return getattr(importlib.import_module(module or "threading"), name)()
+
+
+class Finder:
+    """Finds the locks again while one image is loaded. Where there is none (another version of the package, or one that
+    makes its locks when they are needed) it makes one, always the same for the same place."""
+
+    def __init__(self) -> None:
+        self._made: dict[Path, Any] = {}
+
+    def find(self, pid: tuple[Any, ...]) -> Any:
+        kind, path = pid[1], pid[2:]
+        if path in self._made:
+            return self._made[path]
         try:
-            lock = follow(path)
+            found = follow(path)
         except (LookupError, AttributeError):
-            continue  # another version of the package: what needs it has said so
+            found = None
+        if type(found) in _kinds() and _kind_of(found) == kind:
+            return found
+        return self._made.setdefault(path, _new(kind))
+
+
+def hold_again(held: list[tuple[Any, int]]) -> None:
+    """Locks, and how often."""
+    for lock, times in held:
         if not _times_held(lock):
             for _ in range(times):
                 lock.acquire()

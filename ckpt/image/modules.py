@@ -51,8 +51,8 @@ __all__ = ["Pid", "References", "import_all", "is_by_value", "resolve"]
 
 Pid = tuple[Any, ...]
 """``("module", name)``, ``("dict", name)``, ``("attr", module, name)``, ``("std", path)``, ``("live", name)``,
-``("lib", module, variable, step, …)`` (:mod:`ckpt.image.libraries`), ``("held", module, variable, step, …)``
-(:mod:`ckpt.image.locks`)."""
+``("lib", module, variable, step, …)`` (:mod:`ckpt.image.libraries`), ``("held", kind, module, variable,
+step, …)`` (:mod:`ckpt.image.locks`)."""
 
 OWN_PACKAGES = ("ckpt", "transport", "controller")
 _OWN_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))) + os.sep
@@ -265,7 +265,7 @@ class References:
         """
         more: dict[int, Pid] = dict(self.changed.ids)
         for held in self.held:
-            more[id(held.lock)] = ("held", *held.path)
+            more[id(held.lock)] = held.pid
         for path, stream in std_objects().items():
             more[id(stream)] = ("std", path)
         for name, value in live.items():

@@ -38,6 +38,7 @@ from ckpt.image import (
     _frames,
     arrays,
     libraries_back,
+    locks,
     reducers,
     reducers_builtin,
     reducers_library,
@@ -286,14 +287,17 @@ class ImageUnpickler(pickle.Unpickler):
         super().__init__(stream, buffers=buffers)
         self._live = live
         self._filler = Filler()
+        self._locks = locks.Finder()
 
     def persistent_load(self, pid: tuple[Any, ...]) -> object:
         if pid[0] == "fill" or pid[0] == "again":
             return self._filler.load(pid)
         if pid[0] == "address":
             return id(pid[1])
-        if pid[0] == "lib" or pid[0] == "held":
+        if pid[0] == "lib":
             return libraries_back.resolve(pid[1:])
+        if pid[0] == "held":
+            return self._locks.find(pid)
         return resolve(pid, self._live)
 
     def finish(self) -> None:

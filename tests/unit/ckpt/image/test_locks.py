@@ -167,3 +167,50 @@ def test_a_lock_that_another_thread_holds_is_free_after_a_restart(tmp_path: Path
     """
     files = {"site-packages/locked_library.py": library}
     assert resumed_output(tmp_path, source, files=files) == "[True, True]\n"
+
+
+def test_a_lock_that_a_package_has_made_when_it_was_needed(tmp_path: Path) -> None:
+    """As tqdm does: an import alone does not make it."""
+    (tmp_path / "site-packages").mkdir()
+    library = """
+        import threading
+        _lock, old = None, threading.Lock()
+        other = old
+        class Lazy:
+            lock = None
+        class Local:
+            _lock = None
+            def hold(self, inside):
+                global _lock, other
+                self._lock, Lazy.lock, _lock, other = (threading.Lock() for _ in range(4))
+                _lock.acquire(), other.acquire(), Lazy.lock.acquire()
+                with self._lock, self._lock and threading.RLock():
+                    inside()
+                _lock.release(), other.release(), Lazy.lock.release()
+        table = {"p": Local()}
+    """
+    source = """
+        import sys
+        sys.path.append(sys.path[0] + "/site-packages")
+        import locked_library as library
+        library.table["p"].hold(lambda: driver_tick())
+        locks = library._lock, library.Lazy.lock, library.table["p"]._lock, library.other, library.old
+        print([lock.acquire(timeout=1) for lock in locks], library.other is library.old)
+    """
+    files = {"site-packages/locked_library.py": library}
+    assert resumed_output(tmp_path, source, files=files) == "[True, True, True, True, True] False\n"
+
+
+def test_a_lock_of_an_object_of_the_standard_library(tmp_path: Path) -> None:
+    """The handler of last resort: held while it writes, and only by it."""
+    source = """
+        import logging
+        class Odd:
+            def __str__(self):
+                driver_tick()
+                return "odd"
+        lock = logging.lastResort.lock
+        logging.getLogger("odd").warning(Odd())
+        print(lock is logging.lastResort.lock, lock._is_owned())
+    """
+    assert resumed_output(tmp_path, source) == "True False\n"
