@@ -48,7 +48,7 @@ class Held(NamedTuple):
     @property
     def pid(self) -> tuple[Any, ...]:
         """Its persistent id."""
-        return ("held", _kind_of(self.lock), *self.path)
+        return ("held", _kinds()[type(self.lock)], *self.path)
 
 
 def note_held(references: References, notes: Notes, receivers: Iterable[object]) -> list[Held]:
@@ -56,7 +56,7 @@ def note_held(references: References, notes: Notes, receivers: Iterable[object])
 
     Called when it is settled which objects of packages are saved by the way to them (:func:`ckpt.image.libraries.settle`).
     """
-    kinds = _kinds()
+    kinds = frozenset(_kinds())
     owners = None if threading.active_count() <= _OURS else {id(obj) for obj in receivers}
     found: dict[int, Held] = {}
     for source in (
@@ -126,8 +126,10 @@ def _is_there(path: Path, lock: Any) -> bool:
         return False
 
 
-def _kinds() -> frozenset[type]:
-    return frozenset({_thread.LockType, _thread.RLock, *_of_multiprocessing()})
+def _kinds() -> dict[type, str]:
+    """The types of locks, and what makes another one (:func:`_new`)."""
+    found = {_thread.LockType: "Lock", _thread.RLock: "RLock"}
+    return found | {kind: f"multiprocessing.{kind.__name__}" for kind in _of_multiprocessing()}
 
 
 def _times_held(value: Any) -> int:
@@ -145,13 +147,6 @@ def _times_held(value: Any) -> int:
 def _of_multiprocessing() -> tuple[type, ...]:
     module = sys.modules.get("multiprocessing.synchronize")
     return () if module is None else (module.Lock, module.RLock)
-
-
-def _kind_of(value: Any) -> str:
-    """What :class:`Finder` makes another one of."""
-    kind: type = type(value)
-    name = "Lock" if kind is _thread.LockType else "RLock" if kind is _thread.RLock else kind.__name__
-    return name if kind not in _of_multiprocessing() else f"multiprocessing.{name}"
 
 
 def _new(kind: str) -> Any:
@@ -174,7 +169,7 @@ class Finder:
             found = follow(path)
         except (LookupError, AttributeError):
             found = None
-        if type(found) in _kinds() and _kind_of(found) == kind:
+        if _kinds().get(type(found)) == kind:
             return found
         return self._made.setdefault(path, _new(kind))
 

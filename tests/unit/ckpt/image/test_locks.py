@@ -184,7 +184,7 @@ def test_a_lock_that_a_package_has_made_when_it_was_needed(tmp_path: Path) -> No
                 global _lock, other
                 self._lock, Lazy.lock, _lock, other = (threading.Lock() for _ in range(4))
                 _lock.acquire(), other.acquire(), Lazy.lock.acquire()
-                with self._lock, self._lock and threading.RLock():
+                with self._lock:
                     inside()
                 _lock.release(), other.release(), Lazy.lock.release()
         table = {"p": Local()}
