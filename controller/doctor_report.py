@@ -286,6 +286,13 @@ def notes(facts: Facts) -> list[str]:
         for restart in facts["restarts"]
         if restart["ok"] and restart["differs"]
     ]
+    examined = {rank for rank, _ in _lines(facts, "examination")}
+    found += [
+        f"rank {rank} was not examined: of its variables, threads, child processes and descriptors no more is known than "
+        "its images show"
+        for rank in sorted(facts["ranks"])
+        if facts["images"] and rank not in examined
+    ]
     for _, line in _lines(facts, "surroundings"):
         if _may_hold(line):
             found += [

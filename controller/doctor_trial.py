@@ -3,8 +3,10 @@
 Everything happens in a job of its own in a temporary directory, through the `ckpt` command itself: `run` (with the watching
 rank of `ckpt.doctor`, threads tolerated, no restarts, all checkpoints kept), `checkpoint` at a few moments, `stop`; and for
 each checkpoint, newest first, `restart`, and `stop` again. Newest first, because a restart cuts the program's files back to
-the length they had. A restored program is left alone until it has printed as much as the first run had, or for as long as
-that ran after the image; what both have printed is compared, and whether it printed anything.
+the length they had. Before the first `stop`, the examinations that were due in the time are waited for, for
+`_EXAMINED_LIMIT_S` at most: what nobody has looked at must not pass for healthy. A restored program is left alone until it
+has printed as much as the first run had, or for as long as that ran after the image; what both have printed is compared,
+and whether it printed anything.
 
 The temporary directory, and whatever still runs of the trial, are gone at the end. What the program itself does to the
 world is done.
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 _ENTRY = "ckpt.doctor.rank:run_rank"
 _START_LIMIT_S = 60.0
 _STOP_LIMIT_S = 20.0
+_EXAMINED_LIMIT_S = 30.0
 _FIRST_IMAGE_S = 0.1
 _POLL_S = 0.02
 _ERROR_LINES = 12
@@ -90,6 +93,7 @@ class _Trial:
         if self.job is None:
             raise LaunchFailed(f"the program could not be started: {self._stderr()}")
         images = list(self._take_images())
+        self._wait(self._is_examined, _EXAMINED_LIMIT_S)
         ended = self._ended()
         ran_s = time.monotonic() - started_s
         code = self._stop()
@@ -196,6 +200,17 @@ class _Trial:
         if self._wait(self._ended, 1.0) and not self._events("round-aborted", epoch=answer.get("epoch")):
             return None
         return {"ok": False, "reason": str(answer.get("reason"))}
+
+    def _is_examined(self) -> bool:
+        """Whether every rank has made the examinations that are due in the time there is: on a slow machine, or with much to
+        look at, they come later."""
+        from ckpt.doctor.watch import examinations_due
+
+        due = examinations_due(self.options.seconds)
+        return all(
+            sum(line["kind"] in ("examination", "trouble") for line in lines) >= due
+            for lines in self._lines_of_ranks().values()
+        )
 
     # ---- life after an image -----------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from itertools import takewhile
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from ckpt.image.stack import Stack
     from ckpt.runtime import Runtime
 
-__all__ = ["THREAD_NAME", "Watch"]
+__all__ = ["THREAD_NAME", "Watch", "examinations_due"]
 
 THREAD_NAME = "ckpt-doctor"
 _PERIOD_S = 0.01
@@ -237,6 +238,11 @@ class Watch:
     def _write(self, kind: str, **fields: Any) -> None:
         line = {"kind": kind, "t_s": round(time.monotonic() - self._started_s, 3), **fields}
         os.write(self._file, json.dumps(line, default=str).encode() + b"\n")
+
+
+def examinations_due(after_s: float) -> int:
+    """How many examinations are due in a rank's first `after_s`. Each leaves a line, an examination or trouble."""
+    return sum(1 for _ in takewhile(lambda moment_s: moment_s <= after_s, _moments()))
 
 
 def _moments() -> Iterator[float]:

@@ -133,6 +133,28 @@ def test_a_healthy_program_is_restored_and_goes_on(tmp_path: Path) -> None:
     assert found["sizes"]["largest"][0]["where"] == "__main__ variable 'table'"
 
 
+def test_the_examinations_that_were_due_are_waited_for(tmp_path: Path) -> None:
+    """A program with much to look at, or a slow machine: healthy without having been looked at is no finding."""
+    text = """
+        import socket, time
+        import ckpt
+
+        class Large:
+            pass
+
+        ckpt.register_type(Large, lambda large: time.sleep(1.5), lambda saved: Large())
+        large, line = Large(), socket.socket()
+        while True:
+            print(1)
+            time.sleep(0.005)
+    """
+    code, found = doctor("--seconds", 1.1, "--images", 1, write_app(tmp_path, text), cwd=tmp_path)
+    assert code == 1
+    [problem] = found["problems"]
+    assert problem["where"] == "__main__ variable 'line'"
+    assert problem["seen"] == 3, "those after 0.05, 0.3 and 1 s"
+
+
 def test_lines_appended_to_a_file_that_is_closed_again_are_a_problem(tmp_path: Path) -> None:
     """They are there twice after a restart, and nobody was told."""
     text = """

@@ -68,6 +68,11 @@ def test_a_healthy_program_has_no_problems() -> None:
     assert found["refusals"][0]["share"] == 0.05, "told, but no problem"
 
 
+def test_a_rank_that_was_not_examined_is_noted() -> None:
+    [note] = report(facts(ranks={0: [SAMPLES, AROUND, examination()], 1: [SAMPLES]}))["notes"]
+    assert note.startswith("rank 1 was not examined")
+
+
 def test_the_same_object_at_several_moments_is_one_problem() -> None:
     deeper = ("frame 7 (solve) local 'line'", *SOCKET[1:])
     found = report(facts(examination(SOCKET), examination(deeper)))
