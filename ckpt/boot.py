@@ -194,7 +194,7 @@ def _fresh(runtime: Runtime) -> Callable[[], object]:
     engine, world = make_world(runtime)
     port = open_port(runtime.spec, runtime.lock, on_refused=runtime.on_strangers)
     runtime.bind(port, engine, world)
-    return prepare_program(runtime.spec["argv"], module=bool(runtime.spec.get("module")))
+    return prepare_program(runtime.spec["argv"])
 
 
 def _resumed(runtime: Runtime) -> Callable[[], object]:
@@ -271,7 +271,7 @@ def _replayed(runtime: Runtime, source: ImageReader) -> Callable[[], object]:
     runtime.bind(port, engine, world)
     if runtime.finished_code is not None:
         return _nothing
-    return prepare_program(runtime.spec["argv"], module=bool(runtime.spec.get("module")))
+    return prepare_program(runtime.spec["argv"])
 
 
 def _nothing() -> None:

@@ -1,12 +1,16 @@
 """What the `ckpt` command takes: verbs, options, help.
 
-Not here: what the verbs do (`cli_run`, `cli_job`, …), and where the program's own words begin (`cli.split_program`).
+Not here: what the verbs do (`cli_run`, `cli_job`, …), and where the program's own words begin (`command`).
 """
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
+import re
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from controller.command import USAGE
 
 EXIT_CODES = """\
 exit codes:
@@ -25,16 +29,36 @@ exit codes:
 """
 
 
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 < value < 1e9:
-        raise argparse.ArgumentTypeError(f"{text} is no time in seconds")
-    return value
+_UNITS_S = {"ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?(?:ms|min|[smhd])?")
+
+
+def seconds(text: str) -> float:
+    """A duration: a number of seconds, or numbers with units: 10, 0.5, 500ms, 1s, 5m, 1h30m, 2d.
+
+    Raises argparse.ArgumentTypeError for what is none, or is not more than 0 and less than a billion seconds.
+    """
+    rest, total = text.strip(), 0.0
+    while rest and (part := _DURATION.match(rest)):
+        number = part[0].rstrip("mshdin")
+        unit = part[0][len(number) :]
+        if not unit and len(part[0]) != len(text.strip()):
+            break  # a number without a unit stands alone
+        total += float(number) * _UNITS_S[unit or "s"]
+        rest = rest[part.end() :].lstrip()
+    if rest or not 0 < total < 1e9:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no duration: give seconds, or a number and a unit (500ms, 1s, 5m, 1h30m, 2d)"
+        )
+    return total
 
 
 def _at_least(least: int) -> Any:
     def count(text: str) -> int:
-        value = int(text)
+        try:
+            value = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
         if value < least:
             raise argparse.ArgumentTypeError(f"{text} is less than {least}")
         return value
@@ -45,7 +69,7 @@ def _at_least(least: int) -> Any:
 def _add_service_options(parser: argparse.ArgumentParser) -> None:
     """Options of whoever supervises ranks. All default to None: "as before" for restart, built-in for run."""
     add = parser.add_argument
-    add("--every", type=_seconds, metavar="SECONDS", help="take a checkpoint every so many seconds")
+    add("--every", type=seconds, metavar="S", help="take a checkpoint every so many seconds")
     add("--max-restarts", type=_at_least(0), metavar="K", help="restart at most K times (default 10)")
     add(
         "--on-failure",
@@ -55,13 +79,13 @@ def _add_service_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--timeout",
-        type=_seconds,
+        type=seconds,
         metavar="S",
         help="give a checkpoint up after S seconds; the job goes on (default 120)",
     )
     add(
         "--time-limit",
-        type=_seconds,
+        type=seconds,
         metavar="S",
         help="after S seconds take a last checkpoint and stop (exit code 75)",
     )
@@ -107,6 +131,46 @@ def _add_service_options(parser: argparse.ArgumentParser) -> None:
     )  # for tests: module:function instead of ckpt.boot:run_rank
 
 
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object, **__: object) -> NoReturn:
+        import platform
+
+        from ckpt.version import VERSION
+
+        print(f"ckpt {VERSION} (Python {platform.python_version()})")
+        parser.exit()
+
+
+class _Verb(argparse.ArgumentParser):
+    """The parser of one verb. What it does not know is its own error, with its usage and the options that come near."""
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Any = None, namespace: Any = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        parsed, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(
+                f"unknown: {' '.join(unknown)}{self._meant(unknown[0])}; {self.prog} --help lists the options"
+            )
+        return parsed, unknown
+
+    def _meant(self, word: str) -> str:
+        import difflib
+
+        known = [
+            name
+            for name, action in self._option_string_actions.items()
+            if name.startswith("--") and action.help != argparse.SUPPRESS
+        ]
+        near = difflib.get_close_matches(word.partition("=")[0], known, n=1)
+        return f" (did you mean {near[0]}?)" if near else ""
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """What the words of a command line mean. Prints, and raises SystemExit, as argparse does."""
+    return make_parser().parse_args(words)
+
+
 def make_parser() -> argparse.ArgumentParser:
     """Of the whole command."""
     parser = argparse.ArgumentParser(
@@ -115,7 +179,8 @@ def make_parser() -> argparse.ArgumentParser:
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version of ckpt and of Python")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=_Verb)
 
     def verb(name: str, help_text: str, usage: str | None = None) -> argparse.ArgumentParser:
         sub = verbs.add_parser(
@@ -130,8 +195,10 @@ def make_parser() -> argparse.ArgumentParser:
         sub.add_argument("--json", action="store_true", help="print JSON")
         return sub
 
-    run = verb("run", "Run a program on N ranks.", "ckpt run [options] [--] (APP.PY | -m MODULE) [ARG ...]")
-    run.add_argument("-n", "--ranks", type=_at_least(1), metavar="N", help="number of ranks (default 1)")
+    run = verb("run", "Run a program on N ranks.", f"ckpt run [options] [--] {USAGE}")
+    run.add_argument(
+        "-n", "-np", "--ranks", type=_at_least(1), metavar="N", help="number of ranks (default 1)"
+    )
     run.add_argument("--job", metavar="DIR", help="job directory (default: a new one under ./.ckpt)")
     run.add_argument(
         "--resume",
@@ -172,11 +239,13 @@ def make_parser() -> argparse.ArgumentParser:
     doctor = verb(
         "doctor",
         "Run a program a little, take images, bring them to life, and say what would not survive and why.",
-        "ckpt doctor [options] [--] (APP.PY | -m MODULE) [ARG ...]",
+        f"ckpt doctor [options] [--] {USAGE}",
     )
-    doctor.add_argument("-n", "--ranks", type=_at_least(1), metavar="N", help="number of ranks (default 1)")
     doctor.add_argument(
-        "--seconds", type=_seconds, metavar="S", default=3.0, help="how long to run it (default 3)"
+        "-n", "-np", "--ranks", type=_at_least(1), metavar="N", help="number of ranks (default 1)"
+    )
+    doctor.add_argument(
+        "--seconds", type=seconds, metavar="S", default=3.0, help="how long to run it (default 3)"
     )
     doctor.add_argument(
         "--images", type=_at_least(1), metavar="K", default=3, help="how many images to take (default 3)"

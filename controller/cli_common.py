@@ -11,7 +11,7 @@ import os
 import sys
 from typing import Any
 
-from controller.errors import NoSuchJob, UsageError
+from controller.errors import NoSuchJob
 
 DEFAULT_ROOT = ".ckpt"
 
@@ -36,15 +36,6 @@ def find_job(text: str | None) -> str:
     if not jobs:
         raise NoSuchJob(f"no job named, and none in ./{DEFAULT_ROOT}")
     return max(jobs, key=lambda path: os.stat(os.path.join(path, "job.json")).st_mtime_ns)
-
-
-def check_script(script: str) -> None:
-    """Raise UsageError unless it can be read."""
-    try:
-        with open(script, "rb"):
-            return
-    except OSError as error:
-        raise UsageError(f"cannot read {script}: {error.strerror}") from error
 
 
 def show(fields: dict[str, Any], text: str, *, as_json: bool) -> None:

@@ -11,9 +11,10 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from controller.cli_common import check_script, show, size_text
+from controller.cli_common import show, size_text
+from controller.command import Command
 from controller.doctor_report import report
-from controller.errors import EXIT_FAILURE, EXIT_INCOMPATIBLE, EXIT_OK, UsageError
+from controller.errors import EXIT_FAILURE, EXIT_INCOMPATIBLE, EXIT_OK
 
 _WIDTH = 110
 _REFUSALS_SHOWN = 5
@@ -26,16 +27,12 @@ def doctor(arguments: argparse.Namespace) -> int:
     """Exit code 0: healthy; 1: problems; 2: no such program; 13: this interpreter cannot be imaged."""
     from controller.doctor_trial import Options, try_program
 
-    if not arguments.program:
-        raise UsageError("which program? ckpt doctor [options] [--] (APP.PY | -m MODULE) [ARG ...]")
-    if not arguments.module:
-        check_script(arguments.program[0])
+    command = Command.parse(arguments.program).complete()
     if not arguments.json:
         print(_WARNING, file=sys.stderr, flush=True)
     facts = try_program(
         Options(
-            program=arguments.program,
-            module=arguments.module,
+            program=command.typed,
             seconds=arguments.seconds,
             images=arguments.images,
             ranks=arguments.ranks or 1,

@@ -13,12 +13,11 @@ import stat
 import time
 from typing import TYPE_CHECKING, Any
 
-from controller.errors import NoSuchJob, UsageError
-from controller.spawning import DEFAULT_ENTRY, Spawned, new_hash_seed, spawn_agent
+from controller.command import Command
+from controller.errors import NoSuchJob
+from controller.spawning import DEFAULT_ENTRY, Interpreter, Spawned, new_hash_seed, spawn_agent
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ckpt.store import JobDirectory, LockHandle
     from controller.history import History
     from controller.launch.local import LocalLauncher
@@ -42,25 +41,28 @@ _NS = 1_000_000_000
 
 def run(arguments: argparse.Namespace) -> int:
     """Start a job, or (``--resume auto``) go on with it."""
-    if not arguments.program:
-        raise UsageError("which program? ckpt run [options] (APP.PY | -m MODULE) [ARG ...]")
-    if arguments.resume == "auto" and arguments.job is not None and _is_job(arguments.job):
+    command = Command.parse(arguments.program)
+    if arguments.resume == "auto" and arguments.job is not None and _is_job(arguments.job) and command.words:
         from ckpt.store import JobDirectory
 
         job = JobDirectory.open(arguments.job)
-        _check_fit(job, size=arguments.ranks or 1, command=arguments.program)
+        _check_fit(job, size=arguments.ranks or 1, command=command)
         return _go_on(job, None, arguments, or_start=True)
-    _check_script(arguments)
-    return _start(arguments)
+    return _start(command.complete(), arguments)
 
 
 def _is_job(directory: str) -> bool:
     return os.path.exists(os.path.join(directory, "job.json"))
 
 
-def _start(arguments: argparse.Namespace) -> int:
+def _start(command: Command, arguments: argparse.Namespace) -> int:
     """A new job."""
-    spawned = arguments.ahead or _spawn(arguments, None, new_hash_seed())
+    interpreter, version = None, None
+    if command.interpreter is not None:
+        from controller.interpreter import named
+
+        interpreter, version = named(command.interpreter, command.options)
+    spawned = arguments.ahead or _spawn(arguments, None, new_hash_seed(), interpreter)
     from controller.history import History
 
     launcher = _launcher(spawned, os.getcwd())
@@ -71,11 +73,16 @@ def _start(arguments: argparse.Namespace) -> int:
             name: getattr(arguments, name) for name in _DEFAULTS if getattr(arguments, name) is not None
         }
         job = JobDirectory.create(
-            arguments.job or _new_directory(arguments.program[0]),
-            command=arguments.program,
+            arguments.job or _new_directory(command),
+            command=command.words,
             size=arguments.ranks or 1,
-            options={"module": arguments.module, "stdin": _standard_input(), **options},
+            options={
+                "interpreter": spawned.interpreter.saved(),
+                "stdin": _standard_input(),
+                **options,
+            },
             hash_seed=spawned.hash_seed,
+            python=version,
         )
         with job.lock() as lock:
             return _drive(job, lock, launcher, arguments, History(), (), new=True)
@@ -105,40 +112,33 @@ def restart(arguments: argparse.Namespace) -> int:
 
     path, epoch = split_epoch(arguments.job)
     job = JobDirectory.open(path)
-    _check_fit(job, size=None, command=())
+    _check_fit(job, size=None, command=None)
     return _go_on(job, epoch, arguments, or_start=False)
 
 
-def _check_fit(job: JobDirectory, *, size: int | None, command: Sequence[str]) -> None:
-    import platform
-
+def _check_fit(job: JobDirectory, *, size: int | None, command: Command | None) -> None:
     from controller import plan
+    from controller.interpreter import named, of_job
 
+    if command is not None and command.interpreter is not None:
+        _, version = named(command.interpreter, command.options)
+    else:
+        _, version = of_job(job.options)
     plan.check_fit(
         size=job.size,
-        command=job.command,
+        command=plan.words_of(job.command, job.options),
         python=job.python,
         new_size=size,
-        new_command=command,
-        new_python=platform.python_version(),
+        new_command=() if command is None else command.words,
+        new_python=version,
     )
 
 
-def _check_script(arguments: argparse.Namespace) -> None:
-    if arguments.module:
-        return
-    script = arguments.program[0]
-    try:
-        with open(script, "rb"):
-            return
-    except OSError as error:
-        raise UsageError(f"cannot read {script}: {error.strerror}") from error
-
-
-def _new_directory(program: str) -> str:
+def _new_directory(command: Command) -> str:
     from controller.cli_common import DEFAULT_ROOT
 
-    name = os.path.basename(program).removesuffix(".py")
+    name = command.words[1] if command.words[0] == "-m" else os.path.basename(command.script or "code")
+    name = name.removesuffix(".py")
     stamp = time.strftime("%Y%m%d-%H%M%S")
     return os.path.join(DEFAULT_ROOT, f"{name}-{stamp}-{os.getpid()}")
 
@@ -164,7 +164,9 @@ def _go_on(job: JobDirectory, epoch: int | None, arguments: argparse.Namespace, 
             job.events.append("fenced", reason="processes of an earlier controller were alive")
             # They committed nothing meanwhile (only a controller commits), but the log grew.
             history = summarise(job.events.read().events)
-        spawned = _spawn(arguments, job.cwd, job.hash_seed)
+        from controller.interpreter import of_job
+
+        spawned = _spawn(arguments, job.cwd, job.hash_seed, of_job(job.options)[0])
         launcher = _launcher(spawned, job.cwd)
         try:
             return _drive(job, lock, launcher, arguments, history, lines, new=False)
@@ -172,9 +174,12 @@ def _go_on(job: JobDirectory, epoch: int | None, arguments: argparse.Namespace, 
             launcher.close()
 
 
-def _spawn(arguments: argparse.Namespace, cwd: str | None, hash_seed: int) -> Spawned:
+def _spawn(
+    arguments: argparse.Namespace, cwd: str | None, hash_seed: int, interpreter: Interpreter | None
+) -> Spawned:
     """An agent that has begun to import."""
-    return spawn_agent(hash_seed=hash_seed, entry=arguments.entry or DEFAULT_ENTRY, cwd=cwd)
+    entry = arguments.entry or DEFAULT_ENTRY
+    return spawn_agent(hash_seed=hash_seed, entry=entry, cwd=cwd, interpreter=interpreter)
 
 
 def _launcher(spawned: Spawned, cwd: str) -> LocalLauncher:

@@ -48,7 +48,6 @@ class Options:
     """What to try: the program's words, how long (seconds), how many images, on how many ranks."""
 
     program: Sequence[str]
-    module: bool
     seconds: float = 3.0
     images: int = 3
     ranks: int = 1
@@ -82,12 +81,11 @@ class _Trial:
 
     def run(self) -> dict[str, Any]:
         options = self.options
-        words = ["-m", *options.program] if options.module else list(options.program)
         started_s = time.monotonic()
         self._start(
             "run", "-n", options.ranks, "--job", self.job_path, "--keep", 1_000_000, "--max-restarts", 0,
             "--timeout", max(options.seconds, 2.0), "--harmless-threads", "*", "--image-mode", "fork",
-            "--entry", _ENTRY, "--", *words,
+            "--entry", _ENTRY, "--", *options.program,
         )  # fmt: skip
         self._wait(lambda: bool(self._events("running")), _START_LIMIT_S)
         if self.job is None:

@@ -45,13 +45,12 @@ def place(size: int, nodes: Sequence[Node]) -> list[Placement]:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What all ranks of a job have in common. `argv`: script (or module name) and its arguments."""
+    """What all ranks of a job have in common. `argv`: the program's words, as ``python`` takes them."""
 
     job_id: str
     job_dir: str
     runtime_dir: str
     argv: tuple[str, ...]
-    module: bool
     options: Mapping[str, Any]
 
 
@@ -72,7 +71,6 @@ def specs(
             "job_dir": program.job_dir,
             "runtime_dir": program.runtime_dir,
             "argv": list(program.argv),
-            "module": program.module,
             "incarnation": incarnation,
             "restarts": incarnation,
             "resume": epoch,
@@ -81,6 +79,11 @@ def specs(
         }
         for placement in placements
     ]
+
+
+def words_of(command: Sequence[str], options: Mapping[str, Any]) -> list[str]:
+    """The program's words, as ``python`` takes them. Jobs of version 0.1.0 have a module's name without ``-m``."""
+    return ["-m", *command] if options.get("module") else list(command)
 
 
 def resumable(committed: Sequence[int], requested: int | None) -> tuple[int, ...]:

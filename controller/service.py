@@ -393,7 +393,6 @@ def program_of(job: JobDirectory, runtime_dir: str, rank_options: dict[str, Any]
         job_id=job.job_id,
         job_dir=job.path,
         runtime_dir=runtime_dir,
-        argv=tuple(job.command),
-        module=bool(job.options.get("module")),
+        argv=tuple(plan.words_of(job.command, job.options)),
         options=rank_options,
     )

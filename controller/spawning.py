@@ -20,6 +20,7 @@ from controller.errors import LaunchFailed
 
 TYPE_CHECKING = False  # what typing has, without importing it
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
 DEFAULT_ENTRY = "ckpt.boot:run_rank"
@@ -85,6 +86,22 @@ class AgentProcess:
                 pass  # reaped by somebody else
 
 
+class Interpreter:
+    """What an agent, and so every rank, runs under: path and options of a Python that has this version of ckpt."""
+
+    __slots__ = ("executable", "options")
+
+    def __init__(self, executable: str, options: Sequence[str] = ()) -> None:
+        self.executable = executable
+        self.options = tuple(options)
+
+    def saved(self) -> dict[str, Any] | None:
+        """For `job.json`; None: the one that runs this command, whichever that is at a restart, without options."""
+        if self.executable == sys.executable and not self.options:
+            return None
+        return {"executable": self.executable, "options": list(self.options)}
+
+
 class Spawned:
     """An agent that has begun to import, and our end of the socket pair to it.
 
@@ -92,11 +109,18 @@ class Spawned:
     """
 
     def __init__(
-        self, process: AgentProcess, connection: _socket.socket, *, hash_seed: int, entry: str
+        self,
+        process: AgentProcess,
+        connection: _socket.socket,
+        *,
+        hash_seed: int,
+        entry: str,
+        interpreter: Interpreter,
     ) -> None:
         self.process = process
         self.hash_seed = hash_seed
         self.entry = entry
+        self.interpreter = interpreter
         self._connection: _socket.socket | None = connection
 
     def take(self) -> int:
@@ -119,18 +143,25 @@ def new_hash_seed() -> int:
     return int.from_bytes(os.urandom(4), "little") % _HASH_SEED_MAX + 1
 
 
-def spawn_agent(*, hash_seed: int, entry: str = DEFAULT_ENTRY, cwd: str | None = None) -> Spawned:
+def spawn_agent(
+    *,
+    hash_seed: int,
+    entry: str = DEFAULT_ENTRY,
+    cwd: str | None = None,
+    interpreter: Interpreter | None = None,
+) -> Spawned:
     """Start an agent with this hash seed, in `cwd` if there is such a directory, else here. Raises LaunchFailed."""
+    interpreter = Interpreter(sys.executable) if interpreter is None else interpreter
     ours, theirs = (_above_the_streams(end) for end in _socket.socketpair())
     try:
         os.set_inheritable(theirs.fileno(), True)
-        process = AgentProcess(_start(theirs.fileno(), hash_seed, entry, cwd))
+        process = AgentProcess(_start(theirs.fileno(), hash_seed, entry, cwd, interpreter))
     except OSError as error:
         ours.close()
         raise LaunchFailed(f"the agent cannot be started: {error}") from error
     finally:
         theirs.close()
-    return Spawned(process, ours, hash_seed=hash_seed, entry=entry)
+    return Spawned(process, ours, hash_seed=hash_seed, entry=entry, interpreter=interpreter)
 
 
 def _above_the_streams(end: _socket.socket) -> _socket.socket:
@@ -144,21 +175,27 @@ def _above_the_streams(end: _socket.socket) -> _socket.socket:
     return _socket.socket(fileno=moved)
 
 
-def _start(control_fd: int, hash_seed: int, entry: str, cwd: str | None) -> int:
+def _start(control_fd: int, hash_seed: int, entry: str, cwd: str | None, interpreter: Interpreter) -> int:
     """Its pid. In a session of its own, with no descriptor of ours but `control_fd`; OSError when it cannot be."""
-    command = [sys.executable, "-c", _BOOT, "--control-fd", str(control_fd), "--entry", entry, _root()]
+    executable = interpreter.executable
+    command = [executable, *interpreter.options, "-c", _BOOT]
+    command += ["--control-fd", str(control_fd), "--entry", entry, _root()]
     actions: list[tuple[Any, ...]] = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_DUP2, 2, 1),  # until it belongs to a job; from then on its log
         *((os.POSIX_SPAWN_CLOSE, fd) for fd in _handed_down() if fd != control_fd),
     ]
     environment = _environment(hash_seed)
+    if "-u" in interpreter.options:
+        environment["PYTHONUNBUFFERED"] = (
+            "1"  # which a rank's streams look at: they are made by the rank, not by Python
+        )
     if cwd is None or not os.path.isdir(cwd):
-        return os.posix_spawn(sys.executable, command, environment, file_actions=actions, setsid=True)
+        return os.posix_spawn(executable, command, environment, file_actions=actions, setsid=True)
     here = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.chdir(cwd)
-        return os.posix_spawn(sys.executable, command, environment, file_actions=actions, setsid=True)
+        return os.posix_spawn(executable, command, environment, file_actions=actions, setsid=True)
     finally:
         os.fchdir(here)
         os.close(here)

@@ -1,5 +1,5 @@
-"""A program as ``python app.py`` or ``python -m app`` would run it, but under the frame from which on stacks
-are captured.
+"""A program as ``python app.py``, ``python -m app`` or ``python -c code`` would run it, but under the frame from
+which on stacks are captured.
 
 ``__main__`` is a new, empty module: nothing of the launcher is in it, so nothing of the launcher gets into an
 image. ``sys.argv`` and ``sys.path[0]`` are what the program expects. Directories and archives with a
@@ -28,15 +28,23 @@ from ckpt.image.stack import run_base
 __all__ = ["prepare_program", "run_program"]
 
 
-def run_program(target: str, argv: Sequence[str] = (), *, module: bool = False) -> None:
-    """Run the script ``target`` (or the module of that name) with the arguments ``argv`` to its end."""
-    prepare_program([target, *argv], module=module)()
+def run_program(*words: str) -> None:
+    """Run the program of these words, as ``python`` takes them, to its end."""
+    prepare_program(words)()
 
 
-def prepare_program(argv: Sequence[str], *, module: bool = False) -> Callable[[], object]:
-    """Set ``sys.argv``, ``sys.path[0]`` and ``__main__`` for ``argv[0]``; the function that then runs it."""
-    target, arguments = argv[0], list(argv[1:])
-    if module:
+def prepare_program(words: Sequence[str]) -> Callable[[], object]:
+    """Set ``sys.argv``, ``sys.path[0]`` and ``__main__``; the function that then runs the program.
+
+    ``words`` as ``python`` takes them: a script, ``-m`` and a module, or ``-c`` and code; then the arguments.
+    """
+    target, arguments = words[0], list(words[1:])
+    if target == "-c":
+        sys.path.insert(0, "")
+        sys.argv[:] = [target, *arguments[1:]]
+        code, attributes = compile(arguments[0], "<string>", "exec", dont_inherit=True), _NO_FILE
+    elif target == "-m":
+        target, *arguments = arguments
         code, attributes = _find_module(target)
         sys.argv[:] = [str(attributes["__file__"]), *arguments]
     elif os.path.isdir(target) or _is_archive(target):
@@ -55,6 +63,13 @@ def prepare_program(argv: Sequence[str], *, module: bool = False) -> Callable[[]
     note_baseline()
     namespace = main.__dict__
     return lambda: run_base(exec, code, namespace)
+
+
+_NO_FILE: dict[str, object] = {
+    "__package__": None,
+    "__spec__": None,
+    "__loader__": importlib.machinery.BuiltinImporter,
+}
 
 
 def _read_script(path: str) -> tuple[types.CodeType, dict[str, object]]:

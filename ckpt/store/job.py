@@ -108,6 +108,7 @@ class JobDirectory:
         size: int,
         options: Mapping[str, Any] | None = None,
         hash_seed: int | None = None,
+        python: str | None = None,
         fs: FileSystem | None = None,
     ) -> JobDirectory:
         """Make a new job in `path`, which must not exist, be empty, or be left over from a `create` that was
@@ -129,7 +130,7 @@ class JobDirectory:
             command=list(command),
             size=size,
             hash_seed=_any_hash_seed() if hash_seed is None else hash_seed,
-            python=sys.version.split()[0],
+            python=sys.version.split()[0] if python is None else python,
             created=datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="seconds"),
             cwd=os.getcwd(),
             options=dict(options or {}),

@@ -36,6 +36,7 @@ class LocalLauncher:
         self.cwd = cwd
         self.hash_seed = spawned.hash_seed
         self.entry = spawned.entry
+        self.interpreter = spawned.interpreter
         self.process: AgentProcess | None = None
         self.connection: socket.socket | None = None
         self.was_up = False
@@ -51,7 +52,11 @@ class LocalLauncher:
 
     def spawn(self) -> None:
         """Start the agent; it goes on importing while we do other things. Raises LaunchFailed."""
-        self._take(spawn_agent(cwd=self.cwd, hash_seed=self.hash_seed, entry=self.entry))
+        self._take(
+            spawn_agent(
+                cwd=self.cwd, hash_seed=self.hash_seed, entry=self.entry, interpreter=self.interpreter
+            )
+        )
 
     def _take(self, spawned: Spawned) -> None:
         self.process, self.connection = spawned.process, socket.socket(fileno=spawned.take())

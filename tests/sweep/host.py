@@ -272,7 +272,6 @@ class Host:
             "job_dir": job.path,
             "runtime_dir": job.runtime_dir(),
             "argv": self.task.get("argv"),
-            "module": False,
             "incarnation": attempt,
             "restarts": attempt,
             "resume": resume,

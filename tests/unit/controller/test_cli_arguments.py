@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import platform
 import resource
 import subprocess
 import sys
@@ -9,28 +11,84 @@ from pathlib import Path
 
 import pytest
 
-from controller.cli import main, split_program
+from ckpt.version import VERSION
+from controller.arguments import make_parser, seconds
+from controller.cli import FLAGS, main
 from controller.cli_common import find_job, size_text, split_epoch
+from controller.command import split_program
 from controller.errors import NoSuchJob
 from controller.livestatus import innermost_frame
 
 
 @pytest.mark.parametrize(
-    ("words", "options", "program", "module"),
+    ("words", "options", "program"),
     [
-        ("app.py", "", "app.py", False),
-        ("-n 4 app.py -n 5", "-n 4", "app.py -n 5", False),
-        ("-n4 app.py", "-n4", "app.py", False),
-        ("--every=2 --json app.py --json", "--every=2 --json", "app.py --json", False),
-        ("--prefix -n 2 -- app.py -m x", "--prefix -n 2", "app.py -m x", False),
-        ("-n 2 -m pack.mod --flag", "-n 2", "pack.mod --flag", True),
-        ("-n 2 -- -m pack.mod a", "-n 2", "pack.mod a", True),
-        ("-n 2", "-n 2", "", False),
-        ("--no-mpi4py app.py", "--no-mpi4py", "app.py", False),
+        ("app.py", "", "app.py"),
+        ("-n 4 app.py -n 5", "-n 4", "app.py -n 5"),
+        ("-n4 app.py", "-n4", "app.py"),
+        ("-np 4 app.py", "-np 4", "app.py"),
+        ("--every=2 --json app.py --json", "--every=2 --json", "app.py --json"),
+        ("--prefix -n 2 -- app.py -m x", "--prefix -n 2", "app.py -m x"),
+        ("-n 2 -m pack.mod --flag", "-n 2", "-m pack.mod --flag"),
+        ("-n 2 -- -m pack.mod a", "-n 2", "-m pack.mod a"),
+        ("-n 2 -c code a", "-n 2", "-c code a"),
+        ("-n 4 python -u app.py", "-n 4", "python -u app.py"),
+        ("-n 2", "-n 2", ""),
+        ("--no-mpi4py app.py", "--no-mpi4py", "app.py"),
     ],
 )
-def test_where_the_program_begins(words: str, options: str, program: str, module: bool) -> None:
-    assert split_program(words.split()) == (options.split(), program.split(), module)
+def test_where_the_program_begins(words: str, options: str, program: str) -> None:
+    assert split_program(words.split(), FLAGS) == (options.split(), program.split())
+
+
+def test_options_without_a_value_are_those_of_the_parser() -> None:
+    verbs = next(a for a in make_parser()._actions if isinstance(a, argparse._SubParsersAction)).choices
+    found = {
+        name
+        for verb in ("run", "doctor")
+        for name, action in verbs[verb]._option_string_actions.items()
+        if action.nargs == 0
+    }
+    assert found == FLAGS
+
+
+@pytest.mark.parametrize(
+    ("text", "duration_s"),
+    [
+        ("10", 10), ("0.5", 0.5), (".5", 0.5), ("1e3", 1000), ("1s", 1), ("500ms", 0.5), ("2.5m", 150), ("3min", 180),
+        ("1h30m", 5400), ("1h 30m", 5400), ("2d", 172800),
+    ],
+)  # fmt: skip
+def test_durations_have_units_or_are_seconds(text: str, duration_s: float) -> None:
+    assert seconds(text) == pytest.approx(duration_s)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "s", "1x", "1h30", "30 1h", "-1", "0", "0s", "1e9", "nan", "inf", "1s2", "1.2.3"]
+)
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="is no duration"):
+        seconds(text)
+
+
+def test_a_mistyped_option_shows_the_usage_of_its_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, usage, near in (
+        ("run --evry 5 app.py", "usage: ckpt run [options]", "--every"),
+        ("checkpoint --stopp job", "usage: ckpt checkpoint", "--stop"),
+        ("ls --jsn", "usage: ckpt ls", "--json"),
+    ):
+        with pytest.raises(SystemExit) as leaving:
+            main(words.split())
+        printed = capsys.readouterr().err
+        assert leaving.value.code == 2
+        assert printed.startswith(usage) and f"did you mean {near}?" in printed
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as leaving:
+        main(["--version"])
+    assert leaving.value.code == 0
+    assert capsys.readouterr().out == f"ckpt {VERSION} (Python {platform.python_version()})\n"
 
 
 def test_job_and_epoch(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def test_too_few_slots() -> None:
 
 
 def test_what_a_rank_is_told() -> None:
-    program = Program("0" * 16, "/job", "/run", ("app.py", "x"), False, {"image_mode": "fork"})
+    program = Program("0" * 16, "/job", "/run", ("app.py", "x"), {"image_mode": "fork"})
     first, second = specs(program, place(2, [Node("a", 2)]), incarnation=3, epoch=7)
     assert first == {
         "rank": 0,
@@ -33,7 +33,6 @@ def test_what_a_rank_is_told() -> None:
         "job_dir": "/job",
         "runtime_dir": "/run",
         "argv": ["app.py", "x"],
-        "module": False,
         "incarnation": 3,
         "restarts": 3,
         "resume": 7,

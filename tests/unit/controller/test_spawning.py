@@ -121,6 +121,8 @@ def test_streams_that_were_closed_are_not_taken_for_the_connection() -> None:
         ([], [], False),
         (["--help"], ["app.py"], False),
         ([], ["missing.py"], False),
+        ([], ["-m", "pkg"], True),
+        ([], ["python", "app.py"], False),  # perhaps another interpreter
         (
             ["--resume", "auto"],
             ["app.py"],
@@ -135,7 +137,7 @@ def test_an_agent_is_begun_ahead_for_new_jobs_only(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("app.py").touch()
-    agent = cli._ahead(options, program, False)
+    agent = cli._ahead(options, program)
     assert (agent is not None) == begun
     if agent is not None:
         agent.discard()

@@ -20,13 +20,13 @@ print(sys.argv, sys.path[0], sys.modules["__main__"].__dict__ is globals(), __do
 """
 
 
-def run(arguments: list[str], cwd: Path, under: bool, module: bool = False) -> str:
+def run(words: list[str], cwd: Path, under: bool) -> str:
     if under:
         start = f"import sys; sys.path.pop(0); sys.path.append({str(REPOSITORY)!r}); "
         start += "from ckpt.image import run_program as r; "
-        call = [sys.executable, "-c", start + f"r({arguments[0]!r}, {arguments[1:]!r}, module={module})"]
+        call = [sys.executable, "-c", start + f"r(*{words!r})"]
     else:
-        call = [sys.executable, *(["-m"] if module else []), *arguments]
+        call = [sys.executable, *words]
     done = subprocess.run(call, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
     return done.stdout + done.stderr
 
@@ -52,7 +52,12 @@ def test_scripts_folders_and_archives(place: Path, target: str) -> None:
 
 @pytest.mark.parametrize("target", ["package", "package.tool", "app"])
 def test_modules(place: Path, target: str) -> None:
-    assert run([target, "a"], place, True, module=True) == run([target, "a"], place, False, module=True)
+    assert run(["-m", target, "a"], place, True) == run(["-m", target, "a"], place, False)
+
+
+def test_code(place: Path) -> None:
+    code = SHOW.replace("__file__", "globals().get('__file__')")
+    assert run(["-c", code, "a"], place, True) == run(["-c", code, "a"], place, False)
 
 
 def test_what_python_reports_is_raised(tmp_path: Path) -> None:
@@ -62,7 +67,7 @@ def test_what_python_reports_is_raised(tmp_path: Path) -> None:
     with pytest.raises(SyntaxError):
         prepare_program([str(tmp_path / "bad.py")])
     with pytest.raises(ImportError):
-        prepare_program(["no_such_module_here"], module=True)
+        prepare_program(["-m", "no_such_module_here"])
 
 
 def test_main_holds_nothing_but_the_program(tmp_path: Path) -> None:
