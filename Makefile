@@ -1,5 +1,6 @@
 # make demo   a real program on real data, killed twice, ends with the very same bytes
-# make test   all tests but the long sweeps, and those of the interpreter on every version of Python there is
+# make test   the tests of every commit: ten minutes; those of the interpreter on every version of Python there is
+# make nightly   all of every test; make soak   the long sweeps
 # make help   the rest
 
 PYTHON ?= $(shell command -v python3.11 2>/dev/null || command -v python3 2>/dev/null || echo python3)
@@ -8,13 +9,14 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test others conformance programs lint format bench soak clean
+.PHONY: help setup demo test nightly others conformance programs lint format bench soak clean
 
 help:
 	@echo 'make setup   virtual environment with everything (done by itself when needed)'
 	@echo 'make demo    the tsunami demo: two kills, the same bytes, what it cost'
-	@echo 'make test    the tests            (ARGS="-k name" passes options to pytest, and leaves out the next)'
-	@echo 'make others  part of the tests on the other versions of Python that are here'
+	@echo 'make test    the tests of every commit (ARGS="-k name" calls pytest with these options instead)'
+	@echo 'make nightly all of every test but the long sweeps, also on the other versions of Python'
+	@echo 'make others  what depends on the interpreter, on the other versions of Python that are here'
 	@echo 'make conformance   the tests of mpi4py itself, fetched, at 1 to 4 ranks'
 	@echo 'make programs      public mpi4py programs, fetched: beside a real MPI, and killed twice'
 	@echo 'make lint    ruff and mypy --strict'
@@ -33,8 +35,10 @@ demo: $(READY)
 	$(BIN)/python examples/demo.py $(ARGS)
 
 test: $(READY)
-	$(BIN)/python -m pytest $(ARGS)
-	$(if $(ARGS),,$(BIN)/python tools/other_pythons.py)
+	$(if $(ARGS),$(BIN)/python -m pytest $(ARGS),$(BIN)/python tools/run_tests.py)
+
+nightly: $(READY)
+	$(BIN)/python tools/run_tests.py --nightly
 
 others: $(READY)
 	$(BIN)/python tools/other_pythons.py $(ARGS)

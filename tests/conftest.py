@@ -1,37 +1,61 @@
-"""What all tests share: Hypothesis without wall-clock deadlines, and no root tests without root."""
+"""What all tests share: Hypothesis without wall-clock deadlines, no root tests without root, what a run tells at its end.
+
+Tests run in several processes (pytest-xdist). What one of them has to say to the whole run travels with its report
+(`user_properties`), so that it is the same with and without workers.
+
+`--rotate` leaves of the cases of a test marked `rotate(n)` the n-th part, another one for every seed (tests/seeds.py). Each
+test and each version of Python has its turn by itself.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from tests import soak as ledger
-from tests.seeds import seed_of_the_commit
+from tests.seeds import seed_of_the_commit, share
 
 # The machine's speed must not decide whether a property holds. On CI the examples are the same every time.
 settings.register_profile("default", deadline=None, print_blob=True)
 settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
-
-def pytest_report_header() -> str:
-    return f"seed {seed_of_the_commit()} (again with CKPT_SEED={seed_of_the_commit()})"
-
-
+FIGURE = "ckpt-figure"  # of the properties of a test: a name, a tab, a number
 FIGURES = pytest.StashKey[dict[str, int]]()
+TESTS = pytest.StashKey[dict[str, dict[str, object]]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--rotate", action="store_true", help="of cases marked `rotate` only the share of this commit"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Found once, by the process that starts the others: all of them are to have the same.
+    os.environ.setdefault("CKPT_SEED", str(seed_of_the_commit()))
+    config.stash[FIGURES], config.stash[TESTS] = {}, {}
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    part = ", a part of the cases" if config.getoption("--rotate") else ""
+    return f"seed {seed_of_the_commit()} (again with CKPT_SEED={seed_of_the_commit()}){part}"
 
 
 @pytest.fixture
 def figures(request: pytest.FixtureRequest) -> Callable[[str, int], None]:
     """Adds to a figure that is printed at the end of the run: figures(name, how_many)."""
-    kept = request.config.stash.setdefault(FIGURES, {})
 
     def add(name: str, count: int) -> None:
-        kept[name] = kept.get(name, 0) + count
+        request.node.user_properties.append((FIGURE, f"{name}\t{count}"))
 
     return add
 
@@ -53,18 +77,68 @@ def soaked() -> Callable[..., None]:
     return add
 
 
+class Told:
+    """Collects what tests report, in the process that starts the others (and so has every report)."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._figures, self._tests = config.stash[FIGURES], config.stash[TESTS]
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        test = self._tests.setdefault(report.nodeid, {"name": report.nodeid, "seconds": 0.0, "skipped": ""})
+        test["seconds"] = float(str(test["seconds"])) + report.duration
+        if report.skipped and isinstance(report.longrepr, tuple):
+            test["skipped"] = report.longrepr[2].removeprefix("Skipped: ")
+        if report.when == "teardown":  # it has all that its test has told
+            for name, value in report.user_properties:
+                if name == FIGURE:
+                    what, _, count = str(value).rpartition("\t")
+                    self._figures[what] = self._figures.get(what, 0) + int(count)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if not hasattr(session.config, "workerinput"):
+        session.config.pluginmanager.register(Told(session.config))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """For tools/run_tests.py: how long each test took, and why it was skipped."""
+    path = os.environ.get("CKPT_TEST_REPORT")
+    if path and not hasattr(session.config, "workerinput"):
+        Path(path).write_text(json.dumps(list(session.config.stash[TESTS].values())))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     kept = config.stash.get(FIGURES, {})
     if kept:
         terminalreporter.section("figures")
-        for name, count in kept.items():
+        for name, count in sorted(kept.items()):
             terminalreporter.write_line(f"{count:>12,}  {name}")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--rotate"):
+        _leave_the_share_of_this_commit(config, items)
     if os.geteuid() == 0:
         return
     skip = pytest.mark.skip(reason="needs root")
     for item in items:
         if item.get_closest_marker("root"):
             item.add_marker(skip)
+
+
+def _leave_the_share_of_this_commit(config: pytest.Config, items: list[pytest.Item]) -> None:
+    cases: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("rotate"):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    left_out: set[pytest.Item] = set()
+    for name, all_of_them in cases.items():
+        mark = all_of_them[0].get_closest_marker("rotate")
+        assert mark is not None
+        kind = f"{name} on {sys.version_info.minor}"
+        left_out |= set(all_of_them) - set(share(all_of_them, mark.args[0], kind))
+    if left_out:
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]

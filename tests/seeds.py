@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
+Case = TypeVar("Case")
 _ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -31,3 +35,13 @@ def seed_of_the_commit() -> int:
             for path in sorted((_ROOT / name).rglob("*.py"))
         )
     return int.from_bytes(hashlib.sha256(text).digest()[:4], "little") >> 1
+
+
+def share(cases: Sequence[Case], parts: int, kind: str) -> list[Case]:
+    """One of so many parts of the cases, at least one case; in their order. Every case is in one part of each seed's cut.
+
+    `kind` names what the cases are of: two kinds are cut by themselves.
+    """
+    order = list(range(len(cases)))
+    random.Random(f"{seed_of_the_commit()} {kind}").shuffle(order)
+    return [cases[place] for place in sorted(order[: max(1, -(-len(cases) // parts))])]

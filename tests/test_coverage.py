@@ -12,13 +12,9 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-from tests.ahead import ahead
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -78,14 +74,12 @@ def _measure(package: str, tests: str, folder: Path) -> dict[str, dict[str, obje
     return {Path(name).stem: found for name, found in files.items()}
 
 
-_begun, elsewhere = ahead(test_every_branch_is_taken=measure)
-
-
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("package", PROMISED)
-def test_every_branch_is_taken(package: str, elsewhere: Callable[[], dict[str, dict[str, Any]]]) -> None:
+def test_every_branch_is_taken(package: str) -> None:
     pytest.importorskip("coverage")
-    names, found = PROMISED[package][1], elsewhere()
+    names, found = PROMISED[package][1], measure(package)
     missing = {}
     for module, figures in sorted(found.items()):
         summary = figures["summary"]

@@ -1,23 +1,43 @@
-"""The script that finds other versions of Python: where it looks, and what it says of those it cannot use."""
+"""The tools: where other versions of Python are looked for, and what is said of those of no use; the bound of a run;
+what a run of the tests tells at its end, and what of it is a failure."""
 
 import importlib.util
+import json
 import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests import seeds
+
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.fixture(scope="module")
-def tool():
-    spec = importlib.util.spec_from_file_location("other_pythons", ROOT / "tools" / "other_pythons.py")
+def script(name: str):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
     yield module
     del sys.modules[spec.name]
+
+
+@pytest.fixture(scope="module")
+def tool():
+    yield from script("other_pythons")
+
+
+@pytest.fixture(scope="module")
+def bound():
+    yield from script("bound")
+
+
+@pytest.fixture(scope="module")
+def run_tests(bound):
+    yield from script("run_tests")
 
 
 def interpreter(path: Path, says: str) -> Path:
@@ -84,14 +104,83 @@ def test_an_environment_is_made_again_for_another_interpreter(tool, tmp_path):
     assert not tool.is_ready(tmp_path, found)
 
 
-def test_only_what_has_failed_is_run_again(tool, tmp_path):
-    assert tool.again(tmp_path) == (), "never run"
-    for code, options in (("0", None), ("1", ("--last-failed",)), ("-9", ()), ("2", ())):
-        (tmp_path / "tests.code").write_text(code)
-        assert tool.again(tmp_path) == options
-
-
 def test_the_versions_tested_are_those_with_a_table(tool):
     from ckpt.image.tables import TABLES
 
     assert [(3, minor) for minor in tool.MINORS] == list(TABLES)
+
+
+def test_stolen_time_does_not_count_against_a_run(bound, tmp_path):
+    kept, text = bound.verdict("test", bound.Moment(0, 5), bound.Moment(bound.BOUNDS_S["test"] + 60, 65))
+    assert kept and "660 s of the wall, 60 s stolen" in text
+    kept, text = bound.verdict("test", bound.Moment(0, 5), bound.Moment(bound.BOUNDS_S["test"] + 60, 60))
+    assert not kept and text.endswith("TOO LONG")
+    stat, ticks = tmp_path / "stat", os.sysconf("SC_CLK_TCK") * os.cpu_count()
+    stat.write_text(f"cpu  1 2 3 4 5 6 7 {30 * ticks} 9 10\ncpu0 1\n")
+    assert bound.stolen_s(str(stat)) == 30
+    assert bound.stolen_s(str(tmp_path / "nothing")) == 0
+
+
+def test_the_bound_is_checked_over_two_calls(bound, capsys):
+    assert bound.main([]) == 0
+    since = capsys.readouterr().out
+    assert bound.main(["ci", since]) == 0
+    long_ago = bound.json.dumps({"wall_s": bound.time.monotonic() - 90_000, "stolen_s": 0.0})
+    assert bound.main(["ci", long_ago]) == (bound.stolen_s() < 80_000)
+
+
+def test_what_is_skipped_for_want_of_something_is_told_from_what_belongs_elsewhere(run_tests, capsys):
+    tests = [{"name": f"test_{number}", "seconds": number, "skipped": ""} for number in range(60)]
+    assert run_tests.tell(tests)
+    printed = capsys.readouterr().out
+    assert "the 50 slowest of 60" in printed and printed.index("test_59") < printed.index("test_10")
+    assert "test_9\n" not in printed
+    tests[0]["skipped"] = f"{run_tests.OTHER_VERSION}has sys.monitoring"
+    assert run_tests.tell(tests)
+    tests[1]["skipped"] = "needs root"
+    assert not run_tests.tell(tests)
+    assert "skipped: test_1: needs root" in capsys.readouterr().out
+
+
+def test_every_case_has_its_turn(monkeypatch):
+    """A part of the cases for each seed, the same for everybody; over the seeds all of them."""
+    seen = set()
+    for seed in range(40):
+        monkeypatch.setenv("CKPT_SEED", str(seed))
+        part = seeds.share(range(20), 3, "kind")
+        assert part == sorted(part) and len(part) == 7 and part == seeds.share(range(20), 3, "kind")
+        seen |= set(part)
+    assert seen == set(range(20))
+    assert len(seeds.share(range(2), 5, "kind")) == 1 and seeds.share(range(3), 1, "kind") == [0, 1, 2]
+
+
+def test_a_run_with_workers_tells_figures_times_and_skips_of_all_and_takes_its_share(tmp_path):
+    """The whole machinery of tests/conftest.py, in a run of its own."""
+    (tmp_path / "test_it.py").write_text(
+        "import pytest\n"
+        "@pytest.mark.rotate(4)\n"
+        "@pytest.mark.parametrize('case', range(12))\n"
+        "def test_cases(case, figures): figures('cases seen', 5)\n"
+        "def test_not_here(): pytest.skip('needs nothing')\n"
+        "@pytest.mark.nightly\n"
+        "def test_long(): raise AssertionError\n"
+    )
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-n", "2", "--rotate", "."]
+    report = tmp_path / "report.json"
+    environ = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "CKPT_TEST_REPORT": str(report),
+        "CKPT_SEED": "7",
+        "PYTEST_ADDOPTS": "",
+    }
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "15  cases seen" in done.stdout, done.stdout
+    told = {test["name"]: test for test in json.loads(report.read_text())}
+    assert len(told) == 4, "three of twelve cases, and the one that is skipped"
+    assert told["test_it.py::test_not_here"]["skipped"] == "needs nothing"
+    assert all(test["seconds"] >= 0 for test in told.values())

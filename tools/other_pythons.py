@@ -1,8 +1,8 @@
 """Runs what depends on the interpreter on every other version of Python that this machine has, or can get.
 
-    python tools/other_pythons.py            find, set up and test; exit code 1 if a test failed
-    python tools/other_pythons.py --failed   again what has failed the last time
-    python tools/other_pythons.py --list     only say what was found, and where
+    python tools/other_pythons.py             find, set up and test; exit code 1 if a test failed
+    python tools/other_pythons.py --nightly   all that depends on the interpreter, and not the share of this commit
+    python tools/other_pythons.py --list      only say what was found, and where
 
 A version is looked for as ``python3.N`` on PATH, then under ``$PYENV_ROOT`` (or ``~/.pyenv``), and at last asked of the
 distribution (apt, as root).  Each gets an environment of its own, ``.venv-3.N``, made by tools/setup.sh and kept: the next
@@ -33,9 +33,9 @@ TESTS = (
     f"{_SPINE}::test_garbage_is_collected_after_a_restart_as_it_was_before",
     f"{_SPINE}::test_an_alarm_that_is_set_rings_after_a_restart_too",
 )
-SAMPLE = ("tests/sweep/test_sweep.py", "tests/sweep/test_generations.py")
-SWEEP = ("tests/sweep",)
-_CODE = "tests.code"  # of each version's environment: how the last run of its tests has ended
+SAMPLE = ("tests/sweep/test_sweep.py", "--rotate")
+WHOLE = ("tests/sweep", "-m", "not soak")
+WORKERS = 2  # of each version: one of them mostly waits
 _QUESTION = (
     "import json, os, platform, sys, sysconfig; print(json.dumps([platform.python_implementation(), "
     "list(sys.version_info[:3]), os.path.exists(os.path.join(sysconfig.get_paths()['include'], 'Python.h')), "
@@ -145,6 +145,10 @@ def test(minor: int, log: Path, *options: str) -> subprocess.Popen[bytes]:
                 "-m",
                 "pytest",
                 "-rs",
+                "-n",
+                str(WORKERS),
+                "--dist",
+                "worksteal",
                 "-o",
                 f"cache_dir={venv}/.pytest_cache",
                 *options,
@@ -155,23 +159,16 @@ def test(minor: int, log: Path, *options: str) -> subprocess.Popen[bytes]:
         )
 
 
-def again(venv: Path) -> tuple[str, ...] | None:
-    """Options for what has failed the last time: all of it, if the run itself broke down. ``None``: nothing has."""
-    code = (venv / _CODE).read_text() if (venv / _CODE).exists() else ""
-    if code == "0":
-        return None
-    return ("--last-failed",) if code == "1" else ()
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(
         description="the tests that depend on the interpreter, on other versions"
     )
     parser.add_argument("--list", action="store_true", help="only say which versions there are")
-    parser.add_argument("--sweep", action="store_true", help="the whole sweep and not a sample")
-    parser.add_argument("--failed", action="store_true", help="only what has failed the last time")
+    parser.add_argument(
+        "--nightly", action="store_true", help="the whole sweep and not the share of this commit"
+    )
     arguments = parser.parse_args()
-    tests = (*TESTS, *(SWEEP if arguments.sweep else SAMPLE))
+    tests = (*TESTS, *(WHOLE if arguments.nightly else SAMPLE))
     running: list[tuple[int, Path, subprocess.Popen[bytes]]] = []
     began, failed = time.monotonic(), False
     for minor in MINORS:
@@ -188,20 +185,15 @@ def main() -> int:
         if arguments.list:
             continue
         venv = ROOT / f".venv-3.{minor}"
-        options = again(venv) if arguments.failed else ()
-        if options is None:
-            continue
-        (venv / _CODE).unlink(missing_ok=True)
         trouble = set_up(venv, found)
         if trouble:
             print(f"Python 3.{minor}: FAILED: {trouble}", flush=True)
             failed = True
             continue
         log = venv / "tests.log"
-        running.append((minor, log, test(minor, log, *tests, *options)))
+        running.append((minor, log, test(minor, log, *tests)))
     for minor, log, process in running:
         code = process.wait()
-        (log.parent / _CODE).write_text(str(code))
         lines = log.read_text(errors="replace").splitlines()
         failed = failed or code != 0
         shown = lines if code else [line for line in lines if line.startswith("SKIPPED")]

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from tests.ahead import ahead
 from tests.model.controller import RuleBroken
 from tests.model.explore import Bounds, Explorer
 from tests.model.merged import Merged
@@ -145,30 +144,16 @@ def nothing_removed(bounds: Bounds) -> int:
     return Explorer(bounds, both_ends=True, most=PART // 2, partly=True).explore()
 
 
-_begun, elsewhere = ahead(
-    test_every_state_within_bounds=whole,
-    test_every_state_within_larger_bounds_while_no_round_is_late=without_limit,
-    test_states_within_larger_bounds=part,
-    test_without_the_rule_there_is_a_counterexample=without,
-    test_without_the_rule_the_merged_search_finds_one_too=merged_without,
-    test_without_the_rule_the_generous_search_finds_one_too=generously_without,
-    test_with_every_rule_the_same_search_finds_nothing=nothing_removed,
-)
-Elsewhere = Callable[[], Any]
-
-
 @pytest.mark.parametrize("name", WHOLE)
-def test_every_state_within_bounds(name: str, figures: Count, elsewhere: Elsewhere) -> None:
-    nodes, states = elsewhere()
+def test_every_state_within_bounds(name: str, figures: Count) -> None:
+    nodes, states = whole(name)
     figures("states explored, bounds visited whole", states)
     assert nodes >= WHOLE[name][1]
 
 
 @pytest.mark.parametrize("name", WITHOUT_LIMIT)
-def test_every_state_within_larger_bounds_while_no_round_is_late(
-    name: str, figures: Count, elsewhere: Elsewhere
-) -> None:
-    nodes, states = elsewhere()
+def test_every_state_within_larger_bounds_while_no_round_is_late(name: str, figures: Count) -> None:
+    nodes, states = without_limit(name)
     figures("states explored, larger bounds visited whole", states)
     assert nodes >= WITHOUT_LIMIT[name][1]
 
@@ -186,8 +171,8 @@ def test_every_state_within_the_largest_bounds_while_no_round_is_late(
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_states_within_larger_bounds(name: str, figures: Count, elsewhere: Elsewhere) -> None:
-    figures("states explored, larger bounds", elsewhere())
+def test_states_within_larger_bounds(name: str, figures: Count) -> None:
+    figures("states explored, larger bounds", part(name))
 
 
 @pytest.mark.soak
@@ -259,32 +244,28 @@ def test_losing_the_frames_that_would_be_kept_hides_nothing_and_adds_nothing(bou
 
 
 @pytest.mark.parametrize("found", MUTANTS, ids=str)
-def test_without_the_rule_the_merged_search_finds_one_too(found: Mutant, elsewhere: Elsewhere) -> None:
-    said = elsewhere()
+def test_without_the_rule_the_merged_search_finds_one_too(found: Mutant) -> None:
+    said = merged_without(found)
     assert said != "all is well" and "more than" not in said.splitlines()[0], said
 
 
 @pytest.mark.parametrize("found", MUTANTS, ids=str)
-def test_without_the_rule_the_generous_search_finds_one_too(found: Mutant, elsewhere: Elsewhere) -> None:
-    said = elsewhere()
+def test_without_the_rule_the_generous_search_finds_one_too(found: Mutant) -> None:
+    said = generously_without(found)
     assert said != "all is well" and "more than" not in said.splitlines()[0], said
 
 
 @pytest.mark.parametrize("found", MUTANTS, ids=str)
-def test_without_the_rule_there_is_a_counterexample(
-    found: Mutant, figures: Count, elsewhere: Elsewhere
-) -> None:
-    said = elsewhere()
+def test_without_the_rule_there_is_a_counterexample(found: Mutant, figures: Count) -> None:
+    said = without(found)
     assert said != "all is well" and "more than" not in said.splitlines()[0], said
     figures("mutants caught by exploration", 1)
 
 
 @pytest.mark.parametrize("bounds", dict.fromkeys(BOUNDS.values()), ids=str)
-def test_with_every_rule_the_same_search_finds_nothing(
-    bounds: Bounds, figures: Count, elsewhere: Elsewhere
-) -> None:
+def test_with_every_rule_the_same_search_finds_nothing(bounds: Bounds, figures: Count) -> None:
     """As far as any of the counterexamples needs, and half as far again."""
-    figures("states explored, larger bounds", elsewhere())
+    figures("states explored, larger bounds", nothing_removed(bounds))
 
 
 def test_an_image_that_the_model_cannot_take_is_no_image_that_fails() -> None:

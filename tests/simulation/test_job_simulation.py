@@ -14,7 +14,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.ahead import ahead
 from tests.model.mutants import MUTANTS
 from tests.model.world import Mutant, World
 from tests.seeds import seed_of_the_commit
@@ -85,16 +84,9 @@ def noticed_by(found: Mutant) -> tuple[int, str] | None:
     return None
 
 
-_begun, elsewhere = ahead(
-    test_every_line_and_every_result_is_right=block_of_seeds, test_removing_a_rule_is_noticed=noticed_by
-)
-
-
 @pytest.mark.parametrize("block", range(BLOCKS))
-def test_every_line_and_every_result_is_right(
-    block: int, figures: Count, elsewhere: Callable[[], Totals]
-) -> None:
-    totals = elsewhere()
+def test_every_line_and_every_result_is_right(block: int, figures: Count) -> None:
+    totals = block_of_seeds(block)
     tell(figures, BLOCK, totals)
     assert all(totals)
 
@@ -183,10 +175,8 @@ def test_the_faults_are_met() -> None:
 
 
 @pytest.mark.parametrize("found", MUTANTS, ids=str)
-def test_removing_a_rule_is_noticed(
-    found: Mutant, figures: Count, elsewhere: Callable[[], tuple[int, str] | None]
-) -> None:
-    noticed = elsewhere()
+def test_removing_a_rule_is_noticed(found: Mutant, figures: Count) -> None:
+    noticed = noticed_by(found)
     assert noticed is not None, f"{MUTANT_SEEDS} seeds did not notice: {found}"
     print(f"seed {noticed[0]}: {noticed[1]}")
     figures("mutants caught by simulation", 1)

@@ -1,15 +1,13 @@
 """kill -9 of every kind of process, at every named point: no committed line is lost, and the result is the same.
 
-Every point of `tests.system.points.catalogue` is one test. Whatever dies, the job goes on by itself; only when its
-controller was what died, `ckpt restart` is called, as a user would.
+Every point of `tests.system.points.catalogue` is one test; a commit has a third of them. Whatever dies, the job goes on by
+itself; only when its controller was what died, `ckpt restart` is called, as a user would.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -22,8 +20,6 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
 RANKS = 3
 STEPS, PAUSE_S, EVERY_S = 400, 0.0015, 0.12
-AT_ONCE = 3
-"""Jobs under way at the same time: they mostly wait."""
 
 
 def run(directory: Path, point: Point | None) -> str:
@@ -94,24 +90,12 @@ def check_history(job: Job) -> None:
             assert (event["from_epoch"] or 0) >= newest, f"{event} after epoch {newest}\n{job.report()}"
 
 
-@pytest.fixture(scope="module")
-def outcomes(
-    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Iterator[dict[str, Future[str]]]:
-    """A job for every point that is tested, a few at a time."""
-    root = tmp_path_factory.mktemp("points")
-    wanted = {
-        item.callspec.params["point"].name: item.callspec.params["point"]
-        for item in request.session.items
-        if item.module is request.module and hasattr(item, "callspec")
-    }
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        found: dict[str, Future[str]] = {"": pool.submit(run, root / "undisturbed", None)}
-        for name, point in wanted.items():
-            found[name] = pool.submit(run, root / name, point)
-        yield found
-        for future in found.values():
-            future.cancel()
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What the job prints when nobody dies."""
+    printed = run(tmp_path_factory.mktemp("points") / "undisturbed", None)
+    assert "result" in printed
+    return printed
 
 
 def test_there_are_points_enough_and_each_has_its_own_name() -> None:
@@ -119,8 +103,7 @@ def test_there_are_points_enough_and_each_has_its_own_name() -> None:
     assert len(names) == len(set(names)) >= 60
 
 
+@pytest.mark.rotate(3)
 @pytest.mark.parametrize("point", POINTS, ids=lambda point: f"{point.stage}-{point.name}")
-def test_killed_at(point: Point, outcomes: dict[str, Future[str]]) -> None:
-    undisturbed = outcomes[""].result()
-    assert "result" in undisturbed
-    assert outcomes[point.name].result() == undisturbed
+def test_killed_at(point: Point, undisturbed: str, tmp_path: Path) -> None:
+    assert run(tmp_path / "killed", point) == undisturbed

@@ -301,7 +301,9 @@ def test_a_loop_over_a_generator_repeats_its_instruction():
     assert (found.mode, found.lasti, found.until, found.stack) == ("R", at.start - 1, at.next, [gen])
 
 
-@pytest.mark.skipif(not TABLE.inlined_iteration, reason="generators are always entered through C")
+@pytest.mark.skipif(
+    not TABLE.inlined_iteration, reason="another Python: here generators are entered through C"
+)
 def test_a_generator_entered_without_c_in_between_is_entered_again():
     def loop(items):
         for item in items:
@@ -401,7 +403,9 @@ def test_enter_and_exit_of_with():
     assert classify(outer, inner_of(Thing.__exit__, [thing])).mode == "V"
 
 
-@pytest.mark.skipif(TABLE.callable_first, reason="partial does not use the slot of the callable here")
+@pytest.mark.skipif(
+    TABLE.callable_first, reason="another Python: here partial does not use the slot of the callable"
+)
 def test_a_partial_whose_slot_holds_its_argument_is_found_where_it_came_from():
     def run(f):
         return f(1)
@@ -414,7 +418,9 @@ def test_a_partial_whose_slot_holds_its_argument_is_found_where_it_came_from():
         classify(outer._replace(locals=[functools.partial(function, "another")]), inner_of(function))
 
 
-@pytest.mark.skipif(not TABLE.callable_first, reason="partial uses the slot of the callable here")
+@pytest.mark.skipif(
+    not TABLE.callable_first, reason="another Python: here partial uses the slot of the callable"
+)
 def test_a_partial_is_called_again_without_the_argument_it_has_put_before_the_others():
     def run(f):
         return f()

@@ -121,7 +121,7 @@ def test_next_instruction_after_a_check():
 
 
 @pytest.mark.skipif(
-    not TABLE.fused_compare, reason="this version has no instructions that do the work of two"
+    not TABLE.fused_compare, reason="another Python: 3.11 has instructions that do the work of two"
 )
 def test_next_instruction_after_a_check_of_a_specialised_instruction():
     codes = CodeMap(loop_with_a_call.__code__)

@@ -265,7 +265,7 @@ def test_generic_classes_and_type_variables() -> None:
     assert type(box).__orig_bases__[0].__args__[0].__name__ == "T"
 
 
-@pytest.mark.skipif(not hasattr(typing, "TypeAliasType"), reason="no syntax for type parameters")
+@pytest.mark.skipif(not hasattr(typing, "TypeAliasType"), reason="another Python: 3.12 has type parameters")
 def test_type_parameters_and_aliases() -> None:
     namespace = {"__name__": __name__}
     source = """

@@ -881,7 +881,7 @@ def taken(value="value"):
     return capture(at="call", skip=(taken.__code__,), value=value)
 
 
-@pytest.mark.skipif(not hasattr(sys, "monitoring"), reason="this version has no sys.monitoring")
+@pytest.mark.skipif(not hasattr(sys, "monitoring"), reason="another Python: 3.12 has sys.monitoring")
 def test_monitoring_is_refused():
     tool = sys.monitoring.PROFILER_ID
     sys.monitoring.use_tool_id(tool, "test")

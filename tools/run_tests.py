@@ -1,0 +1,125 @@
+"""All tests, as `make test`, `make nightly` and CI run them: in parallel, then alone what needs the machine, then elsewhere.
+
+    python tools/run_tests.py              the share of this commit: `make test`
+    python tools/run_tests.py --nightly    everything but the long sweeps: `make nightly`
+    python tools/run_tests.py PATH …       1, 2 and 4 of these only
+
+1. In parallel (pytest-xdist): all but those marked `serial`. Of cases marked `rotate` the share of this commit.
+2. Alone: those marked `serial`; they measure, or load the whole machine.
+3. On the other versions of Python (tools/other_pythons.py): what depends on the interpreter.
+4. At night only: those marked `timing`, a hundred times beside a load.
+
+At the end: the slowest tests, and what was skipped, and why. With CI set, a test that skips for want of a program, a package
+or a right is a failure (CI has all of them), and so is a run above the bound (tools/bound.py). Nothing runs twice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from bound import Moment, verdict
+
+ROOT = Path(__file__).resolve().parents[1]
+SLOWEST = 50
+OTHER_VERSION = "another Python: "  # how the reason begins when a test belongs to another version
+NOTHING_SELECTED = 5  # pytest's exit code
+TIMES_AT_NIGHT = 100
+
+
+def workers() -> int:
+    """One more than processors: tests with real processes wait a good deal."""
+    return min((os.cpu_count() or 2) + 1, 16)
+
+
+def pytest(report: Path, selected: str, *options: str) -> int:
+    """Run pytest on what the marks select; its exit code, 0 if nothing is selected."""
+    command = [sys.executable, "-m", "pytest", "-m", selected, *options]
+    code = subprocess.run(command, cwd=ROOT, env={**os.environ, "CKPT_TEST_REPORT": str(report)}).returncode
+    return 0 if code == NOTHING_SELECTED else code
+
+
+def on_other_versions(nightly: bool) -> int:
+    command = [sys.executable, str(ROOT / "tools" / "other_pythons.py"), *(["--nightly"] if nightly else [])]
+    return subprocess.run(command, cwd=ROOT).returncode
+
+
+def timing_under_load(report: Path, arguments: list[str]) -> int:
+    """The tests that depend on time, again and again while every processor has something else to do as well."""
+    load = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 2))
+    ]
+    try:
+        for number in range(TIMES_AT_NIGHT):
+            print(f"timing: {number + 1} of {TIMES_AT_NIGHT}", flush=True)
+            code = pytest(report, "timing and not soak", "-x", *arguments)
+            if code:
+                return code
+        return 0
+    finally:
+        for process in load:
+            process.kill()
+            process.wait()
+
+
+def read(reports: list[Path]) -> list[dict[str, Any]]:
+    return [test for path in reports if path.exists() for test in json.loads(path.read_text())]
+
+
+def tell(tests: list[dict[str, Any]]) -> bool:
+    """Print the slowest and the skipped; whether all that was skipped belongs to another version of Python."""
+    slowest = sorted(tests, key=lambda test: -test["seconds"])[:SLOWEST]
+    print(f"\nthe {len(slowest)} slowest of {len(tests)} tests, seconds of the wall:")
+    for test in slowest:
+        print(f"{test['seconds']:8.1f}  {test['name']}")
+    missing = False
+    for test in tests:
+        if test["skipped"]:
+            elsewhere = test["skipped"].startswith(OTHER_VERSION)
+            missing = missing or not elsewhere
+            print(f"skipped: {test['name']}: {test['skipped']}")
+    return not missing
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="the tests")
+    parser.add_argument("--nightly", action="store_true", help="everything but the long sweeps")
+    parser.add_argument("--workers", type=int, default=workers(), help="how many tests at once")
+    parser.add_argument("paths", nargs="*", help="of tests; default: all")
+    arguments = parser.parse_args()
+    began, on_ci = Moment.now(), bool(os.environ.get("CI"))
+    chosen = "not soak" if arguments.nightly else "not soak and not nightly"
+    rotate = () if arguments.nightly else ("--rotate",)
+    parallel = ("-n", str(arguments.workers), "--dist", "worksteal")
+    failed = []
+    with tempfile.TemporaryDirectory() as folder:
+        reports = [Path(folder, name) for name in ("parallel", "serial", "timing")]
+        if pytest(reports[0], f"{chosen} and not serial", *parallel, *rotate, *arguments.paths):
+            failed.append("the tests")
+        if pytest(reports[1], f"{chosen} and serial", *rotate, *arguments.paths):
+            failed.append("the tests that run alone")
+        if not arguments.paths and on_other_versions(arguments.nightly):
+            failed.append("the tests on other versions of Python")
+        if arguments.nightly and timing_under_load(reports[2], arguments.paths):
+            failed.append("the tests that depend on time, under load")
+        if not tell(read(reports)) and on_ci:
+            failed.append("tests were skipped that CI has everything for")
+    if not arguments.nightly:
+        kept, text = verdict("test", began, Moment.now())
+        print(f"\n{text}")
+        if not kept and on_ci:
+            failed.append("the bound")
+    print("FAILED: " + "; ".join(failed) if failed else "all is well")
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
