@@ -15,20 +15,29 @@ State state;
 
 #define LARGEST_COUNT (1UL << 20) /* no address is that low */
 
+/* The call is not traced. Besides that no program wants to see it: CPython 3.11 looks for pending calls again and again when a
+ * traced function begins, until there are none, and makes none while one is running; a call that is queued meanwhile, by this
+ * one or by another thread, would hold it there for ever. */
 static int pending(void *arg)
 {
     PyObject *callable = arg;
     int rc = 0;
 #if FRAMES_SUPPORTED
+    PyThreadState *ts = PyThreadState_Get();
     Frame *before = state.checked;
-    state.checked = thread_current_frame(PyThreadState_Get());
+    int is_traced = ts->tracing == 0; /* else the program's own trace function is running, which nothing traces */
+    state.checked = thread_current_frame(ts);
     state.in_request++;
+    if (is_traced)
+        PyThreadState_EnterTracing(ts);
 #endif
     PyObject *result = PyObject_CallNoArgs(callable);
 #if FRAMES_SUPPORTED
+    if (is_traced)
+        PyThreadState_LeaveTracing(ts);
     state.checked = before;
     state.in_request--;
-    thread_recheck_queue(PyThreadState_Get());
+    thread_recheck_queue(ts);
 #endif
     if (result == NULL) {
         if (PyErr_ExceptionMatches(PyExc_Exception))

@@ -1099,6 +1099,32 @@ def test_a_request_made_while_another_runs_is_not_forgotten():
     assert len(runs) == 100
 
 
+@pytest.mark.parametrize("how", ["sys.settrace(count)", "cProfile.Profile().enable()"])
+def test_a_request_made_while_another_runs_does_not_hold_a_profiled_program(how):
+    """CPython 3.11 looks for it again and again where a traced function begins, as long as the first has not ended."""
+    program = f"""
+import cProfile, sys
+from ckpt.image import _frames
+def count(*_):
+    if _[1] == "call" and _[0].f_code.co_name in ("first", "nested"):
+        seen.append(_[0])
+def nested():
+    pass
+def first():
+    _frames.request(lambda: done.append("second"))
+    nested()
+    done.append("first")
+seen, done = [], []
+{how}
+_frames.request(first)
+while len(done) < 2:
+    pass
+print(done, len(seen))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
+    assert (done.stdout, done.stderr) == ("['first', 'second'] 0\n", "")
+
+
 def test_request_lets_an_interrupt_through():
     def interrupt():
         raise KeyboardInterrupt
