@@ -65,7 +65,7 @@ def run_rank(
             run = _resumed(runtime)
     except BaseException as failure:
         # The program has not started: whatever it is, it is said to the controller and ends this rank.
-        text = f"{failure}\n" if isinstance(failure, CannotCapture) else traceback.format_exc()
+        text = f"{failure}\n" if _is_in_words(failure) else traceback.format_exc()
         control.send({"m": "error", "exit_code": _exit_code_of(failure), "traceback": text})
         sys.stderr.write(text)
         sys.stderr.flush()
@@ -327,6 +327,14 @@ def _program_traceback(failure: BaseException) -> str:
     if entry is not None:
         failure.__traceback__ = entry
     return "".join(traceback.format_exception(failure))
+
+
+def _is_in_words(failure: BaseException) -> bool:
+    """Whether it was raised on purpose, with all there is to say in its text: a traceback would only hide it."""
+    from ckpt.image import ImageError
+    from ckpt.store import StoreError
+
+    return isinstance(failure, (CkptError, ImageError, StoreError))
 
 
 def _exit_code_of(failure: BaseException) -> int:

@@ -14,6 +14,7 @@ import gc
 import os
 import signal
 import time
+import traceback
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -58,7 +59,7 @@ def write_in_child(runtime: Runtime, job: Writing) -> NoReturn:
         code = 0 if write(runtime, job) else 3
     except BaseException as failure:
         # The child must never return into the program; whatever went wrong is the round's failure.
-        say_failed(runtime, job.epoch, f"{type(failure).__name__}: {failure}", "image child")
+        say_failed(runtime, job.epoch, _told(failure), "image child")
     finally:
         os._exit(code)
 
@@ -101,7 +102,7 @@ def write(runtime: Runtime, job: Writing) -> bool:
         say_failed(runtime, epoch, failure.reason, failure.path)
         return False
     except Exception as failure:  # disk full, no memory, a __reduce__ that raises: the round's failure, named
-        say_failed(runtime, epoch, f"{type(failure).__name__}: {failure}", runtime.spec["job_dir"])
+        say_failed(runtime, epoch, _told(failure), runtime.spec["job_dir"])
         return False
     lost = [row["package"] for row in report.left_out if row["kind"] == "unsaved"]
     if lost:
@@ -121,6 +122,15 @@ def write(runtime: Runtime, job: Writing) -> bool:
         }
     )
     return True
+
+
+def _told(failure: BaseException) -> str:
+    """What nobody has put into words: the type, the text, and where it was raised unless the text names a file."""
+    text = f"{type(failure).__name__}: {failure}"
+    frames = traceback.extract_tb(failure.__traceback__)
+    if not frames or getattr(failure, "filename", None) is not None:
+        return text
+    return f"{text} (raised in {frames[-1].name}, {frames[-1].filename}:{frames[-1].lineno})"
 
 
 def say_failed(runtime: Runtime, epoch: int, reason: str, where: str) -> None:

@@ -46,6 +46,7 @@ def problems(facts: Facts) -> list[Problem]:
     found += _objects(facts)
     found += _packages(facts)
     found += _surroundings(facts)
+    found += _children_waited_for(facts)[0]
     found += _appended(facts)
     found += _refusals(facts)
     found += _images(facts, found)
@@ -105,7 +106,10 @@ def place(where: str) -> str:
 def _objects(facts: Facts) -> list[Problem]:
     found = []
     for rank, line in _lines(facts, "examination"):
+        waiting = _waiting_frame(line)
         for finding in line["findings"]:
+            if waiting is not None and _frame_number(finding["where"]) > waiting:
+                continue  # what subprocess holds while a child runs goes with the child: `_children_waited_for`
             where = place(finding["where"]) + finding["path"]
             remedy = remedies.for_object(finding["type"], finding["reason"], finding["bases"])
             what = f"an object of type {finding['type']} cannot be saved"
@@ -137,13 +141,58 @@ def _packages(facts: Facts) -> list[Problem]:
 
 def _surroundings(facts: Facts) -> list[Problem]:
     found = []
+    waited = {
+        (rank, line["t_s"]) for rank, line in _lines(facts, "examination") if _waiting_frame(line) is not None
+    }
     for rank, line in _lines(facts, "surroundings"):
         found += [_thread(thread, rank) for thread in line["threads"] if not thread["harmless"]]
+        if (rank, line["t_s"]) in waited:
+            continue
         if not line["has_hooks"]:
             found += [_child(child, rank) for child in line["children"]]
         if not _may_hold(line):
             found += _descriptors(line["descriptors"], rank)
     return found
+
+
+def _waiting_frame(line: Mapping[str, Any]) -> int | None:
+    """Number of the program's frame that has called `subprocess`, and waits there for a child process; None: none does."""
+    for number, frame in enumerate(line["stack"][1:]):
+        if frame["file"].endswith("/subprocess.py") and not line["stack"][number]["file"].endswith(
+            "/subprocess.py"
+        ):
+            return number
+    return None
+
+
+def _frame_number(where: str) -> int:
+    found = re.match(r"frame (\d+) ", where)
+    return int(found[1]) if found else -1
+
+
+def _children_waited_for(facts: Facts) -> tuple[list[Problem], list[str]]:
+    """Places where the program waits for a child process: (problems, notes). Checkpoints wait meanwhile; where no moment is
+    left for one, that is a problem.
+    """
+    looked: dict[int, int] = {}
+    waited: dict[tuple[int, str], int] = {}
+    for rank, line in _lines(facts, "examination"):
+        looked[rank] = looked.get(rank, 0) + 1
+        number = _waiting_frame(line)
+        if number is not None:
+            frame = line["stack"][number]
+            where = f"{frame['file']}:{frame['line']} {frame['function']}"
+            waited[rank, where] = waited.get((rank, where), 0) + 1
+    found, notes = [], []
+    why = "a process that runs is not part of a checkpoint, and checkpoints wait for its end"
+    for (rank, where), times in waited.items():
+        if times == looked[rank] > 1:
+            found.append(
+                _problem("child", "the program waits for a child process", where, why, remedies.CHILD, rank)
+            )
+        else:
+            notes.append(f"{where} waits for a child process: {why}")
+    return found, notes
 
 
 def _may_hold(line: Mapping[str, Any]) -> str:
@@ -286,6 +335,7 @@ def notes(facts: Facts) -> list[str]:
         for restart in facts["restarts"]
         if restart["ok"] and restart["differs"]
     ]
+    found += _children_waited_for(facts)[1]
     examined = {rank for rank, _ in _lines(facts, "examination")}
     found += [
         f"rank {rank} was not examined: of its variables, threads, child processes and descriptors no more is known than "

@@ -13,7 +13,7 @@ __all__ = ["APPENDED", "CHILD", "DESCRIPTORS", "INTERPRETER", "for_object", "for
 
 _Table = tuple[tuple[str, str], ...]
 
-_REGISTER = "say how it is saved and made again: ckpt.register_type({type}, save, load)"
+_REGISTER = "say how it is saved and made again: {register}"
 
 PACKAGE = "set it up again in ckpt.on_restart(f), or say how its types are saved: ckpt.register_type(type, save, load)"
 CHILD = "let it end before a checkpoint, or start it anew in ckpt.on_restart(f)"
@@ -29,6 +29,12 @@ DESCRIPTORS = {
     "pipe": "close it before a checkpoint, or make it again in ckpt.on_restart(f)",
     "socket": "close it before a checkpoint, or connect again in ckpt.on_restart(f)",
 }
+
+# As concurrent.futures, multiprocessing.pool and joblib call the threads of their pools.
+_POOL_THREADS = (
+    r"ThreadPoolExecutor-\d+_\d+$|Thread-\d+ \((_handle_\w+|worker)\)|QueueFeederThread|ExecutorManagerThread|"
+    r"QueueManagerThread"
+)
 
 _OBJECTS: _Table = (
     (r"^_?ssl\..*Context", f"make it where it is used, not for the whole run; or {_REGISTER}"),
@@ -77,6 +83,7 @@ _OBJECTS: _Table = (
 )
 
 _REFUSALS: _Table = (
+    (_POOL_THREADS, "shut the pool down before a checkpoint: its work would be lost with its threads"),
     (r"\bthread\b", "end the thread, or declare it: ckpt.enable(harmless_threads=[NAME])"),
     (r"traced or profiled", "run without a debugger, profiler or coverage"),
     (r"\bimport", "import at the beginning of the program"),
@@ -95,15 +102,16 @@ def for_object(type_name: str, reason: str, bases: Iterable[str] = ()) -> str:
     names = [type_name, *bases]
     for pattern, remedy in _OBJECTS:
         if any(re.search(pattern, name) for name in (*names, reason)):
-            return remedy.format(type=_called(type_name))
-    return f"{_REGISTER.format(type=_called(type_name))}; or give its class __reduce__"
+            return remedy.format(register=_register(type_name))
+    return f"{_REGISTER.format(register=_register(type_name))}; or give its class __reduce__"
 
 
-def _called(type_name: str) -> str:
-    """The type as a program writes it: of ``_hashlib.HASH`` and ``zlib.Decompress``, which `zlib` does not have, there
-    is no better name than ``type(obj)``."""
+def _register(type_name: str) -> str:
+    """The call for a type: ``_hashlib.HASH``, ``zlib.Decompress`` and what is made in functions have no name to write."""
     module = type_name.rpartition(".")[0]
-    return "type(obj)" if not module or module.startswith("_") or module == "zlib" else type_name
+    if module and not module.startswith("_") and module != "zlib" and "<locals>" not in type_name:
+        return f"ckpt.register_type({type_name}, save, load)"
+    return "ckpt.register_type(cls, save, load), with cls = type(x) of one such object x"
 
 
 def for_refusal(reason: str) -> str:
@@ -116,6 +124,11 @@ def for_refusal(reason: str) -> str:
 
 def for_thread(name: str) -> str:
     """What to do about a thread of the application."""
+    if re.search(_POOL_THREADS, name):
+        return (
+            "it belongs to a pool, whose work would be lost with it: shut the pool down before a checkpoint "
+            "(`with ThreadPoolExecutor() as pool:` around one step's work), or use ranks (`ckpt run -n N`)"
+        )
     return (
         "join it before a checkpoint; or, when the result does not depend on it, declare it with "
         f"ckpt.enable(harmless_threads=[{name!r}]) and start it again in ckpt.on_restart(f)"

@@ -204,11 +204,12 @@ class Watch:
         runtime = self._runtime
         own, with_sockets = self._own_descriptors, runtime.size == 1
         raw = surroundings.raw_descriptors(own, with_sockets=with_sockets)
-        self._write("surroundings", **around, descriptors=raw)
+        t_s = self._write("surroundings", **around, descriptors=raw)
         seen = [] if stack is not None else list(_program_frames(trial.SeenFrame))
         report, findings = trial.examine(prepared, live=runtime.live, seen=seen)
         self._write(
             "examination",
+            t_s=t_s,
             captured=stack is not None,
             findings=[finding.as_dict() for finding in findings],
             variables=report.variables,
@@ -235,9 +236,12 @@ class Watch:
             appended=self._appends.found(),
         )
 
-    def _write(self, kind: str, **fields: Any) -> None:
-        line = {"kind": kind, "t_s": round(time.monotonic() - self._started_s, 3), **fields}
+    def _write(self, kind: str, **fields: Any) -> float:
+        """Append one line; returns its `t_s`: now, unless it is given (the lines of one examination have one time)."""
+        t_s: float = fields.pop("t_s", None) or round(time.monotonic() - self._started_s, 3)
+        line = {"kind": kind, "t_s": t_s, **fields}
         os.write(self._file, json.dumps(line, default=str).encode() + b"\n")
+        return t_s
 
 
 def examinations_due(after_s: float) -> int:

@@ -95,27 +95,42 @@ def _all_parts(value: object) -> Iterator[tuple[str, object]]:
 
 def _reason(value: object, failure: Exception) -> str:
     kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
-    text = str(failure) or type(failure).__name__
+    text = _text(failure)
     if isinstance(failure, RecursionError):
         text = "nested too deeply"
     if type(value).__name__ not in text:
         text = f"{text} (in an object of type {kind})"
-    return text if ";" in text else f"{text}; {_remedy(text, _called(type(value), kind))}"
+    return text if ";" in text else f"{text}; {_remedy(text, type(value), kind)}"
 
 
-def _called(cls: type, name: str) -> str:
-    """The type as a program can write it: not every class of C is found under its name."""
+def _text(failure: Exception) -> str:
+    """What a failure says; ``NotImplementedError("{} cannot be pickled", name)``, as torch has it, put together."""
+    if len(failure.args) > 1 and isinstance(failure.args[0], str) and "{}" in failure.args[0]:
+        try:
+            return failure.args[0].format(*failure.args[1:])
+        except (IndexError, KeyError, ValueError):
+            pass  # it was not meant so
+    return str(failure) or type(failure).__name__
+
+
+def _remedy(text: str, cls: type, kind: str) -> str:
+    """What to do, for reasons that do not say so themselves; ``ckpt doctor`` knows more."""
+    if kind.startswith("_ctypes."):
+        return (
+            "keep it in no variable that lives through a checkpoint, or make it again in ckpt.on_restart(f)"
+        )
+    if "an open " in text:
+        return "close it before a checkpoint, or make it again in ckpt.on_restart(f)"
     found: object = sys.modules.get(cls.__module__)
     for part in cls.__qualname__.split("."):
         found = getattr(found, part, None)
-    return name if found is cls else "type(obj)"
-
-
-def _remedy(text: str, kind: str) -> str:
-    """What to do, for reasons that do not say so themselves; ``ckpt doctor`` knows more."""
-    if "an open " in text:
-        return "close it before a checkpoint, or make it again in ckpt.on_restart(f)"
-    return f"close it before a checkpoint, or say how it is saved: ckpt.register_type({kind}, save, load)"
+    if found is cls:
+        return f"close it before a checkpoint, or say how it is saved: ckpt.register_type({kind}, save, load)"
+    # not every class of C is found under its name
+    return (
+        "close it before a checkpoint, or say how it is saved: ckpt.register_type(cls, save, load), "
+        "where cls is type(x) of one such object x"
+    )
 
 
 def _parts(value: Any) -> Iterator[tuple[str, object]]:

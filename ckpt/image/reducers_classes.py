@@ -103,14 +103,18 @@ def is_made_in_c(cls: type) -> bool:
 
 
 def _find_c_type(cls: type) -> Any:
-    """A type made in C whose name lies (``builtins.method``, ``_csv.writer``): found where somebody has named
-    it.
+    """A type made in C whose name lies (``builtins.method``, ``_csv.writer``): found where somebody has named it, or as the
+    type of something that has a name (metaclasses of `_ctypes`).
     """
     for module_name in (cls.__module__, "types", "_collections_abc"):
         module = sys.modules.get(module_name)
-        for key, value in list(getattr(module, "__dict__", {}).items()):
+        attributes = list(getattr(module, "__dict__", {}).items())
+        for key, value in attributes:
             if value is cls:
                 return getattr, (module, key)
+        for _, value in attributes:
+            if type(value) is cls and issubclass(cls, type):
+                return type, (value,)
     return NotImplemented
 
 

@@ -67,8 +67,8 @@ class StoreError(Exception):
 
 
 _HINTS = {
-    errno.ENOSPC: "The disk is full: free space or run `ckpt prune`, the next checkpoint tries again.",
-    errno.EDQUOT: "The quota is used up: free space or run `ckpt prune`, the next checkpoint tries again.",
+    errno.ENOSPC: "The disk is full: free space, or keep fewer checkpoints (--keep N; of stopped jobs: `ckpt prune`).",
+    errno.EDQUOT: "The quota is used up: free space, or keep fewer checkpoints (--keep N; of stopped jobs: `ckpt prune`).",
     errno.EFBIG: "The file size limit is too low for this image (see `ulimit -f`).",
     errno.EIO: "The device reports an error: check it (dmesg) and move the job directory to another disk.",
     errno.EROFS: "The file system is mounted read-only: remount it or use another job directory.",
@@ -89,9 +89,7 @@ class StorageFailed(StoreError):
         self.errno = error.errno or 0
         self.operation = operation
         reason = os.strerror(self.errno) if self.errno else str(error)
-        hint = _HINTS.get(
-            self.errno, "The last committed line is untouched; the next checkpoint tries again."
-        )
+        hint = _HINTS.get(self.errno, "Nothing that was committed before is affected.")
         super().__init__(f"{operation} failed ({reason})", path=path, hint=hint)
 
 

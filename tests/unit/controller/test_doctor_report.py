@@ -17,7 +17,7 @@ SAMPLES = {
     "late": {"samples": 0, "longest_s": 0.0, "where": ""}, "appended": [],
 }  # fmt: skip
 AROUND: dict[str, Any] = {
-    "kind": "surroundings", "threads": [], "children": [], "descriptors": [], "has_hooks": False, "types": [],
+    "kind": "surroundings", "t_s": 0.5, "threads": [], "children": [], "descriptors": [], "has_hooks": False, "types": [],
 }  # fmt: skip
 IMAGE = {"ok": True, "epoch": 1, "ms": 30.0, "bytes": 1000, "t_s": 0.1}
 RESTART = {"epoch": 1, "ok": True, "reason": "", "differs": None, "ended": False, "restored_ms": 200.0}
@@ -36,7 +36,7 @@ def examination(*findings: tuple[str, str, str, str]) -> dict[str, Any]:
         "rest": [],
     }
     return {
-        "kind": "examination", "captured": True, "findings": rows, "variables": variables,
+        "kind": "examination", "t_s": 0.5, "captured": True, "findings": rows, "variables": variables,
         "stream_bytes": 9000, "buffer_bytes": 1000, "stack": [{"file": "a", "line": 1, "function": "solve"}],
     }  # fmt: skip
 
@@ -66,6 +66,53 @@ def test_a_healthy_program_has_no_problems() -> None:
     }
     assert "app.py: no problem found" in render(found)
     assert found["refusals"][0]["share"] == 0.05, "told, but no problem"
+
+
+def waiting(t_s: float, *findings: tuple[str, str, str, str]) -> list[dict[str, Any]]:
+    """An examination of a program that waits in subprocess.run, with a child and its pipes."""
+    around = {
+        **AROUND,
+        "t_s": t_s,
+        "children": [{"pid": 7, "command": "sleep 1"}],
+        "descriptors": [{"fd": 9, "kind": "pipe", "target": "pipe:[1]"}],
+    }
+    stack = [
+        {"file": "app.py", "line": 6, "function": "main"},
+        {"file": "/lib/subprocess.py", "line": 548, "function": "run"},
+        {"file": "/lib/subprocess.py", "line": 1209, "function": "Popen.communicate"},
+    ]
+    return [around, {**examination(*findings), "t_s": t_s, "stack": stack}]
+
+
+PIPES = [
+    ("frame 1 (run) local 'process'", "", "subprocess.Popen", "the child process 7 is running"),
+    ("frame 2 (Popen.communicate) local 'self'", ".stdout", "_io.BufferedReader", "an open pipe"),
+]
+
+
+def test_a_child_process_that_is_waited_for_is_one_note_not_a_list_of_its_pipes() -> None:
+    found = report(facts(*waiting(1.0, *PIPES), {**examination(), "t_s": 2.0}))
+    assert found["problems"] == []
+    [note] = found["notes"]
+    assert note.startswith("app.py:6 main waits for a child process")
+
+
+def test_a_program_that_always_waits_for_a_child_process_has_one_problem() -> None:
+    found = report(facts(*waiting(1.0, *PIPES), *waiting(2.0, *PIPES)))
+    [problem] = found["problems"]
+    assert (problem["kind"], problem["where"], problem["seen"]) == ("child", "app.py:6 main", 1)
+
+
+def test_what_the_program_itself_holds_is_told_while_it_waits_for_a_child() -> None:
+    own = ("frame 0 (main) local 'line'", *SOCKET[1:])
+    found = report(facts(*waiting(1.0, own, *PIPES), {**examination(), "t_s": 2.0}))
+    assert kinds(found) == ["object"]
+
+
+def test_threads_of_a_pool_are_not_called_harmless() -> None:
+    for name in ("ThreadPoolExecutor-0_1", "Thread-2 (_handle_workers)", "QueueFeederThread"):
+        assert "harmless" not in remedies.for_thread(name) and "pool" in remedies.for_thread(name)
+    assert "harmless_threads=['mine']" in remedies.for_thread("mine")
 
 
 def test_a_rank_that_was_not_examined_is_noted() -> None:
@@ -211,7 +258,7 @@ def test_an_interpreter_that_cannot_be_imaged_is_said_before_anything_runs() -> 
         ("_ctypes.CFuncPtr", "", "opens the library"),
         ("frame", "", "frame objects"),
         ("somebody.Handle", "cannot pickle 'Handle' object", "ckpt.register_type(somebody.Handle,"),
-        ("_hidden.Handle", "cannot pickle 'Handle' object", "ckpt.register_type(type(obj),"),
+        ("_hidden.Handle", "cannot pickle 'Handle' object", "ckpt.register_type(cls,"),
         ("app.Weird", "it is not found as app.Weird", "at the top of a module"),
     ],
 )

@@ -161,3 +161,14 @@ def test_what_is_not_defined_any_more_is_named(tmp_path: Path, monkeypatch: pyte
             follow(path, original.__qualname__)
     finally:
         del sys.modules["a_library"]
+
+
+def test_a_ctypes_function_type_comes_back(tmp_path: Path) -> None:
+    """Its metaclass has no name in `_ctypes`: it is the type of one that has."""
+    source = """
+        import ctypes
+        Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)
+        driver_tick()
+        print(Callback(lambda x: x + 1)(41), Callback._argtypes_, type(Callback) is type(ctypes._CFuncPtr))
+    """
+    assert resumed_output(tmp_path, source).split() == ["42", "(<class", "'ctypes.c_int'>,)", "True"]

@@ -149,7 +149,15 @@ def test_a_pipe_is_found_though_it_is_a_file(tmp_path: Any) -> None:
 
 def test_a_type_is_called_as_a_program_can_write_it() -> None:
     """The remedy named zlib.Decompress, which there is not: `zlib` gives its class no name."""
-    for value, called in ((zlib.decompressobj(), "type(obj)"), (socket.SocketType, "type")):
+    for value, called in ((zlib.decompressobj(), "cls"), (socket.SocketType, "type")):
         failure = TypeError("no")
         _, reason = diagnose.find(value, lambda _: None, failure)
         assert f"ckpt.register_type({called}, save, load)" in reason
+        assert ("where cls is type(x) of one such object x" in reason) == (called == "cls")
+
+
+def test_a_reason_in_two_parts_is_put_together() -> None:
+    """torch raises NotImplementedError("{} cannot be pickled", name): both parts stood there as a tuple."""
+    failure = NotImplementedError("{} cannot be pickled", "object")
+    _, reason = diagnose.find(object(), lambda _: None, failure)
+    assert reason.startswith("object cannot be pickled; ")
