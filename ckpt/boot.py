@@ -164,9 +164,8 @@ def _text_stream(fd: int, name: str, errors: str) -> io.TextIOWrapper:
 
 
 def _set_environment(spec: Mapping[str, Any]) -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as the interpreter does it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.update(job_environment(spec))
 
 
@@ -179,6 +178,7 @@ def job_environment(spec: Mapping[str, Any]) -> dict[str, str]:
         "LOCAL_WORLD_SIZE": str(spec["local_size"]),
         "CKPT_JOB": str(spec["job_dir"]),
         "CKPT_RESTARTS": str(spec["restarts"]),
+        **({"CKPT_AGENT": spec["mark"]} if spec.get("mark") else {}),
     }
 
 

@@ -7,6 +7,7 @@ about them.
 from __future__ import annotations
 
 import argparse
+from signal import SIGTERM
 from typing import TYPE_CHECKING, Any
 
 from controller.cli_common import find_job, show, size_text
@@ -46,9 +47,30 @@ def checkpoint(arguments: argparse.Namespace) -> int:
 def stop(arguments: argparse.Namespace) -> int:
     """Exit code 1 when a last checkpoint was asked for and failed."""
     job = _open(arguments)
-    answer = ask(job.runtime_dir(), {"do": "stop", "checkpoint": arguments.checkpoint})
+    try:
+        answer = ask(job.runtime_dir(), {"do": "stop", "checkpoint": arguments.checkpoint})
+    except NoSuchJob:
+        answer = _stop_without_controller(job, checkpoint=arguments.checkpoint)
     show(answer, f"stopped: {answer['reason']}", as_json=arguments.json)
     return EXIT_FAILURE if arguments.checkpoint and "epoch" not in answer else EXIT_OK
+
+
+def _stop_without_controller(job: JobDirectory, *, checkpoint: bool) -> dict[str, Any]:
+    """End the ranks that an earlier controller has left behind. NoSuchJob when there are none."""
+    from controller.launch.local import fence_survivor, survivor_is_there
+
+    if checkpoint and survivor_is_there(job.runtime_dir()):
+        raise NoSuchJob(
+            "the ranks run without a controller, and without one there is no checkpoint; nothing was stopped. "
+            "`ckpt restart` takes over from the last checkpoint; `ckpt stop` without --checkpoint ends them"
+        )
+    with job.lock() as lock:
+        history = summarise(job.events.read().events)
+        if not fence_survivor(job.runtime_dir(), lock.generation, history.agent, history.processes):
+            raise NoSuchJob("the job is not running: nothing of it is left (`ckpt restart` goes on with it)")
+        reason, code = "stopped by `ckpt stop`; its controller was gone", 128 + SIGTERM
+        job.events.append("job-finished", exit_code=code, reason=reason, kind="stopped")
+    return {"ok": True, "exit_code": code, "reason": reason}
 
 
 def _open(arguments: argparse.Namespace) -> JobDirectory:

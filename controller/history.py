@@ -24,6 +24,7 @@ class Process:
 
     pid: int
     ticks: int
+    mark: str = ""  # of an agent: what its ranks have started is found by it
 
 
 @dataclass(slots=True)
@@ -102,7 +103,7 @@ def _take(history: History, name: str, line: Line) -> None:
         history.highest_epoch = max(history.highest_epoch, epoch)
         _take_round(history, name, epoch, line)
     elif name == "agent-started":
-        history.agent = Process(line["pid"], line.get("start_ticks", 0))
+        history.agent = Process(line["pid"], line.get("start_ticks", 0), str(line.get("mark", "")))
         history.outcome = None
     elif name == "rank-started":
         _take_start(history, line)

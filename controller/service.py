@@ -284,7 +284,7 @@ class Service:
             names = ("rank", "pid", "incarnation", "start_ticks")
             self._log("rank-started", {name: event[name] for name in names})
         elif kind == "state" and not event["ranks"]:
-            self._log("agent-started", {"pid": event["pid"], "start_ticks": event["start_ticks"]})
+            self._log("agent-started", {name: event[name] for name in ("pid", "start_ticks", "mark")})
         else:
             if kind == "died":
                 self.pids.pop(event["rank"], None)

@@ -12,6 +12,7 @@ Not here: what an agent is told and says (`launch.local`), what it does (`launch
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import _socket
 import os
 import sys
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 DEFAULT_ENTRY = "ckpt.boot:run_rank"
 """What a forked child becomes, module:function."""
+
+MARK = "CKPT_AGENT"
+"""The variable that holds a word of every agent's own: what its ranks have started is found by it (`launch.strays`)."""
 
 _HASH_SEED_MAX = 4294967295
 _SIGKILL = 9
@@ -191,14 +195,27 @@ def _start(control_fd: int, hash_seed: int, entry: str, cwd: str | None, interpr
             "1"  # which a rank's streams look at: they are made by the rank, not by Python
         )
     if cwd is None or not os.path.isdir(cwd):
-        return os.posix_spawn(executable, command, environment, file_actions=actions, setsid=True)
+        return _spawn(command, environment, actions)
     here = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.chdir(cwd)
-        return os.posix_spawn(executable, command, environment, file_actions=actions, setsid=True)
+        return _spawn(command, environment, actions)
     finally:
         os.fchdir(here)
         os.close(here)
+
+
+def _spawn(command: list[str], environment: dict[str, str], actions: list[tuple[Any, ...]]) -> int:
+    """Signals that were ignored stay so, as in every program; but SIGCHLD, or no death is noticed. None is blocked."""
+    return os.posix_spawn(
+        command[0],
+        command,
+        environment,
+        file_actions=actions,
+        setsid=True,
+        setsigmask=(),
+        setsigdef=(_signal.SIGCHLD,),
+    )
 
 
 def _handed_down() -> list[int]:
@@ -216,6 +233,8 @@ def _handed_down() -> list[int]:
 
 def _environment(hash_seed: int) -> dict[str, str]:
     environment = dict(os.environ)
+    above = environment.get(MARK)  # this job runs inside a rank of another one
+    environment[MARK] = (above + ":" if above else "") + os.urandom(8).hex()
     environment["PYTHONHASHSEED"] = str(hash_seed)
     # One computing thread per rank unless the user says otherwise: ranks share the cores, and a sum must
     # not depend on how many cores the machine of a restart has.

@@ -12,12 +12,12 @@ States, and what is different in them
                 `alone`, and is written into the event log here.
 
 Rules
-- Fencing kills the group of every rank, and is reported (`fenced`) only once every process of these has
-  been reaped: the image children of a killed rank are reparented to the agent (subreaper), so none
-  survives. The same happens to the group of a rank that died by itself.
+- Fencing (`fencing`) kills every rank, by its own identity, and whatever ranks have started, also in groups and
+  sessions of its own: an orphan becomes a child of the agent (subreaper). `fenced` is said once all are reaped.
 - A death is reported only after everything the rank had said before has been forwarded.
 - A controller of a lower generation than one already seen is refused: never two.
 - Nobody is waited for: neither a rank that does not read nor a controller that does not.
+- Signals from outside are the controller's business (`dispositions`); only when it is gone, SIGTERM ends the ranks.
 
 Not here: any decision about epochs or restarts (`coordinator`, `supervisor`), and what a rank is (`entry`, by
 default `ckpt.boot:run_rank`, called in the forked child as ``entry(spec, control_fd)`` and never returning).
@@ -37,8 +37,11 @@ from typing import Any
 
 from controller import messages
 from controller.errors import MalformedPacket
-from controller.launch import alone, procinfo
+from controller.launch import alone, procinfo, strays
+from controller.launch.dispositions import Dispositions
+from controller.launch.fencing import Fencing
 from controller.launch.forked import BUFFER_BYTES, Entry, ForkedRank, fork_rank, load_entry
+from controller.spawning import MARK
 
 LOG_NAME = "output/agent.log"
 
@@ -46,6 +49,7 @@ _BACKLOG_BYTES_MAX = 64 << 20
 _LONELY_START_S = 60.0
 _RELEASE_GRACE_S = 5.0
 _STOP_GRACE_S = 1.0
+_TERM_GRACE_S = 5.0
 _LEFTOVERS_S = 0.002
 
 
@@ -55,9 +59,10 @@ class Agent:
     The job is not known at first (the agent imports while the controller makes it): see `_serve`.
     """
 
-    def __init__(self, first: socket.socket, entry: Entry) -> None:
+    def __init__(self, first: socket.socket, entry: Entry, dispositions: Dispositions) -> None:
         self.job_dir = ""
         self.entry = entry
+        self.dispositions = dispositions
         self.listener: socket.socket | None = None
         self.selector = selectors.DefaultSelector()
         self.ranks: dict[int, ForkedRank] = {}
@@ -66,13 +71,13 @@ class Agent:
         self.controller: socket.socket | None = None
         self.connections: dict[socket.socket, messages.Lines] = {}
         self.outbox = bytearray()
-        self.groups: set[int] = set()  # process groups of which something may still live
-        self.fencing: int | None = None
+        self.fencing = Fencing()
         self.verdict: alone.Verdict | None = None
         self.tolerant = False  # a dead rank is the others' business: they are told, and go on
         self.kill_at = 0.0  # while alone, and the verdict is known
         self.ended: str | None = None
         self.buffer = bytearray(BUFFER_BYTES)
+        self.selector.register(dispositions.fileno(), selectors.EVENT_READ, self._on_signal)
         self._welcome(first)
 
     # ---- loop --------------------------------------------------------------------------------------------
@@ -87,18 +92,20 @@ class Agent:
             if self.controller is None:
                 self._alone(lonely_since)
         self._leave()
+        if self.verdict is not None and self.ended == self.verdict.reason:
+            self._log_verdict(self.verdict)
 
     def _timeout(self) -> float | None:
         living = {rank.pid for rank in self.ranks.values() if rank.is_alive}
-        if self.groups - living:
-            return _LEFTOVERS_S  # of a dead rank; they are being killed
+        if self.fencing.is_busy(living):
+            return _LEFTOVERS_S  # they are being killed
         return 0.05 if self.controller is None else None
 
     def _leave(self) -> None:
-        for rank in self.ranks.values():
-            self._kill_group(rank.pid)
+        newest = max((rank.incarnation for rank in self.ranks.values()), default=0)
+        self.fencing.begin(newest, self.ranks.values())
         deadline = time.monotonic() + 5.0
-        while self.groups and time.monotonic() < deadline:
+        while self.fencing.pending is not None and time.monotonic() < deadline:
             self._reap()
             time.sleep(_LEFTOVERS_S)
         self._tell({"e": "ended", "reason": self.ended})
@@ -169,6 +176,8 @@ class Agent:
             for rank in self._addressed({}):
                 rank.send(data)
                 self._watch(rank)
+            for rank in self._addressed({}):
+                rank.kill(signal.SIGCONT)  # it may have stopped them, and nobody else would let them go on
             self._tell_of_deaths()
 
     def _tell_of_deaths(self) -> None:
@@ -199,10 +208,10 @@ class Agent:
                 self._watch(rank)
         elif kind == "signal":
             for rank in self._addressed(command):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(rank.pid, int(command["signal"]))
+                if not command.get("caught") or procinfo.catches(rank.pid, int(command["signal"])):
+                    rank.kill(int(command["signal"]))
         elif kind == "fence":
-            self._fence(int(command["incarnation"]))
+            self.fencing.begin(int(command["incarnation"]), self.ranks.values())
         elif kind == "end":
             self.ended = str(command.get("reason", "told to end"))
 
@@ -232,6 +241,7 @@ class Agent:
             "e": "state",
             "pid": os.getpid(),
             "start_ticks": procinfo.start_ticks(os.getpid()),
+            "mark": strays.mark_of_this_agent(),
             "generation": self.generation,
             "ranks": [rank.describe() for rank in self.ranks.values()],
         }
@@ -265,15 +275,17 @@ class Agent:
         self.ranks = {number: rank for number, rank in self.ranks.items() if rank.is_alive}
         self.tolerant = any(spec.get("options", {}).get("on_failure") == "continue" for spec in specs)
         for spec in specs:
+            spec["mark"] = os.environ.get(MARK, "")
             rank = fork_rank(spec, self.entry, self._drop_everything)
             self.ranks[rank.rank] = rank
-            self.groups.add(rank.pid)
+            self.fencing.groups.add(rank.pid)
             self.selector.register(rank.control, selectors.EVENT_READ, self._on_rank)
             self.selector.register(rank.pidfd, selectors.EVENT_READ, self._on_death)
             self._tell({"e": "started", **rank.describe()})
 
     def _drop_everything(self) -> None:
         """In a forked rank: nothing of the agent lives on."""
+        self.dispositions.restore()
         self.selector.close()
         if self.listener is not None:
             self.listener.close()
@@ -318,6 +330,15 @@ class Agent:
     def _on_death(self, _pidfd: int, _mask: int) -> None:
         """Only wakes the loop; `_reap` does the work."""
 
+    def _on_signal(self, _fd: int, _mask: int) -> None:
+        """A child has ended, which the loop sees to; or somebody wants us to end."""
+        if signal.SIGTERM in self.dispositions.received() and self.controller is None and self.ranks:
+            self._end_alone(
+                alone.Verdict(None, "stopped by SIGTERM, and there was no controller"), _TERM_GRACE_S
+            )
+            for rank in self._addressed({}):
+                rank.kill(signal.SIGTERM)
+
     def _reap(self) -> None:
         while True:
             try:
@@ -329,18 +350,9 @@ class Agent:
             rank = next((r for r in self.ranks.values() if r.pid == pid and r.is_alive), None)
             if rank is not None:
                 self._bury(rank, os.waitstatus_to_exitcode(status))
-        living = {rank.pid for rank in self.ranks.values() if rank.is_alive}
-        for group in self.groups - living:
-            self._kill_group(group)  # image children, subprocesses: they go with their rank
-        if self.fencing is not None and not self.groups:
-            incarnation, self.fencing = self.fencing, None
-            self._tell({"e": "fenced", "incarnation": incarnation})
-
-    def _kill_group(self, group: int) -> None:
-        try:
-            os.killpg(group, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            self.groups.discard(group)
+        fenced = self.fencing.step(self.ranks.values())
+        if fenced is not None:
+            self._tell({"e": "fenced", "incarnation": fenced})
 
     def _bury(self, rank: ForkedRank, status: int) -> None:
         self._read_rank(rank)  # what it said before it died comes first
@@ -354,12 +366,6 @@ class Agent:
         self._tell({**died, **how, "ns": time.monotonic_ns()})
         self._tell_of_deaths()
 
-    def _fence(self, incarnation: int) -> None:
-        self.fencing = incarnation
-        for rank in self.ranks.values():
-            if rank.incarnation <= incarnation:
-                self._kill_group(rank.pid)
-
     # ---- alone -------------------------------------------------------------------------------------------
 
     def _alone(self, lonely_since: float) -> None:
@@ -372,19 +378,17 @@ class Agent:
             self.verdict = alone.judge(self.ranks.values(), tolerant=self.tolerant)
             if self.verdict is None:
                 return
+            self._end_alone(self.verdict, _RELEASE_GRACE_S if self.verdict.release else _STOP_GRACE_S)
             code = 1 if self.verdict.exit_code is None else self.verdict.exit_code
             last = messages.release() if self.verdict.release else messages.stop(code, self.verdict.reason)
             for rank in self._addressed({}):
                 rank.send(messages.encode(last))
-            grace_s = _RELEASE_GRACE_S if self.verdict.release else _STOP_GRACE_S
-            self.kill_at = time.monotonic() + grace_s
-        if any(rank.is_alive for rank in self.ranks.values()):
-            if time.monotonic() > self.kill_at:
-                for rank in self.ranks.values():
-                    self._kill_group(rank.pid)
-        elif not self.groups:
-            self._log_verdict(self.verdict)
+        if not any(rank.is_alive for rank in self.ranks.values()) or time.monotonic() > self.kill_at:
             self.ended = self.verdict.reason
+
+    def _end_alone(self, verdict: alone.Verdict, grace_s: float) -> None:
+        self.verdict = verdict
+        self.kill_at = time.monotonic() + grace_s
 
     def _log_verdict(self, verdict: alone.Verdict) -> None:
         from ckpt.store import JobDirectory
@@ -400,13 +404,12 @@ def main() -> None:
     """Entry of the agent process; started by `controller.spawning` only."""
     options = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=True))
     control_fd = int(options["--control-fd"])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    dispositions = Dispositions()
     procinfo.become_subreaper()
     first = socket.socket(fileno=control_fd)
     os.set_inheritable(control_fd, False)
     gc.disable()  # what is imported stays, and looking through it would take a tenth of the time
-    agent = Agent(first, load_entry(options["--entry"]))
+    agent = Agent(first, load_entry(options["--entry"]), dispositions)
     gc.freeze()  # the pages of what was imported stay shared with the ranks
     gc.enable()
     agent.run()

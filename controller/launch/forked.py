@@ -4,7 +4,7 @@
 `ForkedRank`: identity (pid with start time, pidfd), what it has said about its end, and the packets that
 its full buffer did not take yet (a rank that hangs in C does not read; nobody else waits for it).
 
-A rank is the leader of its own process group, so that its image children die with it, and gets SIGKILL when
+A rank begins as the leader of its own process group, so that its image children die with it, and gets SIGKILL when
 the agent dies. Before the entry runs, everything of the agent is closed and dropped in the child.
 """
 
@@ -61,6 +61,11 @@ class ForkedRank:
             "alive": self.is_alive,
             "finished": self.finished,
         }
+
+    def kill(self, number: int) -> None:
+        """Send it a signal: exactly this process, wherever it has gone (`setpgid`, `setsid`)."""
+        with contextlib.suppress(OSError):  # it is gone, and about to be reaped
+            signal.pidfd_send_signal(self.pidfd, number)
 
     def send(self, data: bytes) -> None:
         """Queue one packet, and write as much of the queue as the rank takes now."""
@@ -143,8 +148,6 @@ def _become_rank(
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)
     procinfo.die_with_parent(agent_pid)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     drop()
     _answer_where(spec)
     entry(spec, control_fd)

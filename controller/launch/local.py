@@ -20,7 +20,7 @@ from typing import Any
 from controller import messages
 from controller.errors import MalformedPacket
 from controller.history import Process
-from controller.launch import AgentGone, procinfo
+from controller.launch import AgentGone, procinfo, strays
 from controller.launch.agent import LOG_NAME
 from controller.spawning import AgentProcess, Spawned, spawn_agent
 
@@ -43,6 +43,7 @@ class LocalLauncher:
         self._serving: dict[str, Any] | None = None
         self._generation = 0
         self._log_path: str | None = None
+        self._mark = ""  # of the agent that is up, or was the last
         self._lines = messages.Lines()
         self._known: list[Process] = []  # ranks started and not yet buried
         self._local_events: list[dict[str, Any]] = []
@@ -99,6 +100,7 @@ class LocalLauncher:
             self._command({"a": "fence", "incarnation": incarnation})
             return
         kill_all(self._known)  # they die with their agent; this makes sure, and waits
+        strays.kill_marked(self._mark)
         self._known = []
         self._local_events.append({"e": "fenced", "incarnation": incarnation})
 
@@ -138,7 +140,7 @@ class LocalLauncher:
     def _noted(self, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
         for event in events:
             if event["e"] == "state":
-                self.was_up = True
+                self.was_up, self._mark = True, event["mark"]
             elif event["e"] == "started":
                 self._known.append(Process(event["pid"], event["start_ticks"]))
             elif event["e"] == "died":
@@ -181,10 +183,13 @@ class LocalLauncher:
             if not self.was_up:
                 self.process.kill()  # still importing, or never came up: it has no ranks
             try:
-                self.process.wait(_END_PATIENCE_S)
+                by_itself = self.process.wait(_END_PATIENCE_S) == 0
             except TimeoutError:
                 self.process.kill()
                 self.process.wait()
+                by_itself = False
+            if not by_itself:  # else it has ended everything
+                strays.kill_marked(self._mark)
         if self.connection is not None:
             self.connection.close()
             self.connection = None
@@ -230,7 +235,8 @@ def fence_survivor(
         except OSError:
             pass  # nobody there: the usual case
     kill_all(known)
-    return alive
+    strayed = agent is not None and strays.kill_marked(agent.mark)
+    return alive or strayed
 
 
 def _wait_for_end(connection: socket.socket) -> None:

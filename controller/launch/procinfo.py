@@ -35,6 +35,16 @@ def state(pid: int) -> str | None:
         return None
 
 
+def catches(pid: int, number: int) -> bool:
+    """Whether this process has a handler for the signal, as far as the kernel says."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as status:
+            caught = next(line for line in status if line.startswith(b"SigCgt:"))
+    except (OSError, StopIteration):
+        return False
+    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
+
+
 def is_alive(pid: int, ticks: int | None) -> bool:
     """Whether exactly this process runs (a zombie does not)."""
     now = start_ticks(pid)
