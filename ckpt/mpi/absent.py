@@ -2,18 +2,25 @@
 
 The classes and their null objects exist, so that programs can name them; whatever would do something raises
 NotImplementedError with a word on what to use.
+
+In a thread that nobody looks after (a pool of mpi4py.futures spawns its workers in one) such an exception reaches
+nobody: the main thread would wait for that thread's work for ever. Where one leaves its thread uncaught, the job ends.
 """
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Callable
 from typing import Any, ClassVar, NoReturn
 
+from ckpt.mpi import worlds
 from ckpt.mpi.handle import Handle, expect
 
 _WINDOWS = "one-sided communication is not offered; use Send/Recv or a collective (Alltoallv, Allgatherv)"
 _FILES = "parallel files are not offered; let each rank write a file of its own, or Gather to one that writes"
-_PORTS = "a job's ranks are fixed when it starts; start more with `ckpt run -n N`"
+PORTS = "a job's ranks are fixed when it starts; start more with `ckpt run -n N`"
+SPAWNING = f"{PORTS} (a pool of mpi4py.futures then works on them: `ckpt run -n N -m mpi4py.futures PROGRAM`)"
 _PARTS = "data representations belong to parallel files, which are not offered"
 
 _WIN_CLASS = ("Create", "Allocate", "Allocate_shared", "Create_dynamic", "Create_keyval", "Free_keyval")
@@ -121,11 +128,37 @@ _FILE = (
 )
 
 
+class NotOffered(NotImplementedError):
+    """A call that is not offered."""
+
+
+def not_offered(name: str, instead: str) -> NotOffered:
+    """The exception to raise; if it leaves a thread uncaught, the job ends."""
+    if threading.current_thread() is not threading.main_thread():
+        hook = threading.excepthook
+        if hook is not _uncaught:
+            _hooks[:] = [hook]
+            threading.excepthook = _uncaught
+    return NotOffered(f"{name}: {instead}")
+
+
+_hooks: list[Callable[[Any], Any]] = []
+
+
+def _uncaught(args: Any) -> None:
+    """In the place of threading.excepthook."""
+    (_hooks[0] if _hooks else threading.__excepthook__)(args)
+    if isinstance(args.exc_value, NotOffered) and worlds.is_provided():
+        sys.stderr.write(f"ckpt: thread {args.thread.name!r} cannot go on: {args.exc_value}; the job ends\n")
+        sys.stderr.flush()
+        worlds.abort(1)
+
+
 def refusing(name: str, instead: str) -> Callable[..., NoReturn]:
     """A function that says that it is not offered."""
 
     def absent(*args: Any, **options: Any) -> NoReturn:
-        raise NotImplementedError(f"{name}: {instead}")
+        raise not_offered(name, instead)
 
     absent.__name__ = absent.__qualname__ = name.rsplit(".", 1)[-1]
     absent.__doc__ = f"Not offered: {instead}."
@@ -194,9 +227,9 @@ _attach(File, _FILE_CLASS, _FILE, _FILES)
 WIN_NULL = Win()
 FILE_NULL = File()
 
-Open_port = refusing("Open_port", _PORTS)
-Close_port = refusing("Close_port", _PORTS)
-Publish_name = refusing("Publish_name", _PORTS)
-Unpublish_name = refusing("Unpublish_name", _PORTS)
-Lookup_name = refusing("Lookup_name", _PORTS)
+Open_port = refusing("Open_port", PORTS)
+Close_port = refusing("Close_port", PORTS)
+Publish_name = refusing("Publish_name", PORTS)
+Unpublish_name = refusing("Unpublish_name", PORTS)
+Lookup_name = refusing("Lookup_name", PORTS)
 Register_datarep = refusing("Register_datarep", _PARTS)

@@ -289,7 +289,7 @@ class BufferMessages(ObjectMessages):
         return self._send_init(buf, dest, tag, False)
 
     def _send_init(self, buf: Any, dest: int, tag: int, sync: bool) -> Prequest:
-        route = self._route(dest, tag)
+        route = self._way(dest, tag)
         if route is None:
             return Prequest._prepare(self._engine, Done, PROC_NULL)
         spec = simple(buf, writable=False)

@@ -249,19 +249,25 @@ class CommBase(Handle):
     def _route(self, dest: int, tag: int) -> tuple[int, bytes] | None:
         """(world rank, envelope) for an eager message, checked; None for PROC_NULL. PeerFailed for a rank that
         has failed."""
+        route = self._way(dest, tag)
+        if route is None:
+            return None
+        if self._shared.broken and route[0] in self._engine.losses.known:
+            raise self._engine.losses.failure(route[0])
+        if len(self._routes) >= ROUTES_MAX:
+            self._routes.clear()
+        self._routes[dest, tag] = route
+        return route
+
+    def _way(self, dest: int, tag: int) -> tuple[int, bytes] | None:
+        """The same, whether the rank has failed or not: for what is sent later."""
         dst = self._world_rank(dest)
         tag = index(tag)
         if not 0 <= tag <= TAG_UB:
             raise MpiException(ERR_TAG, f"tag {tag} is not in 0…{TAG_UB}")
         if dst is None:
             return None
-        if self._shared.broken and dst in self._engine.losses.known:
-            raise self._engine.losses.failure(dst)
-        if len(self._routes) >= ROUTES_MAX:
-            self._routes.clear()
-        head = envelope.pack(envelope.EAGER, self._rank, tag, self._context.number)
-        route = self._routes[dest, tag] = (dst, head)
-        return route
+        return dst, envelope.pack(envelope.EAGER, self._rank, tag, self._context.number)
 
     def _refuse(self) -> NoReturn:
         if self._shared.freed:

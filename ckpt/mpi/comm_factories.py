@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from ckpt.mpi import worlds
+from ckpt.mpi.absent import PORTS, SPAWNING, not_offered
 from ckpt.mpi.comm_object import CommObject
 from ckpt.mpi.constants import NUMBERS, UNDEFINED
 from ckpt.mpi.errors import ERR_ARG, ERR_DIMS, ERR_TOPOLOGY, MpiException
 from ckpt.mpi.group import Group
 from ckpt.mpi.info import INFO_NULL, Info
-
-_FIXED = "a job's ranks are fixed when it starts; start more with `ckpt run -n N`, or use mpi4py.futures"
 
 
 class Factories(CommObject):
@@ -173,16 +172,16 @@ class Factories(CommObject):
     # -- what cannot be done here ------------------------------------------------------------------
 
     def Spawn(self, *args: Any, **options: Any) -> Any:
-        raise NotImplementedError(f"Intracomm.Spawn: {_FIXED}")
+        raise not_offered("Intracomm.Spawn", SPAWNING)
 
     def Spawn_multiple(self, *args: Any, **options: Any) -> Any:
-        raise NotImplementedError(f"Intracomm.Spawn_multiple: {_FIXED}")
+        raise not_offered("Intracomm.Spawn_multiple", SPAWNING)
 
     def Accept(self, *args: Any, **options: Any) -> Any:
-        raise NotImplementedError(f"Intracomm.Accept: {_FIXED}")
+        raise not_offered("Intracomm.Accept", PORTS)
 
     def Connect(self, *args: Any, **options: Any) -> Any:
-        raise NotImplementedError(f"Intracomm.Connect: {_FIXED}")
+        raise not_offered("Intracomm.Connect", PORTS)
 
 
 def _weights(weights: Sequence[int] | int | None, count: int) -> list[int] | None:

@@ -122,9 +122,9 @@ class CommObject(BufferCollectives, HasAttributes, HasErrhandler):
 
     @classmethod
     def Join(cls, fd: int) -> Any:
-        raise NotImplementedError(
-            "Comm.Join: a job's ranks are fixed when it starts; start more ranks with `ckpt run -n N`"
-        )
+        from ckpt.mpi.absent import PORTS, not_offered
+
+        raise not_offered("Comm.Join", PORTS)
 
 
 __all__ = ["INFO_NULL", "CommObject"]

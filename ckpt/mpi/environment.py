@@ -189,8 +189,7 @@ def Flush_buffer() -> None:
 
 
 def Iflush_buffer() -> Request:
-    request: Request = Request._finished(Done())
-    return request
+    return Request._make(None, Done())
 
 
 def _set_abort_status(status: object) -> None:

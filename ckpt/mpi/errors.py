@@ -210,6 +210,8 @@ class MpiException(RuntimeError):
         """What its communicator's handles share, while it is on its way to the handler."""
         self.agreed: int | None = None
         """What members agreed on though one had failed: set by Comm.Agree."""
+        self.requests: tuple[int, ...] = ()
+        """Indices of the requests that have failed: set by calls on several, which cannot return them."""
 
     @property
     def error_class(self) -> int:

@@ -16,7 +16,7 @@ from ckpt.mpi.status import Status
 class Deed(Operation):
     """Something the program does. Done when it says so; its functions tell status and result."""
 
-    __slots__ = ("args", "cancel_fn", "free_fn", "kwargs", "obj", "query_fn")
+    __slots__ = ("args", "cancel_fn", "free_fn", "kwargs", "let_go", "obj", "query_fn")
 
     def __init__(self, query_fn: Any, free_fn: Any, cancel_fn: Any, args: Any, kwargs: Any) -> None:
         super().__init__()
@@ -26,6 +26,8 @@ class Deed(Operation):
         self.args = () if args is None else tuple(args)
         self.kwargs = {} if kwargs is None else dict(kwargs)
         self.obj: Any = None
+        self.let_go = False
+        """The request was freed: free_fn is called once it is complete, too."""
 
     def query(self, status: Status) -> None:
         status._fill(-1, -1, 0)
@@ -88,6 +90,8 @@ class Grequest(Request):
         if self._deed is None or self._deed.done:
             raise MpiException(ERR_REQUEST, "the request is null or complete already")
         self._deed.done = True
+        if self._deed.let_go:
+            self._deed.free()
 
     def complete(self, obj: Any = None) -> None:
         """The operation is done; waiting for it gives the object."""
@@ -110,7 +114,9 @@ class Grequest(Request):
         operation = self._operation
         super().Free()
         if isinstance(operation, Deed):
-            operation.free()
+            operation.let_go = True
+            if operation.done:
+                operation.free()
 
 
 Grequest._accepts = Grequest

@@ -56,7 +56,7 @@ FREED_KEPT = 256
 class Losses:
     """One rank's knowledge of failures. `known` and `order` hold world ranks, `order` as they were heard of."""
 
-    __slots__ = ("agreements", "engine", "freed", "known", "order", "revoked")
+    __slots__ = ("agreements", "engine", "freed", "known", "order", "revoked", "trouble")
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -66,6 +66,8 @@ class Losses:
         """Contexts of communicators that were revoked before this rank knew of them."""
         self.agreements: dict[tuple[int, int], Agreement] = {}
         self.freed: list[int] = []
+        self.trouble = False
+        """Whether operations may have failed: a process has, or a communicator is revoked."""
 
     # -- failures ----------------------------------------------------------------------------------
 
@@ -74,6 +76,7 @@ class Losses:
         new = [rank for rank in ranks if rank not in self.known and rank != self.engine.progress.rank]
         if not new:
             return
+        self.trouble = True
         self.known.update(new)
         self.order.extend(new)
         for shared in list(self.engine.shared.values()):
@@ -101,6 +104,7 @@ class Losses:
         """A communicator is new here."""
         shared.broken = bool(self.known) and self._touches(shared)
         if shared.base in self.revoked:
+            self.trouble = True
             for each in (shared, *(self.engine.shared[part] for part in shared.parts)):
                 each.revoked = each.closed = True
                 each.routes.clear()
@@ -150,10 +154,17 @@ class Losses:
 
     def check(self, operation: Operation) -> None:
         """Raise ERR_PROC_FAILED_PENDING for a receive from anybody that a failed member might have served."""
+        error = self.pending(operation)
+        if error is not None:
+            raise error
+
+    def pending(self, operation: Operation) -> MpiException | None:
+        """The same error, or None."""
         if isinstance(operation, Receive) and operation.want_source == ANY_SOURCE and not operation.done:
             shared = self._shared(operation.context)
             if shared is not None:
-                self._check_anybody(shared, ERR_PROC_FAILED_PENDING)
+                return self._unheard(shared, ERR_PROC_FAILED_PENDING)
+        return None
 
     def check_probe(self, context: Context, source: int, *, blocking: bool) -> None:
         """Raise for a probe that found nothing and may never find anything."""
@@ -161,20 +172,23 @@ class Losses:
         if shared is None:
             return
         if source == ANY_SOURCE:
-            self._check_anybody(shared, ERR_PROC_FAILED if blocking else ERR_PROC_FAILED_PENDING)
+            error = self._unheard(shared, ERR_PROC_FAILED if blocking else ERR_PROC_FAILED_PENDING)
+            if error is not None:
+                raise error
         elif shared.peers[source] in self.known:
             raise self.failure(shared.peers[source])
 
-    def _check_anybody(self, shared: CommShared, code: int) -> None:
-        if not shared.broken:
-            return
-        for rank in shared.peers:
-            if rank in self.known and rank not in shared.acknowledged:
-                error = MpiException(
-                    code, f"rank {rank} of the job has failed; Ack_failed() lets others be heard"
-                )
-                error.where = shared
-                raise error
+    def _unheard(self, shared: CommShared, code: int) -> MpiException | None:
+        """The error of who waits for anybody while a failure is not acknowledged."""
+        if shared.broken:
+            for rank in shared.peers:
+                if rank in self.known and rank not in shared.acknowledged:
+                    error = MpiException(
+                        code, f"rank {rank} of the job has failed; Ack_failed() lets others be heard"
+                    )
+                    error.where = shared
+                    return error
+        return None
 
     def _shared(self, number: int) -> CommShared | None:
         return self.engine.shared.get(number - number % envelope.PLANES)
@@ -185,7 +199,7 @@ class Losses:
         """A communicator is revoked: tell its other members, end what is pending."""
         shared = self.engine.shared[base]
         if not shared.revoked:
-            shared.revoked = shared.closed = True
+            shared.revoked = shared.closed = self.trouble = True
             shared.routes.clear()
             self._spread(base, tuple(dict.fromkeys((*shared.group, *shared.peers))))
             self._end_pending(shared)

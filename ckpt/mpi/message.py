@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 class Message(Handle):
     """States: null (nothing to receive), held, no-proc (a receive gives nothing, from PROC_NULL)."""
 
-    __slots__ = ("__weakref__", "_data", "_engine", "_source", "_tag")
+    __slots__ = ("__weakref__", "_context", "_data", "_engine", "_source", "_tag")
     _constants: ClassVar[tuple[str, ...]] = ("MESSAGE_NULL", "MESSAGE_NO_PROC")
 
+    _context: int
     _data: Buffer | None
     _engine: Engine | None
     _source: int
@@ -34,6 +35,7 @@ class Message(Handle):
     def __new__(cls, message: Message | None = None) -> Self:
         expect(cls, message, Message)
         self = super().__new__(cls)
+        self._context = 0 if message is None else message._context
         self._data = None if message is None else message._data
         self._engine = None if message is None else message._engine
         self._source = ANY_SOURCE if message is None else message._source
@@ -45,6 +47,7 @@ class Message(Handle):
         """Take the oldest message off a channel. The lock is held."""
         message = cls()
         message._engine = engine
+        message._context = channel.context.number
         message._source = channel.source
         message._tag = channel.tag
         message._data = data = engine.matcher.pop(channel)
@@ -67,10 +70,10 @@ class Message(Handle):
         self._source = ANY_SOURCE
 
     def __getstate__(self) -> tuple[Any, ...]:
-        return self._engine, self._source, self._tag, frozen(self._data)
+        return self._engine, self._source, self._tag, frozen(self._data), self._context
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self._engine, self._source, self._tag, self._data = state
+        self._engine, self._source, self._tag, self._data, self._context = state
 
     def __bool__(self) -> bool:
         return self._data is not None or self._source == PROC_NULL
@@ -89,7 +92,7 @@ class Message(Handle):
         spec = None
         if not as_object:
             spec = EMPTY if self._source == PROC_NULL else simple(buf, writable=True)
-        receive = Receive(0, self._source, self._tag, spec)
+        receive = Receive(self._context, self._source, self._tag, spec)
         if self._data is not None:
             receive.fill(self._source, self._tag, self._data)
         else:
@@ -103,17 +106,17 @@ class Message(Handle):
 
     def recv(self, status: Status | None = None) -> Any:
         """The object."""
-        return self._receive(None, as_object=True).complete(status)
+        return self.irecv().wait(status)
 
     def irecv(self) -> Request:
-        return Request._finished(self._receive(None, as_object=True))
+        return Request._make(self._engine, self._receive(None, as_object=True))
 
     def Recv(self, buf: Any, status: Status | None = None) -> None:
         """Into a buffer."""
-        self._receive(buf, as_object=False).complete(status)
+        self.Irecv(buf).wait(status)
 
     def Irecv(self, buf: Any) -> Request:
-        return Request._finished(self._receive(buf, as_object=False))
+        return Request._make(self._engine, self._receive(buf, as_object=False))
 
     @classmethod
     def probe(

@@ -52,13 +52,17 @@ class Operation:
 
     def complete(self, status: Status | None) -> Any:
         """Fill the status, raise the error or return the result. Called once, when done, without the lock."""
+        self.tell(status)
+        return self.result()
+
+    def tell(self, status: Status | None) -> None:
+        """Fill the status, raise the error. When done; changes nothing."""
         error = self.error
         if status is not None:
             code = error.error_code if isinstance(error, MpiException) else SUCCESS
             status._fill(self.source, self.tag, self.nbytes, error=code, cancelled=self.cancelled)
         if error is not None:
             raise error
-        return self.result()
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = {}

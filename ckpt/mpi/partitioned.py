@@ -77,7 +77,9 @@ class PartSend(Operation):
         elif not self.done and self.shared.revoked:
             self.error = MpiException(ERR_REVOKED, "the communicator is revoked")
             self.done = True
-        return self.done or not self.missing
+        elif not self.missing:
+            self.done = True
+        return self.done
 
 
 class PartReceive(Operation):

@@ -1,7 +1,8 @@
 """Handles of pending operations, with mpi4py's waiting and testing.
 
 A request is active while it holds an operation. Completing it (wait, or a successful test) takes the
-operation's result and leaves the null request; waiting for the null request returns at once.
+operation's result, or its error, and leaves the null request; waiting for the null request returns at once.
+`_kept` is what a call on several requests could not hand over because it raised (completion.py).
 
 Lower-case methods return the received object, upper-case ones True; both fill a Status on demand.
 """
@@ -29,7 +30,7 @@ R = TypeVar("R", bound="Request")
 class Request(Handle):
     """An operation that was started. `bool(request)` is False for the null request."""
 
-    __slots__ = ("__weakref__", "_engine", "_operation", "_recipe")
+    __slots__ = ("__weakref__", "_engine", "_kept", "_operation", "_recipe")
     _constants: ClassVar[tuple[str, ...]] = ("REQUEST_NULL",)
     _accepts: ClassVar[Any] = object
     """Classes of requests that this one may be a copy of."""
@@ -37,6 +38,7 @@ class Request(Handle):
     _recipe: tuple[Any, ...] | None
     _engine: Engine | None
     _operation: Operation | None
+    _kept: Operation | None
 
     def __new__(cls, request: Request | None = None) -> Self:
         expect(cls, request, Request)
@@ -46,6 +48,7 @@ class Request(Handle):
         self._recipe = None if request is None else request._recipe
         self._engine = None if request is None else request._engine
         self._operation = None if request is None else request._operation
+        self._kept = None if request is None else request._kept
         return self
 
     def __image_reduce__(self) -> Any:
@@ -63,16 +66,10 @@ class Request(Handle):
         self.Free()
 
     @classmethod
-    def _make(cls: type[R], engine: Engine, operation: Operation) -> R:
+    def _make(cls: type[R], engine: Engine | None, operation: Operation) -> R:
+        """engine: None for what is done already and belongs to no communicator."""
         request = cls()
         request._engine = engine
-        request._operation = operation
-        return request
-
-    @classmethod
-    def _finished(cls: type[R], operation: Operation) -> R:
-        """A request for what is done already."""
-        request = cls()
         request._operation = operation
         return request
 
@@ -100,6 +97,8 @@ class Request(Handle):
         """Take the result of the finished operation. Raises its error."""
         operation = self._operation
         if operation is None:
+            operation, self._kept = self._kept, None
+        if operation is None:
             if status is not None:
                 status._fill(-1, -1, 0)
             return None
@@ -111,10 +110,6 @@ class Request(Handle):
 
     def _release(self) -> None:
         self._operation = None
-
-    def _ready(self) -> bool:
-        operation = self._operation
-        return operation is None or operation.poll()
 
     def wait(self, status: Status | None = None) -> Any:
         """Wait until done; the received object, or None."""
@@ -150,17 +145,22 @@ class Request(Handle):
         return Request.test(self, status)[0]
 
     def Get_status(self, status: Status | None = None) -> bool:
-        """Whether it is done, without completing it."""
+        """Whether it is done, without completing it. Raises the error of one that has failed."""
         engine = self._engine
-        operation = self._operation
-        if engine is None or operation is None:
+        operation = self._operation or self._kept
+        if operation is None:
             if status is not None:
                 status._fill(-1, -1, 0)
             return True
-        with engine.lock:
-            done = engine.test(operation)
-        if done and status is not None:
-            status._fill(operation.source, operation.tag, operation.nbytes, cancelled=operation.cancelled)
+        done = True
+        try:
+            if engine is not None:
+                with engine.lock:
+                    done = engine.test(operation)
+            if done:
+                operation.tell(status)
+        except MpiException as error:
+            raise handled_request(engine, operation, error)  # noqa: B904
         return done
 
     def get_status(self, status: Status | None = None) -> bool:
@@ -181,8 +181,7 @@ class Request(Handle):
         """Whether all are done, completing nothing."""
         if not completion.all_ready(requests):
             return False
-        for index in range(len(requests)):
-            requests[index].Get_status(completion.status_at(statuses, index))
+        completion.tell_all(requests, range(len(requests)), statuses)
         return True
 
     @classmethod
@@ -193,11 +192,8 @@ class Request(Handle):
         _, active = completion.first_ready(requests, poll=True)
         if not active:
             return None
-        indices: list[int] = []
-        for index, request in enumerate(requests):
-            if request._operation is not None and request._operation.done:
-                request.Get_status(completion.status_at(statuses, len(indices)))
-                indices.append(index)
+        indices = completion.done_of(requests)
+        completion.tell_all(requests, indices, statuses)
         return indices
 
     get_status_any = Get_status_any
@@ -224,20 +220,15 @@ class Request(Handle):
         """Let go of the handle; the operation finishes by itself."""
         if not self:
             raise MpiException(ERR_REQUEST, "the request is null")
-        self._operation = None
-        self._recipe = None
+        self._operation = self._recipe = self._kept = None
 
     # -- several -----------------------------------------------------------------------------------
 
     @classmethod
     def waitall(cls, requests: Sequence[Request], statuses: list[Status] | None = None) -> list[Any]:
         """Wait for all; their objects in order."""
-        for request in requests:
-            engine = request._engine
-            operation = request._operation
-            if engine is not None and operation is not None:
-                with engine.lock:
-                    engine.wait(operation)
+        if not completion.wait_all(requests):
+            raise completion.fail(requests, statuses)
         return completion.collect(requests, statuses)
 
     @classmethod
@@ -245,9 +236,10 @@ class Request(Handle):
         cls, requests: Sequence[Request], statuses: list[Status] | None = None
     ) -> tuple[bool, list[Any] | None]:
         """(all done, objects or None)"""
-        if not completion.all_ready(requests):
-            return False, None
-        return True, completion.collect(requests, statuses)
+        ready = completion.all_ready(requests)
+        if ready is None:
+            raise completion.fail(requests, statuses)
+        return ready, completion.collect(requests, statuses) if ready else None
 
     @classmethod
     def waitany(cls, requests: Sequence[Request], status: Status | None = None) -> tuple[int, Any]:
@@ -257,7 +249,7 @@ class Request(Handle):
             if status is not None:
                 status._fill(-1, -1, 0)
             return UNDEFINED, None
-        return index, requests[index]._complete(status)
+        return index, completion.take_one(requests, index, status)
 
     @classmethod
     def testany(cls, requests: Sequence[Request], status: Status | None = None) -> tuple[int, bool, Any]:
@@ -267,7 +259,7 @@ class Request(Handle):
             if not active and status is not None:
                 status._fill(-1, -1, 0)
             return UNDEFINED, not active, None
-        return index, True, requests[index]._complete(status)
+        return index, True, completion.take_one(requests, index, status)
 
     @classmethod
     def waitsome(
@@ -334,6 +326,7 @@ class Prequest(Request):
         if self._operation is not None:
             raise MpiException(ERR_REQUEST, "the operation is under way already")
         function, args = self._recipe
+        self._kept = None
         with self._engine.lock:
             self._operation = function(*args)
 
@@ -379,12 +372,10 @@ class Prequest(Request):
         for request in requests:
             request.Start()
 
-    def Free(self) -> None:
-        super().Free()
-        self._recipe = None
-
 
 Prequest._accepts = Prequest
-guard_requests(Request, "waitall testall waitany testany waitsome testsome")
+guard_requests(
+    Request, "waitall testall waitany testany waitsome testsome Get_status_any Get_status_all Get_status_some"
+)
 
 REQUEST_NULL = Request()

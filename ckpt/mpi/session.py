@@ -131,8 +131,7 @@ class Session(Handle, HasErrhandler):
 
     def Iflush_buffer(self) -> Request:
         self._valid()
-        request: Request = Request._finished(Done())
-        return request
+        return Request._make(None, Done())
 
 
 SESSION_NULL = Session()

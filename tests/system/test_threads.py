@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.support import Job
+from tests.system.support import Job, run_ckpt, write_app
 from tests.system.test_hooks import app_of
 
 pytestmark = pytest.mark.system
@@ -106,3 +106,31 @@ def test_threads_not_started_and_timers_come_back_as_they_were(start: Start, tmp
     job = start(app, ranks=1)
     assert job.finish() == 0, job.report()
     assert job.output(0) == "[[1], [1]] False False Named [1]\n"
+
+
+POOL_WITHOUT_WORKERS = """
+    import threading
+    from ckpt import MPI
+
+    done = threading.Event()
+
+    def manage():  # what a pool of mpi4py.futures does in a world of one rank
+        try:
+            MPI.COMM_SELF.Accept("somewhere")
+        except NotImplementedError:
+            print("the program's own way out", flush=True)
+        MPI.COMM_SELF.Spawn("python")
+        done.set()
+
+    threading.Thread(target=manage, name="pool").start()
+    done.wait()
+"""
+
+
+def test_spawn_that_raises_in_a_thread_ends_the_job_instead_of_leaving_the_main_thread_waiting(
+    tmp_path: Path,
+) -> None:
+    done = run_ckpt("run", "-n", 1, "--job", tmp_path / "job", write_app(tmp_path, POOL_WITHOUT_WORKERS))
+    assert done.returncode == 1, done.stderr
+    assert "the program's own way out" in done.stdout
+    assert "thread 'pool' cannot go on: Intracomm.Spawn" in done.stderr and "ckpt run -n N" in done.stderr
