@@ -48,6 +48,8 @@ static inline PyCodeObject *frame_code(Frame *f) { return f->f_code; }
 static inline PyObject *frame_func(Frame *f) { return (PyObject *)f->f_func; }
 static inline PyObject *frame_globals(Frame *f) { return f->f_globals; }
 static inline PyObject *frame_namespace(Frame *f) { return f->f_locals; }
+/* what locals() hands out for a function, which is the same object each time */
+static inline void frame_set_namespace(Frame *f, PyObject *namespace) { Py_XSETREF(f->f_locals, Py_NewRef(namespace)); }
 static inline int frame_is_entry(Frame *f) { return f->is_entry; }
 /* type calls are never inlined */
 static inline PyObject *frame_initialises(Frame *f) { return NULL; }

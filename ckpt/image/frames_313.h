@@ -68,6 +68,8 @@ static inline PyCodeObject *frame_code(Frame *f) { return (PyCodeObject *)f->f_e
 static inline PyObject *frame_func(Frame *f) { return f->f_funcobj; }
 static inline PyObject *frame_globals(Frame *f) { return f->f_globals; }
 static inline PyObject *frame_namespace(Frame *f) { return f->f_locals; }
+/* locals() of a function is a new dictionary each time */
+static inline void frame_set_namespace(Frame *f, PyObject *namespace) {}
 static inline int frame_is_entry(Frame *f) { return f->previous != NULL && frame_is_shim(f->previous); }
 /* the object whose __init__ this is, if the interpreter has inlined the type call (its caller gets that object), or NULL */
 static inline PyObject *frame_initialises(Frame *f)

@@ -76,6 +76,29 @@ static PyObject *read_slots(Frame *f, int start, int count, int safe)
     return list;
 }
 
+static int in_tuple(PyObject *tuple, PyObject *item)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++)
+        if (PyTuple_GET_ITEM(tuple, i) == item)
+            return 1;
+    return 0;
+}
+
+/* Whether a new process would miss what locals() has handed out for a function that runs: other names than those of its
+ * variables have been put there (by exec, say), or somebody holds it. */
+static int is_own_namespace(PyCodeObject *code, PyObject *namespace)
+{
+    if (namespace == NULL || !PyDict_CheckExact(namespace))
+        return 0;
+    if (Py_REFCNT(namespace) > 1)
+        return 1;
+    PyObject *key, *value;
+    for (Py_ssize_t at = 0; PyDict_Next(namespace, &at, &key, &value);)
+        if (!in_tuple(code->co_localsplusnames, key))
+            return 1;
+    return 0;
+}
+
 enum { ENTRY = 1, WAITING = 2, IN_FLIGHT = 4, CODE_REPLACED = 8, INCOMPLETE = 16, FOREIGN_EXC = 32, EXTRA_LEVEL = 64 };
 
 static PyObject *read_frame(Frame *f, Frame *callee, int flags, Link *link, PyObject *exc)
@@ -105,15 +128,7 @@ static PyObject *read_frame(Frame *f, Frame *callee, int flags, Link *link, PyOb
     }
     return Py_BuildValue("(NOOiiOnNNOOOOO)", address, (PyObject *)code, func, frame_lasti(f, callee), flags, gen ? (PyObject *)gen : Py_None,
                          gen_references, locals, stack, init ? init : null_object, in_module ? frame_globals(f) : Py_None,
-                         in_module && namespace ? namespace : Py_None, exc ? exc : Py_None, link ? link->kept : Py_None);
-}
-
-static int in_tuple(PyObject *tuple, PyObject *item)
-{
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++)
-        if (PyTuple_GET_ITEM(tuple, i) == item)
-            return 1;
-    return 0;
+                         namespace && (in_module || is_own_namespace(code, namespace)) ? namespace : Py_None, exc ? exc : Py_None, link ? link->kept : Py_None);
 }
 
 PyDoc_STRVAR(walk_doc,

@@ -228,6 +228,9 @@ static PyObject *rebuild_frame(PyThreadState *ts, Frame *f, int throwing, Rebuil
         rebuild_fail(r, "bad record", record_name(record));
         return frame_abandon(ts, f);
     }
+    PyObject *namespace = PyTuple_GET_ITEM(record, R_NAMESPACE);
+    if (PyTuple_GET_ITEM(record, R_FUNC) != Py_None && namespace != Py_None)
+        frame_set_namespace(f, namespace);
     if (gen != NULL) {
         PyObject *exc = PyTuple_GET_ITEM(record, R_EXC);
         Py_XSETREF(generator_exc_item(gen)->exc_value, exc == Py_None ? NULL : Py_NewRef(exc));

@@ -165,6 +165,18 @@ class CodeMap:
             self._rebound = frozenset(variable for i in self.instructions.values() for variable in _stored(i))
         return self._rebound
 
+    @property
+    def returns_none(self) -> bool:
+        """Whether the code returns None wherever it does: that of statements, not of an expression."""
+        returns = [i for i in self.instructions.values() if i.name in ("RETURN_VALUE", "RETURN_CONST")]
+        loads = [i if i.name == "RETURN_CONST" else self.instructions.get(i.previous) for i in returns]
+        return all(
+            load is not None
+            and load.name in ("LOAD_CONST", "RETURN_CONST")
+            and self.code.co_consts[load.arg] is None
+            for load in loads
+        )
+
     def call_end(self, prefix: Instruction) -> int:
         """Index behind a call whose operands `prefix` counts."""
         assert TABLE is not None

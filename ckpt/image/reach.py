@@ -49,7 +49,8 @@ __all__ = [
 ]
 
 
-_CO_VARARGS = 4  # inspect.CO_VARARGS
+_CO_OPTIMIZED = 1  # inspect.CO_OPTIMIZED
+_CO_VARARGS = 4
 
 Mode = Literal["L", "V", "R", "I"]
 
@@ -354,10 +355,22 @@ def _type_call(cls: Any, args: Sequence[Any] | None, inner: Suspended) -> Way | 
     return None
 
 
+def _source(fn: Any, args: Sequence[Any] | None, inner: Suspended) -> Way | None:
+    """How exec or eval lead to inner: the code they were given, or have compiled. They keep nothing, but exec
+    drops the value of an expression."""
+    if inner.gen is not None or inner.code.co_flags & _CO_OPTIMIZED or inner.code.co_name != "<module>":
+        return None
+    if args is None or (type(args[0]) is types.CodeType and args[0] is not inner.code):
+        return None
+    return PASS if fn is eval or inner.map.returns_none else None
+
+
 def _builtin(fn: Any, args: Sequence[Any] | None, inner: Suspended) -> Way | None:
     kind = type(fn)
     if inner.gen is not None and _finalising(inner):
         return None
+    if fn is exec or fn is eval:
+        return _source(fn, args, inner)
     if kind is types.BuiltinFunctionType:  # a function or a bound method of a C type
         if fn.__name__ in _GENERATOR_METHODS and inner.gen is not None and fn.__self__ is inner.gen:
             return REDO

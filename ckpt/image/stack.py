@@ -83,8 +83,9 @@ class FrameRecord:
     """One frame as picklable content. Lists may hold `_frames.NULL` (an empty slot), a singleton pickled by
     reference.
 
-    func is None exactly for module-level code, which is given by globals_ and locals_ns instead. code: what runs; func
-    may have been given another meanwhile, or have another in a new process.
+    func is None exactly for module-level code, which is given by globals_ and locals_ns instead; of a function that is what
+    `locals()` has handed out, where somebody would miss it. code: what runs; func may have been given another meanwhile, or
+    have another in a new process.
     """
 
     func: FunctionType | None
@@ -219,10 +220,10 @@ def _capture(at_check: bool, skip: tuple[CodeType, ...], value: object) -> Stack
             # what is repeated enters the function by its new code
             raise Refused("the code of a running function has been replaced", location(code, lasti))
         record = FrameRecord(
-            func, code, None, None, locals_, stack, lasti, mode, pushed, gen, handled, until, kept
+            func, code, None, namespace, locals_, stack, lasti, mode, pushed, gen, handled, until, kept
         )
         if in_module:
-            record.func, record.globals_, record.locals_ns = None, globals_, namespace
+            record.func, record.globals_ = None, globals_
         records.append(record)
         if code.co_name == "__hash__":
             _check_hash(records)

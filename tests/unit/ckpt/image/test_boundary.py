@@ -156,6 +156,21 @@ def test_lru_cache_is_done_again():
     assert call(cached, [1], inner_of(other)) is None
 
 
+def test_exec_and_eval_pass_through_what_they_were_given():
+    def module(source, kind):
+        code = compile(source, "inner", kind)
+        return code, inner_of(types.FunctionType(code, {}))
+
+    statements, inner = module("x = 1", "exec")
+    assert call(exec, [statements], inner) == call(exec, ["x = 1", {}], inner) == PASS
+    assert call(exec, [compile("x = 1", "inner", "exec")], inner) is None
+    assert call(exec, None, inner) is None
+    assert call(exec, [statements], inner_of(function)) is None
+    expression, inner = module("1 + x", "eval")
+    assert call(eval, [expression], inner) == call(eval, ["1 + x", {}], inner) == PASS
+    assert call(exec, [expression], inner) is None  # exec drops the value
+
+
 def test_generators_under_calls():
     gen = generator()
     inner = inner_of(gen=gen)

@@ -480,6 +480,43 @@ def third(x, *, by=3):
 emit((half(4.0), half(4), half(6), half(6.0), half.cache_info()))
 emit((third(9.0, by=2), third(9, by=2), third(7), third(7.0), third.cache_info()))
 """,
+    "exec and eval": """
+exec('for i in range(3): emit(work(i))')
+code = compile("y = 1\\ndef f(x):\\n    return work(x) + y\\nemit(f(2))\\nemit(sum([f(1), 2]))", "inner", "exec")
+ns = {"work": work, "emit": emit}
+exec(code, ns)
+emit(sorted(k for k in ns if k != "__builtins__"))
+emit(eval("work(1) + work(2)"))
+emit(eval("f(1)", ns))
+emit(eval(compile("[work(i) for i in range(2)]", "e", "eval")))
+emit(exec(compile("work(1) + work(2)", "e", "exec")))
+loc = {"work": work}
+exec("a = work(3)\\nb = [work(a) for _ in range(2)]", loc)
+emit(sorted(loc)[-2:])
+def nested(n):
+    ns = {"nested": nested, "n": n, "work": work}
+    if n:
+        exec("r = nested(n - 1) + work(n)", ns)
+        return ns["r"] + eval("work(n)")
+    return work(0)
+emit(nested(3))
+def failing():
+    try:
+        exec("work(1)\\nraise KeyError(work(2))")
+    except KeyError as e:
+        return e.args, e.__traceback__.tb_next.tb_lineno
+emit(failing())
+def implicit():
+    a = work(1)
+    exec("a = 5; b = work(2)")
+    return a, eval("a + work(2)"), locals().get("b"), work(3)
+emit(implicit())
+def held():
+    found = locals()
+    found["more"] = work(2)
+    return list(found), locals() is found, work(1)
+emit(held())
+""",
     "random numbers": """
 import random
 from random import random as draw
@@ -712,7 +749,7 @@ REFUSALS = {
         "import weakref\nclass D: pass\nd = D()\nr = weakref.ref(d, lambda ref: work(1))\ndel d"
     ),
     "a class is being created": "class A:\n    x = [work(n) for n in range(2)]",
-    "exec() is running <module>": "exec('for i in range(3): work(i)')",
+    "exec() is running <module>": "exec(compile('work(1)', 'expression', 'eval'))",
     "FOR_ITER is running <genexpr>": "for a, b in zip([1, 2], (work(n) for n in range(2))): emit(b)",
     "run() is running work": "import contextvars\ncontextvars.copy_context().run(work, 1)",
     "the code of a running function has been replaced": """
