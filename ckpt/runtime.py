@@ -29,6 +29,7 @@ collectives (:mod:`ckpt.mpi`).
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -54,6 +55,10 @@ Buffer = bytes | bytearray | memoryview
 
 _EXIT_FENCED = 70
 _STATUS_PAUSES_KEPT = 64
+_OF_THE_PROGRAM = (
+    signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2
+)  # fmt: skip
+"""Signals from outside mean the program; the rank of one that has ended is released, or stopped, by its controller."""
 
 
 class Runtime:
@@ -305,6 +310,8 @@ class Runtime:
 
     def finish(self, exit_code: int) -> None:
         """The program has ended: go on serving acks and epochs until every rank has finished."""
+        for number in _OF_THE_PROGRAM:
+            signal.signal(number, signal.SIG_IGN)
         with self.lock:
             self.finished_code = exit_code
             self.control.send({"m": "finished", "exit_code": exit_code})

@@ -106,7 +106,13 @@ def _add_service_options(parser: argparse.ArgumentParser) -> None:
         "--checkpoint-on-signal",
         action="store_true",
         default=None,
-        help="on Ctrl-C, SIGTERM or SIGHUP take a last checkpoint before stopping (exit code 75)",
+        help="on Ctrl-C, SIGTERM, SIGHUP or SIGQUIT take a last checkpoint before stopping (exit code 75)",
+    )
+    add(
+        "--grace",
+        type=seconds,
+        metavar="S",
+        help="when the job is stopped by a signal or `ckpt stop`: so long the handlers of the program may run (default 5)",
     )
     add(
         "--image-mode",

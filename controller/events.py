@@ -140,7 +140,8 @@ class CheckpointRequested:
 class StopRequested:
     """Ctrl-C, a signal, `ckpt stop`, the time limit. A second one does not wait for the last checkpoint.
 
-    `exit_code` is the job's unless a last `checkpoint` was asked for and committed (then 75).
+    `signal` is passed on to the ranks before the end. `exit_code` is the job's unless a last `checkpoint` was
+    asked for and committed (then 75).
     `only_if_committed`: when that checkpoint fails, the job goes on.
     """
 
@@ -149,6 +150,7 @@ class StopRequested:
     checkpoint: bool = False
     only_if_committed: bool = False
     token: Token | None = None
+    signal: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +207,10 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Terminate:
-    """SIGTERM to every rank that is left."""
+    """This signal (by default SIGTERM) to these ranks, as far as they are left; None: to all."""
+
+    number: int = 15
+    ranks: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

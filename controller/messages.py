@@ -26,7 +26,7 @@ stream (`Lines`).
         attach   generation                          state    pid, generation, ranks (to attach, query)
         start    specs                               started  rank, incarnation, pid, start_ticks
         send     ranks | null, packet                packet   rank, incarnation, packet
-        signal   ranks | null, signal                died     rank, incarnation, pid, signal | code, ns
+        signal   ranks | null, signal, caught        died     rank, incarnation, pid, signal | code, ns
         fence    incarnation                         fenced   incarnation
         end      reason                              ended    reason
         query                                        refused  generation (an older controller attached)

@@ -6,7 +6,7 @@ returns are carried out in order (`_perform`), and completions go back as events
 
     agent       packets of the ranks, deaths            (`launch`)
     clients     ckpt checkpoint, stop, status           (`clients`)
-    signals     SIGINT, SIGTERM, SIGHUP                  through a wake-up descriptor
+    signals     stops, and those that the ranks get    (`signals`)
     clock       deadlines of the core; the ranks' output files are looked at (`passthrough`)
 
 The control file is written here, synchronously: nothing else may happen between the last vote and the
@@ -19,7 +19,6 @@ import contextlib
 import os
 import selectors
 import signal
-import socket
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -58,10 +57,9 @@ from controller.launch import AgentGone, Launcher
 from controller.livestatus import LiveStatus
 from controller.passthrough import Passthrough
 from controller.report import Reporter
-from controller.supervisor import Supervisor
+from controller.signals import PASSES, STOPS, SignalSource
+from controller.supervisor import GRACE_NS, Supervisor
 from transport.lean import dataclass, field
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +71,7 @@ class ServiceOptions:
     rounds: RoundOptions = field(default_factory=RoundOptions)
     max_restarts: int = 10
     on_failure: OnFailure = "restart"
+    grace_ns: int = GRACE_NS
     keep: int | None = None
     time_limit_ns: int | None = None
     checkpoint_on_signal: bool = False
@@ -113,6 +112,7 @@ class Service:
             lines=tuple(lines),
             max_restarts=options.max_restarts,
             on_failure=options.on_failure,
+            grace_ns=options.grace_ns,
         )
         self.selector = selectors.DefaultSelector()
         self.clients = ClientServer(self.runtime_dir, self.selector, self._question)
@@ -124,6 +124,7 @@ class Service:
         self.passthrough = Passthrough(
             paths, reporter.output, reporter.say, from_end=history.incarnation >= 0
         )
+        self.signals = SignalSource()
         self.pids: dict[int, int] = {}
         self.questions: list[LiveStatus] = []
         self.events: deque[Event] = deque()
@@ -136,7 +137,7 @@ class Service:
 
     def run(self) -> int:
         """Run the job to its end; returns the exit code. LockLost and LaunchFailed end it otherwise."""
-        restore = self._catch_signals()
+        self.selector.register(self.signals.fileno(), selectors.EVENT_READ, self._on_signals)
         try:
             if self.options.time_limit_ns is not None:
                 self.limit_ns = time.monotonic_ns() + self.options.time_limit_ns
@@ -147,7 +148,8 @@ class Service:
             self.launcher.close()
             self.clients.close()
             self.passthrough.finish()
-            restore()
+            self.selector.unregister(self.signals.fileno())
+            self.signals.restore()
             _sweep(self.runtime_dir)
         end = self.end
         self._log("job-finished", {"exit_code": end.exit_code, "reason": end.reason, "kind": end.kind})
@@ -173,7 +175,8 @@ class Service:
             self._feed(Tick())
         if self.limit_ns is not None and now_ns >= self.limit_ns:
             self.limit_ns = None
-            self._feed(StopRequested(EXIT_TIMEOUT, "the time limit is reached", checkpoint=True))
+            reason = "the time limit is reached"
+            self._feed(StopRequested(EXIT_TIMEOUT, reason, checkpoint=True, signal=signal.SIGTERM))
         for question in self.questions:
             question.tick(now_ns=now_ns)
         self.questions = [question for question in self.questions if not question.finished]
@@ -218,8 +221,8 @@ class Service:
                 self._launch(action)
             case Fence(incarnation=incarnation):
                 self.launcher.fence(incarnation)
-            case Terminate():
-                self.launcher.signal(signal.SIGTERM)
+            case Terminate(number=number, ranks=ranks):
+                self.launcher.signal(number, ranks)
             case End():
                 self.end = action
 
@@ -312,8 +315,7 @@ class Service:
                 )
             case "stop":
                 last = question.get("checkpoint") is True
-                code = 128 + signal.SIGTERM
-                self._feed(StopRequested(code, "stopped by `ckpt stop`", checkpoint=last, token=token))
+                self._feed(_stop("stopped by `ckpt stop`", checkpoint=last, token=token))
             case "status":
                 self.questions.append(
                     LiveStatus(
@@ -334,8 +336,7 @@ class Service:
         waiting = token if wait else None
         if stop:
             self._feed(
-                StopRequested(
-                    128 + signal.SIGTERM,
+                _stop(
                     "stopped by `ckpt checkpoint --stop`",
                     checkpoint=True,
                     only_if_committed=True,
@@ -347,35 +348,24 @@ class Service:
 
     # ---- signals -----------------------------------------------------------------------------------------
 
-    def _catch_signals(self) -> Any:
-        """SIGINT, SIGTERM and SIGHUP become events; returns a function that puts everything back."""
-        reading, writing = socket.socketpair()
-        reading.setblocking(False)
-        writing.setblocking(False)
-        before = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
-        before_fd = signal.set_wakeup_fd(writing.fileno())
-        self.selector.register(reading, selectors.EVENT_READ, lambda: self._signals(reading))
+    def _on_signals(self) -> None:
+        for number in self.signals.received():
+            if number in STOPS:
+                last = self.options.checkpoint_on_signal
+                reason = f"stopped by {signal_name(number)}"
+                self._feed(StopRequested(128 + number, reason, checkpoint=last, signal=number))
+            elif number in PASSES:
+                self._log("signal-passed-on", {"signal": int(number)})
+                self.launcher.signal(number, caught=True)
+            else:
+                self.launcher.signal(signal.SIGSTOP)
+                self.signals.suspend()
+                self.launcher.signal(signal.SIGCONT)
 
-        def restore() -> None:
-            signal.set_wakeup_fd(before_fd)
-            for number, handler in before.items():
-                signal.signal(number, handler)
-            self.selector.unregister(reading)
-            reading.close()
-            writing.close()
 
-        return restore
-
-    def _signals(self, reading: socket.socket) -> None:
-        for number in reading.recv(64):
-            if number in _SIGNALS:
-                self._feed(
-                    StopRequested(
-                        128 + number,
-                        f"stopped by {signal_name(number)}",
-                        checkpoint=self.options.checkpoint_on_signal,
-                    )
-                )
+def _stop(reason: str, **how: Any) -> StopRequested:
+    """A stop that somebody asks for counts as SIGTERM."""
+    return StopRequested(128 + signal.SIGTERM, reason, signal=signal.SIGTERM, **how)
 
 
 def _sweep(directory: str) -> None:

@@ -16,7 +16,11 @@ Rules
   restart can mend it, the job ends with that code, and the others are told.
 - A rank that fails before it has said hello, with an image to resume from, could not read that image: the
   line is set aside and the next older one tried, until none is left.
-- Ranks that are told to stop have a second: stop packet, then SIGTERM, then SIGKILL.
+- Ranks that are told to stop have a second: stop packet, then SIGTERM, then SIGKILL. So they are after a last checkpoint,
+  which nothing shall follow, and when the program has failed.
+- Who stops the job by a signal (or asks for it) stops the program: the ranks get the signal, their handlers run, and they
+  have `grace_ns` to come to an end together; a rank that has finished is released with the last of them. Once more, half a
+  second later or more (some send everything twice), ends them at once. The job's exit code is the signal's all the same.
 - Where the program deals with failures itself (`on_failure` "continue"), a dead rank is not an end and not a
   reason to restart: the others are told at once and go on, without checkpoints from then on. The job is
   finished when all that are left have finished, and interrupted when nobody is left. An exception or a
@@ -69,12 +73,14 @@ from controller.events import (
     Tick,
     Token,
 )
-from controller.judgement import Decision, OnFailure, judge, restart_if_left
+from controller.judgement import Decision, OnFailure, judge, restart_if_left, signal_name
 
 _MS = 1_000_000
 TERM_AFTER_NS = 400 * _MS
 KILL_AFTER_NS = 900 * _MS
 RELEASE_GRACE_NS = 5_000 * _MS
+GRACE_NS = 5_000 * _MS
+AGAIN_AFTER_NS = 500 * _MS
 _STOP_TOKEN: Token = "stop"
 
 Kind = Literal["finished", "stopped", "interrupted"]
@@ -96,8 +102,10 @@ class Supervisor:
         lines: tuple[int, ...] = (),
         max_restarts: int = 10,
         on_failure: OnFailure = "restart",
+        grace_ns: int = GRACE_NS,
     ) -> None:
         self.coordinator = coordinator
+        self.grace_ns = grace_ns
         self.on_failure = on_failure
         self.size = coordinator.size
         self.phase: Phase = "new"
@@ -114,6 +122,7 @@ class Supervisor:
         self.relaunch_reason = "started"
         self.since_ns = 0  # of the launch or the death: what `restarted` measures
         self.stop: StopRequested | None = None  # waits for its last checkpoint
+        self.passed_on_ns: int | None = None  # when the ranks got the signal that ends the job
         self.stop_tokens: list[Token] = []
         self.stop_result: dict[str, object] = {}
         self.steps: list[tuple[int, Action]] = []  # (when, what) while stopping or releasing
@@ -214,6 +223,10 @@ class Supervisor:
         return actions + self._check_finished(now_ns)
 
     def _finished(self, event: Finished, now_ns: int) -> list[Action]:
+        if self.phase == "stopping" and self.passed_on_ns is not None:
+            self.finished[event.rank] = event.exit_code
+            log = Log("rank-finished", {"rank": event.rank, "exit_code": event.exit_code})
+            return [log, *self._release_the_stopped()]
         if self.phase not in ("starting", "running"):
             return []
         if event.exit_code:
@@ -273,7 +286,7 @@ class Supervisor:
         how = {"signal": event.signal} if event.signal is not None else {"code": event.code}
         fields = {"rank": event.rank, "incarnation": event.incarnation, **how}
         if self.phase in ("releasing", "stopping"):
-            return [Log("rank-left", fields), *self._check_gone()]
+            return [Log("rank-left", fields), *self._release_the_stopped(), *self._check_gone()]
         if self.phase == "fencing":
             return []  # we are killing it
         decision = judge(
@@ -369,6 +382,45 @@ class Supervisor:
         closing = self.coordinator.closed(outcome.reason)
         return [*closing, Send(messages.stop(outcome.exit_code)), *self._check_gone()]
 
+    def _pass_on(self, outcome: End, number: int, now_ns: int) -> list[Action]:
+        """Let the program end itself."""
+        self.phase = "stopping"
+        self.outcome = outcome
+        self.passed_on_ns = now_ns
+        self.steps = [(now_ns + self.grace_ns, Fence(self.incarnation))]
+        closing = self.coordinator.closed(outcome.reason)
+        left = tuple(rank for rank in range(self.size) if rank not in self.finished and rank not in self.gone)
+        actions = [*closing, Terminate(number, left), *self._release_the_stopped(), *self._check_gone()]
+        patience = (
+            f"{signal_name(number)} is passed on to the ranks, which have {self.grace_ns / 1e9:g} s to end; "
+        )
+        return [*actions, Say(f"{patience}once more, and they are killed")]
+
+    def _release_the_stopped(self) -> list[Action]:
+        """Those that have come to their end wait for the others."""
+        if self.passed_on_ns is None or len(self.finished.keys() | self.gone) < self.size:
+            return []
+        if len(self.gone) == self.size:
+            return []
+        return [Send(messages.release())]
+
+    def _at_once(self, now_ns: int) -> list[Action]:
+        """Asked once more by a signal while the ranks have their time."""
+        if (
+            self.phase != "stopping"
+            or self.passed_on_ns is None
+            or now_ns < self.passed_on_ns + AGAIN_AFTER_NS
+        ):
+            return []
+        self.phase, self.steps = "fencing", []
+        return [Log("ended-at-once", {"incarnation": self.incarnation}), Fence(self.incarnation)]
+
+    def _stop_for(self, request: StopRequested, reason: str, now_ns: int) -> list[Action]:
+        outcome = End(request.exit_code, reason, "stopped")
+        if request.signal is None:
+            return self._stop_now(outcome, now_ns)
+        return self._pass_on(outcome, request.signal, now_ns)
+
     def _check_gone(self) -> list[Action]:
         if len(self.gone) < self.size:
             return []
@@ -380,17 +432,16 @@ class Supervisor:
         if event.token is not None:
             self.stop_tokens.append(event.token)
         if self.outcome is not None or self.phase == "releasing":
-            return []  # it is ending already
+            return self._at_once(now_ns) if event.token is None else []  # it is ending already
         log = Log("stop-requested", {"reason": event.reason, "checkpoint": event.checkpoint})
         first = self.stop is None
         self.stop = event
         if event.checkpoint and first:
             return [log, *self.coordinator.handle(CheckpointRequested(_STOP_TOKEN), now_ns=now_ns)]
-        outcome = End(event.exit_code, event.reason, "stopped")
         if self.phase == "fencing":
-            self.outcome = outcome
+            self.outcome = End(event.exit_code, event.reason, "stopped")
             return [log, *self.coordinator.closed(event.reason)]
-        return [log, *self._stop_now(outcome, now_ns)]
+        return [log, *self._stop_for(event, event.reason, now_ns)]
 
     def _heed_last_checkpoint(self, actions: list[Action], now_ns: int) -> list[Action]:
         """Take the answer to our own request (the last checkpoint before a stop) out of `actions`."""
@@ -413,7 +464,7 @@ class Supervisor:
             self.stop, self.stop_tokens = None, []
             return kept
         reason = f"{self.stop.reason}; the last checkpoint failed: {why}"
-        return kept + self._stop_now(End(self.stop.exit_code, reason, "stopped"), now_ns)
+        return kept + self._stop_for(self.stop, reason, now_ns)
 
     def _tick(self, now_ns: int) -> list[Action]:
         actions: list[Action] = []

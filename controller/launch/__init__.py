@@ -27,7 +27,9 @@ class Launcher(Protocol):
 
     def send(self, packet: dict[str, Any], ranks: Sequence[int] | None = None) -> None: ...
 
-    def signal(self, signum: int, ranks: Sequence[int] | None = None) -> None: ...
+    def signal(self, signum: int, ranks: Sequence[int] | None = None, *, caught: bool = False) -> None:
+        """`caught`: only to those that have a handler for it."""
+        ...
 
     def fence(self, incarnation: int) -> None:
         """Kill and reap everything up to this incarnation; answered by an event ``fenced``."""

@@ -177,7 +177,9 @@ class Agent:
                 rank.send(data)
                 self._watch(rank)
             for rank in self._addressed({}):
-                rank.kill(signal.SIGCONT)  # it may have stopped them, and nobody else would let them go on
+                _pass_on(
+                    rank, signal.SIGCONT
+                )  # it may have stopped them, and nobody else would let them go on
             self._tell_of_deaths()
 
     def _tell_of_deaths(self) -> None:
@@ -209,7 +211,7 @@ class Agent:
         elif kind == "signal":
             for rank in self._addressed(command):
                 if not command.get("caught") or procinfo.catches(rank.pid, int(command["signal"])):
-                    rank.kill(int(command["signal"]))
+                    _pass_on(rank, int(command["signal"]))
         elif kind == "fence":
             self.fencing.begin(int(command["incarnation"]), self.ranks.values())
         elif kind == "end":
@@ -398,6 +400,13 @@ class Agent:
             events.append("job-interrupted", reason=verdict.reason, by="agent")
         else:
             events.append("job-finished", exit_code=verdict.exit_code, reason=verdict.reason, by="agent")
+
+
+def _pass_on(rank: ForkedRank, number: int) -> None:
+    rank.kill(number)
+    if number in (signal.SIGSTOP, signal.SIGCONT):  # as a shell does with a job: all that works for it
+        with contextlib.suppress(OSError):
+            os.killpg(rank.pid, number)
 
 
 def main() -> None:

@@ -92,8 +92,9 @@ class LocalLauncher:
     def send(self, packet: dict[str, Any], ranks: Sequence[int] | None = None) -> None:
         self._command({"a": "send", "ranks": None if ranks is None else list(ranks), "packet": packet})
 
-    def signal(self, signum: int, ranks: Sequence[int] | None = None) -> None:
-        self._command({"a": "signal", "ranks": None if ranks is None else list(ranks), "signal": signum})
+    def signal(self, signum: int, ranks: Sequence[int] | None = None, *, caught: bool = False) -> None:
+        to = None if ranks is None else list(ranks)
+        self._command({"a": "signal", "ranks": to, "signal": int(signum), "caught": caught})
 
     def fence(self, incarnation: int) -> None:
         if self.connection is not None:

@@ -38,7 +38,7 @@ from controller.events import (
     Voted,
     WriteControl,
 )
-from controller.supervisor import KILL_AFTER_NS, TERM_AFTER_NS, Supervisor
+from controller.supervisor import AGAIN_AFTER_NS, GRACE_NS, KILL_AFTER_NS, TERM_AFTER_NS, Supervisor
 
 MS = 1_000_000
 
@@ -119,6 +119,48 @@ def test_stopping_is_gentle_first() -> None:
     assert job.handle(Tick(), now_ns=KILL_AFTER_NS) == [Fence(0)]
     (end,) = job.handle(Fenced(0), now_ns=KILL_AFTER_NS)
     assert isinstance(end, End) and (end.exit_code, end.kind) == (3, "finished")
+
+
+def test_a_signal_is_the_programs_first_and_who_has_finished_waits_for_the_others() -> None:
+    job = running()
+    job.handle(Finished(0, 0, 0), now_ns=0)
+    actions = job.handle(StopRequested(143, "stopped by SIGTERM", signal=15), now_ns=0)
+    assert of(Terminate, actions) == [Terminate(15, (1,))] and not of(Send, actions)
+    assert job.deadline_ns() == GRACE_NS
+    assert job.handle(ProgramError(1, 0, 1), now_ns=1) == [], (
+        "it has left its handler by an exception; it will be gone"
+    )
+    assert of(Send, job.handle(Died(1, 0, code=1), now_ns=2)) == [Send({"m": "release"})]
+    assert of(Fence, job.handle(Died(0, 0, code=0), now_ns=3)) == [Fence(0)]
+    (end,) = job.handle(Fenced(0), now_ns=4)
+    assert isinstance(end, End) and (end.exit_code, end.kind) == (143, "stopped")
+
+
+def test_a_signal_once_more_ends_at_once_but_not_one_that_was_sent_twice() -> None:
+    job = running()
+    interrupt = StopRequested(130, "stopped by SIGINT", signal=2)
+    job.handle(interrupt, now_ns=0)
+    assert job.handle(interrupt, now_ns=AGAIN_AFTER_NS - 1) == []
+    assert job.handle(StopRequested(143, "`ckpt stop`", token=1, signal=15), now_ns=AGAIN_AFTER_NS) == []
+    assert of(Fence, job.handle(interrupt, now_ns=AGAIN_AFTER_NS)) == [Fence(0)]
+    assert job.handle(interrupt, now_ns=AGAIN_AFTER_NS) == []
+    assert job.deadline_ns() is None
+
+
+def test_who_does_not_end_in_the_time_given_is_fenced() -> None:
+    job = running()
+    job.handle(StopRequested(143, "stopped by SIGTERM", signal=15), now_ns=0)
+    assert job.handle(Tick(), now_ns=GRACE_NS) == [Fence(0)]
+
+
+def test_after_a_last_checkpoint_no_handler_runs() -> None:
+    """What it did would be done again, or be undone, by whoever goes on from there."""
+    job = running(1)
+    job.handle(StopRequested(143, "stopped", checkpoint=True, signal=15), now_ns=0)
+    job.handle(Voted(0, 0, 1, (0, 1), "m", "d", {}), now_ns=1)
+    actions = job.handle(ControlWritten(1), now_ns=2)
+    assert [send.packet["m"] for send in of(Send, actions) if isinstance(send, Send)][-1] == "stop"
+    assert not of(Terminate, actions)
 
 
 def test_a_second_stop_does_not_wait_for_the_last_checkpoint() -> None:
