@@ -186,7 +186,7 @@ def _runtime_class(production: type[Any]) -> type[Any]:
 
 def rank_spec(rank: int, size: int, incarnation: int, epoch: int | None) -> dict[str, Any]:
     """What production tells a rank that it starts."""
-    program = plan.Program(JOB_ID, "/job", "/run", ("app.py",), False, {"image_mode": "sync"})
+    program = plan.Program(JOB_ID, "/job", "/run", ("app.py",), {"image_mode": "sync"})
     return plan.specs(
         program, plan.place(size, [plan.Node("localhost", size)]), incarnation=incarnation, epoch=epoch
     )[rank]
