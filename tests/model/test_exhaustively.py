@@ -63,6 +63,7 @@ WITHOUT_LIMIT = {
     "2+1, 1 round": (Bounds(((A, B), (X,))), 12_000),
     "ring of 3, 2 rounds": (Bounds(RING, rounds=2), 110_000),
 }
+AT_NIGHT = ("ring of 3, 2 rounds",)
 """Larger bounds, visited whole by the `generous` search, frames that would wait lost; rounds have no time limit."""
 LARGEST = {
     "2+1, 1 round, a rank is killed": (Bounds(((A, B), (X,)), kills=1), 45_000),
@@ -151,7 +152,10 @@ def test_every_state_within_bounds(name: str, figures: Count) -> None:
     assert nodes >= WHOLE[name][1]
 
 
-@pytest.mark.parametrize("name", WITHOUT_LIMIT)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.nightly if name in AT_NIGHT else ()) for name in WITHOUT_LIMIT],
+)
 def test_every_state_within_larger_bounds_while_no_round_is_late(name: str, figures: Count) -> None:
     nodes, states = without_limit(name)
     figures("states explored, larger bounds visited whole", states)
@@ -170,9 +174,12 @@ def test_every_state_within_the_largest_bounds_while_no_round_is_late(
     soaked("whole", nodes, **{name: states})
 
 
+@pytest.mark.rotate(2)
 @pytest.mark.parametrize("name", PARTS)
 def test_states_within_larger_bounds(name: str, figures: Count) -> None:
-    figures("states explored, larger bounds", part(name))
+    states = part(name)
+    figures("states explored, larger bounds", states)
+    assert states >= PART
 
 
 @pytest.mark.soak
@@ -180,6 +187,7 @@ def test_states_within_larger_bounds(name: str, figures: Count) -> None:
 def test_many_states_within_larger_bounds(name: str, figures: Count, soaked: Callable[..., None]) -> None:
     states = Explorer(PARTS[name], both_ends=True, most=SOAK_PART, partly=True).explore()
     figures("states explored, larger bounds", states)
+    assert states >= SOAK_PART
     soaked("exploration", states, **{name: states})
 
 
@@ -192,6 +200,7 @@ def test_leaving_out_states_with_less_on_the_wires_hides_nothing(figures: Count)
     assert plain.pictures() <= reduced.pictures()
 
 
+@pytest.mark.rotate(3)
 @pytest.mark.parametrize("bounds", SAME, ids=str)
 def test_merging_silent_steps_hides_nothing_and_adds_nothing(bounds: Bounds, figures: Count) -> None:
     """The merged search against the one that takes every step: the very same states of processes and
@@ -205,6 +214,7 @@ def test_merging_silent_steps_hides_nothing_and_adds_nothing(bounds: Bounds, fig
     assert merged._good_lines == plain._good_lines
 
 
+@pytest.mark.rotate(3)
 @pytest.mark.parametrize("bounds", SAME, ids=str)
 def test_the_generous_search_leaves_nothing_out(bounds: Bounds) -> None:
     """All states of processes and controller, images and lines of the other one are among its own."""
@@ -220,6 +230,7 @@ HELD = 5
 """Where `Endpoint.key` has the frames that wait for an image."""
 
 
+@pytest.mark.rotate(3)
 @pytest.mark.parametrize("bounds", SAME, ids=str)
 def test_losing_the_frames_that_would_be_kept_hides_nothing_and_adds_nothing(bounds: Bounds) -> None:
     """The same states of processes and controller, but for what they keep; the same images and lines."""
@@ -243,12 +254,14 @@ def test_losing_the_frames_that_would_be_kept_hides_nothing_and_adds_nothing(bou
     assert kept._good_lines == lost._good_lines
 
 
+@pytest.mark.rotate(10)
 @pytest.mark.parametrize("found", MUTANTS, ids=str)
 def test_without_the_rule_the_merged_search_finds_one_too(found: Mutant) -> None:
     said = merged_without(found)
     assert said != "all is well" and "more than" not in said.splitlines()[0], said
 
 
+@pytest.mark.rotate(10)
 @pytest.mark.parametrize("found", MUTANTS, ids=str)
 def test_without_the_rule_the_generous_search_finds_one_too(found: Mutant) -> None:
     said = generously_without(found)
@@ -262,10 +275,13 @@ def test_without_the_rule_there_is_a_counterexample(found: Mutant, figures: Coun
     figures("mutants caught by exploration", 1)
 
 
+@pytest.mark.rotate(3)
 @pytest.mark.parametrize("bounds", dict.fromkeys(BOUNDS.values()), ids=str)
 def test_with_every_rule_the_same_search_finds_nothing(bounds: Bounds, figures: Count) -> None:
     """As far as any of the counterexamples needs, and half as far again."""
-    figures("states explored, larger bounds", nothing_removed(bounds))
+    states = nothing_removed(bounds)
+    figures("states explored, larger bounds", states)
+    assert states >= PART // 2
 
 
 def test_an_image_that_the_model_cannot_take_is_no_image_that_fails() -> None:
@@ -292,6 +308,7 @@ def test_what_the_vectors_show_does_not_commit(figures: Count) -> None:
     world = World((Edit(*MESSAGE_BEFORE_IMAGE),))
     states = Explorer(Bounds(ONE, could_commit=False), world).explore()
     figures("states explored, bounds visited whole", states)
+    assert states >= 10_000
 
 
 def test_a_round_aborted_while_an_image_is_written_synchronously() -> None:

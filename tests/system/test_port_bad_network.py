@@ -142,26 +142,24 @@ def drawn(choose: random.Random) -> Faults:
     )
 
 
-def test_twenty_of_twenty_finish(lay: Lay, tmp_path: Path) -> None:
-    total: Counter[str] = Counter()
-    for index in range(20):
-        choose = random.Random(f"{SEED}/{index}")
-        faults, curve = drawn(choose), choose.random() < 0.5
-        print(f"job {index}, CKPT_SEED={SEED}: {faults}, curve {curve}")
-        cable = lay(faults, seed=choose.randrange(1 << 30))
-        (tmp_path / str(index)).mkdir()
-        with NetworkRanks(
-            repeated,
-            size=2,
-            directory=tmp_path / str(index),
-            cable=cable,
-            curve=curve,
-            config={"checksum_payload": not curve},
-            rounds=6,
-        ) as ranks:
-            assert ranks.results(timeout_s=100) == [6, 6]
-        total += cable.remove()
-    print(f"20 of 20 jobs finished; packets {dict(total)}")
+@pytest.mark.rotate(4)
+@pytest.mark.parametrize("index", range(20))
+def test_twenty_of_twenty_finish(lay: Lay, tmp_path: Path, index: int) -> None:
+    choose = random.Random(f"{SEED}/{index}")
+    faults, curve = drawn(choose), choose.random() < 0.5
+    print(f"CKPT_SEED={SEED}: {faults}, curve {curve}")
+    cable = lay(faults, seed=choose.randrange(1 << 30))
+    with NetworkRanks(
+        repeated,
+        size=2,
+        directory=tmp_path,
+        cable=cable,
+        curve=curve,
+        config={"checksum_payload": not curve},
+        rounds=6,
+    ) as ranks:
+        assert ranks.results(timeout_s=100) == [6, 6]
+    print(f"packets {dict(cable.remove())}")
 
 
 # ---------------------------------------------------------------------- restarts

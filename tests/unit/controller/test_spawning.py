@@ -84,8 +84,8 @@ def test_its_hash_seed_its_session_and_where_it_is(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_is_gone_is_no_reason_not_to_start(tmp_path: Path) -> None:
-    agent = spawn_agent(hash_seed=11, cwd=str(tmp_path / "gone"))
-    agent.discard()
+    with up(spawn_agent(hash_seed=11, cwd=str(tmp_path / "gone"))) as state:
+        assert os.readlink(f"/proc/{state['pid']}/cwd") == os.getcwd()
 
 
 def test_an_interpreter_that_cannot_be_started_is_said(

@@ -64,6 +64,7 @@ def test_a_payload_is_let_go_when_it_is_acked_and_not_at_the_next_garbage_collec
     gc.disable()
     try:
         memory.extend(b"more")  # BufferError while anything looks at it
+        assert len(memory) == 154 and w.backlog() == 0
     finally:
         gc.enable()
 

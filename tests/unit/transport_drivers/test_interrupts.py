@@ -152,11 +152,17 @@ def test_what_cannot_be_set_changes_nothing(gate: InterruptGate) -> None:
 
 
 def test_a_signal_whose_handler_is_gone_is_forgotten(gate: InterruptGate) -> None:
+    heard: list[int] = []
+    signal.signal(signal.SIGUSR1, lambda number, frame: heard.append(number))
     with gate._lock:
         _signal()
+        assert list(gate.pending) == [signal.SIGUSR1]
         signal.signal(signal.SIGUSR1, signal.SIG_DFL)
-        gate.fire()
+        gate.fire()  # neither the handler, nor the end of the process, which is what SIG_DFL would be
+        assert not gate.pending and not heard
         signal.signal(signal.SIGUSR1, _raise)
+        gate.fire()  # nor the next handler
+        assert not gate.running
 
 
 def test_nothing_waits_in_a_forked_child(gate: InterruptGate) -> None:
@@ -179,11 +185,21 @@ def test_handlers_that_are_not_python_are_left_alone() -> None:
     assert signal.getsignal(signal.SIGUSR2) is signal.SIG_IGN
     with gate._lock:
         _signal(signal.SIGUSR2)
+        assert not gate.pending
     gate.uninstall()
+    assert signal.getsignal(signal.SIGUSR2) is signal.SIG_IGN
     signal.signal(signal.SIGUSR2, former)
 
 
 def test_without_a_main_thread_nobody_is_sent_anything() -> None:
-    gate = InterruptGate(threading.Lock(), _nothing, _nothing)
-    gate.pending.append(signal.SIGUSR1)
-    gate.redeliver()
+    heard: list[int] = []
+    former = signal.signal(signal.SIGUSR1, lambda number, frame: heard.append(number))
+    try:
+        gate = InterruptGate(threading.Lock(), _nothing, _nothing)
+        gate.pending.append(signal.SIGUSR1)
+        gate.redeliver()
+        assert list(gate.pending) == [signal.SIGUSR1], "kept for the one who installs it"
+        signal.sigtimedwait([], 0)  # a place where a signal would be noticed
+        assert not heard
+    finally:
+        signal.signal(signal.SIGUSR1, former)

@@ -6,6 +6,7 @@ Flushing, congestion, timers, images, failures.
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
@@ -230,11 +231,14 @@ def test_a_rank_that_does_not_exist() -> None:
 def test_close_is_idempotent_and_ends_the_helper() -> None:
     port = Pair().ports[0]
     port.lock.release()
+    before = set(threading.enumerate())
     port.start_helper()
     port.start_helper()
+    [helper] = set(threading.enumerate()) - before
     port.close()
     port.close()
     port.wake()  # harmless
+    assert not helper.is_alive() and set(threading.enumerate()) == before
 
 
 def test_a_link_that_nothing_gets_through_has_its_connection_begun_anew_again_and_again() -> None:

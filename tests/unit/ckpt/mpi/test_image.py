@@ -55,9 +55,13 @@ def check_stack(progress: BusProgress, seen: set[Any]) -> None:
                 image_of(progress, value)
 
 
+PLACES: set[Any] = set()
+"""Where something waited, of all ranks of one run."""
+
+
 def watch(progress: BusProgress) -> None:
-    seen: set[Any] = set()
-    progress.before_block = lambda: check_stack(progress, seen)
+    PLACES.clear()
+    progress.before_block = lambda: check_stack(progress, PLACES)
 
 
 def everything(comm: Any) -> None:
@@ -100,6 +104,7 @@ def everything(comm: Any) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_the_stack_of_every_wait_can_be_an_image(size: int, seed: int) -> None:
     run_ranks(size, everything, seed=seed, hook=watch)
+    assert len(PLACES) >= 15
 
 
 def test_the_watch_itself_notices_a_view() -> None:

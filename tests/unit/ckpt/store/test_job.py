@@ -59,8 +59,9 @@ def test_the_key_is_not_shown(job: JobDirectory) -> None:
 
 
 def test_a_job_in_an_empty_directory(tmp_path: Path) -> None:
-    JobDirectory.create(tmp_path, command=[], size=1)
-    JobDirectory.open(tmp_path)
+    made = JobDirectory.create(tmp_path, command=["a", "b"], size=3)
+    opened = JobDirectory.open(tmp_path)
+    assert opened == made and (opened.size, opened.path) == (3, made.path)
 
 
 def test_an_existing_job_is_not_overwritten(job: JobDirectory) -> None:

@@ -63,10 +63,11 @@ def test_a_forked_child_that_forgets_the_lock_does_not_keep_it(job: JobDirectory
     os.read(done, 1)
     lock.check()
     lock.release()
-    with job.lock():
-        pass
+    with job.lock() as again:
+        assert os.waitpid(pid, os.WNOHANG) == (0, 0), "the child is there, and keeps nothing"
+        assert again.generation == lock.generation + 1
     os.write(tell, b"x")
-    os.waitpid(pid, 0)
+    assert os.waitpid(pid, 0)[1] == 0
 
 
 def test_a_released_lock_is_lost(job: JobDirectory) -> None:
