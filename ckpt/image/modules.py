@@ -146,14 +146,23 @@ def is_by_value(name: str, module: types.ModuleType) -> bool:
         return bool(places) and not any(_is_installed_path(place) for place in places)
     if attributes.get("__spec__") is not None:
         return False  # frozen or built in
-    if name.startswith("_cython_"):
-        return False  # where Cython's extensions share their types: made again when one of them is imported
+    if name.startswith(("_cython_", "cython_runtime")) or _is_made_in_c(module):
+        return False  # made again when what has made them is imported: Cython's shared types, modules of cffi
     parent = sys.modules.get(name.rpartition(".")[0])
     if isinstance(parent, types.ModuleType):
         return is_by_value(parent.__name__, parent)
     # made by hand and put into sys.modules: by the program, unless by something that is imported before any
     # program
     return type(module) is types.ModuleType
+
+
+def _is_made_in_c(module: types.ModuleType) -> bool:
+    """Was it made from a definition in C, as those of extensions are, and those that an extension makes beside itself?"""
+    import ctypes
+
+    definition = ctypes.pythonapi.PyModule_GetDef
+    definition.restype, definition.argtypes = ctypes.c_void_p, [ctypes.py_object]
+    return isinstance(module, types.ModuleType) and definition(module) is not None
 
 
 class References:

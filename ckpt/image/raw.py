@@ -44,8 +44,8 @@ def is_a(obj: Any, kind: Any) -> bool:
 
 
 def space_of(cls: Any) -> Any:
-    """The attributes of a class, whatever its metaclass says."""
-    return type.__dict__["__dict__"].__get__(cls)
+    """The attributes of a class, whatever its metaclass says. A type in C that nobody has used yet has none."""
+    return type.__dict__["__dict__"].__get__(cls) or {}
 
 
 def slots_of(cls: type) -> dict[str, Any]:

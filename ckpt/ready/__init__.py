@@ -15,6 +15,8 @@ library              in an image
 ``zlib``             data being compressed: gzip and zip files being written; :mod:`.deflate`
 ``bz2``, ``lzma``    files being written; :mod:`.streams`
 ``regex``            matches, and what ``finditer`` has left; as those of ``re``
+``gmpy2``,           contexts; compiled expressions: what these keep in context variables; :mod:`.arithmetic`
+``numexpr``
 ``logging``          handlers and levels (:mod:`ckpt.image.logs`)
 ===================  ==================================================================================================
 
@@ -62,6 +64,8 @@ _WAYS: dict[str, tuple[str, dict[str, str]]] = {
     "mmap": ("ckpt.ready.mapped", {"mmap": "reduce_map"}),
     "pandas.io.parsers.readers": ("ckpt.ready.tables", {"TextFileReader": "reduce_reader"}),
     "regex": ("ckpt.image.reducers_library", {"Match": "reduce_match", "finditer": "reduce_remaining"}),
+    "gmpy2": ("ckpt.ready.arithmetic", {"context": "reduce_context"}),
+    "numexpr.interpreter": ("ckpt.ready.arithmetic", {"NumExpr": "reduce_expression"}),
     "PIL._imaging": ("ckpt.ready.pictures", {"new": "reduce_picture"}),
     "matplotlib.backends._backend_agg": ("ckpt.ready.pictures", {"RendererAgg": "reduce_canvas"}),
 }

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import ckpt
+from ckpt.image import modules
 from ckpt.image.errors import RestoreError
 from ckpt.image.modules import References, is_by_value, resolve
 
@@ -189,3 +190,10 @@ def test_a_library_module_with_a_lazy_object_that_does_not_like_to_be_asked(tmp_
         print(type(lazy_library.settings).__name__)
     """
     assert resumed_output(tmp_path, source, files={"site-packages/lazy_library.py": library}) == "Lazy\n"
+
+
+def test_a_module_that_an_extension_makes_beside_itself_is_not_the_programs() -> None:
+    """`_openssl` of cryptography has neither file nor spec: it was taken for one that the program has made."""
+    assert modules._is_made_in_c(sys) and not modules._is_made_in_c(types.ModuleType("mine"))
+    assert not is_by_value("cython_runtime", types.ModuleType("cython_runtime"))
+    assert is_by_value("mine", types.ModuleType("mine"))

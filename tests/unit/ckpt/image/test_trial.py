@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 import time
 import zlib
 from collections.abc import Iterator
@@ -161,3 +163,14 @@ def test_a_reason_in_two_parts_is_put_together() -> None:
     failure = NotImplementedError("{} cannot be pickled", "object")
     _, reason = diagnose.find(object(), lambda _: None, failure)
     assert reason.startswith("object cannot be pickled; ")
+
+
+def test_a_type_in_c_that_nobody_has_used_yet_has_no_attributes() -> None:
+    """`_socket.socket` without `socket`: looking for locks in it ended every image."""
+    program = "import _socket; from ckpt.image.raw import space_of; print(dict(space_of(_socket.socket)) is not None)"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}; {program}"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "True\n", done.stderr
