@@ -1,6 +1,7 @@
 """How much memory this process has, and how much more it can get: what the kernel says, read without a lock.
 
-The limit is the smallest of what the machine has available and what the control groups of this process leave it.
+The limit is the smallest of what the machine has available and what the control groups of this process leave it
+(:mod:`ckpt.memory_groups`).
 """
 
 from __future__ import annotations
@@ -8,10 +9,11 @@ from __future__ import annotations
 import os
 import resource
 
-__all__ = ["available_bytes", "peak_bytes", "resident_bytes", "shared_files"]
+from ckpt.memory_groups import Room, room
+
+__all__ = ["available", "die_first", "peak_bytes", "resident_bytes", "shared_files"]
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_GROUPS = "/sys/fs/cgroup"
 
 
 def resident_bytes() -> int:
@@ -50,10 +52,22 @@ def _is_a_file(path: bytes) -> bool:
     )
 
 
-def available_bytes(meminfo: str = "/proc/meminfo", groups: str = _GROUPS) -> int | None:
-    """What a process can still get before something is killed or swapped; ``None``: the kernel does not say."""
-    found = [value for value in (_of_machine(meminfo), _of_group(groups)) if value is not None]
-    return min(found) if found else None
+def available(meminfo: str = "/proc/meminfo", proc: str = "/proc/self") -> Room | None:
+    """What can still be had before something is killed or swapped, by all processes under the same limit together;
+    ``None``: the kernel does not say."""
+    machine = _of_machine(meminfo)
+    found = [] if machine is None else [Room(machine, False)]
+    group = room(proc)
+    return min([*found, *([group] if group is not None else [])], default=None)
+
+
+def die_first() -> None:
+    """Where memory runs out, this process is killed, and not another of the same group."""
+    try:
+        with open("/proc/self/oom_score_adj", "wb") as file:
+            file.write(b"1000")
+    except OSError:
+        pass  # a kernel that has no such file kills whom it likes
 
 
 def _of_machine(meminfo: str) -> int | None:
@@ -65,21 +79,3 @@ def _of_machine(meminfo: str) -> int | None:
     except (OSError, ValueError, IndexError):
         pass  # not a Linux that says it
     return None
-
-
-def _of_group(groups: str) -> int | None:
-    """Of the second version of control groups, this process's own group."""
-    try:
-        with open("/proc/self/cgroup", "rb") as file:
-            lines = file.read().decode().splitlines()
-        own = next(line.partition("::")[2] for line in lines if line.startswith("0::"))
-        limit = _number(f"{groups}{own}/memory.max")
-        used = _number(f"{groups}{own}/memory.current")
-    except (OSError, ValueError, StopIteration):
-        return None  # no limit, or another version
-    return max(0, limit - used)
-
-
-def _number(path: str) -> int:
-    with open(path, "rb") as file:  # as text this would import a codec, in the pause of a program
-        return int(file.read())

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -30,7 +31,7 @@ __all__ = ["Taker"]
 
 _REHEARSAL_LONGEST_NS = 3_000_000
 _IMAGES_WITHOUT_FORK = 10
-"""After the kernel has refused to fork."""
+"""After the kernel has refused to fork, or has killed a writer."""
 
 
 class Taker:
@@ -41,6 +42,7 @@ class Taker:
         self.asked: str = runtime.spec.get("options", {}).get("image_mode") or "auto"
         self.choice = Choice("fork", "no image has been taken yet")
         self._without_fork = 0  # so many images are written without, before fork is tried again
+        self._why_without_fork = ""
         self.pauses_ns: list[int] = []
         self.cold = False
         """Forked, and not rehearsed since: see :meth:`ckpt.imaging.Imager.rehearse`."""
@@ -65,12 +67,15 @@ class Taker:
         before = self.choice
         if self.asked == "auto" and self._without_fork:
             self._without_fork -= 1
-            self.choice = Choice("sync", "the kernel has refused to fork")
+            self.choice = Choice("sync", self._why_without_fork)
         else:
+            room = memory.available()
             self.choice = choose(
                 self.asked,
                 resident_bytes=memory.resident_bytes(),
-                available_bytes=memory.available_bytes(),
+                available_bytes=None if room is None else room.available_bytes,
+                sharers=self._runtime.spec.get("local_size", 1),
+                one_fate=room is not None and room.one_fate,
                 shared_files=memory.shared_files(),
             )
         if self.choice.mode != before.mode:
@@ -131,7 +136,7 @@ class Taker:
                 if failure.errno not in (errno.ENOMEM, errno.EAGAIN):
                     raise
                 mode = "sync"
-                self._without_fork = _IMAGES_WITHOUT_FORK
+                self._do_without_fork("the kernel has refused to fork")
                 runtime.control.send(
                     {"m": "event", "event": "fork-failed", "epoch": job.epoch, "reason": str(failure)}
                 )
@@ -173,6 +178,10 @@ class Taker:
         finally:
             self._runtime.lock.acquire()
 
+    def _do_without_fork(self, why: str) -> None:
+        """For a while; said when the next image is wanted."""
+        self._without_fork, self._why_without_fork = _IMAGES_WITHOUT_FORK, why
+
     # ------------------------------------------------------------------ children
 
     def reap(self) -> None:
@@ -191,9 +200,10 @@ class Taker:
                 epoch, status = self._lost.popleft()
             except IndexError:
                 break  # the other thread reported it
-            say_failed(
-                self._runtime, epoch, f"the image writer died (signal {os.WTERMSIG(status)})", "image child"
-            )
+            number = os.WTERMSIG(status)
+            if number == signal.SIGKILL:  # nobody else kills it while its rank lives, as a rule
+                self._do_without_fork("the image writer was killed, as it is where memory runs out")
+            say_failed(self._runtime, epoch, f"the image writer died (signal {number})", "image child")
 
 
 def _fork() -> int:

@@ -51,6 +51,7 @@ def write_in_child(runtime: Runtime, job: Writing) -> NoReturn:
         from ckpt import image
         from ckpt.image import _frames
 
+        memory.die_first()
         time.sleep(_HEAD_START_S)
         gc.disable()
         _frames.pdeathsig(signal.SIGKILL)

@@ -147,7 +147,7 @@ def without_stacks() -> Iterator[None]:
         ),
         mock.patch.object(ckpt.threads.HarmlessThreads, "others", lambda self: []),
         mock.patch.multiple(
-            ckpt.memory, shared_files=list, resident_bytes=lambda: 1 << 20, available_bytes=lambda: 1 << 40
+            ckpt.memory, shared_files=list, resident_bytes=lambda: 1 << 20, available=lambda: None
         ),
     ):
         yield

@@ -1,4 +1,5 @@
-"""A rank that is hindered: HINDRANCE=fork (the kernel refuses to fork), memory (hardly any is left)."""
+"""A rank that is hindered: HINDRANCE=fork (the kernel refuses to fork), memory (hardly any is left), optimism (it seems
+that there is enough)."""
 
 from __future__ import annotations
 
@@ -10,12 +11,15 @@ from typing import Any, NoReturn
 
 def run_rank(spec: Mapping[str, Any], control_fd: int) -> NoReturn:
     from ckpt import boot, memory, taking
+    from ckpt.memory_groups import Room
 
     def refuse() -> int:
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
 
     if os.environ["HINDRANCE"] == "fork":
         taking._fork = refuse
+    elif os.environ["HINDRANCE"] == "optimism":
+        memory.available = lambda *paths: None
     else:
-        memory.available_bytes = lambda *paths: 1 << 20
+        memory.available = lambda *paths: Room(1 << 20, one_fate=False)
     boot.run_rank(spec, control_fd)

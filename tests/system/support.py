@@ -64,8 +64,14 @@ class Job:
     """A job under `ckpt run`, in the background."""
 
     def __init__(
-        self, directory: Path, *arguments: object, env: dict[str, str] | None = None, verb: str = "run"
+        self,
+        directory: Path,
+        *arguments: object,
+        env: dict[str, str] | None = None,
+        verb: str = "run",
+        within: tuple[str, ...] = (),
     ) -> None:
+        """`within`: a command that executes the one after it."""
         self.directory = directory
         self.stdout_path = directory.parent / f"{directory.name}.stdout"
         self.stderr_path = directory.parent / f"{directory.name}.stderr"
@@ -77,7 +83,7 @@ class Job:
                 else ckpt_command(verb, *arguments)
             )
             self.process = subprocess.Popen(
-                command,
+                [*within, *command],
                 stdout=out,
                 stderr=err,
                 stdin=subprocess.DEVNULL,
@@ -212,6 +218,7 @@ def jobs_fixture(tmp_path: Path) -> Iterator[Callable[..., Job]]:
         ranks: int = 4,
         name: str = "job",
         env: dict[str, str] | None = None,
+        within: tuple[str, ...] = (),
         **options: object,
     ) -> Job:
         flags: list[object] = ["-n", ranks]
@@ -221,7 +228,7 @@ def jobs_fixture(tmp_path: Path) -> Iterator[Callable[..., Job]]:
                 flags.append(value)
         if app is not None:
             flags += ["--", app, *arguments]
-        job = Job(tmp_path / name, *flags, env=env)
+        job = Job(tmp_path / name, *flags, env=env, within=within)
         started.append(job)
         return job
 

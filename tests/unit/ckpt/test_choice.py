@@ -30,6 +30,20 @@ def test_auto_forks_unless_a_quarter_of_the_memory_is_not_there(
     assert choice.mode == mode and choice.reason
 
 
+@pytest.mark.parametrize(("sharers", "mode"), [(1, "fork"), (2, "fork"), (3, "sync")])
+def test_ranks_under_one_limit_share_what_is_left(sharers: int, mode: str) -> None:
+    choice = choose("auto", resident_bytes=400 * MIB, available_bytes=2 * 164 * MIB, sharers=sharers)
+    assert choice.mode == mode and ("for each of 3 ranks" in choice.reason) == (sharers == 3)
+
+
+@pytest.mark.parametrize(("available", "mode"), [(464, "fork"), (463, "sync")])
+def test_where_all_are_killed_at_once_there_must_be_memory_for_a_whole_copy(
+    available: int, mode: str
+) -> None:
+    choice = choose("auto", resident_bytes=400 * MIB, available_bytes=available * MIB, one_fate=True)
+    assert choice.mode == mode
+
+
 @pytest.mark.parametrize("asked", ["auto", "fork", "sync"])
 def test_a_file_mapped_for_shared_writing_is_never_forked_over(asked: str) -> None:
     choice = choose(asked, resident_bytes=0, available_bytes=GIB, shared_files=["/data/field"])
@@ -38,9 +52,9 @@ def test_a_file_mapped_for_shared_writing_is_never_forked_over(asked: str) -> No
 
 def test_what_the_kernel_says_is_plausible() -> None:
     assert memory.resident_bytes() > MIB and memory.peak_bytes() > MIB
-    available = memory.available_bytes()
-    assert available is None or available >= 0
-    assert memory.available_bytes("/nonexistent", "/nonexistent") is None
+    room = memory.available()
+    assert room is None or room.available_bytes >= 0
+    assert memory.available("/nonexistent", "/nonexistent") is None
 
 
 def test_files_mapped_for_shared_writing_are_found(tmp_path) -> None:  # type: ignore[no-untyped-def]

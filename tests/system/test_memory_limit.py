@@ -1,0 +1,109 @@
+"""A program that has just enough memory for itself is not killed for its checkpoints: with control groups of the kernel."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.system.support import Job, write_app
+
+pytestmark = [pytest.mark.system, pytest.mark.root]
+
+Start = Callable[..., Job]
+
+WRITES_EVERYWHERE = """
+    import hashlib, os, sys, time
+    import ckpt
+
+    comm = ckpt.enable()
+    data = bytearray(int(sys.argv[1]) << 20)
+    for i in range(0, len(data), 1 << 16):
+        data[i : i + (1 << 16)] = hashlib.sha512(b"%d" % i).digest() * 1024
+    steps = 0
+    while not os.path.exists(os.environ["CKPT_TEST_GO"]):
+        for i in range(0, len(data), 4096):
+            data[i] = data[i] + 1 & 255
+        steps += 1
+    for i in range(0, len(data), 4096):
+        data[i] = data[i] - steps & 255
+    comm.barrier()
+    print(comm.rank, hashlib.sha256(data).hexdigest(), flush=True)
+"""
+
+
+def _controller() -> tuple[Path, str] | None:
+    """Where a group with a limit can be made, and the file with its limit."""
+    lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
+    own = next((path for _, controllers, path in lines if "memory" in controllers.split(",")), None)
+    if own is not None:
+        return Path("/sys/fs/cgroup/memory") / own.lstrip("/"), "memory.limit_in_bytes"
+    root = Path("/sys/fs/cgroup")
+    with contextlib.suppress(OSError):
+        if "memory" in (root / "cgroup.subtree_control").read_text():
+            return root, "memory.max"
+    return None
+
+
+@pytest.fixture
+def limit(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
+    """limit(mebibytes): a new group, for processes that write themselves into its cgroup.procs."""
+    made: list[Path] = []
+
+    def make(mebibytes: int) -> Path:
+        found = _controller()
+        if found is None:
+            pytest.skip("no controller of memory here")
+        directory = found[0] / f"ckpt-test-{os.getpid()}-{tmp_path.name}-{len(made)}"
+        try:
+            directory.mkdir()
+            made.append(directory)
+            (directory / found[1]).write_text(f"{mebibytes}M")
+        except OSError as failure:
+            pytest.skip(f"no limits of memory can be set here: {failure}")
+        return directory
+
+    yield make
+    for directory in made:
+        with contextlib.suppress(OSError):
+            directory.rmdir()
+
+
+def _run_in(directory: Path, start: Start, app: Path, **options: object) -> Job:
+    """The controller goes into the group, and so all that it starts."""
+    wrapper = app.with_name("in_group.sh")
+    wrapper.write_text(f'#!/bin/sh\necho $$ > {directory}/cgroup.procs\nexec "$@"\n')
+    wrapper.chmod(0o755)
+    return start(app, 60, ranks=2, within=(str(wrapper),), **options)
+
+
+def test_memory_for_the_program_alone_is_enough_for_its_checkpoints(
+    start: Start, limit: Callable[[int], Path], tmp_path: Path
+) -> None:
+    job = _run_in(limit(300), start, write_app(tmp_path, WRITES_EVERYWHERE), every=0.2)
+    job.wait_event("committed", 2)
+    assert job.finish() == 0, job.report()
+    assert not job.events("rank-died")
+    assert "for each of 2 ranks" in job.events("image-mode")[0]["reason"]
+
+
+def test_where_the_writer_is_killed_for_memory_the_program_lives_and_writes_the_next_itself(
+    start: Start, limit: Callable[[int], Path], tmp_path: Path
+) -> None:
+    """There seems to be memory for fork, but all of it is written to."""
+    env = {"PYTHONPATH": str(Path(__file__).parents[2]), "HINDRANCE": "optimism"}
+    job = _run_in(
+        limit(300), start, write_app(tmp_path, WRITES_EVERYWHERE), every=0.2, env=env,
+        entry="tests.system.hindered_rank:run_rank",
+    )  # fmt: skip
+    job.wait_event("committed", 2)
+    assert job.finish() == 0, job.report()
+    assert not job.events("rank-died")
+    failed = [event["reason"] for event in job.events("failed")]
+    assert failed and set(failed) == {"the image writer died (signal 9)"}, failed
+    assert job.events("image-mode", mode="sync")[0]["reason"].startswith(
+        "the image writer was killed, as it is where memory runs out"
+    )
