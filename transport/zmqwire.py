@@ -161,7 +161,7 @@ class ZmqWire:
         self._armed = False
         self._closed = False
         self._looks_to_audit = _LOOKS_PER_AUDIT
-        self._handshakes_refused = self._renewed = 0
+        self._handshakes_refused = self._renewed = self._watches = 0
         keep_freed_memory()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads)
         try:
@@ -311,7 +311,9 @@ class ZmqWire:
         """A socket that tells of every handshake of `watched` that fails."""
         monitor = self._context.socket(zmq.PAIR)
         monitor.rcvhwm = 0  # a full queue would stop ZeroMQ's thread
-        address = f"inproc://monitor-{id(watched)}"
+        # Of a name of its own: ZeroMQ frees the name of a socket that is closed some time later, in a thread of its own.
+        self._watches += 1
+        address = f"inproc://monitor-{self._watches}"
         watched.monitor(address, _HANDSHAKE_FAILED)
         monitor.connect(address)
         return monitor

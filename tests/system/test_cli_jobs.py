@@ -469,8 +469,9 @@ def test_a_death_without_a_controller_ends_the_ranks_and_restart_goes_on(count: 
 def test_never_two_controllers(count: Callable[..., Job]) -> None:
     job = count(60, every=0.2)
     job.wait_event("committed")
-    assert restart(job).returncode == 11
+    assert run_ckpt("restart", job.directory, "--entry", ENTRY).returncode == 11
     assert run_ckpt("prune", job.directory, "--keep-last", 2).returncode == 11
+    assert job.finish() == 0, job.report()
 
 
 def test_numbers_go_on_above_all_that_were_used(count: Callable[..., Job]) -> None:
