@@ -186,6 +186,7 @@ def _start(control_fd: int, hash_seed: int, entry: str, cwd: str | None, interpr
     command += ["--control-fd", str(control_fd), "--entry", entry, _root()]
     actions: list[tuple[Any, ...]] = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        *(((os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),) if _is_closed(2) else ()),
         (os.POSIX_SPAWN_DUP2, 2, 1),  # until it belongs to a job; from then on its log
         *((os.POSIX_SPAWN_CLOSE, fd) for fd in _handed_down() if fd != control_fd),
     ]
@@ -228,7 +229,19 @@ def _handed_down() -> list[int]:
                 found.append(fd)
         except OSError:
             continue  # the one that listed the directory
-    return found
+    limit = os.sysconf("SC_OPEN_MAX")
+    for fd in found:
+        if 0 <= limit <= fd:  # opened before the limit was lowered: posix_spawn refuses to name it
+            os.set_inheritable(fd, False)
+    return [fd for fd in found if not 0 <= limit <= fd]
+
+
+def _is_closed(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return True
+    return False
 
 
 def _environment(hash_seed: int) -> dict[str, str]:

@@ -102,6 +102,7 @@ class LocalLauncher:
             return
         kill_all(self._known)  # they die with their agent; this makes sure, and waits
         strays.kill_marked(self._mark)
+        strays.reap_adopted()
         self._known = []
         self._local_events.append({"e": "fenced", "incarnation": incarnation})
 

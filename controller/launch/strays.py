@@ -88,6 +88,14 @@ def kill_marked(mark: str, patience_s: float = _PATIENCE_S) -> bool:
     return found
 
 
+def reap_adopted() -> None:
+    """As the first process of a container we get the orphans of an agent that was killed. Only when that has been reaped."""
+    if os.getpid() == 1:
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+
 def _marked(mark: bytes) -> list[int]:
     own = str(os.getpid())
     return [

@@ -114,6 +114,25 @@ def test_streams_that_were_closed_are_not_taken_for_the_connection() -> None:
 
 
 @pytest.mark.parametrize(
+    "before",
+    ["exec 2>&-", "exec >&- 2>&-; exec >$0.out", "exec 190</dev/null; ulimit -n 150"],
+    ids=["no standard error", "neither", "a descriptor above the limit"],
+)
+def test_an_agent_starts_whatever_its_parent_has_closed_or_left_open(before: str, tmp_path: Path) -> None:
+    """posix_spawn refuses to duplicate what is closed, and to close what is above the limit."""
+    program = (
+        "from controller import spawning; a = spawning.spawn_agent(hash_seed=1); import os, socket\n"
+        'with socket.socket(fileno=a.take()) as s: s.sendall(b\'{"a": "query"}\\n\'); told = s.recv(9)\n'
+        "a.process.wait(60); os._exit(len(told))"
+    )
+    script = f'{before}; exec "$1" -c "$2"'
+    done = subprocess.run(
+        ["/bin/bash", "-c", script, tmp_path / "x", sys.executable, program], stderr=subprocess.PIPE
+    )
+    assert done.returncode == 9, done.stderr
+
+
+@pytest.mark.parametrize(
     ("options", "program", "begun"),
     [
         ([], ["app.py"], True),
