@@ -1,43 +1,36 @@
 """★ From a forked process to a running rank: streams, environment, port, then the program from its start or from its image.
 
-:func:`run_rank` is called by the agent in the child it has just forked, and never returns. Order of things, each
-released in reverse by the process' end:
+:func:`run_rank` is called by the agent in the child it has just forked, and never returns: it ends in SystemExit, which the
+agent's frames let through. Order of things:
 
 1. standard streams (files in the job directory, appended to), environment, signal dispositions;
 2. for a resumed rank: the image, authenticated and loaded (modules, open files, random state, port state, engine);
 3. the port (restored or fresh), the communicator, the helper thread, and the ``hello`` to the controller;
 4. the program, under the base frame of :mod:`ckpt.image`;
-5. the program's own end (threads joined, ``atexit`` functions run, streams flushed), and after that the rank lingers in
-   :meth:`ckpt.runtime.Runtime.finish` until all ranks have finished.
-
-An uncaught exception, or a nonzero ``SystemExit``, is reported to the controller with its traceback and ends the rank.
+5. the program's own end, as an interpreter ends (:mod:`ckpt.ending`).
 """
 
 from __future__ import annotations
 
-import atexit
 import faulthandler
 import io
 import os
 import signal
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ckpt import mpi4py_alias
 from ckpt.control import ControlChannel
-from ckpt.errors import CannotCapture, CkptError, IncompatibleImage, NoInput
+from ckpt.ending import Ending, exit_code_of, is_in_words
+from ckpt.errors import CannotCapture, IncompatibleImage, NoInput
 from ckpt.runtime import Runtime, install
 
 if TYPE_CHECKING:
     from ckpt.store import ImageReader
 
 __all__ = ["preload", "run_rank"]
-
-_EXIT_UNRECOVERABLE = 12
-_EXIT_INCOMPATIBLE = 13
 
 
 def run_rank(
@@ -54,6 +47,7 @@ def run_rank(
     try:
         runtime = make_runtime(spec, control)
         install(runtime)
+        ending = Ending(runtime)
         _set_environment(spec)
         if spec.get("options", {}).get("mpi4py", True):
             mpi4py_alias.install()
@@ -65,12 +59,12 @@ def run_rank(
             run = _resumed(runtime)
     except BaseException as failure:
         # The program has not started: whatever it is, it is said to the controller and ends this rank.
-        text = f"{failure}\n" if _is_in_words(failure) else traceback.format_exc()
-        control.send({"m": "error", "exit_code": _exit_code_of(failure), "traceback": text})
+        text = f"{failure}\n" if is_in_words(failure) else traceback.format_exc()
+        control.send({"m": "error", "exit_code": exit_code_of(failure), "traceback": text})
         sys.stderr.write(text)
         sys.stderr.flush()
-        os._exit(_exit_code_of(failure))
-    _run_to_the_end(runtime, run)
+        os._exit(exit_code_of(failure))
+    ending.run(run)
 
 
 def preload() -> None:
@@ -276,77 +270,3 @@ def _replayed(runtime: Runtime, source: ImageReader) -> Callable[[], object]:
 
 def _nothing() -> None:
     return None
-
-
-def _run_to_the_end(runtime: Runtime, run: Callable[[], object]) -> NoReturn:
-    code = 0
-    if runtime.finished_code is None:
-        try:
-            try:
-                run()
-                if runtime.explicit is not None:
-                    runtime.explicit.check_ended()
-            except SystemExit as leaving:
-                code = _system_exit_code(leaving)
-                if code and os.getpid() == runtime.pid:
-                    runtime.fail(code, "")
-            threading._shutdown()  # type: ignore[attr-defined]
-            atexit._run_exitfuncs()
-            sys.stdout.flush()
-            sys.stderr.flush()
-        except BaseException as failure:
-            if runtime.explicit is not None:
-                runtime.explicit.end_replay_output()
-            text = _program_traceback(failure)
-            sys.excepthook(type(failure), failure, failure.__traceback__)
-            if os.getpid() != runtime.pid:
-                os._exit(1)
-            runtime.fail(_exit_code_of(failure), text)
-    else:
-        code = runtime.finished_code
-    if os.getpid() != runtime.pid:
-        os._exit(code)  # a child that the program itself has forked: it is no rank and must not speak for one
-    runtime.finish(code)
-    runtime.leave(code, None)
-
-
-def _system_exit_code(leaving: SystemExit) -> int:
-    if leaving.code is None:
-        return 0
-    if isinstance(leaving.code, int):
-        return leaving.code & 0xFF
-    print(leaving.code, file=sys.stderr)
-    return 1
-
-
-def _program_traceback(failure: BaseException) -> str:
-    """The traceback as Python prints it, without this launcher's own frames; also set on the exception."""
-    entry = failure.__traceback__
-    while entry is not None and entry.tb_frame.f_globals.get("__name__", "").startswith("ckpt."):
-        entry = entry.tb_next
-    if entry is not None:
-        failure.__traceback__ = entry
-    return "".join(traceback.format_exception(failure))
-
-
-def _is_in_words(failure: BaseException) -> bool:
-    """Whether it was raised on purpose, with all there is to say in its text: a traceback would only hide it."""
-    from ckpt.image import ImageError
-    from ckpt.store import StoreError
-
-    return isinstance(failure, (CkptError, ImageError, StoreError))
-
-
-def _exit_code_of(failure: BaseException) -> int:
-    from ckpt.image import ImageError
-    from ckpt.store import StoreError
-
-    if isinstance(failure, KeyboardInterrupt):
-        return 130
-    if isinstance(failure, (IncompatibleImage, CannotCapture)):
-        return _EXIT_INCOMPATIBLE
-    if isinstance(failure, StoreError):
-        return int(getattr(failure, "exit_code", _EXIT_UNRECOVERABLE))
-    if isinstance(failure, (ImageError, CkptError)) and not isinstance(failure, NoInput):
-        return _EXIT_UNRECOVERABLE
-    return 1

@@ -318,8 +318,16 @@ class Runtime:
             while not self.released:
                 self.block(False)
 
+    def close(self, exit_code: int, traceback_text: str) -> None:
+        """Let go of peers and controller, and tell the latter of a failure: it stops the others, and waits for this one's
+        end. From here on nobody tells this rank to leave."""
+        if self.port is not None:
+            self.port.close()
+        if exit_code or traceback_text:
+            self.control.send({"m": "error", "exit_code": exit_code, "traceback": traceback_text})
+
     def fail(self, exit_code: int, traceback_text: str) -> NoReturn:
-        """The program has failed: tell the controller, who stops the others, and leave."""
+        """The program wants all ranks to end now (MPI_Abort): tell the controller, who stops the others, and leave."""
         self.control.send({"m": "error", "exit_code": exit_code, "traceback": traceback_text})
         self.leave(exit_code, None)
 

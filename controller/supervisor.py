@@ -17,7 +17,10 @@ Rules
 - A rank that fails before it has said hello, with an image to resume from, could not read that image: the
   line is set aside and the next older one tried, until none is left.
 - Ranks that are told to stop have a second: stop packet, then SIGTERM, then SIGKILL. So they are after a last checkpoint,
-  which nothing shall follow, and when the program has failed.
+  which nothing shall follow, and when the program has failed: there the second begins when the rank that has failed is gone,
+  for it ends as an interpreter does, and what it still writes is its program's.
+- So do ranks that are released: they take the time that they need. One that does not leave with code 0 has not written what
+  it should have: by signal, an accident like any other death, else the job's exit code.
 - Who stops the job by a signal (or asks for it) stops the program: the ranks get the signal, their handlers run, and they
   have `grace_ns` to come to an end together; a rank that has finished is released with the last of them. Once more, half a
   second later or more (some send everything twice), ends them at once. The job's exit code is the signal's all the same.
@@ -74,11 +77,11 @@ from controller.events import (
     Token,
 )
 from controller.judgement import Decision, OnFailure, judge, restart_if_left, signal_name
+from transport.lean import replace
 
 _MS = 1_000_000
 TERM_AFTER_NS = 400 * _MS
 KILL_AFTER_NS = 900 * _MS
-RELEASE_GRACE_NS = 5_000 * _MS
 GRACE_NS = 5_000 * _MS
 AGAIN_AFTER_NS = 500 * _MS
 _STOP_TOKEN: Token = "stop"
@@ -125,7 +128,8 @@ class Supervisor:
         self.passed_on_ns: int | None = None  # when the ranks got the signal that ends the job
         self.stop_tokens: list[Token] = []
         self.stop_result: dict[str, object] = {}
-        self.steps: list[tuple[int, Action]] = []  # (when, what) while stopping or releasing
+        self.ending: int | None = None  # the rank that has failed, and is not gone yet: it is waited for
+        self.steps: list[tuple[int, Action]] = []  # (when, what) while stopping
 
     # ---- interface ---------------------------------------------------------------------------------------
 
@@ -245,7 +249,6 @@ class Supervisor:
         self.phase = "releasing"
         self.outcome = End(max(self.finished.values()), reason)
         actions = self.coordinator.closed(reason)
-        self.steps = [(now_ns + RELEASE_GRACE_NS, Fence(self.incarnation))]
         return [*actions, Send(messages.release()), *self._check_gone()]
 
     def _program_error(self, event: ProgramError, now_ns: int) -> list[Action]:
@@ -259,6 +262,7 @@ class Supervisor:
         # The traceback itself is on the rank's standard error, which the user sees.
         last_line = event.traceback.rstrip().rpartition("\n")[2]
         say.append(Say(f"{reason}: {last_line}" if last_line else reason))
+        self.ending = None if event.rank in self.gone else event.rank
         return say + self._stop_now(End(event.exit_code, reason), now_ns)
 
     def _could_not_load(self, event: ProgramError) -> bool:
@@ -285,10 +289,15 @@ class Supervisor:
         self.gone.add(event.rank)
         how = {"signal": event.signal} if event.signal is not None else {"code": event.code}
         fields = {"rank": event.rank, "incarnation": event.incarnation, **how}
-        if self.phase in ("releasing", "stopping"):
+        if self.phase == "stopping":
+            if event.rank == self.ending:
+                self.ending = None
+                self.steps = self._pressing(now_ns)
             return [Log("rank-left", fields), *self._release_the_stopped(), *self._check_gone()]
         if self.phase == "fencing":
             return []  # we are killing it
+        if self.phase == "releasing" and not self._left_badly(event):
+            return [Log("rank-left", fields), *self._check_gone()]
         decision = judge(
             event, restarts=self.restarts, max_restarts=self.max_restarts, on_failure=self.on_failure
         )
@@ -296,6 +305,17 @@ class Supervisor:
         if decision.verdict == "continue":
             return self._go_on_without(event.rank, decision.reason, log, now_ns)
         return [log, *self._carry_out(decision, now_ns)]
+
+    def _left_badly(self, event: Died) -> bool:
+        """Has a rank that was released not come to its end? By an exit code it has: that becomes the job's."""
+        assert self.outcome is not None
+        if event.code and not self.outcome.exit_code:
+            reason = f"rank {event.rank} left with exit code {event.code}"
+            self.outcome = replace(self.outcome, exit_code=event.code, reason=reason)
+        if event.signal is None or self.on_failure == "continue":
+            return False
+        self.outcome = None
+        return True
 
     def _go_on_without(self, rank: int, why: str, log: Log, now_ns: int) -> list[Action]:
         self.failed.add(rank)
@@ -375,12 +395,16 @@ class Supervisor:
         """Tell the ranks to leave, and see to it."""
         self.phase = "stopping"
         self.outcome = outcome
-        self.steps = [
+        self.steps = [] if self.ending is not None else self._pressing(now_ns)
+        closing = self.coordinator.closed(outcome.reason)
+        return [*closing, Send(messages.stop(outcome.exit_code)), *self._check_gone()]
+
+    def _pressing(self, now_ns: int) -> list[tuple[int, Action]]:
+        """What is done to ranks that do not leave."""
+        return [
             (now_ns + TERM_AFTER_NS, Terminate()),
             (now_ns + KILL_AFTER_NS, Fence(self.incarnation)),
         ]
-        closing = self.coordinator.closed(outcome.reason)
-        return [*closing, Send(messages.stop(outcome.exit_code)), *self._check_gone()]
 
     def _pass_on(self, outcome: End, number: int, now_ns: int) -> list[Action]:
         """Let the program end itself."""
@@ -431,7 +455,9 @@ class Supervisor:
     def _stop_requested(self, event: StopRequested, now_ns: int) -> list[Action]:
         if event.token is not None:
             self.stop_tokens.append(event.token)
-        if self.outcome is not None or self.phase == "releasing":
+        if self.phase in ("releasing", "stopping") and not self.steps:
+            return self._do_not_wait(event, now_ns)
+        if self.outcome is not None:
             return self._at_once(now_ns) if event.token is None else []  # it is ending already
         log = Log("stop-requested", {"reason": event.reason, "checkpoint": event.checkpoint})
         first = self.stop is None
@@ -442,6 +468,18 @@ class Supervisor:
             self.outcome = End(event.exit_code, event.reason, "stopped")
             return [log, *self.coordinator.closed(event.reason)]
         return [log, *self._stop_for(event, event.reason, now_ns)]
+
+    def _do_not_wait(self, event: StopRequested, now_ns: int) -> list[Action]:
+        """It is ending already, in its own time, and somebody does not want to wait for that."""
+        log = Log("stop-requested", {"reason": event.reason, "checkpoint": event.checkpoint})
+        if self.phase == "releasing":
+            return [log, *self._stop_for(event, event.reason, now_ns)]
+        if event.signal is None or self.ending is None:
+            self.steps = self._pressing(now_ns)
+            return [log]
+        self.passed_on_ns = now_ns
+        self.steps = [(now_ns + self.grace_ns, Fence(self.incarnation))]
+        return [log, Terminate(event.signal, (self.ending,))]
 
     def _heed_last_checkpoint(self, actions: list[Action], now_ns: int) -> list[Action]:
         """Take the answer to our own request (the last checkpoint before a stop) out of `actions`."""

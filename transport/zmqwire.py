@@ -22,7 +22,9 @@ the hot path calls the base class.
 Copies: a frame's first part is copied by ZeroMQ when it is short of `copy_below_bytes`; second parts are sent
 from where they lie (pyzmq keeps the buffer alive until the network has it) and received as views of the
 buffer they arrived in. That costs page faults instead of copies unless freed memory is kept:
-`keep_freed_memory` tells malloc to.
+`keep_freed_memory` tells malloc to. pyzmq keeps buffers alive by a thread, which it ends in a function of `atexit`. It would
+register that when the first buffer is sent; imported here, it registers it before the owner of a wire can register what
+waits for messages under way (functions of `atexit` are called last registered first).
 
 Authentication: with `curve`, both sides use the job's key pair, and the public key is as secret as the job's
 key file: who does not have it can neither connect nor be connected to. Every connection has short-term keys of its
@@ -44,6 +46,7 @@ from functools import partial
 from typing import Any
 
 import zmq
+import zmq.utils.garbage
 from zmq import backend
 from zmq.utils import z85
 

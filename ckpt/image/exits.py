@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from ckpt.image.modules import OWN_PACKAGES
 
-__all__ = ["Entry", "install", "recorded", "register_again"]
+__all__ = ["Entry", "forget", "install", "recorded", "register_again"]
 
 
 class Entry(NamedTuple):
@@ -33,6 +33,7 @@ class Entry(NamedTuple):
 _entries: list[Entry] = []
 _register = atexit.register
 _unregister = atexit.unregister
+_clear = atexit._clear
 
 
 def install() -> None:
@@ -40,6 +41,7 @@ def install() -> None:
     _entries.clear()
     atexit.register = register
     atexit.unregister = unregister
+    atexit._clear = clear
 
 
 def register(func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Callable[..., Any]:
@@ -61,6 +63,17 @@ def unregister(func: Callable[..., Any], /) -> None:
     """Undo every registration of a function; see :func:`atexit.unregister`."""
     _unregister(func)
     _entries[:] = [entry for entry in _entries if entry.func != func]
+
+
+def clear() -> None:
+    """Empty the table, as :mod:`multiprocessing` does in its children."""
+    _clear()
+    _entries.clear()
+
+
+def forget() -> None:
+    """They have all been called."""
+    _entries.clear()
 
 
 def recorded(by_value: Collection[str]) -> list[Entry]:

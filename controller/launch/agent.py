@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import math
 import os
 import selectors
 import signal
@@ -47,7 +48,6 @@ LOG_NAME = "output/agent.log"
 
 _BACKLOG_BYTES_MAX = 64 << 20
 _LONELY_START_S = 60.0
-_RELEASE_GRACE_S = 5.0
 _STOP_GRACE_S = 1.0
 _TERM_GRACE_S = 5.0
 _LEFTOVERS_S = 0.002
@@ -74,6 +74,7 @@ class Agent:
         self.fencing = Fencing()
         self.verdict: alone.Verdict | None = None
         self.tolerant = False  # a dead rank is the others' business: they are told, and go on
+        self.is_told = False  # to end, while alone
         self.kill_at = 0.0  # while alone, and the verdict is known
         self.ended: str | None = None
         self.buffer = bytearray(BUFFER_BYTES)
@@ -380,16 +381,22 @@ class Agent:
             self.verdict = alone.judge(self.ranks.values(), tolerant=self.tolerant)
             if self.verdict is None:
                 return
-            self._end_alone(self.verdict, _RELEASE_GRACE_S if self.verdict.release else _STOP_GRACE_S)
+            self.kill_at = time.monotonic() + (math.inf if self.verdict.release else _STOP_GRACE_S)
             code = 1 if self.verdict.exit_code is None else self.verdict.exit_code
             last = messages.release() if self.verdict.release else messages.stop(code, self.verdict.reason)
             for rank in self._addressed({}):
                 rank.send(messages.encode(last))
+        if not self.is_told and any(rank.is_alive and rank.failed for rank in self.ranks.values()):
+            self.kill_at = time.monotonic() + _STOP_GRACE_S  # it still writes what is its program's
         if not any(rank.is_alive for rank in self.ranks.values()) or time.monotonic() > self.kill_at:
+            if self.verdict.release:
+                ranks = self.ranks.values()
+                self.verdict = alone.after_release(self.verdict, ranks, tolerant=self.tolerant)
             self.ended = self.verdict.reason
 
     def _end_alone(self, verdict: alone.Verdict, grace_s: float) -> None:
-        self.verdict = verdict
+        """Somebody wants it to end."""
+        self.verdict, self.is_told = verdict, True
         self.kill_at = time.monotonic() + grace_s
 
     def _log_verdict(self, verdict: alone.Verdict) -> None:

@@ -58,6 +58,14 @@ def judge(ranks: Iterable[RankFacts], *, tolerant: bool = False) -> Verdict | No
     return None
 
 
+def after_release(verdict: Verdict, ranks: Iterable[RankFacts], *, tolerant: bool = False) -> Verdict:
+    """The verdict when all have left that were released in peace: who does not leave with code 0 has not written all."""
+    for rank in ranks:
+        if rank.status and (rank.status > 0 or not tolerant) and rank.finished is not None:
+            return _left(rank.rank, rank.status)
+    return verdict
+
+
 def _left(rank: int, status: int) -> Verdict:
     if status > 0:
         return Verdict(status, f"rank {rank} left with exit code {status}")

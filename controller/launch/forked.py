@@ -1,6 +1,7 @@
 """★ One rank as its agent sees it: forked from the agent, on the other end of a packet socket.
 
-`fork_rank` makes the pair of sockets and the process; the child never returns from it. The parent keeps a
+`fork_rank` makes the pair of sockets and the process; the child never returns from it: it ends in SystemExit, which
+passes through all frames of the agent. The parent keeps a
 `ForkedRank`: identity (pid with start time, pidfd), what it has said about its end, and the packets that
 its full buffer did not take yet (a rank that hangs in C does not read; nobody else waits for it).
 
@@ -131,10 +132,11 @@ def fork_rank(spec: dict[str, Any], entry: Entry, drop: Callable[[], None]) -> F
         try:
             ours.close()
             _become_rank(spec, entry, theirs.detach(), agent_pid, drop)
+        except SystemExit:
+            raise  # the rank has ended in good order; its interpreter takes itself apart
         except BaseException:
             traceback.print_exc()
-        finally:
-            os._exit(_EXIT_NEVER_BECAME_A_RANK)
+        os._exit(_EXIT_NEVER_BECAME_A_RANK)
     theirs.close()
     with contextlib.suppress(OSError):
         os.setpgid(pid, pid)  # also done by the child: whoever is first

@@ -114,6 +114,8 @@ def test_stopping_is_gentle_first() -> None:
     actions = job.handle(ProgramError(0, 0, 3, "Traceback\nValueError: no"), now_ns=0)
     (send,) = of(Send, actions)
     assert isinstance(send, Send) and send.packet["m"] == "stop"
+    assert job.deadline_ns() is None, "the rank that has failed ends in its own time"
+    job.handle(Died(0, 0, code=3), now_ns=0)
     assert job.deadline_ns() == TERM_AFTER_NS
     assert job.handle(Tick(), now_ns=TERM_AFTER_NS) == [Terminate()]
     assert job.handle(Tick(), now_ns=KILL_AFTER_NS) == [Fence(0)]
@@ -161,6 +163,42 @@ def test_after_a_last_checkpoint_no_handler_runs() -> None:
     actions = job.handle(ControlWritten(1), now_ns=2)
     assert [send.packet["m"] for send in of(Send, actions) if isinstance(send, Send)][-1] == "stop"
     assert not of(Terminate, actions)
+
+
+def test_a_failed_rank_that_does_not_end_is_ended_when_somebody_asks() -> None:
+    job = running()
+    job.handle(ProgramError(0, 0, 3, ""), now_ns=0)
+    job.handle(StopRequested(130, "stopped by SIGINT", checkpoint=False), now_ns=5)
+    assert job.deadline_ns() == 5 + TERM_AFTER_NS
+
+
+def released() -> Supervisor:
+    job = running()
+    for rank in range(2):
+        job.handle(Finished(rank, 0, 0), now_ns=0)
+    assert job.phase == "releasing" and job.deadline_ns() is None, "the end of an interpreter takes its time"
+    return job
+
+
+def test_a_released_rank_that_is_killed_has_not_written_all_and_is_restarted() -> None:
+    job = released()
+    assert of(Fence, job.handle(Died(0, 0, code=0), now_ns=1)) == []
+    assert of(Fence, job.handle(Died(1, 0, signal=9), now_ns=2)) == [Fence(0)]
+    assert of(Launch, job.handle(Fenced(0), now_ns=3)) == [Launch(1, None, "rank 1 was killed by SIGKILL")]
+
+
+def test_the_exit_code_of_a_released_rank_is_the_jobs() -> None:
+    job = released()
+    job.handle(Died(0, 0, code=120), now_ns=1)
+    assert of(Fence, job.handle(Died(1, 0, code=0), now_ns=2)) == [Fence(0)]
+    (end,) = job.handle(Fenced(0), now_ns=3)
+    assert end == End(120, "rank 0 left with exit code 120")
+
+
+def test_released_ranks_that_take_too_long_for_somebody_are_stopped() -> None:
+    job = released()
+    job.handle(StopRequested(130, "stopped by SIGINT", checkpoint=True), now_ns=7)
+    assert job.phase == "stopping" and job.deadline_ns() == 7 + TERM_AFTER_NS
 
 
 def test_a_second_stop_does_not_wait_for_the_last_checkpoint() -> None:
