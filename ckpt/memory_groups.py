@@ -107,8 +107,10 @@ def _of_all(directory: str, top: str, version: int) -> list[Room]:
 def _of_one(directory: str, version: int) -> Room | None:
     names = ("memory.max", "memory.high") if version == 2 else ("memory.limit_in_bytes",)
     limits = [limit for name in names if (limit := _number(f"{directory}/{name}")) is not None]
+    if not limits or min(limits) >= _UNLIMITED_BYTES:
+        return None
     used = _number(f"{directory}/memory.{'current' if version == 2 else 'usage_in_bytes'}")
-    if not limits or used is None or min(limits) >= _UNLIMITED_BYTES:
+    if used is None:
         return None
     in_use = used - _reclaimable(f"{directory}/memory.stat", "" if version == 2 else "total_")
     return Room(max(0, min(limits) - in_use), bool(_number(f"{directory}/memory.oom.group")))
@@ -130,7 +132,12 @@ def _reclaimable(path: str, prefix: str) -> int:
 def _number(path: str) -> int | None:
     """``None``: there is no such file, or it says "max"."""
     try:
-        with open(path, "rb") as file:  # as text this would import a codec, in the pause of a program
-            return int(file.read())
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # a file object takes three times as long
+    except OSError:
+        return None
+    try:
+        return int(os.read(fd, 64))
     except (OSError, ValueError):
         return None
+    finally:
+        os.close(fd)

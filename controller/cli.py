@@ -9,6 +9,7 @@ with ``--json``, and their exit code.
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import os
 import sys
 
@@ -46,6 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Without `arguments` this is the process' only task: one that has ended a job leaves without taking the interpreter apart.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None and _signal.getsignal(_signal.SIGCHLD) == _signal.SIG_IGN:
+        _signal.signal(
+            _signal.SIGCHLD, _signal.SIG_DFL
+        )  # as some parents leave it: no child's exit code would be known
     program: list[str] = []
     ahead: Spawned | None = None
     if words[:1] in (["run"], ["doctor"]):

@@ -335,7 +335,8 @@ class Agent:
 
     def _on_signal(self, _fd: int, _mask: int) -> None:
         """A child has ended, which the loop sees to; or somebody wants us to end."""
-        if signal.SIGTERM in self.dispositions.received() and self.controller is None and self.ranks:
+        asked = signal.SIGTERM in self.dispositions.received()
+        if asked and self.controller is None and self.ranks and self.verdict is None:
             self._end_alone(
                 alone.Verdict(None, "stopped by SIGTERM, and there was no controller"), _TERM_GRACE_S
             )

@@ -197,6 +197,20 @@ def test_a_death_is_noticed_though_the_parent_ignores_the_death_of_children(tmp_
     assert sorted(ran.stdout.split("\n")) == ["", "0 2 3", "1 2 3"]
 
 
+def test_another_interpreter_is_asked_though_the_parent_ignores_the_death_of_children(tmp_path: Path) -> None:
+    """A child whose exit code cannot be known looks like one that has said yes."""
+    fake = tmp_path / "python3"
+    fake.write_text("#!/bin/sh\nexit 1\n")
+    fake.chmod(0o755)
+    ran = run_ckpt(
+        "run", "-n", 1, fake, "-c", "print(1)", cwd=tmp_path,
+        preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN),
+    )  # fmt: skip
+    usual = run_ckpt("run", "-n", 1, fake, "-c", "print(1)", cwd=tmp_path)
+    assert usual.returncode != 0
+    assert (ran.returncode, ran.stdout, ran.stderr) == (usual.returncode, usual.stdout, usual.stderr)
+
+
 def test_adopted_orphans_do_not_stay_as_zombies(start: Start, tmp_path: Path) -> None:
     app = write_app(
         tmp_path,

@@ -96,6 +96,25 @@ def test_a_second_interrupt_ends_at_once_what_does_not_end_by_itself(start: Star
     assert job.events("ended-at-once")
 
 
+def test_the_agent_of_a_killed_controller_passes_sigterm_on_and_ends_the_ranks(
+    start: Start, tmp_path: Path
+) -> None:
+    """As at the end of a machine, or of a batch job."""
+    job = start(write_app(tmp_path, HANDLES), "collective", ranks=2)
+    ready(job)
+    agent = job.events("agent-started")[-1]["pid"]
+    os.kill(agent, signal.SIGTERM)  # which is the controller's business
+    job.process.kill()
+    job.process.wait()
+    deadline = time.monotonic() + PATIENCE_S
+    while not job.events("job-interrupted") and time.monotonic() < deadline:
+        if os.path.exists(f"/proc/{agent}"):
+            os.kill(agent, signal.SIGTERM)  # it may not have noticed yet that it is alone
+        time.sleep(0.02)
+    assert "SIGTERM" in job.events("job-interrupted")[-1]["reason"]
+    assert all("heard 15\ntogether 2\nfinally\n" in job.output(rank) for rank in range(2)), job.report()
+
+
 QUIET = """
     import os, signal, time
     import ckpt
