@@ -131,7 +131,7 @@ class Taker:
         fork_ns = time.perf_counter_ns()
         if mode == "fork":
             try:
-                pid = _fork()
+                pid = _fork(getattr(job.prepared, "noted", None))
             except OSError as failure:
                 if failure.errno not in (errno.ENOMEM, errno.EAGAIN):
                     raise
@@ -206,7 +206,7 @@ class Taker:
             say_failed(self._runtime, epoch, f"the image writer died (signal {number})", "image child")
 
 
-def _fork() -> int:
-    from ckpt.image import _frames
+def _fork(noted: bytes | None) -> int:
+    from ckpt import image
 
-    return int(_frames.fork())
+    return image.fork(noted)

@@ -182,7 +182,7 @@ class Watch:
             prepared = image.prepare(
                 stack, {"ckpt.registered": runtime.registered, "ckpt.hooks": runtime.hooks}
             )
-            pid = int(_frames.fork())
+            pid = image.fork(prepared.noted)
         except Exception as failure:  # a file that cannot be flushed, no memory for a fork
             self._write("trouble", text=f"{type(failure).__name__}: {failure}")
             return

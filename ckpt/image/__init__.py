@@ -4,6 +4,7 @@
 
     stack = capture(at="call")                        where the program is; microseconds
     prepared = prepare(stack, extras)                 the moment before the fork
+    fork(prepared.noted)
     check(prepared)                                   first of all in the child
     report = dump(prepared, live=…, sink=…)           in the child
     …
@@ -15,7 +16,7 @@
 
 from __future__ import annotations
 
-from ckpt.image.assembly import ImageReport, Prepared, check, dump, look, prepare, warm
+from ckpt.image.assembly import ImageReport, Prepared, check, dump, fork, look, prepare, warm
 from ckpt.image.errors import ImageError, Refused, RestoreError, Unpicklable, Unsupported
 from ckpt.image.loading import Loaded, Source, load
 from ckpt.image.passing import refuse_passing
@@ -45,6 +46,7 @@ __all__ = [
     "check_compatible",
     "describe_main",
     "dump",
+    "fork",
     "let_through",
     "load",
     "look",

@@ -34,14 +34,16 @@ from collections.abc import Callable, Mapping
 from importlib.machinery import ModuleSpec, NamespaceLoader, SourceFileLoader, SourcelessFileLoader
 from typing import TYPE_CHECKING, Any
 
-from ckpt.image import diagnose, exits, lazy, libraries, locks, moment, notes, rebuild, resources
+from ckpt.image import _frames, diagnose, exits, lazy, libraries, locks, moment, notes, rebuild, resources
 from ckpt.image.ambient import quiet
-from ckpt.image.descriptors import Descriptors, baseline, restore_descriptors
+from ckpt.image.descriptors import Descriptors, baseline, our_files, restore_descriptors, survey
+from ckpt.image.descriptors import own_lengths as own_lengths_now
 from ckpt.image.errors import Unpicklable
 from ckpt.image.file_notes import set_apart
 from ckpt.image.files import FileSaver
 from ckpt.image.modules import References
 from ckpt.image.pickler import ImagePickler, Nowhere, Sink, Stream, collector_off, failure_of, on_deep_stack
+from ckpt.image.saved_files import SavedFiles
 from ckpt.image.sizes import SizeTable, local_names
 from ckpt.image.versions import FORMAT, current_versions
 from transport.lean import asdict, dataclass, field
@@ -54,6 +56,7 @@ __all__ = [
     "Prepared",
     "check",
     "dump",
+    "fork",
     "look",
     "prepare",
     "warm",
@@ -72,12 +75,14 @@ Label = tuple[Any, ...]
 class Prepared:
     """References to the program's live objects, taken at one moment.
 
-    Holds for the fork that follows at once. ``noted``: see :mod:`ckpt.image.moment`.
+    Holds for the fork that follows at once. ``noted``: see :mod:`ckpt.image.moment`. ``own_lengths``:
+    :func:`ckpt.image.descriptors.own_lengths`.
     """
 
     stack: Stack | None
     extras: Mapping[str, object]
     noted: bytes
+    own_lengths: dict[int, int]
     collector: resources.Collector
     references: References
     pid: int
@@ -129,15 +134,21 @@ def look() -> None:
 def prepare(stack: Stack | None, extras: Mapping[str, object]) -> Prepared:
     """Just before the fork, in the process that runs the program: what a forked child would see change."""
     started_ns = time.perf_counter_ns()
-    noted = moment.note()
+    noted, own_lengths = moment.note(), own_lengths_now()
     collector = gc.isenabled(), gc.get_threshold()  # the child turns it off for itself
     if _references.are_behind():  # else the child looks for itself
         _references.refresh()
     elapsed_ns = time.perf_counter_ns() - started_ns
-    return Prepared(stack, extras, noted, collector, _references, os.getpid(), elapsed_ns)
+    return Prepared(stack, extras, noted, own_lengths, collector, _references, os.getpid(), elapsed_ns)
 
 
 # ---------------------------------------------------------------------- dump
+
+
+def fork(noted: bytes | None = None) -> int:
+    """What fork(2) returns; the child has open files of its own in place of the program's. ``noted``: see
+    :mod:`ckpt.image.moment`, if that has been done. Raises OSError."""
+    return _frames.fork(moment.note() if noted is None else noted, our_files())
 
 
 def check(prepared: Prepared) -> None:
@@ -164,10 +175,13 @@ def run_dump(
     """:func:`dump` with other ways of pickling and of going through the program (:mod:`ckpt.image.trial`)."""
     is_disposable = os.getpid() != prepared.pid
     timing, descriptors = moment.read(prepared.noted)
+    surveyed, saved_files = survey(descriptors), SavedFiles()
     if is_disposable:
         set_apart(descriptors, baseline())
     prepared.references.refresh()
-    early = resources.note_early(descriptors, is_disposable=is_disposable)
+    early = resources.note_early(
+        descriptors, prepared.own_lengths, surveyed, saved_files, is_disposable=is_disposable
+    )
     receivers = prepared.stack.receivers() if prepared.stack is not None else []
     late = resources.note_late(prepared.references, timing, prepared.collector)
     changed = prepared.references.changed = libraries.look(notes.watch(), prepared.references)
@@ -175,7 +189,7 @@ def run_dump(
     roots += [prepared.stack, *prepared.extras.values(), late]
 
     def work() -> ImageReport:
-        files = FileSaver(descriptors, is_disposable=is_disposable)
+        files = FileSaver(descriptors, is_disposable=is_disposable, saved_files=saved_files)
 
         def make_pickler(
             stream: Stream, kind: type[ImagePickler] = pickler_class, is_disposable: bool = is_disposable

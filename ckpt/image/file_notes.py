@@ -2,12 +2,16 @@
 
 After the fork parent and child share the offset of a file, and the parent goes on moving it: the child must not ask
 again (:mod:`ckpt.image.files`). Nor may it move it, or write: what the child asks of the program's objects runs their
-code, and a text layer that is asked for what it holds flushes the gzip file below, which writes. So the first thing that a
-child does is to set its descriptors apart (:func:`set_apart`).
+code, and a text layer that is asked for what it holds flushes the gzip file below, which writes. Nor may it have an
+open file in common with its parent at all: a ``flock`` lasts as long as anybody has the open file to which it
+belongs, so a program that closes its file would not be rid of its lock. So the fork itself puts files of the child's
+own, open for reading, in the place of regular ones, before the parent goes on (``_frames.fork``); then the child
+gives up the others (:func:`set_apart`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import stat
@@ -25,44 +29,47 @@ _STREAMS = 2  # the last of the standard ones
 class FileNote:
     """What a descriptor referred to when the image was prepared. ``offset`` and ``length`` in bytes.
 
-    What is no regular file has a kind only: it cannot change before the child looks (:func:`completed`).
+    ``flags``: as opened, with ``O_CLOEXEC`` if it is set. ``first``: the lowest descriptor of the same open file (they have
+    their position in common). ``identity``: device, inode, when it was made (0: unknown). ``locks``: what
+    ``/proc/self/fdinfo`` says of them.
+
+    What is no regular file has a kind and an identity only: it cannot change before the child looks (:func:`completed`).
     """
 
     path: str
-    kind: str  # "file", "deleted", "device" or another word for what cannot be saved
+    kind: str  # "file", "deleted", "device", "directory" or another word for what cannot be saved
     flags: int
     offset: int
     length: int
+    first: int = -1
+    identity: tuple[int, int, int] = (0, 0, 0)
+    mode: int = 0
+    locks: str = ""
 
 
 def completed(fd: int, note: FileNote) -> FileNote:
     """With path and flags, for what is no regular file; the descriptor must still be the parent's."""
     if note.path:
         return note
-    return replace(note, path=os.readlink(f"/proc/self/fd/{fd}"), flags=fcntl.fcntl(fd, fcntl.F_GETFL))
+    closes = os.O_CLOEXEC if fcntl.fcntl(fd, fcntl.F_GETFD) & fcntl.FD_CLOEXEC else 0
+    flags = fcntl.fcntl(fd, fcntl.F_GETFL) | closes
+    return replace(note, path=os.readlink(f"/proc/self/fd/{fd}"), flags=flags)
 
 
 def set_apart(notes: dict[int, FileNote], ours: Collection[int]) -> None:
-    """In a forked child: whatever the program has open is open for reading only, at an offset of the child's own.
+    """In a forked child: any use of the program's pipes, sockets and the like fails.
 
-    Writing fails there (EBADF) instead of reaching the program's file; so does any use of a pipe or a socket. ``ours`` are
-    needed, standard streams are taken care of by :mod:`ckpt.image.standard`, and devices are left alone: what is saved of
-    them is harmless.
+    ``ours`` are needed, standard streams are taken care of by :mod:`ckpt.image.standard`, and devices are left alone:
+    what is saved of them is harmless.
     """
+    nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     for fd, note in notes.items():
-        is_file = note.kind in ("file", "deleted")
-        if fd <= _STREAMS or note.kind == "device" or fd in ours:
+        if fd <= _STREAMS or note.kind in ("file", "deleted", "device") or fd in ours:
             continue
-        try:
-            if not is_file:
-                notes[fd] = completed(fd, note)
-            own = os.open(f"/proc/self/fd/{fd}" if is_file else os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:  # closed since, or nothing that may be read
-            own = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        if is_file:
-            os.lseek(own, note.offset, os.SEEK_SET)
-        os.dup2(own, fd, inheritable=False)
-        os.close(own)
+        with contextlib.suppress(OSError):  # closed since
+            notes[fd] = completed(fd, note)
+            os.dup2(nothing, fd, inheritable=False)
+    os.close(nothing)
 
 
 def kind_of(path: str, mode: int, links: int) -> str:
@@ -71,6 +78,8 @@ def kind_of(path: str, mode: int, links: int) -> str:
         return "deleted" if path.endswith(_DELETED) or links == 0 else "file"
     if stat.S_ISCHR(mode):
         return "device"
+    if stat.S_ISDIR(mode):
+        return "directory"
     if stat.S_ISFIFO(mode):
         return "pipe"
     return "socket" if stat.S_ISSOCK(mode) else "special file"

@@ -21,12 +21,12 @@ from typing import Any
 from ckpt.image.file_notes import FileNote, completed
 from ckpt.image.standard import catching
 from ckpt.image.unwritten import can_be_caught, unwritten_bytes
-from transport.lean import dataclass
+from transport.lean import dataclass, replace
 
-__all__ = ["STD_FDS", "Opened", "Positions", "memory_file", "read_at"]
+__all__ = ["HARMLESS_DEVICES", "STD_FDS", "Opened", "Positions", "memory_file", "read_at"]
 
 STD_FDS = (0, 1, 2)
-_HARMLESS_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+HARMLESS_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
 
 @dataclass(slots=True)
@@ -67,7 +67,7 @@ class Positions:
         if note is None:
             raise PicklingError(f"descriptor {fd} was opened after the image was prepared")
         note = completed(fd, note)
-        if note.kind not in ("file", "deleted") and note.path not in _HARMLESS_DEVICES:
+        if note.kind not in ("file", "deleted") and note.path not in HARMLESS_DEVICES:
             raise PicklingError(f"an open {note.kind} ({note.path}) cannot be saved")
         opened = self.opened[fd] = Opened(note, fd, fd)
         if not self.is_disposable or note.kind == "device":
@@ -124,7 +124,7 @@ class Positions:
         end = os.lseek(fd, 0, os.SEEK_CUR)
         if opened.original == fd:
             length = os.fstat(fd).st_size
-            opened.note = FileNote(note.path, note.kind, note.flags, end, length)
+            opened.note = replace(note, offset=end, length=length)
             return
         start = note.length if note.flags & os.O_APPEND else note.offset
         # a seek of the program may have flushed before; then the descriptor stands elsewhere and nothing is

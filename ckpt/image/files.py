@@ -10,7 +10,8 @@ In the child, when a file object is met (:class:`FileSaver`)
     ==================  ======================================================================================
     object              saved
     ==================  ======================================================================================
-    FileIO              path, access, offset; for writers the length
+    FileIO              path, access, offset; for writers the length; the content of small ones
+                        (:mod:`ckpt.image.saved_files`)
     buffered ones       their raw file, the logical position, what has not been written yet
     TextIOWrapper       its buffer and settings, the position of the next character (:mod:`ckpt.image.text_files`)
     standard streams    references; their lengths are in :mod:`ckpt.image.resources`. File objects of the program over
@@ -23,22 +24,20 @@ In the child, when a file object is met (:class:`FileSaver`)
 
 At load (:mod:`ckpt.image.reopen`)
     A writable file is cut to its saved length, what had not been flushed is in its buffer, and the program goes on
-    at its offset. A missing or too short file is a :class:`RestoreError` that names the path; the loader adds
-    the variable.
+    at its offset. A small file that is missing is made again; a larger one, or one that is too short, is a
+    :class:`RestoreError` that names the path; the loader adds the variable.
 """
 
 from __future__ import annotations
 
 import io
-import os
 import tempfile
-from collections.abc import Callable
-from pickle import PicklingError
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from ckpt.image.descriptors import Descriptors, reduce_descriptors, unexplained
-from ckpt.image.file_notes import FileNote
-from ckpt.image.file_positions import STD_FDS, Opened, Positions, read_at
+from ckpt.image.file_notes import FileNote, completed
+from ckpt.image.file_positions import STD_FDS, Opened, Positions
 from ckpt.image.reducers_raw import reduce_raw
 from ckpt.image.reopen import (
     OpenedFile,
@@ -50,6 +49,7 @@ from ckpt.image.reopen import (
     make_raw_file,
     make_std_raw,
 )
+from ckpt.image.saved_files import SavedFiles
 from ckpt.image.text_files import TextSaver
 
 if TYPE_CHECKING:
@@ -57,13 +57,14 @@ if TYPE_CHECKING:
 
 __all__ = ["FileSaver"]
 
-_DELETED_LIMIT_BYTES = 1 << 30
-
 
 class FileSaver:
     """The reducers of file objects, for one image. ``is_disposable``: this process is a forked child."""
 
-    def __init__(self, notes: dict[int, FileNote], *, is_disposable: bool) -> None:
+    def __init__(
+        self, notes: dict[int, FileNote], *, is_disposable: bool, saved_files: SavedFiles | None = None
+    ) -> None:
+        self._saved_files = saved_files or SavedFiles()
         self._notes = notes
         self._positions = Positions(notes, is_disposable=is_disposable)
         self._text = TextSaver(self._positions)
@@ -93,21 +94,16 @@ class FileSaver:
             self._temporary.add(raw.fileno())
         return reduce_raw(pickler, obj)
 
-    def raw_descriptors(self) -> list[SavedFile]:
-        """Regular files that are open under mere numbers; :mod:`ckpt.image.descriptors`."""
-        return [self._saved(fd, self._notes[fd]) for fd in unexplained(self._notes, self._positions.opened)]
+    def raw_descriptors(self, owned: Collection[object]) -> list[SavedFile]:
+        """What is open under mere numbers; :mod:`ckpt.image.descriptors`. ``owned``: what libraries have opened."""
+        return [
+            self._saved(fd, completed(fd, self._notes[fd]))
+            for fd in unexplained(self._notes, self._positions.opened, owned)
+        ]
 
     def _saved(self, fd: int, note: FileNote) -> SavedFile:
-        content, is_temporary = None, fd in self._temporary
-        if note.kind == "deleted" or is_temporary:
-            if note.length > _DELETED_LIMIT_BYTES:
-                raise PicklingError(
-                    f"the temporary file {note.path!r} is too large to be saved ({note.length} bytes)"
-                )
-            original = self._positions.opened[fd].original if fd in self._positions.opened else fd
-            content = read_at(original, 0, note.length)
-        length = note.length if note.flags & os.O_ACCMODE != os.O_RDONLY else None
-        return SavedFile(fd, note.path, note.flags, note.offset, length, content, is_temporary)
+        original = self._positions.opened[fd].original if fd in self._positions.opened else fd
+        return self._saved_files.saved(fd, note, original, is_temporary=fd in self._temporary)
 
     def reduce_raw_file(self, pickler: ImagePickler, obj: io.FileIO) -> Any:
         if obj.closed:

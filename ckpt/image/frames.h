@@ -14,6 +14,7 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <sys/types.h>
 
 #if defined(PYPY_VERSION) || defined(Py_GIL_DISABLED)
 #define FRAMES_SUPPORTED 0
@@ -35,6 +36,16 @@ extern PyObject *null_object; /* NULL: empty */
 extern PyObject *dead_object; /* DEAD: a pointer to something already freed */
 
 extern PyMethodDef process_methods[], moment_methods[];
+
+/* frames_moment.c: what note_moment() has noted, and descriptors that are not the program's. */
+typedef struct {
+    const char *data;
+    size_t bytes;
+    const int *ours;
+    size_t count;
+} Noted;
+
+extern pid_t fork_set_apart(const Noted *noted);
 
 #if FRAMES_SUPPORTED
 

@@ -13,6 +13,7 @@
 State state;
 #endif
 
+#define OURS_MAX 64
 #define LARGEST_COUNT (1UL << 20) /* no address is that low */
 
 /* The call is not traced. Besides that no program wants to see it: CPython 3.11 looks for pending calls again and again when a
@@ -67,11 +68,26 @@ static PyObject *request(PyObject *module, PyObject *callable)
 }
 
 PyDoc_STRVAR(fork_doc,
-"fork() -> pid\n\n"
+"fork(noted=b'', ours=(), /) -> pid\n\n"
 "fork(2) with the interpreter's own repairs (its locks and threads) but without the callbacks of os.register_at_fork(), so\n"
-"that the child's memory is the program's: random is not seeded again, locks of the program are not reset.");
-static PyObject *fork_bare(PyObject *module, PyObject *unused)
+"that the child's memory is the program's: random is not seeded again, locks of the program are not reset.\n"
+"noted: by note_moment(); the child has open files of its own in place of the regular files in it, for reading only, but for\n"
+"the descriptors in ours.");
+static PyObject *fork_bare(PyObject *module, PyObject *args)
 {
+    const char *data = "";
+    Py_ssize_t bytes = 0;
+    PyObject *ours = NULL;
+    int fds[OURS_MAX];
+    if (!PyArg_ParseTuple(args, "|y#O!:fork", &data, &bytes, &PyTuple_Type, &ours))
+        return NULL;
+    Noted noted = {.data = data, .bytes = (size_t)bytes, .ours = fds};
+    for (Py_ssize_t i = 0; ours && i < PyTuple_GET_SIZE(ours) && i < OURS_MAX; i++) {
+        fds[i] = (int)PyLong_AsLong(PyTuple_GET_ITEM(ours, i));
+        if (fds[i] == -1 && PyErr_Occurred())
+            return NULL;
+        noted.count++;
+    }
 #if FRAMES_SUPPORTED
     PyObject *hooks[3];
     PyInterpreterState *interp = PyInterpreterState_Get();
@@ -81,7 +97,7 @@ static PyObject *fork_bare(PyObject *module, PyObject *unused)
     }
     PyOS_BeforeFork();
 #endif
-    pid_t pid = fork();
+    pid_t pid = fork_set_apart(&noted);
     int error = errno;
 #if FRAMES_SUPPORTED
     if (pid == 0)
@@ -178,7 +194,7 @@ static PyObject *unusual(PyObject *module, PyObject *args)
 
 PyMethodDef process_methods[] = {
     {"request", request, METH_O, request_doc},
-    {"fork", fork_bare, METH_NOARGS, fork_doc},
+    {"fork", fork_bare, METH_VARARGS, fork_doc},
     {"pdeathsig", pdeathsig, METH_O, pdeathsig_doc},
     {"allow_c_depth", allow_c_depth, METH_O, allow_c_depth_doc},
     {"unusual", unusual, METH_VARARGS, unusual_doc},

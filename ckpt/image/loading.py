@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
-from ckpt.image import libraries_back, notes, reopen, resources, standard
+from ckpt.image import libraries_back, notes, numbers, reopen, resources, standard
 from ckpt.image.ambient import quiet
 from ckpt.image.descriptors import note_baseline
 from ckpt.image.errors import ImageError, RestoreError
@@ -58,6 +58,14 @@ def load(source: Source, *, live: Mapping[str, object]) -> Loaded:
     """
     note_baseline()
     reopen.begin()
+    try:
+        return _load(source, live)
+    except BaseException:
+        reopen.abandon()
+        raise
+
+
+def _load(source: Source, live: Mapping[str, object]) -> Loaded:
     notes.watch()
     stream = source.stream()
     unpickler = ImageUnpickler(stream, source.buffers(), live)
@@ -94,6 +102,7 @@ def load(source: Source, *, live: Mapping[str, object]) -> Loaded:
     for function, args in calls:
         function(*args)
     reopen.settle()
+    numbers.release(header["early"]["lost"])
     compare_versions(header["versions"], is_final=True)  # now that everything is imported
     resources.apply_late(late)
     _put_back(packages, loaded)

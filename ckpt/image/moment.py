@@ -2,7 +2,8 @@
 
 ::
 
-    note()          in the parent, right before the fork: bytes
+    note()          in the parent, right before the fork: bytes; the child of ``_frames.fork(noted)`` has open files of its
+                    own where the program has regular ones, before its parent goes on
     check(noted)    first of all in the child: has another thread opened a file meanwhile?
     read(noted)     in the child (or in the same process, where nothing is forked): a Moment
 
@@ -28,7 +29,7 @@ from ckpt.image.signals import Timing
 __all__ = ["Moment", "check", "note", "read"]
 
 _HEAD = struct.Struct("=12qQ")
-_DESCRIPTOR = struct.Struct("=qqiiIIII")
+_DESCRIPTOR = struct.Struct("=qqQQQiiiIIIII")
 _SIGNALS = 64
 
 
@@ -66,9 +67,16 @@ def read(noted: bytes) -> Moment:
     files: dict[int, FileNote] = {}
     at = _HEAD.size
     while at < len(noted):
-        offset, size, fd, flags, mode, links, length, _ = _DESCRIPTOR.unpack_from(noted, at)
+        offset, size, device, inode, born_ns, fd, flags, first, mode, links, length, lock_length, _ = (
+            _DESCRIPTOR.unpack_from(noted, at)
+        )
         at += _DESCRIPTOR.size
         path = os.fsdecode(noted[at : at + length])
         at += length
-        files[fd] = FileNote(path, kind_of(path, mode, links), flags, offset, size)
+        locks = noted[at : at + lock_length].decode()
+        at += lock_length
+        identity = device, inode, born_ns
+        files[fd] = FileNote(
+            path, kind_of(path, mode, links), flags, offset, size, first, identity, stat.S_IMODE(mode), locks
+        )
     return Moment(timing, files)

@@ -188,6 +188,8 @@ class ImagePickler(pickle.Pickler):
     ``running``: ids of the objects of which a method is on the captured stack.
     ``cached_calls``: the calls of caches on it that will be made again.
     ``deferred``: ``(callable, arguments)`` to be pickled last, and called when everything has been loaded.
+    ``owned``: descriptors of what libraries have opened, and open again: numbers, or device and inode of the file.
+    ``shared``: what several reducers of :mod:`ckpt.ready` have in common, by a key of theirs.
     """
 
     def __init__(
@@ -212,6 +214,8 @@ class ImagePickler(pickle.Pickler):
         self._rehearsal = rehearsal
         self.slots: dict[type, list[tuple[type, str, Any]]] = {}
         self.deferred: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
+        self.owned: set[object] = set()
+        self.shared: dict[object, Any] = {}
         self.memory: dict[int, Any] = {}  # address -> array or storage of a tensor that was met there first
         self._kinds: dict[type, Reducer] = {
             **reducers.REDUCERS,

@@ -1,37 +1,42 @@
 """Open files, put back at load: what the pickle of an image calls for them. Counterpart of :mod:`ckpt.image.files`.
 
-Its names are part of the image format. A writable file is cut to its saved length; the descriptor number is the old one
-where that is free. What cannot be opened, or is shorter than the image needs, is a :class:`RestoreError` with the path; the
-loader adds the variable.
+Its names are part of the image format. A descriptor has its old number (:mod:`ckpt.image.numbers`); descriptors of
+one open file are again of one, with their position and locks in common. A writable file is cut to its saved length.
+
+A file that is gone is made again, if it was small enough for its content to be in the image; so is the content of one
+that is another now, or shorter than it was (a temporary file that the program has renamed or removed since, and made
+again). What cannot be opened is a :class:`RestoreError` with the path; the loader adds the variable.
 
 What the program had written but not flushed goes where it was, into the buffer of its file object: other descriptors of
 the same file may write first.
 
-No file is cut while anything can still fail: opening it notes that (:data:`_cuts`), and the loader calls :func:`settle` when
-all else has been loaded. So a restart that fails leaves files and output as they were, for a newer image too.
+Not here: when files are cut or written (:mod:`ckpt.image.cuts`), and locked (:mod:`ckpt.image.file_locks`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import io
 import os
 import stat
 import sys
 import tempfile
-import warnings
 from typing import Any
 
+from ckpt.image import _frames, cuts, file_locks, numbers
 from ckpt.image.errors import RestoreError
 from ckpt.image.rebuild import fill_attributes
 from transport.lean import dataclass
 
+_NEVER_AGAIN = os.O_CREAT | os.O_EXCL | os.O_TRUNC
+
 
 @dataclass(frozen=True, slots=True)
 class SavedFile:
-    """``length``: of a writable file; ``content``: if deleted, or temporary (``is_temporary``: made again only if it is
-    gone).
+    """``length``: of a writable file; ``content``: of small ones, and of those without a name (``is_deleted``).
+
+    ``stream``: 1 or 2 where it is the rank's own standard output or error, wherever that is now. For the others see
+    :class:`ckpt.image.file_notes.FileNote`.
     """
 
     fd: int
@@ -40,124 +45,101 @@ class SavedFile:
     offset: int
     length: int | None
     content: bytes | None
-    is_temporary: bool = False
+    is_deleted: bool = False
+    stream: int | None = None
+    first: int = -1
+    identity: tuple[int, int, int] = (0, 0, 0)
+    mode: int = 0o600
+    locks: tuple[file_locks.FileLock, ...] = ()
 
 
-def open_saved(saved: SavedFile) -> int:
-    """A new descriptor of the file, cut to its length; a temporary file that is gone is made again under its name."""
-    if saved.content is None:
-        return _open_again(saved)
-    if not saved.is_temporary:
-        return _deleted_again(saved)
-    if not os.path.exists(saved.path):
-        with contextlib.suppress(OSError):  # _open_again says what is wrong with the place
-            os.makedirs(os.path.dirname(saved.path), mode=0o700, exist_ok=True)
-            fd = os.open(saved.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with open(fd, "wb") as file:
-                file.write(saved.content)
-    return _open_again(saved)
-
-
-@dataclass(frozen=True, slots=True)
-class _Cut:
-    """A file to be cut to ``length`` bytes; ``fd`` is a descriptor for this alone. What loading itself has printed, behind
-    byte ``kept_from``, stays (``None``: there is no such thing).
-    """
-
-    fd: int
-    length: int
-    kept_from: int | None = None
-
-
-_cuts: list[_Cut] = []
+_Opened = tuple[int, int, int]  # a descriptor, device, inode
+_opened: dict[int, _Opened] = {}  # by the first descriptor of the open file in the image
+_made: set[str] = set()  # files that were gone
+_parked: list[
+    tuple[int, SavedFile]
+] = []  # what goes under the numbers of standard output and error at the end
 
 
 def begin() -> None:
-    """A load begins: no file is to be cut yet."""
-    _cuts.clear()
+    """A load begins."""
+    _opened.clear()
+    _made.clear()
+    _parked.clear()
+    cuts.begin()
 
 
-def cut_output(fd: int, length: int) -> None:
-    """What a standard stream, if it is a file, now holds beyond ``length`` bytes is to be cut out of it."""
-    status = os.fstat(fd)
-    if stat.S_ISREG(status.st_mode) and status.st_size != length:
-        _cuts.append(_Cut(_aside(fd), length, kept_from=status.st_size))
+def put(saved: SavedFile) -> int:
+    """A descriptor of the file, where it stood, under its old number if that is to be had."""
+    fd = numbers.place(open_saved(saved), saved.fd, is_inheritable=not saved.flags & os.O_CLOEXEC)
+    _remember(fd, saved)
+    return fd
+
+
+def put_stream(saved: SavedFile) -> None:
+    """What the program had put in the place of a standard stream. Output and error are exchanged by :func:`settle`:
+    until then what is said goes where it is read.
+    """
+    fd = open_saved(saved)
+    if saved.fd == 0:
+        os.dup2(fd, 0)
+        os.close(fd)
+        fd = 0
+    else:
+        _parked.append((fd, saved))
+    _remember(fd, saved)
 
 
 def settle() -> None:
-    """Cut what is noted. Raises RestoreError: a file system that does not do it."""
-    done: set[tuple[int, int]] = set()
-    try:
-        for cut in _cuts:
-            status = os.fstat(cut.fd)
-            if (status.st_dev, status.st_ino) not in done:  # several descriptors may be of one file
-                done.add((status.st_dev, status.st_ino))
-                _cut(cut)
-    except OSError as failure:
-        raise RestoreError(
-            f"a file that the program writes cannot be cut to its length: {failure.strerror}"
-        ) from failure
-    finally:
-        for cut in _cuts:
-            os.close(cut.fd)
-        _cuts.clear()
+    """Everything is loaded and nothing else can fail. Raises RestoreError: a file cannot be written, or somebody else
+    has locked it."""
+    cuts.settle()
+    for fd, saved in _parked:
+        os.dup2(fd, saved.fd)
+        os.close(fd)
+    _parked.clear()
+    _opened.clear()
+    file_locks.take_again()
 
 
-def _cut(cut: _Cut) -> None:
-    said = b""
-    if cut.kept_from is not None and cut.kept_from < cut.length:
-        warnings.warn(
-            f"the output in {os.readlink(f'/proc/self/fd/{cut.fd}')!r} has {cut.kept_from} bytes, but had {cut.length} when "
-            "the image was taken: some of it has been removed, by hand or by a restart from an older image",
-            RuntimeWarning,
-            stacklevel=4,
-        )
-        return
-    if cut.kept_from is not None:
-        with open(f"/proc/self/fd/{cut.fd}", "rb") as again:
-            again.seek(cut.kept_from)
-            said = again.read()
-    os.ftruncate(cut.fd, cut.length)
-    if said:
-        os.lseek(cut.fd, cut.length, os.SEEK_SET)
-        os.write(cut.fd, said)
+def abandon() -> None:
+    """The load has failed: files that were not there are not there."""
+    for path in _made:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+    _made.clear()
+
+
+def _remember(fd: int, saved: SavedFile) -> None:
+    with contextlib.suppress(OSError):  # a device
+        os.lseek(fd, saved.offset, os.SEEK_SET)
+    status = os.fstat(fd)
+    _opened.setdefault(saved.first, (fd, status.st_dev, status.st_ino))
+    file_locks.note(fd if saved.fd not in (1, 2) else saved.fd, saved.path, saved.locks)
+
+
+def open_saved(saved: SavedFile) -> int:
+    """A new descriptor of the file; one that is gone is made again if its content is known."""
+    if saved.stream is not None:
+        return os.dup(saved.stream)
+    if saved.first in _opened:
+        fd, *behind = _opened[saved.first]
+        with contextlib.suppress(OSError):
+            status = os.fstat(fd)
+            if [status.st_dev, status.st_ino] == behind:
+                return os.dup(fd)
+    if saved.is_deleted:
+        return _deleted_again(saved)
+    if saved.content is not None and not os.path.lexists(saved.path):
+        _make_again(saved, saved.content)
+    return _open_again(saved)
 
 
 class OpenedFile:
-    """One descriptor, opened again: under its old number where that is free."""
+    """One descriptor, opened again."""
 
     def __init__(self, saved: SavedFile) -> None:
-        fd = open_saved(saved)
-        if fd != saved.fd and not os.path.exists(f"/proc/self/fd/{saved.fd}"):
-            os.dup2(fd, saved.fd, inheritable=False)
-            os.close(fd)
-            fd = saved.fd
-        if fd != saved.fd:
-            fd = _out_of_the_way(fd)
-        with contextlib.suppress(OSError):  # a device
-            os.lseek(fd, saved.offset, os.SEEK_SET)
-        self.fd = fd
-
-
-_ELSEWHERE = 200  # above what programs have open as a rule
-
-
-def _out_of_the_way(fd: int) -> int:
-    """The same file under a number that no other descriptor of the image has, lest that one finds its own in use."""
-    try:
-        elsewhere = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ELSEWHERE)
-    except OSError:  # so many are not allowed
-        return fd
-    os.close(fd)
-    return elsewhere
-
-
-def _aside(fd: int) -> int:
-    """A duplicate for :func:`settle`: by then the object that owns ``fd`` may have been dropped."""
-    try:
-        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ELSEWHERE)
-    except OSError:
-        return os.dup(fd)
+        self.fd = put(saved)
 
 
 def make_raw_file(opened: OpenedFile, mode: str, name: Any, closefd: bool) -> io.FileIO:
@@ -172,22 +154,40 @@ def make_closed_memory(cls: Any) -> Any:
     return made
 
 
+def _make_again(saved: SavedFile, content: bytes) -> None:
+    with contextlib.suppress(OSError):  # _open_again says what is wrong with the place
+        os.makedirs(os.path.dirname(saved.path), exist_ok=True)
+        fd = os.open(saved.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        _made.add(saved.path)
+        with open(fd, "wb") as file:
+            file.write(content)
+            os.fchmod(file.fileno(), saved.mode)
+
+
 def _open_again(saved: SavedFile) -> int:
+    is_written = saved.flags & os.O_ACCMODE != os.O_RDONLY
     try:
-        fd = os.open(saved.path, saved.flags & ~(os.O_CREAT | os.O_EXCL | os.O_TRUNC) | os.O_CLOEXEC)
+        fd = os.open(saved.path, saved.flags & ~_NEVER_AGAIN | os.O_CLOEXEC)
     except OSError as failure:
         raise RestoreError(
-            f"the open file {saved.path!r} cannot be opened again: {failure.strerror}"
+            f"the file {saved.path!r}, which the program had open for {'writing' if is_written else 'reading'} when the "
+            f"checkpoint was taken, cannot be opened again: {failure.strerror}. Put it back, and run `ckpt restart`"
         ) from failure
     status = os.fstat(fd)
-    if stat.S_ISREG(status.st_mode):
-        needed = saved.offset if saved.length is None else saved.length
-        if status.st_size < needed:
-            raise RestoreError(
-                f"the open file {saved.path!r} has {status.st_size} bytes; the image needs {needed}"
-            )
-        if saved.length is not None and status.st_size > saved.length:
-            _cuts.append(_Cut(_aside(fd), saved.length))
+    if not stat.S_ISREG(status.st_mode) or saved.path in _made:
+        return fd
+    needed = saved.offset if saved.length is None else saved.length
+    is_other = (status.st_dev, status.st_ino, _frames.born(fd)) != saved.identity
+    if is_written and saved.content is not None and (is_other or status.st_size < needed):
+        cuts.put_back(fd, saved.content)
+    elif status.st_size < needed:
+        os.close(fd)
+        raise RestoreError(
+            f"the open file {saved.path!r} has {status.st_size} bytes; the image needs {needed}. "
+            "Put back what it had, and run `ckpt restart`"
+        )
+    elif saved.length is not None and status.st_size > saved.length:
+        cuts.cut(fd, saved.length)
     return fd
 
 
@@ -198,13 +198,11 @@ def _deleted_again(saved: SavedFile) -> int:
     """
     assert saved.content is not None
     directory = os.path.dirname(saved.path)
-    fd, path = tempfile.mkstemp(dir=directory if os.path.isdir(directory) else None)
+    fd, path = tempfile.mkstemp(dir=directory if os.path.isdir(directory) and directory != "/" else None)
     try:
         with open(fd, "wb") as file:
             file.write(saved.content)
-        return os.open(
-            path, saved.flags & ~(os.O_CREAT | os.O_EXCL | os.O_TRUNC | os.O_TMPFILE) | os.O_CLOEXEC
-        )
+        return os.open(path, saved.flags & ~(_NEVER_AGAIN | os.O_TMPFILE) | os.O_CLOEXEC)
     finally:
         os.unlink(path)
 

@@ -11,8 +11,9 @@ A forked child has its own copy of all of this but for timers and the offsets of
 (:mod:`ckpt.image.moment`), so nothing else is looked at in the parent. Everything is noted in the thread that runs the
 program, since contexts belong to threads.
 
-What is set back: ``sys.path``, ``sys.argv``, directory, ``os.environ``, recursion limit, umask, lengths of fd
-1 and 2 (when they are regular files: what was printed after the image is cut off), ``random`` and
+What is set back: ``sys.path``, ``sys.argv``, directory, ``os.environ``, recursion limit, umask, lengths of standard
+output and error (when they are regular files: what was printed after the image is cut off), what the program has put under
+their numbers, ``random`` and
 ``numpy.random``, signals (:mod:`ckpt.image.signals`), context variables, decimal context, replaced standard
 streams and their settings, ``sys`` hooks, warning filters, garbage collector settings, functions registered
 with ``atexit``, what is set in libraries (:mod:`ckpt.image.ambient`), and what the program has put into modules
@@ -31,11 +32,25 @@ import sys
 import time
 import types
 from collections.abc import Callable
+from pickle import PicklingError
 from typing import TYPE_CHECKING, Any
 
-from ckpt.image import exits, locks, reopen, search_path, signals, standard, standard_input
+from ckpt.image import (
+    cuts,
+    descriptors,
+    exits,
+    locks,
+    numbers,
+    reopen,
+    search_path,
+    signals,
+    standard,
+    standard_input,
+)
 from ckpt.image.ambient import apply_ambient, note_ambient
-from ckpt.image.errors import RestoreError
+from ckpt.image.errors import RestoreError, Unpicklable
+from ckpt.image.file_notes import completed
+from ckpt.image.file_positions import HARMLESS_DEVICES
 from ckpt.image.logs import note_logging, put_back
 from ckpt.image.modules import OWN_PACKAGES
 from ckpt.image.temporary import note_directories, restore_directories
@@ -43,6 +58,7 @@ from ckpt.image.temporary import note_directories, restore_directories
 if TYPE_CHECKING:
     from ckpt.image.file_notes import FileNote
     from ckpt.image.modules import References
+    from ckpt.image.saved_files import SavedFiles
 
 __all__ = ["Collector", "apply_early", "apply_late", "note_early", "note_late"]
 
@@ -56,10 +72,19 @@ _HOOKS = ("excepthook", "displayhook", "unraisablehook", "breakpointhook")
 # ---------------------------------------------------------------------- early
 
 
-def note_early(notes: dict[int, FileNote], *, is_disposable: bool) -> dict[str, Any]:
-    """Plain values only: they are loaded before any module is there. ``is_disposable``: this process is a forked child."""
+def note_early(
+    notes: dict[int, FileNote],
+    own_lengths: dict[int, int],
+    survey: descriptors.Survey,
+    saved_files: SavedFiles,
+    *,
+    is_disposable: bool,
+) -> dict[str, Any]:
+    """Plain values only: they are loaded before any module is there. ``own_lengths``: of the rank's own output and error
+    where those are not under their numbers. ``is_disposable``: this process is a forked child. Raises Unpicklable."""
     umask = os.umask(0o077)
     os.umask(umask)
+    redirected = descriptors.redirected(notes)
     return {
         "path": [str(entry) for entry in sys.path],
         "roots": search_path.roots(),
@@ -71,12 +96,31 @@ def note_early(notes: dict[int, FileNote], *, is_disposable: bool) -> dict[str, 
         "temporary": note_directories(),
         "unwritten": standard.note_unwritten(is_disposable=is_disposable),
         "input": standard_input.note_position(notes, is_disposable=is_disposable),
-        "lengths": {fd: notes[fd].length for fd in (1, 2) if fd in notes and notes[fd].kind == "file"},
+        "lengths": {
+            fd: notes[fd].length
+            for fd in (1, 2)
+            if fd in notes and notes[fd].kind == "file" and fd not in redirected
+        }
+        | own_lengths,
+        "redirected": [_note_redirected(fd, notes[fd], saved_files) for fd in redirected],
+        "numbers": survey.numbers,
+        "lost": survey.lost,
     }
 
 
+def _note_redirected(fd: int, note: FileNote, saved_files: SavedFiles) -> reopen.SavedFile:
+    note = completed(fd, note)
+    try:
+        if note.kind not in ("file", "deleted") and note.path not in HARMLESS_DEVICES:
+            raise PicklingError(f"it is an open {note.kind} ({note.path}), which cannot be saved")
+        return saved_files.saved(fd, note, fd)
+    except PicklingError as failure:
+        raise Unpicklable(f"descriptor {fd} ({descriptors.name_of(fd)})", str(failure)) from failure
+
+
 def apply_early(saved: dict[str, Any]) -> None:
-    """Raises :class:`RestoreError` when the working directory is gone."""
+    """Raises :class:`RestoreError` when the working directory is gone, or a file."""
+    numbers.reserve(saved["numbers"])
     try:
         os.chdir(saved["directory"])
     except OSError as failure:
@@ -94,9 +138,11 @@ def apply_early(saved: dict[str, Any]) -> None:
     restore_directories(saved["temporary"])
     if "random" in sys.modules:  # 3.13 sets a variable of this module when it is first seeded by a text
         sys.modules["random"].Random("")
-    standard_input.go_on_reading(saved.get("input"))
     for fd, length in saved["lengths"].items():
-        reopen.cut_output(fd, length)
+        cuts.cut_output(fd, length)
+    for stream in saved["redirected"]:
+        reopen.put_stream(stream)
+    standard_input.go_on_reading(saved.get("input"))
 
 
 # ---------------------------------------------------------------------- late

@@ -9,6 +9,7 @@ library              in an image
 ``pandas``           tables that are read in pieces (``chunksize``), read again up to the row; :mod:`.tables`
 ``PIL``              pictures that are just being read or written; :mod:`.pictures`
 ``matplotlib``       figures that are just being drawn (Agg); :mod:`.pictures`
+``filelock``         locks that are held (taken again), or not; :mod:`.filelocks`
 ``mmap``             mapped files and anonymous memory, with content; :mod:`.mapped` (``numpy.memmap``: ckpt.image.arrays)
 ``hashlib``          digests under way (MD5, SHA-1, SHA-2, SHA-3 of OpenSSL 3, BLAKE2); :mod:`.digests`,
                      :mod:`.blake`
@@ -41,6 +42,9 @@ _WAYS: dict[str, tuple[str, dict[str, str]]] = {
         "ckpt.ready.hdf5",
         {"File": "reduce_file", "Group": "reduce_member", "Dataset": "reduce_member"},
     ),
+    "h5py.h5f": ("ckpt.ready.hdf5", {"FileID": "reduce_identifier"}),
+    "h5py.h5g": ("ckpt.ready.hdf5", {"GroupID": "reduce_member_identifier"}),
+    "h5py.h5d": ("ckpt.ready.hdf5", {"DatasetID": "reduce_member_identifier"}),
     "netCDF4": (
         "ckpt.ready.netcdf",
         {
@@ -61,6 +65,7 @@ _WAYS: dict[str, tuple[str, dict[str, str]]] = {
     "ckpt.ready.streams": ("ckpt.ready.streams", {"FurtherStream": "reduce_stream"}),
     "types": ("ckpt.ready.deflate", {"MethodDescriptorType": "reduce_method"}),
     "_blake2": ("ckpt.ready.blake", {"blake2b": "reduce_digest", "blake2s": "reduce_digest"}),
+    "filelock": ("ckpt.ready.filelocks", {"UnixFileLock": "reduce_lock", "SoftFileLock": "reduce_lock"}),
     "mmap": ("ckpt.ready.mapped", {"mmap": "reduce_map"}),
     "pandas.io.parsers.readers": ("ckpt.ready.tables", {"TextFileReader": "reduce_reader"}),
     "regex": ("ckpt.image.reducers_library", {"Match": "reduce_match", "finditer": "reduce_remaining"}),

@@ -67,6 +67,8 @@ def reduce_data_set(pickler: Any, data_set: Any) -> Any:
     path = data_set.filepath()
     if not os.path.exists(path):
         raise PicklingError(f"the netCDF data set {path!r} is no file: not saved")
+    status = os.stat(path)
+    pickler.owned.add((status.st_dev, status.st_ino))
     writable = _open_for_writing() if _writable is None else _writable
     return make_data_set, (os.path.abspath(path), "r+" if os.path.realpath(path) in writable else "r")
 

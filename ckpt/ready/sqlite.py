@@ -14,6 +14,7 @@ Write so that a repetition does no harm (``INSERT OR REPLACE``), or ask for :fun
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 from pickle import PicklingError
@@ -33,6 +34,7 @@ _PRAGMAS = (
     "query_only",
 )
 _DETECTED = "ckpt_probe"
+_BESIDE = ("-wal", "-shm", "-journal")
 
 
 def reduce_connection(pickler: Any, connection: sqlite3.Connection) -> Any:
@@ -54,6 +56,11 @@ def reduce_connection(pickler: Any, connection: sqlite3.Connection) -> Any:
     attached = [(name, path) for _, name, path in databases if name not in ("main", "temp")]
     if any(not path for _, path in attached):
         raise PicklingError("a connection with an attached database in memory cannot be saved")
+    for path in filter(None, [main, *(place for _, place in attached)]):
+        for each in (path, *(path + suffix for suffix in _BESIDE)):
+            with contextlib.suppress(OSError):
+                status = os.stat(each)
+                pickler.owned.add((status.st_dev, status.st_ino))
     content = None if main else connection.serialize()
     settings = {name: _ask(connection, f"PRAGMA {name}")[0][0] for name in _PRAGMAS}
     level = connection.isolation_level

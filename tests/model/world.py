@@ -114,7 +114,7 @@ class World:
         return module
 
 
-def _no_fork() -> int:
+def _no_fork(noted: object) -> int:
     raise OSError(errno.ENOMEM, "nothing is forked here: the image is written at once")
 
 

@@ -13,7 +13,7 @@ def run_rank(spec: Mapping[str, Any], control_fd: int) -> NoReturn:
     from ckpt import boot, memory, taking
     from ckpt.memory_groups import Room
 
-    def refuse() -> int:
+    def refuse(noted: bytes | None) -> int:
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
 
     if os.environ["HINDRANCE"] == "fork":

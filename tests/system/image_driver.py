@@ -116,7 +116,7 @@ class Driver:
         path = os.path.join(self.directory, f"image-{self.taken}")
         self.taken += 1
         prepared = image.prepare(stack, {"count": self.count})
-        pid = _frames.fork()
+        pid = image.fork(prepared.noted)
         if pid == 0:
             self.write(prepared, path)
         os.waitpid(pid, 0)

@@ -1,0 +1,85 @@
+"""The mark in an HDF5 file that it is open for writing: set by the formats from HDF5 1.10 on (``libver="latest"``),
+cleared when the file is closed, left behind by a process that is killed. HDF5 refuses to open a file with it
+(``h5clear -s`` removes it).
+
+The mark is in the superblock: versions 3 and later, one byte of flags, and at the end the checksum of everything
+before, which is Bob Jenkins' "lookup3" (2006, public domain). A file that somebody has locked is left alone: its mark
+is true.
+
+No h5py here: the file is not open yet.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+
+__all__ = ["checksum", "take_away"]
+
+_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+_FLAGS_AT = 11
+_OPEN = 0x01 | 0x04  # for writing; for writing while others read
+_FIRST_PLACES = (0, *(512 << n for n in range(16)))  # behind a block of the user's
+_MASK = 0xFFFFFFFF
+
+
+def take_away(path: str) -> None:
+    """Nothing happens where there is no such mark, or the file cannot be written: opening it will say so."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for at in _FIRST_PLACES:
+            block = bytearray(os.pread(fd, 128, at))
+            if not block.startswith(_SIGNATURE):
+                continue
+            end = 12 + 4 * block[9]
+            if block[8] >= 3 and block[_FLAGS_AT] & _OPEN and _sum_of(block, end) == checksum(block[:end]):
+                block[_FLAGS_AT] &= ~_OPEN
+                struct.pack_into("<I", block, end, checksum(block[:end]))
+                os.pwrite(fd, block[: end + 4], at)
+            return
+    except OSError:
+        return
+    finally:
+        os.close(fd)
+
+
+def _sum_of(block: bytes | bytearray, end: int) -> int:
+    return int.from_bytes(block[end : end + 4], "little")
+
+
+def checksum(data: bytes | bytearray) -> int:
+    """lookup3's ``hashlittle`` with an initial value of 0."""
+    a = b = c = (0xDEADBEEF + len(data)) & _MASK
+    rest = bytes(data)
+    while len(rest) > 12:
+        x, y, z = struct.unpack_from("<III", rest)
+        a, b, c = _mixed((a + x) & _MASK, (b + y) & _MASK, (c + z) & _MASK)
+        rest = rest[12:]
+    if not rest:
+        return c
+    x, y, z = struct.unpack("<III", rest.ljust(12, b"\0"))
+    return _finished((a + x) & _MASK, (b + y) & _MASK, (c + z) & _MASK)
+
+
+def _turned(value: int, bits: int) -> int:
+    return (value << bits | value >> (32 - bits)) & _MASK
+
+
+def _mixed(a: int, b: int, c: int) -> tuple[int, int, int]:
+    for bits in (4, 6, 8, 16, 19, 4):
+        a = ((a - c) & _MASK) ^ _turned(c, bits)
+        c = (c + b) & _MASK
+        a, b, c = b, c, a
+    return a, b, c
+
+
+def _finished(a: int, b: int, c: int) -> int:
+    for bits in (14, 11, 25, 16, 4, 14, 24):
+        c = ((c ^ b) - _turned(b, bits)) & _MASK
+        a, b, c = b, c, a
+    return b
