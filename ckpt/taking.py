@@ -131,7 +131,8 @@ class Taker:
         fork_ns = time.perf_counter_ns()
         if mode == "fork":
             try:
-                pid = _fork(getattr(job.prepared, "noted", None))
+                is_explicit = runtime.explicit is not None
+                pid = _fork(None if is_explicit else getattr(job.prepared, "noted", None))
             except OSError as failure:
                 if failure.errno not in (errno.ENOMEM, errno.EAGAIN):
                     raise

@@ -279,10 +279,12 @@ class Supervisor:
         fields = {"epoch": bad, "rank": event.rank, "reason": why}
         actions: list[Action] = [Log("line-unusable", fields)]
         if not self.lines:
-            reason = f"the image of epoch {bad} cannot be read, and there is no other: {why}"
+            reason = (
+                f"rank {event.rank} cannot go on from epoch {bad}, and there is no other checkpoint: {why}"
+            )
             return actions + self._stop_now(End(EXIT_UNRECOVERABLE, reason, "interrupted"), now_ns)
         older = self.lines[-1]
-        actions.append(Say(f"the image of epoch {bad} cannot be read, trying epoch {older}: {why}"))
+        actions.append(Say(f"rank {event.rank} cannot go on from epoch {bad}, trying epoch {older}: {why}"))
         return actions + self._fence(None, f"epoch {bad} cannot be read")
 
     def _died(self, event: Died, now_ns: int) -> list[Action]:

@@ -1,8 +1,8 @@
 """filelock: locks as objects, held over a restart.
 
-The lock itself is the kernel's, and is taken again (:mod:`ckpt.image.file_locks`). But from its fourth version on the package
-remembers which process made an object, and in any other neither releases nor acquires: the process that goes on is
-that one.
+The lock itself is the kernel's, and is taken again (:mod:`ckpt.image.file_locks`). But from its fourth version on the
+package remembers which process made an object, and in any other neither releases nor acquires: the process that goes
+on is that one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def adopt(lock: Any) -> None:
         api._LIVE_LOCKS[id(lock)] = lock
     if hasattr(api, "register_fork_object"):
         api.register_fork_object(lock)
-    context = getattr(lock, "_context", None)
+    context: Any = getattr(lock, "_context", None)
     if getattr(context, "lock_file_fd_token", None) is not None and hasattr(
         lock, "_register_context_descriptor"
     ):
