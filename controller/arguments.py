@@ -69,6 +69,11 @@ def _at_least(least: int) -> Any:
 def _add_service_options(parser: argparse.ArgumentParser) -> None:
     """Options of whoever supervises ranks. All default to None: "as before" for restart, built-in for run."""
     add = parser.add_argument
+    add(
+        "--fenced",
+        metavar="HOST",
+        help="HOST, where the job was last, is dead: go on with it here (your word for it: nothing else can know)",
+    )
     add("--every", type=seconds, metavar="S", help="take a checkpoint every so many seconds")
     add("--max-restarts", type=_at_least(0), metavar="K", help="restart at most K times (default 10)")
     add(

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from controller.cli_common import find_job, show, size_text
 from controller.clients import ask
-from controller.errors import EXIT_FAILURE, EXIT_OK, NoSuchJob
+from controller.errors import EXIT_FAILURE, EXIT_NO_SUCH_JOB, EXIT_OK, NoSuchJob
 from controller.history import History, summarise
+from controller.whereabouts import agent_lives, clear, runtime_of, seat_of
 from transport.lean import asdict
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def checkpoint(arguments: argparse.Namespace) -> int:
     """Exit code 1 when the checkpoint was not committed; the reason is printed."""
     job = _open(arguments)
     question = {"do": "checkpoint", "wait": not arguments.no_wait, "stop": arguments.stop}
-    answer = ask(job.runtime_dir(), question)
+    answer = ask(runtime_of(job), question)
     if not answer["ok"]:
         show(answer, f"no checkpoint: {answer.get('reason')}", as_json=arguments.json)
         return EXIT_FAILURE
@@ -48,25 +49,27 @@ def stop(arguments: argparse.Namespace) -> int:
     """Exit code 1 when a last checkpoint was asked for and failed."""
     job = _open(arguments)
     try:
-        answer = ask(job.runtime_dir(), {"do": "stop", "checkpoint": arguments.checkpoint})
-    except NoSuchJob:
-        answer = _stop_without_controller(job, checkpoint=arguments.checkpoint)
+        answer = ask(runtime_of(job), {"do": "stop", "checkpoint": arguments.checkpoint})
+    except NoSuchJob as error:
+        answer = _stop_without_controller(job, error, checkpoint=arguments.checkpoint)
     show(answer, f"stopped: {answer['reason']}", as_json=arguments.json)
     return EXIT_FAILURE if arguments.checkpoint and "epoch" not in answer else EXIT_OK
 
 
-def _stop_without_controller(job: JobDirectory, *, checkpoint: bool) -> dict[str, Any]:
-    """End the ranks that an earlier controller has left behind. NoSuchJob when there are none."""
-    from controller.launch.local import fence_survivor, survivor_is_there
-
-    if checkpoint and survivor_is_there(job.runtime_dir()):
+def _stop_without_controller(job: JobDirectory, why: NoSuchJob, *, checkpoint: bool) -> dict[str, Any]:
+    """End the ranks that an earlier controller has left behind. NoSuchJob when there are none that are ours to end."""
+    if seat_of(job)[1] in ("elsewhere", "copied"):
+        raise why
+    if checkpoint and agent_lives(job):
         raise NoSuchJob(
             "the ranks run without a controller, and without one there is no checkpoint; nothing was stopped. "
             "`ckpt restart` takes over from the last checkpoint; `ckpt stop` without --checkpoint ends them"
         )
     with job.lock() as lock:
         history = summarise(job.events.read().events)
-        if not fence_survivor(job.runtime_dir(), lock.generation, history.agent, history.processes):
+        ended = clear(job, lock, history, None)
+        lock.leave()
+        if not ended:
             raise NoSuchJob("the job is not running: nothing of it is left (`ckpt restart` goes on with it)")
         reason, code = "stopped by `ckpt stop`; its controller was gone", 128 + SIGTERM
         job.events.append("job-finished", exit_code=code, reason=reason, kind="stopped")
@@ -83,15 +86,23 @@ def status(arguments: argparse.Namespace) -> int:
     """What the job does, or how it ended."""
     job = _open(arguments)
     history = summarise(job.events.read().events)
+    seat, relation = seat_of(job)
     try:
-        live: dict[str, Any] | None = ask(job.runtime_dir(), {"do": "status"}, _STATUS_PATIENCE_S)
+        live: dict[str, Any] | None = ask(runtime_of(job), {"do": "status"}, _STATUS_PATIENCE_S)
     except NoSuchJob:
         live = None
     except TimeoutError:
         live = {"phase": "does not answer", "ranks": [], "round": None}
+    away = seat is not None and relation == "elsewhere" and history.outcome is None
     fields = describe(job, history, live)
+    if seat is not None and live is None and history.outcome is None:
+        fields["host"] = seat.host
+        if away:
+            fields["state"] = f"on host {seat.host} when last heard of: ask there"
+        elif relation == "copied":
+            fields["state"] = f"a copy of {seat.path}, not running"
     show(fields, render(fields), as_json=arguments.json)
-    return EXIT_OK
+    return EXIT_NO_SUCH_JOB if away else EXIT_OK
 
 
 def describe(job: JobDirectory, history: History, live: dict[str, Any] | None) -> dict[str, Any]:
@@ -141,9 +152,7 @@ def _state(job: JobDirectory, history: History, live: dict[str, Any] | None) -> 
         return str(
             history.outcome.get("kind", "finished" if "exit_code" in history.outcome else "interrupted")
         )
-    from controller.launch.local import survivor_is_there
-
-    return "without controller" if survivor_is_there(job.runtime_dir()) else "gone"
+    return "without controller" if agent_lives(job) else "gone"
 
 
 def render(fields: dict[str, Any]) -> str:

@@ -46,10 +46,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.resume == "auto" and arguments.job is not None and _is_job(arguments.job) and command.words:
         from ckpt.store import JobDirectory
 
-        job = JobDirectory.open(arguments.job)
-        _check_fit(job, size=arguments.ranks or 1, command=command)
-        return _go_on(job, None, arguments, or_start=True)
+        return _go_on_or_start(JobDirectory.open(arguments.job), command, arguments)
     return _start(command.complete(), arguments)
+
+
+def _go_on_or_start(job: JobDirectory, command: Command, arguments: argparse.Namespace) -> int:
+    _check_fit(job, size=arguments.ranks or 1, command=command)
+    return _go_on(job, None, arguments, or_start=True)
 
 
 def _is_job(directory: str) -> bool:
@@ -68,24 +71,31 @@ def _start(command: Command, arguments: argparse.Namespace) -> int:
 
     launcher = _launcher(spawned, os.getcwd())
     try:
-        from ckpt.store import JobDirectory
+        from ckpt.store import JobDirectory, JobExists
+        from controller.whereabouts import new_seat
 
         options = {
             name: getattr(arguments, name) for name in _DEFAULTS if getattr(arguments, name) is not None
         }
-        job = JobDirectory.create(
-            arguments.job or _new_directory(command),
-            command=command.words,
-            size=arguments.ranks or 1,
-            options={
-                "interpreter": spawned.interpreter.saved(),
-                "stdin": _standard_input(),
-                **options,
-            },
-            hash_seed=spawned.hash_seed,
-            python=version,
-        )
-        with job.lock() as lock:
+        try:
+            job, held = JobDirectory.create_held(
+                arguments.job or _new_directory(command),
+                command=command.words,
+                size=arguments.ranks or 1,
+                options={
+                    "interpreter": spawned.interpreter.saved(),
+                    "stdin": _standard_input(),
+                    **options,
+                },
+                hash_seed=spawned.hash_seed,
+                python=version,
+            )
+        except JobExists:
+            if arguments.resume != "auto" or arguments.job is None or not _is_job(arguments.job):
+                raise
+            # Somebody else has made it since we looked.
+            return _go_on_or_start(JobDirectory.open(arguments.job), command, arguments)
+        with job.lock(held, seat=new_seat(job)) as lock:
             return _drive(job, lock, launcher, arguments, History(), (), new=True)
     finally:
         launcher.close()
@@ -146,7 +156,7 @@ def _new_directory(command: Command) -> str:
 
 def _go_on(job: JobDirectory, epoch: int | None, arguments: argparse.Namespace, *, or_start: bool) -> int:
     from controller.history import finished_code, summarise
-    from controller.launch.local import fence_survivor
+    from controller.whereabouts import claim, clear
 
     with job.lock() as lock:
         history = summarise(job.events.read().events)
@@ -160,11 +170,12 @@ def _go_on(job: JobDirectory, epoch: int | None, arguments: argparse.Namespace, 
             raise NoSuchJob(
                 f"{job.path}: nothing was committed yet; `ckpt run --resume auto` starts from the beginning"
             )
-        fenced = fence_survivor(job.runtime_dir(), lock.generation, history.agent, history.processes)
-        if fenced:
-            job.events.append("fenced", reason="processes of an earlier controller were alive")
+        ended = clear(job, lock, history, arguments.fenced)
+        if ended:
+            job.events.append("fenced", reason=ended)
             # They committed nothing meanwhile (only a controller commits), but the log grew.
             history = summarise(job.events.read().events)
+        claim(job, lock)
         from controller.interpreter import of_job
 
         spawned = _spawn(arguments, job.cwd, job.hash_seed, of_job(job.options)[0])
@@ -223,10 +234,12 @@ def _drive(
     *,
     new: bool,
 ) -> int:
-    """Supervise the job to its end. The caller closes the launcher."""
+    """Supervise the job to its end, and see that nothing of it is left."""
     from controller.service import Service
 
-    launcher.serve(job_dir=job.path, runtime_dir=job.runtime_dir(), generation=lock.generation)
+    seat = lock.record.seat
+    assert seat is not None, "claimed by the caller"
+    launcher.serve(job_dir=job.path, runtime_dir=seat.runtime, generation=lock.generation)
     reporter = _reporter(job, arguments)
     if new:
         job.events.append(
@@ -234,12 +247,21 @@ def _drive(
         )
         if not arguments.json and arguments.job is None:
             reporter.say(f"job {os.path.relpath(job.path)}")
-    job.events.append("controller", pid=os.getpid(), generation=lock.generation, lines=list(lines))
+    job.events.append(
+        "controller",
+        pid=os.getpid(),
+        host=seat.host,
+        boot=seat.boot,
+        generation=lock.generation,
+        lines=list(lines),
+    )
     options = _options(job, arguments)
     service = Service(job, lock, launcher, reporter, options, history=history, lines=lines)
     try:
         return service.run()
     finally:
+        launcher.close()
+        lock.leave()
         reporter.finish()
 
 

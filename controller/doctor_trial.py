@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from controller.clients import ask
 from controller.errors import LaunchFailed, NoSuchJob
 from controller.history import summarise
+from controller.whereabouts import runtime_of, seat_of
 from transport.lean import dataclass
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ class _Trial:
         assert self.process is not None
         if not self._ended() and self.job is not None:
             with contextlib.suppress(NoSuchJob, TimeoutError, OSError):
-                ask(self.job.runtime_dir(), {"do": "stop"}, _STOP_LIMIT_S)
+                ask(runtime_of(self.job), {"do": "stop"}, _STOP_LIMIT_S)
         with contextlib.suppress(subprocess.TimeoutExpired):
             return self.process.wait(_STOP_LIMIT_S)
         self.process.kill()
@@ -158,7 +159,8 @@ class _Trial:
         from controller.launch.local import fence_survivor
 
         history = summarise(self.job.events.read().events)
-        runtime_directory = self.job.runtime_dir()
+        seat, _ = seat_of(self.job)
+        runtime_directory = "" if seat is None else seat.runtime
         with contextlib.suppress(OSError):
             fence_survivor(runtime_directory, 1 << 30, history.agent, history.processes)
         shutil.rmtree(runtime_directory, ignore_errors=True)
@@ -187,7 +189,7 @@ class _Trial:
         assert self.job is not None
         limit_s = max(self.options.seconds, 2.0) + _STOP_LIMIT_S
         try:
-            answer = ask(self.job.runtime_dir(), {"do": "checkpoint", "wait": True}, limit_s)
+            answer = ask(runtime_of(self.job), {"do": "checkpoint", "wait": True}, limit_s)
         except NoSuchJob:
             return None
         except TimeoutError:

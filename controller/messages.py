@@ -42,6 +42,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from controller.errors import MalformedPacket
+from transport import jsontext
 
 Packet = dict[str, Any]
 
@@ -177,7 +178,7 @@ def encode_line(packet: Mapping[str, Any]) -> bytes:
 def decode(data: bytes | bytearray | memoryview) -> Packet:
     """Inverse of `encode`; MalformedPacket when `data` is no JSON object."""
     try:
-        packet = json.loads(bytes(data))
+        packet = jsontext.parse(bytes(data))
     except ValueError as error:
         raise MalformedPacket(f"no JSON: {bytes(data[:60])!r}") from error
     if not isinstance(packet, dict):

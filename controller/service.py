@@ -101,7 +101,8 @@ class Service:
         self.launcher = launcher
         self.reporter = reporter
         self.options = options
-        self.runtime_dir = job.runtime_dir()
+        assert lock.record.seat is not None, "a controller has taken its seat"
+        self.runtime_dir = lock.record.seat.runtime
         highest = max([history.highest_epoch, job.highest_epoch(), *lines])
         coordinator = Coordinator(
             job.size, highest=highest, committed=lines[-1] if lines else None, options=options.rounds

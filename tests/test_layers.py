@@ -24,9 +24,11 @@ LAYERS = ("transport", "ckpt", "controller")  # lowest first
 
 # The modules that are promised to be pure; every one must exist. A new state machine is added here.
 PURE = {
-    "transport": "batches config errors events frames lean ledger link endpoint rangeset simulation state timeout window",
+    "transport": "batches config errors events frames jsontext lean ledger link endpoint rangeset simulation state timeout "
+    "window",
     "ckpt": "choice errors",
     "ckpt.explicit": "position",
+    "ckpt.store": "branch",
     "ckpt.mpi": "agreement attributes buffers constants datatypes derived envelope errors few group handle integers kind "
     "layout losses matching nothing op operations packing partitioned process progress status topology typenames",
     "ckpt.image": "errors opcodes tables",

@@ -85,11 +85,14 @@ class StorageFailed(StoreError):
     `errno` is the system's number (0: not known), `operation` the name of the call.
     """
 
-    def __init__(self, operation: str, path: str | os.PathLike[str] | None, error: OSError) -> None:
+    def __init__(
+        self, operation: str, path: str | os.PathLike[str] | None, error: OSError, *, hint: str | None = None
+    ) -> None:
         self.errno = error.errno or 0
         self.operation = operation
         reason = os.strerror(self.errno) if self.errno else str(error)
-        hint = _HINTS.get(self.errno, "Nothing that was committed before is affected.")
+        if hint is None:
+            hint = _HINTS.get(self.errno, "Nothing that was committed before is affected.")
         super().__init__(f"{operation} failed ({reason})", path=path, hint=hint)
 
 

@@ -18,9 +18,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+from transport import jsontext
 from transport.lean import dataclass, field
 
-from .errors import StorageFailed
+from .errors import StorageFailed, StoreError
+from .privacy import open_regular
 
 __all__ = ["EventLog", "EventPage"]
 
@@ -66,8 +68,7 @@ class EventLog:
     def _at_line_start(self) -> bool:
         """Whether the file ends with a whole line; asked every time: any writer may have died."""
         if self._fd < 0:
-            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-            self._fd = os.open(self.path, flags, 0o600)
+            self._fd = open_regular(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW)
         length = os.fstat(self._fd).st_size
         return length == 0 or os.pread(self._fd, 1, length - 1) == b"\n"
 
@@ -84,7 +85,7 @@ class EventLog:
             if not self._at_line_start():
                 data = b"\n" + data
             written = self._write(self._fd, data)
-        except (OSError, MemoryError):
+        except (OSError, StoreError, MemoryError):
             written = -1
         if written != len(data):
             self.lost += 1
@@ -99,7 +100,7 @@ class EventLog:
             StorageFailed: the file is there and cannot be read.
         """
         try:
-            with open(self.path, "rb") as file:
+            with open(open_regular(self.path, os.O_RDONLY), "rb") as file:
                 file.seek(offset)
                 data = file.read()
         except FileNotFoundError:
@@ -129,7 +130,7 @@ class EventLog:
 
 def _parse(line: bytes) -> dict[str, Any] | None:
     try:
-        value = json.loads(line)
+        value = jsontext.parse(line)
     except ValueError:
         return None
     return value if isinstance(value, dict) else None

@@ -27,8 +27,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from .errors import StorageFailed
-from .privacy import check_private_directory
+from .errors import NotPrivate, RecordDamaged, StorageFailed
+from .privacy import check_private_directory, check_private_file, open_regular
 
 __all__ = [
     "TEMPORARY_PREFIX",
@@ -43,6 +43,9 @@ __all__ = [
 TEMPORARY_PREFIX: Final = ".tmp-"
 
 Buffer = bytes | bytearray | memoryview
+_NOT_OURS: Final = (
+    "Something else stands in its place: restore it from a backup, or go on from another epoch (`ckpt ls`)."
+)
 _O_DIRECT: Final = getattr(os, "O_DIRECT", 0)
 
 
@@ -70,6 +73,33 @@ class FileSystem:
     def pwrite(self, fd: int, data: Buffer, offset: int) -> int:
         """Write at `offset`; returns the number of bytes taken, which may be short."""
         return os.pwrite(fd, data, offset)
+
+    def open_lock(self, path: str) -> int:
+        """Open the file that is locked (see `lock.py`), making it if need be; NotPrivate where others can reach it."""
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+        try:
+            check_private_file(fd, path)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    def is_same_file(self, fd: int, path: str) -> bool:
+        """Whether an open file is still the one of that name."""
+        try:
+            there = os.lstat(path)
+        except FileNotFoundError:
+            return False
+        here = os.fstat(fd)
+        return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
+
+    def sign(self, fd: int, text: bytes) -> None:
+        """Make `text` the content of a lock file; if the disk refuses, only the next one's message is poorer for it."""
+        try:
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, text, 0)
+        except OSError:
+            pass
 
     def fsync(self, fd: int) -> None:
         os.fsync(fd)
@@ -104,7 +134,11 @@ class FileSystem:
     # Reading. No crash state depends on it, but reads fail as well.
 
     def open_read(self, path: str) -> int:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        """All reads of records and images begin here. Raises RecordDamaged where something else than a file stands."""
+        try:
+            return open_regular(path, os.O_RDONLY | os.O_NOFOLLOW)
+        except NotPrivate as error:
+            raise RecordDamaged(error.what, path=path, hint=_NOT_OURS) from error
 
     def preadv(self, fd: int, buffers: Sequence[memoryview | bytearray], offset: int) -> int:
         return os.preadv(fd, buffers, offset)
@@ -120,12 +154,14 @@ class FileSystem:
         return os.lstat(path).st_size
 
     def read_file(self, path: str, limit_bytes: int = 1 << 30) -> bytes:
-        """Whole content of a file of at most `limit_bytes`."""
+        """Whole content of a file. Raises RecordDamaged when it has more than `limit_bytes`: nothing of ours does."""
         fd = self.open_read(path)
         try:
             length = self.size(fd)
             if length > limit_bytes:
-                raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
+                raise RecordDamaged(
+                    f"it has {length} bytes, more than any that was written here", path=path, hint=_NOT_OURS
+                )
             parts: list[bytes] = []
             while part := os.read(fd, 1 << 20):
                 parts.append(part)

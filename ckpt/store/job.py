@@ -3,14 +3,14 @@
     JOB/                 0700, ours; refused otherwise
       job.json           identity and options; written last at creation: without it there is no job
       key                32 random bytes as hex, 0600: signs every record of this job (see `records.py`)
-      lock               flock of the controller; generation.json: its number (see `lock.py`)
+      lock               flock of the controller; generation.json: its number, where it is (see `lock.py`)
       events.jsonl       the event log (see `eventlog.py`)
       control/           epoch-%08d.json, one per committed line (see `control.py`, `lines.py`)
       images/rank-%05d/  epoch-%08d.i%04d.<random>.json (manifest) and .pack (blocks) of one rank's images
       output/            rank-%d.out, rank-%d.err
 
 Manifest and pack share one directory so that one directory sync makes both durable. All directories are
-made, and synced, at creation: an image is never the first to need one, so no image depends on the entry of
+made, and synced, at creation (`creation.py`): an image is never the first to need one, so no image depends on the entry of
 its own directory.
 
 `open` answers, in this order: is there a job, is it private, which format, does it verify. Nothing in here
@@ -31,11 +31,13 @@ from transport.lean import dataclass, field
 
 from . import records
 from .control import epoch_of_name
-from .errors import Incompatible, JobExists, JobMissing, RecordDamaged, StorageFailed
+from .creation import make
+from .errors import Incompatible, JobMissing, RecordDamaged, StorageFailed
 from .eventlog import EventLog
-from .fsio import TEMPORARY_PREFIX, FileSystem, commit_file, sync_directory
-from .lock import LockHandle, take_lock
-from .privacy import check_private_directory, check_private_file, runtime_directory
+from .fsio import TEMPORARY_PREFIX, FileSystem, close_quietly
+from .lock import LockHandle, LockRecord, read_record, take_lock
+from .privacy import check_private_directory, check_private_file, open_regular
+from .seat import Seat
 
 __all__ = ["JobDirectory", "image_directory", "image_stem"]
 
@@ -46,7 +48,6 @@ CONTROL: Final = "control"
 IMAGES: Final = "images"
 OUTPUT: Final = "output"
 _KIND: Final = "job"
-_OURS: Final = frozenset({KEY_NAME, CONTROL, IMAGES, OUTPUT})
 _HASH_SEED_LIMIT: Final = 4294967295
 
 
@@ -116,9 +117,29 @@ class JobDirectory:
 
         Raises:
             JobExists: there is a job, or anything else.
+            JobLocked: another process is making a job there.
             NotPrivate: the directory belongs to, or is writable by, somebody else.
             StorageFailed: the system refused.
         """
+        job, held = cls.create_held(
+            path, command=command, size=size, options=options, hash_seed=hash_seed, python=python, fs=fs
+        )
+        close_quietly(job.fs, held)
+        return job
+
+    @classmethod
+    def create_held(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        command: Sequence[str],
+        size: int,
+        options: Mapping[str, Any] | None = None,
+        hash_seed: int | None = None,
+        python: str | None = None,
+        fs: FileSystem | None = None,
+    ) -> tuple[JobDirectory, int]:
+        """The same, and the descriptor that holds its lock: for `lock`, so that nobody comes in between."""
         if size < 1:
             raise ValueError(f"a job has at least one rank, not {size}")
         system = FileSystem() if fs is None else fs
@@ -136,12 +157,14 @@ class JobDirectory:
             options=dict(options or {}),
             fs=system,
         )
-        _make_root(system, root)
-        _make_directories(system, root, size)
-        commit_file(system, root, KEY_NAME, job.key.hex().encode() + b"\n")
-        commit_file(system, root, JOB_NAME, records.encode(job.key, _KIND, job.job_id, job._fields()))
-        sync_directory(system, os.path.dirname(root))
-        return job
+        held = make(
+            system,
+            root,
+            directories=[CONTROL, OUTPUT, IMAGES, *(image_directory(rank) for rank in range(size))],
+            key=(KEY_NAME, job.key.hex().encode() + b"\n"),
+            job=(JOB_NAME, records.encode(job.key, _KIND, job.job_id, job._fields())),
+        )
+        return job, held
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, fs: FileSystem | None = None) -> JobDirectory:
@@ -162,8 +185,8 @@ class JobDirectory:
         for name in (CONTROL, IMAGES, OUTPUT):
             system.check_private(os.path.join(root, name))
         data = _read_job_file(system, root)
-        claimed = records.peek_format(data)
-        if isinstance(claimed, int) and claimed != records.FORMAT:
+        claimed, job_id = records.peek(data)
+        if claimed is not None and claimed != records.FORMAT:
             raise Incompatible(
                 f"the job has format {claimed}, this version reads format {records.FORMAT}",
                 path=root,
@@ -171,7 +194,6 @@ class JobDirectory:
             )
         key = _read_key(root)
         name = os.path.join(root, JOB_NAME)
-        job_id = _claimed_job_id(data)
         content = records.decode(key, _KIND, job_id, data, name)
         try:
             return cls(
@@ -219,15 +241,25 @@ class JobDirectory:
             raise ValueError(f"stream is 'out' or 'err', not {stream!r}")
         return os.path.join(self.path, OUTPUT, f"rank-{rank}.{stream}")
 
-    def runtime_dir(self, *, base: str | None = None) -> str:
-        """Private directory (0700) for sockets, short enough for them; see `privacy.runtime_directory`."""
-        return runtime_directory(self.job_id, base=base)
+    def record(self) -> LockRecord:
+        """What the last holder of the lock has said: where it is, which lines are the job's past. May raise
+        RecordDamaged, StorageFailed.
+        """
+        return read_record(self.path, self.key, self.job_id, self.fs)
 
-    def lock(self) -> LockHandle:
-        """Become the job's controller; `with job.lock() as lock:`. Raises JobLocked at once."""
+    def agent_log_path(self) -> str:
+        """Standard output and error of the agent, which keeps it locked: who lives in here holds that lock."""
+        return os.path.join(self.path, OUTPUT, "agent.log")
+
+    def lock(self, held: int | None = None, *, seat: Seat | None = None) -> LockHandle:
+        """Become the job's controller; `with job.lock() as lock:`. Raises JobLocked at once.
+
+        `held`: what holds the lock of a job just made; `seat`: see `LockHandle.claim`.
+        """
         from .lines import highest_generation
 
-        return take_lock(self.path, self.key, self.job_id, self.fs, floor=highest_generation(self))
+        floor = highest_generation(self) if held is None else 0
+        return take_lock(self.path, self.key, self.job_id, self.fs, floor=floor, held=held, seat=seat)
 
     def highest_epoch(self) -> int:
         """The highest epoch number that left any trace on disk, committed or burnt; 0 if none.
@@ -258,43 +290,6 @@ def _any_hash_seed() -> int:
 _LIST_HINT: Final = "Check the path; `ckpt run` starts a job and prints where it is."
 
 
-def _make_root(fs: FileSystem, root: str) -> None:
-    try:
-        os.makedirs(os.path.dirname(root), exist_ok=True)
-        fs.make_directory(root)
-        return
-    except FileExistsError:
-        pass  # judged below
-    except OSError as error:
-        raise StorageFailed("mkdir", root, error) from error
-    check_private_directory(root)
-    try:
-        found = fs.list_directory(root)
-    except OSError as error:
-        raise StorageFailed("list", root, error) from error
-    if JOB_NAME in found:
-        raise JobExists(
-            "there is a job already",
-            path=root,
-            hint="`ckpt restart` goes on with it; or name another directory.",
-        )
-    strange = sorted(name for name in found if name not in _OURS and not name.startswith(TEMPORARY_PREFIX))
-    if strange:
-        raise JobExists(f"the directory is not empty ({strange[0]})", path=root, hint="Name another one.")
-
-
-def _make_directories(fs: FileSystem, root: str, size: int) -> None:
-    inner = [CONTROL, OUTPUT, IMAGES, *(image_directory(rank) for rank in range(size))]
-    for name in inner:
-        try:
-            fs.make_directory(os.path.join(root, name))
-        except FileExistsError:
-            check_private_directory(os.path.join(root, name))
-        except OSError as error:
-            raise StorageFailed("mkdir", os.path.join(root, name), error) from error
-    sync_directory(fs, os.path.join(root, IMAGES))
-
-
 def _read_job_file(fs: FileSystem, root: str) -> bytes:
     path = os.path.join(root, JOB_NAME)
     try:
@@ -305,17 +300,10 @@ def _read_job_file(fs: FileSystem, root: str) -> bytes:
         raise StorageFailed("read", path, error) from error
 
 
-def _claimed_job_id(data: bytes) -> str:
-    """The id that the file itself names: job.json defines it, and the MAC is checked next."""
-    marker = b'"job":"'
-    start = data.find(marker)
-    return data[start + len(marker) :].split(b'"', 1)[0].decode("ascii", "replace") if start >= 0 else ""
-
-
 def _read_key(root: str) -> bytes:
     path = os.path.join(root, KEY_NAME)
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = open_regular(path, os.O_RDONLY | os.O_NOFOLLOW)
     except OSError as error:
         raise RecordDamaged(
             f"the job's key cannot be read ({error.strerror})",

@@ -3,11 +3,13 @@
 Two parts:
 
 - `flock` on the file `lock`: the kernel drops it with the last descriptor, so a `kill -9` leaves nothing
-  behind. The content (pid, host, time) is only for the message that the next one gets.
-- a *generation*, one more with every lock taken, kept durably in `generation.json` (MAC, commit sequence).
-  It goes into control files and events, and `LockHandle.check` refuses to commit once a higher one is on
-  disk or the lock file was replaced: that covers file systems whose flock does not reach other machines, and
-  people who delete lock files.
+  behind. The content (pid, host) is only for the message that the next one gets.
+- the *record*, `generation.json` (MAC, commit sequence), which only the holder of the lock writes:
+    generation  one more with every lock taken. It goes into control files and events, and `LockHandle.check` refuses to
+                commit once a higher one is on disk or the lock file was replaced: that covers file systems whose
+                flock does not reach other machines, and people who delete lock files
+    seat        where the controller and its ranks are (`seat.py`); null: nobody lives
+    branch      which lines a restart may use when it is not simply the newest (`branch.py`); null: all
 
 A descriptor is inherited by `fork`: a process that forks without exec while it holds the lock must call
 `LockHandle.forget()` in the child, or the lock lives as long as the child does. (exec closes it.)
@@ -21,12 +23,16 @@ import socket
 from types import TracebackType
 from typing import Any, Final
 
-from . import records
-from .errors import JobLocked, LockLost, RecordDamaged, StorageFailed
-from .fsio import FileSystem, commit_file
-from .privacy import check_private_file
+from transport import jsontext
+from transport.lean import dataclass, replace
 
-__all__ = ["LockHandle", "read_generation", "take_lock"]
+from . import records
+from .branch import Branch
+from .errors import JobLocked, LockLost, RecordDamaged, StorageFailed, StoreError
+from .fsio import FileSystem, close_quietly, commit_file
+from .seat import Seat
+
+__all__ = ["LockHandle", "LockRecord", "hold", "read_generation", "read_record", "take_lock"]
 
 _LOCK_NAME: Final = "lock"
 _GENERATION_NAME: Final = "generation.json"
@@ -34,16 +40,42 @@ _KIND: Final = "generation"
 _ATTEMPTS: Final = 10
 
 
-class LockHandle:
-    """A lock that is held; use it as a context. `generation` is unique among all holders, ever."""
+@dataclass(frozen=True)
+class LockRecord:
+    """What `generation.json` says; see the module's header."""
 
-    def __init__(self, path: str, fd: int, key: bytes, job_id: str, generation: int, fs: FileSystem) -> None:
+    generation: int = 0
+    seat: Seat | None = None
+    branch: Branch | None = None
+
+
+class LockHandle:
+    """A lock that is held; use it as a context. `generation` is unique among all holders, ever.
+
+    `found`: the record of the holder before; `record`: what it is now.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        fd: int,
+        key: bytes,
+        job_id: str,
+        found: LockRecord,
+        record: LockRecord,
+        fs: FileSystem,
+    ) -> None:
         self.path = path
-        self.generation = generation
+        self.found = found
+        self.record = record
         self._fd = fd
         self._key = key
         self._job_id = job_id
         self._fs = fs
+
+    @property
+    def generation(self) -> int:
+        return self.record.generation
 
     def __enter__(self) -> LockHandle:
         return self
@@ -62,7 +94,7 @@ class LockHandle:
         """Raise LockLost unless this is still the one lock on the job."""
         if self._fd < 0:
             raise LockLost("the lock was released", path=os.path.join(self.path, _LOCK_NAME))
-        if not _is_same_file(self._fd, os.path.join(self.path, _LOCK_NAME)):
+        if not self._fs.is_same_file(self._fd, os.path.join(self.path, _LOCK_NAME)):
             raise LockLost(
                 "the lock file was replaced or removed",
                 path=os.path.join(self.path, _LOCK_NAME),
@@ -76,6 +108,29 @@ class LockHandle:
                 hint="Another controller has taken the job: this one must stop.",
             )
 
+    def claim(self, seat: Seat) -> None:
+        """Say where the job's processes are from now on. Call it when none of an earlier seat lives, and before the
+        first one is started.
+        """
+        self._write(replace(self.record, seat=seat))
+
+    def leave(self) -> None:
+        """Say that no process of the job lives any more. What the disk refuses leaves the seat: the next one looks."""
+        if self.record.seat is not None and self.held:
+            try:
+                self._write(replace(self.record, seat=None))
+            except StoreError:
+                pass
+
+    def turn(self, branch: Branch) -> None:
+        """Say which lines a restart may use from now on."""
+        self._write(replace(self.record, branch=branch))
+
+    def _write(self, record: LockRecord) -> None:
+        self.check()
+        _commit(self.path, self._key, self._job_id, self._fs, record)
+        self.record = record
+
     def release(self) -> None:
         """Let go of it; harmless when done twice."""
         self.forget()
@@ -84,84 +139,105 @@ class LockHandle:
         """Close the descriptor. In a forked child: the parent's lock is not touched."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
-            os.close(fd)
-
-
-def _is_same_file(fd: int, path: str) -> bool:
-    try:
-        there = os.lstat(path)
-    except FileNotFoundError:
-        return False
-    here = os.fstat(fd)
-    return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
+            close_quietly(self._fs, fd)
 
 
 def read_generation(job_path: str, key: bytes, job_id: str, fs: FileSystem) -> int:
     """The highest generation on disk; 0 when the job was never locked. May raise RecordDamaged."""
+    return read_record(job_path, key, job_id, fs).generation
+
+
+def read_record(job_path: str, key: bytes, job_id: str, fs: FileSystem) -> LockRecord:
+    """What is on disk; the empty record when the job was never locked. May raise RecordDamaged, StorageFailed."""
     path = os.path.join(job_path, _GENERATION_NAME)
     try:
-        data = fs.read_file(path, 1 << 16)
+        data = fs.read_file(path, 1 << 20)
     except FileNotFoundError:
-        return 0
+        return LockRecord()
     except OSError as error:
         raise StorageFailed("read", path, error) from error
-    value = records.decode(key, _KIND, job_id, data, path).get("generation")
-    if not isinstance(value, int):
-        raise RecordDamaged("generation is no number", path=path)
-    return value
+    content = records.decode(key, _KIND, job_id, data, path)
+    seat, branch = content.get("seat"), content.get("branch")  # absent: written by an earlier version
+    try:
+        return LockRecord(
+            generation=int(content["generation"]),
+            seat=None if seat is None else Seat.from_json(seat),
+            branch=None if branch is None else Branch.from_json(branch),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RecordDamaged(f"generation.json lacks or garbles a field ({error!r})", path=path) from error
 
 
-def take_lock(job_path: str, key: bytes, job_id: str, fs: FileSystem, *, floor: int = 0) -> LockHandle:
-    """Take the lock or raise JobLocked at once.
+def _commit(job_path: str, key: bytes, job_id: str, fs: FileSystem, record: LockRecord) -> None:
+    fields = {
+        "generation": record.generation,
+        "seat": None if record.seat is None else record.seat.to_json(),
+        "branch": None if record.branch is None else record.branch.to_json(),
+    }
+    commit_file(fs, job_path, _GENERATION_NAME, records.encode(key, _KIND, job_id, fields), replaces=True)
+
+
+def take_lock(
+    job_path: str,
+    key: bytes,
+    job_id: str,
+    fs: FileSystem,
+    *,
+    floor: int = 0,
+    held: int | None = None,
+    seat: Seat | None = None,
+) -> LockHandle:
+    """Take the lock or raise JobLocked at once. The seat and branch of the holder before stay what they are.
 
     Args:
         floor: the highest generation seen elsewhere (control files); the new one is above it in any case,
             even when `generation.json` was lost.
+        held: the lock itself, if it is held already (`hold`).
+        seat: as `LockHandle.claim`, in the same write.
     """
-    fd = _flock(job_path, fs)
+    fd = hold(job_path, fs) if held is None else held
     try:
         try:
-            known = read_generation(job_path, key, job_id, fs)
+            found = read_record(job_path, key, job_id, fs)
         except RecordDamaged:
-            known = 0  # `floor` keeps it above everything that was ever committed
-        generation = max(known, floor) + 1
-        data = records.encode(key, _KIND, job_id, {"generation": generation})
-        commit_file(fs, job_path, _GENERATION_NAME, data, replaces=True)
-        _sign(fd, generation)
+            found = LockRecord()  # `floor` keeps it above everything that was ever committed
+        record = replace(found, generation=max(found.generation, floor) + 1, seat=seat or found.seat)
+        _commit(job_path, key, job_id, fs, record)
     except BaseException:
-        os.close(fd)
+        close_quietly(fs, fd)
         raise
-    return LockHandle(job_path, fd, key, job_id, generation, fs)
+    return LockHandle(job_path, fd, key, job_id, found, record, fs)
 
 
-def _flock(job_path: str, fs: FileSystem) -> int:
+def hold(job_path: str, fs: FileSystem) -> int:
+    """The lock itself, without a generation: the descriptor that holds it. Raises JobLocked at once."""
     path = os.path.join(job_path, _LOCK_NAME)
     for _ in range(_ATTEMPTS):
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            fd = fs.open_lock(path)
         except OSError as error:
             raise StorageFailed("open", path, error) from error
         try:
-            check_private_file(fd, path)
             locked = fs.try_lock(fd)
         except OSError as error:
-            os.close(fd)
+            close_quietly(fs, fd)
             raise StorageFailed("flock", path, error) from error
         except BaseException:
-            os.close(fd)
+            close_quietly(fs, fd)
             raise
         if not locked:
-            holder = _read_holder(fd)
-            os.close(fd)
+            holder = _read_holder(fs, fd)
+            close_quietly(fs, fd)
             raise JobLocked(
                 f"another controller holds it (pid {holder.get('pid', '?')} on {holder.get('host', '?')})",
                 path=job_path,
                 holder=holder,
                 hint="Use `ckpt status`, or `ckpt stop` to end it.",
             )
-        if _is_same_file(fd, path):
+        if fs.is_same_file(fd, path):
+            fs.sign(fd, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode() + b"\n")
             return fd
-        os.close(fd)  # the file was replaced between open and lock: try the new one
+        close_quietly(fs, fd)  # the file was replaced between open and lock: try the new one
     raise JobLocked(
         "the lock file is being replaced over and over",
         path=path,
@@ -170,18 +246,12 @@ def _flock(job_path: str, fs: FileSystem) -> int:
     )
 
 
-def _read_holder(fd: int) -> dict[str, Any]:
+def _read_holder(fs: FileSystem, fd: int) -> dict[str, Any]:
+    """Two words for a message; not authenticated, and so taken for no more than that."""
+    data = bytearray(4096)
     try:
-        value = json.loads(os.pread(fd, 4096, 0))
+        length = fs.preadv(fd, [data], 0)
+        value = jsontext.parse(bytes(data[:length]))
     except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def _sign(fd: int, generation: int) -> None:
-    text = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "generation": generation}) + "\n"
-    try:
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, text.encode(), 0)
-    except OSError:
-        return  # only the next one's message is poorer for it

@@ -7,6 +7,7 @@ have put something: symbolic links, foreign owners and group- or world-writable 
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import tempfile
@@ -14,12 +15,20 @@ from typing import Final
 
 from .errors import NotPrivate, StorageFailed
 
-__all__ = ["check_private_directory", "check_private_file", "make_private_directory", "runtime_directory"]
+__all__ = [
+    "check_private_directory",
+    "check_private_file",
+    "is_private_directory",
+    "make_runtime_directory",
+    "open_regular",
+]
 
 SOCKET_PATH_LIMIT: Final = 107
 """Longest path of a Unix socket in bytes (Linux: 108 with its terminating zero)."""
 
 _SOCKET_NAME_ROOM: Final = 40
+_RANDOM_NAME_ROOM: Final = 8
+_ELSEWHERE: Final = "Sockets need a directory on this machine: set TMPDIR to one that you may write to."
 
 
 def _refuse(info: os.stat_result, path: str, forbidden_mode: int) -> None:
@@ -68,34 +77,66 @@ def check_private_file(fd: int, path: str, *, forbidden_mode: int = 0o077) -> No
     _refuse(info, path, forbidden_mode)
 
 
-def make_private_directory(path: str) -> None:
-    """Create `path` with mode 0700, or accept it when it is there and private (0700, ours, no link)."""
-    try:
-        os.mkdir(path, 0o700)
-    except FileExistsError:
-        pass  # ours from before, or planted by somebody: the check below tells
-    except OSError as error:
-        raise StorageFailed("mkdir", path, error) from error
-    check_private_directory(path, forbidden_mode=0o077)
+def open_regular(path: str, flags: int, mode: int = 0o600) -> int:
+    """`os.open` of a file in a job directory, close-on-exec, without waiting for anybody.
 
-
-def runtime_directory(job_id: str, *, base: str | None = None) -> str:
-    """The job's private directory for sockets, `BASE/ckpt-UID/JOB`, mode 0700, created if needed.
-
-    Args:
-        base: a directory; the default is the system's temporary one, or /tmp when that is too long for
-        sockets.
+    Every file of a job is opened so, to read or to write: a FIFO in the place of one would hold who opens it until
+    somebody comes to its other end.
 
     Raises:
-        NotPrivate: somebody else owns it, or planted a link.
+        OSError: as the system does.
+        NotPrivate: something other than a regular file stands there.
+    """
+    try:
+        fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY, mode)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a FIFO that nobody reads, or a socket
+            raise _irregular(path) from error
+        raise
+    try:
+        regular = stat.S_ISREG(os.fstat(fd).st_mode)
+        if regular:
+            os.set_blocking(fd, True)
+    except BaseException:
+        os.close(fd)
+        raise
+    if not regular:
+        os.close(fd)
+        raise _irregular(path)
+    return fd
+
+
+def _irregular(path: str) -> NotPrivate:
+    return NotPrivate(
+        "not a regular file",
+        path=path,
+        hint="A FIFO, device, directory or socket stands in its place: remove it.",
+    )
+
+
+def make_runtime_directory() -> str:
+    """A new private directory for a job's sockets, with a path short enough for them.
+
+    Its name cannot be foretold, so nobody can be there first; who looks for it reads it in the job's record.
+    It lies in the system's temporary directory (`TMPDIR`), or in /tmp when that is too long.
+
+    Raises:
         StorageFailed: it cannot be made.
     """
-    root = tempfile.gettempdir() if base is None else base
-    tail = os.path.join(f"ckpt-{os.geteuid()}", job_id)
-    if base is None and len(os.fsencode(os.path.join(root, tail))) + _SOCKET_NAME_ROOM > SOCKET_PATH_LIMIT:
+    name = f"ckpt-{os.geteuid()}-"
+    root = tempfile.gettempdir()
+    if len(os.fsencode(os.path.join(root, name))) + _RANDOM_NAME_ROOM + _SOCKET_NAME_ROOM > SOCKET_PATH_LIMIT:
         root = "/tmp"
-    outer = os.path.join(root, f"ckpt-{os.geteuid()}")
-    make_private_directory(outer)
-    inner = os.path.join(outer, job_id)
-    make_private_directory(inner)
-    return inner
+    try:
+        return tempfile.mkdtemp(prefix=name, dir=root)
+    except OSError as error:
+        raise StorageFailed("mkdir", os.path.join(root, name), error, hint=_ELSEWHERE) from error
+
+
+def is_private_directory(path: str) -> bool:
+    """Whether it is there, a real directory, ours, and closed to all others."""
+    try:
+        check_private_directory(path, forbidden_mode=0o077)
+    except (FileNotFoundError, NotPrivate):
+        return False
+    return True

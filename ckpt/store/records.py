@@ -16,15 +16,18 @@ Pure: bytes in, values out. Which fields a record has, and what they mean, is fo
 from __future__ import annotations
 
 import json
+import re
 from _operator import _compare_digest as compare_digest  # hmac's own, without all that hmac loads
 from collections.abc import Mapping
 from typing import Any, Final
 
 from blake3 import blake3
 
+from transport import jsontext
+
 from .errors import Incompatible, Misplaced, RecordDamaged
 
-__all__ = ["FORMAT", "KEY_BYTES", "decode", "digest", "encode", "peek_format"]
+__all__ = ["FORMAT", "KEY_BYTES", "decode", "digest", "encode", "peek"]
 
 FORMAT: Final = 1
 """Version of the whole job directory; raised whenever an older reader could misread it."""
@@ -75,7 +78,10 @@ def decode(key: bytes, kind: str, job_id: str, data: bytes, path: str) -> dict[s
         raise RecordDamaged(
             f"{kind} does not verify: changed, damaged or not of this job", path=path, hint=_REPLACE
         )
-    content: dict[str, Any] = json.loads(data.decode("utf-8", "surrogateescape"))
+    try:
+        content: dict[str, Any] = jsontext.parse(data.decode("utf-8", "surrogateescape"))
+    except ValueError as error:
+        raise RecordDamaged(f"{kind} verifies, and is no JSON ({error})", path=path) from error
     if content.get("format") != FORMAT:
         raise Incompatible(
             f"{kind} has format {content.get('format')}, this version reads format {FORMAT}",
@@ -90,10 +96,13 @@ def decode(key: bytes, kind: str, job_id: str, data: bytes, path: str) -> dict[s
 _REPLACE: Final = "Restore the file from a backup, or go on from another epoch (`ckpt ls`)."
 
 
-def peek_format(data: bytes) -> object:
-    """The format number a record claims, unverified, or None: only good for a better message."""
-    try:
-        content = json.loads(data)
-    except ValueError:
-        return None
-    return content.get("format") if isinstance(content, dict) else None
+_CLAIMS: Final = re.compile(rb'"format":(\d{1,9}),"job":"([0-9a-f]{1,64})"')
+_CLAIMED_WITHIN: Final = 1000
+
+
+def peek(data: bytes) -> tuple[int | None, str]:
+    """Format and job that a record claims, unverified: for job.json itself, which says what to verify it as, and for a
+    better message. Looked for in the bytes where `encode` puts them; nothing is parsed. (None, ""): not found.
+    """
+    found = _CLAIMS.search(data, 0, _CLAIMED_WITHIN)
+    return (int(found[1]), found[2].decode("ascii")) if found else (None, "")

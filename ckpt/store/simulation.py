@@ -184,6 +184,22 @@ class SimulatedDisk(FileSystem):
         self._changes.append(_Change(inode, offset=offset, data=taken))
         return len(taken)
 
+    def open_lock(self, path: str) -> int:
+        self.faults.check("open_lock", path)
+        if path in self._entries:
+            return self._open_fd(self._entries[path], path)
+        inode = self._new_inode(bytearray())
+        self._entries[path] = inode
+        # Whether the empty file outlives a crash makes no difference, and twice the states: it does.
+        self._changes.append(_Change(os.path.dirname(path), entries=((path, inode),), durable=True))
+        return self._open_fd(inode, path)
+
+    def is_same_file(self, fd: int, path: str) -> bool:
+        return self._entries.get(path) == self._open[fd][0]
+
+    def sign(self, fd: int, text: bytes) -> None:
+        """Nobody reads it here."""
+
     def fsync(self, fd: int) -> None:
         inode, path = self._open[fd]
         self._sync(inode, "fsync", path)

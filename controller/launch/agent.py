@@ -36,6 +36,7 @@ import sys
 import time
 from typing import Any
 
+from ckpt.store.seat import occupy
 from controller import messages
 from controller.errors import MalformedPacket
 from controller.launch import alone, procinfo, strays
@@ -142,7 +143,7 @@ class Agent:
         self.listener.listen(16)
         self.listener.setblocking(False)
         self.selector.register(self.listener, selectors.EVENT_READ, self._accept)
-        log = os.open(os.path.join(job_dir, LOG_NAME), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        log = occupy(os.path.join(job_dir, LOG_NAME))
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)

@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ckpt.store.privacy import open_regular
 from controller import messages
 from controller.errors import MalformedPacket
 from controller.history import Process
@@ -171,7 +172,7 @@ class LocalLauncher:
         if self._log_path is None:
             return ""
         try:
-            with open(self._log_path, "rb") as log:
+            with open(open_regular(self._log_path, os.O_RDONLY), "rb") as log:
                 log.seek(max(0, os.fstat(log.fileno()).st_size - limit_bytes))
                 text = log.read().decode(errors="replace").strip()
         except OSError:
@@ -208,28 +209,19 @@ def kill_all(processes: Iterable[Process], patience_s: float = _END_PATIENCE_S) 
         time.sleep(0.002)
 
 
-def survivor_is_there(runtime_dir: str) -> bool:
-    """Whether an agent of an earlier controller listens."""
-    with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as probe:
-        try:
-            probe.connect(os.path.join(runtime_dir, SOCKET_NAME))
-        except OSError:
-            return False
-    return True
-
-
 def fence_survivor(
     runtime_dir: str, generation: int, agent: Process | None, ranks: Iterable[Process]
 ) -> bool:
     """End the agent that an earlier controller left behind, and its ranks. Call with the job's lock held.
 
     First by asking; then, by recorded identity, whatever is left. Returns whether anything was alive.
+    `runtime_dir` "": not known.
     """
     known = [*([agent] if agent is not None else []), *ranks]
     alive = any(procinfo.is_alive(process.pid, process.ticks) for process in known)
     with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as connection:
         try:
-            connection.connect(os.path.join(runtime_dir, SOCKET_NAME))
+            connection.connect(os.path.join(runtime_dir or "/nonexistent", SOCKET_NAME))
             connection.sendall(messages.encode_line({"a": "attach", "generation": generation}))
             connection.sendall(messages.encode_line({"a": "end", "reason": "fenced by a new controller"}))
             alive = True

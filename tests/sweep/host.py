@@ -26,6 +26,7 @@ import functools
 import json
 import os
 import select
+import shutil
 import signal
 import sys
 import time
@@ -36,6 +37,7 @@ from ckpt import boot, image
 from ckpt.image import _frames
 from ckpt.runtime import Runtime
 from ckpt.store import ControlFile, JobDirectory, RankEntry, write_control
+from ckpt.store.privacy import make_runtime_directory
 from controller import messages
 from controller.launch.forked import BUFFER_BYTES, ForkedRank, fork_rank
 
@@ -270,7 +272,7 @@ class Host:
             "local_size": 1,
             "job_id": job.job_id,
             "job_dir": job.path,
-            "runtime_dir": job.runtime_dir(),
+            "runtime_dir": make_runtime_directory(),
             "argv": self.task.get("argv"),
             "incarnation": attempt,
             "restarts": attempt,
@@ -283,6 +285,7 @@ class Host:
             return self.attend(job, rank)
         finally:
             rank.close()
+            shutil.rmtree(spec["runtime_dir"], ignore_errors=True)
 
     def attend(self, job: JobDirectory, rank: ForkedRank) -> dict[str, Any]:
         """Do an agent's and a controller's part until the rank has ended."""

@@ -12,12 +12,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import textwrap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
+
+from ckpt.store.errors import StoreError
 
 PATIENCE_S = 60.0
 _LONGER, _LONGER_TRIES = 5, 6
@@ -191,9 +192,18 @@ class Job:
                         os.kill(event["pid"], signal.SIGKILL)
                     except ProcessLookupError:
                         continue
-        if started := self.events("job-started"):  # what an undisturbed job removes itself
-            sockets = Path(tempfile.gettempdir(), f"ckpt-{os.geteuid()}", started[0]["job"])
-            shutil.rmtree(sockets, ignore_errors=True)
+        if self.events("job-started") and (sockets := self.runtime_directory()):
+            shutil.rmtree(sockets, ignore_errors=True)  # what an undisturbed job removes itself
+
+    def runtime_directory(self) -> Path | None:
+        """Where its sockets are; None: nothing runs."""
+        from ckpt.store import JobDirectory
+
+        try:
+            seat = JobDirectory.open(self.directory).record().seat
+        except StoreError:
+            return None
+        return None if seat is None else Path(seat.runtime)
 
 
 def long_enough(loops: int, attempt: Callable[[int], T]) -> T:

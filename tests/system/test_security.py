@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from ckpt.store import JobDirectory
 from tests.system.apps import RING
 from tests.system.support import Job, run_ckpt, write_app
 from transport.zmqwire import CurveKeys, ZmqWire
@@ -28,7 +27,7 @@ NOBODY = 65534
 
 
 def sockets_of_ranks(job: Job) -> list[Path]:
-    directory = Path(JobDirectory.open(job.directory).runtime_dir())
+    directory = job.runtime_directory()
     return sorted(path for path in directory.iterdir() if path.name.startswith("r") and path.is_socket())
 
 
@@ -176,7 +175,7 @@ def test_another_user_can_neither_read_nor_connect_nor_kill(start: Start, tmp_pa
             if parent == Path("/tmp"):
                 break
             parent.chmod(parent.stat().st_mode | 0o011)  # the job directory itself has to keep others out
-    runtime = Path(JobDirectory.open(job.directory).runtime_dir())
+    runtime = job.runtime_directory()
     names = [path.name for path in runtime.iterdir()]
     pids = [job.pid(0), job.pid(1), job.process.pid]
 
@@ -217,7 +216,7 @@ def test_everything_of_a_job_belongs_to_its_owner_alone(start: Start, tmp_path: 
         job = running_ring(start, tmp_path)
     finally:
         os.umask(before)
-    runtime = Path(JobDirectory.open(job.directory).runtime_dir())
+    runtime = job.runtime_directory()
     job.kill_rank(1)
     job.wait_event("restarted")
     open_to_others = [

@@ -5,14 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from store_helpers import commit, read_image
 
-from ckpt.store import JobDirectory, JobMissing, StorageFailed, StoreError
+from ckpt.store import FileSystem, JobDirectory, JobExists, JobLocked, JobMissing, StorageFailed, StoreError
 from ckpt.store.simulation import NO_MEMORY, SHORT, Faults, SimulatedDisk
 
 SIZE = 2
@@ -155,3 +156,74 @@ def test_every_call_fails(tmp_path: Path, error: int, forever: bool) -> None:
             break
         at += 1
     assert at > 15
+
+
+class Killed(FileSystem):
+    """Its process is killed instead of making the call number `at`."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("left", "__class__", "__dict__"):
+            return object.__getattribute__(self, name)
+        if not self.left:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.left -= 1
+        return object.__getattribute__(self, name)
+
+
+def in_child(work: Callable[[], object]) -> int:
+    """Its wait status; `work` says by its exit code what it is to say."""
+    pid = os.fork()
+    if pid == 0:
+        code = 9
+        try:
+            work()
+            code = 0
+        except StoreError as error:
+            code = error.exit_code
+        finally:
+            os._exit(code)
+    return pid
+
+
+def test_a_creation_that_is_killed_at_any_call_is_taken_over_by_the_next(tmp_path: Path) -> None:
+    for at in range(200):
+        path = tmp_path / f"job{at}"
+        pid = in_child(
+            lambda at=at, path=path: JobDirectory.create(path, command=[], size=SIZE, fs=Killed(at))
+        )  # type: ignore[misc]
+        _, status = os.waitpid(pid, 0)
+        if status == 0:
+            assert at > 20
+            return
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        try:
+            job = JobDirectory.open(path)
+        except JobMissing:
+            job = JobDirectory.create(path, command=[], size=SIZE)
+        assert is_whole(job)
+    raise AssertionError("it never came to its end")
+
+
+def test_of_several_at_the_same_time_one_makes_the_job(tmp_path: Path) -> None:
+    """All others are told so, or that there is one; what is there is the winner's, whole."""
+    for turn in range(15):
+        path = tmp_path / f"job{turn}"
+        come, tell = os.pipe()
+
+        def make(number: int, path: Path = path, come: int = come) -> None:
+            os.read(come, 1)
+            job, held = JobDirectory.create_held(path, command=[str(number)], size=SIZE)
+            with job.lock(held):
+                commit(job, 1, "state")
+
+        pids = [in_child(lambda number=number: make(number)) for number in range(3)]  # type: ignore[misc]
+        os.write(tell, b"xxx")
+        codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+        assert codes.count(0) == 1 and set(codes) <= {0, JobLocked.exit_code, JobExists.exit_code}, codes
+        job = JobDirectory.open(path)
+        assert job.command == [str(codes.index(0))] and read_image(job, 1, 1) == [1, "state"]
+        os.close(come)
+        os.close(tell)

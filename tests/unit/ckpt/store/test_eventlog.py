@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpt.store import EventLog, JobDirectory, StorageFailed
+from ckpt.store import EventLog, JobDirectory, NotPrivate, StorageFailed
 
 NOON_NS = 1_767_268_800_123_456_789
 
@@ -151,8 +151,11 @@ def test_what_is_no_json_is_written_as_text(path: str) -> None:
 
 
 def test_a_log_that_cannot_be_read_says_so(tmp_path: Path) -> None:
-    with pytest.raises(StorageFailed, match="read"):
+    with pytest.raises(NotPrivate, match="not a regular file"):
         EventLog(str(tmp_path)).read()
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(StorageFailed, match="read"):
+        EventLog(str(tmp_path / "loop")).read()
 
 
 def test_a_planted_link_is_not_followed(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from store_helpers import commit, directories_of, make_job, on_disk, read_image
 
 from ckpt.store import (
     BlockDamaged,
-    FileSystem,
     ImageReader,
     JobDirectory,
     RecordDamaged,
@@ -164,23 +163,16 @@ def test_a_verification(job: JobDirectory, error: int) -> None:
     assert every_call(run, error, False) > 5
 
 
-class LockedDisk(SimulatedDisk):
-    """The generation is on the simulated disk; the lock is a real one, since only the kernel can hold it."""
-
-    def try_lock(self, fd: int) -> bool:
-        return super().try_lock(fd) if fd in self._open else FileSystem.try_lock(self, fd)
-
-
 @once_and_for_ever
 @every_failure
 def test_a_lock(job: JobDirectory, error: int, forever: bool) -> None:
     """The generation only grows, whatever happens on the way; a failed attempt leaves no lock behind."""
-    disk = LockedDisk(directories_of(job))
+    disk = SimulatedDisk(directories_of(job))
     take_lock(job.path, job.key, job.job_id, disk).release()
     files = disk.files
 
     def run(faults: Faults) -> None:
-        disk = LockedDisk(directories_of(job), files, faults=faults)
+        disk = SimulatedDisk(directories_of(job), files, faults=faults)
         before = 1
         try:
             lock = take_lock(job.path, job.key, job.job_id, disk)
@@ -192,7 +184,7 @@ def test_a_lock(job: JobDirectory, error: int, forever: bool) -> None:
             lock.release()
         faults.at = None
         for state in possible_states(disk):
-            after = LockedDisk(directories_of(job), state)
+            after = SimulatedDisk(directories_of(job), state)
             again = take_lock(job.path, job.key, job.job_id, after)
             assert again.generation > before
             again.release()
@@ -203,7 +195,7 @@ def test_a_lock(job: JobDirectory, error: int, forever: bool) -> None:
 
 def test_a_lock_that_is_taken_outlives_a_crash_and_needs_both_syncs(job: JobDirectory) -> None:
     def lost(ignore_sync: int | None) -> bool:
-        disk = LockedDisk(directories_of(job), ignore_sync=ignore_sync)
+        disk = SimulatedDisk(directories_of(job), ignore_sync=ignore_sync)
         take_lock(job.path, job.key, job.job_id, disk).release()
         found = []
         for state in disk.crash_states():

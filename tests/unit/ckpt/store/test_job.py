@@ -13,17 +13,21 @@ from store_helpers import commit, make_job, read_image, write_image
 
 from ckpt.store import (
     BlockDamaged,
+    FileSystem,
     ImageReader,
     Incompatible,
     JobDirectory,
     JobExists,
+    JobLocked,
     JobMissing,
     NotPrivate,
     RecordDamaged,
     StorageFailed,
+    list_lines,
 )
 from ckpt.store.job import epoch_of_image
-from ckpt.store.privacy import SOCKET_PATH_LIMIT
+from ckpt.store.lock import hold
+from ckpt.store.privacy import SOCKET_PATH_LIMIT, is_private_directory, make_runtime_directory
 
 
 def test_what_is_created_is_opened(tmp_path: Path) -> None:
@@ -274,58 +278,120 @@ def test_the_epoch_in_a_file_name(name: str, epoch: int | None) -> None:
 
 
 class TestRuntimeDirectory:
-    def test_is_private_and_short_and_stays(self, job: JobDirectory, tmp_path: Path) -> None:
-        path = job.runtime_dir()
-        assert stat.S_IMODE(os.stat(path).st_mode) == 0o700 and job.job_id in path
-        assert len(os.path.join(path, "r1023.1023")) < SOCKET_PATH_LIMIT
-        assert job.runtime_dir() == path
-        os.rmdir(path)
+    def test_is_private_short_and_new(self) -> None:
+        paths = [make_runtime_directory() for _ in range(2)]
+        for path in paths:
+            assert stat.S_IMODE(os.stat(path).st_mode) == 0o700 and is_private_directory(path)
+            assert len(os.path.join(path, "r1023.1023")) < SOCKET_PATH_LIMIT
+            os.rmdir(path)
+        assert paths[0] != paths[1]
 
-    def test_leaves_a_long_temporary_directory(
-        self, job: JobDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_leaves_a_long_temporary_directory(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         deep = tmp_path / ("x" * 90)
         deep.mkdir()
         monkeypatch.setattr("tempfile.tempdir", str(deep))
-        path = job.runtime_dir()
+        path = make_runtime_directory()
         assert path.startswith("/tmp/ckpt-")
         os.rmdir(path)
 
-    def outer(self, base: Path) -> Path:
-        return base / f"ckpt-{os.geteuid()}"
-
-    def test_a_planted_link_is_refused(self, job: JobDirectory, tmp_path: Path) -> None:
-        target = tmp_path / "target"
-        target.mkdir(mode=0o700)
-        self.outer(tmp_path).symlink_to(target)
-        with pytest.raises(NotPrivate):
-            job.runtime_dir(base=str(tmp_path))
-        self.outer(tmp_path).unlink()
-        self.outer(tmp_path).mkdir(mode=0o700)
-        (self.outer(tmp_path) / job.job_id).symlink_to(target)
-        with pytest.raises(NotPrivate):
-            job.runtime_dir(base=str(tmp_path))
-        assert os.listdir(target) == []
-
-    def test_a_file_or_an_open_directory_is_refused(self, job: JobDirectory, tmp_path: Path) -> None:
-        self.outer(tmp_path).touch()
-        with pytest.raises(NotPrivate):
-            job.runtime_dir(base=str(tmp_path))
-        self.outer(tmp_path).unlink()
-        self.outer(tmp_path).mkdir()
-        self.outer(tmp_path).chmod(0o750)
-        with pytest.raises(NotPrivate, match="0750"):
-            job.runtime_dir(base=str(tmp_path))
-
-    def test_another_users_directory_is_refused(
-        self, job: JobDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    def test_nobody_blocks_it_by_being_there_first(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        real = os.geteuid()
-        monkeypatch.setattr(os, "geteuid", lambda: real + 1)
-        self.outer(tmp_path).mkdir(mode=0o700)
-        with pytest.raises(NotPrivate, match="owned by user"):
-            job.runtime_dir(base=str(tmp_path))
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+        (tmp_path / f"ckpt-{os.geteuid()}").touch()
+        assert is_private_directory(make_runtime_directory())
 
-    def test_a_base_that_does_not_exist(self, job: JobDirectory, tmp_path: Path) -> None:
-        with pytest.raises(StorageFailed, match="mkdir"):
-            job.runtime_dir(base=str(tmp_path / "nowhere"))
+    def test_a_base_that_does_not_exist(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("tempfile.tempdir", "/nowhere")
+        with pytest.raises(StorageFailed, match="TMPDIR"):
+            make_runtime_directory()
+
+    @pytest.mark.parametrize("kind", ["link", "file", "open", "nothing"])
+    def test_what_is_not_private_is_not_used_again(self, tmp_path: Path, kind: str) -> None:
+        path = tmp_path / "place"
+        if kind == "link":
+            path.symlink_to(tmp_path)
+        elif kind == "file":
+            path.touch()
+        elif kind == "open":
+            path.mkdir()
+            path.chmod(0o750)
+        assert not is_private_directory(str(path))
+
+
+class TestTheMakingOfIt:
+    def test_one_of_two_at_the_same_time_makes_it(self, tmp_path: Path) -> None:
+        job, held = JobDirectory.create_held(tmp_path / "job", command=[], size=1)
+        (tmp_path / "half").mkdir()
+        other = hold(str(tmp_path / "half"), FileSystem())
+        with pytest.raises(JobLocked, match=f"pid {os.getpid()}"):
+            JobDirectory.create(tmp_path / "half", command=[], size=1)
+        assert os.listdir(tmp_path / "half") == ["lock"], "who is told so has touched nothing"
+        os.close(other)
+        JobDirectory.create(tmp_path / "half", command=[], size=1)
+        with pytest.raises(JobLocked):
+            job.lock()
+        with job.lock(held) as lock:
+            assert lock.generation == 1
+
+    @pytest.mark.parametrize(
+        "left",
+        [
+            "images/rank-00000/epoch-00000001.i0000.ab.json",
+            "control/epoch-00000001.json",
+            "output/rank-0.out",
+        ],
+    )
+    def test_a_job_whose_job_file_is_lost_is_not_overwritten(self, job: JobDirectory, left: str) -> None:
+        os.unlink(os.path.join(job.path, "job.json"))
+        (Path(job.path) / left).touch()
+        key = (Path(job.path) / "key").read_bytes()
+        with pytest.raises(JobExists, match=r"no job\.json"):
+            JobDirectory.create(job.path, command=[], size=1)
+        assert (Path(job.path) / "key").read_bytes() == key
+
+    def test_directories_on_the_way_are_private_whatever_the_umask(self, tmp_path: Path) -> None:
+        before = os.umask(0)
+        try:
+            JobDirectory.create(tmp_path / "a" / ".ckpt" / "job", command=[], size=1)
+        finally:
+            os.umask(before)
+        modes = {stat.S_IMODE(os.stat(tmp_path / name).st_mode) for name in ("a", "a/.ckpt", "a/.ckpt/job")}
+        assert modes == {0o700}
+
+
+@pytest.mark.parametrize(
+    "name", ["job.json", "key", "generation.json", "lock", "events.jsonl", "control/epoch-00000001.json"]
+)
+def test_a_fifo_in_place_of_a_file_holds_nobody(job: JobDirectory, name: str) -> None:
+    commit(job, 1, "x")
+    job.lock().release()
+    path = Path(job.path) / name
+    path.unlink(missing_ok=True)
+    os.mkfifo(path, 0o600)
+
+    def use() -> None:
+        again = JobDirectory.open(job.path)
+        again.record()
+        assert [line.control is None for line in list_lines(again)] == [name.startswith("control")]
+        again.events.append("something")
+        again.events.read()
+        again.lock().release()
+
+    if name.startswith("control"):
+        use()
+        return
+    with pytest.raises((NotPrivate, RecordDamaged), match="not a regular file"):
+        use()
+
+
+@pytest.mark.parametrize("depth", [1, 100_000])
+def test_nothing_of_a_job_file_is_parsed_before_it_is_verified(job: JobDirectory, depth: int) -> None:
+    data = (
+        (Path(job.path) / "job.json")
+        .read_bytes()
+        .replace(b'"options":{}', b'"options":' + b"[" * depth + b"]" * depth)
+    )
+    (Path(job.path) / "job.json").write_bytes(data)
+    with pytest.raises(RecordDamaged, match="does not verify"):
+        JobDirectory.open(job.path)

@@ -87,7 +87,7 @@ def test_a_newer_format_is_not_passed_over(job: JobDirectory, monkeypatch: pytes
 def test_an_unreadable_file_is_not_called_damaged(job: JobDirectory) -> None:
     commit(job, 1, "x")
     path_of(job, 1).unlink()
-    path_of(job, 1).mkdir()
+    path_of(job, 1).symlink_to("elsewhere")
     (line,) = list_lines(job)
     assert isinstance(line.error, StorageFailed)
 

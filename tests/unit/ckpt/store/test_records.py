@@ -85,6 +85,6 @@ def test_the_envelope_cannot_be_overwritten(name: str) -> None:
 
 
 def test_the_claimed_format_of_anything_can_be_asked_for() -> None:
-    assert records.peek_format(encoded()) == records.FORMAT
-    assert records.peek_format(b"\xff") is None
-    assert records.peek_format(b"[1]") is None
+    assert records.peek(encoded()) == (records.FORMAT, JOB)
+    assert records.peek(b"\xff") == (None, "")
+    assert records.peek(b"[1]") == (None, "")

@@ -1,0 +1,239 @@
+"""Job directories that are made twice at once, copied, moved, seen from elsewhere: real controllers, agents and files;
+the ranks are stubs (`stub_rank`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ckpt.store import JobDirectory
+from ckpt.store.seat import here
+from controller.launch import procinfo
+from tests.system.support import PATIENCE_S, Job, ckpt_command, environment, run_ckpt, write_app
+from transport.lean import replace
+
+pytestmark = pytest.mark.system
+
+Start = Callable[..., Job]
+
+ROOT = Path(__file__).resolve().parents[2]
+ENTRY = "tests.system.stub_rank:run_rank"
+
+COUNT = """
+    n = int(stub.argv[1])
+    for i in range(stub.state.get("i", 0), n):
+        if i == n // 2:
+            stub.hold()
+        print("rank", stub.rank, "step", i)
+        stub.state["i"] = i + 1
+        stub.step(0.01)
+    print("rank", stub.rank, "done")
+"""
+COUNTED = [f"rank 0 step {i}" for i in range(20)] + ["rank 0 done"]
+
+
+@pytest.fixture(autouse=True)
+def _find_the_stub(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+@pytest.fixture
+def held(start: Start, tmp_path: Path) -> Job:
+    """A job of one rank that has committed something and waits half-way until `go` or `finish`."""
+    job = start(write_app(tmp_path, COUNT), 20, ranks=1, every=0.1, entry=ENTRY)
+    job.wait_event("committed", 2)
+    return job
+
+
+@pytest.fixture
+def restarted(tmp_path: Path) -> Iterator[Callable[..., Job]]:
+    """restarted(directory, …): `ckpt restart` in the background."""
+    jobs: list[Job] = []
+
+    def begin(directory: Path, *arguments: object) -> Job:
+        jobs.append(Job(directory, directory, "--entry", ENTRY, *arguments, verb="restart"))
+        return jobs[-1]
+
+    yield begin
+    for job in jobs:
+        job.close()
+
+
+def killed(job: Job, *, ranks: bool) -> None:
+    """The controller is killed; with `ranks`, all of the job."""
+    job.process.kill()
+    job.process.wait()
+    if ranks:
+        agent = job.events("agent-started")[-1]
+        os.kill(agent["pid"], signal.SIGKILL)
+        while procinfo.is_alive(agent["pid"], agent["start_ticks"]) or alive(job):
+            pass
+
+
+def alive(job: Job) -> bool:
+    started = job.events("rank-started")[-1]
+    return procinfo.is_alive(started["pid"], started["start_ticks"])
+
+
+# ---------------------------------------------------------------------- two at once
+
+
+def test_of_two_runs_with_resume_auto_at_once_one_is_the_job(tmp_path: Path) -> None:
+    app = write_app(tmp_path, COUNT)
+    directory = tmp_path / "job"
+    command = ckpt_command(
+        "run", "--resume", "auto", "--every", 0.05, "--job", directory, "--entry", ENTRY, "--", app, 20
+    )
+    env = {**environment(), "CKPT_TEST_GO": str(tmp_path / "go")}
+    both = [
+        subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, stdout=subprocess.PIPE, env=env
+        )
+        for _ in range(2)
+    ]
+    loser = next_to_end(both)
+    assert loser.returncode == 11 and b"another controller holds it" in loser.stderr.read()  # type: ignore[union-attr]
+    (tmp_path / "go").touch()
+    winner = next(process for process in both if process is not loser)
+    printed, _ = winner.communicate(timeout=PATIENCE_S)
+    assert winner.returncode == 0 and printed.decode().splitlines() == COUNTED
+    log = (directory / "events.jsonl").read_text()
+    assert log.count('"committed"') and log.count('"controller"') == 1
+
+
+def next_to_end(processes: list[subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+    while True:
+        for process in processes:
+            if process.poll() is not None:
+                return process
+
+
+# ---------------------------------------------------------------------- copies
+
+
+def test_a_copy_that_is_restarted_leaves_the_original_alone(
+    held: Job, tmp_path: Path, restarted: Callable[..., Job]
+) -> None:
+    subprocess.run(["cp", "-a", held.directory, tmp_path / "copy"], check=True)
+    status = run_ckpt("status", tmp_path / "copy")
+    assert f"a copy of {held.directory}" in status.stdout and status.returncode == 0
+    stop = run_ckpt("stop", tmp_path / "copy")
+    assert stop.returncode == 10 and "nothing runs in it" in stop.stderr
+    copy = restarted(tmp_path / "copy")
+    copy.wait_event("restarted")
+    assert not copy.events("fenced") and alive(held) and alive(copy)
+    assert run_ckpt("checkpoint", held.directory).returncode == 0, "its sockets are its own, too"
+    assert copy.finish() == 0, copy.report()
+    assert held.finish() == 0, held.report()
+    assert held.output(0).splitlines() == COUNTED == copy.output(0).splitlines()
+
+
+def test_a_copy_leaves_ranks_without_a_controller_alone(
+    held: Job, tmp_path: Path, restarted: Callable[..., Job]
+) -> None:
+    killed(held, ranks=False)
+    subprocess.run(["cp", "-a", held.directory, tmp_path / "copy"], check=True)
+    copy = restarted(tmp_path / "copy")
+    copy.wait_event("restarted")
+    assert alive(held)
+    again = restarted(held.directory)
+    again.wait_event("fenced")
+    again.wait_event("restarted")
+    assert alive(copy)
+    assert (copy.finish(), again.finish()) == (0, 0)
+
+
+def test_a_directory_that_was_renamed_is_the_same(
+    held: Job, tmp_path: Path, restarted: Callable[..., Job]
+) -> None:
+    killed(held, ranks=False)
+    old = held.events("rank-started")[-1]
+    os.rename(held.directory, tmp_path / "moved")
+    moved = restarted(tmp_path / "moved")
+    moved.wait_event("fenced")
+    assert not procinfo.is_alive(old["pid"], old["start_ticks"])
+    assert moved.finish() == 0, moved.report()
+
+
+# ---------------------------------------------------------------------- who asks from where
+
+
+def test_another_temporary_directory_changes_nothing(held: Job, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    env = {**environment(), "TMPDIR": str(tmp_path / "other")}
+    status = json.loads(run_ckpt("status", "--json", held.directory, env=env).stdout)
+    assert status["state"] == "running" and status["live"]["ranks"]
+    stop = run_ckpt("stop", held.directory, env=env)
+    assert stop.returncode == 0 and "stopped" in stop.stdout
+    assert held.process.wait(PATIENCE_S) == 143
+
+
+def test_ranks_without_a_controller_are_seen_from_everywhere(held: Job, tmp_path: Path) -> None:
+    killed(held, ranks=False)
+    (tmp_path / "other").mkdir()
+    env = {**environment(), "TMPDIR": str(tmp_path / "other")}
+    assert "without controller" in run_ckpt("status", held.directory, env=env).stdout
+
+
+def on_another_host(job: Job) -> None:
+    """The job's record says what it would say if the job had run elsewhere."""
+    directory = JobDirectory.open(job.directory)
+    with directory.lock() as lock:
+        seat = lock.found.seat
+        assert seat is not None and seat.host == os.uname().nodename
+        lock.claim(replace(seat, host="far-away", machine="0" * 32, boot="another", pid=4711))
+
+
+def test_a_job_of_another_host_is_refused_by_name_until_that_host_is_said_to_be_dead(
+    held: Job, restarted: Callable[..., Job]
+) -> None:
+    killed(held, ranks=True)
+    on_another_host(held)
+    for verb, code in (("restart", 11), ("checkpoint", 10), ("stop", 10)):
+        refused = run_ckpt(verb, held.directory)
+        assert refused.returncode == code, refused.stderr
+        assert "host far-away" in refused.stderr and "--fenced far-away" in refused.stderr
+    status = run_ckpt("status", held.directory)
+    assert status.returncode == 10 and "host far-away" in status.stdout
+    wrong = run_ckpt("restart", "--fenced", "near-by", held.directory)
+    assert wrong.returncode == 11
+    job = restarted(held.directory, "--fenced", "far-away")
+    assert job.finish() == 0, job.report()
+    assert "far-away" in job.events("fenced")[-1]["reason"]
+    assert job.events("controller")[-1]["host"] == os.uname().nodename
+    assert held.output(0).splitlines() == COUNTED
+
+
+def test_a_job_that_has_come_to_an_end_is_nowhere(held: Job) -> None:
+    """So it can be gone on with from any host without a word."""
+    assert JobDirectory.open(held.directory).record().seat == here_of(held)
+    assert run_ckpt("stop", "--checkpoint", held.directory).returncode == 0
+    assert held.process.wait(PATIENCE_S) == 75
+    assert JobDirectory.open(held.directory).record().seat is None
+
+
+def here_of(job: Job) -> Any:
+    seat = JobDirectory.open(job.directory).record().seat
+    assert seat is not None
+    return replace(here(str(job.directory), seat.runtime), pid=job.process.pid)
+
+
+def test_a_lost_runtime_directory_does_not_hide_the_ranks(held: Job, restarted: Callable[..., Job]) -> None:
+    killed(held, ranks=False)
+    sockets = held.runtime_directory()
+    assert sockets is not None
+    shutil.rmtree(sockets)
+    old = held.events("rank-started")[-1]
+    job = restarted(held.directory)
+    job.wait_event("fenced")
+    assert not procinfo.is_alive(old["pid"], old["start_ticks"])
+    assert job.finish() == 0, job.report()
