@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from controller.launch import procinfo
-from tests.system.support import PATIENCE_S, Job, run_ckpt, write_app
+from tests.system.support import PATIENCE_S, Job, ckpt_command, run_ckpt, write_app
 
 pytestmark = pytest.mark.system
 
@@ -59,9 +59,21 @@ def expected(steps: int, ranks: int = 3) -> list[str]:
 
 
 def restart(job: Job, *arguments: object, epoch: int | None = None) -> subprocess.CompletedProcess[str]:
-    job.go()
+    """To its end. Ranks that are left from before go on only when it has taken over: they are not through by then."""
     where = job.directory if epoch is None else f"{job.directory}@{epoch}"
-    return run_ckpt("restart", where, "--entry", ENTRY, *arguments)
+    before = len(job.events("controller"))
+    again = subprocess.Popen(
+        ckpt_command("restart", where, "--entry", ENTRY, *arguments),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while len(job.events("controller")) == before and again.poll() is None:
+        time.sleep(0.01)
+    job.go()
+    out, err = again.communicate(timeout=PATIENCE_S)
+    return subprocess.CompletedProcess(again.args, again.returncode, out, err)
 
 
 def is_gone(pid: int) -> bool:
