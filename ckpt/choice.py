@@ -3,7 +3,8 @@
 =========  ==========================================================================================================
 asked for  done
 =========  ==========================================================================================================
-fork       fork; where the kernel refuses that, this one image is written synchronously
+fork       fork; where the kernel refuses that, this one image is written synchronously; where it has killed the copy, the
+           next ones
 sync       synchronously: the program waits until the image is durable
 auto       fork, unless memory is too tight for it
 =========  ==========================================================================================================

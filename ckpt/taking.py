@@ -43,6 +43,7 @@ class Taker:
         self.choice = Choice("fork", "no image has been taken yet")
         self._without_fork = 0  # so many images are written without, before fork is tried again
         self._why_without_fork = ""
+        self._writer_was_killed = False
         self.pauses_ns: list[int] = []
         self.cold = False
         """Forked, and not rehearsed since: see :meth:`ckpt.imaging.Imager.rehearse`."""
@@ -65,7 +66,9 @@ class Taker:
         """Decide how the next image will be written; a choice that differs from the last one is logged."""
         self.asked = asked or self.asked
         before = self.choice
-        if self.asked == "auto" and self._without_fork:
+        if self._without_fork and (
+            self.asked == "auto" or (self.asked == "fork" and self._writer_was_killed)
+        ):
             self._without_fork -= 1
             self.choice = Choice("sync", self._why_without_fork)
         else:
@@ -204,6 +207,7 @@ class Taker:
             number = os.WTERMSIG(status)
             if number == signal.SIGKILL:  # nobody else kills it while its rank lives, as a rule
                 self._do_without_fork("the image writer was killed, as it is where memory runs out")
+                self._writer_was_killed = True
             say_failed(self._runtime, epoch, f"the image writer died (signal {number})", "image child")
 
 

@@ -1,10 +1,11 @@
 """A rank that is hindered: HINDRANCE=fork (the kernel refuses to fork), memory (hardly any is left), optimism (it seems
-that there is enough)."""
+that there is enough), killer (of each child that writes)."""
 
 from __future__ import annotations
 
 import errno
 import os
+import signal
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -18,6 +19,8 @@ def run_rank(spec: Mapping[str, Any], control_fd: int) -> NoReturn:
 
     if os.environ["HINDRANCE"] == "fork":
         taking._fork = refuse
+    elif os.environ["HINDRANCE"] == "killer":
+        memory.die_first = lambda: os.kill(os.getpid(), signal.SIGKILL)
     elif os.environ["HINDRANCE"] == "optimism":
         memory.available = lambda *paths: None
     else:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.support import PATIENCE_S, Job, environment, run_ckpt, write_app
+from tests.system.support import PATIENCE_S, Job, ckpt_command, environment, run_ckpt, write_app
 
 pytestmark = pytest.mark.system
 
@@ -241,10 +241,9 @@ def test_adopted_orphans_do_not_stay_as_zombies(start: Start, tmp_path: Path) ->
     assert job.finish() == 0
 
 
+@pytest.mark.root
 def test_a_container_whose_first_process_is_the_job_leaves_nothing(tmp_path: Path) -> None:
     """Process 1 gets every orphan of the container; the job ends all the same, and with the program's exit code."""
-    if subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", "true"], capture_output=True).returncode:
-        pytest.skip("no process namespaces here")
     app = write_app(
         tmp_path,
         """
@@ -260,8 +259,6 @@ def test_a_container_whose_first_process_is_the_job_leaves_nothing(tmp_path: Pat
         sys.exit(5)
         """,
     )
-    from tests.system.support import ckpt_command
-
     ran = subprocess.run(
         ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child",
          *ckpt_command("run", "-n", 2, "--job", tmp_path / "job", app)],

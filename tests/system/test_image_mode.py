@@ -29,6 +29,13 @@ ROOT = Path(__file__).parents[2]
         ({"image_mode": "fork"}, "memory", {"fork"}, ""),
         ({}, "fork", {"sync"}, "the kernel has refused to fork"),
         ({"image_mode": "fork"}, "fork", {"sync"}, ""),
+        ({}, "killer", {"fork", "sync"}, "the image writer was killed, as it is where memory runs out"),
+        (
+            {"image_mode": "fork"},
+            "killer",
+            {"fork", "sync"},
+            "the image writer was killed, as it is where memory runs out",
+        ),
     ],
 )
 def test_the_mode_is_chosen_and_said_and_the_result_the_same(

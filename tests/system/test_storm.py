@@ -93,6 +93,15 @@ class Storm:
         agent = self.agent()
         return children(agent) if agent else []
 
+    def grandchildren(self) -> list[int]:
+        """Of which there are none most of the time."""
+        deadline = time.monotonic() + 0.4
+        while not (found := [pid for rank in self.ranks() for pid in children(rank)]):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.002)
+        return found
+
     def living_controllers(self) -> list[subprocess.Popen[bytes]]:
         for process in self.controllers:
             if process.poll() is not None:
@@ -120,13 +129,13 @@ class Storm:
         if not self.living_controllers():
             self.start_controllers(self.random.choice((1, 1, 2)))
             self.done["controllers started"] += 1
-        what, targets = self.random.choice(
-            [("rank", self.ranks())] * 6
-            + [("image child or subprocess", [pid for rank in self.ranks() for pid in children(rank)])] * 3
-            + [("agent", [self.agent()])]
-            + [("controller", [process.pid for process in self.controllers])] * 2
+        what, look = self.random.choice(
+            [("rank", self.ranks)] * 6
+            + [("image child or subprocess", self.grandchildren)] * 3
+            + [("agent", lambda: [self.agent()])]
+            + [("controller", lambda: [process.pid for process in self.controllers])] * 2
         )
-        targets = [pid for pid in targets if pid is not None and mine(pid)]
+        targets = [pid for pid in look() if pid is not None and mine(pid)]
         if not targets:
             return
         pid = self.random.choice(targets)
