@@ -25,6 +25,7 @@ from ckpt import mpi4py_alias
 from ckpt.control import ControlChannel
 from ckpt.ending import Ending, exit_code_of, is_in_words
 from ckpt.errors import CannotCapture, IncompatibleImage, NoInput
+from ckpt.image import standard
 from ckpt.runtime import Runtime, install
 
 if TYPE_CHECKING:
@@ -121,11 +122,13 @@ def _open_streams(spec: Mapping[str, Any]) -> None:
     if given and given["kind"] == "file":
         os.lseek(0, given["offset"], os.SEEK_SET)
     raw = io.FileIO(0, closefd=False) if not given or given["kind"] == "file" else _NoInput(given["kind"])
-    sys.stdin = io.TextIOWrapper(io.BufferedReader(raw), encoding="utf-8")
-    sys.stdout = _text_stream(1, "<stdout>", "strict")
-    sys.stderr = _text_stream(2, "<stderr>", "backslashreplace")
+    encoding, errors, _ = _conversion("stdin", "strict")
+    sys.stdin = io.TextIOWrapper(io.BufferedReader(raw), encoding=encoding, errors=errors)
+    sys.stdout = _text_stream(1, "stdout", "strict")
+    sys.stderr = _text_stream(2, "stderr", "backslashreplace")
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr  # type: ignore[misc]
     faulthandler.enable(file=sys.stderr)
+    standard.std_objects()  # their layers are known from here on
 
 
 class _NoInput(io.RawIOBase):
@@ -149,10 +152,23 @@ class _NoInput(io.RawIOBase):
         )
 
 
+def _conversion(name: str, errors: str) -> tuple[str, str, bool]:
+    """Encoding and error handler that the interpreter has chosen, by locale and ``PYTHONIOENCODING``; whether it writes
+    everything at once (``-u``, ``PYTHONUNBUFFERED``)."""
+    stream = getattr(sys, f"__{name}__", None)
+    if not isinstance(stream, io.TextIOWrapper):
+        return "utf-8", errors, False
+    return stream.encoding, stream.errors or errors, stream.write_through
+
+
 def _text_stream(fd: int, name: str, errors: str) -> io.TextIOWrapper:
+    encoding, errors, unbuffered = _conversion(name, errors)
     raw = io.FileIO(fd, "w", closefd=False)
-    raw.name = name
-    stream = io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8", errors=errors, line_buffering=True)
+    raw.name = f"<{name}>"
+    buffer: Any = raw if unbuffered else io.BufferedWriter(raw)
+    stream = io.TextIOWrapper(
+        buffer, encoding=encoding, errors=errors, line_buffering=True, write_through=unbuffered
+    )
     stream.mode = "w"  # type: ignore[misc]
     return stream
 
@@ -212,7 +228,12 @@ def _resumed(runtime: Runtime) -> Callable[[], object]:
     loaded = image.load(reader, live=runtime.live)
     for lost in loaded.left_out:
         runtime.control.send({"m": "event", "event": "package-starts-anew", "epoch": spec["resume"], **lost})
-    os.environ.update(job_environment(spec))
+    if loaded.not_put_back:
+        runtime.control.send(
+            {"m": "event", "event": "not-put-back", "epoch": spec["resume"], "what": loaded.not_put_back}
+        )
+    # what the program has deleted stays so
+    os.environ.update({name: text for name, text in job_environment(spec).items() if name in os.environ})
     image.look()
     extras = loaded.extras
     runtime.registered = extras["ckpt.registered"]

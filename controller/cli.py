@@ -46,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Without `arguments` this is the process' only task: one that has ended a job leaves without taking the interpreter apart.
     """
+    _fill_streams()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if arguments is None and _signal.getsignal(_signal.SIGCHLD) == _signal.SIG_IGN:
         _signal.signal(
@@ -70,6 +71,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None and parsed.verb in ("run", "restart"):
         _leave(code)
     return code
+
+
+def _fill_streams() -> None:
+    """Standard streams that we were started without lead nowhere. Else the next files opened, the event log among them,
+    would have their numbers, and get what is printed."""
+    fd = os.open(os.devnull, os.O_RDWR)
+    while fd <= 2:
+        os.set_inheritable(fd, True)
+        fd = os.dup(fd)
+    os.close(fd)
 
 
 def _ahead(options: Sequence[str], program: Sequence[str]) -> Spawned | None:

@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from controller.command import Command
-from controller.errors import NoSuchJob
+from controller.errors import EXIT_NOT_WRITTEN, NoSuchJob, UsageError
 from controller.spawning import DEFAULT_ENTRY, Interpreter, Spawned, new_hash_seed, spawn_agent
 
 if TYPE_CHECKING:
@@ -69,7 +69,10 @@ def _start(command: Command, arguments: argparse.Namespace) -> int:
     spawned = arguments.ahead or _spawn(arguments, None, new_hash_seed(), interpreter)
     from controller.history import History
 
-    launcher = _launcher(spawned, os.getcwd())
+    try:
+        launcher = _launcher(spawned, os.getcwd())
+    except FileNotFoundError:
+        raise UsageError("the working directory has been removed: change to one that is there") from None
     try:
         from ckpt.store import JobDirectory, JobExists
         from controller.whereabouts import new_seat
@@ -257,12 +260,14 @@ def _drive(
     )
     options = _options(job, arguments)
     service = Service(job, lock, launcher, reporter, options, history=history, lines=lines)
+    code = EXIT_NOT_WRITTEN
     try:
-        return service.run()
+        code = service.run()
     finally:
         launcher.close()
         lock.leave()
-        reporter.finish()
+        problem = reporter.finish()
+    return EXIT_NOT_WRITTEN if problem is not None and not code else code
 
 
 def _options(job: JobDirectory, arguments: argparse.Namespace) -> ServiceOptions:

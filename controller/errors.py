@@ -25,6 +25,8 @@ EXIT_UNRECOVERABLE = 12
 EXIT_INCOMPATIBLE = 13
 EXIT_RESTARTS_USED_UP = 14
 EXIT_CHECKPOINTED = 75
+EXIT_NOT_WRITTEN = 120
+"""As Python's own, when standard output cannot be written."""
 EXIT_TIMEOUT = 124
 
 

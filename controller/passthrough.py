@@ -151,12 +151,17 @@ class Tail:
 
 
 class Outlet:
-    """A descriptor of ours that never blocks us. `finish` may: then nothing else is left to do."""
+    """A descriptor of ours that never blocks us. `finish` may: then nothing else is left to do.
+
+    Who does not read us any more (`broken`) wants no more. What cannot be written for another reason (a full disk) waits
+    and is tried again; `failure` says why as long as it lasts.
+    """
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
         self.waiting = bytearray()
         self.broken = False
+        self.failure: OSError | None = None
         self._poll = select.poll()
         self._poll.register(fd, select.POLLOUT)
 
@@ -172,21 +177,28 @@ class Outlet:
 
     def flush(self) -> None:
         """Write what the other side takes now. PIPE_BUF bytes never block once poll says writable."""
-        while self.waiting and not self.broken and self._poll.poll(0):
-            self._write(select.PIPE_BUF)
+        while self.waiting and not self.broken and self._poll.poll(0) and self._write(select.PIPE_BUF):
+            pass
 
     def finish(self) -> None:
-        while self.waiting and not self.broken:
-            self._write(1 << 16)
+        """What cannot be written now is given up: the ranks' own files have it."""
+        while self.waiting and not self.broken and self._write(1 << 16):
+            pass
 
-    def _write(self, limit: int) -> None:
+    def _write(self, limit: int) -> bool:
+        """False: not now."""
         try:
             del self.waiting[: os.write(self.fd, self.waiting[:limit])]
+            self.failure = None
         except BlockingIOError:
             self._poll.poll(100)
-        except OSError:
-            self.broken = True  # nobody reads us any more; the files keep everything
+        except (BrokenPipeError, ConnectionResetError):
+            self.broken = True
             self.waiting.clear()
+        except OSError as failure:
+            self.failure = failure
+            return False
+        return True
 
 
 Emit = Callable[[int, str, bytes], None]

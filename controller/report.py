@@ -58,7 +58,12 @@ class Reporter:
         self._out.flush()
         self._err.flush()
 
-    def finish(self) -> None:
-        """Wait until everything is written."""
+    def finish(self) -> str | None:
+        """Wait until everything is written; why it could not be."""
         self._out.finish()
+        failure = self._out.failure
+        problem = f"standard output: {failure.strerror}" if failure is not None else None
+        if problem is not None and not self._json:
+            self.say(f"{problem}; the ranks' own files in output/ of the job directory are whole")
         self._err.finish()
+        return problem

@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
-from ckpt.image import libraries_back, notes, numbers, reopen, resources, standard
+from ckpt.image import libraries_back, limits, notes, numbers, reopen, resources, standard
 from ckpt.image.ambient import quiet
 from ckpt.image.descriptors import note_baseline
 from ckpt.image.errors import ImageError, RestoreError
@@ -40,12 +40,13 @@ class Loaded:
     """``stack``: to be resumed (``None``: the program had ended); ``extras``: as given to :func:`prepare`.
 
     ``left_out``: changes in installed packages that could not be put back, as in
-    :class:`ckpt.image.libraries.Changed`.
+    :class:`ckpt.image.libraries.Changed`. ``not_put_back``: limits that may not be set here.
     """
 
     stack: Stack | None = None
     extras: dict[str, Any] = field(default_factory=dict)
     left_out: list[dict[str, Any]] = field(default_factory=list)
+    not_put_back: list[str] = field(default_factory=list)
 
 
 def load(source: Source, *, live: Mapping[str, object]) -> Loaded:
@@ -57,6 +58,7 @@ def load(source: Source, *, live: Mapping[str, object]) -> Loaded:
     (:mod:`ckpt.image.signals`).
     """
     note_baseline()
+    limits.note_baseline()
     reopen.begin()
     try:
         return _load(source, live)
@@ -108,6 +110,8 @@ def _load(source: Source, live: Mapping[str, object]) -> Loaded:
     _put_back(packages, loaded)
     standard.put_back_unwritten(header["early"]["unwritten"])
     sys.setrecursionlimit(header["early"]["recursion_limit"])
+    limits.put_back_limits(header["early"]["limits"])
+    loaded.not_put_back = limits.not_put_back()
     return loaded
 
 

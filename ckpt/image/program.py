@@ -21,7 +21,7 @@ import sys
 import types
 from collections.abc import Callable, Sequence
 
-from ckpt.image import exits, notes
+from ckpt.image import exits, limits, notes
 from ckpt.image.descriptors import note_baseline
 from ckpt.image.stack import run_base
 
@@ -61,6 +61,7 @@ def prepare_program(words: Sequence[str]) -> Callable[[], object]:
     exits.install()
     notes.watch()
     note_baseline()
+    limits.note_baseline()
     namespace = main.__dict__
     return lambda: run_base(exec, code, namespace)
 

@@ -39,6 +39,7 @@ from ckpt.image import (
     cuts,
     descriptors,
     exits,
+    limits,
     locks,
     numbers,
     reopen,
@@ -85,14 +86,19 @@ def note_early(
     umask = os.umask(0o077)
     os.umask(umask)
     redirected = descriptors.redirected(notes)
+    try:
+        directory = os.getcwd()
+    except FileNotFoundError:
+        directory = None  # it was removed
     return {
         "path": [str(entry) for entry in sys.path],
         "roots": search_path.roots(),
         "argv": [str(entry) for entry in sys.argv],
-        "directory": os.getcwd(),
+        "directory": directory,
         "environment": dict(os.environ),
         "recursion_limit": sys.getrecursionlimit(),
         "umask": umask,
+        "limits": limits.note_limits(),
         "temporary": note_directories(),
         "unwritten": standard.note_unwritten(is_disposable=is_disposable),
         "input": standard_input.note_position(notes, is_disposable=is_disposable),
@@ -121,12 +127,8 @@ def _note_redirected(fd: int, note: FileNote, saved_files: SavedFiles) -> reopen
 def apply_early(saved: dict[str, Any]) -> None:
     """Raises :class:`RestoreError` when the working directory is gone, or a file."""
     numbers.reserve(saved["numbers"])
-    try:
-        os.chdir(saved["directory"])
-    except OSError as failure:
-        raise RestoreError(
-            f"the working directory {saved['directory']!r} of the program: {failure.strerror}"
-        ) from failure
+    restore_directories(saved["temporary"])
+    _change_directory(saved["directory"])
     sys.path[:] = search_path.translated(saved["path"], saved["roots"], search_path.roots())
     sys.argv[:] = saved["argv"]
     for name in set(os.environ) - set(saved["environment"]):
@@ -135,7 +137,6 @@ def apply_early(saved: dict[str, Any]) -> None:
     if "TZ" in saved["environment"]:
         time.tzset()
     os.umask(saved["umask"])
-    restore_directories(saved["temporary"])
     if "random" in sys.modules:  # 3.13 sets a variable of this module when it is first seeded by a text
         sys.modules["random"].Random("")
     for fd, length in saved["lengths"].items():
@@ -143,6 +144,22 @@ def apply_early(saved: dict[str, Any]) -> None:
     for stream in saved["redirected"]:
         reopen.put_stream(stream)
     standard_input.go_on_reading(saved.get("input"))
+
+
+def _change_directory(directory: str | None) -> None:
+    if directory is None:
+        from tempfile import mkdtemp
+
+        directory = mkdtemp()
+        os.chdir(directory)
+        os.rmdir(directory)
+        return
+    try:
+        os.chdir(directory)
+    except OSError as failure:
+        raise RestoreError(
+            f"the working directory {directory!r} of the program: {failure.strerror}"
+        ) from failure
 
 
 # ---------------------------------------------------------------------- late
@@ -243,12 +260,16 @@ def _apply_context(items: list[tuple[contextvars.ContextVar[Any], Any]]) -> None
 
 def _note_stream_objects() -> dict[str, Any]:
     """The objects now called ``sys.stdout`` …, and how the original ones are set."""
-    settings = {}
+    settings, gone = {}, {}
     for name in _STREAMS:
         stream = getattr(sys, f"__{name}__")
-        if type(stream) is io.TextIOWrapper and not stream.closed:
+        state = standard.state(stream)
+        if state == "open":
             settings[name] = (stream.encoding, stream.errors, stream.line_buffering, stream.write_through)
-    return {"current": {name: getattr(sys, name) for name in _STREAMS}, "settings": settings}
+        else:
+            gone[name] = state
+    current = {name: getattr(sys, name) for name in _STREAMS}
+    return {"current": current, "settings": settings, "gone": gone}
 
 
 def _apply_streams(saved: dict[str, Any]) -> None:
@@ -259,6 +280,12 @@ def _apply_streams(saved: dict[str, Any]) -> None:
         if (stream.encoding, stream.errors) != (encoding, errors):
             stream.reconfigure(encoding=encoding, errors=errors)
         stream.reconfigure(line_buffering=line_buffering, write_through=write_through)
+    for name, state in saved["gone"].items():
+        stream = getattr(sys, f"__{name}__")
+        if state == "closed":
+            stream.close()
+        elif state == "detached":
+            stream.detach()
     for name, stream in saved["current"].items():
         setattr(sys, name, stream)
 

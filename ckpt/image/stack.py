@@ -73,6 +73,8 @@ _BY_ADDRESS = {
 _LARGEST_COUNT = 1 << 20  # larger numbers may be hashes, or made from addresses
 _STACK_PER_FRAME_BYTES = 1024
 _STACK_RESERVE_BYTES = 4 << 20
+_STACK_LEAST_BYTES = 192 << 10
+_STACK_UNCHECKED = 64  # so many frames fit into any limit with which the interpreter starts
 _STACK_LIMIT_BYTES = (
     120 << 20
 )  # the kernel keeps at least 128 MiB of address space for the main thread's stack
@@ -229,6 +231,8 @@ def _capture(at_check: bool, skip: tuple[CodeType, ...], value: object) -> Stack
             _check_hash(records)
         inner = frame
     records.reverse()
+    if len(records) > _STACK_UNCHECKED:
+        _check_c_stack(len(records))
     return Stack(records, exc, depth, limit)
 
 
@@ -373,18 +377,33 @@ def _as_tuple(record: FrameRecord) -> tuple[Any, ...]:
     )
 
 
+def _can_be_rebuilt(frames: int, limit: int) -> bool:
+    """A reserve that the first process did not have either is not insisted on."""
+    return frames * _STACK_PER_FRAME_BYTES + _STACK_LEAST_BYTES <= limit
+
+
+def _check_c_stack(frames: int) -> None:
+    """Raise Refused for a stack that a restart could not rebuild within the limit that is in force here."""
+    hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
+    limit = _STACK_LIMIT_BYTES if hard == resource.RLIM_INFINITY else min(hard, _STACK_LIMIT_BYTES)
+    if not _can_be_rebuilt(frames, limit):
+        reason = f"{frames} frames cannot be rebuilt within {limit >> 10} KiB of C stack (ulimit -s)"
+        raise Refused(reason, "the whole stack")
+
+
 def _ensure_c_stack(frames: int) -> None:
     """Raise the soft limit of the main thread's C stack, which grows up to the limit in force, if needed."""
-    need = frames * _STACK_PER_FRAME_BYTES + _STACK_RESERVE_BYTES
     soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
+    need = frames * _STACK_PER_FRAME_BYTES + min(_STACK_RESERVE_BYTES, soft // 2)
     if soft == resource.RLIM_INFINITY or need <= soft:
         return
     limit = _STACK_LIMIT_BYTES if hard == resource.RLIM_INFINITY else min(hard, _STACK_LIMIT_BYTES)
-    if need > limit:
+    if not _can_be_rebuilt(frames, limit):
         raise RestoreError(
-            f"a stack of {frames} frames needs {need >> 20} MiB of C stack, {limit >> 20} MiB can be had"
+            f"a stack of {frames} frames needs {need >> 10} KiB of C stack, {limit >> 10} KiB can be had (ulimit -s)"
         )
-    resource.setrlimit(resource.RLIMIT_STACK, (limit, hard))
+    if limit > soft:
+        resource.setrlimit(resource.RLIMIT_STACK, (limit, hard))
 
 
 BASES = (run_base.__code__, _run.__code__)

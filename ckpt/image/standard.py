@@ -19,7 +19,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["STREAMS", "catching", "note_unwritten", "put_back_unwritten", "std_objects"]
+__all__ = ["STREAMS", "catching", "note_unwritten", "put_back_unwritten", "state", "std_objects"]
 
 STREAMS = ("stdin", "stdout", "stderr")
 
@@ -50,11 +50,21 @@ def catching(raw: Any, *, is_disposable: bool) -> Iterator[bytearray]:
         os.close(keep)
 
 
+def state(stream: object) -> str:
+    """open, closed, or detached: a text stream of which the program has taken the buffer. Of no text stream: none."""
+    if type(stream) is not io.TextIOWrapper:
+        return "none"
+    try:
+        return "closed" if stream.closed else "open"
+    except ValueError:
+        return "detached"
+
+
 def _streams() -> Iterator[tuple[str, io.TextIOWrapper]]:
     """Those that this process was started with; what the program has put in their place are objects like any others."""
     for name in _NAMES:
         stream = getattr(sys, f"__{name}__")
-        if type(stream) is io.TextIOWrapper and not stream.closed:
+        if state(stream) == "open":
             yield name, stream
 
 
@@ -65,7 +75,7 @@ def note_unwritten(*, is_disposable: bool) -> dict[str, tuple[bytes, str]]:
     """
     found: dict[str, tuple[bytes, str]] = {}
     for name, stream in _streams():
-        raw = getattr(stream.buffer, "raw", stream.buffer)
+        raw: Any = getattr(stream.buffer, "raw", stream.buffer)
         with catching(raw, is_disposable=is_disposable) as buffered:
             stream.buffer.flush()
         with catching(raw, is_disposable=is_disposable) as written:
@@ -86,16 +96,27 @@ def put_back_unwritten(saved: dict[str, tuple[bytes, str]]) -> None:
 
 def std_objects() -> dict[str, object]:
     """The standard streams this process was started with, and the layers below them, by path such as
-    ``stdout.buffer``.
+    ``stdout.buffer``. Once seen, the layers of a stream are known, though the program has taken them from it.
     """
     found: dict[str, object] = {}
     for name in STREAMS:
         stream = getattr(sys, f"__{name}__", None)
+        known = _layers.get(name)
+        if known is None or known[0] is not stream:
+            known = _layers[name] = tuple(_peel(stream))
         path = name
-        for layer in ("buffer", "raw", None):
-            if stream is None:
-                break
-            found.setdefault(path, stream)
-            stream = getattr(stream, layer, None) if layer else None
-            path = f"{path}.{layer}"
+        for layer, suffix in zip(known, (".buffer", ".raw", ""), strict=False):
+            found.setdefault(path, layer)
+            path += suffix
     return found
+
+
+_layers: dict[str, tuple[object, ...]] = {}
+
+
+def _peel(stream: object) -> Iterator[object]:
+    for layer in ("buffer", "raw", None):
+        if stream is None:
+            return
+        yield stream
+        stream = getattr(stream, layer, None) if layer and state(stream) != "detached" else None

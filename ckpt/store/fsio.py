@@ -141,7 +141,16 @@ class FileSystem:
             raise RecordDamaged(error.what, path=path, hint=_NOT_OURS) from error
 
     def preadv(self, fd: int, buffers: Sequence[memoryview | bytearray], offset: int) -> int:
-        return os.preadv(fd, buffers, offset)
+        try:
+            return os.preadv(fd, buffers, offset)
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.ENOSYS):
+                raise
+        # preadv2(2), which that calls, is newer than some sandboxes
+        first = memoryview(buffers[0])
+        data = os.pread(fd, len(first), offset)
+        first[: len(data)] = data
+        return len(data)
 
     def size(self, fd: int) -> int:
         return os.fstat(fd).st_size

@@ -27,7 +27,11 @@ _MOST_THREADS: Final = 8
 
 def default_threads() -> int:
     """Two for each core this process may use, at most 8 (each has blocks of its own in memory)."""
-    return min(_MOST_THREADS, _THREADS_PER_CORE * len(os.sched_getaffinity(0)))
+    try:
+        cores = len(os.sched_getaffinity(0))
+    except OSError:  # a sandbox that does not let us ask
+        cores = os.cpu_count() or 1
+    return min(_MOST_THREADS, _THREADS_PER_CORE * cores)
 
 
 class Pool(Generic[Task]):

@@ -1,0 +1,229 @@
+"""Places that are not as usual: closed and full standard streams, little stack, a sandbox, a directory that is gone. A job
+works there, over a restart too, or says at the start why not; and what a program has set of its own process is set again.
+"""
+
+from __future__ import annotations
+
+import platform
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.system import refusing
+from tests.system.support import PATIENCE_S, Job, ckpt_command, environment, run_ckpt, write_app
+
+WAITS = """
+    import os, sys, time
+
+    def restarted():
+        while os.environ["CKPT_RESTARTS"] == "0":
+            time.sleep(0.001)
+"""
+PRINTS = (
+    WAITS
+    + """
+    print("before")
+    restarted()
+    print("after")
+"""
+)
+
+
+class Under(Job):
+    """A job whose command is run by another one: `before`."""
+
+    def __init__(self, directory: Path, app: Path, before: list[str], after: str = "") -> None:
+        self.directory = directory
+        self.stdout_path = directory.parent / "stdout"
+        self.stderr_path = directory.parent / "stderr"
+        self._go = directory.parent / "go"
+        command = [*before, *ckpt_command("run", "--job", directory, "--every", "0.2", app)]
+        with self.stdout_path.open("ab") as out, self.stderr_path.open("ab") as err:
+            self.process = subprocess.Popen(
+                ["sh", "-c", f"exec {shlex.join(command)} {after}"],
+                stdout=out,
+                stderr=err,
+                stdin=subprocess.DEVNULL,
+                env=environment(),
+                cwd=directory.parent,
+            )
+
+
+def _killed_once(job: Job) -> int:
+    try:
+        job.wait_event("committed")
+        job.kill_rank(0)
+        return job.finish()
+    finally:
+        job.close()
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_of_the_command_are_given_to_no_file_of_the_job(tmp_path: Path, closed: str) -> None:
+    job = Under(tmp_path / "job", write_app(tmp_path, PRINTS), [], closed)
+    assert _killed_once(job) == 0, job.report()
+    assert job.output(0) == "before\nafter\n"
+    lines = (job.directory / "events.jsonl").read_text().splitlines()
+    assert all(line.startswith('{"t"') for line in lines), "nothing was printed into the event log"
+    assert job.stdout == ("" if ">&- " in f"{closed} ".replace("2>&-", "") else "before\nafter\n")
+
+
+def test_output_that_cannot_be_written_is_said_and_gives_exit_code_120(tmp_path: Path) -> None:
+    job = Under(tmp_path / "job", write_app(tmp_path, PRINTS), [], ">/dev/full")
+    assert _killed_once(job) == 120, job.report()
+    assert "standard output: No space left on device" in job.stderr
+    assert job.output(0) == "before\nafter\n"
+
+
+def test_half_a_megabyte_of_stack_is_enough_for_a_restart(tmp_path: Path) -> None:
+    job = Under(tmp_path / "job", write_app(tmp_path, PRINTS), ["sh", "-c", 'ulimit -s 512; exec "$@"', "sh"])
+    assert _killed_once(job) == 0, job.report()
+
+
+def test_what_cannot_be_rebuilt_within_the_stack_is_refused_and_not_committed(tmp_path: Path) -> None:
+    app = write_app(
+        tmp_path,
+        """
+        import os, time
+
+        def deep(n):
+            if n:
+                return deep(n - 1)
+            while not os.path.exists("go"):
+                time.sleep(0.001)
+
+        deep(600)
+        """,
+    )
+    job = Under(tmp_path / "job", app, ["sh", "-c", 'ulimit -s 512; exec "$@"', "sh"])
+    try:
+        assert "ulimit -s" in job.wait_event("refused")["reason"]
+        assert job.finish() == 0
+        assert not job.events("committed")
+    finally:
+        job.close()
+
+
+@pytest.mark.skipif(platform.machine() not in refusing.NUMBERS, reason="numbers of system calls")
+def test_a_sandbox_that_refuses_some_calls_is_no_obstacle(tmp_path: Path) -> None:
+    numbers = ",".join(map(str, refusing.NUMBERS[platform.machine()].values()))
+    before = [sys.executable, refusing.__file__, numbers]
+    job = Under(tmp_path / "job", write_app(tmp_path, PRINTS), before)
+    assert _killed_once(job) == 0, job.report()
+
+
+def test_a_job_is_not_begun_in_a_directory_that_is_gone(tmp_path: Path) -> None:
+    app = write_app(tmp_path, "pass")
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    command = ckpt_command("run", "--job", tmp_path / "job", app)
+    ran = subprocess.run(
+        ["sh", "-c", f"rmdir {gone}; exec {shlex.join(command)}"],
+        cwd=gone,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+    assert ran.returncode == 2 and "the working directory has been removed" in ran.stderr, ran.stderr
+
+
+def test_a_working_directory_that_the_program_removes_or_that_is_temporary(
+    tmp_path: Path, start: Callable[..., Job]
+) -> None:
+    app = write_app(
+        tmp_path,
+        WAITS
+        + """
+    import tempfile
+    if os.environ["RANK"] == "0":
+        os.mkdir("gone"); os.chdir("gone"); os.rmdir("../gone")
+        restarted()
+        try:
+            os.getcwd()
+        except FileNotFoundError:
+            print("still gone")
+    else:
+        kept = tempfile.TemporaryDirectory()
+        os.chdir(kept.name)
+        restarted()
+        print(os.getcwd() == os.path.realpath(kept.name))
+    """,
+    )
+    job = start(app, ranks=2, every=0.2)
+    job.wait_event("committed")
+    job.kill_rank(0)
+    job.kill_rank(1)
+    assert job.finish() == 0, job.report()
+    assert (job.output(0), job.output(1)) == ("still gone\n", "True\n")
+
+
+def _streams(directory: Path, names: str, **environment_: str) -> str:
+    app = write_app(directory, f"import sys\nprint(*({names},), file=open('said', 'w'))", "streams.py")
+    ran = run_ckpt(
+        "run", "--job", directory / "job", app, env={**environment(), **environment_}, cwd=directory
+    )
+    assert ran.returncode == 0, ran.stderr
+    return (directory / "said").read_text().strip()
+
+
+def test_streams_are_set_up_as_the_interpreter_would(tmp_path: Path) -> None:
+    out = "sys.stdout.encoding, sys.stdout.errors, sys.stdout.write_through, type(sys.stdout.buffer).__name__"
+    names = f"sys.stdin.errors, {out}"
+    settings = {"PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "latin-1:surrogateescape"}
+    said = _streams(tmp_path, names, **settings)
+    assert said == "surrogateescape iso8859-1 surrogateescape True FileIO"
+
+
+LIMITS = (
+    WAITS
+    + """
+    import locale, resource, threading
+
+    CATEGORIES = ("LC_CTYPE", "LC_COLLATE", "LC_TIME", "LC_MONETARY", "LC_MESSAGES", "LC_NUMERIC")
+    DELETED = ("RANK", "WORLD_SIZE", "CKPT_JOB", "OMP_NUM_THREADS", "PATH")
+
+    def state():
+        stack = threading.stack_size()
+        threading.stack_size(stack)
+        return {
+            "nice": os.getpriority(os.PRIO_PROCESS, 0),
+            "limits": [resource.getrlimit(n) for n in (resource.RLIMIT_NOFILE, resource.RLIMIT_CORE, resource.RLIMIT_STACK)],
+            "processors": os.sched_getaffinity(0),
+            "digits": sys.get_int_max_str_digits(),
+            "stack": stack,
+            "environment": [name in os.environ for name in DELETED],
+            "locale": [locale.setlocale(getattr(locale, name)) for name in CATEGORIES],
+        }
+
+    os.nice(3)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, 300))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_STACK, (4 << 20, resource.getrlimit(resource.RLIMIT_STACK)[1]))
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    sys.set_int_max_str_digits(100_000)
+    threading.stack_size(1 << 20)
+    for name in DELETED:
+        del os.environ[name]
+    locale.setlocale(locale.LC_CTYPE, "C")
+    locale.setlocale(locale.LC_NUMERIC, "C.UTF-8")
+    before = state()
+    assert before["environment"] == [False] * len(DELETED)
+    restarted()
+    after = state()
+    print([(name, before[name], after[name]) for name in before if before[name] != after[name]])
+"""
+)
+
+
+def test_what_a_program_has_set_of_its_process_is_set_again(
+    tmp_path: Path, start: Callable[..., Job]
+) -> None:
+    job = start(write_app(tmp_path, LIMITS), ranks=1, every=0.2)
+    job.wait_event("committed")
+    job.kill_rank(0)
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == "[]\n"
