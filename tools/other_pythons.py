@@ -29,7 +29,7 @@ MINORS = (11, 12, 13)  # of the versions whose frames are known (ckpt/image/tabl
 _SPINE = "tests/system/test_spine_restart.py"
 TESTS = (
     "tests/unit/ckpt/image",
-    f"{_SPINE}::test_a_killed_rank_changes_nothing_in_the_output",
+    f"{_SPINE}::test_a_killed_rank_changes_nothing_in_the_output[compute]",
     f"{_SPINE}::test_garbage_is_collected_after_a_restart_as_it_was_before",
     f"{_SPINE}::test_an_alarm_that_is_set_rings_after_a_restart_too",
 )
@@ -148,7 +148,7 @@ def test(minor: int, log: Path, *options: str) -> subprocess.Popen[bytes]:
                 "-n",
                 str(WORKERS),
                 "--dist",
-                "worksteal",
+                "loadgroup",
                 "-o",
                 f"cache_dir={venv}/.pytest_cache",
                 *options,

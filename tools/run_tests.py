@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -42,7 +43,9 @@ def workers() -> int:
 
 def pytest(report: Path, selected: str, *options: str) -> int:
     """Run pytest on what the marks select; its exit code, 0 if nothing is selected."""
-    command = [sys.executable, "-m", "pytest", "-m", selected, *options]
+    # a directory of its own: nobody else's pytest tidies up there
+    own = f"--basetemp={report}.d"
+    command = [sys.executable, "-m", "pytest", "-m", selected, own, *options]
     code = subprocess.run(command, cwd=ROOT, env={**os.environ, "CKPT_TEST_REPORT": str(report)}).returncode
     return 0 if code == NOTHING_SELECTED else code
 
@@ -98,26 +101,31 @@ def main() -> int:
     began, on_ci = Moment.now(), bool(os.environ.get("CI"))
     chosen = "not soak" if arguments.nightly else "not soak and not nightly"
     rotate = () if arguments.nightly else ("--rotate",)
-    parallel = ("-n", str(arguments.workers), "--dist", "worksteal")
+    # loadgroup: one test at a time to whoever is free, and a group of those that share something costly to one
+    parallel = ("-n", str(arguments.workers), "--dist", "loadgroup")
     failed = []
-    with tempfile.TemporaryDirectory() as folder:
-        reports = [Path(folder, name) for name in ("parallel", "serial", "timing")]
-        if pytest(reports[0], f"{chosen} and not serial", *parallel, *rotate, *arguments.paths):
-            failed.append("the tests")
-        if pytest(reports[1], f"{chosen} and serial", *rotate, *arguments.paths):
-            failed.append("the tests that run alone")
-        if not arguments.paths and on_other_versions(arguments.nightly):
-            failed.append("the tests on other versions of Python")
-        if arguments.nightly and timing_under_load(reports[2], arguments.paths):
-            failed.append("the tests that depend on time, under load")
-        if not tell(read(reports)) and on_ci:
-            failed.append("tests were skipped that CI has everything for")
+    folder = Path(tempfile.mkdtemp(prefix="ckpt-tests-"))
+    reports = [folder / name for name in ("parallel", "serial", "timing")]
+    if pytest(reports[0], f"{chosen} and not serial", *parallel, *rotate, *arguments.paths):
+        failed.append("the tests")
+    if pytest(reports[1], f"{chosen} and serial", *rotate, *arguments.paths):
+        failed.append("the tests that run alone")
+    if not arguments.paths and on_other_versions(arguments.nightly):
+        failed.append("the tests on other versions of Python")
+    if arguments.nightly and timing_under_load(reports[2], arguments.paths):
+        failed.append("the tests that depend on time, under load")
+    if not tell(read(reports)) and on_ci:
+        failed.append("tests were skipped that CI has everything for")
     if not arguments.nightly:
         kept, text = verdict("test", began, Moment.now())
         print(f"\n{text}")
         if not kept and on_ci:
             failed.append("the bound")
-    print("FAILED: " + "; ".join(failed) if failed else "all is well")
+    if failed:
+        print(f"FAILED: {'; '.join(failed)} (what the tests have left: {folder})")
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+        print("all is well")
     return bool(failed)
 
 

@@ -17,6 +17,7 @@ import pytest
 from ckpt import MPI
 from tests.conformance import __main__ as suite
 from tests.conformance import plan
+from tests.seeds import seed_of_the_commit
 
 QUICK = [
     "test_ulfm",
@@ -61,18 +62,12 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         pytest.skip(f"mpi4py's sources cannot be had from the package index: {error}")
 
 
-def commit() -> str:
-    found = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=suite.ROOT, capture_output=True, text=True, check=False
-    )
-    return found.stdout.strip()
-
-
 @pytest.mark.system
+@pytest.mark.xdist_group("sources of mpi4py")
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("size", [1, 3])
 def test_the_quick_part_of_the_suite_passes(sources: str, size: int) -> None:
-    chosen = random.Random(commit()).choice(OTHERS)
+    chosen = random.Random(seed_of_the_commit()).choice(OTHERS)
     outcomes = suite.run_modules(os.path.abspath(sources), [*QUICK, chosen], size)
     failed = {test: why for test, (state, why) in outcomes.items() if state == "failed"}
     again = f"python -m tests.conformance -n {size} -m {','.join([*QUICK, chosen])}"
@@ -93,6 +88,7 @@ def exported(path: Path) -> Iterator[str]:
                     yield f"{node.name}.{member.name}"
 
 
+@pytest.mark.xdist_group("sources of mpi4py")
 def test_every_name_that_mpi4py_exports_exists(sources: str) -> None:
     names = [name for name in exported(Path(sources, "src", "mpi4py", "MPI.pyi")) if not name.startswith("_")]
     assert len(names) >= 900
@@ -105,6 +101,7 @@ def test_every_name_that_mpi4py_exports_exists(sources: str) -> None:
     assert not missing
 
 
+@pytest.mark.xdist_group("sources of mpi4py")
 def test_every_area_is_planned(sources: str) -> None:
     there = {path.stem for path in Path(sources, "test").glob("test_*.py")}
     planned = {module for modules in plan.AREAS.values() for module in modules} | set(plan.MODULES_LEFT_OUT)

@@ -43,6 +43,7 @@ def other_patch_versions() -> Iterator[str]:
             yield str(python)
 
 
+@pytest.mark.rotate(3)
 @pytest.mark.parametrize("name", ["hexiom", "sorted_toolz", "stdlib_text"])
 def test_another_patch_version(
     name: str, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 PROGRAMS = {"go": 8, "pyflate": 3, "raytrace": 4, "xdsl": 8, "yaml": 70}  # the number of loops to begin with
 
 
+@pytest.mark.rotate(3)
 @pytest.mark.parametrize("name", sorted(PROGRAMS))
 def test_killed_twice_the_output_is_that_of_plain_python(
     name: str, start: Callable[..., Job], place: Place, tmp_path: Path

@@ -19,6 +19,7 @@ Start = Callable[..., Job]
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.rotate(2)
 @pytest.mark.parametrize(
     ("options", "hindrance", "modes", "logged"),
     [

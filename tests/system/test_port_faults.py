@@ -34,6 +34,7 @@ COUNTED = {
 }
 
 
+@pytest.mark.rotate(2)
 @pytest.mark.parametrize("transport", ["ipc", "tcp"])
 @pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.parametrize("fault", PLANS)
@@ -58,6 +59,7 @@ def test_exact_and_in_order(fault: str, size: int, transport: str, tmp_path: Pat
         assert total[name] > 0, f"{name} is 0: the fault was not exercised"
 
 
+@pytest.mark.rotate(2)
 @pytest.mark.skipif(not crossmemory.available(), reason="no process_vm_readv on this system")
 @pytest.mark.parametrize("curve", [False, True], ids=["clear", "curve"])
 @pytest.mark.parametrize("fault", PLANS)

@@ -121,6 +121,8 @@ def idle(world: World) -> dict[str, float]:
     }
 
 
+@pytest.mark.serial
+@pytest.mark.timing
 def test_idle_ranks_cost_next_to_nothing(tmp_path: Path) -> None:
     with PortRanks(idle, size=2, directory=tmp_path) as ranks:
         outside, inside = ranks.results(timeout_s=100)
@@ -199,6 +201,8 @@ def woken(world: World) -> dict[str, float]:
     return {"alone_s": min(alone_s), "woken_s": min(woken_s)}
 
 
+@pytest.mark.serial
+@pytest.mark.timing
 def test_wait_returns_when_woken_and_every_50_ms(tmp_path: Path) -> None:
     with PortRanks(woken, size=1, directory=tmp_path) as ranks:
         (times,) = ranks.results(timeout_s=100)

@@ -90,7 +90,7 @@ HOLDS_THE_LOCK = """
     comm.barrier()
     if comm.rank == 1:
         print("away", flush=True)
-        ctypes.PyDLL(None).sleep(30)       # C code that keeps the interpreter lock: nothing of Python runs
+        ctypes.PyDLL(None).sleep(10)       # C code that keeps the interpreter lock: nothing of Python runs
         print("back", flush=True)
     values = comm.allgather(comm.rank * comm.rank)
     for i in range(100):
@@ -99,7 +99,9 @@ HOLDS_THE_LOCK = """
 """
 
 
-def test_a_rank_that_holds_the_interpreter_lock_for_30_s(start: Start, tmp_path: Path) -> None:
+def test_a_rank_that_holds_the_interpreter_lock_for_three_times_as_long_as_a_round_may_take(
+    start: Start, tmp_path: Path
+) -> None:
     job = start(write_app(tmp_path, HOLDS_THE_LOCK), ranks=3, every=1, timeout=3)
     job.wait_for(lambda: "away" in job.output(1), "rank 1 is away")
     burnt = job.wait_event("round-aborted")
@@ -113,6 +115,7 @@ def test_a_rank_that_holds_the_interpreter_lock_for_30_s(start: Start, tmp_path:
 # ---------------------------------------------------------------------- clocks
 
 
+@pytest.mark.rotate(3)
 @pytest.mark.parametrize("jump_s", [3600, -3600, 3_000_000])
 def test_the_wall_clock_jumps(
     start: Start, tmp_path: Path, expected: str, clock_library: Path, jump_s: int
@@ -141,6 +144,7 @@ def can_move_clocks() -> bool:
         return False
 
 
+@pytest.mark.rotate(2)
 @pytest.mark.skipif(not can_move_clocks(), reason="needs root and time namespaces (unshare --time)")
 @pytest.mark.parametrize("later_s", [5_000_000, -1])
 def test_a_restart_on_a_machine_whose_monotonic_clock_is_elsewhere(

@@ -209,6 +209,8 @@ def checkpoint_and_die():
 
 ckpt.enable()
 for number, (name, (begin, finish)) in enumerate(KINDS.items()):
+    if name not in (sys.argv[3:] or KINDS):
+        continue
     sides = (False, True) if sys.argv[2] == "both" else (number % 2 == 0,)
     for victim_waits in sides:
         early = (rank == VICTIM) == victim_waits

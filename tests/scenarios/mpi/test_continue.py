@@ -46,7 +46,7 @@ def kill_one(job: Job, choose: random.Random) -> int:
 @pytest.mark.parametrize("seed", range(3))
 def test_the_others_shrink_and_compute_the_right_result(start: Callable[..., Job], seed: int) -> None:
     choose = random.Random(seed)
-    job = start(PROGRAMS / "sum_of_tasks.py", 300, 0.003, ranks=5, on_failure="continue")
+    job = start(PROGRAMS / "sum_of_tasks.py", 60, 0.003, ranks=5, on_failure="continue")
     job.wait_event("running")
     time.sleep(choose.random() * 0.3)
     victims = [kill_one(job, choose)]
@@ -64,6 +64,7 @@ def test_the_others_shrink_and_compute_the_right_result(start: Callable[..., Job
     assert not job.events("restarting")
 
 
+@pytest.mark.rotate(2)
 @pytest.mark.parametrize("seed", range(5))
 def test_twenty_kills_in_the_middle_of_agreements(start: Callable[..., Job], seed: int) -> None:
     choose = random.Random(seed)
@@ -138,7 +139,7 @@ def test_revoking_interrupts_whatever_is_pending(start: Callable[..., Job]) -> N
 def test_checkpoints_before_the_failure_stay_and_later_ones_are_refused(
     start: Callable[..., Job], tmp_path: Path
 ) -> None:
-    job = start(PROGRAMS / "sum_of_tasks.py", 400, 0.004, ranks=3, on_failure="continue", every=0.15)
+    job = start(PROGRAMS / "sum_of_tasks.py", 60, 0.004, ranks=3, on_failure="continue", every=0.15)
     job.wait_event("committed")
     job.kill_rank(1)
     job.wait_event("continuing", rank=1)
@@ -158,7 +159,7 @@ def test_checkpoints_before_the_failure_stay_and_later_ones_are_refused(
 
 
 def test_when_all_have_failed_the_job_is_interrupted_and_can_be_restarted(start: Callable[..., Job]) -> None:
-    job = start(PROGRAMS / "sum_of_tasks.py", 150, 0.004, ranks=3, on_failure="continue", every=0.15)
+    job = start(PROGRAMS / "sum_of_tasks.py", 60, 0.004, ranks=3, on_failure="continue", every=0.15)
     job.wait_event("committed")
     for rank in range(3):
         job.kill_rank(rank)
@@ -170,13 +171,14 @@ def test_when_all_have_failed_the_job_is_interrupted_and_can_be_restarted(start:
 
 
 def test_a_death_is_told_by_the_agent_when_the_controller_is_gone(start: Callable[..., Job]) -> None:
-    job = start(PROGRAMS / "sum_of_tasks.py", 500, 0.004, ranks=3, on_failure="continue")
+    job = start(PROGRAMS / "sum_of_tasks.py", 60, 0.004, ranks=3, on_failure="continue")
     job.wait_event("running")
     job.kill_rank(2)
     job.wait_event("continuing")
     job.process.send_signal(signal.SIGKILL)
     job.process.wait()
     os.kill(job.pid(0), signal.SIGKILL)
+    job.go()
     deadline = time.monotonic() + 60
     while "right on 1" not in job.output(1) and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.seeds import share
 from tests.system.support import Job, jobs_fixture
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(600), pytest.mark.xdist_group("pending operations")]
 
 PROGRAM = Path(__file__).with_name("pending_operations.py")
 
@@ -24,19 +25,31 @@ def kinds() -> list[str]:
     raise AssertionError("no KINDS in the program")
 
 
-def pair(start: Callable[..., Job], sides: str) -> tuple[Job, Job]:
+def chosen(config: pytest.Config) -> list[str]:
+    """The kinds of this run: all, or the share of the commit. One job goes through them."""
+    return share(kinds(), 3, "kinds of operations") if config.getoption("--rotate") else kinds()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "kind" in metafunc.fixturenames:
+        metafunc.parametrize("kind", chosen(metafunc.config))
+
+
+def pair(start: Callable[..., Job], sides: str, names: Sequence[str] = ()) -> tuple[Job, Job]:
     """An undisturbed job and one that was killed with every kind pending."""
-    quiet = start(PROGRAM, "quiet", sides, ranks=3, name="quiet")
+    quiet = start(PROGRAM, "quiet", sides, *names, ranks=3, name="quiet")
     assert quiet.finish(280) == 0, quiet.report()
-    killed = start(PROGRAM, "kill", sides, ranks=3, name="killed", max_restarts=1000)
+    killed = start(PROGRAM, "kill", sides, *names, ranks=3, name="killed", max_restarts=1000)
     assert killed.finish(280) == 0, killed.report()
     return quiet, killed
 
 
 @pytest.fixture(scope="module")
-def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Job, Job]]:
+def jobs(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Job, Job]]:
     starting = jobs_fixture(tmp_path_factory.mktemp("pending"))
-    yield pair(next(starting), "one")
+    yield pair(next(starting), "one", chosen(request.config))
     next(starting, None)
 
 
@@ -44,7 +57,6 @@ def lines(job: Job, rank: int, kind: str) -> list[str]:
     return [line for line in job.output(rank).splitlines() if line.startswith(f"{kind} | ")]
 
 
-@pytest.mark.parametrize("kind", kinds())
 def test_a_restart_with_it_pending_changes_nothing(jobs: tuple[Job, Job], kind: str) -> None:
     quiet, killed = jobs
     for rank in range(3):
@@ -52,10 +64,12 @@ def test_a_restart_with_it_pending_changes_nothing(jobs: tuple[Job, Job], kind: 
         assert lines(killed, rank, kind) == lines(quiet, rank, kind)
 
 
-def test_there_was_a_kill_and_a_restart_for_every_kind(jobs: tuple[Job, Job]) -> None:
+def test_there_was_a_kill_and_a_restart_for_every_kind(
+    jobs: tuple[Job, Job], request: pytest.FixtureRequest
+) -> None:
     _, killed = jobs
     restarts = killed.events("restarted")
-    assert len(restarts) == len(kinds())
+    assert len(restarts) == len(chosen(request.config))
     assert len({event["from_epoch"] for event in restarts}) == len(restarts), "each from a line of its own"
     assert not killed.events("failed")
 

@@ -170,6 +170,8 @@ def test_the_innermost_frame_of_a_written_stack() -> None:
     assert innermost_frame("") == "unknown"
 
 
+@pytest.mark.serial
+@pytest.mark.timing
 def test_help_takes_less_than_150_ms_of_process_time_beyond_the_interpreters() -> None:
     def process_time_s(*arguments: str) -> float:
         times = []

@@ -170,6 +170,8 @@ def test_nothing_of_the_program_runs_while_saving() -> None:
     assert copy_of([touchy])[0].__dict__ == {"value": 1}
 
 
+@pytest.mark.serial
+@pytest.mark.timing
 def test_many_instances_cost_at_most_four_times_plain_pickle() -> None:
     data = [Plain(a=i, b=str(i), c=[i]) for i in range(20_000)]
     references = References()
