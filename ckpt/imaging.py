@@ -1,37 +1,38 @@
-"""★ The images of one rank: when one is wanted, and where the program can be captured.
+"""★ The images of one rank: whether one could be taken, when one is wanted, what becomes of it.
 
 ::
 
-    idle ──want(e)──▶ wanted ──captured──▶ writing (the child) ──▶ idle
-                        │  ▲
-             refused    └──┘  tried again at the next place; named, counted, bounded
-                        └──abort(e) / own time limit──▶ idle, label e taken without an image
+            ask(e)                 want(e)
+    idle ─────────▶ asked ──ready──▶ wanted ──captured──▶ writing (the child) ──▶ idle
+                     │  ▲              │  ▲
+             refused └──┘      refused └──┘  tried again where the program can be captured; named, counted, bounded
+                     │                 └──abort(e) / held up / own time limit──▶ idle, label e taken without an image
+                     └──abort(e)──▶ idle
 
 Rules (``PROTOCOL``: what makes the cut consistent)
 
+- Who is *asked* answers that it could be captured, and nothing else happens: no frame is labelled, nobody waits. The
+  controller begins the round when all have said so; until then, who cannot be captured costs nobody anything.
 - An image is taken *before* any frame of its epoch is processed: the endpoint holds such frames until
   :meth:`Endpoint.advance`.
 - A rank that never voted for an epoch may take its label without an image, since a line needs every rank's vote. That is
   what an aborted round, a failed image and the rank's own time limit do, so that a program that cannot be captured
   never hangs the others.
+- A rank that is *held up* gives its image up: it waits, in a place that cannot be captured, for what may be a held frame.
 
-Two places lead to an image: the main thread blocked in the library (``at="call"``) and a pending call at the interpreter's
-own check between two instructions (``at="check"``), queued by the helper thread. A check that finds the main
-thread inside the library does nothing: the library gets there by itself.
-
-Not here: the taking itself, fork or not (:mod:`ckpt.taking`), what the child does (:mod:`ckpt.writing`), what an image
-contains (:mod:`ckpt.image`), how it becomes durable (:mod:`ckpt.store`).
+Not here: where the program can be captured (:mod:`ckpt.places`), the taking itself, fork or not (:mod:`ckpt.taking`), what
+the child does (:mod:`ckpt.writing`), what an image contains (:mod:`ckpt.image`), how it becomes durable (:mod:`ckpt.store`).
 """
 
 from __future__ import annotations
 
-import functools
-import sys
 import threading
 import time
-from types import FrameType
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from ckpt.heldup import HeldUp
+from ckpt.places import Places, inside_library
 from ckpt.taking import Taker
 from ckpt.writing import say_failed
 
@@ -46,15 +47,13 @@ __all__ = ["Imager"]
 
 _REPORT_AFTER_NS = 100_000_000
 _REPORT_EVERY_NS = 1_000_000_000
-_IMMEDIATE_RETRIES = 1600  # some 50 different checks; then the helper's next tick asks again
 _OWN_LIMIT_NS = 120_000_000_000
+_TICK_NS = 5_000_000
+_TICK_LONGEST_NS = 20_000_000
 _RETRY_NS = 2_000_000
-_PASSING_NS = 2_000_000_000
-"""So long an object that no image can hold, held by running functions at every place, is taken for one that goes soon."""
-
-
-_HELD_UP_NS = 1_000_000_000
-"""So long a rank waits in a place that cannot be captured, while messages are held back for its image."""
+_RETRY_LONGEST_NS = 20_000_000
+_IN_C_NS = 200_000_000
+"""After so long without a place between two instructions, who is asked answers all the same."""
 
 
 class Imager:
@@ -64,46 +63,72 @@ class Imager:
         self._runtime = runtime
         self.epoch: int = runtime.spec["epoch"]
         self.wanted = self.epoch
+        self.asked = 0
+        """The epoch for which the controller wants to know whether this rank could be captured; 0: none, or it knows."""
         self.refusals = 0
         self.refused_longest_ns = 0
         self.taker = Taker(runtime)
         self.limit_ns: int = int(runtime.spec.get("options", {}).get("image_limit_ns") or _OWN_LIMIT_NS)
+        self._places = Places(runtime)
         self._wanted_since_ns = 0
         self._reported_ns = 0
-        self._tries = 0
-        self._passing_since_ns = 0  # every refusal since then was for something that a function holds
-        self._held_up_since_ns = 0
-        self._place = (0, 0)  # frame and instruction of the last check that was looked at
-        self._check_queued = False
+        self._is_refused = False  # the last look was
+        self._held_up = HeldUp()
 
     # ------------------------------------------------------------------ wanting
+
+    @property
+    def is_looking(self) -> bool:
+        """Is a place looked for where the program can be captured?"""
+        return self.wanted > self.epoch or bool(self.asked)
+
+    def ask(self, epoch: int) -> None:
+        """Could this rank be captured now? Answered as soon as it could."""
+        if epoch <= max(self.wanted, self.asked):
+            return
+        if self._runtime.explicit is not None:
+            self._say_ready(epoch)  # its boundaries are agreed upon in the round
+            return
+        self.asked = epoch
+        self._begin()
 
     def want(self, epoch: int, reason: str, *, mode: str | None = None) -> None:
         """An image of ``epoch`` is due; taken at the next place where the program can be captured."""
         if epoch <= self.wanted:
             return
         self.taker.choose(mode)
-        if self.wanted == self.epoch:
-            self._wanted_since_ns = time.monotonic_ns()
-            self._reported_ns = 0
-            self._tries = 0
-            self._passing_since_ns = 0
-        self._held_up_since_ns, self.wanted = 0, epoch
-        assert self._runtime.port is not None
-        self._runtime.port.attentive = True
+        is_first = self.wanted == self.epoch
+        self.wanted, self.asked = epoch, 0
         if self._runtime.explicit is not None:
+            self._begin(queue=False)
             self._reason = "the program has not come to the agreed boundary of its loops"
             self._runtime.explicit.wanted(epoch)
-        elif threading.current_thread() is not threading.main_thread():
-            self._queue_check()  # the main thread is in the library if it hears of it itself, and waits there next
+        elif is_first:
+            self._begin()
+
+    def _begin(self, *, queue: bool = True) -> None:
+        """Look for a place from now on."""
+        self._wanted_since_ns = time.monotonic_ns()
+        self._reported_ns = 0
+        self._is_refused, self._held_up = False, HeldUp()
+        self._places.begin()
+        assert self._runtime.port is not None
+        self._runtime.port.attentive_ns = _TICK_NS
+        if queue and threading.current_thread() is not threading.main_thread():
+            self._places.queue(
+                self._at_check
+            )  # who hears of it in the main thread is in the library, and waits there next
 
     def abort(self, epoch: int) -> None:
         """No line of ``epoch`` will ever commit: its frames may be processed without an image."""
+        if self.asked == epoch:
+            self.asked = 0
         if self.epoch < epoch <= self.wanted and epoch == self.wanted:
             self._pass_over()
 
     def abandon(self) -> None:
         """There is no controller: a round that this rank has not voted in can never commit."""
+        self.asked = 0
         if self.wanted > self.epoch:
             self._pass_over()
 
@@ -113,92 +138,149 @@ class Imager:
         self.epoch = self.wanted
         port.advance(self.epoch)
 
+    def _say_ready(self, epoch: int) -> None:
+        self.asked = 0
+        self._runtime.control.send({"m": "ready", "epoch": epoch})
+
     def wait_limit_ns(self) -> int | None:
         """How long a blocked call may wait before it must look here again; ``None``: until something happens."""
-        return _RETRY_NS if self.wanted > self.epoch else None
+        if not self.is_looking:
+            return None
+        waited_ns = time.monotonic_ns() - self._wanted_since_ns
+        return min(max(_RETRY_NS, waited_ns // 8), _RETRY_LONGEST_NS)
 
-    # ------------------------------------------------------------------ places
+    # ------------------------------------------------------------------ looking
 
-    def _queue_check(self) -> None:
-        if self._check_queued:
-            return
-        from ckpt.image import _frames
+    def _at_check(self) -> bool:
+        """Runs in the main thread between two instructions of the program (or of the library). ``True``: at the next too."""
+        runtime = self._runtime
+        if not self.is_looking or runtime.in_hook:
+            return False
+        began_ns = time.monotonic_ns()
+        # Inside the library: a waiting place of its own takes the image, or a check after it has returned does.
+        # Never wait for the lock here: it may be this very thread that holds it.
+        if inside_library() or not runtime.lock.acquire(blocking=False):
+            self._places.spend(began_ns)
+            return True
+        try:
+            return not self.look("check") and self._places.goes_on()
+        finally:
+            runtime.lock.release()
 
-        self._check_queued = True
-        _frames.request(self._at_check)
+    def look(self, at: Literal["call", "check"]) -> bool:
+        """Is this a place? ``True``: there is nothing more to look for, until the next image."""
+        if not self.is_looking:
+            return True
+        if at == "call" and self._is_refused and self._places.is_blocked():
+            return self._give_up_if_held_up()
+        if self.wanted > self.epoch:
+            return self.take(at)
+        try:
+            self._places.capture(at, passing=False)
+        except Exception as failure:
+            self._note_refusal(failure)
+            return False
+        self._say_ready(self.asked)
+        return True
 
-    def _at_check(self) -> None:
-        """Runs in the main thread between two instructions of the program (or of the library).
-
-        The interpreter runs a call that was queued by the one before it at the very same check (up to 32 times), so a
-        place that was looked at already is passed over.
-        """
-        self._check_queued = False
-        if self.wanted <= self.epoch or self._runtime.in_hook:
-            return
-        frame = sys._getframe(1)
-        place = (id(frame), frame.f_lasti)
-        del frame
-        if place != self._place:
-            self._place = place
-            # Inside the library: a waiting place of its own takes the image, or a check after it has returned does.
-            # Never wait for the lock here: it may be this very thread that holds it.
-            if not inside_library() and self._runtime.lock.acquire(blocking=False):
-                try:
-                    if self.wanted <= self.epoch or self.take("check"):
-                        return
-                finally:
-                    self._runtime.lock.release()
-        self._tries += 1
-        if self._tries < _IMMEDIATE_RETRIES:
-            self._queue_check()
+    def _note_refusal(self, failure: Exception) -> None:
+        self.refusals += 1
+        self._is_refused = True
+        where = getattr(failure, "where", "")
+        self._reason = f"{getattr(failure, 'reason', failure)}{f' ({where})' if where else ''}"
+        self.refused_longest_ns = max(self.refused_longest_ns, time.monotonic_ns() - self._wanted_since_ns)
 
     def tick(self) -> None:
         """The helper's housekeeping while the program is outside the library."""
-        if self._housekeep() and self._runtime.lock.acquire(blocking=False):
+        is_over = self._housekeep()
+        held_ns = self._held_up_ns(waits=False)
+        if (is_over or held_ns) and self._runtime.lock.acquire(blocking=False):
             try:
-                if self.wanted > self.epoch:
+                if self.wanted > self.epoch and is_over:
                     self.give_up()
+                elif self.wanted > self.epoch:
+                    self.give_up(
+                        f"it asks for what was sent after another rank's image, where {self._reason}",
+                        held_ns,
+                    )
             finally:
                 self._runtime.lock.release()
-        elif self.wanted > self.epoch and self._runtime.explicit is None:
-            self._tries = 0
-            self._place = (0, 0)
-            self._queue_check()
+        elif self.is_looking and self._runtime.explicit is None:
+            self._places.queue(self._at_check)
+            if self._is_in_c_for_long() and self._runtime.lock.acquire(blocking=False):
+                try:
+                    if self._is_in_c_for_long():
+                        self._say_ready(self.asked)
+                finally:
+                    self._runtime.lock.release()
+
+    def _is_in_c_for_long(self) -> bool:
+        """Asked, and nothing known against it: a long call in C holds nobody up, and there may be the next one behind it."""
+        asked_ns = time.monotonic_ns() - self._wanted_since_ns
+        return bool(self.asked) and not self._is_refused and asked_ns > _IN_C_NS
 
     def blocked(self) -> None:
         """The same while the main thread waits inside the library (under the lock)."""
-        if (self.taker.is_writing or self.wanted > self.epoch) and self._housekeep():
+        if (self.taker.is_writing or self.is_looking) and self._housekeep():
             self.give_up()
 
     def _housekeep(self) -> bool:
         """Reap image children, report a wait that has become long. ``True``: the rank's own limit has passed."""
         if self.taker.is_writing:
             self.taker.reap()
-        if self.wanted <= self.epoch:
+        if not self.is_looking:
             if self._runtime.port is not None:
-                self._runtime.port.attentive = self.taker.is_writing
+                self._runtime.port.attentive_ns = _TICK_NS if self.taker.is_writing else 0
             return False
         now_ns = time.monotonic_ns()
         waited_ns = now_ns - self._wanted_since_ns
+        assert self._runtime.port is not None
+        self._runtime.port.attentive_ns = min(max(_TICK_NS, waited_ns // 8), _TICK_LONGEST_NS)
         if waited_ns > _REPORT_AFTER_NS and now_ns - self._reported_ns > _REPORT_EVERY_NS:
             self._reported_ns = now_ns
             self._runtime.control.send(
                 {
                     "m": "refused",
-                    "epoch": self.wanted,
+                    "epoch": self.asked or self.wanted,
                     "reason": self._reason,
                     "where": self.where(),
                     "since_ns": waited_ns,
                 }
             )
-        return waited_ns > self.limit_ns
+        return waited_ns > self.limit_ns and self.wanted > self.epoch
 
-    def give_up(self, reason: str | None = None) -> None:
+    def _held_up_ns(self, *, waits: bool) -> int:
+        """How long the program has been held up by the image that it cannot have, if that is too long; else 0."""
+        port = self._runtime.port
+        assert port is not None
+        held = port.endpoint.held if self._is_refused and self.wanted > self.epoch else 0
+        held_ns = self._held_up.look(time.monotonic_ns(), held=held, entries=port.entries)
+        return held_ns if self._held_up.is_stall(held_ns, entries=port.entries, waits=waits) else 0
+
+    def _give_up_if_held_up(self) -> bool:
+        """The program waits, where it cannot be captured, for messages that are held back until it is: then neither ever
+        comes."""
+        held_ns = self._held_up_ns(waits=True)
+        if held_ns:
+            self.give_up(
+                f"it waits for what was sent after another rank's image, where {self._reason}", held_ns
+            )
+        return bool(held_ns)
+
+    def give_up_here(self) -> bool:
+        """The program itself waits for an image, at a place that cannot be captured: there will be none."""
+        if not (self._is_refused and self.is_looking and self._places.has_obstacle()):
+            return False
+        self.give_up(f"the program waits for its checkpoint where {self._reason}")
+        return True
+
+    def give_up(self, reason: str | None = None, held_ns: int = 0) -> None:
         """There will be no image of this epoch: by default, since the rank's own limit has passed."""
         reason = reason or f"not possible within the limit: {self._reason}"
-        say_failed(self._runtime, self.wanted, reason, self.where())
-        self._pass_over()
+        say_failed(self._runtime, self.asked or self.wanted, reason, self.where(), held_ns)
+        self.asked = 0
+        if self.wanted > self.epoch:
+            self._pass_over()
 
     _reason = "the program has not come to a place between two instructions"
 
@@ -212,7 +294,6 @@ class Imager:
         if runtime.explicit is not None:
             return runtime.explicit.blocked()
         started_ns = time.perf_counter_ns()
-        tries, self._tries = self._tries, _IMMEDIATE_RETRIES  # no more checks meanwhile
         stack: Stack | None = None
 
         def prepare(state: PortState) -> image.Prepared:
@@ -231,23 +312,10 @@ class Imager:
             return image.prepare(stack, extras)
 
         try:
-            self._refuse_others()
-            if runtime.finished_code is None:
-                stack = image.capture(at=at, skip=_skipped_code())
-                self._refuse_passing(stack)
+            stack = self._places.capture(at)
         except image.Refused as refused:
-            self._tries = tries
-            if not refused.is_passing:
-                self._passing_since_ns = 0
-            self.refusals += 1
-            self._reason = f"{refused.reason} ({refused.where})"
-            self.refused_longest_ns = max(
-                self.refused_longest_ns, time.monotonic_ns() - self._wanted_since_ns
-            )
-            if at == "call" and self._is_held_up():
-                self.give_up(f"it waits for what was sent after another rank's image, where {self._reason}")
-                return True
-            return False
+            self._note_refusal(refused)
+            return at == "call" and self._give_up_if_held_up()
         except Exception as failure:
             return self._burn(failure)
         if runtime.hooks.before and runtime.finished_code is None and not self._call_hooks():
@@ -260,20 +328,6 @@ class Imager:
             waited_since_ns=self._wanted_since_ns,
         )
         return self._burn(failed) if failed is not None else True
-
-    def _refuse_passing(self, stack: Stack) -> None:
-        """Raise Refused for what no image can hold, unless it has been met at every place for some seconds: it stays."""
-        from ckpt import image
-
-        now_ns = time.monotonic_ns()
-        if self._passing_since_ns and now_ns - self._passing_since_ns > _PASSING_NS:
-            return
-        try:
-            image.refuse_passing(stack)
-        except image.Refused as refused:
-            refused.is_passing = True
-            self._passing_since_ns = self._passing_since_ns or now_ns
-            raise
 
     def take_explicitly(self, way: ExplicitWay) -> bool:
         """At a boundary of an explicit program, where all ranks are. Always ``True``: taken, or given up."""
@@ -294,17 +348,6 @@ class Imager:
             waited_since_ns=self._wanted_since_ns,
         )
         return self._burn(failed) if failed is not None else True
-
-    def _is_held_up(self) -> bool:
-        """Does the program wait, where it cannot be captured, for messages that are held back until it is? Then neither
-        ever comes. Some patience, because the message may be another one."""
-        port = self._runtime.port
-        assert port is not None
-        if not port.counters()["held_frames"]:
-            return False
-        now_ns = time.monotonic_ns()
-        self._held_up_since_ns = self._held_up_since_ns or now_ns
-        return now_ns - self._held_up_since_ns > _HELD_UP_NS
 
     def _call_hooks(self) -> bool:
         """Call the program's hooks, without the lock. ``False``: no image is to be taken now, and all is said."""
@@ -337,14 +380,8 @@ class Imager:
         if not self.taker.cold or self._runtime.explicit is not None:
             return
         self.taker.cold = False
-        from ckpt import image
-        from ckpt.image import moment
-
         try:
-            self._refuse_others()
-            image.refuse_passing(image.capture(at="call", skip=(Imager.rehearse.__code__, *_skipped_code())))
-            image.look()
-            moment.note()
+            self._places.rehearse()
         except Exception:
             return  # out of descriptors, say: the real image meets it too, and says so; the program must not suffer
 
@@ -355,53 +392,11 @@ class Imager:
         self._pass_over()
         return True
 
-    def _refuse_others(self) -> None:
-        """Only the main thread's stack is captured, and not with a handler between functions of the library."""
-        if self._runtime.port is not None and self._runtime.port.interrupts.running:
-            raise _refused("a signal handler of the program is running", self.where())
-        for thread in self._runtime.threads.others():
-            raise _refused(f"the application's thread {thread.name!r} is running", f"thread {thread.name}")
-
     def where(self) -> str:
-        """Where the program is, as ``file:line function``, for status and for a round that waits. From any thread."""
-        if self._runtime.finished_code is not None:
-            return "finished, serving its peers"
-        frame = sys._current_frames().get(threading.main_thread().ident or 0)
-        inside = ""
-        while frame is not None and is_library(frame):
-            inside = f" (in {frame.f_code.co_name} of the library)"
-            frame = frame.f_back
-        if frame is None:
-            return "starting"
-        code = frame.f_code
-        return f"{code.co_filename}:{frame.f_lineno} {code.co_qualname}{inside}"
+        """See :meth:`ckpt.places.Places.where`."""
+        return self._places.where()
 
 
-def inside_library() -> bool:
-    """Is a function of this library on the main thread's stack, inside the program's base?"""
-    from ckpt.image.stack import BASES
-
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None and frame.f_code not in BASES:
-        if is_library(frame):
-            return True
-        frame = frame.f_back
-    return False
-
-
-def is_library(frame: FrameType) -> bool:
-    name = frame.f_globals.get("__name__") or ""
-    return name == "ckpt" or name.startswith(("ckpt.", "transport."))
-
-
-def _refused(reason: str, where: str) -> image.Refused:
-    from ckpt import image
-
-    return image.Refused(reason, where)
-
-
-@functools.cache
-def _skipped_code() -> tuple[Any, ...]:
-    from ckpt.runtime import frames_to_skip
-
-    return (Imager.take.__code__, Imager._at_check.__code__, *frames_to_skip())
+def frames_to_skip() -> Sequence[Any]:
+    """Code objects between a blocked call and the capture: they are left out of an image."""
+    return Imager.take.__code__, Imager.look.__code__, Imager.rehearse.__code__

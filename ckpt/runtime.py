@@ -9,6 +9,7 @@ What a rank is told and what it does
     packet     effect
     ========== =================================================================================================
     table      addresses and incarnations of the peers: given to the port
+    ask        could an image of that epoch be taken? Answered (``ready``) as soon as it could
     checkpoint an image of that epoch is wanted (:mod:`ckpt.imaging` takes it as soon as the program can be captured)
     cut        explicit ranks: at which boundary the image is taken, or that all are there (:mod:`ckpt.explicit.way`)
     abort      the epoch cannot commit any more: nobody waits for its image, frames of that epoch are accepted
@@ -168,7 +169,7 @@ class Runtime:
             )
         imager = self.imager
         imager.blocked()
-        if imager.wanted > imager.epoch and imager.take("call"):
+        if imager.is_looking and imager.look("call"):
             return
         if self.finished_code is None:
             imager.rehearse()
@@ -223,6 +224,8 @@ class Runtime:
                 self.alone = False
                 for peer, (incarnation, address) in packet["peers"].items():
                     self.port.set_peer(int(peer), address, incarnation)
+            case "ask":
+                self.imager.ask(packet["epoch"])
             case "checkpoint":
                 self.imager.want(packet["epoch"], "command", mode=packet.get("mode"))
             case "cut":
@@ -276,6 +279,8 @@ class Runtime:
             before = self.imager.epoch
             while self.imager.epoch == before and not self.alone and not self.incomplete:
                 self.block(False)
+                if self.imager.give_up_here():
+                    return None
             return None if self.imager.epoch == before else self.imager.epoch
 
     def register(self, name: str, obj: object) -> object:

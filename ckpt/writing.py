@@ -134,6 +134,7 @@ def _told(failure: BaseException) -> str:
     return f"{text} (raised in {frames[-1].name}, {frames[-1].filename}:{frames[-1].lineno})"
 
 
-def say_failed(runtime: Runtime, epoch: int, reason: str, where: str) -> None:
-    """Tell the controller that this rank will not vote for the epoch."""
-    runtime.control.send({"m": "failed", "epoch": epoch, "reason": reason, "where": where})
+def say_failed(runtime: Runtime, epoch: int, reason: str, where: str, held_ns: int = 0) -> None:
+    """Tell the controller that this rank will not vote for the epoch. ``held_ns``: so long the round held the program up."""
+    packet = {"m": "failed", "epoch": epoch, "reason": reason, "where": where}
+    runtime.control.send(packet | {"held_ns": held_ns} if held_ns else packet)

@@ -2,14 +2,16 @@
 
 A round is one epoch number. Its states:
 
-    idle ──request, schedule──▶ collecting ──all votes, vectors hold──▶ writing ──ControlWritten──▶ committed
-                                    │                                      │
-                                    └── failed vote · death · timeout ·    └── ControlFailed ──▶ burnt
-                                        bad label · bad vectors ──▶ burnt
+    idle ──request, schedule──▶ asking ──all ready──▶ collecting ──all votes, vectors hold──▶ writing ──▶ committed
+                                  │                       │                                      │
+                                  │                       └── failed vote · death · timeout ·    └── ControlFailed ──▶ burnt
+                                  └── the same ──▶ burnt      bad label · bad vectors ──▶ burnt
 
 Rules
 - One round at a time. Numbers only grow, above the highest ever seen in the job (`highest`), and a burnt one
   is never used again: frames and images labelled with it may exist.
+- Where there are several ranks, they are *asked* first whether they could be captured. Nobody stops or waits for that, and
+  until all have said so, no frame is labelled: one that cannot be captured costs the others nothing.
 - A round needs the vote of every rank of the present incarnation. An image stands for the epochs in
   (label[0], label[1]].
 - A vote counts only for the round that is open; anything else is late, and ignored.
@@ -23,6 +25,7 @@ Rules
   ranks, so every request is refused with the reason. Committed lines stay what they are.
 - The schedule counts from the start of a round, and is counted anew after a restart. After a commit the ranks are left
   alone for as long as the round took: what an interval that is too short costs is bounded, and the program goes on.
+  Rounds that come to nothing make the schedule rarer, and are said once (`drought`).
 
 Not here: when processes are started or killed (`supervisor`), how a control file is written (`service`,
 `ckpt.store`).
@@ -32,6 +35,7 @@ from __future__ import annotations
 
 from controller import messages, vectors
 from controller.boundaries import Agreement
+from controller.drought import Drought
 from controller.events import (
     Action,
     Boundary,
@@ -42,11 +46,12 @@ from controller.events import (
     Discard,
     Failed,
     Log,
+    Ready,
     Refused,
     Reply,
+    RoundEvent,
     Say,
     Send,
-    Tick,
     Token,
     Voted,
     WriteControl,
@@ -59,21 +64,23 @@ _NS = 1_000_000_000
 @dataclass(frozen=True, slots=True)
 class RoundOptions:
     """`every_ns`: schedule, None for none. `timeout_ns`: after which a round is burnt. `mode`: "fork" or
-    "sync".
+    "sync". `asks`: ranks are asked before a round, where there are several.
     """
 
     every_ns: int | None = None
     timeout_ns: int = 120 * _NS
     mode: str = "fork"
+    asks: bool = True
 
 
 @dataclass(slots=True)
 class Round:
-    """The open round."""
+    """The open round. `ready`: ranks that could be captured when they were asked; None: nobody is asked any more."""
 
     epoch: int
     started_ns: int
     deadline_ns: int
+    ready: set[int] | None = None
     captured: set[int] = field(default_factory=set)
     votes: dict[int, Voted] = field(default_factory=dict)
     refusals: dict[int, Refused] = field(default_factory=dict)
@@ -109,12 +116,14 @@ class Coordinator:
         self.wanted = False  # a round is wanted though nobody waits for it
         self.due_ns: int | None = None
         self.refusal: str | None = None  # why there can be no more rounds in this incarnation
+        self.drought = Drought()
 
     # ---- what the supervisor says ------------------------------------------------------------------------
 
     def ready(self, incarnation: int, *, now_ns: int) -> list[Action]:
         """All ranks of `incarnation` are connected: rounds may start."""
         self.incarnation = incarnation
+        self.drought.starts_anew()
         self._schedule(now_ns)
         return self._maybe_start(now_ns)
 
@@ -133,7 +142,10 @@ class Coordinator:
         self.due_ns = None
         self.wanted = False
         waiting, self.waiting = self.waiting, []
-        burn = self._burn(self.refusal) if self.round is not None and not self.round.writing else []
+        burn: list[Action] = []
+        if self.round is not None and not self.round.writing:
+            say = Say(f"checkpoint {self.round.epoch} failed, the job goes on: {self.refusal}")
+            burn = [*self._burn(self.refusal), say]
         return burn + [Reply(token, False, {"reason": self.refusal}) for token in waiting]
 
     def closed(self, reason: str) -> list[Action]:
@@ -142,24 +154,14 @@ class Coordinator:
         waiting, self.waiting = self.waiting, []
         if self.round is not None:
             waiting, self.round.tokens = self.round.tokens + waiting, []
+        epitaph = self.drought.epitaph()
+        if epitaph is not None:
+            actions.append(Say(epitaph))
         return actions + [Reply(token, False, {"reason": reason}) for token in waiting]
 
     # ---- events ------------------------------------------------------------------------------------------
 
-    def handle(
-        self,
-        event: CheckpointRequested
-        | Boundary
-        | Captured
-        | Voted
-        | Refused
-        | Failed
-        | ControlWritten
-        | ControlFailed
-        | Tick,
-        *,
-        now_ns: int,
-    ) -> list[Action]:
+    def handle(self, event: RoundEvent, *, now_ns: int) -> list[Action]:
         match event:
             case CheckpointRequested():
                 return self._request(event, now_ns)
@@ -168,6 +170,8 @@ class Coordinator:
                     assert self.round is not None
                     self.round.captured.add(rank)
                 return []
+            case Ready():
+                return self._ready(event, now_ns)
             case Boundary():
                 return self._boundary(event)
             case Voted():
@@ -178,27 +182,29 @@ class Coordinator:
                 if not self._concerns_round(event):
                     return []
                 where = f" ({event.where})" if event.where else ""
-                return self._burn(f"rank {event.rank}: {event.reason}{where}") + self._maybe_start(now_ns)
+                return self._fail(f"rank {event.rank}: {event.reason}{where}", now_ns, event.held_ns)
             case ControlWritten():
                 return self._written(event, now_ns)
             case ControlFailed():
                 assert self.round is not None and self.round.writing and self.round.epoch == event.epoch
-                return self._burn(f"the control file: {event.reason}") + self._maybe_start(now_ns)
+                return self._fail(f"the control file: {event.reason}", now_ns)
             case _:
                 return self._tick(now_ns)
 
     def deadline_ns(self) -> int | None:
         """When `Tick` is due; None: not before something else happens."""
-        if self.round is not None:
-            return None if self.round.writing else self.round.deadline_ns
-        return self.due_ns if self.incarnation is not None else None
+        if self.incarnation is None or (self.round is not None and self.round.writing):
+            return None
+        times = (self.drought.deadline_ns(), self.due_ns if self.round is None else self.round.deadline_ns)
+        return min((each for each in times if each is not None), default=None)
 
     # ---- the inside --------------------------------------------------------------------------------------
 
-    def _concerns_round(self, event: Boundary | Captured | Voted | Refused | Failed) -> bool:
+    def _concerns_round(self, event: Ready | Boundary | Captured | Voted | Refused | Failed) -> bool:
         return (
             self.round is not None
             and not self.round.writing
+            and (self.round.ready is None or not isinstance(event, (Captured, Voted, Boundary)))
             and event.incarnation == self.incarnation
             and 0 <= event.rank < self.size
             and event.epoch == self.round.epoch
@@ -234,11 +240,28 @@ class Coordinator:
         self.round = Round(self.highest, now_ns, now_ns + self.options.timeout_ns, tokens=self.waiting)
         self.waiting = []
         self._schedule(now_ns)
+        self.drought.round_begins(now_ns)
         # The number is on record before anybody can label a frame with it.
-        return [
-            Log("round-started", {"epoch": self.highest, "incarnation": self.incarnation}),
-            Send(messages.checkpoint(self.highest, self.options.mode)),
-        ]
+        log = Log("round-started", {"epoch": self.highest, "incarnation": self.incarnation})
+        if not self.options.asks or self.size == 1:
+            return [log, Send(messages.checkpoint(self.highest, self.options.mode))]
+        self.round.ready = set()
+        return [log, Send(messages.ask(self.highest))]
+
+    def _ready(self, event: Ready, now_ns: int) -> list[Action]:
+        if not self._concerns_round(event):
+            return []
+        assert self.round is not None
+        if self.round.ready is None:
+            return []
+        self.round.ready.add(event.rank)
+        if len(self.round.ready) < self.size:
+            return []
+        self.round.ready = None
+        self.round.refusals.clear()
+        self.round.started_ns = now_ns
+        self.round.deadline_ns = now_ns + self.options.timeout_ns
+        return [Send(messages.checkpoint(self.round.epoch, self.options.mode))]
 
     def _vote(self, vote: Voted, now_ns: int) -> list[Action]:
         if not self._concerns_round(vote):
@@ -247,7 +270,7 @@ class Coordinator:
         previous, epoch = vote.label
         if not previous < self.round.epoch <= epoch:
             reason = f"rank {vote.rank} voted with an image for epochs ({previous}, {epoch}]"
-            return self._burn(reason) + self._maybe_start(now_ns)
+            return self._fail(reason, now_ns)
         self.round.captured.add(vote.rank)
         self.round.votes[vote.rank] = vote
         if len(self.round.votes) < self.size:
@@ -255,7 +278,7 @@ class Coordinator:
         wrong = vectors.check({rank: each.vectors for rank, each in self.round.votes.items()})
         if wrong:
             text = "; ".join(str(each) for each in wrong[:3])
-            return self._burn(f"the images are no consistent line: {text}") + self._maybe_start(now_ns)
+            return self._fail(f"the images are no consistent line: {text}", now_ns)
         self.round.writing = True
         votes = tuple(self.round.votes[rank] for rank in range(self.size))
         return [WriteControl(self.round.epoch, self.incarnation, votes)]
@@ -282,6 +305,7 @@ class Coordinator:
         assert self.round is not None
         before = self.round.refusals.get(event.rank)
         self.round.refusals[event.rank] = event
+        self.drought.refused(event.rank, event.reason)
         if before is not None and replace(before, where=event.where) == event:
             return []  # the same reason, perhaps elsewhere: the log has it already
         fields = {"epoch": event.epoch, "rank": event.rank, "reason": event.reason, "where": event.where}
@@ -292,6 +316,7 @@ class Coordinator:
         assert done is not None and done.writing and done.epoch == event.epoch
         self.round = None
         self.committed = event.epoch
+        self.drought.ends()
         if self.due_ns is not None:
             self.due_ns = max(self.due_ns, now_ns + (now_ns - done.started_ns))
         fields = {
@@ -305,19 +330,23 @@ class Coordinator:
         return actions + self._maybe_start(now_ns)
 
     def _tick(self, now_ns: int) -> list[Action]:
+        if self.incarnation is None:
+            return []
+        notice = self.drought.notice(now_ns)
+        said: list[Action] = [] if notice is None else [Say(notice)]
         if self.round is not None:
             if self.round.writing or now_ns < self.round.deadline_ns:
-                return []
-            return self._burn(self._who_is_missing()) + self._maybe_start(now_ns)
-        if self.incarnation is not None and self.due_ns is not None and now_ns >= self.due_ns:
+                return said
+            return said + self._fail(self._who_is_missing(), now_ns)
+        if self.due_ns is not None and now_ns >= self.due_ns:
             self.wanted = True
-        return self._maybe_start(now_ns)
+        return said + self._maybe_start(now_ns)
 
     def _who_is_missing(self) -> str:
         assert self.round is not None
         parts = []
         for rank in range(self.size):
-            if rank in self.round.votes:
+            if rank in self.round.votes or rank in (self.round.ready or ()):
                 continue
             refusal = self.round.refusals.get(rank)
             if rank in self.round.captured:
@@ -327,6 +356,21 @@ class Coordinator:
             else:
                 parts.append(f"rank {rank} has not answered")
         return f"no line after {self.options.timeout_ns / _NS:g} s: " + "; ".join(parts)
+
+    def _fail(self, reason: str, now_ns: int, held_ns: int = 0) -> list[Action]:
+        """The round has come to nothing: the next one comes later, and the first is said."""
+        assert self.round is not None
+        is_first = self.drought.round_fails(reason)
+        epoch = self.round.epoch
+        actions = self._burn(reason)
+        if is_first:
+            actions.append(Say(f"checkpoint {epoch} failed, the job goes on: {reason}"))
+        notice = self.drought.notice(now_ns)
+        if notice is not None:
+            actions.append(Say(notice))
+        if self.options.every_ns is not None and self.due_ns is not None:
+            self.due_ns = max(self.due_ns, now_ns + self.drought.interval_ns(self.options.every_ns, held_ns))
+        return actions + self._maybe_start(now_ns)
 
     def _burn(self, reason: str, *, keep_requests: bool = False) -> list[Action]:
         burnt = self.round
@@ -342,5 +386,4 @@ class Coordinator:
             self.waiting = burnt.tokens + self.waiting
             self.wanted = self.wanted or bool(burnt.tokens)
             return actions
-        actions.append(Say(f"checkpoint {burnt.epoch} failed, the job goes on: {reason}"))
         return actions + [Reply(token, False, fields) for token in burnt.tokens]

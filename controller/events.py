@@ -55,6 +55,15 @@ class Voted:
 
 
 @dataclass(frozen=True, slots=True)
+class Ready:
+    """The rank could be captured when it was asked."""
+
+    rank: int
+    incarnation: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """The rank cannot be captured where it is, and keeps trying."""
 
@@ -78,13 +87,14 @@ class Boundary:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """There will be no vote of this rank in this round."""
+    """There will be no vote of this rank in this round, which has held its program up for `held_ns`."""
 
     rank: int
     incarnation: int
     epoch: int
     reason: str
     where: str = ""
+    held_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +182,12 @@ class Tick:
 
 
 Event = (
-    Begin | Hello | Boundary | Captured | Voted | Refused | Failed | Finished | ProgramError | Died | Fenced | AgentLost
-    | CheckpointRequested | StopRequested | ControlWritten | ControlFailed | Tick
+    Begin | Hello | Ready | Boundary | Captured | Voted | Refused | Failed | Finished | ProgramError | Died | Fenced
+    | AgentLost | CheckpointRequested | StopRequested | ControlWritten | ControlFailed | Tick
+)  # fmt: skip
+
+RoundEvent = (
+    CheckpointRequested | Ready | Boundary | Captured | Voted | Refused | Failed | ControlWritten | ControlFailed | Tick
 )  # fmt: skip
 
 # ---- actions ---------------------------------------------------------------------------------------------

@@ -121,7 +121,7 @@ def describe_round(
         return None
     waits = []
     for rank in range(coordinator.size):
-        if rank in current.votes:
+        if rank in current.votes or rank in (current.ready or ()):
             continue
         refusal = current.refusals.get(rank)
         if rank in current.captured:

@@ -7,11 +7,12 @@ stream (`Lines`).
 
     rank → controller (key "m"; the agent adds rank and incarnation, which it knows better than the rank)
         hello      rank, incarnation, pid, address            the port is bound; the table may be sent
+        ready      epoch                                      answer to `ask`: could be captured here
         captured   epoch, previous, *_ns, mode                image captured, the rank computes again
         voted      epoch, label, manifest, digest, vectors    the image is durable
         refused    epoch, reason, where, since_ns             cannot be captured yet; the rank keeps trying
         boundary   epoch, count, reached                      explicit ranks only, see `controller.boundaries`
-        failed     epoch, reason, where                       there will be no vote: the round is burnt
+        failed     epoch, reason, where, held_ns              there will be no vote: the round is burnt
         finished   exit_code                                  program ended; serves its links until `release`
         error      exit_code, traceback                       program raised; before hello: not loadable
         request    what="checkpoint"                          ckpt.checkpoint()
@@ -19,8 +20,8 @@ stream (`Lines`).
         event      event, …                                   free form, for the event log
 
     controller → rank
-        table{peers}  checkpoint{epoch, mode}  cut{epoch, at, take}  abort{epoch, reason}  committed{epoch}  release
-        failed{ranks}  stop{exit_code, reason}  status
+        table{peers}  ask{epoch}  checkpoint{epoch, mode}  cut{epoch, at, take}  abort{epoch, reason}  committed{epoch}
+        release  failed{ranks}  stop{exit_code, reason}  status
 
     controller → agent (key "a")                 agent → controller (key "e")
         attach   generation                          state    pid, generation, ranks (to attach, query)
@@ -54,6 +55,7 @@ _OPTIONAL_STR: Final = (str, type(None))
 
 _RANK_FIELDS: Final[dict[str, dict[str, tuple[type, ...]]]] = {
     "hello": {"address": _STR},
+    "ready": {"epoch": _INT},
     "captured": {"epoch": _INT},
     "voted": {"epoch": _INT, "label": (list,), "manifest": _STR, "digest": _STR, "vectors": (dict,)},
     "refused": {"epoch": _INT, "reason": _STR},
@@ -76,6 +78,11 @@ def table(peers: Mapping[int, tuple[int, str]]) -> Packet:
         "m": "table",
         "peers": {str(rank): [inc, address] for rank, (inc, address) in sorted(peers.items())},
     }
+
+
+def ask(epoch: int) -> Packet:
+    """Could an image of `epoch` be taken now? Answered as soon as it could. Idempotent."""
+    return {"m": "ask", "epoch": epoch}
 
 
 def checkpoint(epoch: int, mode: str) -> Packet:

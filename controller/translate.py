@@ -21,6 +21,7 @@ from controller.events import (
     Finished,
     Hello,
     ProgramError,
+    Ready,
     Refused,
     Voted,
 )
@@ -38,12 +39,17 @@ def rank_event(rank: int, incarnation: int, packet: messages.Packet) -> Event | 
             return Captured(rank, incarnation, packet["epoch"])
         case "voted":
             return _vote(rank, incarnation, packet)
+        case "ready":
+            return Ready(rank, incarnation, packet["epoch"])
         case "refused":
             return Refused(rank, incarnation, packet["epoch"], packet["reason"], packet.get("where", ""))
         case "boundary":
             return Boundary(rank, incarnation, packet["epoch"], packet["count"], bool(packet.get("reached")))
         case "failed":
-            return Failed(rank, incarnation, packet["epoch"], packet["reason"], packet.get("where", ""))
+            held_ns = packet.get("held_ns")
+            where = packet.get("where", "")
+            held_ns = held_ns if isinstance(held_ns, int) else 0
+            return Failed(rank, incarnation, packet["epoch"], packet["reason"], where, held_ns)
         case "finished":
             return Finished(rank, incarnation, packet["exit_code"])
         case "error":

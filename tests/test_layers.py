@@ -24,15 +24,15 @@ LAYERS = ("transport", "ckpt", "controller")  # lowest first
 
 # The modules that are promised to be pure; every one must exist. A new state machine is added here.
 PURE = {
-    "transport": "batches config errors events frames jsontext lean ledger link endpoint rangeset simulation state timeout "
+"transport": "batches config errors events frames jsontext lean ledger link endpoint rangeset simulation state timeout "
     "window",
-    "ckpt": "choice errors",
+    "ckpt": "allowance choice errors heldup",
     "ckpt.explicit": "position",
     "ckpt.store": "branch",
     "ckpt.mpi": "agreement attributes buffers constants datatypes derived envelope errors few group handle integers kind "
     "layout losses matching nothing op operations packing partitioned process progress status topology typenames",
     "ckpt.image": "errors opcodes tables",
-    "controller": "boundaries coordinator doctor_report errors events judgement messages plan remedies supervisor "
+    "controller": "boundaries coordinator doctor_report drought errors events judgement messages plan remedies supervisor "
     "translate vectors",
 }
 

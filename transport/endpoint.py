@@ -538,6 +538,11 @@ class Endpoint:
         return self._common.epoch
 
     @property
+    def held(self) -> int:
+        """Frames of a later epoch that wait for the image."""
+        return len(self._held)
+
+    @property
     def frozen(self) -> bool:
         """Between freeze and thaw."""
         return self._frozen

@@ -93,7 +93,6 @@ class ProgressHelper:
             try:
                 quiet = self._tick() and quiet
                 watch_ns = port.next_deadline_ns()
-                quiet = quiet and not port.attentive
                 port.helper_watching = quiet
             finally:
                 port.lock.release()
@@ -102,7 +101,8 @@ class ProgressHelper:
             if port.on_idle_tick is not None:
                 port.on_idle_tick()
             if quiet:
-                self._nap(self._everything, min(watch_ns - time.monotonic_ns(), WATCH_LONGEST_NS))
+                longest_ns = port.attentive_ns or WATCH_LONGEST_NS
+                self._nap(self._everything, min(watch_ns - time.monotonic_ns(), longest_ns))
                 port.helper_watching = False
             else:
                 self._nap(self._rousing, TICK_NS)

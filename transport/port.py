@@ -84,8 +84,8 @@ class Port:
         `state`: go on from an image; incarnation and epoch come from `config`.
         """
         self.lock = threading.Lock() if lock is None else lock
-        self.attentive = False
-        """The owner wants `on_idle_tick` every 5 ms for now, however quiet the application is."""
+        self.attentive_ns = 0
+        """The owner wants `on_idle_tick` at least this often for now, however quiet the application is; 0: it does not."""
         self.wire = wire
         self.on_messages: Callable[[int, list[Buffer]], None] = _no_messages
         self.on_event: Callable[[Event], None] = _ignore_event

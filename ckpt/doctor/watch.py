@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from ckpt.doctor import surroundings
 from ckpt.doctor.appends import Appends
-from ckpt.imaging import inside_library, is_library
+from ckpt.places import inside_library, is_library
 
 if TYPE_CHECKING:
     from ckpt.image.stack import Stack

@@ -26,10 +26,12 @@ class Refused(ImageError):
 
     `reason`: what holds state that Python code cannot see ("sum() is running a generator").
     `where`: "file:line function" of the frame that is inside of C. `is_passing`: the stack could be captured, but holds
-    what no image can hold (:mod:`ckpt.image.passing`).
+    what no image can hold (:mod:`ckpt.image.passing`). `obstacle`: address and instruction of that frame: nothing changes
+    before it has been left; (0, 0): not known.
     """
 
     is_passing = False
+    obstacle = (0, 0)
 
     def __init__(self, reason: str, where: str = "") -> None:
         super().__init__(reason, where)

@@ -16,29 +16,36 @@ State state;
 #define OURS_MAX 64
 #define LARGEST_COUNT (1UL << 20) /* no address is that low */
 
+#if FRAMES_SUPPORTED
 /* The call is not traced. Besides that no program wants to see it: CPython 3.11 looks for pending calls again and again when a
  * traced function begins, until there are none, and makes none while one is running; a call that is queued meanwhile, by this
  * one or by another thread, would hold it there for ever. */
-static int pending(void *arg)
+static PyObject *call_here(PyThreadState *ts, PyObject *callable)
 {
-    PyObject *callable = arg;
-    int rc = 0;
-#if FRAMES_SUPPORTED
-    PyThreadState *ts = PyThreadState_Get();
     Frame *before = state.checked;
     int is_traced = ts->tracing == 0; /* else the program's own trace function is running, which nothing traces */
     state.checked = thread_current_frame(ts);
     state.in_request++;
     if (is_traced)
         PyThreadState_EnterTracing(ts);
-#endif
     PyObject *result = PyObject_CallNoArgs(callable);
-#if FRAMES_SUPPORTED
     if (is_traced)
         PyThreadState_LeaveTracing(ts);
     state.checked = before;
     state.in_request--;
     thread_recheck_queue(ts);
+    return result;
+}
+#endif
+
+static int pending(void *arg)
+{
+    PyObject *callable = arg;
+    int rc = 0;
+#if FRAMES_SUPPORTED
+    PyObject *result = call_here(PyThreadState_Get(), callable);
+#else
+    PyObject *result = PyObject_CallNoArgs(callable);
 #endif
     if (result == NULL) {
         if (PyErr_ExceptionMatches(PyExc_Exception))
@@ -65,6 +72,125 @@ static PyObject *request(PyObject *module, PyObject *callable)
         Py_RETURN_TRUE;
     Py_DECREF(callable);
     Py_RETURN_FALSE;
+}
+
+#if FRAMES_SUPPORTED
+/* The call that look() has queued; there is one. */
+static struct {
+    PyObject *callable;
+    Frame *obstacle; /* not called while this frame is on the stack … */
+    int at;          /* … at this instruction */
+    int checks;      /* so many more places are looked at */
+    int queued;
+    Frame *place;    /* the last place that was looked at, and how often the interpreter has come back to it */
+    int place_at, times;
+} looking;
+
+#define MOST_TIMES 512 /* at each check the interpreter makes up to 32 calls that are queued meanwhile; some rounds of a loop */
+#define MOST_FRAMES 4096
+
+static int is_on_stack(Frame *obstacle, int at)
+{
+    Frame *callee = NULL;
+    int depth = 0;
+    for (Frame *f = thread_current_frame(PyThreadState_Get()); f != NULL && obstacle != NULL; callee = f, f = frame_previous(f)) {
+        if (f == obstacle)
+            return frame_lasti(f, callee) == at;
+        if (++depth == MOST_FRAMES)
+            return 1; /* it may be */
+    }
+    return 0;
+}
+
+static int look_here(void *unused);
+
+static void look_further(void)
+{
+    if (looking.checks > 0 && !looking.queued)
+        looking.queued = Py_AddPendingCall(look_here, NULL) == 0;
+    thread_recheck_queue(PyThreadState_Get());
+}
+
+static int look_here(void *unused)
+{
+    PyThreadState *ts = PyThreadState_Get();
+    Frame *here = thread_current_frame(ts);
+    looking.queued = 0;
+    if (looking.callable == NULL || here == NULL)
+        return 0;
+    if (here == looking.place && frame_lasti(here, NULL) == looking.place_at) {
+        if (++looking.times < MOST_TIMES)
+            look_further();
+        return 0;
+    }
+    looking.place = here;
+    looking.place_at = frame_lasti(here, NULL);
+    looking.times = 0;
+    looking.checks--;
+    if (is_on_stack(looking.obstacle, looking.at)) {
+        look_further();
+        return 0;
+    }
+    PyObject *callable = Py_NewRef(looking.callable);
+    PyObject *result = call_here(ts, callable);
+    int again = result != NULL && result == Py_True;
+    int rc = 0;
+    if (result == NULL) {
+        if (PyErr_ExceptionMatches(PyExc_Exception))
+            PyErr_WriteUnraisable(callable);
+        else
+            rc = -1;
+    }
+    Py_XDECREF(result);
+    Py_DECREF(callable);
+    if (again)
+        look_further();
+    return rc;
+}
+#endif
+
+PyDoc_STRVAR(look_doc,
+"look(callable, obstacle, at, checks, /) -> bool\n\n"
+"As request(), but the call is made at a check only where the frame at the address `obstacle` (0: none) is not on the main\n"
+"thread's stack at the instruction `at`, and again at the next place for as long as it returns True; so many places are looked\n"
+"at.  False: the one that was queued before waits still (for the new obstacle now).");
+static PyObject *look(PyObject *module, PyObject *args)
+{
+#if FRAMES_SUPPORTED
+    PyObject *callable, *obstacle;
+    int at, checks;
+    if (!PyArg_ParseTuple(args, "OO!ii:look", &callable, &PyLong_Type, &obstacle, &at, &checks))
+        return NULL;
+    looking.obstacle = PyLong_AsVoidPtr(obstacle);
+    if (looking.obstacle == NULL && PyErr_Occurred())
+        return NULL;
+    looking.at = at;
+    looking.checks = checks;
+    looking.place = NULL;
+    Py_XSETREF(looking.callable, Py_NewRef(callable));
+    if (looking.queued)
+        Py_RETURN_FALSE;
+    looking.queued = Py_AddPendingCall(look_here, NULL) == 0;
+    return PyBool_FromLong(looking.queued);
+#else
+    Py_RETURN_FALSE;
+#endif
+}
+
+PyDoc_STRVAR(on_stack_doc,
+"on_stack(obstacle, at, /) -> bool\n\n"
+"Whether the frame at that address is on the calling thread's stack, at that instruction.");
+static PyObject *on_stack(PyObject *module, PyObject *args)
+{
+#if FRAMES_SUPPORTED
+    PyObject *obstacle;
+    int at;
+    if (!PyArg_ParseTuple(args, "O!i:on_stack", &PyLong_Type, &obstacle, &at))
+        return NULL;
+    return PyBool_FromLong(is_on_stack(PyLong_AsVoidPtr(obstacle), at));
+#else
+    Py_RETURN_FALSE;
+#endif
 }
 
 PyDoc_STRVAR(fork_doc,
@@ -194,6 +320,8 @@ static PyObject *unusual(PyObject *module, PyObject *args)
 
 PyMethodDef process_methods[] = {
     {"request", request, METH_O, request_doc},
+    {"look", look, METH_VARARGS, look_doc},
+    {"on_stack", on_stack, METH_VARARGS, on_stack_doc},
     {"fork", fork_bare, METH_VARARGS, fork_doc},
     {"pdeathsig", pdeathsig, METH_O, pdeathsig_doc},
     {"allow_c_depth", allow_c_depth, METH_O, allow_c_depth_doc},

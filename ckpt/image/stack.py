@@ -174,14 +174,20 @@ def capture(*, at: Literal["call", "check"], skip: Collection[CodeType] = (), va
     """
     enabled = gc.isenabled()
     gc.disable()  # collections come by counting allocations: ours must not move the program's
+    seen: list[_frames.Frame] = []
     try:
-        return _capture(at == "check", (_CAPTURE_CODE, _CAPTURE_INNER, *skip), value)
+        return _capture(at == "check", (_CAPTURE_CODE, _CAPTURE_INNER, *skip), value, seen)
+    except Refused as refused:
+        if seen:
+            refused.obstacle = seen[-1][0], seen[-1][3]
+        raise
     finally:
         if enabled:
             gc.enable()
 
 
-def _capture(at_check: bool, skip: tuple[CodeType, ...], value: object) -> Stack:
+def _capture(at_check: bool, skip: tuple[CodeType, ...], value: object, seen: list[_frames.Frame]) -> Stack:
+    """seen: gets the frames that were looked at; the last one is what a refusal is about."""
     frames, callee, exc, depth, limit, traced = _frames.walk(BASES, skip, at_check)
     if frames is None:
         raise Refused("the program is not running under run_base, or is being restarted")
@@ -192,6 +198,7 @@ def _capture(at_check: bool, skip: tuple[CodeType, ...], value: object) -> Stack
     records: list[FrameRecord] = []
     inner = callee
     for frame in frames:
+        seen.append(frame)
         _, code, func, lasti, flags, gen, _, locals_, stack, init, globals_, namespace, handled, kept = frame
         in_module = not code.co_flags & _CO_OPTIMIZED
         if code.co_filename in _IMPORT_SYSTEM or code.co_name in _BY_ADDRESS:

@@ -36,7 +36,16 @@ from tests.model.world import World
 from transport.lean import names
 
 FAR_NS = 1 << 60
-UNTIMED = {"due_ns", "since_ns", "started_ns", "deadline_ns", "relaunch_reason", "options", "reason"}
+UNTIMED = {
+    "due_ns",
+    "since_ns",
+    "started_ns",
+    "deadline_ns",
+    "relaunch_reason",
+    "options",
+    "reason",
+    "drought",
+}
 
 
 class RuleBroken(AssertionError):
@@ -80,8 +89,11 @@ class Controller:
     """See the module. `kills`, `deaths`, `failures`: ranks and controllers that may still die, control files
     that may still fail to be written."""
 
-    def __init__(self, world: World, size: int, *, kills: int, deaths: int, failures: int) -> None:
+    def __init__(
+        self, world: World, size: int, *, kills: int, deaths: int, failures: int, asks: bool = False
+    ) -> None:
         self.world = world
+        self.asks = asks
         self.size = size
         self.kills, self.deaths, self.failures = kills, deaths, failures
         self.lines: tuple[Line, ...] = ()
@@ -126,7 +138,7 @@ class Controller:
             self.size,
             highest=max([history.highest_epoch, *epochs]),
             committed=epochs[-1] if epochs else None,
-            options=RoundOptions(mode="sync"),
+            options=RoundOptions(mode="sync", asks=self.asks),
         )
         self.supervisor = self.world.supervisor(
             coordinator, incarnation=self.incarnation + 1, lines=tuple(epochs)

@@ -64,10 +64,11 @@ from transport.state import Buffer, link_error
 LONG_NS = 1 << 41
 """Longer than any timer runs (`rto_max_ns`)."""
 DEAD = 0
-SEND, TRANSMIT, TAKE, CAPTURE, FAIL, GIVE_UP, FREEZE, ABORTED, FINISH = range(-9, 0)
+SEND, TRANSMIT, TAKE, CAPTURE, FAIL, GIVE_UP, FREEZE, ABORTED, FINISH, READY = range(-10, 0)
 NAMES = {
     SEND: "send", TRANSMIT: "transmit", TAKE: "take", CAPTURE: "capture", FAIL: "image fails",
     GIVE_UP: "image given up", FREEZE: "freeze", ABORTED: "capture, aborted while it is written", FINISH: "finish",
+    READY: "could be captured",
 }  # fmt: skip
 REQUEST, TIME_OUT, WRITTEN, UNWRITTEN, DIE, DIE_DURABLE, TAKE_OVER = range(-7, 0)
 CONTROLLER_NAMES = {
@@ -98,6 +99,8 @@ class Bounds:
     zombies: bool = False
     frozen: bool = False
     late_tables: bool = False
+    asks: bool = False
+    """Ranks are asked before a round whether they could be captured."""
     large: bool = False
     announcements: bool = False
     could_commit: bool = True
@@ -220,7 +223,7 @@ class Explorer:
         bounds = self.bounds
         first = Controller(
             self.world, self.size, kills=bounds.kills, deaths=bounds.controller_deaths,
-            failures=bounds.failing_commits,
+            failures=bounds.failing_commits, asks=bounds.asks,
         )  # fmt: skip
         packets, _, launch = self._effects(first, first.take_over())
         assert launch is not None
@@ -420,6 +423,8 @@ class Explorer:
             moves.append(SEND)
         elif self._complete(process) and process.runtime.finished_code is None:
             moves.append(FINISH)
+        if process.is_asked():
+            moves.append(READY)
         if process.image_is_wanted():
             moves.append(CAPTURE)
             if self.bounds.failing_images:
@@ -469,6 +474,8 @@ class Explorer:
             process.stop()
         elif code == FINISH:
             process.finish()
+        elif code == READY:
+            process.look()
         elif process.stopped and not process.image_is_wanted():
             process.go_on()  # aborted meanwhile
         else:
@@ -509,7 +516,7 @@ class Explorer:
         more = 0
         rank, incarnation = process.spec["rank"], process.spec["incarnation"]
         for packet in process.control.sent:
-            if packet["m"] in ("voted", "failed", "finished", "error"):
+            if packet["m"] in ("ready", "voted", "failed", "finished", "error"):
                 key = ("report", rank, (incarnation, _without_reason(packet)))
                 bit = self._bit(key, self.size, (rank, incarnation, packet))
                 if packet["m"] == "voted":
@@ -815,7 +822,7 @@ class Explorer:
         for rank in range(self.size):
             for bit in bits_of(wires & self._for[rank] & ~self._idle[rank][now[rank]]):
                 step(rank, bit)
-            for code in (CAPTURE, TAKE, SEND, SEND, SEND, SEND, FINISH, TRANSMIT):
+            for code in (READY, CAPTURE, TAKE, SEND, SEND, SEND, SEND, FINISH, TRANSMIT):
                 if code in self._moves[rank][now[rank]]:
                     step(rank, code)
             for other in range(self.size):

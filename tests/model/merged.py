@@ -56,6 +56,7 @@ from tests.model.explore import (
     FINISH,
     KILLED,
     NOTICE,
+    READY,
     SEND,
     TAKE,
     TRANSMIT,
@@ -300,7 +301,7 @@ class Merged(Explorer):
                 if member != DEAD:
                     member, said = self._step(rank, member, code)
                     more |= said
-            for code in (CAPTURE, TAKE, SEND, SEND, SEND, SEND, FINISH, TRANSMIT):
+            for code in (READY, CAPTURE, TAKE, SEND, SEND, SEND, SEND, FINISH, TRANSMIT):
                 if code in self._moves[rank][member]:
                     member, said = self._step(rank, member, code)
                     more |= said

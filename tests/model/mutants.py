@@ -431,7 +431,7 @@ _add(
         "blocked in recv or send",
         (
             RUNTIME,
-            '        if imager.wanted > imager.epoch and imager.take("call"):\n            return\n',
+            '        if imager.is_looking and imager.look("call"):\n            return\n',
             "",
         ),
     ),

@@ -112,7 +112,8 @@ class ModelPort:
         self.wire = ModelWire()
         self.interrupts = NoSignals()
         self.now_ns = 0
-        self.attentive = False
+        self.attentive_ns = 0
+        self.entries = 0
         self.send = endpoint.send
         self.control_fd = -1
         self.on_messages: Callable[[int, list[Buffer]], None]
@@ -246,6 +247,7 @@ class Process:
         new.stopped = self.stopped
         mine, other = self.runtime, new.runtime
         other.imager.epoch, other.imager.wanted = mine.imager.epoch, mine.imager.wanted
+        other.imager.asked = mine.imager.asked
         other.committed_epoch = mine.committed_epoch
         other.finished_code, other.released, other.alone = mine.finished_code, mine.released, mine.alone
         return new
@@ -260,6 +262,7 @@ class Process:
             self.endpoint.key(credit=False, nacks=nacks, timing=False),
             runtime.imager.epoch,
             runtime.imager.wanted,
+            runtime.imager.asked,
             runtime.finished_code,
             runtime.released,
             runtime.alone,
@@ -276,6 +279,14 @@ class Process:
     def image_is_wanted(self) -> bool:
         imager = self.runtime.imager
         return bool(imager.wanted > imager.epoch)
+
+    def is_asked(self) -> bool:
+        """Does the controller wait to hear that it could be captured?"""
+        return bool(self.runtime.imager.asked)
+
+    def look(self) -> None:
+        """The program is at a place where it could be captured."""
+        self.runtime.imager.look("check")
 
     def stop(self) -> None:
         """The taker has frozen the port, and the capture takes a while."""

@@ -55,6 +55,12 @@ WHOLE = {
     "a message to oneself": (Bounds(SELF), 1_300),
     "1+0, 2 rounds": (Bounds(ONE, rounds=2), 18_000),
     "1+1, 1 round": (Bounds(BOTH), 13_000),
+    "1+0, ranks are asked first": (Bounds(ONE, asks=True), 950),
+    "1+0, ranks are asked first, one is killed": (Bounds(ONE, asks=True, kills=1), 3_700),
+    "1+0, ranks are asked first, the controller dies": (
+        Bounds(ONE, asks=True, controller_deaths=1),
+        2_800,
+    ),
     "1+0, processes that should be dead go on": (Bounds(ONE, kills=1, zombies=True), 37_000),
 }
 

@@ -106,6 +106,8 @@ class JobFaults:
     keep: int = 2
     slow_commit: bool = False
     """Others go on while the control file is written (in production it is written at once), up to a fence."""
+    asks: bool = True
+    """Ranks are asked before a round, as in production."""
 
     @classmethod
     def drawn(cls, random: Random) -> JobFaults:
@@ -128,6 +130,7 @@ class JobFaults:
             control_delay_ns=random.choice([MS // 20, MS, 4 * MS]),
             keep=random.choice([2, 2, 3]),
             slow_commit=random.random() < 0.3,
+            asks=random.random() < 0.7,
         )
 
 
@@ -369,7 +372,7 @@ class JobSimulation:
             self.size,
             highest=max([history.highest_epoch, self.job.highest_epoch(), *lines]),
             committed=lines[-1] if lines else None,
-            options=RoundOptions(timeout_ns=self.faults.round_timeout_ns, mode="sync"),
+            options=RoundOptions(timeout_ns=self.faults.round_timeout_ns, mode="sync", asks=self.faults.asks),
         )
         self._generation += 1
         self.supervisor = self.world.supervisor(
@@ -593,6 +596,10 @@ class JobSimulation:
             program.run(endpoint)
             endpoint.hungry(not program.finished, now_ns)
         process.port.tell()
+        if process.is_asked() and self._chance(self.faults.network.slow_image):
+            self._wake(rank, MS)  # the program is where it cannot be captured
+        elif process.is_asked():
+            process.look()
         if process.image_is_wanted() and not rank.capturing:
             rank.capturing = True
             slow = self._chance(self.faults.network.slow_image)

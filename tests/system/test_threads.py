@@ -73,6 +73,8 @@ def test_a_thread_that_starts_later_is_named_until_it_ends(start: Start, tmp_pat
             time.sleep(0.01)
         done.set()
         worker.join()
+        while '"committed"' not in open(os.environ["CKPT_JOB"] + "/events.jsonl").read():
+            time.sleep(0.001)
         die_once()
         print(worker.is_alive(), done.is_set(), ckpt.restarts())
         """,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from controller.coordinator import Coordinator, RoundOptions
@@ -14,6 +16,7 @@ from controller.events import (
     Discard,
     Failed,
     Log,
+    Ready,
     Refused,
     Reply,
     Say,
@@ -27,9 +30,9 @@ MS = 1_000_000
 SECOND = 1_000_000_000
 
 
-def ready(size: int = 2, **options: int) -> Coordinator:
+def ready(size: int = 2, **options: Any) -> Coordinator:
     """A coordinator whose ranks of incarnation 0 are all connected, at time 0."""
-    coordinator = Coordinator(size, options=RoundOptions(**options))
+    coordinator = Coordinator(size, options=RoundOptions(**{"asks": False, **options}))
     assert coordinator.ready(0, now_ns=0) == []
     return coordinator
 
@@ -242,7 +245,7 @@ def test_a_rank_that_has_not_captured_joins_and_one_that_has_gets_another_round(
 def test_no_round_before_all_are_connected() -> None:
     coordinator = Coordinator(2)
     assert start(coordinator) == []
-    assert packets(coordinator.ready(0, now_ns=5)) == ["checkpoint"]
+    assert packets(coordinator.ready(0, now_ns=5)) == ["ask"]
 
 
 def test_an_interruption_burns_the_number_and_keeps_the_request() -> None:
@@ -307,11 +310,120 @@ def test_requests_do_not_wait_for_the_schedule() -> None:
     assert packets(coordinator.handle(CheckpointRequested("me"), now_ns=7 * SECOND)) == ["checkpoint"]
 
 
-def test_a_round_that_failed_is_followed_by_one_on_schedule() -> None:
+def fail(coordinator: Coordinator, now_ns: int, **more: int) -> list[Action]:
+    assert coordinator.round is not None
+    return coordinator.handle(Failed(0, 0, coordinator.round.epoch, "no", "", **more), now_ns=now_ns)
+
+
+def test_rounds_that_come_to_nothing_make_the_schedule_rarer_until_one_commits() -> None:
+    """81 rounds in vain, one after the other, made a program 26 times slower."""
+    coordinator = ready(1, every_ns=SECOND)
+    now_ns = SECOND
+    for wait_s in (2, 4, 8, 16, 32, 64, 64):
+        assert "checkpoint" in packets(coordinator.handle(Tick(), now_ns=now_ns))
+        fail(coordinator, now_ns)
+        assert coordinator.due_ns == now_ns + wait_s * SECOND
+        now_ns += wait_s * SECOND
+    coordinator.handle(Tick(), now_ns=now_ns)
+    coordinator.handle(vote(0, coordinator.highest), now_ns=now_ns)
+    coordinator.handle(ControlWritten(coordinator.highest), now_ns=now_ns)
+    assert coordinator.deadline_ns() == now_ns + SECOND
+
+
+def test_what_has_held_the_program_up_is_followed_by_thirty_times_as_long_without() -> None:
     coordinator = ready(1, every_ns=SECOND)
     coordinator.handle(Tick(), now_ns=SECOND)
-    coordinator.handle(Failed(0, 0, 1, "no", ""), now_ns=6 * SECOND)
-    assert packets(coordinator.handle(Tick(), now_ns=6 * SECOND)) == ["checkpoint"]
+    fail(coordinator, 2 * SECOND, held_ns=SECOND)
+    assert coordinator.due_ns == 35 * SECOND
+
+
+def test_a_failure_is_said_once_until_something_commits() -> None:
+    coordinator = ready(1)
+    said = []
+    for _ in range(5):
+        start(coordinator)
+        said += [action.text for action in fail(coordinator, MS) if isinstance(action, Say)]
+    first, notice = said
+    assert first == "checkpoint 1 failed, the job goes on: rank 0: no"
+    assert notice.startswith("no checkpoint for 0 s and 3 tries: rank 0: no. What to do: ")
+    start(coordinator)
+    coordinator.handle(vote(0, 6), now_ns=MS)
+    coordinator.handle(ControlWritten(6), now_ns=MS)
+    start(coordinator)
+    assert len(of(Say, fail(coordinator, MS))) == 1
+
+
+# ---- ranks are asked first -------------------------------------------------------------------------------
+
+
+def test_a_round_is_opened_when_all_ranks_could_be_captured() -> None:
+    coordinator = ready(asks=True)
+    assert packets(start(coordinator)) == ["ask"]
+    assert coordinator.handle(Ready(1, 0, 1), now_ns=MS) == []
+    assert coordinator.handle(Ready(1, 0, 1), now_ns=MS) == [], "the same again"
+    assert coordinator.handle(Ready(0, 0, 7), now_ns=MS) == [], "another round"
+    assert coordinator.handle(Ready(0, 1, 1), now_ns=MS) == [], "another incarnation"
+    assert packets(coordinator.handle(Ready(0, 0, 1), now_ns=5 * MS)) == ["checkpoint"]
+    assert coordinator.handle(Ready(0, 0, 1), now_ns=6 * MS) == [], "late"
+
+
+def test_the_time_of_a_round_counts_from_when_the_ranks_take_their_images() -> None:
+    coordinator = ready(asks=True, timeout_ns=10 * SECOND)
+    start(coordinator)
+    coordinator.handle(Ready(0, 0, 1), now_ns=0)
+    coordinator.handle(Ready(1, 0, 1), now_ns=9 * SECOND)
+    assert coordinator.handle(Tick(), now_ns=18 * SECOND) == []
+    assert packets(coordinator.handle(Tick(), now_ns=19 * SECOND)) == ["abort"]
+
+
+def test_a_rank_that_can_never_be_captured_is_named_and_nobody_takes_an_image() -> None:
+    coordinator = ready(asks=True, timeout_ns=60 * SECOND)
+    actions = start(coordinator)
+    actions += coordinator.handle(Ready(0, 0, 1), now_ns=MS)
+    where = "app.py:7 main"
+    actions += coordinator.handle(Refused(1, 0, 1, f"sum() is running <genexpr> ({where})", where), now_ns=MS)
+    assert coordinator.deadline_ns() == 10 * SECOND
+    (notice,) = of(Say, coordinator.handle(Tick(), now_ns=10 * SECOND))
+    assert isinstance(notice, Say)
+    assert notice.text.startswith(
+        "no checkpoint for 10 s: rank 1 cannot be captured: sum() is running <genexpr> (app.py:7 main). What to do: "
+    )
+    assert coordinator.handle(Tick(), now_ns=11 * SECOND) == [], "once"
+    actions += coordinator.handle(Tick(), now_ns=60 * SECOND)
+    assert packets(actions) == ["ask", "abort"]
+    (log,) = [each for each in of(Log, actions) if isinstance(each, Log) and each.event == "round-aborted"]
+    assert "rank 0" not in str(log.fields["reason"]), "it was ready"
+    (last,) = of(Say, coordinator.closed("all ranks have finished"))
+    assert isinstance(last, Say)
+    assert last.text.startswith(
+        "nothing was committed, because rank 1 cannot be captured: sum() is running <genexpr>"
+    )
+    assert coordinator.closed("again") == []
+
+
+def test_a_job_that_has_committed_something_or_wanted_nothing_ends_in_silence() -> None:
+    assert ready(1).closed("all ranks have finished") == []
+    coordinator = ready(1)
+    start(coordinator)
+    coordinator.handle(vote(0), now_ns=MS)
+    coordinator.handle(ControlWritten(1), now_ns=MS)
+    start(coordinator)
+    fail(coordinator, MS)
+    assert of(Say, coordinator.closed("all ranks have finished")) == []
+
+
+def test_requests_join_a_round_for_which_ranks_are_asked() -> None:
+    coordinator = ready(asks=True)
+    start(coordinator, token=1)
+    assert start(coordinator, token=2) == []
+    assert coordinator.round is not None and coordinator.round.tokens == [1, 2]
+
+
+def test_a_rank_that_is_asked_may_say_that_there_will_be_no_image() -> None:
+    coordinator = ready(asks=True)
+    start(coordinator, token=7)
+    actions = coordinator.handle(Failed(1, 0, 1, "disk full"), now_ns=MS)
+    assert packets(actions) == ["abort"] and of(Reply, actions)
 
 
 def test_the_schedule_begins_anew_after_a_restart() -> None:

@@ -15,6 +15,7 @@ from controller.events import (
     Finished,
     Hello,
     Launch,
+    Ready,
     Send,
     StopRequested,
     Tick,
@@ -56,6 +57,8 @@ def test_explicit_ranks_agree_on_a_boundary() -> None:
     supervisor = running()
     assert supervisor.handle(Boundary(0, 0, 1, 3, False), now_ns=0) == []  # no round is open
     supervisor.handle(CheckpointRequested(1), now_ns=0)
+    for rank in range(2):
+        supervisor.handle(Ready(rank, 0, 1), now_ns=0)
     said = [supervisor.handle(Boundary(rank, 0, 1, 3 + rank, False), now_ns=0) for rank in range(2)]
     cuts = [action.packet for actions in said for action in actions if isinstance(action, Send)]
     assert cuts and all(cut["m"] == "cut" and cut["epoch"] == 1 for cut in cuts)

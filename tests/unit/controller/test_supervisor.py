@@ -30,6 +30,7 @@ from controller.events import (
     Launch,
     Log,
     ProgramError,
+    Ready,
     Reply,
     Send,
     StopRequested,
@@ -44,10 +45,16 @@ MS = 1_000_000
 
 
 def supervisor(
-    size: int = 2, *, incarnation: int = 0, lines: tuple[int, ...] = (), max_restarts: int = 3
+    size: int = 2,
+    *,
+    incarnation: int = 0,
+    lines: tuple[int, ...] = (),
+    max_restarts: int = 3,
+    asks: bool = False,
 ) -> Supervisor:
     committed = max(lines, default=None)
-    coordinator = Coordinator(size, highest=committed or 0, committed=committed, options=RoundOptions())
+    options = RoundOptions(asks=asks)
+    coordinator = Coordinator(size, highest=committed or 0, committed=committed, options=options)
     return Supervisor(coordinator, incarnation=incarnation, lines=lines, max_restarts=max_restarts)
 
 
@@ -259,7 +266,9 @@ class World:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.size = self.rng.randint(1, 3)
-        self.job = supervisor(self.size, max_restarts=self.rng.randint(0, 4))
+        asks = self.rng.random() < 0.5
+        self.job = supervisor(self.size, max_restarts=self.rng.randint(0, 4), asks=asks)
+        self.question = 0  # the epoch for which ranks were asked
         self.now_ns = 0
         self.alive: set[tuple[int, int]] = set()  # (rank, incarnation)
         self.launched: list[int] = []
@@ -298,6 +307,8 @@ class World:
             case Send(packet=packet) if packet["m"] == "checkpoint":
                 assert not self.epochs or packet["epoch"] > self.epochs[-1], "numbers only grow"
                 self.epochs.append(packet["epoch"])
+            case Send(packet=packet) if packet["m"] == "ask":
+                self.question = packet["epoch"]
             case Discard(epoch=epoch):
                 assert epoch not in self.committed, "images of a committed line are removed"
             case Send(packet=packet) if packet["m"] == "committed":
@@ -332,6 +343,8 @@ class World:
         epoch = self.epochs[-1] if self.epochs and rng.random() < 0.9 else rng.randint(0, 5)
         alive = (rank, incarnation) in self.alive
         kind = rng.randrange(100)
+        if alive and self.question and rng.random() < 0.4:
+            return Ready(rank, incarnation, self.question)
         if kind < 25 and alive:
             return Hello(rank, incarnation, "x")
         if kind < 35:

@@ -1,0 +1,39 @@
+"""Does an image that cannot be taken hold the program up? Pure.
+
+Messages that were sent after another rank's image wait for this rank's own. While this one cannot be captured, that is a
+stall if the program wants them, and nobody can know: they may be others. So it is a matter of patience:
+
+- the program *waits*, in a place that cannot be captured: for what is held, most probably (`LONGEST_WAIT_NS`);
+- it calls the library again and again (`iprobe` in a loop, say): longer (`LONGEST_CALLS_NS`);
+- it computes: it does not want them yet.
+
+Not here: what is done about it (:mod:`ckpt.imaging`).
+"""
+
+from __future__ import annotations
+
+__all__ = ["HeldUp"]
+
+LONGEST_WAIT_NS = 200_000_000
+LONGEST_CALLS_NS = 1_000_000_000
+
+
+class HeldUp:
+    """Of one rank. All times on one monotonic clock."""
+
+    def __init__(self) -> None:
+        self._since_ns = 0  # since then frames are held; 0: none are
+        self._entries = 0
+
+    def look(self, now_ns: int, *, held: int, entries: int) -> int:
+        """So many frames are held, and the program has called the library so often. How long that has been, in ns."""
+        if not held:
+            self._since_ns = 0
+            return 0
+        if not self._since_ns:
+            self._since_ns, self._entries = now_ns, entries
+        return now_ns - self._since_ns
+
+    def is_stall(self, held_ns: int, *, entries: int, waits: bool) -> bool:
+        """Has the program been held up for too long? ``waits``: it does, now."""
+        return held_ns > LONGEST_WAIT_NS if waits else held_ns > LONGEST_CALLS_NS and entries != self._entries

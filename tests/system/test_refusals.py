@@ -1,0 +1,159 @@
+"""Programs that cannot be captured: they run on as if nobody had asked, and are told once why nothing is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.system.support import Job, write_app
+
+pytestmark = pytest.mark.system
+Start = Callable[..., Job]
+
+LOG = """
+    import os, time
+    import ckpt
+    from mpi4py import MPI
+    comm = MPI.COMM_WORLD
+    ckpt.enable()
+
+    def seen(event):
+        return any(f'"{event}"' in line for line in open(os.environ["CKPT_JOB"] + "/events.jsonl"))
+
+    def all_have_seen(event):
+        return comm.allreduce(seen(event), MPI.MIN)
+
+    def ask():
+        comm.barrier()
+        if comm.rank == 0:
+            ckpt.checkpoint(wait=False)
+"""
+
+
+def test_a_rank_that_can_never_be_captured_stops_nobody(start: Start, tmp_path: Path) -> None:
+    """A monitor thread on one rank: the others took images, went on with messages that this one had to wait for until it
+    gave its image up, 81 times, and 3.4 s became 89."""
+    app = write_app(
+        tmp_path,
+        LOG
+        + """
+    import threading
+    stop = threading.Event()
+    if comm.rank == 1:
+        threading.Thread(target=stop.wait, name="monitor").start()
+    ask()
+    number = comm.rank
+    while not all_have_seen("refused"):
+        number = comm.sendrecv(number + 1, dest=1 - comm.rank, source=1 - comm.rank)
+    stop.set()
+    print("done", seen("captured"))
+    """,
+    )
+    job = start(app, ranks=2)
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == job.output(1) == "done False\n"
+    refused = job.events("refused")[0]
+    assert refused["rank"] == 1 and "'monitor'" in refused["reason"]
+    assert len(job.events("round-started")) == 1, job.report()
+
+
+def test_at_the_end_it_is_said_that_nothing_was_committed_and_why(start: Start, tmp_path: Path) -> None:
+    app = write_app(
+        tmp_path,
+        LOG
+        + """
+    def until_refused():
+        while not seen("refused"):
+            yield time.sleep(0.001) or 1
+
+    ask()
+    print(min(sum(until_refused()), 1))
+    os._exit(0)
+    """,
+    )
+    job = start(app, ranks=1)
+    job.finish()
+    [said] = [line for line in job.stderr.splitlines() if "nothing was committed" in line]
+    reason = "rank 0 cannot be captured: sum() is running until_refused ("
+    assert said.startswith(f"ckpt: nothing was committed, because {reason}"), job.report()
+    assert f"{app}:24 <module>). What to do: write the loop out" in said, job.report()
+
+
+def test_an_image_is_taken_when_the_frame_in_the_way_is_left(start: Start, tmp_path: Path) -> None:
+    """`sum(generator)` around the messages of all ranks: the round was open, and every message waited for it."""
+    app = write_app(
+        tmp_path,
+        LOG
+        + """
+    def until_refused():
+        ask()
+        while not all_have_seen("refused"):
+            yield 1
+
+    sum(until_refused())
+    while not all_have_seen("committed"):
+        time.sleep(0.001)
+    print("done")
+    """,
+    )
+    job = start(app, ranks=2)
+    assert job.finish() == 0, job.report()
+    assert job.events("round-aborted") == [], job.report()
+    assert job.output(0) == job.output(1) == "done\n"
+
+
+def test_a_rank_that_is_held_up_gives_its_image_up_and_says_for_how_long(
+    start: Start, tmp_path: Path
+) -> None:
+    """It is inside of C when it is asked, and of `sum` when the round is there."""
+    app = write_app(
+        tmp_path,
+        LOG
+        + """
+    there = os.environ["CKPT_JOB"] + "/there"
+
+    def until_aborted(command):
+        os.system(command)  # no place between two instructions, and none in the library
+        while not all_have_seen("round-aborted"):
+            yield 1
+
+    if comm.rank == 1:
+        sum(until_aborted(f"touch {there}; until grep -q captured $CKPT_JOB/events.jsonl; do sleep 0.01; done"))
+    else:
+        while not os.path.exists(there):
+            time.sleep(0.001)
+        ckpt.checkpoint(wait=False)
+        for _ in until_aborted("true"):
+            pass
+    print("done")
+    """,
+    )
+    job = start(app, ranks=2)
+    assert job.finish() == 0, job.report()
+    [failed] = job.events("failed")
+    assert failed["rank"] == 1 and failed["held_ns"] > 0, job.report()
+    assert "it waits for what was sent after another rank's image" in failed["reason"]
+    assert job.output(0) == job.output(1) == "done\n"
+
+
+def test_a_program_that_waits_for_its_checkpoint_where_there_can_be_none_is_told(
+    start: Start, tmp_path: Path
+) -> None:
+    """`ckpt.checkpoint()` inside of `sum` waited until the round was given up, after two minutes."""
+    app = write_app(
+        tmp_path,
+        """
+        import ckpt
+        ckpt.enable()
+        print(sum(ckpt.checkpoint() is None for _ in range(2)))
+        """,
+    )
+    job = start(app, ranks=1)
+    assert job.finish() == 0, job.report()
+    failed = job.events("failed")
+    assert len(failed) == 2, job.report()
+    assert all(
+        "the program waits for its checkpoint where sum() is running" in each["reason"] for each in failed
+    )
