@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controller.errors import NoSuchJob, NotCompatible, UsageError
-from controller.plan import Node, Placement, Program, check_fit, place, resumable, specs
+from controller.plan import Node, Placement, Program, check_fit, place, resumable, specs, words_of
 
 
 def test_ranks_are_placed_in_blocks() -> None:
@@ -19,6 +19,11 @@ def test_ranks_are_placed_in_blocks() -> None:
 def test_too_few_slots() -> None:
     with pytest.raises(UsageError, match="5 ranks do not fit into 4 slots"):
         place(5, [Node("a", 4)])
+
+
+def test_words_of_a_job_of_the_first_version_have_no_option_for_a_module() -> None:
+    assert words_of(["pkg", "x"], {"module": True}) == ["-m", "pkg", "x"]
+    assert words_of(["-m", "pkg"], {}) == ["-m", "pkg"]
 
 
 def test_what_a_rank_is_told() -> None:

@@ -145,6 +145,26 @@ def test_a_signal_is_the_programs_first_and_who_has_finished_waits_for_the_other
     assert isinstance(end, End) and (end.exit_code, end.kind) == (143, "stopped")
 
 
+def test_ranks_that_end_by_themselves_after_a_signal_are_released_together() -> None:
+    job = running()
+    job.handle(StopRequested(143, "stopped by SIGTERM", signal=15), now_ns=0)
+    assert not of(Send, job.handle(Finished(0, 0, 0), now_ns=1))
+    assert of(Send, job.handle(Finished(1, 0, 0), now_ns=2)) == [Send({"m": "release"})]
+    assert not of(Fence, job.handle(Died(0, 0, code=0), now_ns=3))
+    assert of(Fence, job.handle(Died(1, 0, code=0), now_ns=3)) == [Fence(0)]
+
+
+def test_a_signal_goes_to_the_rank_that_has_failed_and_takes_its_time_to_end() -> None:
+    job = running()
+    job.handle(ProgramError(0, 0, 3, ""), now_ns=0)
+    assert job.deadline_ns() is None, "what it still writes is its program's"
+    actions = job.handle(StopRequested(130, "stopped by SIGINT", signal=2), now_ns=1)
+    assert of(Terminate, actions) == [Terminate(2, (0,))]
+    assert job.handle(Tick(), now_ns=GRACE_NS + 1) == [Fence(0)]
+    (end,) = job.handle(Fenced(0), now_ns=GRACE_NS + 2)
+    assert isinstance(end, End) and end.exit_code == 3
+
+
 def test_a_signal_once_more_ends_at_once_but_not_one_that_was_sent_twice() -> None:
     job = running()
     interrupt = StopRequested(130, "stopped by SIGINT", signal=2)
