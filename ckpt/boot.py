@@ -44,7 +44,7 @@ def run_rank(
     the process is the program's.
     """
     _open_streams(spec)
-    control = ControlChannel(control_fd)
+    control = ControlChannel(_lowest(control_fd))
     try:
         runtime = make_runtime(spec, control)
         install(runtime)
@@ -66,6 +66,13 @@ def run_rank(
         sys.stderr.flush()
         os._exit(exit_code_of(failure))
     ending.run(run)
+
+
+def _lowest(fd: int) -> int:
+    """The same under the lowest number that is free: in every incarnation the same one, which the program never gets."""
+    low = os.dup(fd)
+    os.close(max(low, fd))
+    return min(low, fd)
 
 
 def preload() -> None:

@@ -29,6 +29,7 @@ from ckpt.errors import LoopError, RegistrationError, StateError
 from ckpt.explicit import mailbox, state
 from ckpt.explicit.output import ReplayedOutput
 from ckpt.explicit.position import Entry, Tracker
+from ckpt.image.descriptors import own_lengths
 from transport.lean import dataclass
 
 if TYPE_CHECKING:
@@ -315,7 +316,7 @@ class ExplicitWay:
             "position": self.tracker.position(),
             "count": self.count,
             "finished": runtime.finished_code,
-            "lengths": {fd: os.fstat(fd).st_size for fd in (1, 2)},
+            "lengths": {fd: os.fstat(fd).st_size for fd in (1, 2)} | own_lengths(),
         }
         registered = dict(runtime.registered) if runtime.finished_code is None else {}
         # now: a forked child shares the offsets of files, and the program goes on writing

@@ -366,7 +366,7 @@ class Dump:
             pickler.dump(label)
             pickler.dump(value)
         except Exception as failure:
-            if failure is self.stream.failure:
+            if failure is self.stream.failure or isinstance(failure, Unpicklable):
                 raise
             self._explain(label, value, failure)
         if len(label) > 1:

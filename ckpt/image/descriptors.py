@@ -29,11 +29,10 @@ import os
 import socket
 import stat
 from collections.abc import Collection, Mapping
-from pickle import PicklingError
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ckpt.image import numbers, reopen
-from ckpt.image.errors import RestoreError
+from ckpt.image.errors import RestoreError, Unpicklable
 from ckpt.image.file_notes import FileNote, completed
 
 if TYPE_CHECKING:
@@ -57,6 +56,7 @@ __all__ = [
 _IN_MEMORY = "/memfd:"
 _NULL = os.devnull
 _STREAMS = (0, 1, 2)
+_MOST_LOST = 256  # a library that makes a pipe for itself after each restart must not use up all numbers
 _NAMES = {0: "standard input", 1: "standard output", 2: "standard error"}
 _FILES = ("file", "deleted")
 
@@ -145,17 +145,23 @@ class Survey(NamedTuple):
 def survey(notes: Mapping[int, FileNote]) -> Survey:
     """Before the child's descriptors are set apart."""
     ours = set(baseline())
-    found, lost = [], []
-    for fd, note in notes.items():
+    found: list[int] = []
+    lost: list[int] = []
+    lost_before: list[int] = []
+    for fd, incomplete in notes.items():
         if fd in ours or fd in _STREAMS:
             continue
         try:
-            if note.kind in (*_FILES, "directory") or completed(fd, note).path == _NULL:
-                found.append(fd)
-            if note.path.startswith(_IN_MEMORY) or _is_lost(fd, completed(fd, note)):
+            note = completed(fd, incomplete)
+            if numbers.is_placeholder(note.path, note.flags):
+                lost_before.append(fd)
+            elif note.path.startswith(_IN_MEMORY) or _is_lost(fd, note):
                 lost.append(fd)
+            elif note.kind in (*_FILES, "directory") or note.path == _NULL:
+                found.append(fd)
         except OSError:
             continue  # closed since
+    lost += lost_before[: max(0, _MOST_LOST - len(lost))]
     return Survey(sorted({*found, *lost}), lost)
 
 
@@ -169,7 +175,7 @@ def _is_lost(fd: int, note: FileNote) -> bool:
         return False
     if note.path == "anon_inode:[eventfd]":
         return not note.flags & os.O_NONBLOCK  # as the port's are
-    return note.kind in ("pipe", "special file") or numbers.is_placeholder(note.path, note.flags)
+    return note.kind in ("pipe", "special file")
 
 
 def _has_a_name(fd: int) -> bool:
@@ -188,7 +194,7 @@ def unexplained(
     notes: Mapping[int, FileNote], known: Collection[int], owned: Collection[object]
 ) -> list[int]:
     """Descriptors that belong to no file object; ``known``: those of file objects already met; ``owned``: of libraries,
-    by number or by device and inode. Raises PicklingError for one that only a library in C can have opened.
+    by number or by device and inode. Raises Unpicklable for one that only a library in C can have opened.
     """
     ours = set(baseline())
     found = [
@@ -224,11 +230,12 @@ def _refuse_foreign(fd: int, notes: Mapping[int, FileNote]) -> None:
         return
     if any(other.first == fd and number != fd for number, other in notes.items()):
         return  # os.dup2 makes such ones
-    raise PicklingError(
-        f"the file {note.path!r} (descriptor {fd}) is open for writing, and no object of the program that can be saved has "
+    raise Unpicklable(
+        f"descriptor {fd}",
+        f"the file {note.path!r} is open for writing, and no object of the program that can be saved has "
         "opened it: a library in C has, which would not have it after a restart. Close it before the checkpoint, in an "
         "on_checkpoint hook if need be, and open it again in on_restart; or, if the program has opened it itself, leave it "
-        "non-inheritable (os.set_inheritable(fd, False))"
+        "non-inheritable (os.set_inheritable(fd, False))",
     )
 
 

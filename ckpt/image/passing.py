@@ -33,6 +33,7 @@ _MODULES = frozenset(
         *("zlib", "_bz2", "_lzma"),
         *("_socket", "socket", "_ssl", "ssl", "select", "selectors"),
         *("pyexpat", "matplotlib.ft2font"),
+        *("h5py.h5a", "h5py.h5p", "h5py.h5s", "h5py.h5t"),
     )
 )
 """All objects whose type is of these modules hold state of a C library, or a descriptor."""
@@ -40,6 +41,8 @@ _module_of = type.__dict__["__module__"].__get__  # not the attribute: a metacla
 _lru_cache = type(functools.lru_cache(lambda: None))
 _BRIEF = (
     ("subprocess", "Popen", "__init__", "a child process is being started"),
+    ("h5py._hl.files", "File", "__init__", "an HDF5 file is being opened"),
+    ("h5py._hl.files", "File", "close", "an HDF5 file is being closed"),
     ("pandas.io.parsers.readers", "TextFileReader", "read", "a table is being read"),  # ckpt.ready.tables
 )
 _known_brief: dict[int, tuple[CodeType, str]] = {}

@@ -47,6 +47,7 @@ _NOT_OURS: Final = (
     "Something else stands in its place: restore it from a backup, or go on from another epoch (`ckpt ls`)."
 )
 _O_DIRECT: Final = getattr(os, "O_DIRECT", 0)
+_FAR: Final = 600
 
 
 class FileSystem:
@@ -134,11 +135,20 @@ class FileSystem:
     # Reading. No crash state depends on it, but reads fail as well.
 
     def open_read(self, path: str) -> int:
-        """All reads of records and images begin here. Raises RecordDamaged where something else than a file stands."""
+        """All reads of records and images begin here. Raises RecordDamaged where something else than a file stands.
+
+        Under a number far from those that programs have: theirs are free while their image is loaded.
+        """
         try:
-            return open_regular(path, os.O_RDONLY | os.O_NOFOLLOW)
+            fd = open_regular(path, os.O_RDONLY | os.O_NOFOLLOW)
         except NotPrivate as error:
             raise RecordDamaged(error.what, path=path, hint=_NOT_OURS) from error
+        try:
+            far = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FAR)
+        except OSError:  # beyond the limit
+            return fd
+        os.close(fd)
+        return far
 
     def preadv(self, fd: int, buffers: Sequence[memoryview | bytearray], offset: int) -> int:
         try:
