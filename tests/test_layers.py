@@ -24,7 +24,7 @@ LAYERS = ("transport", "ckpt", "controller")  # lowest first
 
 # The modules that are promised to be pure; every one must exist. A new state machine is added here.
 PURE = {
-"transport": "batches config errors events frames jsontext lean ledger link endpoint rangeset simulation state timeout "
+    "transport": "batches config errors events frames jsontext lean ledger link endpoint rangeset simulation state timeout "
     "window",
     "ckpt": "allowance choice errors heldup",
     "ckpt.explicit": "position",
