@@ -195,12 +195,20 @@ def _print_exception(failure: BaseException) -> int | None:
 
 
 def _without_launcher(failure: BaseException) -> None:
-    """Its traceback begins with the program's frames, not with the launcher's."""
+    """Its traceback begins with the program's frames, not with the launcher's; a handler's follow what it interrupts."""
     entry = failure.__traceback__
     while entry is not None and entry.tb_frame.f_globals.get("__name__", "").startswith("ckpt."):
         entry = entry.tb_next
     if entry is not None:
         failure.__traceback__ = entry
+    while entry is not None:
+        following = entry.tb_next
+        while (
+            following is not None and following.tb_frame.f_globals.get("__name__") == "transport.interrupts"
+        ):
+            following = following.tb_next
+        entry.tb_next = following
+        entry = following
 
 
 def is_in_words(failure: BaseException) -> bool:
