@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pickle import PicklingError
 from typing import TYPE_CHECKING, Any
 
+from ckpt.image.iterators import by_using_up
+
 if TYPE_CHECKING:
     from ckpt.image.pickler import ImagePickler
 
@@ -112,7 +114,7 @@ def reduce_memory_iterator(pickler: ImagePickler, obj: Any) -> Any:
     view = next((item for item in gc.get_referents(obj) if isinstance(item, memoryview)), None)
     if view is None:
         return make_memory_iterator, (memoryview(b""), 0)
-    return make_memory_iterator, (view, len(view) - sum(1 for _ in obj))
+    return make_memory_iterator, (view, len(view) - by_using_up(obj, lambda obj: sum(1 for _ in obj)))
 
 
 def make_memory_iterator(view: memoryview, done: int) -> Iterator[Any]:

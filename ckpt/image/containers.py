@@ -75,12 +75,15 @@ class Filler:
             self._filled.append((made, content, hashes))
         return made
 
-    def finish(self) -> None:
-        """Everything so far is loaded: what could not be filled, or was filled too early, is filled now."""
+    def finish(self) -> list[Any]:
+        """Everything so far is loaded: what could not be filled, or was filled too early, is filled now, and returned."""
+        again = []
         for made, content, hashes in self._filled:
             if hashes is None or hashes != _hashes(content):
                 _fill(made, content)
+                again.append(made)
         self._filled.clear()
+        return again
 
 
 def _hashes(content: Any) -> list[int]:

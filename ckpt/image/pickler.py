@@ -37,6 +37,7 @@ from ckpt.image import (
     _deep,
     _frames,
     arrays,
+    iterators,
     libraries_back,
     locks,
     reducers,
@@ -220,6 +221,7 @@ class ImagePickler(pickle.Pickler):
         self._kinds: dict[type, Reducer] = {
             **reducers.REDUCERS,
             **reducers_builtin.REDUCERS,
+            **iterators.REDUCERS,
             **reducers_library.REDUCERS,
             **reducers_typing.REDUCERS,
             **reducers_library.when_imported(),
@@ -306,7 +308,7 @@ class ImageUnpickler(pickle.Unpickler):
 
     def finish(self) -> None:
         """Everything has been loaded."""
-        self._filler.finish()
+        iterators.finish(self._filler.finish())
 
 
 # ---------------------------------------------------------------------- the large stack

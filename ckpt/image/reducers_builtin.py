@@ -8,7 +8,7 @@ For the contract of a reducer see :mod:`ckpt.image.reducers`. In short, and what
     =============================  ===========================================================================
     exceptions                     arguments, attributes, C fields, cause, context, traceback
     generators, coroutines         :mod:`ckpt.image.generators`
-    dictionary iterators, views    the dictionary and how far they are (``pickle`` copies what remains)
+    iterators, views               :mod:`ckpt.image.iterators`
     locks                          locked or not; an RLock of the main thread comes back held by it, as often
     weak references, proxies       the referent, alive only while loading, and the callback
     ``re.Match``, ``finditer``     searched again; a finditer match says ``pos`` = its own start
@@ -39,6 +39,7 @@ from typing import TYPE_CHECKING, Any
 
 from ckpt.image import buffers, contexts, rebuild, tracebacks
 from ckpt.image.generators import gen_info
+from ckpt.image.iterators import class_of_dict
 from ckpt.image.rebuild import is_heap
 from ckpt.image.reducers_raw import Reducer, attributes_of, reduce_raw, slots_of
 from ckpt.image.thread_objects import reduce_thread
@@ -109,58 +110,13 @@ def reduce_generator(pickler: ImagePickler, obj: Any) -> Any:
     return rebuild.generator_make, info.make, info.record, None, None, rebuild.generator_fill
 
 
-# ---------------------------------------------------------------------- iterators and views of dictionaries
-
-_VIEWS = ("keys", "values", "items")
-_VIEW_NAMES: dict[type, str] = {type(getattr({}, view)()): view for view in _VIEWS}
-_ITERATORS: dict[type, tuple[str, bool]] = {
-    **{type(iter(getattr({}, view)())): (view, False) for view in _VIEWS},
-    **{type(reversed(getattr({}, view)())): (view, True) for view in _VIEWS},
-}
-
-
-@reduces(*_ITERATORS)
-def reduce_dict_iterator(pickler: ImagePickler, obj: Any) -> Any:
-    view, is_reversed = _ITERATORS[type(obj)]
-    mapping = next((item for item in gc.get_referents(obj) if isinstance(item, dict)), None)
-    if mapping is None:  # finished
-        return rebuild.make_dict_iterator, ({}, view, is_reversed, 0)
-    done = dict.__len__(mapping) - obj.__length_hint__()
-    owner = _class_of_dict(mapping)
-    if owner is not None and pickler.references.names(owner):  # filled when it is found, unlike one by value
-        return rebuild.make_dict_iterator, (owner.__dict__, view, is_reversed, done)
-    return rebuild.make_dict_iterator, (mapping, view, is_reversed, done)
-
-
-@reduces(*_VIEW_NAMES)
-def reduce_dict_view(pickler: ImagePickler, obj: Any) -> Any:
-    mapping = gc.get_referents(obj)[0]
-    owner = _class_of_dict(mapping)
-    return rebuild.make_view, (mapping if owner is None else owner.__dict__, _VIEW_NAMES[type(obj)])
-
-
 @reduces(types.MappingProxyType)
 def reduce_mapping_proxy(pickler: ImagePickler, obj: Any) -> Any:
     mapping = gc.get_referents(obj)[0]
-    owner = _class_of_dict(mapping)
+    owner = class_of_dict(mapping)
     if owner is not None:
         return rebuild.class_dict, (owner,)
     return rebuild.make_mapping_proxy, (mapping,)
-
-
-def _class_of_dict(mapping: Any) -> type | None:
-    """The class whose attributes these are; the dictionary itself is in no image."""
-    if type(mapping) is not dict or "__module__" not in mapping:
-        return None
-    for value in mapping.values():
-        if isinstance(value, (types.GetSetDescriptorType, types.MemberDescriptorType)):
-            owner: type = value.__objclass__
-            if gc.get_referents(owner.__dict__)[0] is mapping:
-                return owner
-    for found in gc.get_referrers(mapping):
-        if isinstance(found, type) and gc.get_referents(found.__dict__)[0] is mapping:
-            return found
-    return None
 
 
 # ---------------------------------------------------------------------- descriptors
@@ -182,7 +138,10 @@ def reduce_wrapper(pickler: ImagePickler, obj: Any) -> Any:
 
 @reduces(types.MethodWrapperType)
 def reduce_method_wrapper(pickler: ImagePickler, obj: Any) -> Any:
-    """A bound slot, such as ``super().__init__``: by its own class, where a subclass has something else."""
+    """A bound slot, such as ``super().__init__``: by its own class, where a subclass has something else. Types of
+    iterators have no name that leads to them."""
+    if obj.__objclass__ is type(obj.__self__) and not is_heap(obj.__objclass__):
+        return getattr, (obj.__self__, obj.__name__)
     return rebuild.bind, (obj.__objclass__, obj.__name__, obj.__self__)
 
 

@@ -12,12 +12,12 @@ import itertools
 import re
 import struct
 import sys
-from collections import deque
 from pickle import PicklingError
 from typing import TYPE_CHECKING, Any
 
 from ckpt.image import processes, rebuild, rebuild_library
 from ckpt.image.contexts import decimal_reducers
+from ckpt.image.iterators import by_using_up
 from ckpt.image.logs import reduce_manager
 from ckpt.image.reducers_raw import Reducer, attributes_of, slots_of
 
@@ -60,7 +60,7 @@ def reduce_scanner(pickler: ImagePickler, obj: Any) -> Any:
     """
     if not pickler.is_disposable:
         raise PicklingError("re.finditer under way cannot be saved without fork")
-    found = obj.search()
+    found = by_using_up(obj, lambda obj: obj.search())
     if found is None:
         return rebuild_library.make_scanner, (obj.pattern, None, 0, 0)
     return rebuild_library.make_scanner, (obj.pattern, found.string, found.start(), found.endpos)
@@ -227,18 +227,11 @@ def reduce_random(pickler: ImagePickler, obj: Any) -> Any:
     return rebuild_library.make_random, (type(obj),), state, None, None, rebuild_library.fill_random
 
 
-def reduce_deque_iterator(pickler: ImagePickler, obj: Any) -> Any:
-    """Its type has a name that leads nowhere in some versions."""
-    _, (items, *done) = obj.__reduce__()
-    is_reversed = type(obj) is type(reversed(deque()))
-    return rebuild_library.make_deque_iterator, (items, is_reversed, *done)
-
-
 def reduce_remaining(pickler: ImagePickler, obj: Any) -> Any:
     """An iterator that shows nothing of its state: as one over what remains, found by using it up in a forked child."""
     if not pickler.is_disposable:
         raise PicklingError(f"an iterator of type {type(obj).__name__} cannot be saved without fork")
-    found = list(itertools.islice(obj, _REMAINING_ITEMS + 1))
+    found = by_using_up(obj, lambda obj: list(itertools.islice(obj, _REMAINING_ITEMS + 1)))
     if len(found) > _REMAINING_ITEMS:
         raise PicklingError(
             f"an iterator of type {type(obj).__name__} with too many items left cannot be saved"
@@ -259,8 +252,6 @@ def _reducers() -> dict[type, Reducer]:
         type(functools.lru_cache(len)): reduce_lru_cache,
         type(functools.cmp_to_key(len)): reduce_key_wrapper,  # type: ignore[arg-type]
         itertools.pairwise: reduce_pairwise,
-        type(iter(deque())): reduce_deque_iterator,
-        type(reversed(deque())): reduce_deque_iterator,
         struct.Struct: reduce_struct,
         type(struct.iter_unpack("B", b"")): reduce_remaining,
         _queue.SimpleQueue: reduce_simple_queue,
