@@ -9,15 +9,21 @@ Threads without a Python thread object (numpy's, OpenBLAS', torch's) are none of
 by their libraries. Of the Python threads of libraries, those that keep nothing are known here: pyzmq's garbage collector
 and tqdm's monitor. A ``concurrent.futures`` pool is *not* harmless, since work given to it would be lost.
 
+Threads of ``_thread.start_new_thread`` have no object, but frames (``sys._current_frames``): they are the application's like
+all others, under the name of their first function.
+
 Patterns are those of :mod:`fnmatch` and are compared with ``Thread.name``.
 """
 
 from __future__ import annotations
 
 import fnmatch
+import sys
 import threading
 import weakref
 from collections.abc import Iterable
+from types import FrameType
+from typing import NamedTuple
 
 from ckpt.errors import ThreadsRunning
 
@@ -25,6 +31,7 @@ __all__ = ["HarmlessThreads"]
 
 _OWN_NAMES = ("port-helper",)
 _HARMLESS_MODULES = ("zmq.", "tqdm.")
+_NOT_THE_APPLICATIONS = frozenset({"threading", "ckpt", "transport", "zmq", "tqdm"})
 
 
 class HarmlessThreads:
@@ -42,11 +49,12 @@ class HarmlessThreads:
             elif each not in self.patterns:
                 self.patterns.append(each)
 
-    def others(self) -> list[threading.Thread]:
+    def others(self) -> list[threading.Thread | BareThread]:
         """The application's threads that run and are not harmless."""
+        bare = [thread for thread in bare_threads() if not self._matches(thread.name)]
         if threading.active_count() <= 2:  # the main thread and the port's helper
-            return []
-        return [thread for thread in threading.enumerate() if not self._is_harmless(thread)]
+            return [*bare]
+        return [*(thread for thread in threading.enumerate() if not self._is_harmless(thread)), *bare]
 
     def check(self) -> None:
         """Raises :class:`ThreadsRunning` when there are others."""
@@ -63,4 +71,31 @@ class HarmlessThreads:
             return True
         if type(thread).__module__.startswith(_HARMLESS_MODULES):
             return True
-        return any(fnmatch.fnmatchcase(thread.name, pattern) for pattern in self.patterns)
+        return self._matches(thread.name)
+
+    def _matches(self, name: str) -> bool:
+        return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.patterns)
+
+
+class BareThread(NamedTuple):
+    """A thread without an object, of `_thread.start_new_thread`; its name is that of its first function."""
+
+    name: str
+
+
+def bare_threads() -> list[BareThread]:
+    """Those of the application that run."""
+    running = sys._current_frames()
+    if len(running) <= 2 and threading.active_count() == len(running):
+        return []
+    for thread in threading.enumerate():
+        running.pop(thread.ident or 0, None)
+    found = []
+    for frame in running.values():
+        first: FrameType = frame
+        while first.f_back is not None:
+            first = first.f_back
+        # one of threading's is known there a moment after it has begun, and until a moment before it ends
+        if (first.f_globals.get("__name__") or "").partition(".")[0] not in _NOT_THE_APPLICATIONS:
+            found.append(BareThread(first.f_code.co_qualname))
+    return found

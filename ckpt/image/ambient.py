@@ -13,6 +13,7 @@ libraries that the program has imported are looked at, and only what differs fro
     ``numpy``            what happens at errors (``seterr``), printing
     ``pandas``           options
     ``matplotlib``       ``rcParams``
+    ``numba``            random numbers of compiled functions
     ``torch``            random numbers, default type, threads, whether gradients are taken
     ===================  =====================================================================================
 
@@ -27,6 +28,7 @@ import sys
 import warnings
 from abc import ABCMeta
 from collections.abc import Callable, Iterator
+from pickle import PicklingError
 from typing import TYPE_CHECKING, Any
 
 from ckpt.image.errors import RestoreError
@@ -35,7 +37,7 @@ from ckpt.image.reducers_library import DIALECT_FIELDS
 if TYPE_CHECKING:
     from ckpt.image.modules import References
 
-__all__ = ["apply_ambient", "note_ambient", "quiet"]
+__all__ = ["apply_ambient", "before_fork", "note_ambient", "quiet"]
 
 
 def note_ambient(references: References) -> dict[str, Any]:
@@ -249,6 +251,57 @@ def _apply_torch(torch: Any, saved: dict[str, Any]) -> None:
     torch.use_deterministic_algorithms(saved["deterministic"])
 
 
+_NUMBA_STATE_BYTES = 2516
+"""A generator of numba: index, 624 words, whether a second normal number is kept, that number, whether it was seeded."""
+
+
+_before: dict[str, Any] = {}
+"""What libraries change for themselves in a forked child, as it was before: noted in the parent."""
+
+
+def before_fork() -> None:
+    """Note what a child would not find. In the process that runs the program: for nothing that it has not imported."""
+    if "numba._helperlib" in sys.modules:  # which gives a child random numbers of its own
+        _before["numba"] = _look_at_numba()
+
+
+def _look_at_numba() -> list[bytes] | None:
+    """Compiled functions have generators of their own, in C, two a thread; ``None``: another layout than is known. Python is
+    told all but the number kept."""
+    import ctypes
+    import struct
+
+    found = []
+    for pointer in _numba_pointers():
+        state = ctypes.string_at(pointer, _NUMBA_STATE_BYTES)
+        index, words = sys.modules["numba._helperlib"].rnd_get_state(pointer)
+        if state[:2500] != struct.pack("i624I", index, *words):
+            return None
+        found.append(state)
+    return found
+
+
+def _note_numba(numba: Any) -> list[bytes]:
+    found: list[bytes] | None = _before.get("numba", [])
+    if found is None:
+        raise PicklingError(
+            "this version of numba keeps its random numbers in another way than is known here"
+        )
+    return found
+
+
+def _numba_pointers() -> list[int]:
+    helper = sys.modules.get("numba._helperlib")
+    return [] if helper is None else [helper.rnd_get_np_state_ptr(), helper.rnd_get_py_state_ptr()]
+
+
+def _apply_numba(numba: Any, saved: list[bytes]) -> None:
+    import ctypes
+
+    for pointer, state in zip(_numba_pointers(), saved, strict=True):
+        ctypes.memmove(pointer, state, _NUMBA_STATE_BYTES)
+
+
 _LIBRARIES: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Any], None]]] = {
     "locale": (_note_locale, _apply_locale),
     "csv": (_note_csv, _apply_csv),
@@ -257,5 +310,6 @@ _LIBRARIES: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Any], None]]] =
     "numpy": (_note_numpy, _apply_numpy),
     "pandas": (_note_pandas, _apply_pandas),
     "matplotlib": (_note_matplotlib, _apply_matplotlib),
+    "numba": (_note_numba, _apply_numba),
     "torch": (_note_torch, _apply_torch),
 }

@@ -268,7 +268,7 @@ def make_subclass_view(
 
 def is_programs(cls: type) -> bool:
     """numpy's own classes need their hook; it makes what they cannot do without."""
-    return not cls.__module__.startswith("numpy")
+    return cls.__module__.partition(".")[0] != "numpy"
 
 
 def fill_subclass(array: Any, attributes: dict[str, Any]) -> None:

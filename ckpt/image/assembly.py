@@ -35,7 +35,7 @@ from importlib.machinery import ModuleSpec, NamespaceLoader, SourceFileLoader, S
 from typing import TYPE_CHECKING, Any
 
 from ckpt.image import _frames, diagnose, exits, lazy, libraries, locks, moment, notes, rebuild, resources
-from ckpt.image.ambient import quiet
+from ckpt.image.ambient import before_fork, quiet
 from ckpt.image.descriptors import Descriptors, baseline, our_files, restore_descriptors, survey
 from ckpt.image.descriptors import own_lengths as own_lengths_now
 from ckpt.image.errors import Unpicklable
@@ -135,6 +135,7 @@ def prepare(stack: Stack | None, extras: Mapping[str, object]) -> Prepared:
     """Just before the fork, in the process that runs the program: what a forked child would see change."""
     started_ns = time.perf_counter_ns()
     noted, own_lengths = moment.note(), own_lengths_now()
+    before_fork()
     collector = gc.isenabled(), gc.get_threshold()  # the child turns it off for itself
     if _references.are_behind():  # else the child looks for itself
         _references.refresh()

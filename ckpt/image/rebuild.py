@@ -337,8 +337,8 @@ def make_dead_weakref(cls: type) -> Any:
     return weakref.ref.__new__(cls, _Gone())
 
 
-def make_weakproxy(target: Any) -> Any:
-    return weakref.proxy(target)
+def make_weakproxy(target: Any, *callback: Any) -> Any:
+    return weakref.proxy(target, *callback)
 
 
 def make_dead_weakproxy() -> Any:

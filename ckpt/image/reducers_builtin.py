@@ -214,21 +214,23 @@ def reduce_weakref(pickler: ImagePickler, obj: Any) -> Any:
     return (*args, (attributes, slots), None, None, rebuild.fill_slots)
 
 
-_PROXY = re.compile(r"<weak\w*proxy at 0x[0-9a-f]+;? to '?(\S+?)'? at (0x[0-9a-f]+)>")
+_PROXY = re.compile(r"<weak\w*proxy at 0x[0-9a-f]+(?:; dead|;? to .* at (0x[0-9a-f]+))>", re.DOTALL)
 
 
 @reduces(weakref.ProxyType, weakref.CallableProxyType)
 def reduce_weakproxy(pickler: ImagePickler, obj: Any) -> Any:
-    """The referent's address is in the text that C makes for a proxy; ``NoneType`` or, from Python 3.13 on, none of it
-    means that it is gone."""
+    """The referent's address is in the text that C makes for a proxy, behind the name of its class, which may be any
+    text; that of ``None`` or, from Python 3.13 on, "dead" means that it is gone."""
     import ctypes
 
     text: Any = type(obj).__repr__
-    found = _PROXY.match(text(obj))
-    if found is None or found[1] == "NoneType":
+    found = _PROXY.fullmatch(text(obj))
+    if found is None:
+        raise PicklingError(f"a weak proxy that says {text(obj)!r}, which tells nothing of its referent")
+    if found[1] is None or int(found[1], 16) == id(None):
         return rebuild.make_dead_weakproxy, ()
-    target = ctypes.cast(int(found[2], 16), ctypes.py_object).value
-    return rebuild.make_weakproxy, (target,)
+    target = ctypes.cast(int(found[1], 16), ctypes.py_object).value
+    return rebuild.make_weakproxy, (target, *gc.get_referents(obj))  # the callback, if it has one
 
 
 # ---------------------------------------------------------------------- modules

@@ -321,7 +321,8 @@ def _note_patches(references: References) -> list[tuple[str, str, Any]]:
     return [
         (module, name, value)
         for module, name, value in references.patches()
-        if not module.startswith(OWN_PACKAGES) and not (module == "sys" and name in (*_STREAMS, *_HOOKS))
+        if module.partition(".")[0] not in OWN_PACKAGES
+        and not (module == "sys" and name in (*_STREAMS, *_HOOKS))
     ]
 
 

@@ -78,7 +78,7 @@ def _handle(comm: Callable[[], Any], handler: Any, error: MpiException) -> MpiEx
 def _say(error: MpiException) -> None:
     """The traceback from the program's first frame on, as if the exception had gone all the way."""
     home = __file__.rpartition("ckpt")[0]
-    ours = tuple(home + package for package in ("ckpt", "controller"))
+    ours = tuple(home + package for package in ("ckpt/", "controller/"))
     frames = [frame for frame in traceback.extract_stack() if not frame.filename.startswith((*ours, "<"))]
     head, *rest = traceback.format_exception(error)
     sys.stderr.write("".join((head, *traceback.format_list(frames), *rest)))

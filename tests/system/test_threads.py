@@ -136,3 +136,32 @@ def test_spawn_that_raises_in_a_thread_ends_the_job_instead_of_leaving_the_main_
     assert done.returncode == 1, done.stderr
     assert "the program's own way out" in done.stdout
     assert "thread 'pool' cannot go on: Intracomm.Spawn" in done.stderr and "ckpt run -n N" in done.stderr
+
+
+def test_a_thread_of_start_new_thread_is_refused_by_name_until_it_ends(start: Start, tmp_path: Path) -> None:
+    app = app_of(
+        tmp_path,
+        """
+        import _thread, os, threading, time
+        import ckpt
+        from tools import die_once
+        ckpt.enable()
+        go, ended = _thread.allocate_lock(), _thread.allocate_lock()
+        go.acquire(), ended.acquire()
+        def background():
+            go.acquire()
+            ended.release()
+        _thread.start_new_thread(background, ())
+        ckpt.checkpoint(wait=False)
+        while '"refused"' not in open(os.environ["CKPT_JOB"] + "/events.jsonl").read():
+            time.sleep(0.01)
+        go.release()
+        ended.acquire()
+        die_once()
+        print(ended.locked(), ckpt.restarts())
+        """,
+    )
+    job = start(app, ranks=1)
+    assert job.finish() == 0, job.report()
+    assert "thread 'background' is running" in job.events("refused")[0]["reason"]
+    assert job.output(0) == "True 1\n"

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import collections.abc
+import importlib.util
 import json
 import os
 import random
+import shutil
 import sys
+import textwrap
 import types
 from pathlib import Path
 
@@ -17,7 +20,7 @@ from ckpt.image import modules
 from ckpt.image.errors import RestoreError
 from ckpt.image.modules import References, is_by_value, resolve
 
-from .support import copy_of, resumed_output
+from .support import LIBRARY_START, copy_of, resumed_output
 
 
 def module(name: str, **attributes: object) -> types.ModuleType:
@@ -197,3 +200,28 @@ def test_a_module_that_an_extension_makes_beside_itself_is_not_the_programs() ->
     assert modules._is_made_in_c(sys) and not modules._is_made_in_c(types.ModuleType("mine"))
     assert not is_by_value("cython_runtime", types.ModuleType("cython_runtime"))
     assert is_by_value("mine", types.ModuleType("mine"))
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("package", ["transportx", "ckptools", "controllers"])
+def test_what_is_put_into_a_package_whose_name_begins_as_ours_does_is_kept(
+    tmp_path: Path, package: str
+) -> None:
+    """A package with a compiled part: of one written in Python, changes are noted by another way, too."""
+    compiled = importlib.util.find_spec("_csv")
+    if compiled is None or not compiled.has_location or compiled.origin is None:
+        pytest.skip("this interpreter has no extension in a file of its own")
+    place = tmp_path / "site-packages" / package
+    place.mkdir(parents=True)
+    shutil.copy(compiled.origin, place)
+    program = f"""
+        import {package}
+        def report(): return "the program's"
+        {package}.report = report
+        driver_tick()
+        print({package}.report())
+    """
+    source = LIBRARY_START + textwrap.dedent(program)
+    text = f"from {package} import _csv\ndef report(): return 'its own'\n"
+    found = resumed_output(tmp_path, source, files={f"site-packages/{package}/__init__.py": text})
+    assert found == "the program's\n"

@@ -438,3 +438,21 @@ def test_a_generator_of_random_numbers_that_is_just_being_made(cls: type[random.
     assert "gauss_next" not in copy.__dict__
     copy.__init__(3)  # type: ignore[misc]
     assert copy.random() == random.Random(3).random()
+
+
+@pytest.mark.parametrize("name", ["with a space", "a> at 0x12>", "line\nbreak", "NoneType", "dead"])
+def test_a_weak_proxy_of_a_class_of_any_name_leads_to_its_object_and_keeps_its_callback(name: str) -> None:
+    cls: Any = type(name, (), {"__call__": lambda self: None})
+    target = cls()
+    target.number = 7
+    gone: list[Any] = []
+    again, proxy, watched, list_of_gone = copy_of(
+        (target, weakref.proxy(target), weakref.proxy(target, gone.append), gone)
+    )
+    again.number = 8
+    assert (proxy.number, watched.number) == (8, 8)
+    del again
+    assert len(list_of_gone) == 1
+    with pytest.raises(ReferenceError):
+        _ = proxy.number
+    assert target.number == 7 and gone == []
