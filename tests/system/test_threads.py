@@ -157,6 +157,7 @@ def test_a_thread_of_start_new_thread_is_refused_by_name_until_it_ends(start: St
             time.sleep(0.01)
         go.release()
         ended.acquire()
+        ckpt.checkpoint()  # the round that was refused so far: it must not end within die_once
         die_once()
         print(ended.locked(), ckpt.restarts())
         """,
