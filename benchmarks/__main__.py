@@ -44,6 +44,7 @@ SUITES = (
     Suite("spine_commit", ("--quick",)),
     Suite("spine_recovery", ("--quick",)),
     Suite("spine_start", ("--quick",)),
+    Suite("overhead", ("--quick",)),
     Suite("spine_overhead", ("--quick",)),
 )
 

@@ -232,6 +232,8 @@ def _resumed(runtime: Runtime) -> Callable[[], object]:
     runtime.engine, runtime.world = make_world(runtime)  # what libraries see that are imported for the image
     assert runtime.engine.self_comm
     runtime.engine.imports.provisional = True
+    if runtime.options.get("moved"):
+        image.declare_moved(*runtime.options["moved"])
     loaded = image.load(reader, live=runtime.live)
     for lost in loaded.left_out:
         runtime.control.send({"m": "event", "event": "package-starts-anew", "epoch": spec["resume"], **lost})

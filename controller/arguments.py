@@ -74,6 +74,11 @@ def _add_service_options(parser: argparse.ArgumentParser) -> None:
         metavar="HOST",
         help="HOST, where the job was last, is dead: go on with it here (your word for it: nothing else can know)",
     )
+    add(
+        "--chdir",
+        metavar="DIR",
+        help="go on with the job in DIR: the directory in which it was started has moved there",
+    )
     add("--every", type=seconds, metavar="S", help="take a checkpoint every so many seconds")
     add("--max-restarts", type=_at_least(0), metavar="K", help="restart at most K times (default 10)")
     add(

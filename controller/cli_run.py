@@ -75,6 +75,7 @@ def _start(command: Command, arguments: argparse.Namespace) -> int:
         raise UsageError("the working directory has been removed: change to one that is there") from None
     try:
         from ckpt.store import JobDirectory, JobExists
+        from controller import scripts
         from controller.whereabouts import new_seat
 
         options = {
@@ -88,6 +89,7 @@ def _start(command: Command, arguments: argparse.Namespace) -> int:
                 options={
                     "interpreter": spawned.interpreter.saved(),
                     "stdin": _standard_input(),
+                    "script": scripts.note(command.script),
                     **options,
                 },
                 hash_seed=spawned.hash_seed,
@@ -181,12 +183,22 @@ def _go_on(job: JobDirectory, epoch: int | None, arguments: argparse.Namespace, 
         claim(job, lock)
         from controller.interpreter import of_job
 
-        spawned = _spawn(arguments, job.cwd, job.hash_seed, of_job(job.options)[0])
-        launcher = _launcher(spawned, job.cwd)
+        directory = _directory_of(job, arguments)
+        spawned = _spawn(arguments, directory, job.hash_seed, of_job(job.options)[0])
+        launcher = _launcher(spawned, directory)
         try:
             return _drive(job, lock, launcher, arguments, history, lines, new=False)
         finally:
             launcher.close()
+
+
+def _directory_of(job: JobDirectory, arguments: argparse.Namespace) -> str:
+    """Where the ranks are started again."""
+    if arguments.chdir is None:
+        return job.cwd
+    if not os.path.isdir(arguments.chdir):
+        raise UsageError(f"--chdir {arguments.chdir}: no such directory")
+    return os.path.realpath(str(arguments.chdir))
 
 
 def _spawn(
@@ -258,7 +270,13 @@ def _drive(
         generation=lock.generation,
         lines=list(lines),
     )
-    options = _options(job, arguments)
+    options = _options(job, arguments, new=new)
+    if lines:
+        from controller import scripts
+
+        changed = scripts.changed(job.options.get("script"), _directory_of(job, arguments))
+        if changed is not None:
+            reporter.say(changed)
     service = Service(job, lock, launcher, reporter, options, history=history, lines=lines)
     code = EXIT_NOT_WRITTEN
     try:
@@ -270,7 +288,7 @@ def _drive(
     return EXIT_NOT_WRITTEN if problem is not None and not code else code
 
 
-def _options(job: JobDirectory, arguments: argparse.Namespace) -> ServiceOptions:
+def _options(job: JobDirectory, arguments: argparse.Namespace, *, new: bool) -> ServiceOptions:
     """What this command line says; else what the job was started with; else the default."""
     from controller.coordinator import RoundOptions
     from controller.service import ServiceOptions
@@ -299,5 +317,6 @@ def _options(job: JobDirectory, arguments: argparse.Namespace) -> ServiceOptions
             "harmless_threads": list(option("harmless_threads")),
             "explicit": option("explicit"),
             "stdin": job.options.get("stdin"),
+            "moved": None if new or arguments.chdir is None else [job.cwd, _directory_of(job, arguments)],
         },
     )

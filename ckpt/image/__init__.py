@@ -19,6 +19,7 @@ from __future__ import annotations
 from ckpt.image.assembly import ImageReport, Prepared, check, dump, fork, look, prepare, warm
 from ckpt.image.errors import ImageError, Refused, RestoreError, Unpicklable, Unsupported
 from ckpt.image.loading import Loaded, Source, load
+from ckpt.image.moved import declare_moved
 from ckpt.image.passing import refuse_passing
 from ckpt.image.pickler import Sink, register_reducer
 from ckpt.image.program import prepare_program, run_program
@@ -44,6 +45,7 @@ __all__ = [
     "capture",
     "check",
     "check_compatible",
+    "declare_moved",
     "describe_main",
     "dump",
     "fork",

@@ -25,6 +25,7 @@ from typing import Any
 
 from ckpt.image import _frames, cuts, file_locks, numbers
 from ckpt.image.errors import RestoreError
+from ckpt.image.moved import moved
 from ckpt.image.rebuild import fill_attributes
 from transport.lean import dataclass
 
@@ -115,7 +116,7 @@ def _remember(fd: int, saved: SavedFile) -> None:
         os.lseek(fd, saved.offset, os.SEEK_SET)
     status = os.fstat(fd)
     _opened.setdefault(saved.first, (fd, status.st_dev, status.st_ino))
-    file_locks.note(fd if saved.fd not in (1, 2) else saved.fd, saved.path, saved.locks)
+    file_locks.note(fd if saved.fd not in (1, 2) else saved.fd, moved(saved.path), saved.locks)
 
 
 def open_saved(saved: SavedFile) -> int:
@@ -130,7 +131,7 @@ def open_saved(saved: SavedFile) -> int:
                 return os.dup(fd)
     if saved.is_deleted:
         return _deleted_again(saved)
-    if saved.content is not None and not os.path.lexists(saved.path):
+    if saved.content is not None and not os.path.lexists(moved(saved.path)):
         _make_again(saved, saved.content)
     return _open_again(saved)
 
@@ -156,9 +157,9 @@ def make_closed_memory(cls: Any) -> Any:
 
 def _make_again(saved: SavedFile, content: bytes) -> None:
     with contextlib.suppress(OSError):  # _open_again says what is wrong with the place
-        os.makedirs(os.path.dirname(saved.path), exist_ok=True)
-        fd = os.open(saved.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        _made.add(saved.path)
+        os.makedirs(os.path.dirname(moved(saved.path)), exist_ok=True)
+        fd = os.open(moved(saved.path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        _made.add(moved(saved.path))
         with open(fd, "wb") as file:
             file.write(content)
             os.fchmod(file.fileno(), saved.mode)
@@ -167,14 +168,14 @@ def _make_again(saved: SavedFile, content: bytes) -> None:
 def _open_again(saved: SavedFile) -> int:
     is_written = saved.flags & os.O_ACCMODE != os.O_RDONLY
     try:
-        fd = os.open(saved.path, saved.flags & ~_NEVER_AGAIN | os.O_CLOEXEC)
+        fd = os.open(moved(saved.path), saved.flags & ~_NEVER_AGAIN | os.O_CLOEXEC)
     except OSError as failure:
         raise RestoreError(
-            f"the file {saved.path!r}, which the program had open for {'writing' if is_written else 'reading'} when the "
-            f"checkpoint was taken, cannot be opened again: {failure.strerror}. Put it back, and run `ckpt restart`"
+            f"the file {moved(saved.path)!r}, which the program had open for {'writing' if is_written else 'reading'} when "
+            f"the checkpoint was taken, cannot be opened again: {failure.strerror}. Put it back, and run `ckpt restart`"
         ) from failure
     status = os.fstat(fd)
-    if not stat.S_ISREG(status.st_mode) or saved.path in _made:
+    if not stat.S_ISREG(status.st_mode) or moved(saved.path) in _made:
         return fd
     needed = saved.offset if saved.length is None else saved.length
     is_other = (status.st_dev, status.st_ino, _frames.born(fd)) != saved.identity
@@ -183,7 +184,7 @@ def _open_again(saved: SavedFile) -> int:
     elif status.st_size < needed:
         os.close(fd)
         raise RestoreError(
-            f"the open file {saved.path!r} has {status.st_size} bytes; the image needs {needed}. "
+            f"the open file {moved(saved.path)!r} has {status.st_size} bytes; the image needs {needed}. "
             "Put back what it had, and run `ckpt restart`"
         )
     elif saved.length is not None and status.st_size > saved.length:
@@ -197,7 +198,7 @@ def _deleted_again(saved: SavedFile) -> int:
     The first descriptor gives the kernel's copy of the access mode.
     """
     assert saved.content is not None
-    directory = os.path.dirname(saved.path)
+    directory = os.path.dirname(moved(saved.path))
     fd, path = tempfile.mkstemp(dir=directory if os.path.isdir(directory) and directory != "/" else None)
     try:
         with open(fd, "wb") as file:

@@ -54,6 +54,7 @@ from ckpt.image.file_notes import completed
 from ckpt.image.file_positions import HARMLESS_DEVICES
 from ckpt.image.logs import note_logging, put_back
 from ckpt.image.modules import OWN_PACKAGES
+from ckpt.image.moved import moved
 from ckpt.image.temporary import note_directories, restore_directories
 
 if TYPE_CHECKING:
@@ -128,8 +129,9 @@ def apply_early(saved: dict[str, Any]) -> None:
     """Raises :class:`RestoreError` when the working directory is gone, or a file."""
     numbers.reserve(saved["numbers"])
     restore_directories(saved["temporary"])
-    _change_directory(saved["directory"])
-    sys.path[:] = search_path.translated(saved["path"], saved["roots"], search_path.roots())
+    _change_directory(None if saved["directory"] is None else moved(saved["directory"]))
+    entries = search_path.translated(saved["path"], saved["roots"], search_path.roots())
+    sys.path[:] = map(moved, entries)
     sys.argv[:] = saved["argv"]
     for name in set(os.environ) - set(saved["environment"]):
         del os.environ[name]
@@ -158,7 +160,7 @@ def _change_directory(directory: str | None) -> None:
         os.chdir(directory)
     except OSError as failure:
         raise RestoreError(
-            f"the working directory {directory!r} of the program: {failure.strerror}"
+            f"the working directory {directory!r} of the program: {failure.strerror}. If it has moved: --chdir DIR"
         ) from failure
 
 

@@ -1,0 +1,38 @@
+"""★ The script of a job: has it changed since the job was started?
+
+A restart goes on with the program as it was when the job was started: its code is part of the image. Somebody who has
+changed the script meanwhile should be told. Only the script itself is looked at, not what it imports.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import Any
+
+
+def note(path: str | None) -> dict[str, str] | None:
+    """For the job's options: the script's path and digest; None: there is no such file."""
+    digest = None if path is None else _digest(path)
+    return None if path is None or digest is None else {"path": path, "sha256": digest}
+
+
+def changed(noted: Any, directory: str) -> str | None:
+    """What is to be said at a restart of a job whose script was noted, and that goes on in `directory`; None: nothing."""
+    if not isinstance(noted, dict):
+        return None
+    digest = _digest(os.path.join(directory, noted["path"]))
+    if digest is None or digest == noted["sha256"]:
+        return None
+    return (
+        f"{noted['path']} has changed since the job was started; the job goes on with the program as it was. "
+        "To run what is there now: a new job"
+    )
+
+
+def _digest(path: str) -> str | None:
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
