@@ -26,6 +26,7 @@ from ckpt.control import ControlChannel
 from ckpt.ending import Ending, exit_code_of, is_in_words
 from ckpt.errors import CannotCapture, IncompatibleImage, NoInput
 from ckpt.image import standard
+from ckpt.output import Output
 from ckpt.runtime import Runtime, install
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def run_rank(
     try:
         runtime = make_runtime(spec, control)
         install(runtime)
+        runtime.watch_output(standard.outputs())
         ending = Ending(runtime)
         _set_environment(spec)
         if spec.get("options", {}).get("mpi4py", True):
@@ -170,8 +172,7 @@ def _conversion(name: str, errors: str) -> tuple[str, str, bool]:
 
 def _text_stream(fd: int, name: str, errors: str) -> io.TextIOWrapper:
     encoding, errors, unbuffered = _conversion(name, errors)
-    raw = io.FileIO(fd, "w", closefd=False)
-    raw.name = f"<{name}>"
+    raw = Output(fd, f"<{name}>")
     buffer: Any = raw if unbuffered else io.BufferedWriter(raw)
     stream = io.TextIOWrapper(
         buffer, encoding=encoding, errors=errors, line_buffering=True, write_through=unbuffered

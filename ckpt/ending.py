@@ -35,7 +35,7 @@ from types import SimpleNamespace
 from typing import Any, NoReturn
 
 from ckpt.errors import CannotCapture, CkptError, IncompatibleImage, NoInput
-from ckpt.image import exits
+from ckpt.image import exits, standard
 from ckpt.runtime import Runtime
 
 __all__ = ["Ending", "exit_code_of", "is_in_words"]
@@ -151,6 +151,8 @@ def _flush() -> bool:
                 stream.flush()
         except BaseException:
             done = False
+    for output in standard.outputs():
+        done = output.settle() and done
     return done
 
 

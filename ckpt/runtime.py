@@ -41,6 +41,7 @@ from ckpt.control import ControlChannel, Packet
 from ckpt.errors import CkptError, ControlLost, RegistrationError
 from ckpt.hooks import Hooks
 from ckpt.imaging import Imager
+from ckpt.output import Output
 from ckpt.threads import HarmlessThreads
 from transport.events import Event, ImageDue, PeerHeard, PeerRestarted, PeerSilent, Zombie
 
@@ -99,6 +100,7 @@ class Runtime:
         self.in_hook = False
         """A hook of the program is running: nobody may wait for messages."""
         self.imager = Imager(self)
+        self.outputs: Sequence[Output] = ()
         self.send: Callable[..., int] = _no_port
 
     # ------------------------------------------------------------------ assembling
@@ -121,7 +123,7 @@ class Runtime:
         port.on_messages = engine.on_messages
         port.on_event = self._on_event
         port.on_control = self._on_control
-        port.on_idle_tick = self.imager.tick
+        port.on_idle_tick = self._tick
         port.control_fd = self.control.fileno()
         # bound once: these are the communicator's hot path
         self.send = port.send
@@ -148,6 +150,31 @@ class Runtime:
         port.interrupts.install()
         port.start_helper()
 
+    def watch_output(self, outputs: Sequence[Output]) -> None:
+        """What a full disk does not take of these is tried again, and told."""
+        self.outputs = outputs
+        for output in outputs:
+            output.on_held = self._on_held
+
+    def _on_held(self, what: str, stream: str, detail: str) -> None:
+        event = "output-held-back" if what == "held back" else "output-written"
+        field = "reason" if what == "held back" else "bytes"
+        self.control.send({"m": "event", "event": event, "stream": stream.strip("<>"), field: detail})
+
+    def _tick(self) -> None:
+        """The helper's housekeeping."""
+        if any(output.held for output in self.outputs) and self.lock.acquire(blocking=False):
+            try:
+                self._write_held()
+            finally:
+                self.lock.release()
+        self.imager.tick()
+
+    def _write_held(self) -> None:
+        for output in self.outputs:
+            if output.held:
+                output.retry()
+
     # ------------------------------------------------------------------ progress
 
     def poll(self) -> None:
@@ -167,6 +194,7 @@ class Runtime:
             raise CkptError(
                 "an on_checkpoint hook must not wait for messages: the ranks may be in different hooks"
             )
+        self._write_held()
         imager = self.imager
         imager.blocked()
         if imager.is_looking and imager.look("call"):

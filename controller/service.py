@@ -304,6 +304,9 @@ class Service:
         line = translate.log_line(rank, incarnation, packet)
         if line is not None:
             self._log(*line)
+        text = translate.said(rank, packet)
+        if text is not None:
+            self.reporter.say(text)
         event = translate.rank_event(rank, incarnation, packet)
         if event is not None:
             self._feed(event)

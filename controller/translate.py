@@ -84,6 +84,17 @@ def agent_event(event: Mapping[str, Any]) -> Event | None:
     return None
 
 
+def said(rank: int, packet: messages.Packet) -> str | None:
+    """What the user is told of a packet, at once."""
+    match packet.get("event") if packet["m"] == "event" else None:
+        case "output-held-back":
+            reason, stream = packet.get("reason"), packet.get("stream")
+            return f"rank {rank}: {stream} cannot be written ({reason}); it is held back, and written when there is room"
+        case "output-written":
+            return f"rank {rank}: {packet.get('stream')} is written, {packet.get('bytes')} bytes late"
+    return None
+
+
 def log_line(rank: int, incarnation: int, packet: messages.Packet) -> tuple[str, dict[str, Any]] | None:
     """Name and fields under which a packet goes into the event log; None: it does not."""
     kind = packet["m"]

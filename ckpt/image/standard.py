@@ -19,7 +19,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["STREAMS", "catching", "note_unwritten", "put_back_unwritten", "state", "std_objects"]
+from ckpt.output import Output
+
+__all__ = ["STREAMS", "catching", "note_unwritten", "outputs", "put_back_unwritten", "state", "std_objects"]
 
 STREAMS = ("stdin", "stdout", "stderr")
 
@@ -44,7 +46,7 @@ def catching(raw: Any, *, is_disposable: bool) -> Iterator[bytearray]:
             os.dup2(keep, fd, inheritable=inheritable)
         caught += os.pread(memory, os.fstat(memory).st_size, 0)
         if not is_disposable:
-            os.write(fd, caught)
+            raw.write(caught)
     finally:
         os.close(memory)
         os.close(keep)
@@ -77,9 +79,13 @@ def note_unwritten(*, is_disposable: bool) -> dict[str, tuple[bytes, str]]:
     for name, stream in _streams():
         raw: Any = getattr(stream.buffer, "raw", stream.buffer)
         with catching(raw, is_disposable=is_disposable) as buffered:
+            if isinstance(raw, Output):
+                os.write(raw.fileno(), raw.take())
             stream.buffer.flush()
+        again = len(raw.held) if isinstance(raw, Output) else 0  # no fork: it was given back, and comes first
         with catching(raw, is_disposable=is_disposable) as written:
             stream.flush()
+        del written[:again]
         if buffered or written:
             text = written.decode(stream.encoding, stream.errors or "strict")
             found[name] = (bytes(buffered), text)
@@ -92,6 +98,11 @@ def put_back_unwritten(saved: dict[str, tuple[bytes, str]]) -> None:
         buffered, text = saved.get(name, (b"", ""))
         stream.buffer.write(buffered)
         stream.write(text)
+
+
+def outputs() -> list[Output]:
+    """Where standard output and error of a rank go, whatever the program has done with the streams above."""
+    return [layer for layers in _layers.values() for layer in layers if isinstance(layer, Output)]
 
 
 def std_objects() -> dict[str, object]:

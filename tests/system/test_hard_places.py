@@ -175,7 +175,7 @@ def test_streams_are_set_up_as_the_interpreter_would(tmp_path: Path) -> None:
     names = f"sys.stdin.errors, {out}"
     settings = {"PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "latin-1:surrogateescape"}
     said = _streams(tmp_path, names, **settings)
-    assert said == "surrogateescape iso8859-1 surrogateescape True FileIO"
+    assert said == "surrogateescape iso8859-1 surrogateescape True Output"
 
 
 LIMITS = (
@@ -227,3 +227,46 @@ def test_what_a_program_has_set_of_its_process_is_set_again(
     job.kill_rank(0)
     assert job.finish() == 0, job.report()
     assert job.output(0) == "[]\n"
+
+
+@pytest.mark.root
+def test_a_disk_that_is_full_for_a_moment_costs_no_output_and_no_job(tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m,mode=700", "tmpfs", small], check=False)
+    if mounted.returncode:
+        pytest.skip("this machine does not let us mount a tmpfs")
+    app = write_app(
+        tmp_path,
+        """
+        import os, sys
+        from ckpt import MPI
+
+        comm = MPI.COMM_WORLD
+        filler = f"{os.path.dirname(os.environ['CKPT_JOB'])}/filler"
+        if comm.rank == 0:
+            with open(filler, "wb", buffering=0) as file:
+                try:
+                    while True:
+                        file.write(bytes(4096))
+                except OSError:
+                    pass
+        comm.barrier()
+        for i in range(300):
+            print(comm.rank, i, "x" * 50)
+            comm.barrier()
+        if comm.rank == 0:
+            os.unlink(filler)
+        print("end")
+        """,
+    )
+    try:
+        ran = run_ckpt("run", "-n", 2, "--job", small / "job", app)
+        assert ran.returncode == 0, ran.stderr
+        for rank in range(2):
+            lines = (small / "job" / "output" / f"rank-{rank}.out").read_text().splitlines()
+            assert lines == [*(f"{rank} {i} {'x' * 50}" for i in range(300)), "end"]
+            assert ran.stderr.count(f"rank {rank}: stdout cannot be written") == 1, ran.stderr
+            assert ran.stderr.count(f"rank {rank}: stdout is written") == 1, ran.stderr
+    finally:
+        subprocess.run(["umount", "-l", small], check=True)
