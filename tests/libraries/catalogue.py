@@ -1,0 +1,439 @@
+"""Common packages, and for each a small program with the state that people keep of it over an image.
+
+A program is two pieces, cut at the line ``---``: what is made before the image, and what is printed with it in the process
+that was restored. What it prints must equal what the original prints.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Library:
+    """``name``: as pip knows it; ``module``: as it is imported; ``what``: the state the program keeps, for the table."""
+
+    name: str
+    module: str
+    what: str
+    program: str
+    hook: str = ""  # what a program has to say so that it works
+
+
+LIBRARIES = (
+    # ---- numbers and arrays
+    Library("numpy", "numpy", "arrays, views, generators", """
+import numpy as np
+a = np.arange(12.0).reshape(3, 4); view = a[1]; g = np.random.default_rng(3); g.random(); np.random.seed(4)
+---
+view += 1; print(a.sum(), g.random(), np.random.rand(), view.base is not None)
+"""),
+    Library("scipy", "scipy", "sparse matrices, KD-trees, splines, integrators", """
+import numpy as np, scipy.sparse as sp, scipy.spatial as ss, scipy.interpolate as si, scipy.integrate as ig
+m = sp.random(50, 50, 0.1, random_state=1, format="csr"); t = ss.cKDTree(np.random.default_rng(1).random((50, 3)))
+s = si.CubicSpline(np.arange(9.0), np.arange(9.0) ** 2); r = ig.RK45(lambda t, y: -y, 0, [1.0], 2); r.step()
+---
+r.step(); print(m.sum(), t.query([0.5] * 3), s(2.5), r.t, r.y)
+"""),
+    Library("scipy (splu)", "scipy", "a factorisation in C (SuperLU)", """
+import scipy.sparse as sp, scipy.sparse.linalg as sl
+lu = sl.splu(sp.eye(9, format="csc") * 2)
+---
+import numpy; print(lu.solve(numpy.full(9, 2.0)))
+"""),
+    Library("pandas", "pandas", "frames, indexes, groups, rolling windows, options", """
+import pandas as pd
+d = pd.DataFrame({"a": [1, 2, 3, 4], "b": list("xyxy")}, index=pd.date_range("2020", periods=4)); g = d.groupby("b")
+w = d.a.rolling(2); c = pd.Categorical(list("aba")); pd.set_option("display.precision", 3)
+---
+print(g.sum(), w.sum(), c, d.loc["2020-01-02"].a, pd.get_option("display.precision"))
+"""),
+    Library("polars", "polars", "frames", """
+import polars as pl
+d = pl.DataFrame({"a": [1, 2, 3], "b": ["x", "y", "x"]})
+---
+print(d.group_by("b", maintain_order=True).agg(pl.col("a").sum()).to_dict(as_series=False))
+"""),
+    Library("pyarrow", "pyarrow", "tables", """
+import pyarrow as pa
+t = pa.table({"a": [1, 2, 3], "b": ["x", "y", None]})
+---
+print(t.to_pydict(), t.schema)
+"""),
+    Library("pyarrow (ParquetWriter)", "pyarrow", "a file that is being written by C++", """
+import pyarrow as pa, pyarrow.parquet as pq
+t = pa.table({"a": [1, 2, 3]}); w = pq.ParquetWriter("t.parquet", t.schema); w.write_table(t)
+---
+w.write_table(t); w.close(); print(pq.read_table("t.parquet").num_rows)
+"""),
+    Library("xarray", "xarray", "labelled arrays", """
+import numpy as np, xarray as xr
+d = xr.DataArray(np.arange(6.0).reshape(2, 3), dims=("x", "y"), coords={"x": [1, 2]})
+---
+print(float(d.sel(x=2).sum()), d.mean("y").values)
+"""),
+    Library("dask", "dask", "graphs that are not computed yet", """
+import dask, dask.delayed
+d = dask.delayed(sum)([dask.delayed(pow)(k, 2) for k in range(5)])
+---
+print(d.compute(scheduler="synchronous"))
+"""),
+    Library("numexpr", "numexpr", "compiled expressions", """
+import numexpr as ne, numpy as np
+a = np.arange(9.0); ne.evaluate("a * 2")
+---
+print(ne.evaluate("a * 2 + 1").sum())
+"""),
+    Library("numba", "numba", "compiled functions", """
+import numba
+@numba.njit
+def f(x):
+    return x * 2 + 1
+f(3)
+---
+print(f(4), f(2.5))
+"""),
+    Library("sympy", "sympy", "expressions", """
+import sympy as s
+x = s.Symbol("x"); e = s.expand((x + 1) ** 3)
+---
+print(s.factor(e), e.subs(x, 2), s.integrate(e, x))
+"""),
+    Library("mpmath", "mpmath", "numbers, precision", """
+import mpmath
+mpmath.mp.dps = 40; a = mpmath.mpf(1) / 3
+---
+print(a * 3, mpmath.mp.dps, mpmath.pi)
+"""),
+    Library("gmpy2", "gmpy2", "numbers in C", """
+import gmpy2
+a = gmpy2.mpz(2) ** 200; q = gmpy2.mpq(1, 3)
+---
+print(a + 1, q * 2)
+"""),
+    Library("statsmodels", "statsmodels", "a fitted model", """
+import numpy as np, statsmodels.api as sm
+x = sm.add_constant(np.arange(9.0)); r = sm.OLS(np.arange(9.0) * 2 + 1, x).fit()
+---
+print(r.params.round(6), r.predict(x)[:2].round(6))
+"""),
+    # ---- learning
+    Library("scikit-learn", "sklearn", "fitted estimators, pipelines", """
+import numpy as np
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+X = np.random.default_rng(1).random((60, 3)); y = (X.sum(1) > 1.5).astype(int)
+m = make_pipeline(StandardScaler(), RandomForestClassifier(5, random_state=1)).fit(X, y)
+---
+print(m.predict(X).sum(), m.score(X, y))
+"""),
+    Library("torch", "torch", "model, optimizer, scheduler, random numbers", """
+import torch
+torch.manual_seed(1); m = torch.nn.Linear(3, 1); o = torch.optim.Adam(m.parameters()); x = torch.rand(8, 3)
+s = torch.optim.lr_scheduler.StepLR(o, 1)
+def step():
+    o.zero_grad(); l = (m(x) ** 2).mean(); l.backward(); o.step(); s.step(); return l.item()
+step()
+---
+print(step(), step(), torch.rand(1), s.get_last_lr())
+"""),
+    Library("torch (DataLoader, no workers)", "torch", "an iterator over batches, half-way", """
+import torch
+torch.manual_seed(1); it = iter(torch.utils.data.DataLoader(list(range(10)), batch_size=2, shuffle=True)); next(it)
+---
+print([b.tolist() for b in it])
+"""),
+    Library("xgboost", "xgboost", "a booster", """
+import numpy as np, xgboost as xgb
+X = np.random.default_rng(1).random((50, 3)); d = xgb.DMatrix(X, label=X.sum(1))
+b = xgb.train({"seed": 1, "nthread": 1}, d, 3)
+del d
+---
+print(b.predict(xgb.DMatrix(X))[:3])
+"""),
+    Library("lightgbm", "lightgbm", "a booster", """
+import numpy as np, lightgbm as lgb
+X = np.random.default_rng(1).random((80, 3)); m = lgb.LGBMRegressor(n_estimators=3, n_jobs=1, verbose=-1).fit(X, X.sum(1))
+---
+print(m.predict(X)[:3])
+"""),
+    Library("joblib", "joblib", "results of Parallel (the pool has ended), Memory", """
+import joblib
+r = joblib.Parallel(n_jobs=1)(joblib.delayed(pow)(k, 2) for k in range(5)); m = joblib.Memory("cache", verbose=0)
+f = m.cache(len); f([1, 2])
+---
+print(r, f([1, 2]), f([1, 2, 3]))
+"""),
+    Library("gymnasium", "gymnasium", "an environment", """
+import gymnasium as gym
+e = gym.make("CartPole-v1"); e.reset(seed=1); e.step(1)
+---
+print(e.step(0)[0].round(6))
+"""),
+    Library("emcee", "emcee", "a sampler between two steps", """
+import emcee, numpy as np
+np.random.seed(1); s = emcee.EnsembleSampler(8, 2, lambda x: -0.5 * np.sum(x**2)); st = s.run_mcmc(np.random.randn(8, 2), 3)
+---
+st = s.run_mcmc(st, 3); print(s.get_chain().sum(), s.iteration)
+"""),
+    Library("deap", "deap", "populations", """
+import random
+from deap import base, creator, tools
+random.seed(1); creator.create("Fit", base.Fitness, weights=(1.0,)); creator.create("Ind", list, fitness=creator.Fit)
+p = [creator.Ind([random.random()]) for _ in range(4)]
+---
+tools.mutGaussian(p[0], 0, 1, 1); print(p, type(p[0]) is creator.Ind)
+"""),
+    # ---- files and formats
+    Library("h5py", "h5py", "a file that stays open", """
+import h5py
+f = h5py.File("d.h5", "w"); d = f.create_dataset("x", (4,), "f8"); d[0] = 1.5; f.flush()
+---
+d[1] = 2.5; f.flush(); print(f["x"][:])
+"""),
+    Library("netCDF4", "netCDF4", "a file that stays open", """
+import netCDF4
+f = netCDF4.Dataset("d.nc", "w"); f.createDimension("t", None); v = f.createVariable("v", "f8", ("t",)); v[0] = 1.5; f.sync()
+---
+v[1] = 2.5; f.sync(); print(v[:])
+"""),
+    Library("tables (PyTables)", "tables", "a file that stays open", """
+import tables
+f = tables.open_file("d.h5", "w"); a = f.create_earray(f.root, "x", tables.Float64Atom(), (0,)); a.append([1.5]); f.flush()
+---
+a.append([2.5]); f.flush(); print(a[:])
+"""),
+    Library("zarr", "zarr", "an array on disk", """
+import zarr
+z = zarr.open_array("z.zarr", mode="w", shape=(4,), dtype="f8"); z[0] = 1.5
+---
+z[1] = 2.5; print(z[:])
+"""),
+    Library("lxml", "lxml", "a tree in C", """
+from lxml import etree
+t = etree.fromstring("<a><b x='1'>text</b></a>")
+---
+print(etree.tostring(t), t[0].get("x"))
+"""),
+    Library("beautifulsoup4", "bs4", "a tree", """
+from bs4 import BeautifulSoup
+s = BeautifulSoup("<p>one<b>two</b></p>", "html.parser"); b = s.b
+---
+print(s.p.text, b.parent.name)
+"""),
+    Library("PyYAML", "yaml", "data, loaders", """
+import yaml
+d = yaml.safe_load("a: [1, {b: 2}]")
+---
+print(yaml.safe_dump(d), d)
+"""),
+    Library("orjson", "orjson", "data", """
+import orjson
+d = orjson.loads(b'{"a": [1, 2.5, null]}')
+---
+print(orjson.dumps(d))
+"""),
+    Library("msgpack", "msgpack", "data; a packer in C", """
+import msgpack
+d = msgpack.packb([1, "x", 2.5])
+---
+print(msgpack.unpackb(d))
+"""),
+    Library("protobuf", "google.protobuf", "messages", """
+from google.protobuf import struct_pb2
+s = struct_pb2.Struct(); s["a"] = 1.5; s["b"] = "x"
+---
+print(s["a"], s["b"], sorted(s))
+"""),
+    Library("pillow", "PIL", "images in memory", """
+from PIL import Image, ImageDraw
+i = Image.new("RGB", (20, 20), "white"); ImageDraw.Draw(i).line((0, 0, 19, 19), "red")
+---
+print(i.getpixel((5, 5)), i.size)
+"""),
+    Library("opencv-python", "cv2", "images are numpy arrays", """
+import cv2, numpy as np
+i = np.zeros((20, 20, 3), "u1"); cv2.circle(i, (9, 9), 4, (255, 0, 0), -1)
+---
+print(int(cv2.cvtColor(i, cv2.COLOR_BGR2GRAY).sum()))
+"""),
+    Library("matplotlib", "matplotlib", "figures (Agg), rcParams", """
+import matplotlib; matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+f, a = plt.subplots(); l, = a.plot([1, 2, 3]); plt.rcParams["lines.linewidth"] = 3
+---
+l.set_ydata([3, 2, 1]); f.savefig("f.png"); print(l.get_ydata(), plt.rcParams["lines.linewidth"], plt.gcf() is f)
+"""),
+    Library("sqlalchemy", "sqlalchemy", "a session over a database file, between transactions", """
+import sqlalchemy as sa
+e = sa.create_engine("sqlite:///d.db"); m = sa.MetaData(); t = sa.Table("t", m, sa.Column("x", sa.Integer)); m.create_all(e)
+with e.begin() as c: c.execute(t.insert().values(x=1))
+---
+with e.begin() as c: print(c.execute(sa.select(t.c.x)).all())
+"""),
+    Library("sqlite3", "sqlite3", "a connection to a database file", """
+import sqlite3
+c = sqlite3.connect("s.db"); c.execute("create table t (x)"); c.execute("insert into t values (1)"); c.commit()
+---
+print(c.execute("select x from t").fetchall())
+"""),
+    # ---- programs
+    Library("requests", "requests", "a session without open connections", """
+import requests
+s = requests.Session(); s.headers["X"] = "1"; s.cookies["a"] = "b"
+---
+print(s.headers["X"], s.cookies["a"])
+"""),
+    Library("attrs", "attrs", "classes and objects", """
+import attrs
+@attrs.define
+class A:
+    x: int
+    y: list = attrs.field(factory=list)
+a = A(1)
+---
+a.y.append(2); print(a, attrs.evolve(a, x=3))
+"""),
+    Library("pydantic", "pydantic", "models", """
+import pydantic
+class M(pydantic.BaseModel):
+    x: int
+    y: list[float] = []
+m = M(x="1", y=[1])
+---
+print(m.model_dump(), M.model_validate({"x": 2}))
+"""),
+    Library("networkx", "networkx", "graphs", """
+import networkx as nx
+g = nx.gnp_random_graph(20, 0.2, seed=1)
+---
+print(nx.number_connected_components(g), sorted(nx.degree_centrality(g).items())[:2])
+"""),
+    Library("igraph", "igraph", "graphs in C", """
+import igraph
+g = igraph.Graph.Ring(6)
+---
+print(g.diameter(), g.vcount())
+"""),
+    Library("shapely", "shapely", "geometries", """
+import shapely
+p = shapely.Point(0, 0).buffer(1)
+---
+print(round(p.area, 6), p.contains(shapely.Point(0.5, 0)))
+"""),
+    Library("astropy", "astropy", "quantities, tables, times", """
+import astropy.units as u
+from astropy.table import Table
+from astropy.time import Time
+q = 3 * u.km; t = Table({"a": [1, 2]}); d = Time("2020-01-01")
+---
+print(q.to(u.m), t["a"].sum(), d.jd)
+"""),
+    Library("ase", "ase", "atoms, calculators", """
+from ase.build import molecule
+from ase.calculators.lj import LennardJones
+a = molecule("N2"); a.calc = LennardJones(); a.get_potential_energy()
+---
+print(round(a.get_potential_energy(), 6), a.get_chemical_symbols())
+"""),
+    Library("jinja2", "jinja2", "templates", """
+import jinja2
+t = jinja2.Environment().from_string("{% for k in r %}{{ k }},{% endfor %}")
+---
+print(t.render(r=[1, 2]))
+"""),
+    Library("click", "click", "commands", """
+import click
+@click.command()
+@click.option("--n", default=2)
+def f(n): print(n * 2)
+---
+f(["--n", "4"], standalone_mode=False)
+"""),
+    Library("rich", "rich", "tables and consoles", """
+from rich.console import Console
+from rich.table import Table
+t = Table("a", "b"); t.add_row("1", "2"); c = Console(width=40, force_terminal=False)
+---
+c.print(t)
+"""),
+    Library("tqdm", "tqdm", "a bar, half-way", """
+import tqdm, sys
+b = tqdm.tqdm(total=10, file=open("bar", "w"), mininterval=0); b.update(3)
+---
+b.update(4); print(b.n); b.close()
+"""),
+    Library("loguru", "loguru", "a logger with a file", """
+from loguru import logger
+logger.remove(); logger.add("l.log", format="{message}"); logger.info("one")
+---
+logger.info("two"); print(open("l.log").read())
+"""),
+    Library("filelock", "filelock", "locks are made where they are used: each is of the process that has made it", """
+import filelock
+with filelock.FileLock("x.lock"): pass
+---
+with filelock.FileLock("x.lock") as l: print(l.is_locked)
+"""),
+    Library("psutil", "psutil", "a process object", """
+import psutil
+n = psutil.cpu_count()
+---
+print(psutil.cpu_count() == n)
+"""),
+    Library("jsonschema", "jsonschema", "validators", """
+import jsonschema
+v = jsonschema.Draft202012Validator({"type": "object", "required": ["a"]})
+---
+print(v.is_valid({"a": 1}), v.is_valid({}))
+"""),
+    Library("cryptography", "cryptography", "keys in C", """
+from cryptography.fernet import Fernet
+f = Fernet(b"0" * 43 + b"="); t = f.encrypt(b"x")
+---
+print(f.decrypt(t))
+"""),
+    Library("bitarray", "bitarray", "arrays in C", """
+import bitarray
+b = bitarray.bitarray("0110")
+---
+b.append(1); print(b)
+"""),
+    Library("sortedcontainers", "sortedcontainers", "containers", """
+from sortedcontainers import SortedDict
+d = SortedDict(b=1, a=2)
+---
+d["c"] = 3; print(d, d.peekitem(0))
+"""),
+    Library("Faker", "faker", "a generator with a seed", """
+import faker
+faker.Faker.seed(3); f = faker.Faker(); f.name()
+---
+print(f.name(), f.address())
+"""),
+    Library("cloudpickle", "cloudpickle", "functions it has made", """
+import cloudpickle
+f = cloudpickle.loads(cloudpickle.dumps(lambda x: x + 1))
+---
+print(f(2))
+"""),
+    Library("regex", "regex", "patterns, matches", """
+import regex
+p = regex.compile(r"(?P<a>\\w)+"); m = p.match("abc")
+---
+print(m.captures("a"), p.sub("x", "a b"))
+"""),
+    Library("zstandard", "zstandard", "compressors are made where they are used", """
+import zstandard
+c = zstandard.compress(b"x" * 100)
+---
+print(zstandard.decompress(c)[:3])
+"""),
+    Library("pyzmq", "zmq", "a context without sockets", """
+import zmq
+v = zmq.zmq_version()
+---
+print(v == zmq.zmq_version())
+"""),
+)  # fmt: skip
