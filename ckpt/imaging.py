@@ -26,6 +26,7 @@ the child does (:mod:`ckpt.writing`), what an image contains (:mod:`ckpt.image`)
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Sequence
@@ -287,7 +288,15 @@ class Imager:
     # ------------------------------------------------------------------ taking
 
     def take(self, at: Literal["call", "check"]) -> bool:
-        """Capture the stack and let the image be taken. ``False``: refused here, to be tried again."""
+        """Capture the stack and let the image be taken. ``False``: refused here, to be tried again.
+
+        Untraced: neither the program's profile nor the child that writes the image is to have this in it.
+        """
+        from ckpt.image import _frames
+
+        return _frames.untraced(functools.partial(self._take, at))
+
+    def _take(self, at: Literal["call", "check"]) -> bool:
         from ckpt import image
 
         runtime = self._runtime
@@ -399,4 +408,4 @@ class Imager:
 
 def frames_to_skip() -> Sequence[Any]:
     """Code objects between a blocked call and the capture: they are left out of an image."""
-    return Imager.take.__code__, Imager.look.__code__, Imager.rehearse.__code__
+    return Imager._take.__code__, Imager.take.__code__, Imager.look.__code__, Imager.rehearse.__code__

@@ -85,7 +85,7 @@ _OBJECTS: _Table = (
 _REFUSALS: _Table = (
     (_POOL_THREADS, "shut the pool down before a checkpoint: its work would be lost with its threads"),
     (r"\bthread\b", "end the thread, or declare it: ckpt.enable(harmless_threads=[NAME])"),
-    (r"traced or profiled", "run without a debugger, profiler or coverage"),
+    (r"traced or profiled", "use cProfile, trace or coverage, or run without this tool"),
     (r"\bimport", "import at the beginning of the program"),
     (r"class is being created", "keep long work out of class bodies"),
     (r"destructor|weak reference callback|finali[sz]er", "keep destructors and callbacks short"),

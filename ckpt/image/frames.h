@@ -67,6 +67,7 @@ struct Rebuild;
 typedef struct {
     int in_request;    /* a call queued by request() is running … */
     Frame *checked;    /* … and this frame was interrupted for it (NULL: none, the interpreter is starting or ending) */
+    int pauses;        /* how often tracing has been paused by us */
     Link *links;
     struct Rebuild *rebuild;  /* set while the hook is installed */
 } State;

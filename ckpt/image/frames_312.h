@@ -28,6 +28,9 @@ static inline int thread_is_traced(PyThreadState *ts)
     for (size_t i = 0; i < sizeof ts->interp->monitors.tools; i++)
         if (ts->interp->monitors.tools[i])
             return 1;
+    for (size_t i = 0; i < sizeof ts->interp->monitoring_tool_names / sizeof(PyObject *); i++)
+        if (ts->interp->monitoring_tool_names[i] != NULL) /* it may watch single functions */
+            return 1;
     return ts->c_tracefunc != NULL || ts->c_profilefunc != NULL;
 }
 

@@ -17,20 +17,29 @@ State state;
 #define LARGEST_COUNT (1UL << 20) /* no address is that low */
 
 #if FRAMES_SUPPORTED
-/* The call is not traced. Besides that no program wants to see it: CPython 3.11 looks for pending calls again and again when a
- * traced function begins, until there are none, and makes none while one is running; a call that is queued meanwhile, by this
- * one or by another thread, would hold it there for ever. */
+/* What the library does between two instructions of the program is not traced. Besides that no program wants to see it: CPython
+ * 3.11 looks for pending calls again and again when a traced function begins, until there are none, and makes none while one is
+ * running; a call that is queued meanwhile, by this one or by another thread, would hold it there for ever. */
+static void tracing_pause(PyThreadState *ts)
+{
+    state.pauses++;
+    PyThreadState_EnterTracing(ts);
+}
+
+static void tracing_go_on(PyThreadState *ts)
+{
+    PyThreadState_LeaveTracing(ts);
+    state.pauses--;
+}
+
 static PyObject *call_here(PyThreadState *ts, PyObject *callable)
 {
     Frame *before = state.checked;
-    int is_traced = ts->tracing == 0; /* else the program's own trace function is running, which nothing traces */
     state.checked = thread_current_frame(ts);
     state.in_request++;
-    if (is_traced)
-        PyThreadState_EnterTracing(ts);
+    tracing_pause(ts);
     PyObject *result = PyObject_CallNoArgs(callable);
-    if (is_traced)
-        PyThreadState_LeaveTracing(ts);
+    tracing_go_on(ts);
     state.checked = before;
     state.in_request--;
     thread_recheck_queue(ts);
@@ -72,6 +81,37 @@ static PyObject *request(PyObject *module, PyObject *callable)
         Py_RETURN_TRUE;
     Py_DECREF(callable);
     Py_RETURN_FALSE;
+}
+
+PyDoc_STRVAR(untraced_doc,
+"untraced(callable, /) -> result\n\n"
+"Call it without arguments while no trace or profile function of this thread is called.");
+static PyObject *untraced(PyObject *module, PyObject *callable)
+{
+#if FRAMES_SUPPORTED
+    PyThreadState *ts = PyThreadState_Get();
+    tracing_pause(ts);
+#endif
+    PyObject *result = PyObject_CallNoArgs(callable);
+#if FRAMES_SUPPORTED
+    tracing_go_on(ts);
+#endif
+    return result;
+}
+
+PyDoc_STRVAR(profile_call_doc,
+"profile_call(frame, /)\n\n"
+"Have the profile function of this thread believe that the function of a frame has just been called.");
+static PyObject *profile_call(PyObject *module, PyObject *frame)
+{
+    PyThreadState *ts = PyThreadState_Get();
+    if (!PyFrame_Check(frame)) {
+        PyErr_SetString(PyExc_TypeError, "profile_call() needs a frame");
+        return NULL;
+    }
+    if (ts->c_profilefunc != NULL && ts->c_profilefunc(ts->c_profileobj, (PyFrameObject *)frame, PyTrace_CALL, Py_None) < 0)
+        return NULL;
+    Py_RETURN_NONE;
 }
 
 #if FRAMES_SUPPORTED
@@ -322,6 +362,8 @@ PyMethodDef process_methods[] = {
     {"request", request, METH_O, request_doc},
     {"look", look, METH_VARARGS, look_doc},
     {"on_stack", on_stack, METH_VARARGS, on_stack_doc},
+    {"profile_call", profile_call, METH_O, profile_call_doc},
+    {"untraced", untraced, METH_O, untraced_doc},
     {"fork", fork_bare, METH_VARARGS, fork_doc},
     {"pdeathsig", pdeathsig, METH_O, pdeathsig_doc},
     {"allow_c_depth", allow_c_depth, METH_O, allow_c_depth_doc},

@@ -136,6 +136,7 @@ PyDoc_STRVAR(walk_doc,
 "Frames of the calling thread, innermost first, up to (excluding) the first one whose code is in `bases`; None for frames when\n"
 "there is no such frame or a rebuild is under way.  Innermost frames whose code is in `skip` are left out; `callee` is the\n"
 "outermost of these or None.  at_check: start at the frame that was interrupted by request().\n"
+"traced: 0 no, 1 the thread is traced or profiled, 2 its trace function is running.\n"
 "Frame: (address, code, func, lasti, flags, generator, generator_references, locals, stack or None, init, globals,\n"
 "namespace, exc, kept or None).");
 static PyObject *walk(PyObject *module, PyObject *args)
@@ -203,7 +204,7 @@ static PyObject *walk(PyObject *module, PyObject *args)
     if (!found || state.rebuild != NULL)
         Py_SETREF(frames, Py_NewRef(Py_None));
     return Py_BuildValue("(NNOiii)", frames, callee, handled && handled->exc_value ? handled->exc_value : Py_None,
-                         thread_recursion_depth(ts) - skipped - DEPTH_OF_C_CALL, thread_recursion_limit(ts), thread_is_traced(ts));
+                         thread_recursion_depth(ts) - skipped - DEPTH_OF_C_CALL, thread_recursion_limit(ts), ts->tracing > state.pauses ? 2 : thread_is_traced(ts));
 }
 
 PyDoc_STRVAR(slots_doc,

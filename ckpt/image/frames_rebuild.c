@@ -26,6 +26,7 @@ typedef struct Rebuild {
     int active, failed, gc_enabled, depth, c_budget;
     PyObject *error;     /* kept to raise again while C frames unwind */
     PyObject **nones;    /* dummy arguments */
+    PyObject *begin;     /* called when all frames are there, or None */
     _PyFrameEvalFunction evaluator;  /* what was installed before */
     int sets_blocked;
     sigset_t blocked;    /* signals, from the moment on when the program goes on */
@@ -211,6 +212,18 @@ static PyObject *wait_for_next(PyThreadState *ts, Frame *f, Rebuild *r, int mode
     return result;
 }
 
+/* What is to be done when all frames are there: trace functions are set again, which therefore do not see any of this. */
+static int call_begin(PyThreadState *ts, Frame *f, Rebuild *r)
+{
+    frame_link(ts, f);
+    PyThreadState_EnterTracing(ts);
+    PyObject *result = PyObject_CallNoArgs(r->begin);
+    PyThreadState_LeaveTracing(ts);
+    frame_unlink(ts, f);
+    Py_XDECREF(result);
+    return result == NULL ? -1 : 0;
+}
+
 static PyObject *rebuild_frame(PyThreadState *ts, Frame *f, int throwing, Rebuild *r)
 {
     Py_ssize_t mine = r->next;
@@ -247,6 +260,8 @@ static PyObject *rebuild_frame(PyThreadState *ts, Frame *f, int throwing, Rebuil
         rebuild_end(r);
         if (r->depth > 0 && r->depth <= thread_recursion_limit(ts))
             thread_set_recursion_depth(ts, r->depth - 1);
+        if (r->begin != Py_None && call_begin(ts, f, r) < 0)
+            return frame_abandon(ts, f);
         if (r->sets_blocked)
             pthread_sigmask(SIG_SETMASK, &r->blocked, NULL); /* handlers of what has waited run within this frame */
         return _PyEval_EvalFrameDefault(ts, f, 0);
@@ -376,20 +391,21 @@ static int read_blocked(PyObject *numbers, Rebuild *r)
 }
 
 PyDoc_STRVAR(run_doc,
-"run(records, depth, blocked, /) -> result of the outermost frame\n\n"
+"run(records, depth, blocked, begin, /) -> result of the outermost frame\n\n"
 "Rebuild the frames of `records` under the calling frame and run them to the end.  The list holds the exception being\n"
 "handled, or None, and then the records, outermost first; it is emptied.\n"
 "Record: (func, code, globals, namespace, locals, stack, lasti, ord(mode), value, generator, exc, until, kept, at).\n"
 "at: index of the instruction a frame of mode V or I waits for.  until: R: end of the repeated instruction; V, I: levels of\n"
 "recursion between the frame and the next.\n"
 "depth: recursion depth of the innermost frame, 0 to leave it.\n"
-"blocked: tuple of the signals that are blocked from when the innermost frame goes on; None to leave them.");
+"blocked: tuple of the signals that are blocked from when the innermost frame goes on; None to leave them.\n"
+"begin: called, untraced, when the innermost frame is about to go on; or None.");
 static PyObject *run(PyObject *module, PyObject *args)
 {
     PyObject *list, *blocked;
     Rebuild r = {.active = 1};
     Py_ssize_t dummies = 0;
-    if (!PyArg_ParseTuple(args, "O!iO:run", &PyList_Type, &list, &r.depth, &blocked) || check_records(list, &dummies) < 0
+    if (!PyArg_ParseTuple(args, "O!iOO:run", &PyList_Type, &list, &r.depth, &blocked, &r.begin) || check_records(list, &dummies) < 0
         || read_blocked(blocked, &r) < 0)
         return NULL;
     if (state.rebuild != NULL) {

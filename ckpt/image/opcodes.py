@@ -216,6 +216,22 @@ class CodeMap:
                 return jump.target
         return None
 
+    def after_traced_check(self, index: int) -> int | None:
+        """The same of a traced frame, where a backward jump may stand at its target already.
+
+        None also where both are possible, and at a function's beginning: that it has been called may not have been reported.
+        """
+        instruction = self.instructions.get(index)
+        if instruction is not None and instruction.name == "RESUME":
+            return None
+        assert TABLE is not None
+        found = {self.after_check(index)} - {None}
+        if TABLE.jumps_before_check and any(
+            i.name in TABLE.check_at_target and i.target == index + 1 for i in self.instructions.values()
+        ):
+            found.add(index + 1)
+        return found.pop() if len(found) == 1 else None
+
 
 # keyed by identity (comparing code objects compares their constants); the map keeps its code object alive
 _maps: dict[int, CodeMap] = {}

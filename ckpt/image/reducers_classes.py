@@ -103,10 +103,11 @@ def is_made_in_c(cls: type) -> bool:
 
 
 def _find_c_type(cls: type) -> Any:
-    """A type made in C whose name lies (``builtins.method``, ``_csv.writer``): found where somebody has named it, or as the
-    type of something that has a name (metaclasses of `_ctypes`).
+    """A type made in C whose name lies (``builtins.method``, ``_csv.writer``): found where somebody has named it, also below
+    that module (`coverage.CTracer`), or as the type of something that has a name (metaclasses of `_ctypes`).
     """
-    for module_name in (cls.__module__, "types", "_collections_abc"):
+    below = [name for name in list(sys.modules) if name.startswith(f"{cls.__module__}.")]
+    for module_name in (cls.__module__, "types", "_collections_abc", *below):
         module = sys.modules.get(module_name)
         attributes = list(getattr(module, "__dict__", {}).items())
         for key, value in attributes:

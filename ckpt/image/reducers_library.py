@@ -148,6 +148,12 @@ def kind_by_base(cls: type) -> Reducer | None:
     over their columns by them."""
     if issubclass(cls, _random.Random):
         return reduce_random
+    if cls.__name__ in ("CTracer", "CFileDispositionType") or issubclass(
+        cls, getattr(sys.modules.get("_lsprof"), "Profiler", ())
+    ):
+        from ckpt.image import tracing
+
+        return tracing.kind_by_base(cls)
     return reduce_remaining if cls.__name__ == "generator" and cls.__module__.startswith("_cython_") else None
 
 

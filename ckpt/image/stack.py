@@ -29,19 +29,20 @@ taken between two frames (`FrameRecord.until`) included.
 
 Limits: the rebuilt outer frames nest on the C stack (about 0.5 KiB each) until they return; `resume` raises
 the soft stack limit for deep recursion and refuses what cannot fit.  Map's function raising StopIteration
-after a restart ends in that exception instead of the end of the loop.  Not captured: tracing and profiling,
-threads, asyncio tasks.  From CPython 3.13 on, a class that is called often counts a level of recursion more than one
+after a restart ends in that exception instead of the end of the loop.  Not captured: threads, asyncio tasks.
+From CPython 3.13 on, a class that is called often counts a level of recursion more than one
 that is not; a resumed program's calls begin as the latter, so RecursionError may come some levels later.
 """
 
 from __future__ import annotations
 
+import functools
 import gc
 import resource
 import sys
 from collections.abc import Callable, Collection
 from types import CellType, CodeType, FunctionType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ckpt.image import _frames, signals
 from ckpt.image._frames import NULL
@@ -51,6 +52,9 @@ from ckpt.image.opcodes import GENERATOR_FLAGS, TABLE, TABLES, code_map
 from ckpt.image.reach import CachedCall, Mode, Suspended, cell_contents
 from ckpt.image.replaced import entered
 from transport.lean import dataclass, field
+
+if TYPE_CHECKING:
+    from ckpt.image.tracing import Tracing
 
 __all__ = ["FrameRecord", "Refused", "Stack", "available", "capture", "describe_main", "resume", "run_base"]
 
@@ -114,6 +118,7 @@ class Stack:
     exc: BaseException | None = None
     recursion_depth: int = 0  # of the innermost frame, as counted against the limit
     recursion_limit: int = 1000
+    tracing: Tracing | None = None  # what traces or profiles the program
 
     def describe(self) -> list[dict[str, Any]]:
         """[{"file", "line", "function"}], outermost first."""
@@ -191,8 +196,8 @@ def _capture(at_check: bool, skip: tuple[CodeType, ...], value: object, seen: li
     frames, callee, exc, depth, limit, traced = _frames.walk(BASES, skip, at_check)
     if frames is None:
         raise Refused("the program is not running under run_base, or is being restarted")
-    if traced:
-        raise Refused("the program is being traced or profiled")
+    if traced == 2:
+        raise Refused("a trace or profile function of the program is running")
     if not frames:
         raise Refused("the program is not running")
     records: list[FrameRecord] = []
@@ -206,7 +211,9 @@ def _capture(at_check: bool, skip: tuple[CodeType, ...], value: object, seen: li
         if flags & _UNUSABLE or in_module or code.co_flags & GENERATOR_FLAGS:
             _check_usable(frame)
         if stack is None:
-            resumption = classify(_suspended(frame), _suspended(inner)) if inner else _innermost(frame)
+            resumption = (
+                classify(_suspended(frame), _suspended(inner)) if inner else _innermost(frame, traced)
+            )
             mode, lasti, stack, pushed, until, kept = resumption
         else:
             assert inner is not None
@@ -240,7 +247,12 @@ def _capture(at_check: bool, skip: tuple[CodeType, ...], value: object, seen: li
     records.reverse()
     if len(records) > _STACK_UNCHECKED:
         _check_c_stack(len(records))
-    return Stack(records, exc, depth, limit)
+    captured = Stack(records, exc, depth, limit)
+    if traced:
+        from ckpt.image import tracing
+
+        captured.tracing = tracing.note([record.code for record in records], BASES)
+    return captured
 
 
 def _check_usable(frame: _frames.Frame) -> None:
@@ -282,11 +294,11 @@ def _check_hash(records: list[FrameRecord]) -> None:
                 raise Refused("a hash is being computed", location(code, max(0, records[-1].lasti)))
 
 
-def _innermost(frame: _frames.Frame) -> Resumption:
+def _innermost(frame: _frames.Frame, traced: int) -> Resumption:
     """A frame stopped at a check."""
     address, code, lasti = frame[0], frame[1], frame[3]
     codes = code_map(code)
-    index = codes.after_check(lasti)
+    index = codes.after_traced_check(lasti) if traced else codes.after_check(lasti)
     if index is None or index not in codes.depth:
         raise Refused("the check was not between two instructions", location(code, lasti))
     return Resumption("L", index - 1, _frames.slots(address, codes.depth[index], False))
@@ -342,11 +354,15 @@ def resume(stack: Stack) -> Any:
         sys.setrecursionlimit(stack.recursion_limit)
     _ensure_c_stack(len(stack.frames))
     records = [stack.exc, *map(_as_tuple, stack.frames)]
-    depth = stack.recursion_depth
+    depth, begin = stack.recursion_depth, None
+    if stack.tracing is not None:
+        from ckpt.image import tracing
+
+        begin = functools.partial(tracing.begin, stack.tracing, BASES)
     stack.frames.clear()
-    stack.exc = None
+    stack.exc = stack.tracing = None
     _collect_quietly()
-    return _run(records, depth, signals.release())
+    return _run(records, depth, signals.release(), begin)
 
 
 def _collect_quietly() -> None:
@@ -357,9 +373,11 @@ def _collect_quietly() -> None:
     gc.callbacks.extend(callbacks)
 
 
-def _run(records: list[Any], depth: int, blocked: tuple[int, ...] | None) -> Any:
+def _run(
+    records: list[Any], depth: int, blocked: tuple[int, ...] | None, begin: Callable[[], object] | None
+) -> Any:
     """The base frame of a resumed program; keeps nothing of the image."""
-    return _frames.run(records, depth, blocked)
+    return _frames.run(records, depth, blocked, begin)
 
 
 def _as_tuple(record: FrameRecord) -> tuple[Any, ...]:

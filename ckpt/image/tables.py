@@ -52,6 +52,7 @@ class Table:
     )  # meanings of CALL_INTRINSIC_1 by its argument
     inlined_iteration: frozenset[str] = frozenset()  # enter a generator without C in between
     generator_depth: int = 1  # entries on the stack of a generator that begins
+    jumps_before_check: bool = False  # a traced jump backward has moved on before its check
     counts_c_calls: bool = False  # a call that goes through a type's tp_call is a level of Python's recursion
 
     def meaning(self, instruction: Instruction) -> str:
@@ -114,6 +115,7 @@ TABLES: dict[tuple[int, int], Table] = {
         load_attr_shift=1,
         intrinsics={2: "IMPORT_STAR", 3: "STOPITERATION_ERROR", 5: "UNARY_POSITIVE", 6: "LIST_TO_TUPLE"},
         inlined_iteration=frozenset({"FOR_ITER", "SEND"}),
+        jumps_before_check=True,
     ),
     (3, 13): Table(
         ends=_ENDS_SINCE_312,
@@ -128,6 +130,7 @@ TABLES: dict[tuple[int, int], Table] = {
         load_attr_shift=1,
         intrinsics={2: "IMPORT_STAR", 3: "STOPITERATION_ERROR", 5: "UNARY_POSITIVE", 6: "LIST_TO_TUPLE"},
         inlined_iteration=frozenset({"FOR_ITER", "SEND"}),
+        jumps_before_check=True,
         generator_depth=0,
     ),
 }

@@ -180,3 +180,27 @@ def test_rebinding_of_parameters():
 def test_maps_are_made_once():
     code = test_maps_are_made_once.__code__
     assert code_map(code) is code_map(code)
+
+
+def test_where_a_traced_frame_goes_on():
+    def loops(n):
+        while n > 5:
+            n -= 1
+        while n:
+            n -= 1
+
+    codes = code_map(loops.__code__)
+    assert (
+        codes.after_traced_check(0) is None
+    )  # RESUME: that the function has been called may not have been reported
+    jumps = [i for i, found in codes.instructions.items() if found.name in TABLE.check_at_target]
+    assert jumps
+    for at in jumps:
+        targets = {
+            found.target for found in codes.instructions.values() if found.name in TABLE.check_at_target
+        }
+        is_ambiguous = TABLE.jumps_before_check and at + 1 in targets - {codes.instructions[at].target}
+        assert codes.after_traced_check(at) == (None if is_ambiguous else codes.after_check(at))
+        target = codes.instructions[at].target
+        if TABLE.jumps_before_check and target - 1 not in codes.instructions:
+            assert codes.after_traced_check(target - 1) == target

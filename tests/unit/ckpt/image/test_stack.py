@@ -904,13 +904,120 @@ def capture_at_check():
     return capture(at="check")
 
 
-def test_tracing_is_refused():
-    sys.setprofile(lambda *event: None)
+def watch(*event):
+    watched.append(event[1])
+
+
+watched = []
+
+
+def test_a_profile_function_is_part_of_the_stack():
+    def program():
+        sys.setprofile(watch)
+        try:
+            got = taken("resumed")
+            seen = len(watched)
+            len([])
+            return got, sys.getprofile() is watch, len(watched) > seen
+        finally:
+            sys.setprofile(None)
+
+    stack = run_base(program)[0]
+    assert stack.tracing.profile is watch
+    assert resume(stack) == ("resumed", True, True)
+    assert stack.tracing is None
+
+
+def test_a_running_trace_function_is_refused():
+    def program():
+        sys.setprofile(lambda *event: reasons.append(refusal()))
+        sys.setprofile(None)
+
+    def refusal():
+        with pytest.raises(Refused) as refused:
+            capture(at="call")
+        return refused.value.reason
+
+    reasons = []
+    run_base(program)
+    assert set(reasons) == {"a trace or profile function of the program is running"}
+
+
+def test_what_watches_in_c_is_refused_by_name():
+    """Its state is not known: as that of a debugger or profiler that brings a compiled module."""
+    sys.setprofile("".format)
     try:
-        with pytest.raises(Refused, match="traced or profiled"):
-            run_base(lambda: capture(at="call"))
+        with pytest.raises(Refused, match=r"traced or profiled by a .*builtin_function_or_method"):
+            run_base(lambda: taken())
     finally:
         sys.setprofile(None)
+
+
+PROFILED = """
+import cProfile
+def one(n):
+    t = work(n)
+    library()
+    for i in range(3):
+        t += two(i)
+    return t
+def two(n):
+    library()
+    return work(n) if n < 2 else two(n - 1)
+def mine(entries):
+    return [(e.code.co_name, *e[1:3]) for e in entries if getattr(e.code, "co_filename", "") == "program"]
+profile = cProfile.Profile()
+profile.enable()
+for i in range(2):
+    emit(one(i))
+profile.disable()
+for row in sorted((mine([e]), sorted(mine(e.calls or ()))) for e in profile.getstats() if mine([e])):
+    emit(row)
+"""
+
+TRACED = """
+import sys
+def one(n):
+    t = 0
+    for i in range(n):
+        t += two(i)
+        for j in range(2):
+            t += j; library()
+    return t
+def two(n):
+    library()
+    while True:
+        n += 1
+        if n > 5:
+            break
+    return n
+def three():
+    yield one(1)
+    try:
+        yield two(1)
+    finally:
+        library()
+def main():
+    for x in three():
+        emit(x)
+    emit(one(2))
+def watch(frame, event, arg):
+    if frame.f_code.co_name in ("one", "two", "three"):
+        out((event, frame.f_code.co_name, frame.f_lineno))
+        return watch
+for begin in (sys.settrace, sys.setprofile):
+    begin(watch)
+    main()
+    begin(None)
+"""
+
+
+@pytest.mark.parametrize("program", [PROFILED, TRACED], ids=["cProfile", "settrace and setprofile"])
+def test_what_watches_a_program_sees_the_same_after_a_restart(sweep, program):
+    report = sweep(program, at="call", every=2)
+    assert report["failures"] == report["unpicklable"] == []
+    assert report["refused"] == {}
+    assert report["restored"] >= 5
 
 
 def taken(value="value"):

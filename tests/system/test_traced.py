@@ -1,0 +1,112 @@
+"""Programs that are profiled or traced: they get images, and what watches them goes on watching after a restart."""
+
+from __future__ import annotations
+
+import pstats
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.system.support import Job, write_app
+
+pytestmark = pytest.mark.system
+Start = Callable[..., Job]
+
+APP = """
+import os, sys
+
+def held():
+    go = os.environ.get("CKPT_TEST_GO", "")
+    return go != "" and not os.path.exists(go)
+
+def wait():
+    while held():
+        for _ in range(100):
+            pass
+
+def step(i):
+    s = 0
+    for k in range(20):
+        s += k * i
+    return s
+
+def main():
+    t = 0
+    for n in range(500):
+        if n == 250:
+            wait()
+        t += step(n)
+    print("total", t)
+"""
+TOTAL = sum(k * i for i in range(500) for k in range(20))
+
+
+def killed_half_way(start: Start, app: Path, *before: object) -> Job:
+    """The job, which has lost its rank after a commit and come to its end."""
+    job = start(*before, app, ranks=1, every=0.2)
+    job.wait_event("committed", 2)
+    job.kill_rank(0)
+    job.wait_event("restarted")
+    assert job.finish() == 0, job.report()
+    assert job.events("restarting")[0]["from_epoch"] >= 1
+    assert f"total {TOTAL}\n" in job.output(0), job.report()
+    return job
+
+
+def test_a_profile_counts_every_call_once(start: Start, tmp_path: Path) -> None:
+    app = write_app(tmp_path, APP + "\nmain()\n")
+    killed_half_way(start, app, "-m", "cProfile", "-o", tmp_path / "profile")
+    stats = pstats.Stats(str(tmp_path / "profile")).stats  # type: ignore[attr-defined]
+    calls = {name: entry for (file, _, name), entry in stats.items() if file.endswith("app.py")}
+    assert {name: calls[name][:2] for name in ("main", "step", "wait", "<module>")} == {
+        "main": (1, 1),
+        "step": (500, 500),
+        "wait": (1, 1),
+        "<module>": (1, 1),
+    }
+    (callers,) = [entry[:2] for (_, _, name), entry in calls["step"][4].items() if name == "main"]
+    assert callers == (500, 500)
+
+
+def test_the_module_trace_counts_every_line_once(start: Start, tmp_path: Path) -> None:
+    app = write_app(tmp_path, APP + "\nmain()\n")
+    killed_half_way(start, app, "-m", "trace", "--count", "-C", tmp_path / "counts")
+    (counts,) = (tmp_path / "counts").glob("*app.cover")
+    for line, count in (("s += k * i", 10000), ("t += step(n)", 500), ("return s", 500), ("wait()", 1)):
+        assert re.search(rf"^ *{count}: +{re.escape(line)}$", counts.read_text(), re.MULTILINE), (
+            counts.read_text()
+        )
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="coverage uses sys.monitoring there")
+def test_coverage_knows_the_lines_before_and_after_a_restart(start: Start, tmp_path: Path) -> None:
+    coverage = pytest.importorskip("coverage")
+    app = write_app(tmp_path, APP + "\nmain()\n")
+    data_file = tmp_path / "data"
+    killed_half_way(start, app, "-m", "coverage", "run", "--branch", f"--data-file={data_file}")
+    data = coverage.CoverageData(str(data_file))
+    data.read()
+    (file,) = [name for name in data.measured_files() if name.endswith("app.py")]
+    text = app.read_text().splitlines()
+    code = {number for number, line in enumerate(text, 1) if line.strip()}
+    assert code - set(data.lines(file)) == set()
+
+
+def test_a_trace_function_of_the_program_goes_on(start: Start, tmp_path: Path) -> None:
+    watching = """
+def watch(frame, event, arg):
+    if frame.f_code.co_name == "step":
+        seen[event] = seen.get(event, 0) + 1
+        return watch
+
+seen = {}
+sys.settrace(watch)
+main()
+sys.settrace(None)
+print(seen["call"], seen["return"])
+"""
+    job = killed_half_way(start, write_app(tmp_path, APP + watching))
+    assert job.output(0).endswith("\n500 500\n")
