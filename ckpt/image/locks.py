@@ -128,8 +128,9 @@ def _is_there(path: Path, lock: Any) -> bool:
 
 def _kinds() -> dict[type, str]:
     """The types of locks, and what makes another one (:func:`_new`)."""
-    found = {_thread.LockType: "Lock", _thread.RLock: "RLock"}
-    return found | {kind: f"multiprocessing.{kind.__name__}" for kind in _of_multiprocessing()}
+    found: dict[type, str] = {_thread.LockType: "Lock", _thread.RLock: "RLock"}
+    found |= {kind: f"multiprocessing.{kind.__name__}" for kind in _of_multiprocessing()}
+    return found | {kind: f"{kind.__module__}.{kind.__qualname__}" for kind in _of_cython()}
 
 
 def _times_held(value: Any) -> int:
@@ -141,12 +142,31 @@ def _times_held(value: Any) -> int:
         return int(count)
     if type(value) in _of_multiprocessing() and value._semlock._is_mine():
         return int(value._semlock._count())
-    return 0
+    return _count_by_release(value) if type(value) in _of_cython() and value._is_owned() else 0
+
+
+def _count_by_release(lock: Any) -> int:
+    """It tells whether this thread holds it, not how often."""
+    times = 0
+    while lock._is_owned():
+        lock.release()
+        times += 1
+    for _ in range(times):
+        lock.acquire()
+    return times
 
 
 def _of_multiprocessing() -> tuple[type, ...]:
     module = sys.modules.get("multiprocessing.synchronize")
     return () if module is None else (module.Lock, module.RLock)
+
+
+def _of_cython() -> tuple[type, ...]:
+    """The reentrant locks of h5py (around everything it does), and of the package that they come from."""
+    modules = (sys.modules.get(name) for name in ("h5py._objects", "fastrlock.rlock"))
+    return tuple(
+        kind for kind in (getattr(module, "FastRLock", None) for module in modules) if kind is not None
+    )
 
 
 def _new(kind: str) -> Any:

@@ -13,9 +13,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import resource
 from collections.abc import Collection, Iterable
 
+from ckpt.image.errors import RestoreError
+
 __all__ = ["aside", "is_placeholder", "place", "release", "reserve"]
+
+_ROOM = 64  # for what loading itself opens
 
 _reserved: set[int] = set()
 
@@ -25,8 +30,8 @@ def reserve(numbers: Iterable[int]) -> None:
     _reserved.clear()
     nothing = os.open(os.devnull, os.O_PATH | os.O_CLOEXEC)
     wanted = sorted(numbers)
-    if nothing in wanted:
-        nothing = _above(nothing, wanted)
+    _allow(wanted)
+    nothing = _elsewhere(nothing, set(wanted))
     for number in wanted:
         if not _is_open(number):
             with contextlib.suppress(OSError):  # beyond the limit: said by whoever needs it
@@ -35,18 +40,36 @@ def reserve(numbers: Iterable[int]) -> None:
     os.close(nothing)
 
 
-def _above(fd: int, wanted: list[int]) -> int:
+def _allow(wanted: list[int]) -> None:
+    """The program may have raised its limit, which is put back last."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted[-1] + _ROOM if wanted else 0
+    if soft != resource.RLIM_INFINITY and needed > soft:
+        most = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def _elsewhere(fd: int, wanted: set[int]) -> int:
     """The same file under a number that is not wanted."""
-    try:
-        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, wanted[-1] + 1)
-    finally:
+    while fd in wanted:
+        other = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, fd + 1)
         os.close(fd)
+        fd = other
+    return fd
 
 
 def place(fd: int, number: int, *, is_inheritable: bool = False) -> int:
-    """Move a descriptor to the number it has in the image, if that is free or kept for it; the number it has now."""
+    """Move a descriptor to the number it has in the image, if that is free or kept for it; the number it has now. Raises
+    RestoreError: above the limit.
+    """
     if fd != number and (number in _reserved or not _is_open(number)):
-        os.dup2(fd, number, inheritable=False)
+        try:
+            os.dup2(fd, number, inheritable=False)
+        except OSError as failure:
+            raise RestoreError(
+                f"descriptor {number} of the program cannot be had again: {failure.strerror}. Raise the limit of "
+                "descriptors (ulimit -n) to what it was"
+            ) from failure
         os.close(fd)
         fd = number
     _reserved.discard(fd)

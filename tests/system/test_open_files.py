@@ -238,3 +238,25 @@ def test_a_large_file_that_is_gone_is_named_with_rank_and_remedy(start: Start, t
         file.truncate(2 << 20)
     done = run_ckpt("restart", tmp_path / "job", cwd=tmp_path)
     assert (done.returncode, job.output(0)) == (0, f"{(2 << 20) - 1000} True\n"), done.stderr
+
+
+@needs("h5py")
+def test_an_image_inside_the_lock_of_h5py_holds_it_again(start: Start, tmp_path: Path) -> None:
+    """`with phil:` is around everything that h5py does, twice often."""
+    job = run_killed(
+        start,
+        tmp_path,
+        """
+        from h5py._objects import phil
+        import ckpt
+        from tools import die_once
+        ckpt.enable()
+        with phil:
+            with phil:
+                ckpt.checkpoint()
+                die_once()
+            print(phil._is_owned())
+        print(phil._is_owned())
+        """,
+    )
+    assert job.output(0) == "True\nFalse\n"

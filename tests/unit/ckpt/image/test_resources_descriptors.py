@@ -91,8 +91,10 @@ def test_standard_output_that_is_a_pipe_is_refused_by_name(tmp_path: Path) -> No
 def test_numbers_far_apart_and_what_is_lost(tmp_path: Path) -> None:
     """Any number is the same file again, and that of a pipe or an eventfd is no other file."""
     source = """
-        import os, tempfile
-        numbers = [200, 201, 512, 1000]
+        import os, resource
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, soft + 100), hard))
+        numbers = [200, 201, 512, min(hard, soft + 100) - 1]
         for number in numbers:
             fd = os.open(f"file {number}", os.O_RDWR | os.O_CREAT)
             os.write(fd, b"%d before;" % number)
@@ -108,7 +110,7 @@ def test_numbers_far_apart_and_what_is_lost(tmp_path: Path) -> None:
         for number in numbers:
             os.write(number, b"after")
         print([os.read(fd, 100) for fd in low], os.lseek(twin, 0, os.SEEK_CUR))
-        print(os.path.samestat(os.fstat(directory), os.stat(".")), os.get_inheritable(1000))
+        print(os.path.samestat(os.fstat(directory), os.stat(".")), os.get_inheritable(numbers[-1]))
         later = [os.open(os.devnull, os.O_RDWR) for _ in range(6)]
         print(set(later) & {*lost, *numbers, *low, twin, directory})
     """
@@ -118,7 +120,7 @@ def test_numbers_far_apart_and_what_is_lost(tmp_path: Path) -> None:
         "print([os.read(fd, 100)", "print([use(fd) for fd in lost])\n        print([os.read(fd, 100)"
     )
     lost = lost.replace(
-        "import os, tempfile", "import os, tempfile\n" + textwrap.indent(textwrap.dedent(_USE), " " * 8)
+        "import os, resource", "import os, resource\n" + textwrap.indent(textwrap.dedent(_USE), " " * 8)
     )
     script, out = tmp_path / "program.py", tmp_path / "out"
     script.write_text(textwrap.dedent(lost))
