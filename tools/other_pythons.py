@@ -29,6 +29,7 @@ MINORS = (11, 12, 13)  # of the versions whose frames are known (ckpt/image/tabl
 _SPINE = "tests/system/test_spine_restart.py"
 TESTS = (
     "tests/unit/ckpt/image",
+    "tests/system/test_image_programs.py",
     f"{_SPINE}::test_a_killed_rank_changes_nothing_in_the_output[compute]",
     f"{_SPINE}::test_garbage_is_collected_after_a_restart_as_it_was_before",
     f"{_SPINE}::test_an_alarm_that_is_set_rings_after_a_restart_too",

@@ -2,7 +2,7 @@
 
     python -m tests.conformance [-n 1,2,3,4] [-m MODULE,…] [--list] [--sources DIR] [--json FILE]
 
-The suite is fetched from the package index into a temporary directory; nothing of it is kept. A test counts
+The suite is fetched from the package index into a cache (`tests.fetching`). A test counts
 as passed if it passed at every rank, and as applicable unless plan.py leaves it out or the suite itself
 skips it (for one rank, a missing library, …) at every rank.
 """
@@ -14,12 +14,13 @@ import json
 import os
 import subprocess
 import sys
-import tarfile
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from pathlib import Path
 
 from tests.conformance import plan
+from tests.fetching import filled, sources
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -27,21 +28,14 @@ PACKAGE = "mpi4py==4.1.2"
 MODULE_LIMIT_S = 900
 
 
-def fetch(directory: str) -> str:
-    """Directory of mpi4py's sources. RuntimeError if they cannot be had."""
-    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-build-isolation"]
-    done = subprocess.run(
-        [*command, "--no-binary", ":all:", "-d", directory, PACKAGE],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    archives = [name for name in os.listdir(directory) if name.endswith(".tar.gz")]
-    if not archives:
-        raise RuntimeError(f"cannot fetch {PACKAGE}: {done.stderr.strip()[-500:]}")
-    with tarfile.open(os.path.join(directory, archives[0])) as archive:
-        archive.extractall(directory, filter="data")
-    return os.path.join(directory, archives[0].removesuffix(".tar.gz"))
+def fetch() -> str:
+    """Directory of mpi4py's sources, in the cache. Raises Unavailable."""
+    root = filled("conformance", [PACKAGE.encode()], _fill)
+    return str(next(root.glob("mpi4py-*")))
+
+
+def _fill(root: Path) -> None:
+    sources(PACKAGE, root)
 
 
 def run_modules(sources: str, modules: Sequence[str], size: int) -> dict[str, tuple[str, str]]:
@@ -159,14 +153,13 @@ def main() -> int:
     arguments = parser.parse_args()
     wanted = [name for name in arguments.m.split(",") if name]
     results: dict[int, dict[str, dict[str, tuple[str, str]]]] = {}
-    with tempfile.TemporaryDirectory() as directory:
-        sources = arguments.sources or fetch(directory)
-        for size in [int(number) for number in arguments.n.split(",")]:
-            results[size] = defaultdict(dict)
-            for area, modules in plan.AREAS.items():
-                for module in modules:
-                    if not wanted or module in wanted:
-                        results[size][area].update(run_modules(os.path.abspath(sources), [module], size))
+    directory = arguments.sources or fetch()
+    for size in [int(number) for number in arguments.n.split(",")]:
+        results[size] = defaultdict(dict)
+        for area, modules in plan.AREAS.items():
+            for module in modules:
+                if not wanted or module in wanted:
+                    results[size][area].update(run_modules(os.path.abspath(directory), [module], size))
     passed, applicable = report(results, verbose=arguments.v)
     return 0 if applicable and 100 * passed / applicable >= arguments.floor else 1
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import os
 import random
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import pytest
 from ckpt import MPI
 from tests.conformance import __main__ as suite
 from tests.conformance import plan
+from tests.fetching import Unavailable
 from tests.seeds import seed_of_the_commit
 
 QUICK = [
@@ -50,20 +50,18 @@ OTHERS = (
 
 
 @pytest.fixture(scope="session")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def sources() -> str:
     """mpi4py's sources; the tests are skipped where the package index cannot be reached."""
     given = os.environ.get("MPI4PY_SOURCES")
     if given:
-        yield given
-        return
+        return given
     try:
-        yield suite.fetch(str(tmp_path_factory.mktemp("mpi4py")))
-    except (RuntimeError, OSError, subprocess.SubprocessError) as error:
-        pytest.skip(f"mpi4py's sources cannot be had from the package index: {error}")
+        return suite.fetch()
+    except Unavailable as reason:
+        pytest.skip(str(reason))
 
 
 @pytest.mark.system
-@pytest.mark.xdist_group("sources of mpi4py")
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("size", [1, 3])
 def test_the_quick_part_of_the_suite_passes(sources: str, size: int) -> None:
@@ -88,7 +86,6 @@ def exported(path: Path) -> Iterator[str]:
                     yield f"{node.name}.{member.name}"
 
 
-@pytest.mark.xdist_group("sources of mpi4py")
 def test_every_name_that_mpi4py_exports_exists(sources: str) -> None:
     names = [name for name in exported(Path(sources, "src", "mpi4py", "MPI.pyi")) if not name.startswith("_")]
     assert len(names) >= 900
@@ -101,7 +98,6 @@ def test_every_name_that_mpi4py_exports_exists(sources: str) -> None:
     assert not missing
 
 
-@pytest.mark.xdist_group("sources of mpi4py")
 def test_every_area_is_planned(sources: str) -> None:
     there = {path.stem for path in Path(sources, "test").glob("test_*.py")}
     planned = {module for modules in plan.AREAS.values() for module in modules} | set(plan.MODULES_LEFT_OUT)

@@ -8,30 +8,23 @@
         ticks.….so                         ticks.c, compiled
         complete                           made last: without it, all is made again
 
-Raises :class:`Unavailable` with the reason where there is no package index (or no compiler); tests are skipped then.
+Raises :class:`tests.fetching.Unavailable` where there is no package index (or no compiler); tests are skipped then.
 """
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
-import os
 import shlex
 import shutil
 import subprocess
-import sys
 import sysconfig
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.fetching import Unavailable, filled, pip
+
 HERE = Path(__file__).parent
 PYPERFORMANCE = "pyperformance==1.14.0"
-_PATIENCE_S = 600
-
-
-class Unavailable(Exception):
-    """The programs cannot be had here; says why."""
 
 
 @dataclass(frozen=True)
@@ -51,47 +44,22 @@ class Place:
 
 def fetched() -> Place:
     """The cache of this interpreter, filled. Raises Unavailable."""
-    known = hashlib.sha256(PYPERFORMANCE.encode())
-    for name in ("requirements.txt", "ticks.c"):
-        known.update((HERE / name).read_bytes())
-    base = os.environ.get("CKPT_SWEEP_CACHE") or Path.home() / ".cache" / "ckpt-sweep"
-    root = Path(base) / f"{sys.version_info[0]}.{sys.version_info[1]}-{known.hexdigest()[:12]}"
-    root.mkdir(parents=True, exist_ok=True)
-    with open(root / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (root / "complete").exists():
-            _fill(root)
-            (root / "complete").touch()
-    return Place(root)
+    files = [(HERE / name).read_bytes() for name in ("requirements.txt", "ticks.c")]
+    return Place(filled("sweep", [PYPERFORMANCE.encode(), *files], _fill))
 
 
 def _fill(root: Path) -> None:
     for name in ("site-packages", "benchmarks", "download"):
         shutil.rmtree(root / name, ignore_errors=True)
     _build_ticks(root)
-    _pip("download", "--no-deps", "--dest", str(root / "download"), PYPERFORMANCE)
+    pip("download", "--no-deps", "--dest", str(root / "download"), PYPERFORMANCE)
     (wheel,) = (root / "download").glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         prefix = "pyperformance/data-files/benchmarks/"
         archive.extractall(root / "download", [n for n in archive.namelist() if n.startswith(prefix)])
     shutil.move(root / "download" / prefix, root / "benchmarks")
     shutil.rmtree(root / "download")
-    _pip("install", "--target", str(root / "site-packages"), "-r", str(HERE / "requirements.txt"))
-
-
-def _pip(*arguments: str) -> None:
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", *arguments]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_PATIENCE_S, stdin=subprocess.DEVNULL
-        )
-    except subprocess.TimeoutExpired:
-        raise Unavailable(f"the package index does not answer within {_PATIENCE_S} s") from None
-    if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if "ERROR" in line] or done.stderr.splitlines()[
-            -1:
-        ]
-        raise Unavailable(f"packages cannot be fetched here: {lines[-1] if lines else done.returncode}")
+    pip("install", "--target", str(root / "site-packages"), "-r", str(HERE / "requirements.txt"))
 
 
 def _build_ticks(root: Path) -> None:

@@ -51,6 +51,29 @@ def write_app(directory: Path, text: str, name: str = "app.py") -> Path:
     return path
 
 
+def drive(*arguments: str, out: Path, directory: Path | None = None) -> str:
+    """Run `tests.system.image_driver`, with its output behind what `out` has; what it says on standard error."""
+    tests = Path(__file__).parents[1]
+    environment = {
+        **os.environ,
+        "PYTHONHASHSEED": "11",
+        "PYTHONPATH": os.pathsep.join([str(tests.parent), str(tests / "system")]),
+    }
+    with open(out, "ab") as stream:
+        done = subprocess.run(
+            [sys.executable, "-m", "image_driver", *arguments],
+            stdout=stream,
+            stderr=subprocess.PIPE,
+            env=environment,
+            cwd=directory,
+            timeout=100,
+            check=False,
+        )
+    said = done.stderr.decode()
+    assert done.returncode == 0, f"{' '.join(arguments)}\n{said}"
+    return said
+
+
 class EndedEarly(AssertionError):
     """The job was through, without an error, before what was waited for: the program was too short for it, here and now."""
 

@@ -12,15 +12,14 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.system.support import drive
+
 TYPES = Path(__file__).parent / "programs" / "types"
-REPOSITORY = Path(__file__).parents[2]
 NEEDS = {
     "arrays": ["numpy"],
     "frames": ["numpy", "pandas"],
@@ -31,25 +30,6 @@ NEEDS = {
 GENERATIONS = 3
 
 pytestmark = pytest.mark.system
-
-
-def drive(*arguments: str, out: Path, directory: Path) -> None:
-    environment = {
-        **os.environ,
-        "PYTHONHASHSEED": "11",
-        "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "tests" / "system")]),
-    }
-    with open(out, "ab") as stream:
-        done = subprocess.run(
-            [sys.executable, "-m", "image_driver", *arguments],
-            stdout=stream,
-            stderr=subprocess.PIPE,
-            env=environment,
-            cwd=directory,
-            timeout=100,
-            check=False,
-        )
-    assert done.returncode == 0, f"{' '.join(arguments)}\n{done.stderr.decode()}"
 
 
 def image_of(directory: Path, generation: int) -> Path:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import pickle
-import subprocess
-import sys
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +14,7 @@ from ckpt.image import moment
 from ckpt.image.files import FileSaver
 from ckpt.image.modules import References
 from ckpt.image.pickler import ImagePickler, ImageUnpickler, Stream, on_deep_stack
+from tests.system.support import drive
 
 REPOSITORY = Path(__file__).parents[4]
 _PLACE = "site-packages"
@@ -116,21 +114,4 @@ def image_failure(tmp_path: Path, source: str) -> str:
 
 
 def _drive(arguments: list[str], out: Path, cwd: Path) -> str:
-    """Run the driver, with its output behind what ``out`` has; what it says on standard error."""
-    environment = {
-        **os.environ,
-        "PYTHONHASHSEED": "5",
-        "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "tests" / "system")]),
-    }
-    with open(out, "ab") as stream:
-        done = subprocess.run(
-            [sys.executable, "-m", "image_driver", *arguments],
-            stdout=stream,
-            stderr=subprocess.PIPE,
-            cwd=cwd,
-            env=environment,
-            timeout=60,
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr.decode()
-    return done.stderr.decode()
+    return drive(*arguments, out=out, directory=cwd)
