@@ -28,7 +28,7 @@ def test_the_catalogue_has_ten_programs_and_a_sample_of_them() -> None:
     assert 3 <= sum(program.sample for program in PROGRAMS) <= 4
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 @pytest.mark.parametrize(
     "program",
     [
