@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ckpt.store import JobDirectory, LockHandle
     from controller.history import History
     from controller.launch.local import LocalLauncher
+    from controller.lines import Lines
     from controller.report import Reporter
     from controller.service import ServiceOptions
 
@@ -68,6 +69,7 @@ def _start(command: Command, arguments: argparse.Namespace) -> int:
         interpreter, version = named(command.interpreter, command.options)
     spawned = arguments.ahead or _spawn(arguments, None, new_hash_seed(), interpreter)
     from controller.history import History
+    from controller.lines import Lines
 
     try:
         launcher = _launcher(spawned, os.getcwd())
@@ -101,7 +103,7 @@ def _start(command: Command, arguments: argparse.Namespace) -> int:
             # Somebody else has made it since we looked.
             return _go_on_or_start(JobDirectory.open(arguments.job), command, arguments)
         with job.lock(held, seat=new_seat(job)) as lock:
-            return _drive(job, lock, launcher, arguments, History(), (), new=True)
+            return _drive(job, lock, launcher, arguments, History(), Lines((), start_over=True), new=True)
     finally:
         launcher.close()
 
@@ -170,8 +172,9 @@ def _go_on(job: JobDirectory, epoch: int | None, arguments: argparse.Namespace, 
             _reporter(job, arguments).say(f"the job has finished already, with exit code {code}")
             job.events.append("result-reported", exit_code=code)
             return code
-        lines = _usable_lines(job, epoch)
-        if not lines and not or_start:
+        reporter = _reporter(job, arguments)
+        lines = _usable_lines(job, lock, epoch, reporter, or_start=or_start)
+        if not lines.epochs and not or_start:
             raise NoSuchJob(
                 f"{job.path}: nothing was committed yet; `ckpt run --resume auto` starts from the beginning"
             )
@@ -220,17 +223,42 @@ def _seen(history: History) -> bool:
     return history.outcome is not None and (history.outcome.get("by") != "agent" or history.result_reported)
 
 
-def _usable_lines(job: JobDirectory, epoch: int | None) -> tuple[int, ...]:
-    """Committed epochs a restart may use. Damaged control files are passed over if others are left."""
-    from ckpt.store import latest_committed, list_epochs, list_lines, load_control
-    from controller import plan
+def _usable_lines(
+    job: JobDirectory, lock: LockHandle, epoch: int | None, reporter: Reporter, *, or_start: bool
+) -> Lines:
+    """Lines a restart may use: the job's past, or the one asked for. Damaged control files are named and passed over.
 
+    `or_start`: where none can be read the program starts over; else the error is raised.
+    """
+    from ckpt.store import list_epochs, list_lines, load_control
+    from ckpt.store.errors import Incompatible
+    from controller import plan
+    from controller.commit import past
+    from controller.lines import Lines
+
+    committed = past(list_epochs(job), lock.record.branch)
+    newest = max(committed, default=None)
     if epoch is not None:
         plan.resumable(list_epochs(job), epoch)
         load_control(job, epoch)
-        return (epoch,)
-    latest_committed(job)  # raises when there are lines, and none of them verifies
-    return plan.resumable([line.epoch for line in list_lines(job) if line.control is not None], None)
+        return Lines([epoch], behind=epoch != newest)
+    lines = [line for line in list_lines(job) if line.epoch in committed]
+    good = [line.epoch for line in lines if line.control is not None]
+    if lines and isinstance(lines[-1].error, Incompatible):
+        raise lines[-1].error
+    for line in reversed(lines):
+        if line.control is None and (not good or line.epoch > good[-1]):
+            assert line.error is not None
+            job.events.append("line-unusable", epoch=line.epoch, rank=None, reason=str(line.error))
+            reporter.say(f"epoch {line.epoch} cannot be used: {line.error}")
+    if lines and not good:
+        assert lines[-1].error is not None
+        if not or_start:
+            raise lines[-1].error
+        job.events.append("starting-over", epoch=lines[-1].epoch, reason=str(lines[-1].error))
+        reporter.say("there is no checkpoint that can be used: the program starts over")
+    usable = plan.resumable(good, None)
+    return Lines(usable, start_over=or_start, behind=max(usable, default=None) != newest)
 
 
 def _reporter(job: JobDirectory, arguments: argparse.Namespace) -> Reporter:
@@ -245,7 +273,7 @@ def _drive(
     launcher: LocalLauncher,
     arguments: argparse.Namespace,
     history: History,
-    lines: tuple[int, ...],
+    lines: Lines,
     *,
     new: bool,
 ) -> int:
@@ -268,7 +296,7 @@ def _drive(
         host=seat.host,
         boot=seat.boot,
         generation=lock.generation,
-        lines=list(lines),
+        lines=lines.epochs,
     )
     options = _options(job, arguments, new=new)
     if lines:

@@ -17,7 +17,11 @@ def ls(arguments: argparse.Namespace) -> int:
     from ckpt.store import JobDirectory, list_lines
 
     job = JobDirectory.open(find_job(arguments.job))
-    entries = [_entry(line) for line in list_lines(job)]
+    branch = job.record().branch
+    entries = [
+        {**_entry(line), "left_behind": branch is not None and not branch.holds(line.epoch)}
+        for line in list_lines(job)
+    ]
     rows = [_row(entry) for entry in entries] or ["nothing was committed yet"]
     show({"ok": True, "job": job.path, "lines": entries}, "\n".join(rows), as_json=arguments.json)
     return EXIT_OK
@@ -44,7 +48,8 @@ def _row(entry: dict[str, Any]) -> str:
     if not entry["good"]:
         return f"{entry['epoch']:>8}  DAMAGED: {entry['reason']}"
     sizes = f"{size_text(entry['bytes']):>10}  {size_text(entry['bytes_written']):>10} written"
-    return f"{entry['epoch']:>8}  {entry['committed_at']}  {sizes}  incarnation {entry['incarnation']}"
+    left = "  (left behind: `ckpt restart JOB@EPOCH` goes back to it)" if entry["left_behind"] else ""
+    return f"{entry['epoch']:>8}  {entry['committed_at']}  {sizes}  incarnation {entry['incarnation']}{left}"
 
 
 def verify(arguments: argparse.Namespace) -> int:

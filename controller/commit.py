@@ -8,6 +8,7 @@ the round; a lost lock is no failure of the round but the end of this controller
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from ckpt.store import (
@@ -18,9 +19,11 @@ from ckpt.store import (
     RankEntry,
     StoreError,
     list_epochs,
+    list_lines,
     prune,
     write_control,
 )
+from ckpt.store.branch import Branch, turn_to
 from ckpt.store.fsio import TEMPORARY_PREFIX
 from ckpt.store.job import epoch_of_image
 from controller.events import ControlFailed, ControlWritten, WriteControl
@@ -87,6 +90,17 @@ def remove_burnt(job: JobDirectory, *, committed: int, upto: int, fenced: bool =
         except OSError as error:
             problem = str(error)
     return problem
+
+
+def turn(job: JobDirectory, lock: LockHandle, epoch: int | None, *, above: int) -> None:
+    """Make it durable that the job goes on from `epoch` (None: from the start), and that newer lines are left behind."""
+    previous = {line.epoch: line.control.previous for line in list_lines(job) if line.control is not None}
+    lock.turn(turn_to(epoch, above, previous, past(list_epochs(job), lock.record.branch)))
+
+
+def past(epochs: Iterable[int], branch: Branch | None) -> list[int]:
+    """Those that the job may go on from."""
+    return [epoch for epoch in epochs if branch is None or branch.holds(epoch)]
 
 
 def remove_old_lines(job: JobDirectory, lock: LockHandle, keep: int) -> tuple[list[int], str | None]:

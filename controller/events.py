@@ -205,6 +205,15 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
+class Turn:
+    """The ranks are about to go on from this line (None: from the program's start), and newer ones are on disk: make it
+    durable that these are left behind.
+    """
+
+    epoch: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Fence:
     """Kill and reap everything of `incarnation` and before; answered by `Fenced`."""
 
@@ -282,4 +291,4 @@ class End:
     kind: Literal["finished", "stopped", "interrupted"] = "finished"
 
 
-Action = Launch | Fence | Send | Terminate | WriteControl | Discard | Log | Reply | Say | End
+Action = Launch | Turn | Fence | Send | Terminate | WriteControl | Discard | Log | Reply | Say | End

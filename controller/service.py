@@ -21,13 +21,12 @@ import selectors
 import signal
 import time
 from collections import deque
-from collections.abc import Sequence
 from typing import Any
 
 from ckpt.store import JobDirectory, LockHandle, list_epochs
 from controller import plan, translate
 from controller.clients import ClientServer
-from controller.commit import commit_line, remove_burnt, remove_old_lines
+from controller.commit import commit_line, remove_burnt, remove_old_lines, turn
 from controller.coordinator import Coordinator, RoundOptions
 from controller.errors import EXIT_TIMEOUT, LaunchFailed
 from controller.events import (
@@ -49,11 +48,13 @@ from controller.events import (
     StopRequested,
     Terminate,
     Tick,
+    Turn,
     WriteControl,
 )
 from controller.history import History
 from controller.judgement import OnFailure, signal_name
 from controller.launch import AgentGone, Launcher
+from controller.lines import Lines
 from controller.livestatus import LiveStatus
 from controller.passthrough import Passthrough
 from controller.report import Reporter
@@ -81,7 +82,7 @@ class ServiceOptions:
 class Service:
     """One controller's life, from holding the lock to the exit code.
 
-    `lines`: committed epochs to resume from, ascending; `history`: of the job's event log before this
+    `lines`: what to resume from; `history`: of the job's event log before this
     controller.
     """
 
@@ -94,7 +95,7 @@ class Service:
         options: ServiceOptions,
         *,
         history: History,
-        lines: Sequence[int],
+        lines: Lines,
     ) -> None:
         self.job = job
         self.lock = lock
@@ -103,14 +104,14 @@ class Service:
         self.options = options
         assert lock.record.seat is not None, "a controller has taken its seat"
         self.runtime_dir = lock.record.seat.runtime
-        highest = max([history.highest_epoch, job.highest_epoch(), *lines])
-        coordinator = Coordinator(
-            job.size, highest=highest, committed=lines[-1] if lines else None, options=options.rounds
-        )
+        highest = max([history.highest_epoch, job.highest_epoch(), *lines.epochs])
+        coordinator = Coordinator(job.size, highest=highest, committed=lines.newest, options=options.rounds)
         self.supervisor = Supervisor(
             coordinator,
             incarnation=history.incarnation + 1,
-            lines=tuple(lines),
+            lines=lines.epochs,
+            start_over=lines.start_over,
+            behind=lines.behind,
             max_restarts=options.max_restarts,
             on_failure=options.on_failure,
             grace_ns=options.grace_ns,
@@ -220,6 +221,8 @@ class Service:
             case Launch():
                 self._discard(self.supervisor.coordinator.highest, fenced=True)
                 self._launch(action)
+            case Turn(epoch=epoch):
+                turn(self.job, self.lock, epoch, above=self.supervisor.coordinator.highest)
             case Fence(incarnation=incarnation):
                 self.launcher.fence(incarnation)
             case Terminate(number=number, ranks=ranks):
@@ -257,7 +260,7 @@ class Service:
             self.reporter.say(f"images of burnt checkpoints could not be removed: {problem}")
 
     def _commit(self, line: WriteControl) -> ControlWritten | ControlFailed:
-        written = commit_line(self.job, self.lock, line, previous=self.supervisor.coordinator.committed)
+        written = commit_line(self.job, self.lock, line, previous=self.supervisor.lines.newest)
         if isinstance(written, ControlWritten) and self.options.keep is not None:
             left, problem = remove_old_lines(self.job, self.lock, self.options.keep)
             self.supervisor.keep_lines(left)

@@ -15,7 +15,7 @@ Rules
   code, or a process that leaves with status 0 without having said `finished`, is the program's doing: no
   restart can mend it, the job ends with that code, and the others are told.
 - A rank that fails before it has said hello, with an image to resume from, could not read that image: the
-  line is set aside and the next older one tried, until none is left.
+  line is set aside and the next older one tried (`lines`). An interpreter that does not fit is no fault of a line.
 - Ranks that are told to stop have a second: stop packet, then SIGTERM, then SIGKILL. So they are after a last checkpoint,
   which nothing shall follow, and when the program has failed: there the second begins when the rank that has failed is gone,
   for it ends as an interpreter does, and what it still writes is its program's.
@@ -39,17 +39,16 @@ processes and sockets (`launch`, `service`), where ranks run (`plan`).
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Literal
 
 from controller import messages
 from controller.coordinator import Coordinator
 from controller.errors import (
     EXIT_CHECKPOINTED,
-    EXIT_DAMAGED,
     EXIT_FAILURE,
+    EXIT_INCOMPATIBLE,
     EXIT_RESTARTS_USED_UP,
-    EXIT_UNRECOVERABLE,
 )
 from controller.events import (
     Action,
@@ -75,8 +74,10 @@ from controller.events import (
     Terminate,
     Tick,
     Token,
+    Turn,
 )
 from controller.judgement import Decision, OnFailure, judge, restart_if_left, signal_name
+from controller.lines import Lines
 from transport.lean import replace
 
 _MS = 1_000_000
@@ -93,7 +94,7 @@ Phase = Literal["new", "starting", "running", "releasing", "stopping", "fencing"
 class Supervisor:
     """See the module's header.
 
-    `lines`: committed epochs that may be resumed from; `incarnation`: number of the first launch (above all
+    `lines`, `start_over`, `behind`: see `lines.Lines`; `incarnation`: number of the first launch (above all
     used ones).
     """
 
@@ -102,9 +103,11 @@ class Supervisor:
         coordinator: Coordinator,
         *,
         incarnation: int = 0,
-        lines: tuple[int, ...] = (),
+        lines: Iterable[int] = (),
         max_restarts: int = 10,
         on_failure: OnFailure = "restart",
+        start_over: bool = False,
+        behind: bool = False,
         grace_ns: int = GRACE_NS,
     ) -> None:
         self.coordinator = coordinator
@@ -115,7 +118,7 @@ class Supervisor:
         self.incarnation = incarnation
         self.max_restarts = max_restarts
         self.restarts = 0
-        self.lines = sorted(lines)
+        self.lines = Lines(lines, start_over=start_over, behind=behind)
         self.resumed: int | None = None  # epoch that the present incarnation resumed from
         self.addresses: dict[int, str] = {}
         self.finished: dict[int, int] = {}
@@ -150,7 +153,7 @@ class Supervisor:
 
     def keep_lines(self, epochs: Collection[int]) -> None:
         """Only these lines are left on disk (older ones were pruned)."""
-        self.lines = [epoch for epoch in self.lines if epoch in epochs]
+        self.lines.keep(epochs)
 
     def clone(self) -> Supervisor:
         """An independent copy, for exploration."""
@@ -162,7 +165,7 @@ class Supervisor:
         match event:
             case Begin():
                 assert self.phase == "new", self.phase
-                reason = "resumed" if self.lines else "started"
+                reason = "resumed" if self.lines.epochs else "started"
                 return self._launch(reason, now_ns)
             case Fenced():
                 return self._fenced(event, now_ns)
@@ -177,7 +180,7 @@ class Supervisor:
                     return self.coordinator.handle(event, now_ns=now_ns)
                 return [] if token is None else [Reply(token, False, {"reason": "the job is ending"})]
             case ControlWritten(epoch=epoch):
-                self.lines.append(epoch)
+                self.lines.committed(epoch)
                 return self.coordinator.handle(event, now_ns=now_ns)
             case ControlFailed():
                 return self.coordinator.handle(event, now_ns=now_ns)
@@ -197,7 +200,7 @@ class Supervisor:
 
     def _launch(self, reason: str, now_ns: int) -> list[Action]:
         self.phase = "starting"
-        self.resumed = self.lines[-1] if self.lines else None
+        self.resumed = self.lines.newest
         self.addresses, self.finished, self.gone, self.failed = {}, {}, set(), set()
         self.since_ns = self.since_ns or now_ns
         return [Launch(self.incarnation, self.resumed, reason)]
@@ -219,7 +222,11 @@ class Supervisor:
         }
         took_ms = round((now_ns - self.since_ns) / _MS, 3)
         fields = {"incarnation": self.incarnation, "from_epoch": self.resumed, "ms": took_ms}
+        self.lines.loaded()
+        turn: list[Action] = [Turn(self.resumed)] if self.lines.behind else []
+        self.lines.behind = False
         actions: list[Action] = [
+            *turn,  # before any of them goes on
             Send(messages.table(peers)),
             Log("restarted" if self.restarts or self.resumed is not None else "running", fields),
         ]
@@ -254,8 +261,12 @@ class Supervisor:
     def _program_error(self, event: ProgramError, now_ns: int) -> list[Action]:
         if self.phase not in ("starting", "running"):
             return []
-        if self._could_not_load(event):
-            return self._set_line_aside(event, now_ns)
+        if self._is_loading(event.rank) and event.exit_code != EXIT_INCOMPATIBLE:
+            return self._set_line_aside(
+                event.rank,
+                event.traceback.rstrip().rpartition("\n")[2] or f"exit code {event.exit_code}",
+                now_ns,
+            )
         fields = {"rank": event.rank, "exit_code": event.exit_code, "traceback": event.traceback}
         reason = f"rank {event.rank} failed with exit code {event.exit_code}"
         say: list[Action] = [Log("rank-failed", fields)]
@@ -265,27 +276,14 @@ class Supervisor:
         self.ending = None if event.rank in self.gone else event.rank
         return say + self._stop_now(End(event.exit_code, reason), now_ns)
 
-    def _could_not_load(self, event: ProgramError) -> bool:
-        return (
-            self.phase == "starting"
-            and self.resumed is not None
-            and event.rank not in self.addresses
-            and event.exit_code in (EXIT_DAMAGED, EXIT_UNRECOVERABLE)
-        )
+    def _is_loading(self, rank: int) -> bool:
+        return self.phase == "starting" and self.resumed is not None and rank not in self.addresses
 
-    def _set_line_aside(self, event: ProgramError, now_ns: int) -> list[Action]:
-        bad = self.lines.pop()
-        why = event.traceback.rstrip().rpartition("\n")[2]
-        fields = {"epoch": bad, "rank": event.rank, "reason": why}
-        actions: list[Action] = [Log("line-unusable", fields)]
-        if not self.lines:
-            reason = (
-                f"rank {event.rank} cannot go on from epoch {bad}, and there is no other checkpoint: {why}"
-            )
-            return actions + self._stop_now(End(EXIT_UNRECOVERABLE, reason, "interrupted"), now_ns)
-        older = self.lines[-1]
-        actions.append(Say(f"rank {event.rank} cannot go on from epoch {bad}, trying epoch {older}: {why}"))
-        return actions + self._fence(None, f"epoch {bad} cannot be read")
+    def _set_line_aside(self, rank: int, why: str, now_ns: int) -> list[Action]:
+        said, end = self.lines.set_aside(rank, why)
+        if end is not None:
+            return said + self._stop_now(end, now_ns)
+        return said + self._fence(None, f"epoch {self.resumed} cannot be read")
 
     def _died(self, event: Died, now_ns: int) -> list[Action]:
         self.gone.add(event.rank)
@@ -304,9 +302,15 @@ class Supervisor:
             event, restarts=self.restarts, max_restarts=self.max_restarts, on_failure=self.on_failure
         )
         log = Log("rank-died", fields)
+        if self._is_loading(event.rank) and self._cannot_be_loaded(event):
+            return [log, *self._set_line_aside(event.rank, decision.reason, now_ns)]
         if decision.verdict == "continue":
             return self._go_on_without(event.rank, decision.reason, log, now_ns)
         return [log, *self._carry_out(decision, now_ns)]
+
+    def _cannot_be_loaded(self, event: Died) -> bool:
+        """Is the line the reason of a death? A rank that leaves by itself while it loads one says yes."""
+        return self.lines.died_loading() if event.signal is not None else event.code != EXIT_INCOMPATIBLE
 
     def _left_badly(self, event: Died) -> bool:
         """Has a rank that was released not come to its end? By an exit code it has: that becomes the job's."""
@@ -359,8 +363,7 @@ class Supervisor:
             return self._fence(End(self.stop.exit_code, reason, "stopped"), reason)
         self.restarts += 1
         self.since_ns = now_ns
-        whence = f"epoch {self.lines[-1]}" if self.lines else "the start (nothing was committed)"
-        news = Say(f"{decision.reason}; restarting from {whence}")
+        news = Say(f"{decision.reason}; restarting from {self.lines.whence()}")
         return [news, *self._fence(None, decision.reason)]
 
     # ---- fencing, stopping -------------------------------------------------------------------------------
@@ -382,7 +385,7 @@ class Supervisor:
         if self.outcome is not None:
             return self._end()
         self.incarnation += 1
-        epoch = self.lines[-1] if self.lines else None
+        epoch = self.lines.newest
         fields = {"from_epoch": epoch, "incarnation": self.incarnation, "reason": self.relaunch_reason}
         return [Log("restarting", fields), *self._launch(self.relaunch_reason, now_ns)]
 

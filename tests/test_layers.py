@@ -32,7 +32,8 @@ PURE = {
     "ckpt.mpi": "agreement attributes buffers constants datatypes derived envelope errors few group handle integers kind "
     "layout losses matching nothing op operations packing partitioned process progress status topology typenames",
     "ckpt.image": "errors opcodes tables",
-    "controller": "boundaries coordinator doctor_report drought errors events judgement messages plan remedies supervisor "
+    "controller": "boundaries coordinator doctor_report drought errors events judgement lines messages plan remedies "
+    "supervisor "
     "translate vectors",
 }
 

@@ -3,8 +3,8 @@
 Order, and why:
 
 1. The control directory is synced: the newest lines are durable before anything older goes.
-2. Kept are the `keep_last` newest lines that verify (control file and manifests), two at least, and all
-   that is newer.
+2. Kept are the `keep_last` newest lines of the job's past (`branch.py`) that verify (control file and manifests), two
+   at least, and all that is newer.
 3. Control files of older lines are removed, and the directory is synced: after a crash there is no control
    file whose images are gone.
 4. Manifests and packs that no kept line refers to are removed. Of a rank whose manifest in a line not
@@ -22,6 +22,7 @@ import os
 
 from transport.lean import dataclass, field
 
+from .branch import Branch
 from .control import control_name
 from .errors import Damaged, Incompatible, StorageFailed
 from .fsio import TEMPORARY_PREFIX, close_quietly, sync_directory
@@ -74,7 +75,8 @@ def prune(
     sync_directory(job.fs, job.control_directory)
     report = PruneReport()
     lines = list_lines(job)
-    needs, oldest_kept = _judge(job, keep_last, report)
+    branch = job.record().branch if lock is None else lock.record.branch
+    needs, oldest_kept = _judge(job, keep_last, branch, report)
     newest = max((line.epoch for line in lines if line.control is not None), default=0)
     doomed = [line.epoch for line in lines if line.epoch < oldest_kept]
     for epoch in doomed:
@@ -91,7 +93,9 @@ def prune(
     return report
 
 
-def _judge(job: JobDirectory, keep_last: int, report: PruneReport) -> tuple[_Needs, int]:
+def _judge(
+    job: JobDirectory, keep_last: int, branch: Branch | None, report: PruneReport
+) -> tuple[_Needs, int]:
     """What is needed, and the epoch of the oldest line to keep (0: remove none)."""
     needs = _Needs()
     for line in reversed(list_lines(job)):
@@ -108,7 +112,7 @@ def _judge(job: JobDirectory, keep_last: int, report: PruneReport) -> tuple[_Nee
                 needs.unknown_ranks.add(entry.rank)
         for manifest in manifests:
             needs.paths.update(pack.path for pack in manifest.packs)
-        if len(manifests) == line.control.size:
+        if len(manifests) == line.control.size and (branch is None or branch.holds(line.epoch)):
             report.kept.insert(0, line.epoch)
             if len(report.kept) == keep_last:
                 return needs, line.epoch

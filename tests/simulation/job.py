@@ -48,6 +48,7 @@ from ckpt.store import (
     load_control,
 )
 from ckpt.store.job import image_directory
+from ckpt.store.lock import LockRecord
 from ckpt.store.simulation import SHORT, SimulatedDisk
 from ckpt.store.simulation import Faults as DiskFaults
 from controller import messages, translate
@@ -178,6 +179,7 @@ class Lock:
     """The controller's lock: always held here. Its generation goes into control files."""
 
     generation = 1
+    record = LockRecord()
 
     def check(self) -> None:
         """Still held."""

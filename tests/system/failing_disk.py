@@ -4,7 +4,8 @@
 
 Writing a JSON object {"at": N, "error": ERRNO or "short", "forever": bool} to MOUNTPOINT/.faults starts to count calls:
 number N (and, for ever, all after it) fails with that errno, or takes half of what is written. Reading the file says
-{"calls": …, "hit": name of the call or null}. Until then, and with "at" null, nothing fails.
+{"calls": …, "hit": name of the call or null}. Until then, and with "at" null, nothing fails; but with "path": TEXT every
+read of a file whose path holds TEXT.
 
 Needs mfusepy and libfuse; tests skip without them.
 """
@@ -33,8 +34,11 @@ class FailingDisk(mfusepy.Operations):
         self.calls = 0
         self.hit: str | None = None
 
-    def turn(self, call: str) -> bool:
+    def turn(self, call: str, path: str = "") -> bool:
         """Count; raise if it is to fail; True: take half."""
+        if self.plan.get("path") and call == "read" and self.plan["path"] in path:
+            self.hit = call
+            raise mfusepy.FuseOSError(self.plan["error"])
         at = self.plan["at"]
         number, self.calls = self.calls, self.calls + 1
         if at is None or number < at or (number > at and not self.plan.get("forever")):
@@ -64,7 +68,7 @@ class FailingDisk(mfusepy.Operations):
     def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
         if path == CONTROL:
             return json.dumps({"calls": self.calls, "hit": self.hit}).encode()[offset : offset + size]
-        self.turn("read")
+        self.turn("read", path)
         return os.pread(fh, size, offset)
 
     def write(self, path: str, data: bytes, offset: int, fh: int) -> int:

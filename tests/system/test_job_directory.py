@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from ckpt.store import JobDirectory
+from ckpt.store.branch import turn_to
 from ckpt.store.seat import here
 from controller.launch import procinfo
 from tests.system.support import PATIENCE_S, Job, ckpt_command, environment, run_ckpt, write_app
@@ -59,8 +60,9 @@ def restarted(tmp_path: Path) -> Iterator[Callable[..., Job]]:
     """restarted(directory, …): `ckpt restart` in the background."""
     jobs: list[Job] = []
 
-    def begin(directory: Path, *arguments: object) -> Job:
-        jobs.append(Job(directory, directory, "--entry", ENTRY, *arguments, verb="restart"))
+    def begin(where: Path | str, *arguments: object) -> Job:
+        directory = Path(str(where).partition("@")[0])
+        jobs.append(Job(directory, where, "--entry", ENTRY, *arguments, verb="restart"))
         return jobs[-1]
 
     yield begin
@@ -237,3 +239,60 @@ def test_a_lost_runtime_directory_does_not_hide_the_ranks(held: Job, restarted: 
     job.wait_event("fenced")
     assert not procinfo.is_alive(old["pid"], old["start_ticks"])
     assert job.finish() == 0, job.report()
+
+
+# ---------------------------------------------------------------------- which line it goes on from
+
+
+def three_lines(job: Job) -> int:
+    """All is killed after three commits; the newest epoch."""
+    job.wait_event("committed", 3)
+    killed(job, ranks=True)
+    return int(job.events("committed")[-1]["epoch"])
+
+
+def test_a_restart_after_a_restart_from_an_older_line_goes_on_with_that_branch(
+    held: Job, restarted: Callable[..., Job]
+) -> None:
+    newest = three_lines(held)
+    old = newest - 1
+    branch = restarted(f"{held.directory}@{old}", "--every", 3600)
+    branch.wait_event("restarted", from_epoch=old)
+    killed(branch, ranks=True)
+    again = restarted(held.directory)
+    assert again.finish() == 0, again.report()
+    assert [event["from_epoch"] for event in again.events("restarted")] == [old, old]
+    assert newest not in again.events("controller")[-1]["lines"]
+    assert again.output(0).splitlines() == COUNTED
+
+
+def test_who_names_a_line_that_was_left_behind_gets_it(held: Job, restarted: Callable[..., Job]) -> None:
+    newest = three_lines(held)
+    with JobDirectory.open(held.directory).lock() as lock:
+        lock.turn(turn_to(newest - 1, newest, {}, range(1, newest + 1)))
+    listed = json.loads(run_ckpt("ls", "--json", held.directory).stdout)["lines"]
+    assert [line["epoch"] for line in listed if line["left_behind"]] == [newest]
+    back = restarted(f"{held.directory}@{newest}", "--every", 3600)
+    back.wait_event("restarted", from_epoch=newest)
+    killed(back, ranks=True)
+    again = restarted(held.directory)
+    assert again.finish() == 0, again.report()
+    assert again.events("restarted")[-1]["from_epoch"] == newest
+
+
+@pytest.mark.parametrize("what", ["control/*.json", "images/rank-*/*.pack"])
+def test_where_no_line_can_be_read_restart_refuses_and_run_starts_over_and_says_so(
+    held: Job, what: str
+) -> None:
+    newest = three_lines(held)
+    for path in held.directory.glob(what):
+        path.write_bytes(b"damaged")
+    held.go()
+    refused = run_ckpt("restart", held.directory, "--entry", ENTRY)
+    assert refused.returncode == 12 and f"{newest:08d}" in refused.stderr
+    app = held.directory.parent / "app.py"
+    done = run_ckpt("run", "--resume", "auto", "--job", held.directory, "--entry", ENTRY, "--", app, 20)
+    assert done.returncode == 0, done.stderr
+    assert "the program starts over" in done.stderr and f"epoch {newest}" in done.stderr
+    assert held.events("starting-over") and newest in {e["epoch"] for e in held.events("line-unusable")}
+    assert held.output(0).splitlines() == COUNTED

@@ -35,7 +35,7 @@ from ckpt.store import (
     write_control,
 )
 
-from .support import run_ckpt, write_app
+from .support import Job, run_ckpt, write_app
 
 pytestmark = pytest.mark.system
 
@@ -200,6 +200,10 @@ class Disk:
         """Let call number `at` from now on fail; None: none."""
         self._control.write_text(json.dumps({"at": at, "error": error, "forever": forever}))
 
+    def refuse(self, text: str) -> None:
+        """Every read of a file whose path holds this fails from now on, as on a disk with a bad place."""
+        self._control.write_text(json.dumps({"at": None, "error": errno.EIO, "path": text}))
+
     @property
     def hit(self) -> str | None:
         """The name of the call that failed."""
@@ -344,3 +348,46 @@ def test_every_call_of_the_creation_of_a_job_fails(failing: Disk, error: int) ->
             break
         at += 1
     assert at > 10
+
+
+# ---------------------------------------------------------------------- a bad place on the disk
+
+COUNT = """
+    for i in range(stub.state.get("i", 0), 20):
+        if i == 10:
+            stub.hold()
+        print("step", i)
+        stub.state["i"] = i + 1
+        stub.step(0.01)
+"""
+
+
+@pytest.mark.parametrize("what", ["images/rank-00000/epoch-{:08d}", ".pack", "control/epoch-{:08d}"])
+def test_a_line_on_a_bad_place_of_the_disk_is_named_and_the_older_one_is_used(
+    failing: Disk, start: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """EIO ended the restart with code 1. Where no line can be read, `ckpt run` starts over."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
+    entry = "tests.system.stub_rank:run_rank"
+    app = write_app(tmp_path, COUNT)
+    job = start(app, ranks=1, name="mount/job", every=0.1, entry=entry)
+    job.wait_event("committed", 3)
+    job.process.kill()
+    job.process.wait()
+    agent = job.events("agent-started")[-1]
+    os.kill(agent["pid"], signal.SIGKILL)
+    newest = job.events("committed")[-1]["epoch"]
+    failing.refuse(what.format(newest))
+    again = Job(job.directory, "--resume", "auto", "--entry", entry, "-n", 1, "--", app)
+    try:
+        assert again.finish() == 0, again.report()
+    finally:
+        again.close()
+    assert failing.hit == "read"
+    assert again.events("line-unusable")[0]["epoch"] == newest
+    assert "Input/output error" in again.events("line-unusable")[0]["reason"]
+    if what == ".pack":
+        assert again.events("starting-over") and "starts over" in again.stderr
+    else:
+        assert 0 < again.events("restarted")[-1]["from_epoch"] < newest
+    assert again.output(0).splitlines() == [f"step {i}" for i in range(20)]

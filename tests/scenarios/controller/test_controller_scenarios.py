@@ -38,6 +38,7 @@ from controller.events import (
     StopRequested,
     Terminate,
     Tick,
+    Turn,
     Voted,
     WriteControl,
 )
@@ -124,6 +125,8 @@ def show(action: Action) -> str:
         case Launch(incarnation=incarnation, epoch=epoch, reason=reason):
             whence = "the start" if epoch is None else f"epoch {epoch}"
             return f"launch incarnation {incarnation} from {whence}: {reason}"
+        case Turn(epoch=epoch):
+            return f"leave behind what is newer than {'the start' if epoch is None else f'epoch {epoch}'}"
         case Fence(incarnation=incarnation):
             return f"fence incarnation {incarnation}"
         case Send(packet=packet):

@@ -32,13 +32,16 @@ from controller.events import (
     ProgramError,
     Ready,
     Reply,
+    Say,
     Send,
     StopRequested,
     Terminate,
     Tick,
+    Turn,
     Voted,
     WriteControl,
 )
+from controller.lines import DEATHS
 from controller.supervisor import AGAIN_AFTER_NS, GRACE_NS, KILL_AFTER_NS, TERM_AFTER_NS, Supervisor
 
 MS = 1_000_000
@@ -51,11 +54,14 @@ def supervisor(
     lines: tuple[int, ...] = (),
     max_restarts: int = 3,
     asks: bool = False,
+    start_over: bool = False,
 ) -> Supervisor:
     committed = max(lines, default=None)
     options = RoundOptions(asks=asks)
     coordinator = Coordinator(size, highest=committed or 0, committed=committed, options=options)
-    return Supervisor(coordinator, incarnation=incarnation, lines=lines, max_restarts=max_restarts)
+    return Supervisor(
+        coordinator, incarnation=incarnation, lines=lines, max_restarts=max_restarts, start_over=start_over
+    )
 
 
 def running(size: int = 2, **options: int) -> Supervisor:
@@ -261,18 +267,69 @@ def test_an_image_that_cannot_be_read_is_passed_over_for_an_older_line() -> None
     assert isinstance(end, End) and (end.exit_code, end.kind) == (12, "interrupted")
 
 
-@pytest.mark.parametrize("code", [1, 13])
-def test_other_errors_while_loading_are_final(code: int) -> None:
+@pytest.mark.parametrize("code", [1, 2, 3, 12, 70])
+def test_whatever_hinders_a_rank_from_loading_a_line_the_older_one_is_tried(code: int) -> None:
+    """A disk error (1) ended the job, where the older line was promised."""
     job = supervisor(1, lines=(3, 8))
     job.handle(Begin(), now_ns=0)
-    job.handle(ProgramError(0, 0, code, "IncompatibleImage: Python 3.12"), now_ns=1)
-    assert job.phase == "stopping" and job.outcome is not None and job.outcome.exit_code == code
+    job.handle(ProgramError(0, 0, code, "StorageFailed: read failed (Input/output error)"), now_ns=1)
+    assert of(Launch, job.handle(Fenced(0), now_ns=2)) == [Launch(1, 3, "epoch 8 cannot be read")]
+
+
+def test_a_rank_that_leaves_while_it_loads_a_line_has_not_loaded_it() -> None:
+    job = supervisor(1, lines=(3, 8))
+    job.handle(Begin(), now_ns=0)
+    assert of(Fence, job.handle(Died(0, 0, code=70), now_ns=1)) == [Fence(0)]
+    assert of(Launch, job.handle(Fenced(0), now_ns=2)) == [Launch(1, 3, "epoch 8 cannot be read")]
+
+
+def test_an_interpreter_that_does_not_fit_is_final() -> None:
+    job = supervisor(1, lines=(3, 8))
+    job.handle(Begin(), now_ns=0)
+    job.handle(ProgramError(0, 0, 13, "IncompatibleImage: Python 3.12"), now_ns=1)
+    assert job.phase == "stopping" and job.outcome is not None and job.outcome.exit_code == 13
+
+
+def test_a_line_whose_loading_is_killed_again_and_again_is_set_aside() -> None:
+    job = supervisor(1, lines=(3, 8))
+    job.handle(Begin(), now_ns=0)
+    for incarnation in range(DEATHS):
+        assert job.lines.epochs == [3, 8]
+        job.handle(Died(0, incarnation, signal=11), now_ns=1)
+        launched = of(Launch, job.handle(Fenced(incarnation), now_ns=2))
+    assert launched == [Launch(DEATHS, 3, "epoch 8 cannot be read")]
+    for incarnation in range(DEATHS, 2 * DEATHS + 1):
+        job.handle(Died(0, incarnation, signal=11), now_ns=1)
+        launched = of(Launch, job.handle(Fenced(incarnation), now_ns=2))
+    assert job.lines.epochs == [3], "the last one is kept; the restarts are used up one day"
+
+
+def test_newer_lines_are_left_behind_durably_before_ranks_go_on_from_an_older_one() -> None:
+    job = supervisor(1, lines=(3, 8))
+    job.handle(Begin(), now_ns=0)
+    job.handle(ProgramError(0, 0, 1, "no"), now_ns=1)
+    job.handle(Fenced(0), now_ns=2)
+    actions = job.handle(Hello(0, 1, "here"), now_ns=3)
+    assert actions[0] == Turn(3) and isinstance(actions[1], Send) and actions[1].packet["m"] == "table"
+    job.handle(Died(0, 1, signal=9), now_ns=4)
+    job.handle(Fenced(1), now_ns=5)
+    assert not of(Turn, job.handle(Hello(0, 2, "here"), now_ns=6)), "it is said already"
+
+
+def test_without_a_line_that_can_be_used_the_program_starts_over_and_says_so() -> None:
+    job = supervisor(1, lines=(8,), start_over=True)
+    job.handle(Begin(), now_ns=0)
+    actions = job.handle(ProgramError(0, 0, 12, "BlockDamaged: pack"), now_ns=1)
+    assert Log("starting-over", {"epoch": 8, "reason": "BlockDamaged: pack"}) in actions
+    assert any("starts over" in say.text for say in of(Say, actions) if isinstance(say, Say))
+    assert of(Launch, job.handle(Fenced(0), now_ns=2)) == [Launch(1, None, "epoch 8 cannot be read")]
+    assert job.handle(Hello(0, 1, "here"), now_ns=3)[0] == Turn(None)
 
 
 def test_pruned_lines_are_not_resumed() -> None:
     job = supervisor(1, lines=(3, 8))
     job.keep_lines([8])
-    assert job.lines == [8]
+    assert job.lines.epochs == [8]
 
 
 # ---- in any order ----------------------------------------------------------------------------------------
@@ -296,6 +353,7 @@ class World:
         self.pending: list[Event] = []  # completions that will come
         self.epochs: list[int] = []
         self.committed: list[int] = []
+        self.aside: set[int] = set()  # lines that ranks could not load
         self.asked: list[int] = []
         self.answered: Counter[int | str] = Counter()
         self.end: End | None = None
@@ -311,9 +369,11 @@ class World:
             case Launch(incarnation=incarnation, epoch=epoch):
                 assert incarnation not in self.launched and not self.alive, "fenced, and a number of its own"
                 assert not self.launched or self.fenced == incarnation - 1
-                assert epoch == max(self.committed, default=None)
+                assert epoch == max(set(self.committed) - self.aside, default=None)
                 self.launched.append(incarnation)
                 self.alive = {(rank, incarnation) for rank in range(self.size)}
+            case Log(event="line-unusable", fields=fields):
+                self.aside.add(int(fields["epoch"]))
             case Fence(incarnation=incarnation):
                 self.pending.append(Fenced(incarnation))
             case WriteControl(epoch=epoch, votes=votes, incarnation=incarnation):
