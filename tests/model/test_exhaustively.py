@@ -158,6 +158,7 @@ def test_every_state_within_bounds(name: str, figures: Count) -> None:
     assert nodes >= WHOLE[name][1]
 
 
+@pytest.mark.rotate(2)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=pytest.mark.nightly if name in AT_NIGHT else ()) for name in WITHOUT_LIMIT],

@@ -22,19 +22,26 @@ def place() -> Place:
         pytest.skip(str(reason))
 
 
+HEAVY = ("emcee", "PTMCMCSampler")
+"""A minute of computing each."""
+
+
+def when(program: Program) -> tuple[pytest.MarkDecorator, ...]:
+    if not program.sample:
+        return (pytest.mark.soak,)
+    return (pytest.mark.nightly,) if program.name in HEAVY else ()
+
+
 def test_the_catalogue_has_ten_programs_and_a_sample_of_them() -> None:
     assert len(PROGRAMS) >= 10
     assert len({program.name for program in PROGRAMS}) == len(PROGRAMS)
     assert 3 <= sum(program.sample for program in PROGRAMS) <= 4
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate(2)
 @pytest.mark.parametrize(
     "program",
-    [
-        pytest.param(program, id=program.name, marks=() if program.sample else pytest.mark.soak)
-        for program in PROGRAMS
-    ],
+    [pytest.param(program, id=program.name, marks=when(program)) for program in PROGRAMS],
 )
 def test_output_is_that_of_a_real_mpi_also_after_two_kills(
     program: Program, place: Place, tmp_path: Path
