@@ -532,7 +532,7 @@ class JobSimulation:
     def _wake_with_orders(self, rank: Rank) -> None:
         if rank.alive and rank.orders:
             packet = rank.orders.popleft()
-            self._do(rank, lambda: rank.process.obey(packet))
+            self._do(rank, lambda: self._obey(rank.process, packet))
             self._wake(rank, 0)
 
     def _report(self, rank: Rank, packet: Mapping[str, Any]) -> None:
@@ -570,6 +570,11 @@ class JobSimulation:
         sent, process.control.sent = process.control.sent, []
         for packet in sent:
             self._report(rank, packet)
+
+    def _obey(self, process: Process, packet: Mapping[str, Any]) -> None:
+        process.obey(packet)
+        if process.runtime.released and process.runtime.finished_code is not None:
+            raise Left(0)
 
     def _wake(self, rank: Rank, delay_ns: int) -> None:
         at_ns = self.now_ns + delay_ns
