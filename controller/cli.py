@@ -14,7 +14,7 @@ import os
 import sys
 
 from controller.command import names_python, split_program
-from controller.errors import ControllerError
+from controller.errors import EXIT_UNREAD, ControllerError
 from controller.spawning import Spawned, new_hash_seed, spawn_agent
 
 TYPE_CHECKING = False  # what typing has, without importing it
@@ -103,6 +103,10 @@ def _obey(parsed: argparse.Namespace) -> int:
     module_name, function = _VERBS[parsed.verb]
     try:
         code: int = getattr(import_module(f"controller.{module_name}"), function)(parsed)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        return _unread()
     except ControllerError as error:
         return _report(error, error.exit_code, parsed.json)
     except KeyboardInterrupt:
@@ -114,6 +118,14 @@ def _obey(parsed: argparse.Namespace) -> int:
             raise
         return _report(error, error.exit_code, parsed.json)
     return code
+
+
+def _unread() -> int:
+    """Whoever read our output has seen enough (`| head`): end quietly, with the code of a command that SIGPIPE ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
+    return EXIT_UNREAD
 
 
 def _leave(code: int) -> None:

@@ -23,6 +23,7 @@ _LIBRARY = tuple(
     os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), package, "")
     for package in ("ckpt", "transport")
 )
+_WORST_FIRST = (EXIT_UNRECOVERABLE, EXIT_DAMAGED)
 _FRAMES_OUTSIDE, _FRAMES_INSIDE = 10, 30
 _SMALLEST_SHOWN = 64
 _SMALLEST_OPERANDS_SHOWN = 1024
@@ -39,24 +40,29 @@ def inspect(arguments: argparse.Namespace) -> int:
     found = inspect_line(job, epoch, arguments.rank)
     _add_logged_times(job, found)
     damaged = [rank["exit_code"] for rank in found["ranks"] if not rank["good"]]
-    code = EXIT_OK if not damaged else max(damaged, key=(EXIT_OK, EXIT_DAMAGED, EXIT_UNRECOVERABLE).index)
+    code = next((code for code in _WORST_FIRST if code in damaged), damaged[0] if damaged else EXIT_OK)
     show({"ok": not damaged, "exit_code": code, **found}, render(found), as_json=arguments.json)
     return code
 
 
 def _add_logged_times(job: JobDirectory, found: dict[str, Any]) -> None:
     """``logged_ns`` of each rank: what the event log says about its image; empty when it says nothing."""
-    wanted = {(r["rank"], r["epoch"], r["incarnation"]): r for r in found["ranks"] if r["good"]}
+    wanted = {_key(rank): rank for rank in found["ranks"] if rank["good"]}
     for rank in wanted.values():
         rank["logged_ns"] = {}
     for event in job.events.read().events:
         names = _LOGGED_TIMES.get(str(event.get("event")))
-        rank = wanted.get((event.get("rank"), event.get("epoch"), event.get("incarnation")))
+        rank = wanted.get(_key(event))
         if names is None or rank is None:
             continue
         for name in names:
             value = event.get(name)
             rank["logged_ns"].update(value if isinstance(value, dict) else {name: value} if value else {})
+
+
+def _key(fields: Mapping[str, Any]) -> str:
+    """As text: in a damaged log anything may stand in the place of a number."""
+    return f"{fields.get('rank')} {fields.get('epoch')} {fields.get('incarnation')}"
 
 
 # ---- for people ------------------------------------------------------------------------------------------

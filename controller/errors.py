@@ -28,6 +28,7 @@ EXIT_CHECKPOINTED = 75
 EXIT_NOT_WRITTEN = 120
 """As Python's own, when standard output cannot be written."""
 EXIT_TIMEOUT = 124
+EXIT_UNREAD = 141
 
 
 class ControllerError(Exception):

@@ -93,7 +93,10 @@ def summarise(lines: Iterable[Line]) -> History:
         history.lines += 1
         name = line.get("event")
         if isinstance(name, str):
-            _take(history, name, line)
+            try:
+                _take(history, name, line)
+            except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+                continue  # a field is missing, or of another kind: as good as a line that is not there
     return history
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -296,3 +297,56 @@ def test_where_no_line_can_be_read_restart_refuses_and_run_starts_over_and_says_
     assert "the program starts over" in done.stderr and f"epoch {newest}" in done.stderr
     assert held.events("starting-over") and newest in {e["epoch"] for e in held.events("line-unusable")}
     assert held.output(0).splitlines() == COUNTED
+
+
+@pytest.mark.parametrize(
+    "what", ["images/rank-00000/epoch-{:08d}*.json", "images/rank-00000/epoch-{:08d}*.pack"]
+)
+def test_a_line_that_the_system_refuses_to_read_is_named_and_the_older_one_is_used(
+    held: Job, restarted: Callable[..., Job], what: str
+) -> None:
+    """An error of the disk (here: of a link to itself) ended the restart with code 1."""
+    newest = three_lines(held)
+    (path,) = held.directory.glob(what.format(newest))
+    path.unlink()
+    path.symlink_to(path.name)
+    job = restarted(held.directory)
+    assert job.finish() == 0, job.report()
+    unusable = job.events("line-unusable")
+    assert [event["epoch"] for event in unusable] == [newest] and f"epoch {newest}, trying" in job.stderr
+    assert job.events("restarted")[-1]["from_epoch"] < newest
+    assert job.output(0).splitlines() == COUNTED
+
+
+# ---------------------------------------------------------------------- what is asked of it
+
+
+def test_ls_prints_the_fields_that_are_documented_and_inspect_a_manifest_of_any_size(held: Job) -> None:
+    newest = three_lines(held)
+    text = (ROOT / "docs" / "command-line.md").read_text()
+    table = text[text.index("## ckpt ls") : text.index("## ckpt verify")]
+    documented = set(re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`.*?) \|", table, re.M))))
+    (control,) = held.directory.glob(f"control/epoch-{newest:08d}.json")
+    control.write_bytes(b"damaged")
+    printed = json.loads(run_ckpt("ls", "--json", held.directory).stdout)["lines"]
+    assert set().union(*printed) == documented and {line["good"] for line in printed} == {True, False}
+    older = [line["epoch"] for line in printed if line["good"]][-1]
+    (manifest,) = held.directory.glob(f"images/rank-00000/epoch-{older:08d}*.json")
+    os.truncate(manifest, (1 << 30) + 1)
+    seen = run_ckpt("inspect", f"{held.directory}@{older}")
+    assert seen.returncode == 3 and "more than any" in seen.stdout and "Traceback" not in seen.stderr
+
+
+@pytest.mark.parametrize("verb", ["status", "ls", "inspect", "verify"])
+def test_a_reader_that_has_seen_enough_ends_a_verb_quietly(held: Job, verb: str) -> None:
+    come, tell = os.pipe()
+    os.close(come)
+    done = subprocess.run(
+        ckpt_command(verb, held.directory),
+        stdin=subprocess.DEVNULL,
+        stdout=tell,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(tell)
+    assert done.returncode == 141 and done.stderr == b""

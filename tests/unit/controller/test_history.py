@@ -117,3 +117,14 @@ def test_a_wait_that_ends_with_the_burning_of_the_round_counts() -> None:
         "sum()",
     )
     assert waits[0] is not None and waits[0].ms == 1, "it had its image"
+
+
+def test_a_line_with_fields_of_another_kind_is_passed_over() -> None:
+    lines = [
+        {"event": "agent-started"},
+        {"event": "rank-started", "rank": [], "pid": 1},
+        {"event": "captured", "epoch": 1, "rank": 0, "pause_ns": "long"},
+        {"event": "round-aborted", "epoch": 1, "ns": {}},
+        {"event": "committed", "epoch": 2},
+    ]
+    assert list(summarise(lines).committed) == [2]
