@@ -46,6 +46,7 @@ from ckpt.image.reach import (
     Mode,
     Suspended,
     Way,
+    adds_items,
     all_arguments,
     arguments,
     attribute,
@@ -418,6 +419,8 @@ def _operation(outer: Suspended, inner: Suspended, at: Instruction) -> Resumptio
         way = way if way == PASS else None
     elif name in ("LIST_EXTEND", "SET_UPDATE"):  # what has been produced is in the list already
         way = REDO if inner.gen is not None and stack[-1] is inner.gen else None
+    elif name == "BINARY_OP" and adds_items(at.arg, stack[-2:], inner):
+        way = REDO
     elif name == "BINARY_SUBSCR" and has(stack[-2], ("__getitem__",), inner):
         way = PASS
         stack, kept = stack[:-2], stack[-2:]

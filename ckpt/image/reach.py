@@ -14,6 +14,9 @@ intercept. Pure: decides from what `stack` has read.
 
 from __future__ import annotations
 
+import _csv
+import _io
+import collections
 import functools
 import gc
 import itertools
@@ -29,6 +32,7 @@ __all__ = [
     "CachedCall",
     "Suspended",
     "Way",
+    "adds_items",
     "PASS",
     "REDO",
     "Mode",
@@ -49,6 +53,7 @@ __all__ = [
 ]
 
 
+_INPLACE_ADD = 13  # argument of BINARY_OP
 _CO_OPTIMIZED = 1  # inspect.CO_OPTIMIZED
 _CO_VARARGS = 4
 
@@ -355,6 +360,36 @@ def _type_call(cls: Any, args: Sequence[Any] | None, inner: Suspended) -> Way | 
     return None
 
 
+# methods that take item by item from an iterator and put each, at once, where the program sees it
+_CONSUMERS: dict[type, tuple[str, ...]] = {
+    list: ("extend", "__iadd__"),
+    set: ("update",),
+    dict: ("update",),
+    collections.deque: ("extend", "extendleft"),
+    _io._IOBase: ("writelines",),
+    _csv.Writer: ("writerows",),
+}
+
+
+def _consumer(fn: Any, args: Sequence[Any], inner: Suspended) -> Way | None:
+    """How such a method leads to inner, called with the iterator alone: what has been taken need not be taken again."""
+    is_bound = type(fn) is types.BuiltinFunctionType
+    owner, given = (type(fn.__self__), args) if is_bound else (fn.__objclass__, args[1:])
+    for kind, names in _CONSUMERS.items():
+        if issubclass(owner, kind) and fn.__name__ in names and len(given) == 1:
+            way = iteration(given[0], inner)
+            return way if inner.gen is not None and way == REDO else None
+    return None
+
+
+def adds_items(operator: int, operands: Sequence[Any], inner: Suspended) -> bool:
+    """Whether an operator is `+=` of a list or deque and an iterator, which does the same as `extend`."""
+    left, right = operands
+    if operator != _INPLACE_ADD or type(left) not in (list, collections.deque) or inner.gen is None:
+        return False
+    return iteration(right, inner) == REDO
+
+
 def _source(fn: Any, args: Sequence[Any] | None, inner: Suspended) -> Way | None:
     """How exec or eval lead to inner: the code they were given, or have compiled. They keep nothing, but exec
     drops the value of an expression."""
@@ -390,7 +425,11 @@ def _builtin(fn: Any, args: Sequence[Any] | None, inner: Suspended) -> Way | Non
             return REDO if len(args) == 2 and has(args[1], (check,), inner) else None
         if id(fn) in _ATTRIBUTE_BUILTINS and len(args) > 1 and type(args[1]) is str:
             return attribute(args[0], args[1], _ATTRIBUTE_BUILTINS[id(fn)], inner)
-        return None
+        return _consumer(fn, args, inner)
+    if kind is types.MethodDescriptorType and args:
+        found = _consumer(fn, args, inner)
+        if found is not None:
+            return found
     if inner.gen is not None:
         if kind is types.MethodWrapperType and fn.__name__ in _GENERATOR_METHODS and fn.__self__ is inner.gen:
             return REDO

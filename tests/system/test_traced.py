@@ -1,4 +1,4 @@
-"""Programs that are profiled or traced: they get images, and what watches them goes on watching after a restart."""
+"""Programs that are profiled or traced, or run by another: they get images, and what watches them goes on after a restart."""
 
 from __future__ import annotations
 
@@ -110,3 +110,11 @@ print(seen["call"], seen["return"])
 """
     job = killed_half_way(start, write_app(tmp_path, APP + watching))
     assert job.output(0).endswith("\n500 500\n")
+
+
+def test_a_program_below_runpy_and_exec_gets_images(start: Start, tmp_path: Path) -> None:
+    write_app(tmp_path, APP + "\nif __name__ == '__main__':\n    exec('main()')\n", "below.py")
+    app = write_app(
+        tmp_path, f"import runpy\nrunpy.run_path({str(tmp_path / 'below.py')!r}, run_name='__main__')\n"
+    )
+    killed_half_way(start, app)

@@ -1,5 +1,6 @@
 """How a frame goes on that is suspended inside of C code which has entered another frame."""
 
+import collections
 import functools
 import itertools
 import types
@@ -182,6 +183,35 @@ def test_generators_under_calls():
     assert call(sum, [gen], inner) is None
     assert call(list, [gen], inner) is None
     assert call(next, [generator()], inner) is None
+
+
+def test_methods_that_take_item_by_item_are_done_again():
+    gen, taken = generator(), []
+    inner = inner_of(gen=gen)
+    for container, name in (
+        ([], "extend"),
+        (set(), "update"),
+        ({}, "update"),
+        (collections.deque(), "extend"),
+    ):
+        assert call(getattr(container, name), [gen], inner) == REDO
+        assert call(getattr(type(container), name), [container, enumerate(gen)], inner) == REDO
+    assert call(taken.extend, [gen], inner_of(function)) is None
+    assert call(taken.extend, [generator()], inner) is None
+    assert call(taken.append, [gen], inner) is None
+    assert call(set().update, [iter([1]), gen], inner) is None  # the first would be empty then
+    assert call({}.update, [], inner) is None
+    assert call(list, [gen], inner) is None  # the list is in C's hands alone
+    outer, at = outer_at(adding, "BINARY_OP", [taken, gen])
+    assert classify(outer, inner).lasti == at.start - 1
+    outer, _ = outer_at(adding, "BINARY_OP", [(), gen])
+    with pytest.raises(Refused, match="BINARY_OP is running"):
+        classify(outer, inner)
+
+
+def adding(a, b):
+    a += b
+    return a
 
 
 def test_a_generator_that_may_be_finalised_is_not_known():

@@ -517,6 +517,39 @@ def held():
     return list(found), locals() is found, work(1)
 emit(held())
 """,
+    "methods that put what they take where it is seen": """
+import collections, csv, io
+def gen(n):
+    for i in range(n):
+        work(i)
+        yield i
+def pairs(n):
+    for i in range(n):
+        yield i, work(i)
+a = []
+a.extend(gen(3)); emit(a)
+a += gen(2); emit(a)
+a.extend(enumerate(gen(2))); emit(a)
+list.extend(a, gen(2)); emit(a)
+s = set()
+s.update(gen(4)); emit(s)
+d = {}
+d.update(pairs(3)); emit(d)
+q = collections.deque(maxlen=3)
+q.extend(gen(4)); q.extendleft(gen(2)); emit(q)
+q += enumerate(gen(2)); emit(q)
+f = io.StringIO()
+f.writelines(str(x) for x in gen(3)); emit(f.getvalue())
+w = csv.writer(f)
+w.writerows(pairs(3)); emit(f.getvalue())
+class L(list):
+    pass
+l = L()
+l.extend(x * 2 for x in gen(3)); emit(l)
+class S(set):
+    pass
+s = S(["7"]); s.update(map(str, gen(2))); emit(sorted(s))
+""",
     "random numbers": """
 import random
 from random import random as draw
