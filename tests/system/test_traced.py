@@ -1,4 +1,4 @@
-"""Programs that are profiled or traced, or run by another: they get images, and what watches them goes on after a restart."""
+"""Programs that are profiled or traced, or run by another: they get images; what watches them goes on after a restart."""
 
 from __future__ import annotations
 
