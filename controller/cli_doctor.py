@@ -89,6 +89,13 @@ def _render_run(found: Mapping[str, Any]) -> list[str]:
         line += f" ({size_text(max(image['bytes'] for image in good))}, {max(image['ms'] for image in good):.0f} ms at most)"
         line += f"; {restored} of {len(restarts)} restored in fresh processes and ran on"
     out.append(line)
+    if restarts:
+        files = (
+            "output and files"
+            if found["exit_code"] == 0
+            else "output; not files, which takes a run to the program's end"
+        )
+        out.append(f"compared   {files}")
     looked = max(1, samples["taken"])
     share = (samples["captured"] + samples["in_library"]) / looked
     out.append(f"places     {share:.1%} of {samples['taken']} moments looked at could be captured")

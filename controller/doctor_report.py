@@ -321,7 +321,27 @@ def _restarts(facts: Facts) -> list[Problem]:
         )
         for restart in facts["restarts"]
         if not restart["ok"]
+    ] + [
+        _problem(
+            "restart",
+            f"a program restored from its image {_did(restart['differs'])} something else than the first run",
+            f"{_where(restart['differs'])} line {restart['differs']['line']}",
+            f"{restart['differs']['restored']!r}, twice alike, where the first run {_did(restart['differs'])} "
+            f"{restart['differs']['first']!r}",
+            remedies.LOST,
+            restart["differs"].get("rank"),
+        )
+        for restart in facts["restarts"]
+        if restart["ok"] and restart["differs"]
     ]
+
+
+def _did(difference: Mapping[str, Any]) -> str:
+    return "wrote" if "path" in difference else "printed"
+
+
+def _where(difference: Mapping[str, Any]) -> str:
+    return f"file {difference['path']}" if "path" in difference else f"output of rank {difference['rank']}"
 
 
 def notes(facts: Facts) -> list[str]:
@@ -329,11 +349,13 @@ def notes(facts: Facts) -> list[str]:
     if facts.get("unsupported"):
         return []
     found = [
-        f"restored from epoch {restart['epoch']}, rank {restart['differs']['rank']} printed "
-        f"{restart['differs']['restored']!r} where the first run printed {restart['differs']['first']!r}: no harm if that "
-        "depends on the clock, on random numbers of the system, or on the order of messages"
+        f"restored from epoch {restart['epoch']}: {_where(restart['unsure'])}, line {restart['unsure']['line']}: it "
+        f"{_did(restart['unsure'])} {restart['unsure']['restored']!r} where the first run {_did(restart['unsure'])} "
+        f"{restart['unsure']['first']!r}, and something else again when it was restored once more. That is no harm if it "
+        "depends on the clock, on random numbers of the system, or on the order of messages; whether something is lost "
+        "there, too, cannot be told"
         for restart in facts["restarts"]
-        if restart["ok"] and restart["differs"]
+        if restart["ok"] and restart["unsure"]
     ]
     found += _children_waited_for(facts)[1]
     examined = {rank for rank, _ in _lines(facts, "examination")}

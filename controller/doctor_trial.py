@@ -5,8 +5,11 @@ rank of `ckpt.doctor`, threads tolerated, no restarts, all checkpoints kept), `c
 each checkpoint, newest first, `restart`, and `stop` again. Newest first, because a restart cuts the program's files back to
 the length they had. Before the first `stop`, the examinations that were due in the time are waited for, for
 `_EXAMINED_LIMIT_S` at most: what nobody has looked at must not pass for healthy. A restored program is left alone until it
-has printed as much as the first run had, or for as long as that ran after the image; what both have printed is compared,
-and whether it printed anything.
+has printed as much as the first run had, or for as long as that ran after the image; what both have printed is compared, and
+whether it printed anything.
+
+A restored run that differs is made once more from the same image, to tell loss from chance; files of the program are
+compared, too, where it comes to its end (`doctor_compare`).
 
 The temporary directory, and whatever still runs of the trial, are gone at the end. What the program itself does to the
 world is done.
@@ -26,6 +29,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from controller.clients import ask
+from controller.doctor_compare import Outputs, contents, judge, put_back, written
 from controller.errors import LaunchFailed, NoSuchJob
 from controller.history import summarise
 from controller.whereabouts import runtime_of, seat_of
@@ -79,10 +83,13 @@ class _Trial:
         self.job_path = os.path.join(directory, "job")
         self.job: JobDirectory | None = None
         self.process: subprocess.Popen[bytes] | None = None
+        self.files: dict[str, bytes] = {}
+        """Files under the working directory as the first run left them, if it came to its end."""
 
     def run(self) -> dict[str, Any]:
         options = self.options
         started_s = time.monotonic()
+        since_ns = time.time_ns()
         self._start(
             "run", "-n", options.ranks, "--job", self.job_path, "--keep", 1_000_000, "--max-restarts", 0,
             "--timeout", max(options.seconds, 2.0), "--harmless-threads", "*", "--image-mode", "fork",
@@ -98,10 +105,13 @@ class _Trial:
         code = self._stop()
         first = self._outputs()
         error = self._error()
+        if ended and code == 0:
+            self.files = written(os.getcwd(), since_ns)
         restarts = [
-            self._restore(image, ran_s, first, code if ended else None)
+            self._examine(image, ran_s, first, code if ended else None)
             for image in sorted((i for i in images if i["ok"]), key=lambda image: -image["epoch"])
         ]
+        put_back(os.getcwd(), self.files)
         return {
             "program": list(options.program),
             "unsupported": "",
@@ -214,10 +224,34 @@ class _Trial:
 
     # ---- life after an image -----------------------------------------------------------------------------
 
-    def _restore(
+    def _examine(
         self, image: dict[str, Any], ran_s: float, first: dict[int, bytes], first_code: int | None
     ) -> dict[str, Any]:
-        """Restart from one image, let it run on, and compare."""
+        """Restart from one image, let it run on, and compare; once more, where something differs."""
+        result, outputs, files = self._restore(image, ran_s, first, first_code)
+        whole = result["ended"] and first_code == 0
+        self._compare(result, first, outputs, None, files, None, whole=whole)
+        if result["ok"] and result["unsure"]:
+            again, outputs_again, files_again = self._restore(image, ran_s, first, first_code)
+            whole = whole and again["ended"]
+            self._compare(result, first, outputs, outputs_again, files, files_again, whole=whole)
+        return result
+
+    def _compare(
+        self, result: dict[str, Any], first: Outputs, once: Outputs, twice: Outputs | None,
+        files: Outputs, files_twice: Outputs | None, *, whole: bool,
+    ) -> None:  # fmt: skip
+        alike, unsure = judge(first, once, twice, whole=whole)
+        if whole and alike is None:
+            alike, unsure_file = judge(self.files, files, files_twice, whole=True)
+            unsure = unsure or unsure_file
+        result.update(differs=alike, unsure=unsure)
+
+    def _restore(
+        self, image: dict[str, Any], ran_s: float, first: dict[int, bytes], first_code: int | None
+    ) -> tuple[dict[str, Any], dict[int, bytes], Outputs]:
+        """Restart from one image and let it run on: what became of it, what it printed and what is in the files."""
+        put_back(os.getcwd(), self.files)
         epoch = image["epoch"]
         self._start("restart", f"{self.job_path}@{epoch}", "--max-restarts", 0, "--harmless-threads", "*")
         before = len(self._events("restarted"))
@@ -237,7 +271,8 @@ class _Trial:
             "reason": "",
             "restored_ms": round((up_s - begun_s) * 1000, 1),
             "ended": ended,
-            "differs": difference(first, now),
+            "differs": None,
+            "unsure": None,
         }
         silent = [rank for rank, data in now.items() if len(data) <= len(at_first[rank]) < len(first[rank])]
         if silent and not ended:
@@ -245,7 +280,7 @@ class _Trial:
             result.update(ok=False, reason=text)
         if not came_up or (ended and code != 0 and code != first_code):
             result.update(ok=False, reason=self._error() or f"it ended with exit code {code}")
-        return result
+        return result, now, contents(os.getcwd(), self.files)
 
     def _has_printed(self, first: dict[int, bytes]) -> bool:
         """As much as the first run, and more than it had at once after the restart."""
@@ -306,18 +341,3 @@ class _Trial:
 def tail(text: str) -> str:
     """The last lines of an error."""
     return "\n".join(text.strip().splitlines()[-_ERROR_LINES:])
-
-
-def difference(first: dict[int, bytes], restored: dict[int, bytes]) -> dict[str, Any] | None:
-    """The first line that differs, as far as both have printed: ``{"rank", "line", "first", "restored"}``."""
-    for rank, data in first.items():
-        both = min(len(data), len(restored.get(rank, b"")))
-        old, new = data[:both].splitlines(), restored.get(rank, b"")[:both].splitlines()
-        for number, (one, other) in enumerate(zip(old, new, strict=False), start=1):
-            if one != other:
-                texts = {
-                    "first": one[:80].decode(errors="replace"),
-                    "restored": other[:80].decode(errors="replace"),
-                }
-                return {"rank": rank, "line": number, **texts}
-    return None

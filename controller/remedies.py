@@ -9,13 +9,26 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-__all__ = ["APPENDED", "CHILD", "DESCRIPTORS", "INTERPRETER", "for_object", "for_refusal", "for_thread"]
+__all__ = [
+    "APPENDED",
+    "CHILD",
+    "DESCRIPTORS",
+    "INTERPRETER",
+    "LOST",
+    "for_object",
+    "for_refusal",
+    "for_thread",
+]
 
 _Table = tuple[tuple[str, str], ...]
 
 _REGISTER = "say how it is saved and made again: {register}"
 
 PACKAGE = "set it up again in ckpt.on_restart(f), or say how its types are saved: ckpt.register_type(type, save, load)"
+LOST = (
+    "look for state that no Python object holds (variables in C of a compiled module), or that has changed since the image "
+    "(files written in place, renamed, or read again): keep it in variables, and make it anew in ckpt.on_restart(f)"
+)
 CHILD = "let it end before a checkpoint, or start it anew in ckpt.on_restart(f)"
 APPENDED = "open it once and keep it open: a restart cuts open files back to their length at the checkpoint"
 INTERPRETER = (

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
+import sysconfig
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -279,3 +281,66 @@ def test_people_are_told_that_the_program_really_runs(tmp_path: Path) -> None:
     done = run_ckpt("doctor", "--seconds", 0.5, write_app(tmp_path, "print(1)\n"), timeout_s=LONG_S)
     assert "really runs the program" in done.stderr
     assert "remedy:" in done.stdout and "1 problem" in done.stdout
+
+
+COUNTER_IN_C = """
+    #include <Python.h>
+    static long count;  /* in no variable of Python */
+    static PyObject *next(PyObject *self, PyObject *nothing) { return PyLong_FromLong(++count); }
+    static PyMethodDef methods[] = {{"next", next, METH_NOARGS, ""}, {0}};
+    static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "counter", "", -1, methods};
+    PyMODINIT_FUNC PyInit_counter(void) { return PyModule_Create(&module); }
+"""
+
+
+def compiled_counter(directory: Path) -> None:
+    source = write_app(directory, COUNTER_IN_C, "counter.c")
+    include = sysconfig.get_paths()["include"]
+    command = ["gcc", "-shared", "-fPIC", "-I", include, "-o", str(directory / "counter.so"), str(source)]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+GOES_ON = """
+    import sys, time
+    {before}
+    for step in range(60):
+        {each}
+        sys.stdout.flush()
+        time.sleep(0.02)
+"""
+
+
+def lost(tmp_path: Path, before: str, each: str) -> tuple[int, dict[str, Any]]:
+    app = write_app(tmp_path, GOES_ON.format(before=before, each=each))
+    return doctor("--seconds", 4, "--images", 1, app, cwd=tmp_path)
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="no compiler here")
+def test_state_in_a_compiled_module_that_is_lost_is_a_problem_with_the_first_difference(
+    tmp_path: Path,
+) -> None:
+    compiled_counter(tmp_path)
+    code, found = lost(tmp_path, "import counter", "print(counter.next())")
+    assert code == 1 and not found["ok"], found
+    [problem] = [each for each in found["problems"] if each["kind"] == "restart"]
+    assert "printed something else" in problem["what"] and "output of rank 0 line" in problem["where"]
+    assert "'1', twice alike, where the first run printed" in problem["why"], problem
+    assert "compiled module" in problem["remedy"]
+
+
+def test_a_file_that_is_changed_in_place_after_the_image_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "total.txt").write_text("0000000")
+    add = "f = open('total.txt', 'r+b'); n = int(f.read()) + 1; f.seek(0); f.write(b'%07d' % n); f.close()"
+    before = f"def add():\n        {add}"
+    code, found = lost(tmp_path, before, "add(); print('step', step)")
+    assert code == 1 and not found["ok"], found
+    [problem] = [each for each in found["problems"] if each["kind"] == "restart"]
+    assert "wrote something else" in problem["what"] and "total.txt" in problem["where"]
+    assert "where the first run wrote '0000060'" in problem["why"]
+    assert (tmp_path / "total.txt").read_text() == "0000060", "left as the first run left it"
+
+
+def test_time_stamps_and_random_numbers_of_the_system_are_no_problem(tmp_path: Path) -> None:
+    code, found = lost(tmp_path, "import os", "print(step, time.time_ns(), os.urandom(4).hex())")
+    assert code == 0 and found["ok"], found
+    assert any("cannot be told" in note for note in found["notes"])
