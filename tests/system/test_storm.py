@@ -63,7 +63,7 @@ PROGRAM = """
                 if comm.allreduce(int(os.path.exists(os.environ["CKPT_TEST_GO"])), min):
                     break
             if step % 400 == 0 and rank == 0:
-                assert subprocess.run(["sh", "-c", "exit 5"]).returncode == 5
+                assert subprocess.run(["sh", "-c", "exit 5"]).returncode in (5, -9)
             time.sleep(0.001)
     drawn = sum(ballast)
     print("end", step, x, drawn)
