@@ -67,6 +67,8 @@ class Stub:
         match packet["m"]:
             case "table":
                 self.connected = True
+            case "ask":
+                self.say(m="ready", epoch=packet["epoch"])
             case "checkpoint":
                 self.image(packet["epoch"])
             case "release":
