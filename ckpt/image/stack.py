@@ -197,6 +197,7 @@ def _capture(at_check: bool, skip: tuple[CodeType, ...], value: object, seen: li
     if frames is None:
         raise Refused("the program is not running under run_base, or is being restarted")
     if traced == 2:
+        seen += frames[:1]
         raise Refused("a trace or profile function of the program is running")
     if not frames:
         raise Refused("the program is not running")

@@ -1187,7 +1187,7 @@ def test_an_empty_or_malformed_stack_is_refused():
 def test_a_stack_too_deep_for_the_c_stack_is_refused(monkeypatch):
     monkeypatch.setattr(stack_module, "_STACK_LIMIT_BYTES", 9 << 20)
     monkeypatch.setattr(stack_module.resource, "getrlimit", lambda which: (8 << 20, 64 << 20))
-    with pytest.raises(RestoreError, match="MiB of C stack"):
+    with pytest.raises(RestoreError, match="KiB of C stack"):
         stack_module._ensure_c_stack(100_000)
 
 
