@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.coordinator import Coordinator
+from controller.coordinator import Coordinator, RoundOptions
 from controller.events import (
     Action,
     AgentLost,
@@ -70,7 +70,12 @@ class Interpreter:
     def _new(self, options: dict[str, str]) -> None:
         lines = tuple(int(word) for word in options.get("lines", "").split(",") if word)
         highest = int(options.get("highest", max(lines, default=0)))
-        coordinator = Coordinator(int(options["ranks"]), highest=highest, committed=max(lines, default=None))
+        coordinator = Coordinator(
+            int(options["ranks"]),
+            highest=highest,
+            committed=max(lines, default=None),
+            options=RoundOptions(asks=False),
+        )
         self.now_ms = 0
         self.job = Supervisor(
             coordinator, incarnation=int(options.get("incarnation", 0)), lines=lines, max_restarts=3
