@@ -14,6 +14,7 @@ from ckpt.mpi.buffers import EMPTY, BufferSpec, raw, simple
 from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG, PROC_NULL
 from ckpt.mpi.errors import ERR_RANK, ERR_REVOKED, MpiException, PeerFailed
 from ckpt.mpi.guard import handled
+from ckpt.mpi.integers import index
 from ckpt.mpi.object_messages import ObjectMessages
 from ckpt.mpi.operations import BufferSend, Done, Lost, Operation, Receive
 from ckpt.mpi.partitioned import PartReceive, PartSend, cut, match_number
@@ -75,10 +76,10 @@ class BufferMessages(ObjectMessages):
                     with engine.lock:
                         engine.progress.send(route[0], message)
                         engine.after_send(route[0], nbytes, self._shared)
-                    return
+                    return None
                 del data
             if route is None:
-                return
+                return None
             spec = simple(buf, writable=False)
             with engine.lock:
                 operation = self._start_send(spec, route[0], route[1])
@@ -87,6 +88,10 @@ class BufferMessages(ObjectMessages):
                 elif operation.error is None:
                     engine.after_send(route[0], spec.nbytes, self._shared)
             operation.complete(None)
+        except TypeError:
+            if type(dest) is int and type(tag) is int:
+                raise
+            return BufferMessages.Send(self, buf, index(dest), index(tag))
         except MpiException as error:
             raise handled(self, error)  # noqa: B904
 
@@ -120,6 +125,10 @@ class BufferMessages(ObjectMessages):
             with engine.lock:
                 operation = self._start_send(spec, route[0], route[1])
             return Request._make(engine, operation)
+        except TypeError:
+            if type(dest) is int and type(tag) is int:
+                raise
+            return BufferMessages.Isend(self, buf, index(dest), index(tag))
         except MpiException as error:
             raise handled(self, error)  # noqa: B904
 
@@ -151,7 +160,7 @@ class BufferMessages(ObjectMessages):
 
     def _start_recv(self, spec: BufferSpec, source: int, tag: int) -> Receive:
         """Start to receive into a buffer. The lock is held."""
-        src = self._check_receive(source, tag)
+        src, source, tag = self._check_receive(source, tag)
         receive = Receive(self._context.number, source, tag, spec)
         if src is None:
             receive.done = True
@@ -167,7 +176,7 @@ class BufferMessages(ObjectMessages):
         try:
             engine = self._engine
             if type(buf) not in _SPECS and buf is not None and self._recv_at_once(buf, source, tag, status):
-                return
+                return None
             spec = EMPTY if source == PROC_NULL else simple(buf, writable=True)
             with engine.lock:
                 receive = self._start_recv(spec, source, tag)
@@ -175,6 +184,10 @@ class BufferMessages(ObjectMessages):
                     engine.wait_receive(receive)
             if status is not None or receive.error is not None:
                 receive.complete(status)
+        except TypeError:
+            if type(source) is int and type(tag) is int:
+                raise
+            return BufferMessages.Recv(self, buf, index(source), index(tag), status)
         except MpiException as error:
             raise handled(self, error)  # noqa: B904
 
@@ -229,6 +242,12 @@ class BufferMessages(ObjectMessages):
                 engine.wait(sent)
             receive.complete(status)
             sent.complete(None)
+        except TypeError:
+            if type(dest) is int and type(sendtag) is int:
+                raise
+            return BufferMessages.Sendrecv(
+                self, sendbuf, index(dest), index(sendtag), recvbuf, source, recvtag, status
+            )
         except MpiException as error:
             raise handled(self, error)  # noqa: B904
 
@@ -294,7 +313,7 @@ class BufferMessages(ObjectMessages):
             return Prequest._prepare(self._engine, Done, PROC_NULL)
         spec = simple(buf, writable=False)
         if sync:
-            return Prequest._prepare(self._engine, self._start_sync, spec, route[0], tag)
+            return Prequest._prepare(self._engine, self._start_sync, spec, route[0], index(tag))
         return Prequest._prepare(self._engine, self._start_send, spec, *route)
 
     def _start_sync(self, spec: BufferSpec, dst: int, tag: int) -> Operation:
@@ -312,8 +331,9 @@ class BufferMessages(ObjectMessages):
         """A send that is started with nothing to send: `Pready` says which of the equal parts of the buffer may
         go."""
         spec = cut(buf, partitions, writable=False)
-        dst = self._world_rank(dest)
-        self._check_receive(dest, tag)  # the same rules for a tag, wildcards aside
+        dst, dest, tag = self._check_receive(dest, tag)  # the same rules, wildcards aside
+        if dest == ANY_SOURCE:
+            raise MpiException(ERR_RANK, "a send in parts names its destination")
         if dst is None:
             return Prequest._prepare(self._engine, Done, PROC_NULL)
         shared = self._shared
@@ -326,7 +346,7 @@ class BufferMessages(ObjectMessages):
     def Precv_init(self, buf: Any, partitions: int, source: int, tag: int = 0, info: Any = None) -> Prequest:
         """A receive in equal parts: `Parrived` says which are here. The sender may cut differently."""
         spec = cut(buf, partitions, writable=True)
-        src = self._check_receive(source, tag)
+        src, source, tag = self._check_receive(source, tag)
         if src is None:
             return Prequest._prepare(self._engine, Done, PROC_NULL)
         if source == ANY_SOURCE or tag == ANY_TAG:

@@ -256,7 +256,7 @@ class CommBase(Handle):
             raise self._engine.losses.failure(route[0])
         if len(self._routes) >= ROUTES_MAX:
             self._routes.clear()
-        self._routes[dest, tag] = route
+        self._routes[index(dest), index(tag)] = route
         return route
 
     def _way(self, dest: int, tag: int) -> tuple[int, bytes] | None:
@@ -285,16 +285,17 @@ class CommBase(Handle):
             raise MpiException(ERR_RANK, f"rank {number} in a communicator of {len(self._peers)} ranks")
         return self._peers[number]
 
-    def _check_receive(self, source: int, tag: int) -> int | None:
-        """World rank of a source (0 for ANY_SOURCE); None for PROC_NULL. Raises for a bad source or tag."""
-        number = index(tag)
-        if number != ANY_TAG and not 0 <= number <= TAG_UB:
-            raise MpiException(ERR_TAG, f"tag {number} is neither ANY_TAG nor in 0…{TAG_UB}")
-        if index(source) == ANY_SOURCE:
+    def _check_receive(self, source: int, tag: int) -> tuple[int | None, int, int]:
+        """(world rank of a source: 0 for ANY_SOURCE, None for PROC_NULL; source; tag), these two as integers. Raises for a
+        bad source or tag."""
+        source, tag = index(source), index(tag)
+        if tag != ANY_TAG and not 0 <= tag <= TAG_UB:
+            raise MpiException(ERR_TAG, f"tag {tag} is neither ANY_TAG nor in 0…{TAG_UB}")
+        if source == ANY_SOURCE:
             if self._shared.closed:
                 self._refuse()
-            return 0
-        return self._world_rank(source)
+            return 0, source, tag
+        return self._world_rank(source), source, tag
 
     def _check_root(self, root: int) -> int:
         number = index(root)

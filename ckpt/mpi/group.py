@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 from ckpt.mpi.constants import IDENT, PROC_NULL, SIMILAR, UNDEFINED, UNEQUAL
 from ckpt.mpi.errors import ERR_GROUP, ERR_RANK, MpiException
 from ckpt.mpi.handle import Handle, expect
+from ckpt.mpi.integers import index
 
 
 class Group(Handle):
@@ -90,11 +91,12 @@ class Group(Handle):
             others = {world: world for world in members}
         wanted = range(len(members)) if ranks is None else ranks
         return [
-            PROC_NULL if rank == PROC_NULL else others.get(members[self._checked(rank)], UNDEFINED)
+            PROC_NULL if index(rank) == PROC_NULL else others.get(members[self._checked(rank)], UNDEFINED)
             for rank in wanted
         ]
 
     def _checked(self, rank: int) -> int:
+        rank = index(rank)
         if not 0 <= rank < len(self._members):
             raise MpiException(ERR_RANK, f"rank {rank} in a group of {len(self._members)}")
         return rank

@@ -20,6 +20,7 @@ from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG, PROC_NULL
 from ckpt.mpi.engine import DEBT_LIMIT, DEBT_UNIT, REFERENCE_BYTES, SEND_CHECK_MASK, Engine
 from ckpt.mpi.errors import MpiException, PeerFailed
 from ckpt.mpi.guard import handled
+from ckpt.mpi.integers import index
 from ckpt.mpi.matching import Channel, Context, Matcher
 from ckpt.mpi.message import Message
 from ckpt.mpi.operations import Done, Lost, Operation, Receive
@@ -48,10 +49,10 @@ class ObjectMessages(CommBase):
         try:
             data = quick.send(self, obj, dest, tag)
             if data is None:
-                return
+                return None
             route = self._routes.get((dest, tag)) or self._route(dest, tag)
             if route is None:
-                return
+                return None
             engine = self._engine
             if data is False:
                 data = _dumps(obj, 5) if engine.codec is None else engine.codec.dumps(obj)
@@ -60,12 +61,16 @@ class ObjectMessages(CommBase):
             try:
                 if len(data) < REFERENCE_BYTES:
                     if engine.progress.send(route[0], route[1] + data) & SEND_CHECK_MASK:
-                        return
+                        return None
                 else:
                     engine.progress.send(route[0], route[1], data)
                 engine.throttle(route[0], self._shared)
             finally:
                 lock.release()
+        except TypeError:
+            if type(dest) is int and type(tag) is int:
+                raise
+            return ObjectMessages.send(self, obj, index(dest), index(tag))
         except MpiException as error:
             raise handled(self, error)  # noqa: B904
 
@@ -90,6 +95,10 @@ class ObjectMessages(CommBase):
                 with engine.lock:
                     self._put(route[0], route[1], data)
             return Request._make(engine, Done())
+        except TypeError:
+            if type(dest) is int and type(tag) is int:
+                raise
+            return ObjectMessages.isend(self, obj, index(dest), index(tag))
         except MpiException as error:
             raise handled(self, error)  # noqa: B904
 
@@ -119,6 +128,7 @@ class ObjectMessages(CommBase):
 
     def _put_sync(self, dst: int, tag: int, data: Buffer) -> Operation:
         """Queue immutable bytes as a synchronous send. The lock is held."""
+        tag = index(tag)
         operation = self._engine.start_sync(dst, self._context)
         head = envelope.pack(envelope.SYNC, self._rank, tag, self._context.number, operation.token)
         self._engine.progress.send(dst, head, data if len(data) else None)
@@ -161,6 +171,10 @@ class ObjectMessages(CommBase):
                 if not receive.done:
                     engine.wait_receive(receive)
             return receive.complete(status)
+        except TypeError:
+            if type(source) is int and type(tag) is int:
+                raise
+            return ObjectMessages.recv(self, None, index(source), index(tag), status)
         except MpiException as error:
             raise handled(self, error)  # noqa: B904
 
@@ -173,7 +187,7 @@ class ObjectMessages(CommBase):
 
     def _receive(self, source: int, tag: int) -> Receive:
         """A started receive of an object. The lock is held."""
-        src = self._check_receive(source, tag)
+        src, source, tag = self._check_receive(source, tag)
         receive = Receive(self._context.number, source, tag)
         receive.codec = self._engine.codec
         if src is None:
@@ -215,6 +229,12 @@ class ObjectMessages(CommBase):
                 if route is not None:
                     engine.throttle(route[0], self._shared)
             return receive.complete(status)
+        except TypeError:
+            if type(dest) is int and type(sendtag) is int:
+                raise
+            return ObjectMessages.sendrecv(
+                self, sendobj, index(dest), index(sendtag), recvbuf, source, recvtag, status
+            )
         except MpiException as error:
             raise handled(self, error)  # noqa: B904
 
@@ -224,7 +244,8 @@ class ObjectMessages(CommBase):
         """Wait for a message that a receive would match, and leave it."""
         engine = self._engine
         with engine.lock:
-            if self._check_receive(source, tag) is None:
+            src, source, tag = self._check_receive(source, tag)
+            if src is None:
                 _fill_null(status)
                 return True
             channel = engine.find_wait(self._context, source, tag)
@@ -236,7 +257,8 @@ class ObjectMessages(CommBase):
         """Whether a message is here that a receive would match."""
         engine = self._engine
         with engine.lock:
-            if self._check_receive(source, tag) is None:
+            src, source, tag = self._check_receive(source, tag)
+            if src is None:
                 _fill_null(status)
                 return True
             channel = engine.find(self._context, source, tag)
@@ -250,7 +272,8 @@ class ObjectMessages(CommBase):
         """Wait for a message and take it: only the returned Message can receive it."""
         engine = self._engine
         with engine.lock:
-            if self._check_receive(source, tag) is None:
+            src, source, tag = self._check_receive(source, tag)
+            if src is None:
                 _fill_null(status)
                 return Message._make_no_proc()
             channel = engine.find_wait(self._context, source, tag)
@@ -262,7 +285,8 @@ class ObjectMessages(CommBase):
         """Take a message if one is here."""
         engine = self._engine
         with engine.lock:
-            if self._check_receive(source, tag) is None:
+            src, source, tag = self._check_receive(source, tag)
+            if src is None:
                 _fill_null(status)
                 return Message._make_no_proc()
             channel = engine.find(self._context, source, tag)

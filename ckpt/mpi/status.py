@@ -8,6 +8,7 @@ from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG, UNDEFINED
 from ckpt.mpi.datatypes import BYTE, Datatype
 from ckpt.mpi.errors import SUCCESS
 from ckpt.mpi.handle import expect
+from ckpt.mpi.integers import index
 
 
 class Status:
@@ -76,19 +77,19 @@ class Status:
         return self._source
 
     def Set_source(self, source: int) -> None:
-        self._source = source
+        self._source = index(source)
 
     def Get_tag(self) -> int:
         return self._tag
 
     def Set_tag(self, tag: int) -> None:
-        self._tag = tag
+        self._tag = index(tag)
 
     def Get_error(self) -> int:
         return self._error
 
     def Set_error(self, error: int) -> None:
-        self._error = error
+        self._error = index(error)
 
     def Get_count(self, datatype: Datatype = BYTE) -> int:
         """Whole elements of `datatype` received; UNDEFINED if the size is no multiple of the element's."""
