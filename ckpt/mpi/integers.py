@@ -1,8 +1,8 @@
 """Integers as mpi4py takes them for ranks, tags, colors, keys and counts: whatever can be cut down to one.
 
 mpi4py is compiled, and C takes what has `__index__` or `__int__`: numpy's booleans and floating-point numbers too (2.7 is
-2), arrays of no dimension, but no text and no `None`; every call passes what it is given through here before it compares or packs
-it. pySDC, for one, splits a communicator by the result of a comparison of numpy's.
+2), arrays of no dimension, but no text and no `None`. What a call is given passes through here before it is compared or
+packed. pySDC, for one, splits a communicator by the result of a comparison of numpy's.
 """
 
 from __future__ import annotations
