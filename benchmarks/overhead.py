@@ -55,7 +55,7 @@ def ours(folder: Path, name: str, scale: int) -> tuple[float, float]:
 
 def measure(rounds: int, quick: bool) -> list[Row]:
     """All pairs, every round."""
-    scale, count = (1, 3) if quick else (4, rounds)
+    scale, count = (1, 3) if quick else (10, rounds)
     ratios: dict[str, list[float]] = {name: [] for name in NAMES}
     starts: list[float] = []
     for number in range(count):
