@@ -118,7 +118,8 @@ def describe(job: JobDirectory, history: History, live: dict[str, Any] | None) -
         "incarnation": history.incarnation,
         "restarts": history.restarts,
         "committed": max(history.committed, default=None),
-        "commits": len(history.committed),
+        "commits": history.commits,
+        "burnt_rounds": history.burnt,
         "burnt": {str(epoch): reason for epoch, reason in history.aborted.items()},
         "last_commit": history.committed[max(history.committed)] if history.committed else None,
         "ranks": [
@@ -129,9 +130,9 @@ def describe(job: JobDirectory, history: History, live: dict[str, Any] | None) -
                 "deaths": record.deaths,
                 "finished": record.finished,
                 "failed": record.failed,
-                "pauses": len(record.pauses_ms),
+                "pauses": record.pauses,
                 "pause_ms_median": _median(record.pauses_ms),
-                "pause_ms_max": max(record.pauses_ms, default=None),
+                "pause_ms_max": record.pause_max_ms,
                 "refused_rounds": record.refused_rounds,
                 "longest_wait": None if record.longest_wait is None else asdict(record.longest_wait),
             }
@@ -169,7 +170,7 @@ def render(fields: dict[str, Any]) -> str:
         out.append(f"committed  epoch {last['epoch']} ({size}, {ms:.0f} ms); {fields['commits']} in all")
     if fields["burnt"]:
         epoch, reason = list(fields["burnt"].items())[-1]
-        out.append(f"burnt      {len(fields['burnt'])}, the last: epoch {epoch}: {reason}")
+        out.append(f"burnt      {fields['burnt_rounds']}, the last: epoch {epoch}: {reason}")
     out.append(f"restarts   {fields['restarts']} (incarnation {fields['incarnation']})")
     out += _render_longest_wait(fields["ranks"])
     live = fields["live"] or {}

@@ -8,9 +8,9 @@ be known without them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
-from transport.lean import dataclass, field
+from transport.lean import asdict, dataclass, field, names
 
 Line = Mapping[str, Any]
 
@@ -47,7 +47,9 @@ class RankHistory:
 
     pid: int | None = None
     incarnation: int | None = None
-    pauses_ms: list[float] = field(default_factory=list)
+    pauses_ms: list[float] = field(default_factory=list)  # the newest ones, in a log that was begun anew
+    pauses: int = 0
+    pause_max_ms: float | None = None
     deaths: int = 0
     finished: int | None = None
     failed: bool = False  # dead, and the job went on without it
@@ -64,6 +66,8 @@ class History:
     incarnation: int = -1  # highest used; -1: none
     committed: dict[int, Line] = field(default_factory=dict)
     aborted: dict[int, str] = field(default_factory=dict)
+    commits: int = 0  # all; `committed` and `aborted` have the newest ones
+    burnt: int = 0
     open_round: int | None = None
     round_started_ns: int = 0  # of the log's clock
     outcome: Line | None = (
@@ -94,10 +98,51 @@ def summarise(lines: Iterable[Line]) -> History:
         name = line.get("event")
         if isinstance(name, str):
             try:
+                if name == CONTINUED:
+                    history = _restore(line)
+                    continue
                 _take(history, name, line)
             except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
                 continue  # a field is missing, or of another kind: as good as a line that is not there
     return history
+
+
+CONTINUED: Final = "continued"
+_NEWEST_KEPT: Final = 100
+_PAUSES_KEPT: Final = 1000
+
+
+def dump(history: History) -> dict[str, Any]:
+    """The fields of the line that a log begins with which is not the job's first: bounded, however long the job was."""
+    fields = asdict(history)
+    for name in ("committed", "aborted"):
+        newest = sorted(fields[name])[-_NEWEST_KEPT:]
+        fields[name] = {str(epoch): fields[name][epoch] for epoch in newest}
+    fields["ranks"] = {str(rank): values for rank, values in fields["ranks"].items()}
+    for values in fields["ranks"].values():
+        values["pauses_ms"] = values["pauses_ms"][-_PAUSES_KEPT:]
+    return {"history": fields}
+
+
+def _restore(line: Line) -> History:
+    """The inverse of `dump`. What a newer version says beside is passed over."""
+    fields = dict(line["history"])
+    ranks = {int(rank): _ranks_history(values) for rank, values in fields.pop("ranks").items()}
+    agent, processes = fields.pop("agent"), fields.pop("processes")
+    history = History(**{name: value for name, value in fields.items() if name in names(History)})
+    history.committed = {int(epoch): value for epoch, value in history.committed.items()}
+    history.aborted = {int(epoch): value for epoch, value in history.aborted.items()}
+    history.ranks = ranks
+    history.agent = None if agent is None else Process(**agent)
+    history.processes = [Process(**process) for process in processes]
+    return history
+
+
+def _ranks_history(values: Mapping[str, Any]) -> RankHistory:
+    rank = RankHistory(**{name: value for name, value in values.items() if name in names(RankHistory)})
+    if isinstance(rank.longest_wait, Mapping):
+        rank.longest_wait = Wait(**rank.longest_wait)
+    return rank
 
 
 def _take(history: History, name: str, line: Line) -> None:
@@ -139,16 +184,21 @@ def _take_round(history: History, name: str, epoch: int, line: Line) -> None:
         rank.refusal = line
     elif name == "captured":
         rank = _rank(history, line)
-        rank.pauses_ms.append(line.get("pause_ns", 0) / 1e6)
+        pause_ms = line.get("pause_ns", 0) / 1e6
+        rank.pauses_ms.append(pause_ms)
+        rank.pauses += 1
+        rank.pause_max_ms = max(pause_ms, rank.pause_max_ms or 0.0)
         _take_wait(rank, epoch, line.get("waited_ns", 0) / 1e6, captured=True)
     elif name == "round-aborted":
         history.aborted[epoch] = str(line.get("reason", ""))
+        history.burnt += 1
         waited_ms = (int(line.get("ns", 0)) - history.round_started_ns) / 1e6
         for each in history.ranks.values():
             if each.refusal is not None:
                 _take_wait(each, epoch, waited_ms, captured=False)
     elif name == "committed":
         history.committed[epoch] = line
+        history.commits += 1
     if name in ("round-aborted", "committed") and history.open_round == epoch:
         history.open_round = None
 

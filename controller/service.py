@@ -51,7 +51,7 @@ from controller.events import (
     Turn,
     WriteControl,
 )
-from controller.history import History
+from controller.history import CONTINUED, History, dump, summarise
 from controller.judgement import OnFailure, signal_name
 from controller.launch import AgentGone, Launcher
 from controller.lines import Lines
@@ -61,6 +61,9 @@ from controller.report import Reporter
 from controller.signals import PASSES, STOPS, SignalSource
 from controller.supervisor import GRACE_NS, Supervisor
 from transport.lean import dataclass, field
+
+LOG_BYTES_MAX = 4 << 20
+"""Longer than this the event log is begun anew: some thousand commits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +202,8 @@ class Service:
 
     def _log(self, name: str, fields: dict[str, Any]) -> None:
         self.job.events.append(name, **fields)
+        if name in ("committed", "round-aborted") and self.job.events.length > LOG_BYTES_MAX:
+            self.job.events.begin_anew(CONTINUED, **dump(summarise(self.job.events.read().events)))
         self.reporter.event(name, fields)
 
     # ---- actions -----------------------------------------------------------------------------------------

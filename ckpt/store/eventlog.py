@@ -7,10 +7,14 @@ The log is a report, not the truth (that is the control files), and it must neve
 disk refuses is counted, and the next line that gets through carries the count as `"lost"`. A crash or a full
 disk may leave half a line: the next writer starts on a fresh line, and a reader reports the torn one and
 goes on.
+
+It is bounded: when a file has grown long, whoever holds the job's lock begins a new one (`begin_anew`), whose first line
+says what a reader has to know of all before. The file before that one is kept beside it, older ones are not.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -60,6 +64,8 @@ class EventLog:
         write: Callable[[int, bytes], int] = os.write,
     ) -> None:
         self.path = path
+        self.previous_path = path.removesuffix(".jsonl") + ".1.jsonl"
+        self.length = 0  # bytes, when this object has written last
         self.lost = 0
         self._clock_ns = clock_ns
         self._write = write
@@ -69,6 +75,7 @@ class EventLog:
         """Whether the file ends with a whole line; asked every time: any writer may have died."""
         if self._fd < 0:
             self._fd = open_regular(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW)
+            self.length = os.fstat(self._fd).st_size
         length = os.fstat(self._fd).st_size
         return length == 0 or os.pread(self._fd, 1, length - 1) == b"\n"
 
@@ -91,6 +98,35 @@ class EventLog:
             self.lost += 1
             return False
         self.lost = 0
+        self.length += written
+        return True
+
+    def begin_anew(self, event: str, **fields: Any) -> bool:
+        """Put a file with this one line in the place of the log, which stays as the previous one. False: refused.
+
+        A reader finds the one or the other at any moment, and after a crash too. Only for who holds the job's lock: what
+        another process appends meanwhile would be in the previous one.
+        """
+        mark = f".tmp-{os.path.basename(self.path)}.{os.urandom(4).hex()}"
+        new, kept = (os.path.join(os.path.dirname(self.path), mark + end) for end in ("", ".1"))
+        try:
+            begun = EventLog(new, clock_ns=self._clock_ns, write=self._write)
+            try:
+                if not begun.append(event, **fields):
+                    raise OSError("not written")
+                os.fsync(begun._fd)
+            finally:
+                begun.close()
+            os.link(self.path, kept, follow_symlinks=False)
+            os.replace(kept, self.previous_path)
+            os.replace(new, self.path)
+        except OSError:
+            for path in (new, kept):
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+            self.length = 0  # try again when as much has been added
+            return False
+        self.close()
         return True
 
     def read(self, offset: int = 0) -> EventPage:

@@ -118,11 +118,10 @@ class Job:
     # -- what happened
 
     def events(self, name: str | None = None, **fields: object) -> list[Event]:
-        path = self.directory / "events.jsonl"
-        if not path.exists():
-            return []
+        pieces = [self.directory / name for name in ("events.1.jsonl", "events.jsonl")]
+        text = "".join(piece.read_text() for piece in pieces if piece.exists())
         found = []
-        for line in path.read_text().splitlines():
+        for line in text.splitlines():
             try:
                 event = json.loads(line)
             except ValueError:

@@ -350,3 +350,28 @@ def test_a_reader_that_has_seen_enough_ends_a_verb_quietly(held: Job, verb: str)
     )
     os.close(tell)
     assert done.returncode == 141 and done.stderr == b""
+
+
+def test_a_long_event_log_is_begun_anew_and_nothing_that_restart_needs_is_lost(
+    held: Job, restarted: Callable[..., Job]
+) -> None:
+    """It grew by 1.5 KB a commit without bound, and was read whole by every `status` and `restart`."""
+    newest = three_lines(held)
+    log = held.directory / "events.jsonl"
+    with log.open("a") as file:
+        file.writelines(json.dumps({"event": "noise", "text": "x" * 1000}) + "\n" for _ in range(5000))
+    job = restarted(held.directory)
+    job.wait_for(lambda: log.stat().st_size < 1 << 20, "a new log")
+    job.wait_event("committed", 5)
+    killed(job, ranks=True)
+    assert (held.directory / "events.1.jsonl").stat().st_size > 5_000_000
+    commits = job.events("committed")
+    status = json.loads(run_ckpt("status", "--json", held.directory).stdout)
+    assert status["commits"] == len(commits) and status["committed"] == commits[-1]["epoch"] > newest
+    again = restarted(held.directory)
+    assert again.finish() == 0, again.report()
+    started = [event["epoch"] for event in again.events("round-started")]
+    assert started == sorted(set(started)), "numbers are not used twice"
+    incarnations = [event["incarnation"] for event in again.events("rank-started")]
+    assert incarnations == [0, 1, 2]
+    assert again.output(0).splitlines() == COUNTED

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
-from controller.history import Process, finished_code, summarise
+from controller.history import Process, dump, finished_code, summarise
 
 
 def line(event: str, **fields: Any) -> dict[str, Any]:
@@ -128,3 +129,40 @@ def test_a_line_with_fields_of_another_kind_is_passed_over() -> None:
         {"event": "committed", "epoch": 2},
     ]
     assert list(summarise(lines).committed) == [2]
+
+
+def a_long_job(rounds: int) -> list[dict[str, Any]]:
+    lines: list[dict[str, Any]] = [
+        {"event": "agent-started", "pid": 5, "start_ticks": 50},
+        {"event": "rank-started", "rank": 0, "pid": 6, "start_ticks": 60, "incarnation": 3},
+    ]
+    for epoch in range(1, rounds + 1):
+        lines += [
+            {"event": "round-started", "epoch": epoch, "ns": epoch * 10**9},
+            {"event": "refused", "epoch": epoch, "rank": 0, "reason": "busy", "where": "a.py:1"},
+            {"event": "captured", "epoch": epoch, "rank": 0, "pause_ns": epoch * 1000, "waited_ns": epoch},
+            {"event": "committed" if epoch % 3 else "round-aborted", "epoch": epoch, "ns": 0, "reason": "no"},
+        ]
+    return lines
+
+
+def test_a_log_that_was_begun_anew_says_the_same_and_is_bounded() -> None:
+    lines = a_long_job(3000)
+    first = json.loads(json.dumps({"event": "continued", **dump(summarise(lines))}))
+    assert len(json.dumps(first)) < 50_000
+    more = [
+        {"event": "rank-died", "rank": 0},
+        {"event": "round-started", "epoch": 3001, "ns": 1},
+        {"event": "committed", "epoch": 3001},
+    ]
+    whole, continued = summarise([*lines, *more]), summarise([first, *more])
+    assert (continued.commits, continued.burnt) == (whole.commits, whole.burnt) == (2001, 1000)
+    for name in ("highest_epoch", "incarnation", "open_round", "outcome", "restarts", "agent", "processes"):
+        assert getattr(continued, name) == getattr(whole, name), name
+    assert max(continued.committed) == 3001 and continued.committed[3001] == more[-1]
+    mine, full = continued.ranks[0], whole.ranks[0]
+    assert (mine.pauses, mine.pause_max_ms, mine.deaths, mine.refused_rounds, mine.longest_wait) == (
+        full.pauses, full.pause_max_ms, full.deaths, full.refused_rounds, full.longest_wait
+    )  # fmt: skip
+    again = {"event": "continued", **dump(continued)}
+    assert summarise([json.loads(json.dumps(again))]).commits == 2001, "and once more"

@@ -170,3 +170,32 @@ def test_the_jobs_log(job: JobDirectory) -> None:
     job.events.append("job-started")
     with open(os.path.join(job.path, "events.jsonl"), encoding="utf-8") as file:
         assert json.loads(file.read())["event"] == "job-started"
+
+
+def test_a_log_is_begun_anew_and_the_one_before_is_kept(tmp_path: Path) -> None:
+    log = EventLog(str(tmp_path / "events.jsonl"))
+    for turn in range(3):
+        for number in range(3):
+            assert log.append("one", number=number, turn=turn)
+        before = log.length
+        assert log.begin_anew("continued", turn=turn)
+        assert [event["event"] for event in log.read().events] == ["continued"]
+        assert log.append("next") and log.length < before == (tmp_path / "events.1.jsonl").stat().st_size
+    kept = EventLog(log.previous_path).read().events
+    assert [event.get("turn") for event in kept] == [1, None, 2, 2, 2]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["events.1.jsonl", "events.jsonl"]
+
+
+def test_a_disk_that_refuses_leaves_the_log_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = EventLog(str(tmp_path / "events.jsonl"))
+    log.append("one")
+    for name in ("fsync", "link", "replace"):
+        with monkeypatch.context() as patch:
+
+            def refuse(*_: object, **__: object) -> None:
+                raise OSError(errno.ENOSPC, "full")
+
+            patch.setattr(os, name, refuse)
+            assert not log.begin_anew("continued")
+    assert log.append("two") and [event["event"] for event in log.read().events] == ["one", "two"]
+    assert [path.name for path in tmp_path.iterdir()] == ["events.jsonl"]
