@@ -17,13 +17,12 @@ import io
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ckpt import mpi4py_alias
 from ckpt.control import ControlChannel
-from ckpt.ending import Ending, exit_code_of, is_in_words
+from ckpt.ending import Ending, exit_code_of, is_in_words, text_of
 from ckpt.errors import CannotCapture, IncompatibleImage, NoInput
 from ckpt.image import standard
 from ckpt.output import Output
@@ -62,7 +61,7 @@ def run_rank(
             run = _resumed(runtime)
     except BaseException as failure:
         # The program has not started: whatever it is, it is said to the controller and ends this rank.
-        text = f"{failure}\n" if is_in_words(failure) else traceback.format_exc()
+        text = f"{failure}\n" if is_in_words(failure) else text_of(failure)
         control.send({"m": "error", "exit_code": exit_code_of(failure), "traceback": text})
         sys.stderr.write(text)
         sys.stderr.flush()
@@ -84,8 +83,10 @@ def preload() -> None:
     import ckpt.mpi.engine
     import ckpt.network
     import ckpt.store
+    from transport import originals
 
     ckpt.image.preload()
+    originals.keep()
 
 
 # ---------------------------------------------------------------------- preparing the process
@@ -235,15 +236,13 @@ def _resumed(runtime: Runtime) -> Callable[[], object]:
     runtime.engine.imports.provisional = True
     if runtime.options.get("moved"):
         image.declare_moved(*runtime.options["moved"])
-    loaded = image.load(reader, live=runtime.live)
+    loaded = image.load(reader, live=runtime.live, environment=job_environment(spec))
     for lost in loaded.left_out:
         runtime.control.send({"m": "event", "event": "package-starts-anew", "epoch": spec["resume"], **lost})
     if loaded.not_put_back:
         runtime.control.send(
             {"m": "event", "event": "not-put-back", "epoch": spec["resume"], "what": loaded.not_put_back}
         )
-    # what the program has deleted stays so
-    os.environ.update({name: text for name, text in job_environment(spec).items() if name in os.environ})
     image.look()
     extras = loaded.extras
     runtime.registered = extras["ckpt.registered"]

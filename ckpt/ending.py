@@ -38,7 +38,7 @@ from ckpt.errors import CannotCapture, CkptError, IncompatibleImage, NoInput
 from ckpt.image import exits, standard
 from ckpt.runtime import Runtime
 
-__all__ = ["Ending", "exit_code_of", "is_in_words"]
+__all__ = ["Ending", "exit_code_of", "is_in_words", "text_of"]
 
 _EXIT_UNRECOVERABLE = 12
 _EXIT_INCOMPATIBLE = 13
@@ -90,7 +90,7 @@ class Ending:
     def _fail(self, failure: BaseException) -> None:
         self._code = exit_code_of(failure)
         _without_launcher(failure)
-        self._traceback = "".join(traceback.format_exception(failure))
+        self._traceback = text_of(failure)
         code = _print_exception(failure)
         if code is not None:
             self._code = code
@@ -194,6 +194,13 @@ def _print_exception(failure: BaseException) -> int | None:
         except Exception:
             return None
     return None
+
+
+def text_of(failure: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(failure))
+    except Exception:  # the program has replaced what looks for lines of source
+        return f"{type(failure).__name__}: {failure}\n"
 
 
 def _without_launcher(failure: BaseException) -> None:

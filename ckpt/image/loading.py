@@ -49,9 +49,13 @@ class Loaded:
     not_put_back: list[str] = field(default_factory=list)
 
 
-def load(source: Source, *, live: Mapping[str, object]) -> Loaded:
+def load(
+    source: Source, *, live: Mapping[str, object], environment: Mapping[str, str] | None = None
+) -> Loaded:
     """Put an image in force in this process, all but its stack. Raises :class:`RestoreError`,
     :class:`IncompatibleImage`.
+
+    ``environment``: variables that have other values now, unless the program has deleted them.
 
     The modules of the program, ``__main__`` included, are made anew. Nothing of the program runs, but
     ``__hash__`` and ``__eq__`` of keys and members. Signals are blocked from here on until the program goes on
@@ -61,20 +65,20 @@ def load(source: Source, *, live: Mapping[str, object]) -> Loaded:
     limits.note_baseline()
     reopen.begin()
     try:
-        return _load(source, live)
+        return _load(source, live, environment or {})
     except BaseException:
         reopen.abandon()
         raise
 
 
-def _load(source: Source, live: Mapping[str, object]) -> Loaded:
+def _load(source: Source, live: Mapping[str, object], environment: Mapping[str, str]) -> Loaded:
     notes.watch()
     stream = source.stream()
     unpickler = ImageUnpickler(stream, source.buffers(), live)
     with collector_off(), quiet():
         header = unpickler.load()
         compare_versions(header["versions"])
-        resources.apply_early(header["early"])
+        resources.apply_early(header["early"], environment)
         spaces = _make_modules(header["modules"])
         import_all(header["imported"])
         loaded = Loaded()

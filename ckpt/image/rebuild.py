@@ -14,6 +14,7 @@ saved how (:mod:`ckpt.image.reducers`, :mod:`ckpt.image.reducers_builtin`).
 from __future__ import annotations
 
 import abc
+import importlib
 import itertools
 import threading
 import types
@@ -390,3 +391,7 @@ def generator_fill(generator: Any, record: Any) -> None:
     from ckpt.image.generators import gen_fill
 
     gen_fill(generator, record)
+
+
+def function_of(module: str, name: str) -> object:
+    return getattr(importlib.import_module(module), name)

@@ -30,6 +30,7 @@ import contextvars
 import datetime
 import gc
 import re
+import sys
 import threading
 import types
 import weakref
@@ -147,8 +148,13 @@ def reduce_method_wrapper(pickler: ImagePickler, obj: Any) -> Any:
 
 @reduces(types.BuiltinFunctionType)
 def reduce_builtin_method(pickler: ImagePickler, obj: Any) -> Any:
-    """A bound method of a C type, such as ``super().append``: likewise."""
+    """A bound method of a C type, such as ``super().append``: likewise. A function of a module in whose place the program
+    has put another: the genuine one, which is there while an image is loaded."""
     owner = type(obj.__self__)
+    if owner is types.ModuleType and vars(obj.__self__).get(obj.__name__) is not obj:
+        name = obj.__self__.__name__
+        if sys.modules.get(name) is obj.__self__:
+            return rebuild.function_of, (name, obj.__name__)
     if owner is types.ModuleType or not is_heap(owner) or issubclass(owner, type):
         return NotImplemented
     for cls in owner.__mro__:

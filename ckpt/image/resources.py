@@ -31,7 +31,7 @@ import os
 import sys
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pickle import PicklingError
 from typing import TYPE_CHECKING, Any
 
@@ -125,7 +125,7 @@ def _note_redirected(fd: int, note: FileNote, saved_files: SavedFiles) -> reopen
         raise Unpicklable(f"descriptor {fd} ({descriptors.name_of(fd)})", str(failure)) from failure
 
 
-def apply_early(saved: dict[str, Any]) -> None:
+def apply_early(saved: dict[str, Any], environment: Mapping[str, str]) -> None:
     """Raises :class:`RestoreError` when the working directory is gone, or a file."""
     numbers.reserve(saved["numbers"])
     restore_directories(saved["temporary"])
@@ -136,6 +136,7 @@ def apply_early(saved: dict[str, Any]) -> None:
     for name in set(os.environ) - set(saved["environment"]):
         del os.environ[name]
     os.environ.update(saved["environment"])
+    os.environ.update({name: text for name, text in environment.items() if name in saved["environment"]})
     if "TZ" in saved["environment"]:
         time.tzset()
     os.umask(saved["umask"])
