@@ -178,7 +178,7 @@ def _open_again(saved: SavedFile) -> int:
     if not stat.S_ISREG(status.st_mode) or moved(saved.path) in _made:
         return fd
     needed = saved.offset if saved.length is None else saved.length
-    is_other = (status.st_dev, status.st_ino, _frames.born(fd)) != saved.identity
+    is_other = not _is_the_same(status, _frames.born(fd), saved)
     if is_written and saved.content is not None and (is_other or status.st_size < needed):
         cuts.put_back(fd, saved.content)
     elif status.st_size < needed:
@@ -190,6 +190,14 @@ def _open_again(saved: SavedFile) -> int:
     elif saved.length is not None and status.st_size > saved.length:
         cuts.cut(fd, saved.length)
     return fd
+
+
+def _is_the_same(status: os.stat_result, born_ns: int, saved: SavedFile) -> bool:
+    """Devices have other numbers after a reboot, so they count only where nobody knows when a file was made."""
+    device, inode, was_born_ns = saved.identity
+    if (status.st_ino, born_ns) != (inode, was_born_ns):
+        return False
+    return bool(born_ns) or status.st_dev == device
 
 
 def _deleted_again(saved: SavedFile) -> int:
