@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.support import Job, run_ckpt, write_app
+from tests.system.support import Job, write_app
 from tests.system.test_ready import run_killed
 from tests.system.test_ready_science import needs
 
@@ -220,24 +220,21 @@ def test_a_large_file_that_is_gone_is_named_with_rank_and_remedy(start: Start, t
         """,
     )
     job = start(app, ranks=1)
-    assert job.finish() == 12, job.report()
+    assert job.finish() == 0, job.report()
     said = " ".join(job.stderr.split())
     assert (
-        "rank 0 cannot go on from epoch 1, and there is no other checkpoint: module __main__ variable 'file': the "
+        "rank 0 cannot go on from epoch 1, and there is no other checkpoint: the program starts over: module"
         in said
     )
     assert (
-        f"the file '{tmp_path}/input', which the program had open for reading when the checkpoint was taken"
+        f"variable 'file': the file '{tmp_path}/input', which the program had open for reading when the"
         in said
     )
     assert (
         "No such file or directory. Put it back, and run `ckpt restart" in said
         and "cannot be read" not in said
     )
-    with open(tmp_path / "input", "wb") as file:
-        file.truncate(2 << 20)
-    done = run_ckpt("restart", tmp_path / "job", cwd=tmp_path)
-    assert (done.returncode, job.output(0)) == (0, f"{(2 << 20) - 1000} True\n"), done.stderr
+    assert job.output(0) == f"{(2 << 20) - 1000} True\n"
 
 
 @needs("h5py")
