@@ -95,3 +95,12 @@ def test_what_is_no_json_is_refused() -> None:
     for data in (b"\xff\xfe", b"[1]", b"{", b""):
         with pytest.raises(MalformedPacket):
             messages.decode(data)
+
+
+def test_a_packet_that_is_nested_too_deeply_is_malformed_and_no_end() -> None:
+    """RecursionError ended the controller, or the agent."""
+    for text in (b"[" * 100_000, b'{"m":' * 100_000):
+        with pytest.raises(MalformedPacket, match="no JSON"):
+            messages.decode(text)
+        with pytest.raises(MalformedPacket):
+            messages.Lines().feed(text + b"\n")

@@ -199,3 +199,10 @@ def test_a_disk_that_refuses_leaves_the_log_as_it_is(tmp_path: Path, monkeypatch
             assert not log.begin_anew("continued")
     assert log.append("two") and [event["event"] for event in log.read().events] == ["one", "two"]
     assert [path.name for path in tmp_path.iterdir()] == ["events.jsonl"]
+
+
+def test_a_line_that_is_nested_too_deeply_is_a_damaged_one(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"[" * 100_000 + b"\n" + b'{"event":"one"}\n')
+    page = EventLog(str(path)).read()
+    assert [event["event"] for event in page.events] == ["one"] and len(page.damaged) == 1
