@@ -223,7 +223,7 @@ def test_what_cannot_be_made_anew_at_a_restart_is_seen_there(tmp_path: Path) -> 
         import os, time
 
         with open("data.txt", "w") as file:
-            file.write("x" * 100_000)
+            file.write("x" * 2_000_000)  # more than an image holds of a file
         data = open("data.txt")
         data.read(1)
         control = os.environ["CKPT_JOB"] + "/control"
