@@ -6,6 +6,8 @@ itself; only when its controller was what died, `ckpt restart` is called, as a u
 
 from __future__ import annotations
 
+import functools
+import importlib
 import os
 import signal
 from pathlib import Path
@@ -96,6 +98,15 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
     printed = run(tmp_path_factory.mktemp("points") / "undisturbed", None)
     assert "result" in printed
     return printed
+
+
+def test_every_point_is_there() -> None:
+    """A commit kills at a third of them only; one that has moved must not wait for its turn to be noticed."""
+    for point in POINTS:
+        module, _, function = point.function.partition(":")
+        *path, name = function.split(".")
+        owner = functools.reduce(getattr, path, importlib.import_module(module))
+        assert name in vars(owner), point.function
 
 
 def test_there_are_points_enough_and_each_has_its_own_name() -> None:

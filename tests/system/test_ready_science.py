@@ -200,11 +200,14 @@ def test_a_progress_bar_while_it_is_drawn(start: Start, tmp_path: Path) -> None:
 def test_child_processes_between_checkpoints(start: Start, tmp_path: Path) -> None:
     """No image is taken while one runs: after a restart nobody would wait for it."""
     text = """
-        import subprocess
+        import os, subprocess
         total = 0
         for i in range(150):
             done = subprocess.run(["expr", "1", "+", str(i)], capture_output=True, text=True, check=True)
             total += int(done.stdout) + sum(range(20_000)) % 7
+            while i == 100 and not os.path.exists(os.environ["CKPT_TEST_GO"]):
+                subprocess.run(["true"], check=True)
+                sum(range(20_000))
         print(total)
         """
     app = write_app(tmp_path, text)

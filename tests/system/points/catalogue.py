@@ -90,7 +90,7 @@ POINTS: tuple[Point, ...] = (
     *_around("hello", "rank", "ckpt.control:ControlChannel.send", "start", packet="hello"),
     *_around("peer-connected", "rank", "transport.port:Port.set_peer", "start"),
     *_around("helper-started", "rank", "transport.port:Port.start_helper", "start"),
-    *_before("program-starts", "rank", "ckpt.boot:_run_to_the_end", "start"),
+    *_before("program-starts", "rank", "ckpt.ending:Ending.run", "start"),
     # A rank takes an image.
     *_around("image-wanted", "rank", "ckpt.imaging:Imager.want"),
     *_around("mode-chosen", "rank", "ckpt.taking:Taker.choose"),
@@ -125,7 +125,7 @@ POINTS: tuple[Point, ...] = (
     *_around("command-obeyed", "agent", "controller.launch.agent:Agent._obey"),
     *_around("packet-forwarded", "agent", "controller.launch.agent:Agent._tell", packet="packet", nth=3),
     *_around("rank-buried", "agent", "controller.launch.agent:Agent._bury", "recovery"),
-    *_around("fenced", "agent", "controller.launch.agent:Agent._fence", "recovery"),
+    *_around("fenced", "agent", "controller.launch.fencing:Fencing.begin", "recovery"),
     *_around("ranks-forked-again", "agent", "controller.launch.agent:Agent._start", "recovery"),
     # The controller: a round and its commit.
     *_around("launched", "controller", "controller.service:Service._launch", "start"),

@@ -79,12 +79,12 @@ def test_code_of_the_program_that_runs_before_it_has_its_mask() -> None:
     heard: list[int] = []
     handlers = {int(signal.SIGUSR1): lambda number, frame: heard.append(number)}
     signals.put_in_force({"handlers": handlers, "timers": NOT_YET, "blocked": (int(signal.SIGUSR2),)})
-    os.kill(os.getpid(), signal.SIGUSR1)
+    signal.raise_signal(signal.SIGUSR1)
     assert not heard
     with signals.let_through():
         assert heard == [signal.SIGUSR1]
         assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == {signal.SIGUSR2}
-    os.kill(os.getpid(), signal.SIGUSR1)
+    signal.raise_signal(signal.SIGUSR1)
     assert len(heard) == 1
     blocked = signals.release()
     assert blocked == (signal.SIGUSR2,)
