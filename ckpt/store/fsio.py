@@ -20,11 +20,11 @@ What does not belong here: formats, digests, names of epochs.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Final
 
 from .errors import NotPrivate, RecordDamaged, StorageFailed
@@ -147,7 +147,8 @@ class FileSystem:
             far = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FAR)
         except OSError:  # beyond the limit
             return fd
-        os.close(fd)
+        with contextlib.suppress(OSError):  # nothing was written through it, and the other one is open
+            os.close(fd)
         return far
 
     def preadv(self, fd: int, buffers: Sequence[memoryview | bytearray], offset: int) -> int:
@@ -243,7 +244,7 @@ class PendingFile:
             fd, self.fd = self.fd, -1
             self._fs.close(fd)
 
-    @contextmanager
+    @contextlib.contextmanager
     def _or_drop(self, operation: str) -> Iterator[None]:
         """Whatever goes wrong, want of memory included, the file does not stay behind."""
         try:

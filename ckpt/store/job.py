@@ -20,6 +20,7 @@ fork.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -313,8 +314,11 @@ def _read_key(root: str) -> bytes:
     try:
         check_private_file(fd, path)
         text = os.read(fd, 4096)
+    except OSError as error:
+        raise StorageFailed("read", path, error) from error
     finally:
-        os.close(fd)
+        with contextlib.suppress(OSError):  # nothing was written through it
+            os.close(fd)
     digits = text[:-1]
     if len(text) != 2 * records.KEY_BYTES + 1 or text[-1:] != b"\n" or digits.lower() != digits:
         raise RecordDamaged("the job's key is damaged", path=path, hint="Restore it from a backup.")

@@ -16,6 +16,7 @@ is known by its name and its id, a start of it by the kernel's boot id.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import time
@@ -131,7 +132,8 @@ def is_occupied(path: str) -> bool:
     except OSError:
         return False
     finally:
-        os.close(fd)
+        with contextlib.suppress(OSError):  # nothing was written through it
+            os.close(fd)
     return False
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from ckpt.store import JobDirectory, records
 from tests.system.apps import RING
 from tests.system.support import Job, run_ckpt, write_app
 
@@ -75,16 +76,23 @@ def test_no_such_job_or_epoch(stopped_job: Job, tmp_path: Path) -> None:
     assert "999" in missing.stderr
 
 
-def test_a_job_of_another_version_is_incompatible(stopped_job: Job) -> None:
-    path = stopped_job.directory / "job.json"
+def test_a_job_of_another_version_is_incompatible(stopped_job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A later version has signed it with the job's own key. With the format edited back it does not verify."""
+    job, path = JobDirectory.open(stopped_job.directory), stopped_job.directory / "job.json"
     fields = json.loads(path.read_text())
-    name = next(key for key in fields if "version" in key or key == "format")
-    fields[name] = 999
-    path.chmod(0o600)
-    path.write_text(json.dumps(fields))
+    for name in ("mac", "kind", "format", "job"):
+        del fields[name]
+    monkeypatch.setattr(records, "FORMAT", 999)
+    newer = records.encode(job.key, "job", job.job_id, fields | {"of a later version": [1]})
+    monkeypatch.undo()
+    path.write_bytes(newer)
+    for command in ("restart", "status", "verify"):
+        done = run_ckpt(command, stopped_job.directory)
+        assert done.returncode == 13, done.stderr
+        assert "format 999, this version reads format 1" in done.stderr and "Use the version" in done.stderr
+    path.write_bytes(newer.replace(b'"format":999', b'"format":1'))
     done = run_ckpt("restart", stopped_job.directory)
-    assert done.returncode == 13, done.stderr
-    assert "999" in done.stderr
+    assert done.returncode == 12 and "job.json" in done.stderr, done.stderr
 
 
 def test_another_number_of_ranks_is_incompatible(stopped_job: Job, tmp_path: Path) -> None:

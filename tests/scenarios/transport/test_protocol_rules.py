@@ -175,8 +175,9 @@ def test_held_frames_are_bounded_and_what_is_beyond_comes_again() -> None:
         a.send(1, b"%d" % number * 50)
         carry(b, a.transmit(0))
     assert b.counters()["dropped_held_overflow"] == 2
+    assert (a.held, b.held) == (0, 1)
     b.advance(1, 0)
-    assert take(b) == [b"0" * 50]
+    assert b.held == 0 and take(b) == [b"0" * 50]
     now_ns, got = 0, []
     while not a.idle():
         now_ns += 500 * MS

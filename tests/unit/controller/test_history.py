@@ -166,3 +166,11 @@ def test_a_log_that_was_begun_anew_says_the_same_and_is_bounded() -> None:
     )  # fmt: skip
     again = {"event": "continued", **dump(continued)}
     assert summarise([json.loads(json.dumps(again))]).commits == 2001, "and once more"
+
+
+def test_a_rank_that_never_waited_is_the_same_in_a_log_begun_anew() -> None:
+    lines = [line("rank-died", rank=1), *a_long_job(1)]
+    continued = summarise([json.loads(json.dumps({"event": "continued", **dump(summarise(lines))}))])
+    assert continued.ranks == summarise(lines).ranks
+    assert continued.ranks[1].longest_wait is None and continued.ranks[1].deaths == 1
+    assert continued.ranks[0].longest_wait is not None

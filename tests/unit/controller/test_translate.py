@@ -17,10 +17,11 @@ from controller.events import (
     Finished,
     Hello,
     ProgramError,
+    Ready,
     Refused,
     Voted,
 )
-from controller.translate import agent_event, log_line, rank_event
+from controller.translate import agent_event, log_line, rank_event, said
 
 VOTE = {
     "m": "voted",
@@ -40,6 +41,7 @@ VOTE = {
         ({"m": "hello", "address": "ipc://x"}, Hello(2, 1, "ipc://x")),
         ({"m": "captured", "epoch": 3}, Captured(2, 1, 3)),
         (VOTE, Voted(2, 1, 3, (1, 3), "images/x.json", "d", {1: (5, 3, 4)}, 10, 7)),
+        ({"m": "ready", "epoch": 3}, Ready(2, 1, 3)),
         ({"m": "refused", "epoch": 3, "reason": "a socket"}, Refused(2, 1, 3, "a socket", "")),
         ({"m": "failed", "epoch": 3, "reason": "full", "where": "disk"}, Failed(2, 1, 3, "full", "disk")),
         ({"m": "boundary", "epoch": 3, "count": 9, "reached": True}, Boundary(2, 1, 3, 9, True)),
@@ -78,3 +80,27 @@ def test_what_goes_into_the_log() -> None:
         {"rank": 2, "incarnation": 1, "reason": "memory"},
     )
     assert log_line(2, 1, {"m": "hello", "address": "x"}) is None
+
+
+@pytest.mark.parametrize(
+    ("packet", "text"),
+    [
+        (
+            {
+                "m": "event",
+                "event": "output-held-back",
+                "stream": "stdout",
+                "reason": "No space left on device",
+            },
+            "rank 2: stdout cannot be written (No space left on device); it is held back, and written when there is room",
+        ),
+        (
+            {"m": "event", "event": "output-written", "stream": "stderr", "bytes": 70},
+            "rank 2: stderr is written, 70 bytes late",
+        ),
+        ({"m": "event", "event": "fork-failed"}, None),
+        ({"m": "status", "event": "output-written"}, None),
+    ],
+)
+def test_what_the_user_is_told_at_once(packet: dict[str, Any], text: str | None) -> None:
+    assert said(2, packet) == text

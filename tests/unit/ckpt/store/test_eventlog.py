@@ -187,8 +187,18 @@ def test_a_log_is_begun_anew_and_the_one_before_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_refuses_leaves_the_log_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = EventLog(str(tmp_path / "events.jsonl"))
+    full = [False]
+
+    def write(fd: int, data: bytes) -> int:
+        if full[0]:
+            raise OSError(errno.ENOSPC, "full")
+        return os.write(fd, data)
+
+    log = EventLog(str(tmp_path / "events.jsonl"), write=write)
     log.append("one")
+    full[0] = True
+    assert not log.begin_anew("continued")
+    full[0] = False
     for name in ("fsync", "link", "replace"):
         with monkeypatch.context() as patch:
 

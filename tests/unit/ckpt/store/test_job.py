@@ -247,6 +247,7 @@ def test_a_lost_key_is_said_to_be_lost(job: JobDirectory) -> None:
 
 def test_where_output_goes(job: JobDirectory) -> None:
     assert job.output_path(3, "out") == os.path.join(job.path, "output", "rank-3.out")
+    assert job.agent_log_path() == os.path.join(job.path, "output", "agent.log")
     with pytest.raises(ValueError, match="'log'"):
         job.output_path(0, "log")
 

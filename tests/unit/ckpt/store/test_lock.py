@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -11,7 +12,10 @@ import pytest
 from store_helpers import commit
 
 from ckpt.store import JobDirectory, JobLocked, LockLost, NotPrivate
+from ckpt.store.fsio import FileSystem
 from ckpt.store.lock import read_generation
+from ckpt.store.seat import here
+from transport import lean
 
 
 def test_only_one_at_a_time(job: JobDirectory) -> None:
@@ -136,3 +140,42 @@ def test_a_copied_job_is_not_locked_by_the_original(job: JobDirectory, tmp_path:
         shutil.copytree(job.path, tmp_path / "copy")
         with JobDirectory.open(tmp_path / "copy").lock() as lock:
             assert lock.generation == 2
+
+
+def test_a_seat_is_taken_and_left(job: JobDirectory) -> None:
+    assert job.record().seat is None, "never locked"
+    with job.lock() as lock:
+        lock.leave()
+        assert job.record().seat is None, "nobody had sat down"
+        seat = here(job.path, "/run/x")
+        lock.claim(seat)
+        assert job.record().seat == seat == lock.record.seat
+        lock.leave()
+        assert job.record() == lock.record and lock.record.seat is None
+
+
+def test_a_seat_that_the_disk_does_not_let_go_of_stays(job: JobDirectory) -> None:
+    """The next one finds it, and looks whether somebody lives."""
+    full = [False]
+
+    class Filling(FileSystem):
+        def create(self, path: str, *, direct: bool = False) -> int:
+            if full[0]:
+                raise OSError(errno.ENOSPC, "full")
+            return super().create(path, direct=direct)
+
+    seat = here(job.path, "/run/x")
+    with lean.replace(job, fs=Filling()).lock(seat=seat) as lock:
+        full[0] = True
+        lock.leave()
+        assert lock.record.seat == seat
+    assert job.record().seat == seat
+
+
+def test_a_lock_that_was_let_go_of_leaves_no_seat(job: JobDirectory) -> None:
+    """It may be somebody else's by now."""
+    seat = here(job.path, "/run/x")
+    lock = job.lock(seat=seat)
+    lock.release()
+    lock.leave()
+    assert job.record().seat == seat

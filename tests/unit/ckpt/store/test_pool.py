@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import _thread
+import errno
+import os
 from collections.abc import Callable
 
 import pytest
@@ -80,5 +82,13 @@ def test_without_threads_the_caller_works(monkeypatch: pytest.MonkeyPatch) -> No
     pool.close()
 
 
-def test_a_sensible_number() -> None:
+def test_a_sensible_number(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 1 <= default_threads() <= 8
+
+    def refuse(pid: int) -> set[int]:
+        raise PermissionError(errno.EPERM, "not in this sandbox")
+
+    monkeypatch.setattr(os, "sched_getaffinity", refuse)
+    for cores, threads in ((1, 2), (3, 6), (64, 8), (None, 2)):
+        monkeypatch.setattr(os, "cpu_count", lambda cores=cores: cores)
+        assert default_threads() == threads

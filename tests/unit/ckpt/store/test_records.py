@@ -84,6 +84,16 @@ def test_the_envelope_cannot_be_overwritten(name: str) -> None:
         encoded(**{name: 1})
 
 
+@pytest.mark.parametrize("text", ["", "{", "[" * 100_000])
+def test_a_genuine_record_that_is_no_json_is_damaged(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """Signed, so its writer's own mistake: refused as well, and with no other exception."""
+    monkeypatch.setattr(json, "dumps", lambda *_, **__: "{" + text)
+    data = encoded()
+    monkeypatch.undo()
+    with pytest.raises(RecordDamaged, match="verifies, and is no JSON"):
+        records.decode(KEY, "thing", JOB, data, "f")
+
+
 def test_the_claimed_format_of_anything_can_be_asked_for() -> None:
     assert records.peek(encoded()) == (records.FORMAT, JOB)
     assert records.peek(b"\xff") == (None, "")
