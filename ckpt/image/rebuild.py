@@ -111,6 +111,11 @@ def fill_attributes(obj: Any, attributes: dict[str, Any]) -> None:
 # ---------------------------------------------------------------------- classes
 
 
+def metaclass_of_ctypes(meta: type) -> Any:
+    """The metaclass written in C among its bases, which reads the layout (``_fields_`` and the like) when a class is made."""
+    return next((cls for cls in meta.__mro__ if cls.__module__ == "_ctypes"), None)
+
+
 def make_class(meta: type, name: str, bases: tuple[type, ...], essentials: dict[str, Any]) -> type:
     """A class with nothing but its name, bases and slots; :func:`fill_class` adds the rest.
 
@@ -127,9 +132,12 @@ def make_class(meta: type, name: str, bases: tuple[type, ...], essentials: dict[
     if is_generic:
         essentials = {"__orig_bases__": (), **essentials}
     try:
-        maker = next(cls for cls in meta.__mro__ if not is_heap(cls))
+        in_c = metaclass_of_ctypes(meta)
+        maker = in_c or next(cls for cls in meta.__mro__ if not is_heap(cls))
         new: Any = maker.__new__
         made: type = new(meta, name, bases, essentials)
+        if in_c is not None:  # from 3.13 on they do their work here
+            in_c.__init__(made, name, bases, essentials)
         if is_generic:
             type.__delattr__(made, "__orig_bases__")
     finally:
@@ -142,8 +150,9 @@ def make_class(meta: type, name: str, bases: tuple[type, ...], essentials: dict[
 
 def fill_class(cls: type, state: tuple[dict[str, Any], Any]) -> None:
     attributes, abstract = state
+    set_attribute = (metaclass_of_ctypes(type(cls)) or type).__setattr__
     for key, value in attributes.items():
-        type.__setattr__(cls, key, value)
+        set_attribute(cls, key, value)
     if abstract is not None:
         cls.__abstractmethods__ = abstract  # type: ignore[attr-defined]
 

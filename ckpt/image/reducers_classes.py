@@ -64,7 +64,7 @@ def reduce_class(pickler: ImagePickler, cls: type) -> Any:
         "__class__" in own
     ):  # a property may lie about an instance's class; in a made class the name means the metaclass
         essentials["__class__"] = own["__class__"]
-    if type.__new__ is not next(c for c in meta.__mro__ if not is_heap(c)).__new__:
+    if rebuild.metaclass_of_ctypes(meta) is not None:
         essentials.update((key, own[key]) for key in _CTYPES_ESSENTIALS if key in own)
     attributes = {
         key: value

@@ -168,7 +168,11 @@ def test_a_ctypes_function_type_comes_back(tmp_path: Path) -> None:
     source = """
         import ctypes
         Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)
+        class Point(ctypes.Structure):
+            _fields_ = [("x", ctypes.c_int), ("y", ctypes.c_double)]
+        Row = Point * 3
         driver_tick()
         print(Callback(lambda x: x + 1)(41), Callback._argtypes_, type(Callback) is type(ctypes._CFuncPtr))
+        print(Point(1, 2.5).y, ctypes.sizeof(Row))
     """
-    assert resumed_output(tmp_path, source).split() == ["42", "(<class", "'ctypes.c_int'>,)", "True"]
+    assert resumed_output(tmp_path, source).split() == ["42", "(<class", "'ctypes.c_int'>,)", "True", "2.5", "48"]
