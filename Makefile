@@ -1,5 +1,5 @@
 # make demo   a real program on real data, killed twice, ends with the very same bytes
-# make test   the tests of every commit: ten minutes; those of the interpreter on every version of Python there is
+# make test   the tests of every commit: ten minutes; those of the interpreter on one of the other versions of Python, too
 # make nightly   all of every test; make soak   the long sweeps
 # make help   the rest
 
@@ -16,7 +16,7 @@ help:
 	@echo 'make demo    the tsunami demo: two kills, the same bytes, what it cost'
 	@echo 'make test    the tests of every commit (ARGS="-k name" calls pytest with these options instead)'
 	@echo 'make nightly all of every test but the long sweeps, also on the other versions of Python'
-	@echo 'make others  what depends on the interpreter, on the other versions of Python that are here'
+	@echo 'make others  what depends on the interpreter, on another version of Python that is here'
 	@echo 'make conformance   the tests of mpi4py itself, fetched, at 1 to 4 ranks'
 	@echo 'make programs      public mpi4py programs, fetched: beside a real MPI, and killed twice'
 	@echo 'make lint    ruff and mypy --strict'

@@ -74,7 +74,7 @@ def _measure(package: str, tests: str, folder: Path) -> dict[str, dict[str, obje
     return {Path(name).stem: found for name, found in files.items()}
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("package", PROMISED)
 def test_every_branch_is_taken(package: str) -> None:

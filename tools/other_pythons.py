@@ -1,7 +1,7 @@
-"""Runs what depends on the interpreter on every other version of Python that this machine has, or can get.
+"""Runs what depends on the interpreter on other versions of Python that this machine has, or can get.
 
-    python tools/other_pythons.py             find, set up and test; exit code 1 if a test failed
-    python tools/other_pythons.py --nightly   all that depends on the interpreter, and not the share of this commit
+    python tools/other_pythons.py             the version whose turn it is; exit code 1 if a test failed
+    python tools/other_pythons.py --nightly   every version, and all that depends on the interpreter
     python tools/other_pythons.py --list      only say what was found, and where
 
 A version is looked for as ``python3.N`` on PATH, then under ``$PYENV_ROOT`` (or ``~/.pyenv``), and at last asked of the
@@ -25,18 +25,32 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
 MINORS = (11, 12, 13)  # of the versions whose frames are known (ckpt/image/tables.py)
 _SPINE = "tests/system/test_spine_restart.py"
-TESTS = (
-    "tests/unit/ckpt/image",
-    "tests/system/test_image_programs.py",
+_IMAGE = "tests/unit/ckpt/image"
+TESTS = (  # frames, bytecode, generators, iterators and signals are what a version of Python changes
+    *(
+        f"{_IMAGE}/test_{name}.py"
+        for name in (
+            "stack",
+            "boundary",
+            "opcodes",
+            "generators",
+            "look",
+            "iterators",
+            "definitions",
+            "signals",
+        )
+    ),
     f"{_SPINE}::test_a_killed_rank_changes_nothing_in_the_output[compute]",
     f"{_SPINE}::test_garbage_is_collected_after_a_restart_as_it_was_before",
     f"{_SPINE}::test_an_alarm_that_is_set_rings_after_a_restart_too",
 )
 SAMPLE = ("tests/sweep/test_sweep.py", "--rotate")
-WHOLE = ("tests/sweep", "-m", "not soak")
-WORKERS = 2  # of each version: one of them mostly waits
+WHOLE = (_IMAGE, "tests/system/test_image_programs.py", "tests/sweep", "-m", "not soak")
+WORKERS = 3  # one of them mostly waits
 _QUESTION = (
     "import json, os, platform, sys, sysconfig; print(json.dumps([platform.python_implementation(), "
     "list(sys.version_info[:3]), os.path.exists(os.path.join(sysconfig.get_paths()['include'], 'Python.h')), "
@@ -166,15 +180,18 @@ def main() -> int:
     )
     parser.add_argument("--list", action="store_true", help="only say which versions there are")
     parser.add_argument(
-        "--nightly", action="store_true", help="the whole sweep and not the share of this commit"
+        "--nightly", action="store_true", help="every version, and all tests; not the share of this commit"
     )
     arguments = parser.parse_args()
+    from tests.seeds import share
+
     tests = (*TESTS, *(WHOLE if arguments.nightly else SAMPLE))
     running: list[tuple[int, Path, subprocess.Popen[bytes]]] = []
     began, failed = time.monotonic(), False
-    for minor in MINORS:
-        if minor == sys.version_info.minor:
-            continue
+    minors = [minor for minor in MINORS if minor != sys.version_info.minor]
+    if not (arguments.nightly or arguments.list):
+        minors = share(minors, len(minors), "versions of Python")
+    for minor in minors:
         found = find(minor, os.environ)
         if isinstance(found, str) and not arguments.list:
             trouble = install(minor)

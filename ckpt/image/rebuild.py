@@ -112,7 +112,7 @@ def fill_attributes(obj: Any, attributes: dict[str, Any]) -> None:
 
 
 def metaclass_of_ctypes(meta: type) -> Any:
-    """The metaclass written in C among its bases, which reads the layout (``_fields_`` and the like) when a class is made."""
+    """The metaclass written in C among its bases: it reads the layout (``_fields_`` and the like) when a class is made."""
     return next((cls for cls in meta.__mro__ if cls.__module__ == "_ctypes"), None)
 
 

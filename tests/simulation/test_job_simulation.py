@@ -84,7 +84,7 @@ def noticed_by(found: Mutant) -> tuple[int, str] | None:
     return None
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_every_line_and_every_result_is_right(block: int, figures: Count) -> None:
     totals = block_of_seeds(block)

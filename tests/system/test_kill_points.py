@@ -1,6 +1,6 @@
 """kill -9 of every kind of process, at every named point: no committed line is lost, and the result is the same.
 
-Every point of `tests.system.points.catalogue` is one test; a commit has a third of them. Whatever dies, the job goes on by
+Every point of `tests.system.points.catalogue` is one test; a commit has a sixth of them. Whatever dies, the job goes on by
 itself; only when its controller was what died, `ckpt restart` is called, as a user would.
 """
 
@@ -101,7 +101,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_every_point_is_there() -> None:
-    """A commit kills at a third of them only; one that has moved must not wait for its turn to be noticed."""
+    """A commit kills at a sixth of them only; one that has moved must not wait for its turn to be noticed."""
     for point in POINTS:
         module, _, function = point.function.partition(":")
         *path, name = function.split(".")
@@ -114,7 +114,7 @@ def test_there_are_points_enough_and_each_has_its_own_name() -> None:
     assert len(names) == len(set(names)) >= 60
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate(6)
 @pytest.mark.parametrize("point", POINTS, ids=lambda point: f"{point.stage}-{point.name}")
 def test_killed_at(point: Point, undisturbed: str, tmp_path: Path) -> None:
     assert run(tmp_path / "killed", point) == undisturbed

@@ -98,7 +98,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 @pytest.mark.parametrize("curve", [False, True], ids=["clear", "curve"])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_every_message_once_and_in_order(lay: Lay, tmp_path: Path, fault: str, curve: bool) -> None:
@@ -143,7 +143,7 @@ def drawn(choose: random.Random) -> Faults:
     )
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate(10)
 @pytest.mark.parametrize("index", range(20))
 def test_twenty_of_twenty_finish(lay: Lay, tmp_path: Path, index: int) -> None:
     choose = random.Random(f"{SEED}/{index}")

@@ -115,7 +115,7 @@ def test_a_rank_that_holds_the_interpreter_lock_for_three_times_as_long_as_a_rou
 # ---------------------------------------------------------------------- clocks
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate(6)
 @pytest.mark.parametrize("jump_s", [3600, -3600, 3_000_000])
 def test_the_wall_clock_jumps(
     start: Start, tmp_path: Path, expected: str, clock_library: Path, jump_s: int
@@ -144,7 +144,7 @@ def can_move_clocks() -> bool:
         return False
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 @pytest.mark.skipif(not can_move_clocks(), reason="needs root and time namespaces (unshare --time)")
 @pytest.mark.parametrize("later_s", [5_000_000, -1])
 def test_a_restart_on_a_machine_whose_monotonic_clock_is_elsewhere(

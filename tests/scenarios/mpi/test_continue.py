@@ -64,7 +64,7 @@ def test_the_others_shrink_and_compute_the_right_result(start: Callable[..., Job
     assert not job.events("restarting")
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 @pytest.mark.parametrize("seed", range(5))
 def test_twenty_kills_in_the_middle_of_agreements(start: Callable[..., Job], seed: int) -> None:
     choose = random.Random(seed)

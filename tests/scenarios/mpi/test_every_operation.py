@@ -49,7 +49,7 @@ def outcome(process: subprocess.Popen[str]) -> list[str]:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_two_kills_change_nothing(tmp_path: Path, seed: int, program: str) -> None:

@@ -175,4 +175,11 @@ def test_a_ctypes_function_type_comes_back(tmp_path: Path) -> None:
         print(Callback(lambda x: x + 1)(41), Callback._argtypes_, type(Callback) is type(ctypes._CFuncPtr))
         print(Point(1, 2.5).y, ctypes.sizeof(Row))
     """
-    assert resumed_output(tmp_path, source).split() == ["42", "(<class", "'ctypes.c_int'>,)", "True", "2.5", "48"]
+    assert resumed_output(tmp_path, source).split() == [
+        "42",
+        "(<class",
+        "'ctypes.c_int'>,)",
+        "True",
+        "2.5",
+        "48",
+    ]
