@@ -120,7 +120,10 @@ def _open_streams(spec: Mapping[str, Any]) -> None:
         except OSError as failure:
             if fd != 0 or given is None:
                 raise
-            given = {"kind": f"a file that cannot be opened any more: {path}: {failure.strerror}"}
+            given = {
+                "kind": "lost",
+                "text": f"a file that cannot be opened any more: {path}: {failure.strerror}",
+            }
             opened = os.open(os.devnull, flags)
         if opened != fd:
             os.dup2(opened, fd)
@@ -131,7 +134,7 @@ def _open_streams(spec: Mapping[str, Any]) -> None:
         os.ftruncate(2, 0)
     if given and given["kind"] == "file":
         os.lseek(0, given["offset"], os.SEEK_SET)
-    raw = io.FileIO(0, closefd=False) if not given or given["kind"] == "file" else _NoInput(given["kind"])
+    raw = io.FileIO(0, closefd=False) if not given or given["kind"] == "file" else _no_input(given)
     encoding, errors, _ = _conversion("stdin", "strict")
     sys.stdin = io.TextIOWrapper(io.BufferedReader(raw), encoding=encoding, errors=errors)
     sys.stdout = _text_stream(1, "stdout", "strict")
@@ -141,13 +144,22 @@ def _open_streams(spec: Mapping[str, Any]) -> None:
     standard.std_objects()  # their layers are known from here on
 
 
+def _no_input(given: Mapping[str, Any]) -> _NoInput:
+    if given["kind"] == "lost":
+        return _NoInput(f"standard input is {given['text']}. Put it back, and start the job again")
+    return _NoInput(
+        f"standard input is {given['kind']}: what is read from it could not be read again after a restart. Give a file "
+        "(ckpt run APP.PY < FILE), or nothing (< /dev/null)"
+    )
+
+
 class _NoInput(io.RawIOBase):
-    """Standard input that could not be read again: says so to a program that reads it, and is quiet to all others."""
+    """Standard input that could not be read (again): says so to a program that reads it, and is quiet to all others."""
 
     name = "<stdin>"
 
-    def __init__(self, kind: str) -> None:
-        self._kind = kind
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
 
     def readable(self) -> bool:
         return True
@@ -156,10 +168,7 @@ class _NoInput(io.RawIOBase):
         return 0
 
     def readinto(self, _: object) -> int:
-        raise NoInput(
-            f"standard input is {self._kind}: what is read from it could not be read again after a restart. Give a file "
-            "(ckpt run APP.PY < FILE), or nothing (< /dev/null)"
-        )
+        raise NoInput(self.reason)
 
 
 def _conversion(name: str, errors: str) -> tuple[str, str, bool]:

@@ -6,7 +6,7 @@
     ├── NotEnabled          a call needs the runtime and the program was not started under ``ckpt run``
     ├── Deadlock            a one-rank world waits for a message that nobody can send
     ├── ControlLost         the control channel to the rank's agent is gone
-    ├── IncompatibleImage   the image was taken by another Python, ckpt, world size or job
+    ├── IncompatibleImage   the image was taken by another Python, ckpt, world size or job; or standard input has changed
     ├── RegistrationError   ``ckpt.register`` and its like were given something they cannot use
     ├── HookFailed          a function registered with ``ckpt.on_checkpoint`` raised
     ├── ThreadsRunning      the program has threads, which cannot be part of an image

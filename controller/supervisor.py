@@ -274,7 +274,8 @@ class Supervisor:
         last_line = event.traceback.rstrip().rpartition("\n")[2]
         say.append(Say(f"{reason}: {last_line}" if last_line else reason))
         self.ending = None if event.rank in self.gone else event.rank
-        return say + self._stop_now(End(event.exit_code, reason), now_ns)
+        kind: Kind = "interrupted" if self._is_loading(event.rank) else "finished"
+        return say + self._stop_now(End(event.exit_code, reason, kind), now_ns)
 
     def _is_loading(self, rank: int) -> bool:
         return self.phase == "starting" and self.resumed is not None and rank not in self.addresses

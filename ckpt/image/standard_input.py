@@ -11,12 +11,16 @@ import io
 import os
 import sys
 
-from ckpt.image.errors import RestoreError
+from ckpt.errors import IncompatibleImage
 from ckpt.image.file_notes import FileNote
 from ckpt.image.file_positions import Positions
 from ckpt.image.text_files import TextSaver
 
 __all__ = ["go_on_reading", "note_position"]
+
+_OFFSET = (
+    1 << 64
+) - 1  # of what a text file's `tell` returns, the bytes; above it is the state of its decoder
 
 
 def note_position(notes: dict[int, FileNote], *, is_disposable: bool) -> int | None:
@@ -28,11 +32,20 @@ def note_position(notes: dict[int, FileNote], *, is_disposable: bool) -> int | N
 
 
 def go_on_reading(position: int | None) -> None:
-    """Raises :class:`RestoreError` when the file is no longer there, or is shorter than what had been read."""
+    """Raises :class:`IncompatibleImage` when the file is no longer there, or is shorter than what had been read.
+
+    Not the image is at fault: no older one would do, and a program that starts over would find no input, or another one.
+    """
     stream = sys.__stdin__
     if position is None or not isinstance(stream, io.TextIOWrapper):
         return
-    path, length = os.readlink("/proc/self/fd/0"), os.fstat(0).st_size
-    if not stream.seekable() or length < position & ((1 << 64) - 1):
-        raise RestoreError(f"standard input ({path}) is no longer the file that the program was reading")
+    if not stream.seekable():
+        reason = getattr(stream.buffer.raw, "reason", "standard input is no longer a file")  # type: ignore[attr-defined]
+        raise IncompatibleImage(reason)
+    length, needed = os.fstat(0).st_size, position & _OFFSET
+    if length < needed:
+        raise IncompatibleImage(
+            f"standard input ({os.readlink('/proc/self/fd/0')}) is no longer the file that the program was reading: it has "
+            f"{length} bytes, {needed} had been read. Put back what it had, and start the job again"
+        )
     stream.seek(position)

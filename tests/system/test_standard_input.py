@@ -90,18 +90,39 @@ def test_nothing_is_an_empty_file(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "''\n"), done.stderr
 
 
-def test_a_file_that_is_gone_at_the_restart(tmp_path: Path) -> None:
-    (tmp_path / "lines").write_text("1\n" * 20)
-    text = KILLED_ONCE.replace("die_once()", "__import__('os').unlink('lines'); die_once()")
-    app_of(tmp_path, text)
-    with (tmp_path / "lines").open("rb") as lines:
-        done = subprocess.run(
-            ckpt_command("run", "--job", "job", "app.py"),
-            stdin=lines,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            cwd=tmp_path,
-        )
-    assert done.returncode == 12
-    assert "standard input" in done.stderr and "no longer the file" in done.stderr
+@pytest.mark.parametrize(
+    ("loss", "said"),
+    [
+        (
+            "os.rename('lines', 'elsewhere')",
+            "cannot be opened any more: {path}: No such file or directory. Put it back",
+        ),
+        ("os.rename('lines', 'elsewhere'); open('lines', 'w').write('1')", "({path}) is no longer the file"),
+    ],
+    ids=["gone", "shorter"],
+)
+def test_a_file_that_is_gone_at_the_restart(tmp_path: Path, loss: str, said: str) -> None:
+    """The program did not start over: it would have had no input, or another one. Put back, it goes on."""
+    path = tmp_path / "lines"
+    path.write_text("".join(f"{i}\n" for i in range(20)))
+    app_of(tmp_path, KILLED_ONCE.replace("die_once()", f"import os; {loss}; die_once()"))
+
+    def in_its_place(*arguments: object) -> subprocess.CompletedProcess[str]:
+        with (tmp_path / "elsewhere" if not path.exists() else path).open("rb") as lines:
+            return subprocess.run(
+                ckpt_command(*arguments),
+                stdin=lines,
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE_S,
+                cwd=tmp_path,
+            )
+
+    done = in_its_place("run", "--job", "job", "app.py")
+    assert done.returncode == 13, done.stderr
+    assert "standard input" in done.stderr and said.format(path=path) in " ".join(done.stderr.split())
+    assert "starts over" not in done.stderr
+    assert in_its_place("restart", "job").returncode == 13, "nor has it then"
+    (tmp_path / "elsewhere").rename(path)
+    again = in_its_place("restart", "job")
+    assert (again.returncode, again.stdout) == (0, "20 ['0', '1', '2'] ['19']\n"), again.stderr

@@ -288,6 +288,7 @@ def test_an_interpreter_that_does_not_fit_is_final() -> None:
     job.handle(Begin(), now_ns=0)
     job.handle(ProgramError(0, 0, 13, "IncompatibleImage: Python 3.12"), now_ns=1)
     assert job.phase == "stopping" and job.outcome is not None and job.outcome.exit_code == 13
+    assert job.outcome.kind == "interrupted", "the program has not come to its end"
 
 
 def test_a_line_whose_loading_is_killed_again_and_again_is_set_aside() -> None:
