@@ -162,12 +162,12 @@ def loop(items: Iterable[T] | None = None, *, name: str | None = None) -> Iterab
 def checkpoint(wait: bool = True) -> int | None:
     """Ask for a checkpoint of the whole job.
 
-    With ``wait`` the call returns, with the epoch, once this rank's image is captured (it need not be committed yet);
-    otherwise at once, with ``None``. An explicit program (:func:`loop`) always gets ``None`` at once; with ``wait`` the
-    image is taken before a later step of the loop, which the ranks agree on. A program resumed from that image returns
-    from the call too: compare :func:`restarts`. In a signal handler it never waits: the image is taken when the handler
-    has returned. Outside a job nothing happens and ``None`` is returned. Calls of several ranks at about the same time
-    lead to one checkpoint.
+    With ``wait`` the call returns, with the epoch, once this rank's image is captured (it need not be committed yet),
+    or with ``None`` when there will be none; otherwise at once, with ``None``. An explicit program (:func:`loop`)
+    always gets ``None`` at once; with ``wait`` the image is taken before a later step of the loop, which the ranks
+    agree on. A program resumed from that image returns from the call too: compare :func:`restarts`. In a signal
+    handler it never waits: the image is taken when the handler has returned. Outside a job nothing happens and
+    ``None`` is returned. Calls of several ranks at about the same time lead to one checkpoint.
     """
     runtime = _runtime()
     from ckpt.runtime import Runtime

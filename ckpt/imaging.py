@@ -18,7 +18,8 @@ Rules (``PROTOCOL``: what makes the cut consistent)
 - A rank that never voted for an epoch may take its label without an image, since a line needs every rank's vote. That is
   what an aborted round, a failed image and the rank's own time limit do, so that a program that cannot be captured
   never hangs the others.
-- A rank that is *held up* gives its image up: it waits, in a place that cannot be captured, for what may be a held frame.
+- A rank that is *held up* gives its image up: it waits, in a place that cannot be captured, for what may be a held frame,
+  or, while asked, for what a rank may send whose program waits for the round.
 
 Not here: where the program can be captured (:mod:`ckpt.places`), the taking itself, fork or not (:mod:`ckpt.taking`), what
 the child does (:mod:`ckpt.writing`), what an image contains (:mod:`ckpt.image`), how it becomes durable (:mod:`ckpt.store`).
@@ -32,7 +33,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from ckpt.heldup import HeldUp
+from ckpt.heldup import Awaited, HeldUp
 from ckpt.places import Places, inside_library
 from ckpt.taking import Taker
 from ckpt.writing import say_failed
@@ -74,7 +75,13 @@ class Imager:
         self._wanted_since_ns = 0
         self._reported_ns = 0
         self._is_refused = False  # the last look was
-        self._held_up = HeldUp()
+        self._held_up, self._awaited = HeldUp(), Awaited()
+        self._waiting: Sequence[
+            int
+        ] = ()  # ranks whose programs wait for the round that this one is asked for
+        self._own_epoch = 0  # the program of this rank waits for that round
+        self.in_vain = False
+        """The round that the program waits for has come to nothing."""
 
     # ------------------------------------------------------------------ wanting
 
@@ -83,8 +90,16 @@ class Imager:
         """Is a place looked for where the program can be captured?"""
         return self.wanted > self.epoch or bool(self.asked)
 
-    def ask(self, epoch: int) -> None:
-        """Could this rank be captured now? Answered as soon as it could."""
+    def expect(self) -> None:
+        """The program is about to wait for a round; it is told of which."""
+        self._own_epoch, self.in_vain = 0, False
+
+    def ask(self, epoch: int, waiting: Sequence[int] = ()) -> None:
+        """Could this rank be captured now? Answered as soon as it could. The programs of ``waiting`` wait for that."""
+        if self._runtime.rank in waiting:
+            self._own_epoch = epoch
+        if epoch >= self.asked:
+            self._waiting = waiting
         if epoch <= max(self.wanted, self.asked):
             return
         if self._runtime.explicit is not None:
@@ -111,7 +126,7 @@ class Imager:
         """Look for a place from now on."""
         self._wanted_since_ns = time.monotonic_ns()
         self._reported_ns = 0
-        self._is_refused, self._held_up = False, HeldUp()
+        self._is_refused, self._held_up, self._awaited = False, HeldUp(), Awaited()
         self._places.begin()
         assert self._runtime.port is not None
         self._runtime.port.attentive_ns = _TICK_NS
@@ -122,6 +137,7 @@ class Imager:
 
     def abort(self, epoch: int) -> None:
         """No line of ``epoch`` will ever commit: its frames may be processed without an image."""
+        self.in_vain = self.in_vain or epoch == self._own_epoch
         if self.asked == epoch:
             self.asked = 0
         if self.epoch < epoch <= self.wanted and epoch == self.wanted:
@@ -180,7 +196,7 @@ class Imager:
             self._places.capture(at, passing=False)
         except Exception as failure:
             self._note_refusal(failure)
-            return False
+            return at == "call" and self._give_up_if_held_up()
         self._say_ready(self.asked)
         return True
 
@@ -195,15 +211,18 @@ class Imager:
         """The helper's housekeeping while the program is outside the library."""
         is_over = self._housekeep()
         held_ns = self._held_up_ns(waits=False)
-        if (is_over or held_ns) and self._runtime.lock.acquire(blocking=False):
+        is_stall = is_over or held_ns or self._is_awaited_for_long(waits=False)
+        if is_stall and self._runtime.lock.acquire(blocking=False):
             try:
                 if self.wanted > self.epoch and is_over:
                     self.give_up()
-                elif self.wanted > self.epoch:
+                elif self.wanted > self.epoch and held_ns:
                     self.give_up(
                         f"it asks for what was sent after another rank's image, where {self._reason}",
                         held_ns,
                     )
+                elif self._is_awaited_for_long(waits=False):
+                    self._give_up_awaited()
             finally:
                 self._runtime.lock.release()
         elif self.is_looking and self._runtime.explicit is None:
@@ -261,12 +280,34 @@ class Imager:
     def _give_up_if_held_up(self) -> bool:
         """The program waits, where it cannot be captured, for messages that are held back until it is: then neither ever
         comes."""
+        if self._is_awaited_for_long(waits=True):
+            self._give_up_awaited()
+            return True
         held_ns = self._held_up_ns(waits=True)
         if held_ns:
             self.give_up(
                 f"it waits for what was sent after another rank's image, where {self._reason}", held_ns
             )
         return bool(held_ns)
+
+    def _is_awaited_for_long(self, *, waits: bool) -> bool:
+        """Does a program wait for the round that cannot begin since this one waits, perhaps for that program?"""
+        if not (self.asked and self._waiting and self._is_refused):
+            return False
+        port = self._runtime.port
+        assert port is not None
+        received = port.endpoint.counters()["messages_delivered"] if waits else 0
+        now_ns = time.monotonic_ns()
+        return self._awaited.is_stall(now_ns, entries=port.entries, received=received, waits=waits)
+
+    def _give_up_awaited(self) -> None:
+        if any(rank != self._runtime.rank for rank in self._waiting):
+            self.give_up(
+                "it waits for what may be sent after another rank's image, which the program there waits for, where "
+                f"{self._reason}"
+            )
+        else:
+            self.give_up(f"the program waits for its checkpoint where {self._reason}")
 
     def give_up_here(self) -> bool:
         """The program itself waits for an image, at a place that cannot be captured: there will be none."""

@@ -253,7 +253,7 @@ class Runtime:
                 for peer, (incarnation, address) in packet["peers"].items():
                     self.port.set_peer(int(peer), address, incarnation)
             case "ask":
-                self.imager.ask(packet["epoch"])
+                self.imager.ask(packet["epoch"], packet.get("waiting", ()))
             case "checkpoint":
                 self.imager.want(packet["epoch"], "command", mode=packet.get("mode"))
             case "cut":
@@ -293,23 +293,21 @@ class Runtime:
         """Ask the controller for a checkpoint of the whole job; see :func:`ckpt.checkpoint`."""
         if self.port is not None and self.port.interrupts.running:
             wait = False  # there is no image before the handler has returned
+        request = {"m": "request", "what": "checkpoint", "wait": wait and self.explicit is None}
         with self.lock:
-            if (
-                self.alone
-                or self.incomplete
-                or not self.control.send({"m": "request", "what": "checkpoint"})
-                or not wait
-            ):
+            if wait:
+                self.imager.expect()
+            if self.alone or self.incomplete or not self.control.send(request) or not wait:
                 return None
             if self.explicit is not None:
                 self.explicit.ask()
                 return None
             before = self.imager.epoch
-            while self.imager.epoch == before and not self.alone and not self.incomplete:
+            while not (self.imager.epoch != before or self.imager.in_vain or self.alone or self.incomplete):
                 self.block(False)
                 if self.imager.give_up_here():
                     return None
-            return None if self.imager.epoch == before else self.imager.epoch
+            return None if self.imager.in_vain or self.imager.epoch == before else self.imager.epoch
 
     def register(self, name: str, obj: object) -> object:
         """Name an object, so that it is found again by that name; returns the object (the restored one after a restart)."""

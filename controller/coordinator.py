@@ -11,7 +11,8 @@ Rules
 - One round at a time. Numbers only grow, above the highest ever seen in the job (`highest`), and a burnt one
   is never used again: frames and images labelled with it may exist.
 - Where there are several ranks, they are *asked* first whether they could be captured. Nobody stops or waits for that, and
-  until all have said so, no frame is labelled: one that cannot be captured costs the others nothing.
+  until all have said so, no frame is labelled: one that cannot be captured costs the others nothing. They are told whose
+  programs wait for that: who cannot be captured and waits, perhaps for one of these, gives the round up.
 - A round needs the vote of every rank of the present incarnation. An image stands for the epochs in
   (label[0], label[1]].
 - A vote counts only for the round that is open; anything else is late, and ignored.
@@ -85,6 +86,7 @@ class Round:
     votes: dict[int, Voted] = field(default_factory=dict)
     refusals: dict[int, Refused] = field(default_factory=dict)
     tokens: list[Token] = field(default_factory=list)
+    waiting: set[int] = field(default_factory=set)  # ranks whose programs wait for it
     writing: bool = False
     agreement: Agreement = field(default_factory=Agreement)
 
@@ -113,6 +115,7 @@ class Coordinator:
         self.incarnation: int | None = None  # None: no set of ranks that could take an image
         self.round: Round | None = None
         self.waiting: list[Token] = []  # requests for the next round
+        self.waiting_ranks: set[int] = set()  # whose programs wait for the next round
         self.wanted = False  # a round is wanted though nobody waits for it
         self.due_ns: int | None = None
         self.refusal: str | None = None  # why there can be no more rounds in this incarnation
@@ -132,6 +135,7 @@ class Coordinator:
         self.incarnation = None
         self.refusal = None
         self.due_ns = None
+        self.waiting_ranks.clear()
         if self.round is None or self.round.writing:
             return []
         return self._burn(reason, keep_requests=True)
@@ -222,11 +226,21 @@ class Coordinator:
             if not late:
                 if event.token is not None:
                     open_round.tokens.append(event.token)
-                return []
+                return self._wait(open_round, event)
         self.wanted = True
+        if event.rank is not None and event.waits:
+            self.waiting_ranks.add(event.rank)
         if event.token is not None:
             self.waiting.append(event.token)
         return self._maybe_start(now_ns)
+
+    def _wait(self, asking: Round, event: CheckpointRequested) -> list[Action]:
+        """A request joins the open round: while ranks are asked, they are told when a program waits for it."""
+        if event.rank is None or not event.waits or asking.ready is None:
+            return []
+        told = (event.rank,) if asking.waiting else None  # one is enough for the others to know
+        asking.waiting.add(event.rank)
+        return [Send(messages.ask(asking.epoch, asking.waiting), told)]
 
     def _schedule(self, from_ns: int) -> None:
         every_ns = self.options.every_ns
@@ -239,6 +253,7 @@ class Coordinator:
         self.highest += 1
         self.round = Round(self.highest, now_ns, now_ns + self.options.timeout_ns, tokens=self.waiting)
         self.waiting = []
+        self.round.waiting, self.waiting_ranks = self.waiting_ranks, set()
         self._schedule(now_ns)
         self.drought.round_begins(now_ns)
         # The number is on record before anybody can label a frame with it.
@@ -246,7 +261,7 @@ class Coordinator:
         if not self.options.asks or self.size == 1:
             return [log, Send(messages.checkpoint(self.highest, self.options.mode))]
         self.round.ready = set()
-        return [log, Send(messages.ask(self.highest))]
+        return [log, Send(messages.ask(self.highest, self.round.waiting))]
 
     def _ready(self, event: Ready, now_ns: int) -> list[Action]:
         if not self._concerns_round(event):

@@ -140,10 +140,13 @@ class AgentLost:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRequested:
-    """By a rank (`rank` given; nobody waits for an answer) or by a client that waits under `token`."""
+    """By a rank (`rank` given; there is no answer, yet its program `waits` for the round) or by a client that waits under
+    `token`.
+    """
 
     token: Token | None = None
     rank: int | None = None
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,13 @@ stream (`Lines`).
         failed     epoch, reason, where, held_ns              there will be no vote: the round is burnt
         finished   exit_code                                  program ended; serves its links until `release`
         error      exit_code, traceback                       program raised; before hello: not loadable
-        request    what="checkpoint"                          ckpt.checkpoint()
+        request    what="checkpoint", wait                    ckpt.checkpoint(wait)
         status     counters, where, epoch                     answer to `status`
         event      event, …                                   free form, for the event log
 
     controller → rank
-        table{peers}  ask{epoch}  checkpoint{epoch, mode}  cut{epoch, at, take}  abort{epoch, reason}  committed{epoch}
-        release  failed{ranks}  stop{exit_code, reason}  status
+        table{peers}  ask{epoch, waiting}  checkpoint{epoch, mode}  cut{epoch, at, take}  abort{epoch, reason}
+        committed{epoch}  release  failed{ranks}  stop{exit_code, reason}  status
 
     controller → agent (key "a")                 agent → controller (key "e")
         attach   generation                          state    pid, generation, ranks (to attach, query)
@@ -80,9 +80,10 @@ def table(peers: Mapping[int, tuple[int, str]]) -> Packet:
     }
 
 
-def ask(epoch: int) -> Packet:
-    """Could an image of `epoch` be taken now? Answered as soon as it could. Idempotent."""
-    return {"m": "ask", "epoch": epoch}
+def ask(epoch: int, waiting: Iterable[int] = ()) -> Packet:
+    """Could an image of `epoch` be taken now? Answered as soon as it could. Idempotent; sent again with more ranks whose
+    programs are `waiting` for it."""
+    return {"m": "ask", "epoch": epoch, "waiting": sorted(waiting)}
 
 
 def checkpoint(epoch: int, mode: str) -> Packet:

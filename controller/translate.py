@@ -55,7 +55,7 @@ def rank_event(rank: int, incarnation: int, packet: messages.Packet) -> Event | 
         case "error":
             return ProgramError(rank, incarnation, packet["exit_code"] or 1, packet["traceback"] or "")
         case "request" if packet["what"] == "checkpoint":
-            return CheckpointRequested(rank=rank)
+            return CheckpointRequested(rank=rank, waits=packet.get("wait") is True)
     return None
 
 

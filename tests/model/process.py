@@ -247,7 +247,7 @@ class Process:
         new.stopped = self.stopped
         mine, other = self.runtime, new.runtime
         other.imager.epoch, other.imager.wanted = mine.imager.epoch, mine.imager.wanted
-        other.imager.asked = mine.imager.asked
+        other.imager.asked, other.imager._waiting = mine.imager.asked, mine.imager._waiting
         other.committed_epoch = mine.committed_epoch
         other.finished_code, other.released, other.alone = mine.finished_code, mine.released, mine.alone
         return new

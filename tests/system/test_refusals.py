@@ -159,6 +159,49 @@ def test_a_program_that_waits_for_its_checkpoint_where_there_can_be_none_is_told
     )
 
 
+@pytest.mark.parametrize("how", ["waits", "polls", "thread"])
+def test_who_waits_for_a_program_that_waits_for_the_checkpoint_gives_it_up(
+    start: Start, tmp_path: Path, how: str
+) -> None:
+    """Rank 2 was refused for ever, where it waited for what rank 0 sends after its `ckpt.checkpoint()`."""
+    app = write_app(
+        tmp_path,
+        LOG
+        + f"""
+    import threading
+
+    def received():
+        comm.send("inside", 0)
+        while {how == "polls"} and not comm.iprobe(source=0):
+            time.sleep(0.001)
+        yield comm.recv(source=0)
+
+    stop = threading.Event()
+    if comm.rank == 0:
+        comm.recv(source=2)
+        comm.send(int(ckpt.checkpoint() is None), 2)
+    elif comm.rank == 1:
+        while not seen("round-aborted"):
+            time.sleep(0.001)
+    elif {how == "thread"}:
+        threading.Thread(target=stop.wait).start()
+        for number in received():
+            print(number)
+        stop.set()
+    else:
+        print(sum(received()))
+    """,
+    )
+    job = start(app, ranks=3, timeout=86400)
+    assert job.finish() == 0, job.report()
+    [failed] = job.events("failed")
+    assert failed["rank"] == 2 and "sent after another rank's image" in failed["reason"], job.report()
+    is_captured = any(
+        each["rank"] == 0 for each in job.events("captured")
+    )  # where rank 2 was slow to see its obstacle
+    assert job.output(2) == ("0\n" if is_captured else "1\n"), job.report()
+
+
 STENCIL = """
     import sys
     import numpy as np

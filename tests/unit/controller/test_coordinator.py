@@ -426,6 +426,33 @@ def test_a_rank_that_is_asked_may_say_that_there_will_be_no_image() -> None:
     assert packets(actions) == ["abort"] and of(Reply, actions)
 
 
+def asked(actions: list[Action]) -> list[tuple[object, tuple[int, ...] | None]]:
+    """Whose programs wait, as told, and to whom it is told."""
+    return [(each.packet.get("waiting"), each.ranks) for each in actions if isinstance(each, Send)]
+
+
+def test_who_is_asked_is_told_whose_programs_wait_for_the_round() -> None:
+    coordinator = ready(4, asks=True)
+    waits = [CheckpointRequested(rank=rank, waits=True) for rank in range(4)]
+    assert asked(coordinator.handle(CheckpointRequested(rank=0), now_ns=0)) == [([], None)], "it goes on"
+    assert asked(coordinator.handle(waits[2], now_ns=MS)) == [([2], None)]
+    assert asked(coordinator.handle(waits[2], now_ns=MS)) == [([2], (2,))], "the others know"
+    assert asked(coordinator.handle(waits[1], now_ns=MS)) == [([1, 2], (1,))], "the others need no more"
+    for rank in range(4):
+        coordinator.handle(Ready(rank, 0, 1), now_ns=MS)
+    assert coordinator.handle(waits[3], now_ns=MS) == [], "the round is open: all take their images"
+    coordinator.handle(Captured(0, 0, 1), now_ns=MS)
+    assert coordinator.handle(waits[0], now_ns=MS) == [], "for the next round"
+    assert asked(coordinator.handle(Failed(1, 0, 1, "disk full"), now_ns=MS)) == [(None, None), ([0], None)]
+
+
+def test_programs_of_ranks_that_are_gone_do_not_wait_any_more() -> None:
+    coordinator = Coordinator(2)
+    coordinator.handle(CheckpointRequested(rank=0, waits=True), now_ns=0)
+    coordinator.interrupted("killed")
+    assert asked(coordinator.ready(1, now_ns=MS)) == [([], None)]
+
+
 def test_the_schedule_begins_anew_after_a_restart() -> None:
     coordinator = ready(1, every_ns=10 * SECOND)
     coordinator.interrupted("killed")

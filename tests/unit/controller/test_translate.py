@@ -49,6 +49,7 @@ VOTE = {
         ({"m": "error", "exit_code": 0, "traceback": None}, ProgramError(2, 1, 1, "")),
         ({"m": "error", "exit_code": 4, "traceback": "E"}, ProgramError(2, 1, 4, "E")),
         ({"m": "request", "what": "checkpoint"}, CheckpointRequested(rank=2)),
+        ({"m": "request", "what": "checkpoint", "wait": True}, CheckpointRequested(rank=2, waits=True)),
         ({"m": "request", "what": "coffee"}, None),
         ({"m": "event", "event": "fork-failed"}, None),
         ({"m": "status"}, None),
