@@ -22,6 +22,8 @@ import zlib
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 
+from ckpt.store.privacy import open_regular
+
 BLOCK_BYTES = 1024
 _READ_BYTES = 1 << 16
 _BACKLOG_BYTES_MAX = 1 << 20
@@ -103,7 +105,7 @@ class Tail:
         """New bytes to print; empty when there is nothing (yet)."""
         if self._fd < 0:
             try:
-                self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+                self._fd = open_regular(self.path, os.O_RDONLY)
             except FileNotFoundError:
                 return b""
         size = os.fstat(self._fd).st_size

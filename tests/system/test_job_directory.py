@@ -337,6 +337,20 @@ def test_ls_prints_the_fields_that_are_documented_and_inspect_a_manifest_of_any_
     assert seen.returncode == 3 and "more than any" in seen.stdout and "Traceback" not in seen.stderr
 
 
+def test_a_fifo_in_place_of_a_ranks_output_is_refused_by_name(
+    held: Job, restarted: Callable[..., Job]
+) -> None:
+    """The rank would wait in it for a reader, and the job for the rank."""
+    assert run_ckpt("checkpoint", "--stop", held.directory).returncode == 0
+    held.process.wait(PATIENCE_S)
+    output = held.directory / "output" / "rank-0.out"
+    output.unlink()
+    os.mkfifo(output)
+    again = restarted(held.directory)
+    assert again.process.wait(PATIENCE_S) == 13, again.report()
+    assert f"not a regular file: {output}" in again.stderr
+
+
 @pytest.mark.parametrize("verb", ["status", "ls", "inspect", "verify"])
 def test_a_reader_that_has_seen_enough_ends_a_verb_quietly(held: Job, verb: str) -> None:
     come, tell = os.pipe()
