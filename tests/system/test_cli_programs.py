@@ -7,10 +7,13 @@ import os
 import site
 import subprocess
 import sys
+import time
 import venv
 from pathlib import Path
 
 import pytest
+
+from tests.system.support import ckpt_command, run_ckpt
 
 pytestmark = pytest.mark.system
 
@@ -20,18 +23,7 @@ TELL = "import sys; print(sys.argv[1:], sys.executable, sys.flags.optimize, sys.
 def ckpt(
     *words: object, cwd: Path, path: str | None = None, check: bool = True
 ) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "controller", *map(str, words)]
-    environment = {**os.environ, "PATH": path or os.environ["PATH"]}
-    done = subprocess.run(
-        command,
-        cwd=cwd,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    done = run_ckpt(*words, cwd=cwd, env={**os.environ, "PATH": path or os.environ["PATH"]})
     assert not check or done.returncode == 0, done.stderr
     return done
 
@@ -65,15 +57,11 @@ def test_options_of_python_are_those_of_a_restart_too(place: Path) -> None:
         "print(sys.flags.optimize, sys.warnoptions)\n"
     )
     job = place / "job"
-    started = subprocess.Popen(
-        [sys.executable, "-m", "controller", "run", "--job", job, sys.executable, "-O", "-Wignore", "-c", program],
-        cwd=place,
-        stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    while not (job / "control").is_dir() or not any(
-        name.endswith(".json") for name in os.listdir(job / "control")
-    ):
+    command = ckpt_command("run", "--job", job, sys.executable, "-O", "-Wignore", "-c", program)
+    started = subprocess.Popen(command, cwd=place, stdin=subprocess.DEVNULL)
+    while not list(job.glob("control/*.json")):
         assert started.poll() is None
+        time.sleep(0.05)
     ckpt("stop", job, cwd=place, check=False)
     started.wait(60)
     assert ckpt("restart", job, cwd=place).stdout == "1 ['ignore']\n"
