@@ -48,7 +48,6 @@ TESTS = (  # frames, bytecode, generators, iterators and signals are what a vers
     f"{_SPINE}::test_garbage_is_collected_after_a_restart_as_it_was_before",
     f"{_SPINE}::test_an_alarm_that_is_set_rings_after_a_restart_too",
 )
-SAMPLE = ("tests/sweep/test_sweep.py", "--rotate")
 WHOLE = (_IMAGE, "tests/system/test_image_programs.py", "tests/sweep", "-m", "not soak")
 WORKERS = 3  # one of them mostly waits
 _QUESTION = (
@@ -185,7 +184,7 @@ def main() -> int:
     arguments = parser.parse_args()
     from tests.seeds import share
 
-    tests = (*TESTS, *(WHOLE if arguments.nightly else SAMPLE))
+    tests = (*TESTS, *(WHOLE if arguments.nightly else ()))
     running: list[tuple[int, Path, subprocess.Popen[bytes]]] = []
     began, failed = time.monotonic(), False
     minors = [minor for minor in MINORS if minor != sys.version_info.minor]

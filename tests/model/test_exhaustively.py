@@ -207,7 +207,7 @@ def test_leaving_out_states_with_less_on_the_wires_hides_nothing(figures: Count)
     assert plain.pictures() <= reduced.pictures()
 
 
-@pytest.mark.rotate(6)
+@pytest.mark.nightly
 @pytest.mark.parametrize("bounds", SAME, ids=str)
 def test_merging_silent_steps_hides_nothing_and_adds_nothing(bounds: Bounds, figures: Count) -> None:
     """The merged search against the one that takes every step: the very same states of processes and
@@ -221,7 +221,7 @@ def test_merging_silent_steps_hides_nothing_and_adds_nothing(bounds: Bounds, fig
     assert merged._good_lines == plain._good_lines
 
 
-@pytest.mark.rotate(6)
+@pytest.mark.nightly
 @pytest.mark.parametrize("bounds", SAME, ids=str)
 def test_the_generous_search_leaves_nothing_out(bounds: Bounds) -> None:
     """All states of processes and controller, images and lines of the other one are among its own."""
@@ -237,7 +237,7 @@ HELD = 5
 """Where `Endpoint.key` has the frames that wait for an image."""
 
 
-@pytest.mark.rotate(6)
+@pytest.mark.nightly
 @pytest.mark.parametrize("bounds", SAME, ids=str)
 def test_losing_the_frames_that_would_be_kept_hides_nothing_and_adds_nothing(bounds: Bounds) -> None:
     """The same states of processes and controller, but for what they keep; the same images and lines."""

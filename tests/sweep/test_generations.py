@@ -79,7 +79,7 @@ def test_every_check_of_a_small_program(name: str, place: Place, tmp_path: Path)
             assert not differs, f"image of check {check}: {differs}"
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 @pytest.mark.parametrize("name", ["hexiom", "lark_grammar", "simpy_queue", "stdlib_objects"])
 def test_three_generations(name: str, place: Place, tmp_path: Path) -> None:
     """Image, resume, image of the resumed program, resume, and once more."""

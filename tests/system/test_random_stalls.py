@@ -116,6 +116,7 @@ def starve(tmp_path: Path, clock_library: Path, wanted: int, longest_hold_s: flo
     return total
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_a_few_random_stalls(tmp_path: Path, clock_library: Path) -> None:
     starve(tmp_path, clock_library, 10, longest_hold_s=2)
