@@ -45,6 +45,7 @@ SUITES = (
     Suite("spine_recovery", ("--quick",)),
     Suite("spine_start", ("--quick",)),
     Suite("overhead", ("--quick",)),
+    Suite("overhead_refused", ("--quick",)),
     Suite("spine_overhead", ("--quick",)),
 )
 
