@@ -12,7 +12,7 @@ Kinds: object, package, thread, child, descriptor, file, refusal, late, image, r
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from controller import remedies
@@ -25,6 +25,7 @@ _REFUSED_LONG_S = 1.0
 _LATE_LONG_S = 2.0
 _LARGEST_SHOWN = 8
 _SMALLEST_SHOWN = 64
+_NAMES_SHOWN = 5
 
 
 def problems(facts: Facts) -> list[Problem]:
@@ -325,9 +326,9 @@ def _restarts(facts: Facts) -> list[Problem]:
         _problem(
             "restart",
             f"a program restored from its image {_did(restart['differs'])} something else than the first run",
-            f"{_where(restart['differs'])} line {restart['differs']['line']}",
+            f"{_where(restart['differs'])} {_place(restart['differs'])}",
             f"{restart['differs']['restored']!r}, twice alike, where the first run {_did(restart['differs'])} "
-            f"{restart['differs']['first']!r}",
+            f"{restart['differs']['first']!r}{_also(restart['also'])}",
             remedies.LOST,
             restart["differs"].get("rank"),
         )
@@ -344,12 +345,25 @@ def _where(difference: Mapping[str, Any]) -> str:
     return f"file {difference['path']}" if "path" in difference else f"output of rank {difference['rank']}"
 
 
+def _place(difference: Mapping[str, Any]) -> str:
+    return f"byte {difference['byte']}" if "byte" in difference else f"line {difference['line']}"
+
+
+def _also(names: Sequence[str]) -> str:
+    return f"; other files differ, too: {_listed(names)}" if names else ""
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _NAMES_SHOWN
+    return ", ".join(names[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
 def notes(facts: Facts) -> list[str]:
     """What is worth knowing, and no problem."""
     if facts.get("unsupported"):
         return []
     found = [
-        f"restored from epoch {restart['epoch']}: {_where(restart['unsure'])}, line {restart['unsure']['line']}: it "
+        f"restored from epoch {restart['epoch']}: {_where(restart['unsure'])}, {_place(restart['unsure'])}: it "
         f"{_did(restart['unsure'])} {restart['unsure']['restored']!r} where the first run {_did(restart['unsure'])} "
         f"{restart['unsure']['first']!r}, and something else again when it was restored once more. That is no harm if it "
         "depends on the clock, on random numbers of the system, or on the order of messages; whether something is lost "
@@ -357,6 +371,8 @@ def notes(facts: Facts) -> list[str]:
         for restart in facts["restarts"]
         if restart["ok"] and restart["unsure"]
     ]
+    if facts.get("not_compared"):
+        found.append(f"too large to be compared after a restart: {_listed(facts['not_compared'])}")
     found += _children_waited_for(facts)[1]
     examined = {rank for rank, _ in _lines(facts, "examination")}
     found += [

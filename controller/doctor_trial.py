@@ -29,7 +29,17 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from controller.clients import ask
-from controller.doctor_compare import Outputs, contents, judge, put_back, written
+from controller.doctor_compare import (
+    OUTPUT_BYTES,
+    Aside,
+    Outputs,
+    contents,
+    judge,
+    judge_files,
+    present,
+    put_back,
+    written,
+)
 from controller.errors import LaunchFailed, NoSuchJob
 from controller.history import summarise
 from controller.whereabouts import runtime_of, seat_of
@@ -85,6 +95,10 @@ class _Trial:
         self.process: subprocess.Popen[bytes] | None = None
         self.files: dict[str, bytes] = {}
         """Files under the working directory as the first run left them, if it came to its end."""
+        self.aside = Aside(os.getcwd(), os.path.join(directory, "aside"))
+        self.present: set[str] = set()
+        self.first_sizes: dict[int, int] = {}
+        self.not_compared: list[str] = []
 
     def run(self) -> dict[str, Any]:
         options = self.options
@@ -103,10 +117,11 @@ class _Trial:
         ended = self._ended()
         ran_s = time.monotonic() - started_s
         code = self._stop()
-        first = self._outputs()
+        first, self.first_sizes = self._outputs(), self._output_sizes()
         error = self._error()
         if ended and code == 0:
-            self.files = written(os.getcwd(), since_ns)
+            self.files, self.not_compared = written(os.getcwd(), since_ns)
+            self.present = present(os.getcwd())
         restarts = [
             self._examine(image, ran_s, first, code if ended else None)
             for image in sorted((i for i in images if i["ok"]), key=lambda image: -image["epoch"])
@@ -121,6 +136,7 @@ class _Trial:
             "error": error,
             "images": images,
             "restarts": restarts,
+            "not_compared": self.not_compared,
             "ranks": self._lines_of_ranks(),
         }
 
@@ -163,6 +179,7 @@ class _Trial:
         """Leave nothing behind: neither processes nor sockets."""
         if self.process is not None and not self._ended():
             self._stop()
+        self.aside.give_back()
         self._open_job()
         if self.job is None:
             return
@@ -228,11 +245,11 @@ class _Trial:
         self, image: dict[str, Any], ran_s: float, first: dict[int, bytes], first_code: int | None
     ) -> dict[str, Any]:
         """Restart from one image, let it run on, and compare; once more, where something differs."""
-        result, outputs, files = self._restore(image, ran_s, first, first_code)
+        result, outputs, files = self._restore(image, ran_s, first_code)
         whole = result["ended"] and first_code == 0
         self._compare(result, first, outputs, None, files, None, whole=whole)
         if result["ok"] and result["unsure"]:
-            again, outputs_again, files_again = self._restore(image, ran_s, first, first_code)
+            again, outputs_again, files_again = self._restore(image, ran_s, first_code)
             whole = whole and again["ended"]
             self._compare(result, first, outputs, outputs_again, files, files_again, whole=whole)
         return result
@@ -242,29 +259,31 @@ class _Trial:
         files: Outputs, files_twice: Outputs | None, *, whole: bool,
     ) -> None:  # fmt: skip
         alike, unsure = judge(first, once, twice, whole=whole)
+        also: list[str] = []
         if whole and alike is None:
-            alike, unsure_file = judge(self.files, files, files_twice, whole=True)
+            alike, unsure_file, also = judge_files(self.files, files, files_twice)
             unsure = unsure or unsure_file
-        result.update(differs=alike, unsure=unsure)
+        result.update(differs=alike, unsure=unsure, also=also)
 
     def _restore(
-        self, image: dict[str, Any], ran_s: float, first: dict[int, bytes], first_code: int | None
+        self, image: dict[str, Any], ran_s: float, first_code: int | None
     ) -> tuple[dict[str, Any], dict[int, bytes], Outputs]:
         """Restart from one image and let it run on: what became of it, what it printed and what is in the files."""
         put_back(os.getcwd(), self.files)
+        since_ns = time.time_ns()
         epoch = image["epoch"]
         self._start("restart", f"{self.job_path}@{epoch}", "--max-restarts", 0, "--harmless-threads", "*")
         before = len(self._events("restarted"))
         begun_s = time.monotonic()
         came_up = self._wait(lambda: len(self._events("restarted")) > before, _START_LIMIT_S)
         up_s = time.monotonic()
-        at_first = self._outputs()
+        at_first = self._output_sizes()
         limit_s = max(0.0, ran_s - image["t_s"]) + _RESTORED_LONGER_S
         if came_up:
-            self._wait(lambda: self._has_printed(first), limit_s)
+            self._wait(self._has_printed, limit_s)
         ended = self._ended()
         code = self._stop()
-        now = self._outputs()
+        now, sizes = self._outputs(), self._output_sizes()
         result = {
             "epoch": epoch,
             "ok": True,
@@ -273,18 +292,22 @@ class _Trial:
             "ended": ended,
             "differs": None,
             "unsure": None,
+            "also": [],
         }
-        silent = [rank for rank, data in now.items() if len(data) <= len(at_first[rank]) < len(first[rank])]
+        silent = [rank for rank, size in sizes.items() if size <= at_first[rank] < self.first_sizes[rank]]
         if silent and not ended:
             text = f"rank {silent[0]} printed nothing for {limit_s:.1f} s, where the first run had gone on printing"
             result.update(ok=False, reason=text)
         if not came_up or (ended and code != 0 and code != first_code):
             result.update(ok=False, reason=self._error() or f"it ended with exit code {code}")
-        return result, now, contents(os.getcwd(), self.files)
+        made, _ = written(os.getcwd(), since_ns, self.present) if ended and self.present else ({}, [])
+        files = {**contents(os.getcwd(), self.files), **made}
+        self.aside.put(made)
+        return result, now, files
 
-    def _has_printed(self, first: dict[int, bytes]) -> bool:
+    def _has_printed(self) -> bool:
         """As much as the first run, and more than it had at once after the restart."""
-        return all(len(data) > len(first[rank]) for rank, data in self._outputs().items())
+        return all(size > self.first_sizes[rank] for rank, size in self._output_sizes().items())
 
     # ---- what is left behind to read ---------------------------------------------------------------------
 
@@ -312,9 +335,18 @@ class _Trial:
         assert self.job is not None
         try:
             with open(self.job.output_path(rank, stream), "rb") as file:
-                return file.read()
+                return file.read(OUTPUT_BYTES)
         except FileNotFoundError:
             return b""
+
+    def _output_sizes(self) -> dict[int, int]:
+        return {rank: self._output_size(rank) for rank in range(self.options.ranks)}
+
+    def _output_size(self, rank: int) -> int:
+        assert self.job is not None
+        with contextlib.suppress(FileNotFoundError):
+            return os.path.getsize(self.job.output_path(rank, "out"))
+        return 0
 
     def _error(self) -> str:
         """The last lines of the newest failure: a rank's traceback, else what the controller said."""

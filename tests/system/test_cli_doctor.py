@@ -340,6 +340,54 @@ def test_a_file_that_is_changed_in_place_after_the_image_is_a_problem(tmp_path: 
     assert (tmp_path / "total.txt").read_text() == "0000060", "left as the first run left it"
 
 
+EDITS_AND_RENAMES = """
+    import os, sys, time
+    import numpy
+    def edit():  # its own input
+        with open("sub/counter.txt") as file:
+            count = int(file.read()) + 1
+        with open("sub/counter.txt", "w") as file:
+            file.write(str(count))
+    def rename():  # the next number that is free
+        with open("part.tmp", "w") as file:
+            file.write(f"step {step}")
+        os.rename("part.tmp", f"part.{sum(name.startswith('part.') for name in os.listdir()):02}.txt")
+    with open("large", "wb") as file:
+        file.truncate(150 << 20)
+    for step in range(60):
+        edit()
+        if step % 10 == 9:
+            rename()
+        numpy.save("state.npy", numpy.arange(step))
+        with open("gone", "w") as file:
+            file.write(str(step))
+        os.remove("gone")
+        os.utime("touched")
+        print("step", step, flush=True)
+        time.sleep(0.02)
+"""
+
+
+def test_edited_inputs_and_renamed_outputs_are_a_problem_and_what_is_only_touched_is_none(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("numpy")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "counter.txt").write_text("0")
+    (tmp_path / "touched").write_text("")
+    app = write_app(tmp_path, EDITS_AND_RENAMES)
+    code, found = doctor("--seconds", 4, "--images", 1, app, cwd=tmp_path)
+    assert code == 1 and not found["ok"], found
+    [problem] = found["problems"]
+    [restart] = found["restarts"]
+    assert problem["kind"] == "restart" and problem["where"] == "file part.07.txt line 1", problem
+    assert "where the first run wrote 'no file'" in problem["why"] and "'step " in problem["why"]
+    assert {"sub/counter.txt"} == {name for name in restart["also"] if not name.startswith("part.")}, restart
+    assert "other files differ, too: " in problem["why"]
+    assert any("too large to be compared" in note and "large" in note for note in found["notes"])
+    assert (tmp_path / "sub" / "counter.txt").read_text() == "60", "left as the first run left it"
+
+
 def test_time_stamps_and_random_numbers_of_the_system_are_no_problem(tmp_path: Path) -> None:
     code, found = lost(tmp_path, "import os", "print(step, time.time_ns(), os.urandom(4).hex())")
     assert code == 0 and found["ok"], found

@@ -26,6 +26,7 @@ RESTART = {
     "reason": "",
     "differs": None,
     "unsure": None,
+    "also": [],
     "ended": False,
     "restored_ms": 200.0,
 }
