@@ -47,13 +47,18 @@ def inspect(arguments: argparse.Namespace) -> int:
 
 def _add_logged_times(job: JobDirectory, found: dict[str, Any]) -> None:
     """``logged_ns`` of each rank: what the event log says about its image; empty when it says nothing."""
-    from ckpt.store import EventLog
+    from ckpt.store import EventLog, StorageFailed
 
     wanted = {_key(rank): rank for rank in found["ranks"] if rank["good"]}
     for rank in wanted.values():
         rank["logged_ns"] = {}
-    previous = EventLog(job.events.previous_path)
-    for event in previous.read().events + job.events.read().events:
+    logged = []
+    for log in (EventLog(job.events.previous_path), job.events):
+        try:
+            logged += log.read().events
+        except StorageFailed as error:
+            print(f"ckpt: the times of the event log are missing: {error}", file=sys.stderr)
+    for event in logged:
         names = _LOGGED_TIMES.get(str(event.get("event")))
         rank = wanted.get(_key(event))
         if names is None or rank is None:

@@ -10,10 +10,11 @@ import argparse
 from signal import SIGTERM
 from typing import TYPE_CHECKING, Any
 
+from controller import past
 from controller.cli_common import find_job, show, size_text
 from controller.clients import ask
-from controller.errors import EXIT_FAILURE, EXIT_NO_SUCH_JOB, EXIT_OK, NoSuchJob
-from controller.history import History, summarise
+from controller.errors import EXIT_DAMAGED, EXIT_FAILURE, EXIT_NO_SUCH_JOB, EXIT_OK, NoSuchJob
+from controller.history import History
 from controller.whereabouts import agent_lives, clear, runtime_of, seat_of
 from transport.lean import asdict
 
@@ -66,7 +67,7 @@ def _stop_without_controller(job: JobDirectory, why: NoSuchJob, *, checkpoint: b
             "`ckpt restart` takes over from the last checkpoint; `ckpt stop` without --checkpoint ends them"
         )
     with job.lock() as lock:
-        history = summarise(job.events.read().events)
+        history, _ = past.known(job, lock.record)
         ended = clear(job, lock, history, None)
         lock.leave()
         if not ended:
@@ -85,7 +86,7 @@ def _open(arguments: argparse.Namespace) -> JobDirectory:
 def status(arguments: argparse.Namespace) -> int:
     """What the job does, or how it ended."""
     job = _open(arguments)
-    history = summarise(job.events.read().events)
+    history, trouble = past.known(job, job.record())
     seat, relation = seat_of(job)
     try:
         live: dict[str, Any] | None = ask(runtime_of(job), {"do": "status"}, _STATUS_PATIENCE_S)
@@ -95,6 +96,10 @@ def status(arguments: argparse.Namespace) -> int:
         live = {"phase": "does not answer", "ranks": [], "round": None}
     away = seat is not None and relation == "elsewhere" and history.outcome is None
     fields = describe(job, history, live)
+    if trouble is not None:
+        fields["log"] = str(trouble)
+        if fields["state"] == "gone":
+            fields["state"] = "unknown: it does not run, and the event log cannot be read"
     if seat is not None and live is None and history.outcome is None:
         fields["host"] = seat.host
         if away:
@@ -102,6 +107,8 @@ def status(arguments: argparse.Namespace) -> int:
         elif relation == "copied":
             fields["state"] = f"a copy of {seat.path}, not running"
     show(fields, render(fields), as_json=arguments.json)
+    if trouble is not None:
+        return EXIT_DAMAGED
     return EXIT_NO_SUCH_JOB if away else EXIT_OK
 
 
@@ -166,12 +173,15 @@ def render(fields: dict[str, Any]) -> str:
     if last is None:
         out.append("committed  nothing yet")
     else:
-        size, ms = size_text(last.get("bytes", 0)), last.get("ms", 0)
-        out.append(f"committed  epoch {last['epoch']} ({size}, {ms:.0f} ms); {fields['commits']} in all")
+        took = f", {last['ms']:.0f} ms" if "ms" in last else ""
+        size = size_text(last.get("bytes", 0))
+        out.append(f"committed  epoch {fields['committed']} ({size}{took}); {fields['commits']} in all")
     if fields["burnt"]:
         epoch, reason = list(fields["burnt"].items())[-1]
         out.append(f"burnt      {fields['burnt_rounds']}, the last: epoch {epoch}: {reason}")
     out.append(f"restarts   {fields['restarts']} (incarnation {fields['incarnation']})")
+    if "log" in fields:
+        out.append(f"log        {fields['log']}")
     out += _render_longest_wait(fields["ranks"])
     live = fields["live"] or {}
     current = live.get("round")

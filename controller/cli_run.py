@@ -77,6 +77,7 @@ def _start(command: Command, arguments: argparse.Namespace) -> int:
         raise UsageError("the working directory has been removed: change to one that is there") from None
     try:
         from ckpt.store import JobDirectory, JobExists
+        from ckpt.store.lock import Life
         from controller import scripts
         from controller.whereabouts import new_seat
 
@@ -102,7 +103,7 @@ def _start(command: Command, arguments: argparse.Namespace) -> int:
                 raise
             # Somebody else has made it since we looked.
             return _go_on_or_start(JobDirectory.open(arguments.job), command, arguments)
-        with job.lock(held, seat=new_seat(job)) as lock:
+        with job.lock(held, seat=new_seat(job), life=Life(0, launcher.bring_up())) as lock:
             return _drive(job, lock, launcher, arguments, History(), Lines((), start_over=True), new=True)
     finally:
         launcher.close()
@@ -162,11 +163,12 @@ def _new_directory(command: Command) -> str:
 
 
 def _go_on(job: JobDirectory, epoch: int | None, arguments: argparse.Namespace, *, or_start: bool) -> int:
-    from controller.history import finished_code, summarise
+    from controller import past
+    from controller.history import finished_code
     from controller.whereabouts import claim, clear
 
     with job.lock() as lock:
-        history = summarise(job.events.read().events)
+        history, trouble = past.known(job, lock.record)
         code = finished_code(history)
         if code is not None and epoch is None and (code == 0 or not _seen(history)):
             _reporter(job, arguments).say(f"the job has finished already, with exit code {code}")
@@ -179,10 +181,13 @@ def _go_on(job: JobDirectory, epoch: int | None, arguments: argparse.Namespace, 
                 f"{job.path}: nothing was committed yet; `ckpt run --resume auto` starts from the beginning"
             )
         ended = clear(job, lock, history, arguments.fenced)
+        if trouble is not None:
+            reporter.say(past.begin_anew(job, history, trouble))
         if ended:
             job.events.append("fenced", reason=ended)
-            # They committed nothing meanwhile (only a controller commits), but the log grew.
-            history = summarise(job.events.read().events)
+            if trouble is None:
+                # They committed nothing meanwhile (only a controller commits), but the log grew.
+                history, _ = past.known(job, lock.record)
         claim(job, lock)
         from controller.interpreter import of_job
 

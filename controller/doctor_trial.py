@@ -189,7 +189,9 @@ class _Trial:
         seat, _ = seat_of(self.job)
         runtime_directory = "" if seat is None else seat.runtime
         with contextlib.suppress(OSError):
-            fence_survivor(runtime_directory, 1 << 30, history.agent, history.processes)
+            agent = [] if history.agent is None else [history.agent]
+            marks = [each.mark for each in agent]
+            fence_survivor(runtime_directory, 1 << 30, [*agent, *history.processes], marks)
         shutil.rmtree(runtime_directory, ignore_errors=True)
 
     # ---- the first run -----------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from collections import deque
 from typing import Any
 
 from ckpt.store import JobDirectory, LockHandle, list_epochs
-from controller import plan, translate
+from controller import past, plan, translate
 from controller.clients import ClientServer
 from controller.commit import commit_line, remove_burnt, remove_old_lines, turn
 from controller.coordinator import Coordinator, RoundOptions
@@ -51,7 +51,7 @@ from controller.events import (
     Turn,
     WriteControl,
 )
-from controller.history import CONTINUED, History, dump, summarise
+from controller.history import History
 from controller.judgement import OnFailure, signal_name
 from controller.launch import AgentGone, Launcher
 from controller.lines import Lines
@@ -61,9 +61,6 @@ from controller.report import Reporter
 from controller.signals import PASSES, STOPS, SignalSource
 from controller.supervisor import GRACE_NS, Supervisor
 from transport.lean import dataclass, field
-
-LOG_BYTES_MAX = 4 << 20
-"""Longer than this the event log is begun anew: some thousand commits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +199,8 @@ class Service:
 
     def _log(self, name: str, fields: dict[str, Any]) -> None:
         self.job.events.append(name, **fields)
-        if name in ("committed", "round-aborted") and self.job.events.length > LOG_BYTES_MAX:
-            self.job.events.begin_anew(CONTINUED, **dump(summarise(self.job.events.read().events)))
+        if name in ("committed", "round-aborted") and (said := past.shorten(self.job, self.lock)):
+            self.reporter.say(said)
         self.reporter.event(name, fields)
 
     # ---- actions -----------------------------------------------------------------------------------------
@@ -244,6 +241,8 @@ class Service:
             epoch=action.epoch,
         )
         self.pids.clear()
+        if said := past.record(self.lock, action.incarnation, self.launcher.bring_up()):
+            self.reporter.say(said)
         self.launcher.start(specs)
         self._watch_agent()
 

@@ -109,7 +109,8 @@ class Interpreter:
 class Spawned:
     """An agent that has begun to import, and our end of the socket pair to it.
 
-    One that is not wanted after all ends by itself once the connection is closed.
+    One that is not wanted after all ends by itself once the connection is closed. `mark`: the word of its own in its
+    environment, and in that of all that it starts.
     """
 
     def __init__(
@@ -117,11 +118,13 @@ class Spawned:
         process: AgentProcess,
         connection: _socket.socket,
         *,
+        mark: str,
         hash_seed: int,
         entry: str,
         interpreter: Interpreter,
     ) -> None:
         self.process = process
+        self.mark = mark
         self.hash_seed = hash_seed
         self.entry = entry
         self.interpreter = interpreter
@@ -157,15 +160,18 @@ def spawn_agent(
     """Start an agent with this hash seed, in `cwd` if there is such a directory, else here. Raises LaunchFailed."""
     interpreter = Interpreter(sys.executable) if interpreter is None else interpreter
     ours, theirs = (_above_the_streams(end) for end in _socket.socketpair())
+    mark = os.urandom(8).hex()
     try:
         os.set_inheritable(theirs.fileno(), True)
-        process = AgentProcess(_start(theirs.fileno(), hash_seed, entry, cwd, interpreter))
+        process = AgentProcess(
+            _start(theirs.fileno(), _environment(hash_seed, mark), entry, cwd, interpreter)
+        )
     except OSError as error:
         ours.close()
         raise LaunchFailed(f"the agent cannot be started: {error}") from error
     finally:
         theirs.close()
-    return Spawned(process, ours, hash_seed=hash_seed, entry=entry, interpreter=interpreter)
+    return Spawned(process, ours, mark=mark, hash_seed=hash_seed, entry=entry, interpreter=interpreter)
 
 
 def _above_the_streams(end: _socket.socket) -> _socket.socket:
@@ -179,7 +185,9 @@ def _above_the_streams(end: _socket.socket) -> _socket.socket:
     return _socket.socket(fileno=moved)
 
 
-def _start(control_fd: int, hash_seed: int, entry: str, cwd: str | None, interpreter: Interpreter) -> int:
+def _start(
+    control_fd: int, environment: dict[str, str], entry: str, cwd: str | None, interpreter: Interpreter
+) -> int:
     """Its pid. In a session of its own, with no descriptor of ours but `control_fd`; OSError when it cannot be."""
     executable = interpreter.executable
     command = [executable, *interpreter.options, "-c", _BOOT]
@@ -190,7 +198,6 @@ def _start(control_fd: int, hash_seed: int, entry: str, cwd: str | None, interpr
         (os.POSIX_SPAWN_DUP2, 2, 1),  # until it belongs to a job; from then on its log
         *((os.POSIX_SPAWN_CLOSE, fd) for fd in _handed_down() if fd != control_fd),
     ]
-    environment = _environment(hash_seed)
     if "-u" in interpreter.options:
         environment["PYTHONUNBUFFERED"] = (
             "1"  # which a rank's streams look at: they are made by the rank, not by Python
@@ -244,10 +251,10 @@ def _is_closed(fd: int) -> bool:
     return False
 
 
-def _environment(hash_seed: int) -> dict[str, str]:
+def _environment(hash_seed: int, mark: str) -> dict[str, str]:
     environment = dict(os.environ)
     above = environment.get(MARK)  # this job runs inside a rank of another one
-    environment[MARK] = (above + ":" if above else "") + os.urandom(8).hex()
+    environment[MARK] = (above + ":" if above else "") + mark
     environment["PYTHONHASHSEED"] = str(hash_seed)
     # One computing thread per rank unless the user says otherwise: ranks share the cores, and a sum must
     # not depend on how many cores the machine of a restart has.

@@ -81,9 +81,10 @@ def clear(job: JobDirectory, lock: LockHandle, history: History, fenced_host: st
         return f"host {seat.host} is dead, says --fenced"
     ended = False
     if relation == "ours" or agent_lives(job) or _writes_here(job, history):
-        ended = fence_survivor(
-            "" if seat is None else seat.runtime, lock.generation, history.agent, history.processes
-        )
+        agent, life = history.agent, lock.found.life
+        marks = {found.mark for found in (agent, life) if found is not None}
+        known = [*([agent] if agent is not None else []), *history.processes]
+        ended = fence_survivor("" if seat is None else seat.runtime, lock.generation, known, marks)
     _wait_for_silence(job, seat)
     return "processes of an earlier controller were alive" if ended else ""
 

@@ -10,11 +10,15 @@ goes on.
 
 It is bounded: when a file has grown long, whoever holds the job's lock begins a new one (`begin_anew`), whose first line
 says what a reader has to know of all before. The file before that one is kept beside it, older ones are not.
+
+A log that the disk does not give back any more is put beside (`set_aside`), and a new one begun: whoever takes the job over
+knows what it needs from elsewhere (`lock.py`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import time
@@ -128,6 +132,23 @@ class EventLog:
             return False
         self.close()
         return True
+
+    def set_aside(self) -> str | None:
+        """Rename the file, which cannot be read: the next line begins a new one. Where it is now; None: refused.
+
+        Only for who holds the job's lock. None that was set aside earlier is replaced.
+        """
+        self.close()
+        stem = self.path.removesuffix(".jsonl")
+        try:
+            number = next(
+                n for n in itertools.count(1) if not os.path.lexists(f"{stem}.unreadable-{n}.jsonl")
+            )
+            aside = f"{stem}.unreadable-{number}.jsonl"
+            os.rename(self.path, aside)
+        except OSError:
+            return None
+        return aside
 
     def read(self, offset: int = 0) -> EventPage:
         """The events from byte `offset` on. A missing file is an empty log.

@@ -36,7 +36,7 @@ from .creation import make
 from .errors import Incompatible, JobMissing, RecordDamaged, StorageFailed
 from .eventlog import EventLog
 from .fsio import TEMPORARY_PREFIX, FileSystem, close_quietly
-from .lock import LockHandle, LockRecord, read_record, take_lock
+from .lock import Life, LockHandle, LockRecord, read_record, take_lock
 from .privacy import check_private_directory, check_private_file, open_regular
 from .seat import Seat
 
@@ -60,6 +60,13 @@ def image_directory(rank: int) -> str:
 def image_stem(epoch: int, incarnation: int) -> str:
     """First part of the file names of one image; a random part follows."""
     return f"epoch-{epoch:08d}.i{incarnation:04d}"
+
+
+def incarnation_of_image(name: str) -> int:
+    """The incarnation in an image file's name, or -1 when it is none of ours."""
+    digits = name.removeprefix(TEMPORARY_PREFIX).split(".")[1:2]
+    found = digits[0].removeprefix("i") if digits and epoch_of_image(name) is not None else ""
+    return int(found) if found.isdecimal() and found.isascii() else -1
 
 
 def epoch_of_image(name: str) -> int | None:
@@ -252,15 +259,19 @@ class JobDirectory:
         """Standard output and error of the agent, which keeps it locked: who lives in here holds that lock."""
         return os.path.join(self.path, OUTPUT, "agent.log")
 
-    def lock(self, held: int | None = None, *, seat: Seat | None = None) -> LockHandle:
+    def lock(
+        self, held: int | None = None, *, seat: Seat | None = None, life: Life | None = None
+    ) -> LockHandle:
         """Become the job's controller; `with job.lock() as lock:`. Raises JobLocked at once.
 
-        `held`: what holds the lock of a job just made; `seat`: see `LockHandle.claim`.
+        `held`: what holds the lock of a job just made; `seat`, `life`: see `LockHandle.claim` and `begin`.
         """
         from .lines import highest_generation
 
         floor = highest_generation(self) if held is None else 0
-        return take_lock(self.path, self.key, self.job_id, self.fs, floor=floor, held=held, seat=seat)
+        return take_lock(
+            self.path, self.key, self.job_id, self.fs, floor=floor, held=held, seat=seat, life=life
+        )
 
     def highest_epoch(self) -> int:
         """The highest epoch number that left any trace on disk, committed or burnt; 0 if none.
@@ -276,6 +287,11 @@ class JobDirectory:
             for name in self._list(self.rank_directory(rank)):
                 highest = max(highest, epoch_of_image(name) or 0)
         return highest
+
+    def highest_incarnation(self) -> int:
+        """The highest incarnation that left an image on disk; -1 if none."""
+        names = (name for rank in range(self.size) for name in self._list(self.rank_directory(rank)))
+        return max(map(incarnation_of_image, names), default=-1)
 
     def _list(self, directory: str) -> list[str]:
         try:

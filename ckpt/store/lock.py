@@ -10,6 +10,8 @@ Two parts:
                 flock does not reach other machines, and people who delete lock files
     seat        where the controller and its ranks are (`seat.py`); null: nobody lives
     branch      which lines a restart may use when it is not simply the newest (`branch.py`); null: all
+    life        the last incarnation of the ranks: its number, and the mark of all that its agent has started. Written before
+                they are started, so that a number is not used twice even where the event log is lost; null: none, as yet
 
 A descriptor is inherited by `fork`: a process that forks without exec while it holds the lock must call
 `LockHandle.forget()` in the child, or the lock lives as long as the child does. (exec closes it.)
@@ -20,6 +22,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final
 
@@ -32,12 +35,28 @@ from .errors import JobLocked, LockLost, RecordDamaged, StorageFailed, StoreErro
 from .fsio import FileSystem, close_quietly, commit_file
 from .seat import Seat
 
-__all__ = ["LockHandle", "LockRecord", "hold", "read_generation", "read_record", "take_lock"]
+__all__ = ["Life", "LockHandle", "LockRecord", "hold", "read_generation", "read_record", "take_lock"]
 
 _LOCK_NAME: Final = "lock"
 _GENERATION_NAME: Final = "generation.json"
 _KIND: Final = "generation"
 _ATTEMPTS: Final = 10
+
+
+@dataclass(frozen=True)
+class Life:
+    """One incarnation of the ranks. `mark`: the word in the environment of its agent (`controller.launch.strays`)."""
+
+    incarnation: int
+    mark: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"incarnation": self.incarnation, "mark": self.mark}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Life:
+        """The inverse of `to_json`. Raises KeyError, TypeError, ValueError on values of another shape."""
+        return cls(int(value["incarnation"]), str(value["mark"]))
 
 
 @dataclass(frozen=True)
@@ -47,6 +66,7 @@ class LockRecord:
     generation: int = 0
     seat: Seat | None = None
     branch: Branch | None = None
+    life: Life | None = None
 
 
 class LockHandle:
@@ -126,6 +146,11 @@ class LockHandle:
         """Say which lines a restart may use from now on."""
         self._write(replace(self.record, branch=branch))
 
+    def begin(self, life: Life) -> None:
+        """Say which incarnation is about to be started."""
+        if life != self.record.life:
+            self._write(replace(self.record, life=life))
+
     def _write(self, record: LockRecord) -> None:
         self.check()
         _commit(self.path, self._key, self._job_id, self._fs, record)
@@ -157,12 +182,14 @@ def read_record(job_path: str, key: bytes, job_id: str, fs: FileSystem) -> LockR
     except OSError as error:
         raise StorageFailed("read", path, error) from error
     content = records.decode(key, _KIND, job_id, data, path)
-    seat, branch = content.get("seat"), content.get("branch")  # absent: written by an earlier version
+    # absent: written by an earlier version
+    seat, branch, life = (content.get(name) for name in ("seat", "branch", "life"))
     try:
         return LockRecord(
             generation=int(content["generation"]),
             seat=None if seat is None else Seat.from_json(seat),
             branch=None if branch is None else Branch.from_json(branch),
+            life=None if life is None else Life.from_json(life),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RecordDamaged(f"generation.json lacks or garbles a field ({error!r})", path=path) from error
@@ -173,6 +200,7 @@ def _commit(job_path: str, key: bytes, job_id: str, fs: FileSystem, record: Lock
         "generation": record.generation,
         "seat": None if record.seat is None else record.seat.to_json(),
         "branch": None if record.branch is None else record.branch.to_json(),
+        "life": None if record.life is None else record.life.to_json(),
     }
     commit_file(fs, job_path, _GENERATION_NAME, records.encode(key, _KIND, job_id, fields), replaces=True)
 
@@ -186,14 +214,15 @@ def take_lock(
     floor: int = 0,
     held: int | None = None,
     seat: Seat | None = None,
+    life: Life | None = None,
 ) -> LockHandle:
-    """Take the lock or raise JobLocked at once. The seat and branch of the holder before stay what they are.
+    """Take the lock or raise JobLocked at once. Seat, branch and life of the holder before stay what they are.
 
     Args:
         floor: the highest generation seen elsewhere (control files); the new one is above it in any case,
             even when `generation.json` was lost.
         held: the lock itself, if it is held already (`hold`).
-        seat: as `LockHandle.claim`, in the same write.
+        seat, life: as `LockHandle.claim` and `begin`, in the same write.
     """
     fd = hold(job_path, fs) if held is None else held
     try:
@@ -201,7 +230,8 @@ def take_lock(
             found = read_record(job_path, key, job_id, fs)
         except RecordDamaged:
             found = LockRecord()  # `floor` keeps it above everything that was ever committed
-        record = replace(found, generation=max(found.generation, floor) + 1, seat=seat or found.seat)
+        generation = max(found.generation, floor) + 1
+        record = replace(found, generation=generation, seat=seat or found.seat, life=life or found.life)
         _commit(job_path, key, job_id, fs, record)
     except BaseException:
         close_quietly(fs, fd)

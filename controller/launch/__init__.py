@@ -21,8 +21,12 @@ class Launcher(Protocol):
         """Readable when `receive` has something; -1 while there is no agent."""
         ...
 
+    def bring_up(self) -> str:
+        """Bring up the agents if there are none; the word in the environment of all that they start."""
+        ...
+
     def start(self, specs: Sequence[dict[str, Any]]) -> None:
-        """Fork the ranks; brings up the agents first if there are none."""
+        """Fork the ranks; first `bring_up`."""
         ...
 
     def send(self, packet: dict[str, Any], ranks: Sequence[int] | None = None) -> None: ...

@@ -44,7 +44,7 @@ class LocalLauncher:
         self._serving: dict[str, Any] | None = None
         self._generation = 0
         self._log_path: str | None = None
-        self._mark = ""  # of the agent that is up, or was the last
+        self._mark = ""  # of the agent that is there, or was the last
         self._lines = messages.Lines()
         self._known: list[Process] = []  # ranks started and not yet buried
         self._local_events: list[dict[str, Any]] = []
@@ -62,6 +62,7 @@ class LocalLauncher:
 
     def _take(self, spawned: Spawned) -> None:
         self.process, self.connection = spawned.process, socket.socket(fileno=spawned.take())
+        self._mark = spawned.mark
         self.connection.setblocking(False)
         self._lines = messages.Lines()
         self.was_up = False
@@ -84,10 +85,14 @@ class LocalLauncher:
 
     # ---- commands ----------------------------------------------------------------------------------------
 
-    def start(self, specs: Sequence[dict[str, Any]]) -> None:
+    def bring_up(self) -> str:
         if self.connection is None:
             self.spawn()
             self._introduce()
+        return self._mark
+
+    def start(self, specs: Sequence[dict[str, Any]]) -> None:
+        self.bring_up()
         self._command({"a": "start", "specs": list(specs)})
 
     def send(self, packet: dict[str, Any], ranks: Sequence[int] | None = None) -> None:
@@ -143,7 +148,7 @@ class LocalLauncher:
     def _noted(self, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
         for event in events:
             if event["e"] == "state":
-                self.was_up, self._mark = True, event["mark"]
+                self.was_up = True
             elif event["e"] == "started":
                 self._known.append(Process(event["pid"], event["start_ticks"]))
             elif event["e"] == "died":
@@ -209,15 +214,13 @@ def kill_all(processes: Iterable[Process], patience_s: float = _END_PATIENCE_S) 
         time.sleep(0.002)
 
 
-def fence_survivor(
-    runtime_dir: str, generation: int, agent: Process | None, ranks: Iterable[Process]
-) -> bool:
+def fence_survivor(runtime_dir: str, generation: int, known: Iterable[Process], marks: Iterable[str]) -> bool:
     """End the agent that an earlier controller left behind, and its ranks. Call with the job's lock held.
 
-    First by asking; then, by recorded identity, whatever is left. Returns whether anything was alive.
-    `runtime_dir` "": not known.
+    First by asking; then, by recorded identity (`known`) and by the `marks` of agents, whatever is left. Returns whether
+    anything was alive. `runtime_dir` "": not known.
     """
-    known = [*([agent] if agent is not None else []), *ranks]
+    known = list(known)
     alive = any(procinfo.is_alive(process.pid, process.ticks) for process in known)
     with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as connection:
         try:
@@ -229,8 +232,8 @@ def fence_survivor(
         except OSError:
             pass  # nobody there: the usual case
     kill_all(known)
-    strayed = agent is not None and strays.kill_marked(agent.mark)
-    return alive or strayed
+    strayed = [strays.kill_marked(mark) for mark in marks]
+    return alive or any(strayed)
 
 
 def _wait_for_end(connection: socket.socket) -> None:

@@ -5,7 +5,7 @@
 Writing a JSON object {"at": N, "error": ERRNO or "short", "forever": bool} to MOUNTPOINT/.faults starts to count calls:
 number N (and, for ever, all after it) fails with that errno, or takes half of what is written. Reading the file says
 {"calls": …, "hit": name of the call or null}. Until then, and with "at" null, nothing fails; but with "path": TEXT every
-read of a file whose path holds TEXT.
+read of a file whose path holds TEXT; with "file": PATH every read of the file that is there now, whatever its name is later.
 
 Needs mfusepy and libfuse; tests skip without them.
 """
@@ -36,7 +36,7 @@ class FailingDisk(mfusepy.Operations):
 
     def turn(self, call: str, path: str = "") -> bool:
         """Count; raise if it is to fail; True: take half."""
-        if self.plan.get("path") and call == "read" and self.plan["path"] in path:
+        if call == "read" and self.is_bad(path):
             self.hit = call
             raise mfusepy.FuseOSError(self.plan["error"])
         at = self.plan["at"]
@@ -47,6 +47,10 @@ class FailingDisk(mfusepy.Operations):
         if self.plan["error"] == "short":
             return call == "write"
         raise mfusepy.FuseOSError(self.plan["error"])
+
+    def is_bad(self, path: str) -> bool:
+        text = self.plan.get("path")
+        return bool(text and text in path) or os.lstat(self.real(path)).st_ino == self.plan.get("inode")
 
     def real(self, path: str) -> str:
         return self.root + path
@@ -74,6 +78,8 @@ class FailingDisk(mfusepy.Operations):
     def write(self, path: str, data: bytes, offset: int, fh: int) -> int:
         if path == CONTROL:
             self.plan, self.calls, self.hit = json.loads(data), 0, None
+            if "file" in self.plan:
+                self.plan["inode"] = os.stat(self.real(self.plan["file"])).st_ino
             return len(data)
         if self.turn("write"):
             data = data[: len(data) // 2]

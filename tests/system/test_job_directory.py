@@ -389,3 +389,88 @@ def test_a_long_event_log_is_begun_anew_and_nothing_that_restart_needs_is_lost(
     incarnations = [event["incarnation"] for event in again.events("rank-started")]
     assert incarnations == [0, 1, 2]
     assert again.output(0).splitlines() == COUNTED
+
+
+# ---------------------------------------------------------------------- the event log
+
+
+def unreadable(log: Path) -> None:
+    """As on a damaged disk: every attempt is refused."""
+    log.unlink()
+    log.symlink_to(log.name)
+
+
+STRAY = """
+    import subprocess
+    if not stub.state:
+        print("stray", subprocess.Popen(["sleep", "1000"], start_new_session=True).pid)
+"""
+LOSSES: dict[str, Callable[[Path], object]] = {
+    "cannot be read": unreadable,
+    "is gone": Path.unlink,
+    "holds other bytes": lambda log: log.write_bytes(b"\0" * 4096),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_no_number_is_used_twice_whatever_becomes_of_the_event_log(
+    held: Job, restarted: Callable[..., Job], loss: str
+) -> None:
+    """A log that was gone let the incarnations begin at 0 again, and a restarted rank refused its own image."""
+    held.kill_rank(0)
+    held.wait_event("restarted")
+    held.wait_event("committed", len(held.events("committed")) + 1)
+    held.kill_rank(0)
+    held.wait_event("restarted", 2)
+    killed(held, ranks=True)
+    LOSSES[loss](held.directory / "events.jsonl")
+    job = restarted(held.directory)
+    assert job.finish() == 0, job.report()
+    assert [event["incarnation"] for event in job.events("rank-started")] == [3]
+    assert job.output(0).splitlines() == COUNTED
+    assert ("goes on without it" in job.stderr) == (loss == "cannot be read")
+    assert job.events("log-unreadable") or loss != "cannot be read"
+
+
+def test_verbs_say_that_the_event_log_cannot_be_read_and_the_running_job_does_not_care(held: Job) -> None:
+    """`status` ended with code 1 and said nothing of a job that ran; `inspect` and `stop` likewise."""
+    log = held.directory / "events.jsonl"
+    unreadable(log)
+    status = run_ckpt("status", "--json", held.directory)
+    told = json.loads(status.stdout)
+    assert status.returncode == 3 and told["state"] == "running" and str(log) in told["log"]
+    assert told["committed"] and told["incarnation"] == 0
+    assert run_ckpt("ls", held.directory).returncode == 0
+    assert run_ckpt("verify", held.directory).returncode == 0
+    taken = run_ckpt("checkpoint", held.directory)
+    assert taken.returncode == 0 and "committed" in taken.stdout, taken
+    seen = run_ckpt("inspect", held.directory)
+    assert seen.returncode == 0 and f"{log}" in seen.stderr and "Traceback" not in seen.stderr
+    held.process.kill()
+    held.process.wait()
+    stopped = run_ckpt("stop", held.directory)
+    assert stopped.returncode == 0, stopped.stderr
+    assert run_ckpt("prune", "--keep-last", 2, held.directory).returncode == 0
+    again = run_ckpt("stop", held.directory)
+    assert again.returncode == 10 and "nothing of it is left" in again.stderr
+    (held.directory / "generation.json").write_bytes(b"damaged")
+    refused = run_ckpt("restart", held.directory, "--entry", ENTRY)
+    assert refused.returncode == 12, refused
+    assert "neither the event log nor generation.json" in refused.stderr and "Traceback" not in refused.stderr
+
+
+def test_what_ranks_had_started_is_found_without_the_event_log(
+    start: Start, tmp_path: Path, restarted: Callable[..., Job]
+) -> None:
+    """By the mark in the job's record: only the log had it."""
+    job = start(write_app(tmp_path, STRAY + COUNT), 20, ranks=1, every=0.1, entry=ENTRY)
+    job.wait_event("committed", 2)
+    pid = int(job.output(0).split()[1])
+    ticks = procinfo.start_ticks(pid)
+    killed(job, ranks=True)
+    assert procinfo.is_alive(pid, ticks), "only its agent could have ended it"
+    unreadable(job.directory / "events.jsonl")
+    again = restarted(job.directory)
+    again.wait_event("fenced")
+    assert not procinfo.is_alive(pid, ticks)
+    assert again.finish() == 0, again.report()

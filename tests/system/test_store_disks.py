@@ -204,6 +204,11 @@ class Disk:
         """Every read of a file whose path holds this fails from now on, as on a disk with a bad place."""
         self._control.write_text(json.dumps({"at": None, "error": errno.EIO, "path": text}))
 
+    def spoil(self, path: Path) -> None:
+        """The same, of this one file, which keeps its bad place when it is renamed."""
+        name = "/" + str(path.relative_to(self.mount))
+        self._control.write_text(json.dumps({"at": None, "error": errno.EIO, "file": name}))
+
     @property
     def hit(self) -> str | None:
         """The name of the call that failed."""
@@ -390,4 +395,39 @@ def test_a_line_on_a_bad_place_of_the_disk_is_named_and_the_older_one_is_used(
         assert again.events("starting-over") and "starts over" in again.stderr
     else:
         assert 0 < again.events("restarted")[-1]["from_epoch"] < newest
+    assert again.output(0).splitlines() == [f"step {i}" for i in range(20)]
+
+
+def test_an_event_log_on_a_bad_place_of_the_disk_does_not_end_a_restart(
+    failing: Disk, start: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EIO ended it with code 1: the number of the last incarnation was nowhere else."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
+    entry = "tests.system.stub_rank:run_rank"
+    app = write_app(tmp_path, COUNT)
+    job = start(app, ranks=1, name="mount/job", every=0.1, entry=entry)
+    job.wait_event("committed", 2)
+    job.kill_rank(0)
+    job.wait_event("restarted")
+    job.process.kill()
+    job.process.wait()
+    assert run_ckpt("stop", job.directory).returncode == 0
+    newest = job.events("committed")[-1]["epoch"]
+    log = job.directory / "events.jsonl"
+    failing.spoil(log)
+    status = run_ckpt("status", job.directory)
+    assert status.returncode == 3 and f"committed  epoch {newest}" in status.stdout, status
+    assert "state      unknown" in status.stdout and "(incarnation 1)" in status.stdout
+    assert f"log        read failed (Input/output error): {log}" in status.stdout
+    again = Job(job.directory, job.directory, "--entry", entry, verb="restart")
+    try:
+        assert again.finish() == 0, again.report()
+    finally:
+        again.close()
+    assert failing.hit == "read"
+    assert "the job goes on without it" in again.stderr and "Input/output error" in again.stderr
+    (told,) = again.events("log-unreadable")
+    assert told["kept"] == str(job.directory / "events.unreadable-1.jsonl") and os.path.exists(told["kept"])
+    assert [event["incarnation"] for event in again.events("rank-started")] == [2]
+    assert again.events("restarted")[-1]["from_epoch"] == newest
     assert again.output(0).splitlines() == [f"step {i}" for i in range(20)]

@@ -13,7 +13,7 @@ from store_helpers import commit
 
 from ckpt.store import JobDirectory, JobLocked, LockLost, NotPrivate
 from ckpt.store.fsio import FileSystem
-from ckpt.store.lock import read_generation
+from ckpt.store.lock import Life, read_generation
 from ckpt.store.seat import here
 from transport import lean
 
@@ -179,3 +179,14 @@ def test_a_lock_that_was_let_go_of_leaves_no_seat(job: JobDirectory) -> None:
     lock.release()
     lock.leave()
     assert job.record().seat == seat
+
+
+def test_the_last_life_is_in_the_record_whoever_takes_the_lock_next(job: JobDirectory) -> None:
+    with job.lock() as lock:
+        assert lock.record.life is None
+        lock.begin(Life(4, "word"))
+        lock.claim(here(job.path, "/run/x"))
+    with job.lock() as lock:
+        assert lock.found.life == lock.record.life == job.record().life == Life(4, "word")
+    with job.lock(life=Life(5, "other")):
+        assert job.record().life == Life(5, "other")
