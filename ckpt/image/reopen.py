@@ -57,6 +57,7 @@ class SavedFile:
 _Opened = tuple[int, int, int]  # a descriptor, device, inode
 _opened: dict[int, _Opened] = {}  # by the first descriptor of the open file in the image
 _made: set[str] = set()  # files that were gone
+_made_directories: list[str] = []  # likewise, outermost first
 _parked: list[
     tuple[int, SavedFile]
 ] = []  # what goes under the numbers of standard output and error at the end
@@ -66,6 +67,7 @@ def begin() -> None:
     """A load begins."""
     _opened.clear()
     _made.clear()
+    _made_directories.clear()
     _parked.clear()
     cuts.begin()
 
@@ -104,11 +106,29 @@ def settle() -> None:
 
 
 def abandon() -> None:
-    """The load has failed: files that were not there are not there."""
+    """The load has failed: files and directories that were not there are not there."""
     for path in _made:
         with contextlib.suppress(OSError):
             os.unlink(path)
     _made.clear()
+    for path in reversed(_made_directories):
+        with contextlib.suppress(OSError):
+            os.rmdir(path)
+    _made_directories.clear()
+
+
+def make_directory(path: str) -> None:
+    """It and what is above it, as far as it is not there. Raises OSError."""
+    if os.path.isdir(path):
+        return
+    make_directory(os.path.dirname(path))
+    try:
+        os.mkdir(path)
+    except FileExistsError:
+        if not os.path.isdir(path):  # else another rank was faster
+            raise
+    else:
+        _made_directories.append(path)
 
 
 def _remember(fd: int, saved: SavedFile) -> None:
@@ -157,7 +177,7 @@ def make_closed_memory(cls: Any) -> Any:
 
 def _make_again(saved: SavedFile, content: bytes) -> None:
     with contextlib.suppress(OSError):  # _open_again says what is wrong with the place
-        os.makedirs(os.path.dirname(moved(saved.path)), exist_ok=True)
+        make_directory(os.path.dirname(moved(saved.path)))
         fd = os.open(moved(saved.path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         _made.add(moved(saved.path))
         with open(fd, "wb") as file:

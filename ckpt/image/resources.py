@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Any
 from ckpt.image import (
     cuts,
     descriptors,
+    directory,
     exits,
     limits,
     locks,
@@ -49,7 +50,7 @@ from ckpt.image import (
     standard_input,
 )
 from ckpt.image.ambient import apply_ambient, note_ambient
-from ckpt.image.errors import RestoreError, Unpicklable
+from ckpt.image.errors import Unpicklable
 from ckpt.image.file_notes import completed
 from ckpt.image.file_positions import HARMLESS_DEVICES
 from ckpt.image.logs import note_logging, put_back
@@ -87,15 +88,11 @@ def note_early(
     umask = os.umask(0o077)
     os.umask(umask)
     redirected = descriptors.redirected(notes)
-    try:
-        directory = os.getcwd()
-    except FileNotFoundError:
-        directory = None  # it was removed
     return {
         "path": [str(entry) for entry in sys.path],
         "roots": search_path.roots(),
         "argv": [str(entry) for entry in sys.argv],
-        "directory": directory,
+        **directory.note_directory(notes.values()),
         "environment": dict(os.environ),
         "recursion_limit": sys.getrecursionlimit(),
         "umask": umask,
@@ -129,7 +126,7 @@ def apply_early(saved: dict[str, Any], environment: Mapping[str, str]) -> None:
     """Raises :class:`RestoreError` when the working directory is gone, or a file."""
     numbers.reserve(saved["numbers"])
     restore_directories(saved["temporary"])
-    _change_directory(None if saved["directory"] is None else moved(saved["directory"]))
+    directory.go_back(saved)
     entries = search_path.translated(saved["path"], saved["roots"], search_path.roots())
     sys.path[:] = map(moved, entries)
     sys.argv[:] = saved["argv"]
@@ -147,22 +144,6 @@ def apply_early(saved: dict[str, Any], environment: Mapping[str, str]) -> None:
     for stream in saved["redirected"]:
         reopen.put_stream(stream)
     standard_input.go_on_reading(saved.get("input"))
-
-
-def _change_directory(directory: str | None) -> None:
-    if directory is None:
-        from tempfile import mkdtemp
-
-        directory = mkdtemp()
-        os.chdir(directory)
-        os.rmdir(directory)
-        return
-    try:
-        os.chdir(directory)
-    except OSError as failure:
-        raise RestoreError(
-            f"the working directory {directory!r} of the program: {failure.strerror}. If it has moved: --chdir DIR"
-        ) from failure
 
 
 # ---------------------------------------------------------------------- late

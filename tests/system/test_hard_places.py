@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import platform
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -155,10 +156,64 @@ def test_a_working_directory_that_the_program_removes_or_that_is_temporary(
     )
     job = start(app, ranks=2, every=0.2)
     job.wait_event("committed")
-    job.kill_rank(0)
-    job.kill_rank(1)
+    job.kill_rank(0)  # both are started again
     assert job.finish() == 0, job.report()
     assert (job.output(0), job.output(1)) == ("still gone\n", "True\n")
+
+
+SCRATCH = (
+    WAITS
+    + """
+    os.makedirs("deep/scratch", mode=0o750)
+    os.chdir("deep/scratch")
+    notes = open("notes", "w+")
+    notes.write("kept")
+    for name in sys.argv[1:]:
+        open(name, "w").close()
+    print("waits")
+    restarted()
+    notes.seek(0)
+    print(notes.read(), sorted(os.listdir()), os.getcwd(), oct(os.stat(".").st_mode))
+"""
+)
+
+
+def _stopped(start: Callable[..., Job], app: Path, *arguments: str) -> Job:
+    """Behind a checkpoint in the working directory that it has made."""
+    job = start(app, *arguments, ranks=1)
+    job.wait_for(lambda: job.output(0), "it waits")
+    assert run_ckpt("checkpoint", "--stop", job.directory).returncode == 0
+    assert job.process.wait(PATIENCE_S) == 75
+    return job
+
+
+def test_a_working_directory_that_was_empty_and_has_been_cleaned_up_is_made_again(
+    start: Callable[..., Job], tmp_path: Path
+) -> None:
+    """A scratch directory: the restart ended with code 12. What the program has open in it is made again as anywhere."""
+    job = _stopped(start, write_app(tmp_path, SCRATCH))
+    shutil.rmtree(tmp_path / "deep")
+    again = run_ckpt("restart", job.directory)
+    assert again.returncode == 0, again
+    assert job.output(0) == f"waits\nkept ['notes'] {tmp_path}/deep/scratch 0o40750\n"
+
+
+def test_a_working_directory_that_is_gone_with_other_files_is_named_and_nothing_is_given_up(
+    start: Callable[..., Job], tmp_path: Path
+) -> None:
+    """An input that is missing, and no damage: with it the job goes on. What was made on the way is gone again."""
+    job = _stopped(start, write_app(tmp_path, SCRATCH), "other")
+    (tmp_path / "deep").rename(tmp_path / "away")
+    refused = run_ckpt("restart", job.directory)
+    said = " ".join(refused.stderr.split())
+    assert refused.returncode == 12 and "Traceback" not in said
+    assert f"the working directory '{tmp_path}/deep/scratch' of the program: No such file or directory." in said
+    assert "Put it back with what it held, which is not in the image, and run `ckpt restart`" in said
+    assert not (tmp_path / "deep").exists()
+    (tmp_path / "away").rename(tmp_path / "deep")
+    again = run_ckpt("restart", job.directory)
+    assert again.returncode == 0, again
+    assert job.output(0) == f"waits\nkept ['notes', 'other'] {tmp_path}/deep/scratch 0o40750\n"
 
 
 def _streams(directory: Path, names: str, **environment_: str) -> str:
