@@ -152,20 +152,15 @@ _typedict = {**_typedict_c, **_typedict_f}
 def _engine() -> Engine:
     import ckpt
 
-    engine: Engine = ckpt._runtime().engine  # type: ignore[assignment]
+    engine = ckpt._runtime().engine
+    assert engine is not None, "there are no communicators before"
     return engine
 
 
 def _abort(exit_code: int) -> NoReturn:
-    import os
-
     import ckpt
-    from ckpt.runtime import Runtime
 
-    runtime = ckpt._runtime()
-    if isinstance(runtime, Runtime):
-        runtime.fail(exit_code & 0xFF or 1, f"MPI.Comm.Abort({exit_code}) was called\n")
-    os._exit(exit_code & 0xFF or 1)
+    ckpt._runtime().abort(exit_code)
 
 
 worlds.provide(_engine, _abort)

@@ -20,15 +20,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ckpt.errors import CkptError, NotEnabled
+from ckpt.errors import CkptError
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Iterable
 
     from ckpt.mpi.communicator import Communicator
-    from ckpt.runtime import Runtime
-    from ckpt.standalone import Standalone
+    from ckpt.world import World
 
     comm: Communicator
 
@@ -51,10 +50,10 @@ __all__ = [
 T = TypeVar("T")
 H = TypeVar("H", bound="Callable[[int], object]")
 
-_world: list[Runtime | Standalone] = []
+_world: list[World] = []
 
 
-def _runtime() -> Runtime | Standalone:
+def _runtime() -> World:
     if not _world:
         from ckpt.runtime import current
 
@@ -78,20 +77,9 @@ def enable(
     which an image could not keep. ``explicit``: the program relies on the explicit way; raises
     :class:`ckpt.errors.NotEnabled` in a job that was started without ``--explicit``.
     """
-    from ckpt.runtime import current
-
     runtime = _runtime()
     runtime.threads.allow(*harmless_threads)
-    if runtime is current():
-        if runtime.explicit is not None:
-            assert runtime.world is not None
-            return runtime.world
-        if explicit:
-            raise NotEnabled("the program saves itself explicitly: start it with `ckpt run --explicit`")
-        from ckpt.image import look
-
-        runtime.threads.check()
-        look()  # now, rather than while the program stands still for its first image
+    runtime.enter(explicit)
     assert runtime.world is not None
     return runtime.world
 
@@ -151,7 +139,7 @@ def loop(items: Iterable[T] | None = None, *, name: str | None = None) -> Iterab
 
         items = itertools.count()  # type: ignore[assignment]
         assert items is not None
-    way = getattr(_runtime(), "explicit", None)
+    way = _runtime().explicit
     if way is None:
         return items
     from ckpt.explicit.loop import Loop, name_of_caller
@@ -169,10 +157,7 @@ def checkpoint(wait: bool = True) -> int | None:
     handler it never waits: the image is taken when the handler has returned. Outside a job nothing happens and
     ``None`` is returned. Calls of several ranks at about the same time lead to one checkpoint.
     """
-    runtime = _runtime()
-    from ckpt.runtime import Runtime
-
-    return runtime.checkpoint(wait) if isinstance(runtime, Runtime) else None
+    return _runtime().checkpoint(wait)
 
 
 def register(name: str, obj: T) -> T:
@@ -184,29 +169,25 @@ def register(name: str, obj: T) -> T:
 
     Raises :class:`ckpt.errors.RegistrationError` when the name is taken by another object or is not usable.
     """
-    runtime = _runtime()
-    from ckpt.runtime import Runtime
-
-    if isinstance(runtime, Runtime):
-        runtime.register(name, obj)
-    else:
-        runtime.registered[name] = obj
+    _runtime().register(name, obj)
     return obj
 
 
 def epoch() -> int:
     """The epoch of this rank's last image; 0 before the first."""
-    runtime = _runtime()
-    return getattr(runtime, "epoch", 0)
+    return _runtime().epoch
 
 
 def restarts() -> int:
     """How many times this job has been restarted so far."""
-    runtime = _runtime()
-    return getattr(runtime, "restarts", 0)
+    return _runtime().restarts
 
 
 def __getattr__(name: str) -> Any:
     if name == "comm":
         return enable()
+    if name == "ready":
+        import importlib
+
+        return importlib.import_module("ckpt.ready")
     raise AttributeError(f"module 'ckpt' has no attribute {name!r}")

@@ -24,7 +24,7 @@ from ckpt import mpi4py_alias
 from ckpt.control import ControlChannel
 from ckpt.ending import Ending, exit_code_of, is_in_words, text_of
 from ckpt.errors import CannotCapture, IncompatibleImage, NoInput
-from ckpt.image import standard
+from ckpt.image import standard, standard_streams
 from ckpt.output import Output
 from ckpt.runtime import Runtime, install
 
@@ -141,7 +141,7 @@ def _open_streams(spec: Mapping[str, Any]) -> None:
     sys.stderr = _text_stream(2, "stderr", "backslashreplace")
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr  # type: ignore[misc]
     faulthandler.enable(file=sys.stderr)
-    standard.std_objects()  # their layers are known from here on
+    standard_streams.std_objects()  # their layers are known from here on
 
 
 def _no_input(given: Mapping[str, Any]) -> _NoInput:

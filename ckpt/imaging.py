@@ -31,7 +31,8 @@ import functools
 import threading
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from types import CodeType
+from typing import TYPE_CHECKING, Literal
 
 from ckpt.heldup import Awaited, HeldUp
 from ckpt.places import Places, inside_library
@@ -40,9 +41,8 @@ from ckpt.writing import say_failed
 
 if TYPE_CHECKING:
     from ckpt import image
-    from ckpt.explicit.way import ExplicitWay
+    from ckpt.context import RankContext, ReplayedProgram
     from ckpt.image.stack import Stack
-    from ckpt.runtime import Runtime
     from transport.state import PortState
 
 __all__ = ["Imager"]
@@ -61,7 +61,7 @@ _IN_C_NS = 200_000_000
 class Imager:
     """The images of one rank. All methods but :meth:`tick` and :meth:`where` are called under the runtime's lock."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: RankContext) -> None:
         self._runtime = runtime
         self.epoch: int = runtime.spec["epoch"]
         self.wanted = self.epoch
@@ -71,7 +71,7 @@ class Imager:
         self.refused_longest_ns = 0
         self.taker = Taker(runtime)
         self.limit_ns: int = int(runtime.spec.get("options", {}).get("image_limit_ns") or _OWN_LIMIT_NS)
-        self._places = Places(runtime)
+        self._places = Places(runtime, self._frames_to_skip())
         self._wanted_since_ns = 0
         self._reported_ns = 0
         self._is_refused = False  # the last look was
@@ -82,6 +82,11 @@ class Imager:
         self._own_epoch = 0  # the program of this rank waits for that round
         self.in_vain = False
         """The round that the program waits for has come to nothing."""
+
+    @staticmethod
+    def _frames_to_skip() -> tuple[CodeType, ...]:
+        """Between a blocked call and the capture."""
+        return Imager._take.__code__, Imager.take.__code__, Imager.look.__code__, Imager.rehearse.__code__
 
     # ------------------------------------------------------------------ wanting
 
@@ -379,7 +384,7 @@ class Imager:
         )
         return self._burn(failed) if failed is not None else True
 
-    def take_explicitly(self, way: ExplicitWay) -> bool:
+    def take_explicitly(self, way: ReplayedProgram) -> bool:
         """At a boundary of an explicit program, where all ranks are. Always ``True``: taken, or given up."""
         problem = way.problem()
         if problem:
@@ -445,8 +450,3 @@ class Imager:
     def where(self) -> str:
         """See :meth:`ckpt.places.Places.where`."""
         return self._places.where()
-
-
-def frames_to_skip() -> Sequence[Any]:
-    """Code objects between a blocked call and the capture: they are left out of an image."""
-    return Imager._take.__code__, Imager.take.__code__, Imager.look.__code__, Imager.rehearse.__code__

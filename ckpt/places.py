@@ -14,20 +14,19 @@ Not here: when an image is wanted (:mod:`ckpt.imaging`), what is captured (:mod:
 
 from __future__ import annotations
 
-import functools
 import sys
 import threading
 import time
-from collections.abc import Callable
-from types import FrameType
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Sequence
+from types import CodeType, FrameType
+from typing import TYPE_CHECKING, Literal
 
 from ckpt.allowance import Allowance
 
 if TYPE_CHECKING:
     from ckpt import image
+    from ckpt.context import RankContext
     from ckpt.image.stack import Stack
-    from ckpt.runtime import Runtime
 
 __all__ = ["Places", "inside_library", "is_library"]
 
@@ -42,8 +41,10 @@ _PASSING_NS = 2_000_000_000
 class Places:
     """The looks at one rank's stack. Called under the runtime's lock, but for :meth:`queue` and :meth:`where`."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: RankContext, frames_to_skip: Sequence[CodeType]) -> None:
+        """``frames_to_skip``: between a look and :meth:`capture`; like the runtime's own they are left out of an image."""
         self._runtime = runtime
+        self._skipped = (Places.capture.__code__, *frames_to_skip, *runtime.frames_to_skip())
         self._allowance = Allowance()
         self._obstacle = (0, 0)
         self._ticks = 0
@@ -101,7 +102,7 @@ class Places:
             self._refuse_others()
             if self._runtime.finished_code is not None:
                 return None
-            stack = image.capture(at=at, skip=_skipped_code())
+            stack = image.capture(at=at, skip=self._skipped)
             if passing:
                 self._refuse_passing(stack)
         except image.Refused as refused:
@@ -119,7 +120,7 @@ class Places:
         from ckpt.image import moment
 
         self._refuse_others()
-        image.refuse_passing(image.capture(at="call", skip=(Places.rehearse.__code__, *_skipped_code())))
+        image.refuse_passing(image.capture(at="call", skip=(Places.rehearse.__code__, *self._skipped)))
         image.look()
         moment.note()
 
@@ -180,11 +181,3 @@ def _refused(reason: str, where: str) -> image.Refused:
     from ckpt import image
 
     return image.Refused(reason, where)
-
-
-@functools.cache
-def _skipped_code() -> tuple[Any, ...]:
-    from ckpt.imaging import frames_to_skip as of_imager
-    from ckpt.runtime import frames_to_skip
-
-    return (Places.capture.__code__, *of_imager(), *frames_to_skip())

@@ -35,10 +35,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from types import CodeType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ckpt.control import ControlChannel, Packet
-from ckpt.errors import CkptError, ControlLost, RegistrationError
+from ckpt.errors import CkptError, ControlLost, NotEnabled, RegistrationError
 from ckpt.hooks import Hooks
 from ckpt.imaging import Imager
 from ckpt.output import Output
@@ -210,6 +211,10 @@ class Runtime:
         else:
             port.wait(imager.wait_limit_ns())
 
+    def frames_to_skip(self) -> Sequence[CodeType]:
+        """See :meth:`ckpt.context.RankContext.frames_to_skip`."""
+        return (Runtime.block.__code__,)
+
     # ------------------------------------------------------------------ what arrives
 
     def _on_event(self, event: Event) -> None:
@@ -289,6 +294,17 @@ class Runtime:
 
     # ------------------------------------------------------------------ what a program can ask
 
+    def enter(self, explicit: bool) -> None:
+        """See :meth:`ckpt.world.World.enter`."""
+        if self.explicit is not None:
+            return
+        if explicit:
+            raise NotEnabled("the program saves itself explicitly: start it with `ckpt run --explicit`")
+        from ckpt.image import look
+
+        self.threads.check()
+        look()  # now, rather than while the program stands still for its first image
+
     def checkpoint(self, wait: bool = True) -> int | None:
         """Ask the controller for a checkpoint of the whole job; see :func:`ckpt.checkpoint`."""
         if self.port is not None and self.port.interrupts.running:
@@ -362,6 +378,10 @@ class Runtime:
         self.control.send({"m": "error", "exit_code": exit_code, "traceback": traceback_text})
         self.leave(exit_code, None)
 
+    def abort(self, exit_code: int) -> NoReturn:
+        """See :meth:`ckpt.world.World.abort`."""
+        self.fail(exit_code & 0xFF or 1, f"MPI.Comm.Abort({exit_code}) was called\n")
+
     def leave(self, exit_code: int, reason: str | None) -> NoReturn:
         """End this process now, from whichever thread: no finalizers, output flushed."""
         if reason:
@@ -395,8 +415,3 @@ def install(runtime: Runtime) -> None:
 def current() -> Runtime | None:
     """The runtime of this process; ``None`` outside ``ckpt run``."""
     return _current[0] if _current else None
-
-
-def frames_to_skip() -> Sequence[Any]:
-    """Code objects between a waiting library function and the capture: they are left out of an image."""
-    return (Runtime.block.__code__,)

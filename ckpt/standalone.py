@@ -6,14 +6,16 @@ are no checkpoints here, and waiting for a message that this rank has not sent i
 
 from __future__ import annotations
 
+import os
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from ckpt.errors import Deadlock
 from ckpt.hooks import Hooks
 from ckpt.threads import HarmlessThreads
 
 if TYPE_CHECKING:
+    from ckpt.explicit.way import ExplicitWay
     from ckpt.mpi.communicator import Communicator
     from ckpt.mpi.engine import Engine
 
@@ -27,6 +29,9 @@ class Standalone:
 
     rank = 0
     size = 1
+    epoch = 0
+    restarts = 0
+    explicit: ExplicitWay | None = None
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -44,6 +49,23 @@ class Standalone:
         standalone = cls()
         standalone.engine, standalone.world = make_world(standalone)
         return standalone
+
+    # ------------------------------------------------------------------ what a program can ask
+
+    def enter(self, explicit: bool) -> None:
+        """Nothing is to be looked at: there are no images."""
+
+    def checkpoint(self, wait: bool = True) -> int | None:
+        return None
+
+    def register(self, name: str, obj: object) -> object:
+        self.registered[name] = obj
+        return obj
+
+    def abort(self, exit_code: int) -> NoReturn:
+        os._exit(exit_code & 0xFF or 1)
+
+    # ------------------------------------------------------------------ progress
 
     def send(self, dst: int, data: Buffer, payload: Buffer | None = None) -> int:
         message = bytes(data) if payload is None else bytearray(data) + payload

@@ -20,12 +20,13 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ckpt import memory, ready
+from ckpt import memory
 from ckpt.choice import Choice, choose
+from ckpt.image import library_table
 from ckpt.writing import Writing, say_failed, write, write_in_child
 
 if TYPE_CHECKING:
-    from ckpt.runtime import Runtime
+    from ckpt.context import RankContext
 
 __all__ = ["Taker"]
 
@@ -37,7 +38,7 @@ _IMAGES_WITHOUT_FORK = 10
 class Taker:
     """Takes the images of one rank. Called under the runtime's lock, but for :meth:`reap`."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: RankContext) -> None:
         self._runtime = runtime
         self.asked: str = runtime.spec.get("options", {}).get("image_mode") or "auto"
         self.choice = Choice("fork", "no image has been taken yet")
@@ -108,7 +109,7 @@ class Taker:
         state = port.snapshot()
         saved_ns = time.perf_counter_ns()
         try:
-            ready.before_image()
+            library_table.before_image()
             prepared = prepare(state)
         except Exception as failure:  # a file of the program that cannot be flushed, say
             port.thaw()

@@ -22,7 +22,7 @@ from ckpt import memory
 from transport.lean import dataclass
 
 if TYPE_CHECKING:
-    from ckpt.runtime import Runtime
+    from ckpt.context import RankContext
 
 __all__ = ["Writing", "say_failed", "write", "write_in_child"]
 
@@ -44,7 +44,7 @@ class Writing:
     epoch: int
 
 
-def write_in_child(runtime: Runtime, job: Writing) -> NoReturn:
+def write_in_child(runtime: RankContext, job: Writing) -> NoReturn:
     """The forked child: write, vote, vanish."""
     code = 1
     try:
@@ -65,7 +65,7 @@ def write_in_child(runtime: Runtime, job: Writing) -> NoReturn:
         os._exit(code)
 
 
-def write(runtime: Runtime, job: Writing) -> bool:
+def write(runtime: RankContext, job: Writing) -> bool:
     """Write and vote; ``False``: it failed, and the controller has been told why."""
     from ckpt import image
     from ckpt.description import describe_messages
@@ -134,7 +134,7 @@ def _told(failure: BaseException) -> str:
     return f"{text} (raised in {frames[-1].name}, {frames[-1].filename}:{frames[-1].lineno})"
 
 
-def say_failed(runtime: Runtime, epoch: int, reason: str, where: str, held_ns: int = 0) -> None:
+def say_failed(runtime: RankContext, epoch: int, reason: str, where: str, held_ns: int = 0) -> None:
     """Tell the controller that this rank will not vote for the epoch. ``held_ns``: so long the round held the program up."""
     packet = {"m": "failed", "epoch": epoch, "reason": reason, "where": where}
     runtime.control.send(packet | {"held_ns": held_ns} if held_ns else packet)

@@ -24,19 +24,18 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ckpt import ready
 from ckpt.errors import LoopError, RegistrationError, StateError
 from ckpt.explicit import mailbox, state
 from ckpt.explicit.output import ReplayedOutput
 from ckpt.explicit.position import Entry, Tracker
+from ckpt.image import library_table
 from ckpt.image.descriptors import own_lengths
 from transport.lean import dataclass
 
 if TYPE_CHECKING:
-    from ckpt.control import Packet
+    from ckpt.context import RankContext
     from ckpt.explicit.pickling import Reader
     from ckpt.image import ImageReport, Sink
-    from ckpt.runtime import Runtime
 
 __all__ = ["ExplicitImage", "ExplicitWay"]
 
@@ -88,7 +87,7 @@ class ExplicitImage:
 class ExplicitWay:
     """The explicit way of one rank. Methods called under the runtime's lock say so."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: RankContext) -> None:
         self._runtime = runtime
         self.tracker = Tracker()
         self.count = 0
@@ -245,7 +244,7 @@ class ExplicitWay:
         """An image is wanted: say how far this rank is."""
         self._say(epoch, reached=False)
 
-    def on_cut(self, packet: Packet) -> None:
+    def on_cut(self, packet: dict[str, Any]) -> None:
         """The controller says where, or that all are there."""
         self._cut = (packet["epoch"], packet["at"], bool(packet["take"]))
 
@@ -364,7 +363,7 @@ class _Disposable:
 
 def _ready_reducers() -> dict[type, Callable[[Any], Any]]:
     pickler = _Disposable()
-    return {cls: partial(reduce, pickler) for cls, reduce in ready.reducers().items()}
+    return {cls: partial(reduce, pickler) for cls, reduce in library_table.reducers().items()}
 
 
 def _ambient() -> dict[str, Any]:

@@ -26,10 +26,10 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from ckpt.image.errors import RestoreError
-from ckpt.image.rebuild import is_heap
+from ckpt.image.raw import is_heap
 
 if TYPE_CHECKING:
-    from ckpt.image.pickler import ImagePickler
+    from ckpt.image.saver import Saver
 
 __all__ = ["OUT_OF_BAND_BYTES", "kind_by_base", "reducers"]
 
@@ -59,7 +59,7 @@ def kind_by_base(cls: type) -> Any | None:
     return reduce_subclass if cls.__reduce__ is array_type.__reduce__ else None
 
 
-def reduce_array(pickler: ImagePickler, array: Any) -> Any:
+def reduce_array(pickler: Saver, array: Any) -> Any:
     dtype = array.dtype
     if (dtype.hasobject and dtype.char != "O") or array.size == 0:
         return array.__reduce_ex__(5)
@@ -118,7 +118,7 @@ def _owner(array: Any) -> Any:
             return owner
 
 
-def _tensor_memory(pickler: ImagePickler, array: Any, start: int) -> tuple[Any, int] | None:
+def _tensor_memory(pickler: Saver, array: Any, start: int) -> tuple[Any, int] | None:
     """The storage of a tensor that this array stands on, and where it begins. Otherwise the array is noted as the owner."""
     from ckpt.image.tensors import Storage, storage_of
 
@@ -130,7 +130,7 @@ def _tensor_memory(pickler: ImagePickler, array: Any, start: int) -> tuple[Any, 
     return (known, start) if isinstance(known, Storage) else None
 
 
-def reduce_subclass(pickler: ImagePickler, array: Any) -> Any:
+def reduce_subclass(pickler: Saver, array: Any) -> Any:
     """An instance of a subclass: a view of the plain array it was made from, if that can be told, with its attributes."""
     owner = _owner(array)
     if (
@@ -148,7 +148,7 @@ def reduce_subclass(pickler: ImagePickler, array: Any) -> Any:
     return make_subclass_view, args, array.__dict__, None, None, fill_subclass
 
 
-def reduce_ufunc(pickler: ImagePickler, ufunc: Any) -> Any:
+def reduce_ufunc(pickler: Saver, ufunc: Any) -> Any:
     """numpy's own by name; one made of a Python function by ``frompyfunc`` from that function."""
     name: str = ufunc.__name__
     for library in (sys.modules.get("numpy"), sys.modules.get("scipy.special")):
@@ -162,11 +162,11 @@ def reduce_ufunc(pickler: ImagePickler, ufunc: Any) -> Any:
     return make_ufunc, (functions[0], ufunc.nin, ufunc.nout, ufunc.identity)
 
 
-def reduce_flatiter(pickler: ImagePickler, iterator: Any) -> Any:
+def reduce_flatiter(pickler: Saver, iterator: Any) -> Any:
     return make_flatiter, (iterator.base, iterator.index)
 
 
-def reduce_memmap(pickler: ImagePickler, array: Any) -> Any:
+def reduce_memmap(pickler: Saver, array: Any) -> Any:
     """A file mapped into memory: opened again, and written back where the program could have written."""
     if array.filename is None or type(array.base) is type(array):
         return array.__reduce_ex__(5)  # anonymous, or a part of another one: comes back as an ordinary copy

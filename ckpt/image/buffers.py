@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 from ckpt.image.iterators import by_using_up
 
 if TYPE_CHECKING:
-    from ckpt.image.pickler import ImagePickler
+    from ckpt.image.saver import Saver
 
 __all__ = ["reduce_memory_iterator", "reduce_memoryview"]
 
 
-def reduce_memoryview(pickler: ImagePickler, obj: memoryview) -> Any:
+def reduce_memoryview(pickler: Saver, obj: memoryview) -> Any:
     try:
         owner = obj.obj
     except ValueError:
@@ -105,7 +105,7 @@ _BUFFER_WORDS = 16  # a Py_buffer, whose first word is the address, has 10
 _FULL_READ_ONLY = 0x0100 | 0x0010 | 0x0008 | 0x0004  # PyBUF_FULL_RO: indirect, strides, shape, format
 
 
-def reduce_memory_iterator(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_memory_iterator(pickler: Saver, obj: Any) -> Any:
     """Where it is can only be seen by using it up, so only in a forked child."""
     if not pickler.is_disposable:
         raise PicklingError(

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 from ckpt.image.errors import RestoreError
 
 if TYPE_CHECKING:
-    from ckpt.image.pickler import ImagePickler
+    from ckpt.image.saver import Saver
 
 __all__ = ["decimal_reducers", "reduce_context", "reduce_context_var", "reduce_token"]
 
 
-def reduce_context_var(pickler: ImagePickler, obj: contextvars.ContextVar[Any]) -> Any:
+def reduce_context_var(pickler: Saver, obj: contextvars.ContextVar[Any]) -> Any:
     try:
         default = (contextvars.Context().run(obj.get),)
     except LookupError:
@@ -36,7 +36,7 @@ def make_context_var(name: str, *default: Any) -> contextvars.ContextVar[Any]:
     return contextvars.ContextVar(name)
 
 
-def reduce_context(pickler: ImagePickler, obj: contextvars.Context) -> Any:
+def reduce_context(pickler: Saver, obj: contextvars.Context) -> Any:
     if obj is present_context():
         return present_context, ()
     return make_context, (), list(obj.items()), None, None, fill_context
@@ -63,7 +63,7 @@ def fill_context(context: contextvars.Context, items: list[tuple[contextvars.Con
         context.run(var.set, value)
 
 
-def reduce_capsule(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_capsule(pickler: Saver, obj: Any) -> Any:
     """Pointers of C libraries; of those that programs get to hold, numpy's settings for errors can be made again."""
     if '"numpy.ufunc.extobj"' not in repr(obj):
         raise PicklingError("a capsule (a pointer of a C library) cannot be saved")
@@ -100,7 +100,7 @@ def _numpy_variable() -> Any:
 # ---------------------------------------------------------------------- tokens
 
 
-def reduce_token(pickler: ImagePickler, obj: contextvars.Token[Any]) -> Any:
+def reduce_token(pickler: Saver, obj: contextvars.Token[Any]) -> Any:
     context = _context_of(obj)
     if context is present_context():
         context = None
@@ -158,7 +158,7 @@ def decimal_reducers() -> dict[type, Any]:
     return {manager: reduce_decimal_manager}
 
 
-def reduce_decimal_manager(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_decimal_manager(pickler: Saver, obj: Any) -> Any:
     """The two contexts it holds are seen by entering and leaving it; the one in force is put back."""
     import decimal
 

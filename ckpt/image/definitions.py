@@ -29,8 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from ckpt.image.errors import RestoreError
 from ckpt.image.modules import import_again
-from ckpt.image.raw import space_of
-from ckpt.image.rebuild import is_heap
+from ckpt.image.raw import is_heap, space_of
 
 if TYPE_CHECKING:
     from ckpt.image.modules import References

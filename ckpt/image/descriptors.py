@@ -36,7 +36,7 @@ from ckpt.image.errors import RestoreError, Unpicklable
 from ckpt.image.file_notes import FileNote, completed
 
 if TYPE_CHECKING:
-    from ckpt.image.pickler import ImagePickler
+    from ckpt.image.saver import Saver
 
 __all__ = [
     "Descriptors",
@@ -246,7 +246,7 @@ class Descriptors:
         self.saver = saver
 
 
-def reduce_descriptors(pickler: ImagePickler, obj: Descriptors) -> Any:
+def reduce_descriptors(pickler: Saver, obj: Descriptors) -> Any:
     return list, (obj.saver.raw_descriptors(pickler.owned),)
 
 

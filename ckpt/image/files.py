@@ -53,7 +53,7 @@ from ckpt.image.saved_files import SavedFiles
 from ckpt.image.text_files import TextSaver
 
 if TYPE_CHECKING:
-    from ckpt.image.pickler import ImagePickler
+    from ckpt.image.saver import Saver
 
 __all__ = ["FileSaver"]
 
@@ -70,7 +70,7 @@ class FileSaver:
         self._text = TextSaver(self._positions)
         self._temporary: set[int] = set()  # descriptors of files that are deleted when the program ends
 
-    def reducers(self) -> dict[type, Callable[[ImagePickler, Any], Any]]:
+    def reducers(self) -> dict[type, Callable[[Saver, Any], Any]]:
         return {
             io.FileIO: self.reduce_raw_file,
             io.BufferedReader: self.reduce_buffered,
@@ -85,7 +85,7 @@ class FileSaver:
             **compressed_readers(),
         }
 
-    def reduce_temporary(self, pickler: ImagePickler, obj: Any) -> Any:
+    def reduce_temporary(self, pickler: Saver, obj: Any) -> Any:
         """``NamedTemporaryFile``: its file is deleted when the program ends, so its content travels too."""
         raw: Any = obj.file
         raw = getattr(raw, "buffer", raw)
@@ -105,7 +105,7 @@ class FileSaver:
         original = self._positions.opened[fd].original if fd in self._positions.opened else fd
         return self._saved_files.saved(fd, note, original, is_temporary=fd in self._temporary)
 
-    def reduce_raw_file(self, pickler: ImagePickler, obj: io.FileIO) -> Any:
+    def reduce_raw_file(self, pickler: Saver, obj: io.FileIO) -> Any:
         if obj.closed:
             return make_closed, ("raw", obj.name, obj.mode)
         fd = obj.fileno()
@@ -114,14 +114,14 @@ class FileSaver:
         opened = self._positions.open(fd)
         return make_raw_file, (opened, obj.mode, obj.name, obj.closefd)
 
-    def reduce_opened(self, pickler: ImagePickler, opened: Opened) -> Any:
+    def reduce_opened(self, pickler: Saver, opened: Opened) -> Any:
         """One for all file objects of a descriptor."""
         return OpenedFile, (self._saved(opened.fd, opened.note),)
 
-    def reduce_memory(self, pickler: ImagePickler, obj: Any) -> Any:
+    def reduce_memory(self, pickler: Saver, obj: Any) -> Any:
         return (make_closed_memory, (type(obj),)) if obj.closed else NotImplemented
 
-    def reduce_buffered(self, pickler: ImagePickler, obj: Any) -> Any:
+    def reduce_buffered(self, pickler: Saver, obj: Any) -> Any:
         if obj.closed:
             return make_closed, (
                 "buffered",

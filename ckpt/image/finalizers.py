@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ckpt.image.reducers_installed import has_own_reduce
 
 if TYPE_CHECKING:
-    from ckpt.image.pickler import ImagePickler
+    from ckpt.image.saver import Saver
 
 __all__ = ["Finalizers", "reduce_finalizers", "register_finalizers"]
 
@@ -34,8 +34,8 @@ class Finalizers:
         return bool(getattr(weakref.finalize, "_registry", {}))
 
 
-def reduce_finalizers(pickler: ImagePickler, obj: Finalizers) -> Any:
-    return list, (note_finalizers(pickler.memo.copy, pickler.references.by_value),)
+def reduce_finalizers(pickler: Saver, obj: Finalizers) -> Any:
+    return list, (note_finalizers(pickler.copy_of_memo, pickler.references.by_value),)
 
 
 def note_finalizers(met: Callable[[], Container[int]], by_value: Container[str] = ()) -> list[Entry]:

@@ -28,7 +28,7 @@ from pickle import PicklingError
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from ckpt.image.pickler import ImagePickler
+    from ckpt.image.saver import Saver
 
 T = TypeVar("T")
 
@@ -181,7 +181,7 @@ def _to_the_error(obj: Any) -> tuple[list[Any], str]:
     return items, "the container was changed during iteration"
 
 
-def _reduce(pickler: ImagePickler, obj: Any, kind: Kind, container: Any) -> Any:
+def _reduce(pickler: Saver, obj: Any, kind: Kind, container: Any) -> Any:
     """With a container of which this iterator has handed out all but what is listed as remaining."""
     size = _length(kind[0], container)
     try:
@@ -199,7 +199,7 @@ def _length(base: type, container: Any) -> int:
     return base.__len__(container) if by_type else len(container)  # type: ignore[attr-defined]
 
 
-def reduce_dict_iterator(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_dict_iterator(pickler: Saver, obj: Any) -> Any:
     kind = _DICT[type(obj)]
     mapping: Any = next((item for item in gc.get_referents(obj) if isinstance(item, dict)), None)
     if mapping is None:  # finished
@@ -210,14 +210,14 @@ def reduce_dict_iterator(pickler: ImagePickler, obj: Any) -> Any:
     return _reduce(pickler, obj, kind, mapping)
 
 
-def reduce_set_iterator(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_set_iterator(pickler: Saver, obj: Any) -> Any:
     container = next((item for item in gc.get_referents(obj) if isinstance(item, (set, frozenset))), None)
     if container is None:
         return make, (_SET, frozenset(), 0, 0)
     return _reduce(pickler, obj, (_SET[0] if isinstance(container, set) else frozenset, "", False), container)
 
 
-def reduce_ordered_iterator(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_ordered_iterator(pickler: Saver, obj: Any) -> Any:
     """What it hands out stands before the pointer to its dictionary: 1 backwards, 2 keys, 4 values."""
     found = [item for item in gc.get_referents(obj) if isinstance(item, OrderedDict)]
     if not found:  # finished
@@ -230,7 +230,7 @@ def reduce_ordered_iterator(pickler: ImagePickler, obj: Any) -> Any:
     return _reduce(pickler, obj, (OrderedDict, view, bool(what & 1)), found[0])
 
 
-def reduce_deque_iterator(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_deque_iterator(pickler: Saver, obj: Any) -> Any:
     """Its type has a name that leads nowhere in some versions. Behind its block, its place and its deque it has the
     count of changes that it knows, which stands behind four fields in the deque."""
     _, (items, *done) = obj.__reduce__()
@@ -247,19 +247,19 @@ def _words(obj: Any, count: int) -> Any:
     return (ctypes.c_ssize_t * count).from_address(id(obj) + object.__basicsize__)
 
 
-def reduce_list_iterator(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_list_iterator(pickler: Saver, obj: Any) -> Any:
     _, (container, *_), *index = obj.__reduce__()
     name = "list" if type(obj) is type(iter([])) else "list backwards"
     return place, (name, container, list.__len__(container), *(index or (0,)))
 
 
-def reduce_reversed(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_reversed(pickler: Saver, obj: Any) -> Any:
     """Over a sequence of the program's own, whose length is asked for."""
     _, (container, *_), *index = obj.__reduce__()
     return place, ("backwards", container, -1, *(index or (-1,)))
 
 
-def reduce_view(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_view(pickler: Saver, obj: Any) -> Any:
     base, view = _VIEW_TYPES[type(obj)]
     mapping = gc.get_referents(obj)[0]
     owner = class_of_dict(mapping)
@@ -283,7 +283,7 @@ def class_of_dict(mapping: Any) -> type | None:
 
 _VIEW_TYPES = {type(getattr(base(), view)()): (base, view) for base in (dict, OrderedDict) for view in _VIEWS}
 
-REDUCERS: dict[type, Callable[[ImagePickler, Any], Any]] = {
+REDUCERS: dict[type, Callable[[Saver, Any], Any]] = {
     **dict.fromkeys(_DICT, reduce_dict_iterator),
     **dict.fromkeys(_DEQUE, reduce_deque_iterator),
     **dict.fromkeys(_VIEW_TYPES, reduce_view),

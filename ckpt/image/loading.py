@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
-from ckpt.image import libraries_back, limits, notes, numbers, reopen, resources, standard
+from ckpt.image import libraries_back, limits, notes, numbers, reopen, resources, signals, stack, standard
 from ckpt.image.ambient import quiet
 from ckpt.image.descriptors import note_baseline
 from ckpt.image.errors import ImageError, RestoreError
@@ -19,7 +19,7 @@ from transport.lean import dataclass, field
 if TYPE_CHECKING:
     from ckpt.image.stack import Stack
 
-__all__ = ["Loaded", "Source", "load"]
+__all__ = ["Loaded", "Source", "load", "resume"]
 
 Label = tuple[Any, ...]
 Call = tuple[Callable[..., object], tuple[Any, ...]]
@@ -200,3 +200,12 @@ def _make_modules(names: list[tuple[str, str]]) -> dict[str, dict[str, Any]]:
         sys.modules[key] = module
         spaces[key] = module.__dict__
     return spaces
+
+
+def resume(program: Stack) -> Any:
+    """Run the loaded program to its end; returns (or raises) what its outermost frame does.
+
+    Signals that the image has held back are let through as soon as the innermost frame runs. Must be called in the main
+    thread. Empties the stack. Raises RestoreError when it does not fit this process.
+    """
+    return stack.resume(program, signals.release)

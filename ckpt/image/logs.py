@@ -13,7 +13,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ckpt.image.pickler import ImagePickler
+    from ckpt.image.saver import Saver
 
 __all__ = ["note_logging", "put_back", "reduce_logger", "reduce_manager"]
 
@@ -51,7 +51,7 @@ def _is_configured(logger: Any) -> bool:
     return bool(logger.level or logger.handlers or logger.filters or logger.disabled or not logger.propagate)
 
 
-def reduce_logger(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_logger(pickler: Saver, obj: Any) -> Any:
     """A logger of a class of the program, with its attributes; it takes its place among the loggers again."""
     logging = sys.modules["logging"]
     attributes = {
@@ -88,7 +88,7 @@ def find_parents(manager: Any) -> None:
         logger.parent = found if isinstance(found, logging.Logger) else manager.root
 
 
-def reduce_manager(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_manager(pickler: Saver, obj: Any) -> Any:
     return the_manager, ()
 
 

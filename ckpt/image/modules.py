@@ -45,7 +45,7 @@ from typing import Any
 from ckpt.image import _addresses, _lookup, lazy, libraries, locks
 from ckpt.image.addresses import Addresses, Walk
 from ckpt.image.errors import RestoreError
-from ckpt.image.standard import STREAMS, std_objects
+from ckpt.image.standard_streams import STREAMS, std_objects
 
 __all__ = ["Pid", "References", "import_all", "is_by_value", "resolve"]
 

@@ -37,8 +37,7 @@ from enum import EnumMeta
 from importlib import _bootstrap_external
 from typing import Any, NamedTuple
 
-from ckpt.image.raw import Path, attributes_of, content_of, is_a, is_named, package_of, space_of
-from ckpt.image.rebuild import is_heap
+from ckpt.image.raw import Path, attributes_of, content_of, is_a, is_heap, is_named, package_of, space_of
 
 __all__ = ["LEFT_ALONE", "Note", "Notes", "members", "watch"]
 

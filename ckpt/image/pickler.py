@@ -32,13 +32,13 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, Protocol, TypeVar
 
-from ckpt import ready
 from ckpt.image import (
     _deep,
     _frames,
     arrays,
     iterators,
     libraries_back,
+    library_table,
     locks,
     reducers,
     reducers_builtin,
@@ -52,7 +52,7 @@ from ckpt.image.finalizers import Finalizers, reduce_finalizers, register_finali
 from ckpt.image.modules import References, resolve
 from ckpt.image.reach import CachedCall
 from ckpt.image.reducers import PLAIN
-from ckpt.image.reducers_raw import Reducer
+from ckpt.image.saver import Reducer
 
 __all__ = [
     "Enough",
@@ -228,7 +228,7 @@ class ImagePickler(pickle.Pickler):
             Finalizers: reduce_finalizers,
             **arrays.reducers(),
             **tensors.reducers(),
-            **ready.reducers(),
+            **library_table.reducers(),
             **(extra_reducers or {}),
             **_registered,
         }
@@ -281,6 +281,9 @@ class ImagePickler(pickle.Pickler):
     def _kind_in_library(cls: type) -> Reducer | None:
         found: Reducer | None = arrays.kind_by_base(cls) or tensors.kind_by_base(cls)
         return found or reducers_library.kind_by_base(cls)
+
+    def copy_of_memo(self) -> dict[int, tuple[int, Any]]:
+        return self.memo.copy()
 
     def defer(self, function: Callable[..., object], *args: Any) -> None:
         self.deferred.append((function, args))

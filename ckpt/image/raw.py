@@ -12,8 +12,6 @@ from _thread import _local
 from collections import OrderedDict, deque
 from typing import Any
 
-from ckpt.image.rebuild import is_heap
-
 __all__ = [
     "Path",
     "attributes_of",
@@ -21,6 +19,7 @@ __all__ = [
     "dictionary_of",
     "follow",
     "is_a",
+    "is_heap",
     "is_named",
     "package_of",
     "slots_of",
@@ -32,10 +31,20 @@ Path = tuple[Any, ...]
 
 _slots: dict[type, dict[str, Any]] = {}
 _ABSENT: Any = object()
+_HEAP_TYPE = 1 << 9
+_IMMUTABLE_TYPE = 1 << 8
 
 
 def package_of(module: str) -> str:
     return module.partition(".")[0]
+
+
+def is_heap(cls: type) -> bool:
+    """Made at run time and open to change: by a class statement, or by one of few libraries written in C.
+
+    Which of the interpreter's own types are allocated like that differs between versions; those are immutable.
+    """
+    return cls.__flags__ & (_HEAP_TYPE | _IMMUTABLE_TYPE) == _HEAP_TYPE
 
 
 def is_a(obj: Any, kind: Any) -> bool:

@@ -26,9 +26,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ckpt.image.errors import RestoreError
-
-_HEAP_TYPE = 1 << 9
-_IMMUTABLE_TYPE = 1 << 8
+from ckpt.image.raw import is_heap
 
 # ---------------------------------------------------------------------- functions
 
@@ -44,14 +42,6 @@ def make_cell() -> types.CellType:
 
 def fill_cell(cell: types.CellType, state: tuple[Any]) -> None:
     cell.cell_contents = state[0]
-
-
-def is_heap(cls: type) -> bool:
-    """Made at run time and open to change: by a class statement, or by one of few libraries written in C.
-
-    Which of the interpreter's own types are allocated like that differs between versions; those are immutable.
-    """
-    return cls.__flags__ & (_HEAP_TYPE | _IMMUTABLE_TYPE) == _HEAP_TYPE
 
 
 def make_function(

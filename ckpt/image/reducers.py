@@ -39,13 +39,12 @@ from typing import TYPE_CHECKING, Any
 from ckpt.image import definitions, rebuild
 from ckpt.image.logs import reduce_logger
 from ckpt.image.modules import OWN_PACKAGES
-from ckpt.image.rebuild import is_heap
+from ckpt.image.raw import is_heap
 from ckpt.image.reducers_classes import is_slot, reduce_class
 from ckpt.image.reducers_installed import has_own_reduce, needs_arguments, reduce_by_authors, way_of_authors
 from ckpt.image.reducers_raw import (
     DEFAULT,
     FILLED_BASES,
-    Reducer,
     attributes_of,
     has_state_in_c,
     reduce_raw,
@@ -53,7 +52,7 @@ from ckpt.image.reducers_raw import (
 )
 
 if TYPE_CHECKING:
-    from ckpt.image.pickler import ImagePickler
+    from ckpt.image.saver import Reducer, Saver
 
 __all__ = [
     "CODE_FIELDS",
@@ -85,11 +84,11 @@ CODE_FIELDS = (
 )
 
 
-def reduce_code(pickler: ImagePickler, code: types.CodeType) -> Any:
+def reduce_code(pickler: Saver, code: types.CodeType) -> Any:
     return rebuild.make_code, tuple(getattr(code, field) for field in CODE_FIELDS)
 
 
-def reduce_cell(pickler: ImagePickler, cell: types.CellType) -> Any:
+def reduce_cell(pickler: Saver, cell: types.CellType) -> Any:
     defined = pickler.definitions.cell(cell)
     if defined is not None:
         path, content = defined
@@ -101,7 +100,7 @@ def reduce_cell(pickler: ImagePickler, cell: types.CellType) -> Any:
     return rebuild.make_cell, (), state, None, None, rebuild.fill_cell
 
 
-def reduce_function(pickler: ImagePickler, function: types.FunctionType) -> Any:
+def reduce_function(pickler: Saver, function: types.FunctionType) -> Any:
     if pickler.references.names(function):
         return NotImplemented
     path = pickler.definitions.path_of(function)
@@ -121,7 +120,7 @@ def reduce_function(pickler: ImagePickler, function: types.FunctionType) -> Any:
     return rebuild.make_function, args, state, None, None, rebuild.fill_function
 
 
-def reduce_method(pickler: ImagePickler, method: types.MethodType) -> Any:
+def reduce_method(pickler: Saver, method: types.MethodType) -> Any:
     if type(method.__func__) is types.BuiltinFunctionType:  # bound by a C++ library: found again by its name
         return getattr, (method.__self__, method.__func__.__name__)
     return types.MethodType, (method.__func__, method.__self__)
@@ -130,7 +129,7 @@ def reduce_method(pickler: ImagePickler, method: types.MethodType) -> Any:
 # ---------------------------------------------------------------------- instances
 
 
-def PLAIN(pickler: ImagePickler, obj: object) -> Any:
+def PLAIN(pickler: Saver, obj: object) -> Any:
     """Named here, done in :meth:`ImagePickler.reducer_override` itself, which calls this only for a shared
     dictionary.
     """
@@ -157,7 +156,7 @@ _PICKLE_HOOKS = _HOOKS - _MISLEADING - {"__class__"}
 _BY_VALUE_BASES = (int, str, float, bytes, tuple, frozenset, complex)
 
 
-def kind_of_instance(pickler: ImagePickler, cls: type) -> Reducer:
+def kind_of_instance(pickler: Saver, cls: type) -> Reducer:
     """The reducer for instances of ``cls``, which is no builtin type, exception or other special class."""
     if hasattr(cls, "__image_reduce__"):
         return _by_its_own_rule
@@ -197,12 +196,12 @@ def kind_of_instance(pickler: ImagePickler, cls: type) -> Reducer:
     return reduce_by_base
 
 
-def _by_its_own_rule(pickler: ImagePickler, obj: Any) -> Any:
+def _by_its_own_rule(pickler: Saver, obj: Any) -> Any:
     """``__image_reduce__`` as ``__reduce__``: for objects that programs cannot pickle but images hold."""
     return obj.__image_reduce__()
 
 
-def reduce_plain(pickler: ImagePickler, obj: object) -> Any:
+def reduce_plain(pickler: Saver, obj: object) -> Any:
     return PLAIN(pickler, obj)
 
 
@@ -213,7 +212,7 @@ def _of_c_type(cls: type) -> Reducer:
     return reduce_or_dill  # files have a __reduce__ in some versions, which only refuses
 
 
-def reduce_or_dill(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_or_dill(pickler: Saver, obj: Any) -> Any:
     """A type without any ``__reduce__``: perhaps dill has a way."""
     try:
         return obj.__reduce_ex__(5)
@@ -226,7 +225,7 @@ def reduce_or_dill(pickler: ImagePickler, obj: Any) -> Any:
         return reduced
 
 
-def reduce_by_base(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_by_base(pickler: Saver, obj: Any) -> Any:
     """An instance of a user class over a C type that pickles in its own way: that type's way, without the
     user's hooks, and besides what the user's classes have added: attributes and slots.
     """
@@ -260,12 +259,12 @@ def _reduce_by_getstate(cls: type, obj: Any) -> Any:
     return type(obj), (), getstate(obj)
 
 
-def _reduce_deque(pickler: ImagePickler, obj: Any) -> Any:
+def _reduce_deque(pickler: Saver, obj: Any) -> Any:
     state = (attributes_of(obj), slots_of(pickler, obj), list(deque.__iter__(obj)), obj.maxlen)
     return rebuild.make_from_builtin, (deque, type(obj)), state, None, None, rebuild.fill_deque
 
 
-def _reduce_ordered(pickler: ImagePickler, obj: Any) -> Any:
+def _reduce_ordered(pickler: Saver, obj: Any) -> Any:
     state = (
         attributes_of(obj),
         slots_of(pickler, obj),
@@ -274,7 +273,7 @@ def _reduce_ordered(pickler: ImagePickler, obj: Any) -> Any:
     return rebuild.make_from_builtin, (OrderedDict, type(obj)), state, None, None, rebuild.fill_ordered
 
 
-def _reduce_defaultdict(pickler: ImagePickler, obj: Any) -> Any:
+def _reduce_defaultdict(pickler: Saver, obj: Any) -> Any:
     state = (attributes_of(obj), slots_of(pickler, obj), list(dict.items(obj)), obj.default_factory)
     return rebuild.make_from_builtin, (defaultdict, type(obj)), state, None, None, rebuild.fill_defaultdict
 

@@ -41,12 +41,13 @@ from typing import TYPE_CHECKING, Any
 from ckpt.image import buffers, contexts, rebuild, tracebacks
 from ckpt.image.generators import gen_info
 from ckpt.image.iterators import class_of_dict
-from ckpt.image.rebuild import is_heap
-from ckpt.image.reducers_raw import Reducer, attributes_of, reduce_raw, slots_of
+from ckpt.image.raw import is_heap
+from ckpt.image.reducers_raw import attributes_of, reduce_raw, slots_of
+from ckpt.image.saver import Reducer
 from ckpt.image.thread_objects import reduce_thread
 
 if TYPE_CHECKING:
-    from ckpt.image.pickler import ImagePickler
+    from ckpt.image.saver import Saver
 
 __all__ = ["REDUCERS", "kind_by_base"]
 
@@ -68,7 +69,7 @@ def reduces(*types_: type) -> Callable[[Reducer], Reducer]:
 _READ_ONLY_FIELDS = frozenset({"message", "exceptions", "__suppress_context__"})
 
 
-def reduce_exception(pickler: ImagePickler, obj: BaseException) -> Any:
+def reduce_exception(pickler: Saver, obj: BaseException) -> Any:
     cls = type(obj)
     bases = [c for c in cls.__mro__ if not is_heap(c)]
     fields = []
@@ -98,21 +99,21 @@ def reduce_exception(pickler: ImagePickler, obj: BaseException) -> Any:
 
 
 @reduces(types.FrameType)
-def reduce_frame(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_frame(pickler: Saver, obj: Any) -> Any:
     raise PicklingError(
         "a frame object cannot be saved (sys._getframe, inspect.currentframe); keep none in variables"
     )
 
 
 @reduces(types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
-def reduce_generator(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_generator(pickler: Saver, obj: Any) -> Any:
     info = gen_info(obj, pickler.running_generators)
     pickler.definitions.note_closure(info.make[0])
     return rebuild.generator_make, info.make, info.record, None, None, rebuild.generator_fill
 
 
 @reduces(types.MappingProxyType)
-def reduce_mapping_proxy(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_mapping_proxy(pickler: Saver, obj: Any) -> Any:
     mapping = gc.get_referents(obj)[0]
     owner = class_of_dict(mapping)
     if owner is not None:
@@ -124,21 +125,21 @@ def reduce_mapping_proxy(pickler: ImagePickler, obj: Any) -> Any:
 
 
 @reduces(types.GetSetDescriptorType, types.ClassMethodDescriptorType)
-def reduce_descriptor(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_descriptor(pickler: Saver, obj: Any) -> Any:
     return rebuild.call_attribute, (obj.__objclass__, obj.__name__)
 
 
-def reduce_property(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_property(pickler: Saver, obj: Any) -> Any:
     accessors = (obj.fget, obj.fset, obj.fdel, obj.__doc__)
     return rebuild.make_property, (type(obj), accessors, attributes_of(obj))
 
 
-def reduce_wrapper(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_wrapper(pickler: Saver, obj: Any) -> Any:
     return rebuild.make_wrapper, (type(obj), obj.__func__), obj.__dict__, None, None, rebuild.fill_attributes
 
 
 @reduces(types.MethodWrapperType)
-def reduce_method_wrapper(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_method_wrapper(pickler: Saver, obj: Any) -> Any:
     """A bound slot, such as ``super().__init__``: by its own class, where a subclass has something else. Types of
     iterators have no name that leads to them."""
     if obj.__objclass__ is type(obj.__self__) and not is_heap(obj.__objclass__):
@@ -147,7 +148,7 @@ def reduce_method_wrapper(pickler: ImagePickler, obj: Any) -> Any:
 
 
 @reduces(types.BuiltinFunctionType)
-def reduce_builtin_method(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_builtin_method(pickler: Saver, obj: Any) -> Any:
     """A bound method of a C type, such as ``super().append``: likewise. A function of a module in whose place the program
     has put another: the genuine one, which is there while an image is loaded."""
     owner = type(obj.__self__)
@@ -167,7 +168,7 @@ def reduce_builtin_method(pickler: ImagePickler, obj: Any) -> Any:
 
 
 @reduces(super)
-def reduce_super(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_super(pickler: Saver, obj: Any) -> Any:
     get = object.__getattribute__
     return rebuild.make_super, (super.__thisclass__.__get__(obj), get(obj, "__self__"))  # type: ignore[attr-defined]
 
@@ -176,7 +177,7 @@ def reduce_super(pickler: ImagePickler, obj: Any) -> Any:
 
 
 @reduces(type(threading.Lock()))
-def reduce_lock(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_lock(pickler: Saver, obj: Any) -> Any:
     return rebuild.make_lock, (obj.locked(),)
 
 
@@ -184,20 +185,20 @@ _RLOCK = re.compile(r"owner=(\d+) count=(\d+)")
 
 
 @reduces(type(threading.RLock()))
-def reduce_rlock(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_rlock(pickler: Saver, obj: Any) -> Any:
     found = _RLOCK.search(repr(obj))
     owner, count = (int(found[1]), int(found[2])) if found else (0, 0)
     return rebuild.make_rlock, (count if owner == pickler.main_thread_id else 0,)
 
 
 @reduces(type(threading.main_thread()))
-def reduce_main_thread(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_main_thread(pickler: Saver, obj: Any) -> Any:
     if obj is not threading.main_thread():
         return NotImplemented
     return threading.main_thread, ()
 
 
-def reduce_thread_local(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_thread_local(pickler: Saver, obj: Any) -> Any:
     """The values of the thread that runs the program: an image has no other."""
     attributes = dict(threading.local.__getattribute__(obj, "__dict__"))
     return rebuild.make_thread_local, (type(obj), ()), attributes, None, None, rebuild.fill_thread_local
@@ -206,7 +207,7 @@ def reduce_thread_local(pickler: ImagePickler, obj: Any) -> Any:
 # ---------------------------------------------------------------------- weak references
 
 
-def reduce_weakref(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_weakref(pickler: Saver, obj: Any) -> Any:
     cls = type(obj)
     target = weakref.ref.__call__(obj)
     slots = [] if cls is weakref.ref else slots_of(pickler, obj)
@@ -224,7 +225,7 @@ _PROXY = re.compile(r"<weak\w*proxy at 0x[0-9a-f]+(?:; dead|;? to .* at (0x[0-9a
 
 
 @reduces(weakref.ProxyType, weakref.CallableProxyType)
-def reduce_weakproxy(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_weakproxy(pickler: Saver, obj: Any) -> Any:
     """The referent's address is in the text that C makes for a proxy, behind the name of its class, which may be any
     text; that of ``None`` or, from Python 3.13 on, "dead" means that it is gone."""
     import ctypes
@@ -242,7 +243,7 @@ def reduce_weakproxy(pickler: ImagePickler, obj: Any) -> Any:
 # ---------------------------------------------------------------------- modules
 
 
-def reduce_module(pickler: ImagePickler, obj: types.ModuleType) -> Any:
+def reduce_module(pickler: Saver, obj: types.ModuleType) -> Any:
     """A module that is in ``sys.modules`` under no name; the others are references.
 
     Functions made in it hold its dictionary, so it gets that very dictionary.
@@ -269,7 +270,7 @@ _FAMILIES: tuple[tuple[type, Reducer], ...] = (
 )
 
 
-def reduce_codec(pickler: ImagePickler, obj: codecs.CodecInfo) -> Any:
+def reduce_codec(pickler: Saver, obj: codecs.CodecInfo) -> Any:
     return codecs.lookup, (obj.name,)
 
 

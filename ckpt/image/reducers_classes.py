@@ -14,10 +14,10 @@ from abc import ABCMeta
 from typing import TYPE_CHECKING, Any
 
 from ckpt.image import definitions, rebuild
-from ckpt.image.rebuild import is_heap
+from ckpt.image.raw import is_heap
 
 if TYPE_CHECKING:
-    from ckpt.image.pickler import ImagePickler
+    from ckpt.image.saver import Saver
 
 __all__ = ["is_made_in_c", "is_slot", "reduce_class"]
 
@@ -45,7 +45,7 @@ _CTYPES_ESSENTIALS = (
 )
 
 
-def reduce_class(pickler: ImagePickler, cls: type) -> Any:
+def reduce_class(pickler: Saver, cls: type) -> Any:
     if pickler.references.names(cls):
         return NotImplemented
     if not _is_written_in_python(cls):

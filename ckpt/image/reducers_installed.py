@@ -23,12 +23,13 @@ from typing import TYPE_CHECKING, Any
 
 from ckpt.image import raw
 from ckpt.image.addresses import ADDRESSES
-from ckpt.image.rebuild import is_heap
+from ckpt.image.raw import is_heap
 from ckpt.image.reducers_classes import is_made_in_c
-from ckpt.image.reducers_raw import DEFAULT, Reducer, has_state_in_c, reduce_raw
+from ckpt.image.reducers_raw import DEFAULT, has_state_in_c, reduce_raw
+from ckpt.image.saver import Reducer
 
 if TYPE_CHECKING:
-    from ckpt.image.pickler import ImagePickler
+    from ckpt.image.saver import Saver
 
 __all__ = ["has_own_reduce", "needs_arguments", "reduce_by_authors", "reduce_by_name", "way_of_authors"]
 
@@ -68,7 +69,7 @@ def needs_arguments(cls: type) -> bool:
     return required > 1 or new.__code__.co_kwonlyargcount > len(new.__kwdefaults__ or {})
 
 
-def reduce_by_authors(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_by_authors(pickler: Saver, obj: Any) -> Any:
     """An object of a library that takes itself apart; see the module."""
     cls = type(obj)
     way = way_of_authors(cls)
@@ -100,7 +101,7 @@ def _author_of(cls: type) -> type:
     return next(c for c in cls.__mro__ if any(name in c.__dict__ for name in own))
 
 
-def _reduce_running(pickler: ImagePickler, obj: Any, way: Reducer) -> Any:
+def _reduce_running(pickler: Saver, obj: Any, way: Reducer) -> Any:
     cls = type(obj)
     has_arguments = hasattr(cls, "__getnewargs__") or hasattr(cls, "__getnewargs_ex__")
     if way is not reduce_by_name and not has_arguments:
@@ -113,7 +114,7 @@ def _reduce_running(pickler: ImagePickler, obj: Any, way: Reducer) -> Any:
     return reduce_raw(pickler, obj)
 
 
-def _unless_unfinished(pickler: ImagePickler, obj: Any) -> Any:
+def _unless_unfinished(pickler: Saver, obj: Any) -> Any:
     """What its authors say of it. None: they ask for attributes that it does not have yet; it is being made."""
     try:
         return reduce_by_name(pickler, obj)
@@ -126,7 +127,7 @@ def _names_itself(reduced: Any) -> bool:
     return type(reduced) is not tuple or len(reduced) < 2 or not reduced[1]
 
 
-def _leaves_out_parts(pickler: ImagePickler, obj: Any, reduced: Any) -> bool:
+def _leaves_out_parts(pickler: Saver, obj: Any, reduced: Any) -> bool:
     """Are there parts of the object that are not in what it says of itself? No, if one of them is not plain Python."""
     if type(reduced) is not tuple or (len(reduced) == 2 and not reduced[1]) or any(reduced[3:]):
         return False
@@ -141,7 +142,7 @@ def _leaves_out_parts(pickler: ImagePickler, obj: Any, reduced: Any) -> bool:
     return bool(parts)
 
 
-def _parts(pickler: ImagePickler, obj: Any) -> set[int]:
+def _parts(pickler: Saver, obj: Any) -> set[int]:
     """Addresses of what its attributes hold and others may hold too."""
     found: set[int] = set()
     if not _is_python(type(obj)):
@@ -182,7 +183,7 @@ def _content(reduced: tuple[Any, ...]) -> Iterator[Any]:
             waiting.extend(obj.values())
 
 
-def _is_one_of_a_kind(pickler: ImagePickler, obj: Any, reduced: tuple[Any, ...]) -> bool:
+def _is_one_of_a_kind(pickler: Saver, obj: Any, reduced: tuple[Any, ...]) -> bool:
     """Does its class keep a single object for these arguments? Asked only where nothing can suffer from the answer."""
     if not pickler.is_disposable:
         return False
@@ -192,7 +193,7 @@ def _is_one_of_a_kind(pickler: ImagePickler, obj: Any, reduced: tuple[Any, ...])
         return False
 
 
-def reduce_by_name(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_by_name(pickler: Saver, obj: Any) -> Any:
     """``typing.TypeVar`` and its like say "I am called T"; in a by-value module that finds nobody."""
     reduced = obj.__reduce_ex__(5)
     if isinstance(reduced, str):

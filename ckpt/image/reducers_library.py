@@ -19,17 +19,18 @@ from ckpt.image import processes, rebuild, rebuild_library
 from ckpt.image.contexts import decimal_reducers
 from ckpt.image.iterators import by_using_up
 from ckpt.image.logs import reduce_manager
-from ckpt.image.reducers_raw import Reducer, attributes_of, slots_of
+from ckpt.image.reducers_raw import attributes_of, slots_of
+from ckpt.image.saver import Reducer
 
 if TYPE_CHECKING:
-    from ckpt.image.pickler import ImagePickler
+    from ckpt.image.saver import Saver
 
 __all__ = ["REDUCERS", "kind_by_base", "when_imported"]
 
 # ---------------------------------------------------------------------- regular expressions
 
 
-def reduce_pattern(pickler: ImagePickler, obj: re.Pattern[Any]) -> Any:
+def reduce_pattern(pickler: Saver, obj: re.Pattern[Any]) -> Any:
     """One without a text is part of a ``re.Scanner`` (met alone while that is at work), and is made as there."""
     if obj.pattern is not None:
         return NotImplemented
@@ -43,7 +44,7 @@ def reduce_pattern(pickler: ImagePickler, obj: re.Pattern[Any]) -> Any:
     raise PicklingError("a regular expression without a text, of no re.Scanner that is still there")
 
 
-def reduce_match(pickler: ImagePickler, obj: re.Match[Any]) -> Any:
+def reduce_match(pickler: Saver, obj: re.Match[Any]) -> Any:
     """Of ``re``, and of the package ``regex``, which has the same attributes."""
     tries = [("search", obj.pos), ("match", obj.pos), ("fullmatch", obj.pos), ("match", obj.start())]
     for method, pos in tries:
@@ -53,7 +54,7 @@ def reduce_match(pickler: ImagePickler, obj: re.Match[Any]) -> Any:
     raise PicklingError(f"this {type(obj).__module__}.Match cannot be found again by its pattern")
 
 
-def reduce_scanner(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_scanner(pickler: Saver, obj: Any) -> Any:
     """What ``finditer`` runs on.
 
     Its position can only be seen by asking for the next match, so only in a forked child.
@@ -69,7 +70,7 @@ def reduce_scanner(pickler: ImagePickler, obj: Any) -> Any:
 # ---------------------------------------------------------------------- functools, csv
 
 
-def reduce_lru_cache(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_lru_cache(pickler: Saver, obj: Any) -> Any:
     if pickler.references.names(obj):
         return NotImplemented
     cache, function, mark, links = rebuild_library.lru_internals(obj)
@@ -120,7 +121,7 @@ DIALECT_FIELDS = (
 )
 
 
-def reduce_csv_reader(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_csv_reader(pickler: Saver, obj: Any) -> Any:
     dialect = {key: getattr(obj.dialect, key) for key in DIALECT_FIELDS}
     source = next(
         item
@@ -132,7 +133,7 @@ def reduce_csv_reader(pickler: ImagePickler, obj: Any) -> Any:
     return rebuild_library.make_csv_reader, (source, dialect, obj.line_num)
 
 
-def reduce_csv_writer(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_csv_writer(pickler: Saver, obj: Any) -> Any:
     dialect = {key: getattr(obj.dialect, key) for key in DIALECT_FIELDS}
     write = next(item for item in gc.get_referents(obj) if callable(item) and not isinstance(item, type))
     return rebuild_library.make_csv_writer, (write, dialect)
@@ -151,20 +152,20 @@ def kind_by_base(cls: type) -> Reducer | None:
     if cls.__name__ in ("CTracer", "CFileDispositionType") or issubclass(
         cls, getattr(sys.modules.get("_lsprof"), "Profiler", ())
     ):
-        from ckpt.image import tracing
+        from ckpt.image import profilers
 
-        return tracing.kind_by_base(cls)
+        return profilers.kind_by_base(cls)
     return reduce_remaining if cls.__name__ == "generator" and cls.__module__.startswith("_cython_") else None
 
 
-def reduce_key_wrapper(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_key_wrapper(pickler: Saver, obj: Any) -> Any:
     """What ``functools.cmp_to_key`` makes, and the keys made with it."""
     key = getattr(obj, "obj", rebuild_library)
     compare = next(item for item in gc.get_referents(obj) if item is not type(obj))
     return rebuild_library.make_key_wrapper, (compare, *(() if key is rebuild_library else (key,)))
 
 
-def reduce_pairwise(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_pairwise(pickler: Saver, obj: Any) -> Any:
     """It holds its source and, once begun, the item that comes first in the next pair."""
     found = [item for item in gc.get_referents(obj) if item is not itertools.pairwise]
     if sys.version_info >= (3, 13):
@@ -175,7 +176,7 @@ def reduce_pairwise(pickler: ImagePickler, obj: Any) -> Any:
     return rebuild_library.make_pairwise, (source, *last)
 
 
-def reduce_batched(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_batched(pickler: Saver, obj: Any) -> Any:
     """The size of its batches follows the pointer to its source; since 3.13 a byte that says whether all must be full."""
     import ctypes
 
@@ -189,7 +190,7 @@ def reduce_batched(pickler: ImagePickler, obj: Any) -> Any:
     return rebuild_library.make_batched, (found[0], size, *([True] if is_strict else []))
 
 
-def reduce_simple_queue(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_simple_queue(pickler: Saver, obj: Any) -> Any:
     found = [item for item in gc.get_referents(obj) if item is not type(obj)]
     if sys.version_info < (3, 13):  # a list, with items that were taken at its beginning
         found = found[0]
@@ -197,17 +198,17 @@ def reduce_simple_queue(pickler: ImagePickler, obj: Any) -> Any:
     return type(obj), (), (waiting,), None, None, rebuild_library.fill_simple_queue
 
 
-def reduce_struct(pickler: ImagePickler, obj: struct.Struct) -> Any:
+def reduce_struct(pickler: Saver, obj: struct.Struct) -> Any:
     return type(obj), (obj.format,)
 
 
-def reduce_json_scanner(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_json_scanner(pickler: Saver, obj: Any) -> Any:
     return rebuild_library.make_json_scanner, tuple(
         getattr(obj, name) for name in rebuild_library.JSON_SCANNER
     )
 
 
-def reduce_json_encoder(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_json_encoder(pickler: Saver, obj: Any) -> Any:
     """Whether it allows nan it says only when it meets one; that runs nothing of the program."""
     try:
         allows = bool(obj(float("nan"), 0))
@@ -217,23 +218,23 @@ def reduce_json_encoder(pickler: ImagePickler, obj: Any) -> Any:
     return rebuild_library.make_json_encoder, (*values, allows)
 
 
-def reduce_re_scanner(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_re_scanner(pickler: Saver, obj: Any) -> Any:
     """``re.Scanner``, whose pattern has no text of its own."""
     return rebuild_library.make_re_scanner, (obj.lexicon, obj.scanner.flags)
 
 
-def reduce_system_random(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_system_random(pickler: Saver, obj: Any) -> Any:
     """Has nothing to be saved, which it says by refusing."""
     return rebuild_library.make_system_random, (type(obj),), obj.__dict__, None, None, rebuild.fill_attributes
 
 
-def reduce_random(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_random(pickler: Saver, obj: Any) -> Any:
     """Past its ``getstate``, which wants what ``__init__`` sets: it may be just being made."""
     state = (_random.Random.getstate(obj), attributes_of(obj), slots_of(pickler, obj))
     return rebuild_library.make_random, (type(obj),), state, None, None, rebuild_library.fill_random
 
 
-def reduce_remaining(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_remaining(pickler: Saver, obj: Any) -> Any:
     """An iterator that shows nothing of its state: as one over what remains, found by using it up in a forked child."""
     if not pickler.is_disposable:
         raise PicklingError(f"an iterator of type {type(obj).__name__} cannot be saved without fork")

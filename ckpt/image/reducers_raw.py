@@ -3,25 +3,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ckpt.image import rebuild
-from ckpt.image.rebuild import is_heap
+from ckpt.image.raw import is_heap
 from ckpt.image.reducers_classes import is_slot
 
 if TYPE_CHECKING:
-    from ckpt.image.pickler import ImagePickler
+    from ckpt.image.saver import Saver
 
-__all__ = ["DEFAULT", "FILLED_BASES", "Reducer", "attributes_of", "has_state_in_c", "reduce_raw", "slots_of"]
-
-Reducer = Callable[["ImagePickler", Any], Any]
+__all__ = ["DEFAULT", "FILLED_BASES", "attributes_of", "has_state_in_c", "reduce_raw", "slots_of"]
 
 FILLED_BASES = (list, dict, set)
 _POINTER_BYTES = object.__basicsize__ // 2
 
 
-def DEFAULT(pickler: ImagePickler, obj: object) -> Any:
+def DEFAULT(pickler: Saver, obj: object) -> Any:
     """The C pickler's own way."""
     return NotImplemented
 
@@ -35,7 +32,7 @@ def has_state_in_c(cls: type) -> bool:
     return cls.__basicsize__ > size
 
 
-def slots_of(pickler: ImagePickler, obj: Any) -> list[tuple[type, str, Any]]:
+def slots_of(pickler: Saver, obj: Any) -> list[tuple[type, str, Any]]:
     """``(owner, name, value)`` of every slot that is set."""
     cls = type(obj)
     known = pickler.slots.get(cls)
@@ -67,7 +64,7 @@ def attributes_of(obj: Any) -> dict[str, Any] | None:
     return found if type(found) is dict else None
 
 
-def reduce_raw(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_raw(pickler: Saver, obj: Any) -> Any:
     """Dictionary, slots and builtin value, taken without any method of the program."""
     cls = type(obj)
     base = next(c for c in cls.__mro__ if not is_heap(c))

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 from ckpt.image import rebuild
 
 if TYPE_CHECKING:
-    from ckpt.image.pickler import ImagePickler
-    from ckpt.image.reducers_raw import Reducer
+    from ckpt.image.saver import Reducer, Saver
 
 __all__ = ["REDUCERS"]
 
 
-def _is_found_by_name(pickler: ImagePickler, obj: Any) -> bool:
+def _is_found_by_name(pickler: Saver, obj: Any) -> bool:
     module = getattr(obj, "__module__", None)
     if module in pickler.references.by_value:
         return False
@@ -33,7 +32,7 @@ def _default(obj: Any) -> dict[str, Any]:
     return {"default": obj.__default__} if getattr(obj, "has_default", bool)() else {}
 
 
-def reduce_type_parameter(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_type_parameter(pickler: Saver, obj: Any) -> Any:
     if _is_found_by_name(pickler, obj):
         return NotImplemented
     kind, arguments, keywords = type(obj), [obj.__name__], _default(obj)
@@ -46,12 +45,12 @@ def reduce_type_parameter(pickler: ImagePickler, obj: Any) -> Any:
     return rebuild.make_type_parameter, (kind, arguments, keywords, obj.__module__)
 
 
-def reduce_parameter_part(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_parameter_part(pickler: Saver, obj: Any) -> Any:
     """``P.args`` and ``P.kwargs``."""
     return type(obj), (obj.__origin__,)
 
 
-def reduce_type_alias(pickler: ImagePickler, obj: Any) -> Any:
+def reduce_type_alias(pickler: Saver, obj: Any) -> Any:
     if _is_found_by_name(pickler, obj):
         return NotImplemented
     return rebuild.make_type_alias, (obj.__name__, obj.__value__, obj.__type_params__, obj.__module__)

@@ -48,6 +48,7 @@ from ckpt.image import (
     signals,
     standard,
     standard_input,
+    standard_streams,
 )
 from ckpt.image.ambient import apply_ambient, note_ambient
 from ckpt.image.errors import Unpicklable
@@ -247,7 +248,7 @@ def _note_stream_objects() -> dict[str, Any]:
     settings, gone = {}, {}
     for name in _STREAMS:
         stream = getattr(sys, f"__{name}__")
-        state = standard.state(stream)
+        state = standard_streams.state(stream)
         if state == "open":
             settings[name] = (stream.encoding, stream.errors, stream.line_buffering, stream.write_through)
         else:

@@ -44,7 +44,7 @@ from collections.abc import Callable, Collection
 from types import CellType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Literal
 
-from ckpt.image import _frames, signals
+from ckpt.image import _frames
 from ckpt.image._frames import NULL
 from ckpt.image.boundary import Resumption, classify, inlined, location
 from ckpt.image.errors import Refused, RestoreError, Unsupported
@@ -339,9 +339,11 @@ def run_base(fn: Callable[..., Any], *args: Any) -> Any:
     return fn(*args)
 
 
-def resume(stack: Stack) -> Any:
-    """Rebuild the frames and run them to the end; returns (or raises) what the outermost frame does. Signals that
-    the image has held back are let through as soon as the innermost frame runs.
+def resume(stack: Stack, let_through: Callable[[], tuple[int, ...] | None]) -> Any:
+    """Rebuild the frames and run them to the end; returns (or raises) what the outermost frame does.
+
+    ``let_through`` is called when all frames are there; it returns the signals that are to be blocked from the moment at
+    which the innermost frame runs. ``None``: as they are.
 
     Must be called in the main thread. Empties `stack`, so that lifetimes are the program's own. Raises
     RestoreError when the records do not fit this process.
@@ -363,7 +365,7 @@ def resume(stack: Stack) -> Any:
     stack.frames.clear()
     stack.exc = stack.tracing = None
     _collect_quietly()
-    return _run(records, depth, signals.release(), begin)
+    return _run(records, depth, let_through(), begin)
 
 
 def _collect_quietly() -> None:

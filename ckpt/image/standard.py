@@ -19,11 +19,10 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from ckpt.image.standard_streams import all_layers, state
 from ckpt.output import Output
 
-__all__ = ["STREAMS", "catching", "note_unwritten", "outputs", "put_back_unwritten", "state", "std_objects"]
-
-STREAMS = ("stdin", "stdout", "stderr")
+__all__ = ["catching", "note_unwritten", "outputs", "put_back_unwritten"]
 
 _NAMES = ("stdout", "stderr")
 
@@ -50,16 +49,6 @@ def catching(raw: Any, *, is_disposable: bool) -> Iterator[bytearray]:
     finally:
         os.close(memory)
         os.close(keep)
-
-
-def state(stream: object) -> str:
-    """open, closed, or detached: a text stream of which the program has taken the buffer. Of no text stream: none."""
-    if type(stream) is not io.TextIOWrapper:
-        return "none"
-    try:
-        return "closed" if stream.closed else "open"
-    except ValueError:
-        return "detached"
 
 
 def _streams() -> Iterator[tuple[str, io.TextIOWrapper]]:
@@ -102,32 +91,4 @@ def put_back_unwritten(saved: dict[str, tuple[bytes, str]]) -> None:
 
 def outputs() -> list[Output]:
     """Where standard output and error of a rank go, whatever the program has done with the streams above."""
-    return [layer for layers in _layers.values() for layer in layers if isinstance(layer, Output)]
-
-
-def std_objects() -> dict[str, object]:
-    """The standard streams this process was started with, and the layers below them, by path such as
-    ``stdout.buffer``. Once seen, the layers of a stream are known, though the program has taken them from it.
-    """
-    found: dict[str, object] = {}
-    for name in STREAMS:
-        stream = getattr(sys, f"__{name}__", None)
-        known = _layers.get(name)
-        if known is None or known[0] is not stream:
-            known = _layers[name] = tuple(_peel(stream))
-        path = name
-        for layer, suffix in zip(known, (".buffer", ".raw", ""), strict=False):
-            found.setdefault(path, layer)
-            path += suffix
-    return found
-
-
-_layers: dict[str, tuple[object, ...]] = {}
-
-
-def _peel(stream: object) -> Iterator[object]:
-    for layer in ("buffer", "raw", None):
-        if stream is None:
-            return
-        yield stream
-        stream = getattr(stream, layer, None) if layer and state(stream) != "detached" else None
+    return [layer for layer in all_layers() if isinstance(layer, Output)]

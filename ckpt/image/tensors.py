@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from ckpt.image.arrays import OUT_OF_BAND_BYTES
 
 if TYPE_CHECKING:
-    from ckpt.image.pickler import ImagePickler
+    from ckpt.image.saver import Saver
 
 __all__ = ["Storage", "kind_by_base", "reducers"]
 
@@ -50,7 +50,7 @@ def kind_by_base(cls: type) -> Any | None:
     return reduce_tensor if tensor_type is not None and issubclass(cls, tensor_type) else None
 
 
-def reduce_tensor(pickler: ImagePickler, tensor: Any) -> Any:
+def reduce_tensor(pickler: Saver, tensor: Any) -> Any:
     torch: Any = sys.modules["torch"]
     if not _is_plain(torch, tensor):
         return tensor.__reduce_ex__(5)
@@ -110,7 +110,7 @@ def _is_used_up(node: Any) -> bool:
     return False
 
 
-def storage_of(pickler: ImagePickler, untyped: Any) -> Storage:
+def storage_of(pickler: Saver, untyped: Any) -> Storage:
     """The one stand-in for this storage in this image."""
     address = untyped.data_ptr()
     known = pickler.memory.get(address) if address else None
@@ -137,13 +137,13 @@ def _bytes_of(untyped: Any) -> Any:
     return torch.empty(0, dtype=torch.uint8).set_(untyped).numpy()
 
 
-def reduce_untyped_storage(pickler: ImagePickler, untyped: Any) -> Any:
+def reduce_untyped_storage(pickler: Saver, untyped: Any) -> Any:
     if untyped.device.type != "cpu":
         return untyped.__reduce_ex__(5)
     return make_untyped, (storage_of(pickler, untyped),)
 
 
-def reduce_storage(pickler: ImagePickler, storage: Storage) -> Any:
+def reduce_storage(pickler: Saver, storage: Storage) -> Any:
     if isinstance(storage.content, (bytes, pickle.PickleBuffer)):
         return make_storage, (storage.content,)
     return make_storage_over, (storage.content,)

@@ -20,7 +20,7 @@ from ckpt.image.standard import catching
 from ckpt.image.unwritten import can_be_caught, caught_from, make_text_writer
 
 if TYPE_CHECKING:
-    from ckpt.image.pickler import ImagePickler
+    from ckpt.image.saver import Saver
 
 __all__ = ["TextSaver"]
 
@@ -49,7 +49,7 @@ class TextSaver:
         self._positions.open(fd)
         return self._position(obj, fd, _is_iterated(obj))
 
-    def reduce(self, pickler: ImagePickler, obj: io.TextIOWrapper) -> Any:
+    def reduce(self, pickler: Saver, obj: io.TextIOWrapper) -> Any:
         buffer: Any = obj.buffer
         if obj.closed:
             return make_closed, ("text", _asked(obj, "name", None), _asked(obj, "mode", "r"))

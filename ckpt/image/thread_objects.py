@@ -12,14 +12,14 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ckpt.image.pickler import ImagePickler
+    from ckpt.image.saver import Saver
 
 __all__ = ["reduce_thread"]
 
 _STATE_OF_THE_INTERPRETER = ("_handle", "_tstate_lock", "_os_thread_handle")
 
 
-def reduce_thread(pickler: ImagePickler, thread: threading.Thread) -> Any:
+def reduce_thread(pickler: Saver, thread: threading.Thread) -> Any:
     """A reducer: a thread that was started comes back as one that has ended, another one as it is."""
     attributes = dict(thread.__dict__)
     for name in _STATE_OF_THE_INTERPRETER:

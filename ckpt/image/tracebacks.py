@@ -13,14 +13,14 @@ import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ckpt.image.pickler import ImagePickler
+    from ckpt.image.saver import Saver
 
 __all__ = ["make_traceback", "reduce_traceback"]
 
 Entry = tuple[types.CodeType, dict[str, Any], int, int]
 
 
-def reduce_traceback(pickler: ImagePickler, traceback: types.TracebackType) -> Any:
+def reduce_traceback(pickler: Saver, traceback: types.TracebackType) -> Any:
     """One call for the whole chain, so that a long one costs no depth. Parts of it that others hold become copies."""
     entries: list[Entry] = []
     entry: types.TracebackType | None = traceback

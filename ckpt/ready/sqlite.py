@@ -22,7 +22,7 @@ from typing import Any
 
 from ckpt.image.errors import RestoreError
 
-__all__ = ["keep_content", "reduce_connection", "reduce_cursor"]
+__all__ = ["reduce_connection", "reduce_cursor"]
 
 _PRAGMAS = (
     "foreign_keys",
@@ -156,38 +156,3 @@ def make_cursor(connection: sqlite3.Connection) -> sqlite3.Cursor:
 
 def fill_cursor(cursor: sqlite3.Cursor, state: tuple[Any, Any]) -> None:
     cursor.arraysize, cursor.row_factory = state
-
-
-# ---------------------------------------------------------------------- the content of files
-
-
-class _Keeper:
-    """Hooks that keep the content of one database file with the program's image."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self.connection = connection
-        self.content = b""
-
-    def save(self, epoch: int) -> None:
-        if self.connection.in_transaction:
-            raise sqlite3.OperationalError(
-                "the database is in a transaction: commit it before the checkpoint"
-            )
-        self.content = self.connection.serialize()
-
-    def put_back(self, epoch: int) -> None:
-        saved = sqlite3.connect(":memory:")
-        if self.content:
-            saved.deserialize(self.content)
-        saved.backup(self.connection)
-        saved.close()
-
-
-def keep_content(connection: Any) -> None:
-    if not isinstance(connection, sqlite3.Connection):
-        raise TypeError(f"roll_back takes a sqlite3 connection, not {connection!r}")
-    import ckpt
-
-    keeper = _Keeper(connection)
-    ckpt.on_checkpoint(keeper.save)
-    ckpt.on_restart(keeper.put_back)

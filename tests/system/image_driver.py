@@ -21,8 +21,8 @@ import struct
 import sys
 from pathlib import Path
 
-from ckpt import image, ready
-from ckpt.image import _frames
+from ckpt import image
+from ckpt.image import _frames, library_table
 
 
 class FileSink:
@@ -115,7 +115,7 @@ class Driver:
         self.places = [place for place in self.places if place > self.count]
         path = os.path.join(self.directory, f"image-{self.taken}")
         self.taken += 1
-        ready.before_image()
+        library_table.before_image()
         prepared = image.prepare(stack, {"count": self.count})
         pid = image.fork(prepared.noted)
         if pid == 0:

@@ -24,10 +24,10 @@ import struct
 import sys
 import traceback
 
-from ckpt.image import _frames
+from ckpt.image import _frames, resume
 from ckpt.image.modules import References
 from ckpt.image.pickler import ImagePickler, ImageUnpickler, Stream
-from ckpt.image.stack import Refused, capture, resume, run_base
+from ckpt.image.stack import Refused, capture, run_base
 
 UNPICKLABLE = "unpicklable: "
 CALLS_PER_CHECK = 32  # of a pending call that queues itself again, in one check of the interpreter

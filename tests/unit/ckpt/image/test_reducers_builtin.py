@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from ckpt import ready
+from ckpt.image import library_table
 from ckpt.image.processes import reduce_lock
 from ckpt.image.rebuild_library import refill_lru_cache
 
@@ -237,7 +237,7 @@ def test_regular_expressions(library: str) -> None:
 
 def test_what_finditer_of_the_package_regex_has_left() -> None:
     regex = importlib.import_module("regex")
-    reduce = ready.reducers()[type(regex.finditer("", ""))]
+    reduce = library_table.reducers()[type(regex.finditer("", ""))]
     found = regex.finditer(r"(\w)(\d)?", "a1b2c")
     next(found)
     make, arguments = reduce(SimpleNamespace(is_disposable=True), found)

@@ -11,10 +11,10 @@ import threading
 
 import pytest
 
-from ckpt.image import _frames
+from ckpt.image import _frames, resume
 from ckpt.image import stack as stack_module
 from ckpt.image.errors import Refused, RestoreError
-from ckpt.image.stack import FrameRecord, Stack, available, capture, describe_main, resume, run_base
+from ckpt.image.stack import FrameRecord, Stack, available, capture, describe_main, run_base
 
 EVERY = 4  # of the images taken one is resumed (all of them by the long sweep)
 
