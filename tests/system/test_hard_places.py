@@ -207,7 +207,9 @@ def test_a_working_directory_that_is_gone_with_other_files_is_named_and_nothing_
     refused = run_ckpt("restart", job.directory)
     said = " ".join(refused.stderr.split())
     assert refused.returncode == 12 and "Traceback" not in said
-    assert f"the working directory '{tmp_path}/deep/scratch' of the program: No such file or directory." in said
+    assert (
+        f"the working directory '{tmp_path}/deep/scratch' of the program: No such file or directory." in said
+    )
     assert "Put it back with what it held, which is not in the image, and run `ckpt restart`" in said
     assert not (tmp_path / "deep").exists()
     (tmp_path / "away").rename(tmp_path / "deep")
