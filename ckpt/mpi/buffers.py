@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from operator import index
 from pickle import PickleBuffer
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ckpt.mpi.constants import BOTTOM, BottomType, InPlaceType
 from ckpt.mpi.datatypes import BYTE, Datatype, from_code
-from ckpt.mpi.errors import ERR_TRUNCATE, MpiException
+from ckpt.mpi.errors import MpiException
 from ckpt.mpi.progress import Buffer
-
-if TYPE_CHECKING:
-    from ckpt.mpi.operations import Operation
 
 
 def raw(obj: Any) -> memoryview:
@@ -90,18 +87,6 @@ class BufferSpec:
                 nbytes -= length
                 if nbytes == 0:
                     return
-
-    def put_checked(self, operation: Operation, data: Buffer, at: int) -> None:
-        """Write a received message; what does not fit is cut off: ERR_TRUNCATE on the operation."""
-        nbytes = len(data) - at
-        if nbytes > self.nbytes:
-            operation.error = MpiException(
-                ERR_TRUNCATE, f"message of {nbytes} bytes for a buffer of {self.nbytes} bytes"
-            )
-            self.write(memoryview(data)[: at + self.nbytes], at)
-            operation.nbytes = self.nbytes
-        else:
-            self.write(data, at)
 
 
 _NUMBERS = {code: from_code(code) for code in "hHiIlLqQfd"}

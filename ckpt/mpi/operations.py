@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ckpt.mpi import envelope
 from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG
-from ckpt.mpi.errors import ERR_REVOKED, SUCCESS, MpiException
+from ckpt.mpi.errors import ERR_REVOKED, ERR_TRUNCATE, SUCCESS, MpiException
 from ckpt.mpi.progress import Buffer
 
 if TYPE_CHECKING:
@@ -178,8 +178,19 @@ class Receive(Operation):
         elif self.target is None:
             self.data = data
         else:
-            self.target.put_checked(self, data, envelope.SIZE)
+            self._write(self.target, data)
         self.done = True
+
+    def _write(self, target: BufferSpec, data: Buffer) -> None:
+        """Put the message into the program's buffer; what does not fit is cut off: ERR_TRUNCATE."""
+        if self.nbytes > target.nbytes:
+            self.error = MpiException(
+                ERR_TRUNCATE, f"message of {self.nbytes} bytes for a buffer of {target.nbytes} bytes"
+            )
+            target.write(memoryview(data)[: envelope.SIZE + target.nbytes], envelope.SIZE)
+            self.nbytes = target.nbytes
+        else:
+            target.write(data, envelope.SIZE)
 
     def result(self) -> Any:
         data, self.data = self.data, None

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckpt.mpi import buffers
+from ckpt.mpi import buffers, envelope
 from ckpt.mpi.constants import IN_PLACE
 from ckpt.mpi.datatypes import BYTE, PREDEFINED, Datatype
-from ckpt.mpi.operations import Done
+from ckpt.mpi.operations import Receive
 
 INT, DOUBLE = PREDEFINED["MPI_INT"], PREDEFINED["MPI_DOUBLE"]
 DATA = np.arange(12, dtype="i")
@@ -100,11 +100,11 @@ def test_types_with_gaps_are_packed_and_unpacked() -> None:
 
 def test_a_message_that_is_too_long_is_cut_off_and_noted() -> None:
     target = np.zeros(2, "i")
-    operation = Done()
-    spec = buffers.simple(target, writable=True)
-    spec.put_checked(operation, b"head" + np.array([1, 2, 3], "i").tobytes(), 4)
+    receive = Receive(0, 0, 0, buffers.simple(target, writable=True))
+    receive.fill(0, 0, bytes(envelope.SIZE) + np.array([1, 2, 3], "i").tobytes())
     assert target.tolist() == [1, 2]
-    assert operation.error == 14
+    assert receive.error == 14
+    assert receive.nbytes == 8
 
 
 def test_the_marker_for_in_place() -> None:
