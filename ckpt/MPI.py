@@ -26,7 +26,7 @@ from ckpt.mpi.absent import (
 )
 from ckpt.mpi.comm_inter import Intercomm
 from ckpt.mpi.comm_topology import Cartcomm, Distgraphcomm, Graphcomm, Topocomm
-from ckpt.mpi.communicator import COMM_NULL, Comm, Intracomm
+from ckpt.mpi.communicator import COMM_NULL, Comm, Intracomm, self_of, world_of
 from ckpt.mpi.constants import (
     BOTTOM,
     BUFFER_AUTOMATIC,
@@ -170,9 +170,9 @@ _LAZY = ("COMM_WORLD", "COMM_SELF", "buffer", "memory")
 
 def __getattr__(name: str) -> Any:
     if name == "COMM_WORLD":
-        return _engine().world
+        return world_of(_engine())
     if name == "COMM_SELF":
-        return _engine().self_comm
+        return self_of(_engine())
     if name in ("buffer", "memory"):
         from ckpt.mpi.memory import buffer_type
 

@@ -229,6 +229,7 @@ def _resumed(runtime: Runtime) -> Callable[[], object]:
     """A program from the image of epoch ``spec["resume"]``."""
     from ckpt import image
     from ckpt.mpi import make_world
+    from ckpt.mpi.communicator import self_of, world_of
     from ckpt.network import open_port
     from ckpt.store import ImageReader, JobDirectory
 
@@ -241,7 +242,7 @@ def _resumed(runtime: Runtime) -> Callable[[], object]:
         return _replayed(runtime, reader)
     image.check_compatible(reader.meta["image"])
     runtime.engine, runtime.world = make_world(runtime)  # what libraries see that are imported for the image
-    assert runtime.engine.self_comm
+    assert self_of(runtime.engine)
     runtime.engine.imports.provisional = True
     if runtime.options.get("moved"):
         image.declare_moved(*runtime.options["moved"])
@@ -265,7 +266,7 @@ def _resumed(runtime: Runtime) -> Callable[[], object]:
     port = open_port(runtime.spec, runtime.lock, state, on_refused=runtime.on_strangers)
     engine = extras["ckpt.engine"]
     engine.take_over(runtime.engine, extras["ckpt.predefined"])
-    runtime.bind(port, engine, engine.world)
+    runtime.bind(port, engine, world_of(engine))
     if runtime.finished_code is not None:
         return _nothing
     assert loaded.stack is not None, "only a finished rank has no stack"

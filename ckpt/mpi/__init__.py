@@ -12,6 +12,7 @@ a half-done collective and a pending request are simply there again after a rest
     operations.py    what a request stands for: a send, a receive
     schedule.py      a collective under way: a program of sends, receives and local steps
     engine.py        binds these to a Progress
+    comm_state.py    what it knows of a communicator
     request.py status.py op.py datatypes.py buffers.py group.py    the objects a user sees
     object_messages.py buffer_messages.py                          send, recv …; Send, Recv …
     quick.py                                                       the short way of ordinary objects, in C
@@ -84,7 +85,8 @@ __all__ = [
 
 def make_world(progress: Progress) -> tuple[Engine, Intracomm]:
     """A fresh engine over `progress` and the communicator of all ranks."""
+    from ckpt.mpi.communicator import world_of
     from ckpt.mpi.engine import Engine
 
     engine = Engine(progress)
-    return engine, engine.world
+    return engine, world_of(engine)

@@ -9,9 +9,10 @@ done then.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, TypeVar
 
-from ckpt.mpi import envelope, worlds
+from ckpt.mpi import envelope
+from ckpt.mpi.comm_state import CommShared
 from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG, PROC_NULL, TAG_UB, UNDEFINED
 from ckpt.mpi.errors import ERR_COMM, ERR_RANK, ERR_REVOKED, ERR_ROOT, ERR_TAG, MpiException
 from ckpt.mpi.handle import Handle, expect
@@ -24,88 +25,8 @@ if TYPE_CHECKING:
 
 C = TypeVar("C", bound="CommBase")
 
-
-def _world() -> Any:
-    """COMM_WORLD of this process, by which it is pickled."""
-    return worlds.engine().world
-
-
-def _self_comm() -> Any:
-    """COMM_SELF of this process."""
-    return worlds.engine().self_comm
-
-
 ROUTES_MAX = 4096
 """Prepared envelopes kept per communicator; beyond, the table starts anew."""
-
-
-class CommShared:
-    """State common to all handles of one communicator."""
-
-    __slots__ = (
-        "acknowledged",
-        "agreements",
-        "attributes",
-        "base",
-        "broken",
-        "buffer",
-        "closed",
-        "collectives",
-        "errhandler",
-        "extras",
-        "forgotten",
-        "freed",
-        "group",
-        "info",
-        "kin",
-        "name",
-        "parts",
-        "peers",
-        "pending",
-        "persistent",
-        "revoked",
-        "routes",
-        "topology",
-        "undecided",
-    )
-
-    def __init__(self, base: int, group: tuple[int, ...], peers: tuple[int, ...], name: str) -> None:
-        self.base = base
-        self.group = group
-        self.peers = peers
-        self.name = name
-        self.freed = False
-        self.revoked = False
-        self.closed = False
-        """Freed or revoked: no operation may begin."""
-        self.broken = False
-        """A member has failed, as far as is known here: collectives cannot work any more."""
-        self.kin: tuple[int, ...] = ()
-        """World ranks that are no members, but whose failure ends collectives here too."""
-        self.parts: tuple[int, ...] = ()
-        """Contexts of private communicators that are revoked with this one."""
-        self.acknowledged: set[int] = set()
-        """Failed members (world ranks) that the program has acknowledged."""
-        self.agreements = 0
-        """Agreements begun so far: every rank counts the same."""
-        self.undecided: set[int] = set()
-        self.forgotten = 0
-        """Agreements below this number are decided at all members."""
-        self.routes: dict[tuple[int, int], tuple[int, bytes]] = {}
-        self.collectives = 0
-        """Collective operations started so far: every rank counts the same."""
-        self.persistent = 0
-        """Persistent collectives made so far."""
-        self.pending: dict[int, Any] = {}
-        """Collectives under way, by tag."""
-        self.attributes: dict[int, Any] = {}
-        self.info: dict[str, str] = {}
-        self.errhandler: Any = None
-        self.buffer: Any = None
-        self.topology: Any = None
-        """What a topology is made of (comm_topology.py); None without."""
-        self.extras: dict[Any, Any] = {}
-        """Things that libraries above keep with a communicator (locks, private duplicates)."""
 
 
 class CommBase(Handle):
@@ -120,6 +41,8 @@ class CommBase(Handle):
     _routes: dict[tuple[int, int], tuple[int, bytes]]
     _context: Context
     _channels: dict[tuple[int, int], Channel]
+    _handle_of: ClassVar[staticmethod[[Engine, CommShared], object]]
+    """Of every class that programs see: see CommShared.handle."""
 
     def __new__(cls, comm: CommBase | None = None) -> Self:
         expect(cls, comm, CommBase)
@@ -156,7 +79,7 @@ class CommBase(Handle):
     def _make(cls: type[C], engine: Engine, group: tuple[int, ...], base: int, name: str = "") -> C:
         """A communicator of these world ranks. `base`: number of its first context, equal at all of them."""
         self: C = CommBase.__new__(cls)
-        shared = CommShared(base, group, group, name)
+        shared = CommShared(base, group, group, name, cls._handle_of)
         self._bind(engine, shared)
         engine.register(shared)
         return self
@@ -190,15 +113,6 @@ class CommBase(Handle):
 
     def __image_reduce__(self) -> Any:
         return self._named() or (CommBase.__new__, (type(self),), self.__getstate__())
-
-    def __reduce__(self) -> Any:
-        if self:
-            for predefined, finder in ((self._engine.world, _world), (self._engine.self_comm, _self_comm)):
-                if self is predefined:
-                    return finder, ()
-                if self == predefined:
-                    return type(self), (predefined,)
-        return super().__reduce__()
 
     def __bool__(self) -> bool:
         return self._shared is not NOTHING and not self._shared.freed

@@ -32,9 +32,11 @@ class Factories(CommObject):
         cls, group: Group, stringtag: str = "org.mpi4py", info: Info = INFO_NULL, errhandler: Any = None
     ) -> Any:
         """A communicator of a group, called by its members only; `stringtag` keeps calls apart."""
+        from ckpt.mpi.communicator import world_of
+
         engine = worlds.engine()
         tag = sum(byte * 31**place for place, byte in enumerate(stringtag.encode()))
-        return engine.world.Create_group(group, tag % 0x7FFFFFFF)
+        return world_of(engine).Create_group(group, tag % 0x7FFFFFFF)
 
     # -- topologies --------------------------------------------------------------------------------
 

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ckpt.mpi.comm_base import CommBase, CommShared
+from ckpt.mpi.comm_base import CommBase
 from ckpt.mpi.comm_object import CommObject
+from ckpt.mpi.comm_state import CommShared
 from ckpt.mpi.datatypes import PREDEFINED
 from ckpt.mpi.errors import ERR_PROC_FAILED, MpiException
 from ckpt.mpi.group import Group
@@ -161,7 +162,7 @@ def _bind_rest(consensus: Consensus, engine: Any, shared: CommShared, copy: Any)
     group = tuple([rank for rank in shared.group if rank not in failed])
     peers = tuple([rank for rank in shared.peers if rank not in failed])
     base = proposals[min(proposals)][0]
-    new = CommShared(base, group, peers, "")
+    new = CommShared(base, group, peers, "", shared.handle)
     new.errhandler = shared.errhandler
     new.info.update(shared.info)
     side = shared.extras.get("side")

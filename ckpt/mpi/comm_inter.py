@@ -11,8 +11,9 @@ import pickle
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ckpt.mpi import collectives_inter, envelope
-from ckpt.mpi.comm_base import CommBase, CommShared
-from ckpt.mpi.communicator import Comm, Intracomm
+from ckpt.mpi.comm_base import CommBase
+from ckpt.mpi.comm_state import CommShared
+from ckpt.mpi.communicator import Comm, Intracomm, world_of
 from ckpt.mpi.constants import PROC_NULL, ROOT, TAG_UB, UNDEFINED
 from ckpt.mpi.errors import ERR_ARG, ERR_COMM, ERR_ROOT, MpiException
 from ckpt.mpi.group import Group
@@ -58,7 +59,7 @@ class Intercomm(Comm):
         cls, engine: Engine, group: tuple[int, ...], peers: tuple[int, ...], base: int, side: Side
     ) -> Any:
         self: Any = CommBase.__new__(cls)
-        shared = CommShared(base, group, peers, "")
+        shared = CommShared(base, group, peers, "", cls._handle_of)
         shared.extras["side"] = side
         private = side.local._shared
         private.kin = peers  # who waits for the own side may wait in vain when the other loses somebody
@@ -83,7 +84,7 @@ class Intercomm(Comm):
         local = Intracomm.Create_from_group(local_group, stringtag)
         if not local:
             return cls()
-        world = local._engine.world
+        world = world_of(local._engine)
         leader = world._shared.group.index(remote_group._members[remote_leader])
         return create_intercomm(local, local_leader, world, leader, INTERCOMM_TAG)
 

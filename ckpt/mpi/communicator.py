@@ -11,14 +11,15 @@ import pickle
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ckpt.mpi import collectives_tree as trees
-from ckpt.mpi import envelope
+from ckpt.mpi import envelope, worlds
 from ckpt.mpi.buffer_collectives import BufferCollectives
 from ckpt.mpi.buffer_messages import BufferMessages
-from ckpt.mpi.comm_base import CommShared
 from ckpt.mpi.comm_factories import Factories
 from ckpt.mpi.comm_failure import Failures
 from ckpt.mpi.comm_object import CommObject
+from ckpt.mpi.comm_state import CommShared
 from ckpt.mpi.constants import CONGRUENT, IDENT, NUMBERS, SIMILAR, UNDEFINED, UNEQUAL
+from ckpt.mpi.engine import SELF_COUNT, WORLD_COUNT, Engine
 from ckpt.mpi.errors import ERR_ARG, ERR_COMM, ERR_GROUP, MpiException
 from ckpt.mpi.group import Group
 from ckpt.mpi.guard import guard_all
@@ -34,11 +35,21 @@ if TYPE_CHECKING:
 COMM_TYPE_SHARED = 1
 
 
+def handle_of(engine: Engine, shared: CommShared) -> Any:
+    """An Intracomm or an Intercomm, when all that is known is that it is a communicator."""
+    from ckpt.mpi.comm_inter import Intercomm
+
+    proper: Any = CommObject.__new__(Intercomm if "side" in shared.extras else Intracomm)
+    proper._bind(engine, shared)
+    return proper
+
+
 class Comm(Failures):
     """Messages between the ranks of a group. The null communicator raises ERR_COMM from every call."""
 
     __slots__ = ()
     _constants: ClassVar[tuple[str, ...]] = ("COMM_NULL",)
+    _handle_of = staticmethod(handle_of)
 
     # -- what it is --------------------------------------------------------------------------------
 
@@ -87,6 +98,15 @@ class Comm(Failures):
             return SIMILAR
         return UNEQUAL
 
+    def __reduce__(self) -> Any:
+        if self:
+            for predefined, finder in ((world_of(self._engine), _world), (self_of(self._engine), _self_comm)):
+                if self is predefined:
+                    return finder, ()
+                if self == predefined:
+                    return type(self), (predefined,)
+        return super().__reduce__()
+
     def __repr__(self) -> str:
         if not self:
             return f"<{type(self).__name__} null>"
@@ -100,7 +120,7 @@ class Comm(Failures):
 
     def _become(self, copy: Any, base: int, info: Any) -> Any:
         shared = self._shared
-        new = CommShared(base, shared.group, shared.peers, "")
+        new = CommShared(base, shared.group, shared.peers, "", shared.handle)
         new.topology = shared.topology
         new.errhandler = shared.errhandler
         new.info.update(shared.info if info is None else dict(info.items()))
@@ -125,11 +145,7 @@ class Comm(Failures):
 
     def _proper(self) -> Any:
         """This communicator as an Intracomm or an Intercomm, when all that is known is that it is one."""
-        from ckpt.mpi.comm_inter import Intercomm
-
-        proper: Any = CommObject.__new__(Intercomm if "side" in self._alive().extras else Intracomm)
-        proper._bind(self._engine, self._shared)
-        return proper
+        return handle_of(self._engine, self._alive())
 
     def Dup(self, info: Info | None = None) -> Any:
         """The same ranks with contexts of their own."""
@@ -161,7 +177,7 @@ class Comm(Failures):
     def Free(self) -> None:
         """Collective: nobody uses the communicator any more. Operations under way still finish."""
         engine, shared = self._engine, self._alive()
-        if self == engine.world or self == engine.self_comm:
+        if self == world_of(engine) or self == self_of(engine):
             raise MpiException(ERR_COMM, f"{shared.name} cannot be freed")
         self._delete_attributes()
         private = shared.extras.pop("context", None)
@@ -182,7 +198,7 @@ class Comm(Failures):
         self._unbind()
 
     def _discard(self) -> None:
-        if self == self._engine.world or self == self._engine.self_comm:
+        if self == world_of(self._engine) or self == self_of(self._engine):
             self._unbind()
         else:
             self.Free()
@@ -301,6 +317,36 @@ class Intracomm(Comm, Factories):
         for world in members:
             if world not in self._alive().group:
                 raise MpiException(ERR_GROUP, "the group is no part of the communicator's")
+
+
+def world_of(engine: Engine) -> Intracomm:
+    """The communicator of all ranks."""
+    held = engine._world
+    if not isinstance(held, Intracomm):
+        base = envelope.context_base(0, WORLD_COUNT)
+        held = Intracomm._make(engine, tuple(range(engine.progress.size)), base, "MPI_COMM_WORLD")
+        engine._world = held
+    return held
+
+
+def self_of(engine: Engine) -> Intracomm:
+    """The communicator of this rank alone."""
+    held = engine._self
+    if not isinstance(held, Intracomm):
+        rank = engine.progress.rank
+        held = Intracomm._make(engine, (rank,), envelope.context_base(rank, SELF_COUNT), "MPI_COMM_SELF")
+        engine._self = held
+    return held
+
+
+def _world() -> Any:
+    """COMM_WORLD of this process, by which it is pickled."""
+    return world_of(worlds.engine())
+
+
+def _self_comm() -> Any:
+    """COMM_SELF of this process."""
+    return self_of(worlds.engine())
 
 
 guard_all(

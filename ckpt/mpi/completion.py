@@ -30,7 +30,7 @@ from ckpt.mpi.errors import (
     SUCCESS,
     MpiException,
 )
-from ckpt.mpi.guard import handled_request
+from ckpt.mpi.handling import handled_request
 from ckpt.mpi.operations import Operation
 from ckpt.mpi.status import Status
 

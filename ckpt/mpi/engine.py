@@ -36,8 +36,7 @@ from ckpt.mpi.progress import Buffer, Progress
 from ckpt.mpi.quick import sort_in
 
 if TYPE_CHECKING:
-    from ckpt.mpi.comm_base import CommShared
-    from ckpt.mpi.communicator import Intracomm
+    from ckpt.mpi.comm_state import CommHandle, CommShared
     from ckpt.mpi.schedule import Schedule
 
 SEND_HIGH_BYTES = 16 << 20
@@ -107,8 +106,8 @@ class Engine:
         self.codec: Any = None
         self.lane: Any = None
         """The short way down for small messages (quick.py), if there is one; not part of an image."""
-        self._world: Intracomm | None = None
-        self._self: Intracomm | None = None
+        self._world: CommHandle | None = None
+        self._self: CommHandle | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         state = {name: getattr(self, name) for name in self.__slots__ if name not in _NOT_SAVED}
@@ -128,29 +127,7 @@ class Engine:
     # -- communicators -----------------------------------------------------------------------------
 
     @property
-    def world(self) -> Intracomm:
-        """The communicator of all ranks."""
-        if self._world is None:
-            from ckpt.mpi.communicator import Intracomm
-
-            base = envelope.context_base(0, WORLD_COUNT)
-            self._world = Intracomm._make(self, tuple(range(self.progress.size)), base, "MPI_COMM_WORLD")
-        return self._world
-
-    @property
-    def self_comm(self) -> Intracomm:
-        """The communicator of this rank alone."""
-        if self._self is None:
-            from ckpt.mpi.communicator import Intracomm
-
-            rank = self.progress.rank
-            self._self = Intracomm._make(
-                self, (rank,), envelope.context_base(rank, SELF_COUNT), "MPI_COMM_SELF"
-            )
-        return self._self
-
-    @property
-    def predefined(self) -> dict[str, Intracomm]:
+    def predefined(self) -> dict[str, CommHandle]:
         """The communicators that nobody creates, as far as they have been asked for, by the name of their slot."""
         both = {"_world": self._world, "_self": self._self}
         return {name: comm for name, comm in both.items() if comm is not None}

@@ -1,12 +1,6 @@
-"""Error handlers are honoured here: every public call on a communicator or a request passes through `handle` when
-it raises.
+"""Error handlers are honoured by communicators: every public call on one passes through `handled` when it raises.
+What a handler does: handling.py, which also has the requests.
 
-The default, and ERRORS_RETURN, is that the exception simply goes on to the caller. Otherwise, once per error:
-
-    ERRORS_ARE_FATAL, ERRORS_ABORT    the job ends with the error's code, after the traceback
-    a handler of the program's own    is called with the communicator and the code; then the exception goes on
-
-The handler is that of the communicator on which the operation was started, also when a request's wait raises.
 Errors of a null communicator are COMM_SELF's, as MPI has it.
 
 `guard_all` wraps the public methods of a class. Those that small messages depend on are not wrapped but say
@@ -16,20 +10,13 @@ Errors of a null communicator are COMM_SELF's, as MPI has it.
 from __future__ import annotations
 
 import functools
-import sys
-import traceback
-from collections.abc import Callable
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ckpt.mpi import envelope, worlds
+from ckpt.mpi import worlds
 from ckpt.mpi.errors import MpiException
+from ckpt.mpi.handling import handle
 from ckpt.mpi.nothing import NOTHING
-
-if TYPE_CHECKING:
-    from ckpt.mpi.comm_base import CommShared
-    from ckpt.mpi.engine import Engine
-    from ckpt.mpi.operations import Operation
 
 DIRECT = frozenset(
     "send recv isend irecv sendrecv Send Recv Isend Irecv Sendrecv wait test Wait Test".split()  # noqa: SIM905
@@ -45,54 +32,11 @@ def handled(comm: Any, error: MpiException) -> MpiException:
     if shared is NOTHING:
         if not worlds.is_provided():
             return error
-        comm = worlds.engine().self_comm
+        from ckpt.mpi.communicator import self_of
+
+        comm = self_of(worlds.engine())
         shared = comm._shared
-    return _handle(lambda: comm, shared.errhandler, error)
-
-
-def handled_request(engine: Engine | None, operation: Operation | None, error: MpiException) -> MpiException:
-    """The same for an operation that a request stood for."""
-    if engine is None or error.handled:
-        return error
-    shared = error.where or getattr(operation, "shared", None)
-    context = getattr(operation, "context", None)
-    if shared is None and type(context) is int:
-        shared = engine.shared.get(context - context % envelope.PLANES)
-    error.where = None
-    if shared is None:
-        return error
-    return _handle(lambda: _handle_of(engine, shared), shared.errhandler, error)
-
-
-def _handle(comm: Callable[[], Any], handler: Any, error: MpiException) -> MpiException:
-    if handler is not None:
-        error.handled = True
-        if handler._target is not None:
-            handler._target(comm(), error.error_code)
-        elif handler._kind in ("abort", "fatal"):
-            _say(error)
-            worlds.abort(error.error_code)
-    return error
-
-
-def _say(error: MpiException) -> None:
-    """The traceback from the program's first frame on, as if the exception had gone all the way."""
-    home = __file__.rpartition("ckpt")[0]
-    ours = tuple(home + package for package in ("ckpt/", "controller/"))
-    frames = [frame for frame in traceback.extract_stack() if not frame.filename.startswith((*ours, "<"))]
-    head, *rest = traceback.format_exception(error)
-    sys.stderr.write("".join((head, *traceback.format_list(frames), *rest)))
-
-
-def _handle_of(engine: Engine, shared: CommShared) -> Any:
-    """A communicator for the program's handler."""
-    from ckpt.mpi.comm_base import CommBase
-    from ckpt.mpi.comm_inter import Intercomm
-    from ckpt.mpi.communicator import Intracomm
-
-    comm: Any = CommBase.__new__(Intercomm if "side" in shared.extras else Intracomm)
-    comm._bind(engine, shared)
-    return comm
+    return handle(lambda: comm, shared.errhandler, error)
 
 
 def guard(method: Any) -> Any:
@@ -108,20 +52,6 @@ def guard(method: Any) -> Any:
     return guarded
 
 
-def guard_of_requests(method: Any) -> Any:
-    """A class method for several requests."""
-
-    @functools.wraps(method)
-    def guarded(cls: Any, requests: Any, *args: Any, **options: Any) -> Any:
-        try:
-            return method(cls, requests, *args, **options)
-        except MpiException as error:
-            engine = next((each._engine for each in requests if each._engine is not None), None)
-            raise handled_request(engine, None, error)  # noqa: B904
-
-    return guarded
-
-
 def guard_all(*classes: type) -> None:
     """Guard the public methods that these classes define."""
     for cls in classes:
@@ -130,9 +60,3 @@ def guard_all(*classes: type) -> None:
                 continue
             if type(value) is FunctionType:
                 setattr(cls, name, guard(value))
-
-
-def guard_requests(cls: type, names: str) -> None:
-    """Guard class methods for several requests."""
-    for name in names.split():
-        setattr(cls, name, classmethod(guard_of_requests(vars(cls)[name].__func__)))

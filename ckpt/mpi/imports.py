@@ -17,7 +17,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ckpt.mpi.comm_base import CommBase, CommShared
+    from ckpt.mpi.comm_state import CommHandle, CommShared
     from ckpt.mpi.engine import Engine
 
 
@@ -31,7 +31,7 @@ class Imports:
         """(module, how many it had made before) → number of the communicator's first context."""
         self.provisional = False
         """Under an engine that an image's is about to replace."""
-        self.handles: list[CommBase] = []
+        self.handles: list[CommHandle] = []
 
     def note(self, shared: CommShared) -> None:
         """A communicator was made, perhaps by a module that is being imported."""

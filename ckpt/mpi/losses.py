@@ -45,7 +45,7 @@ from ckpt.mpi.operations import Operation, Receive
 from ckpt.mpi.progress import Buffer
 
 if TYPE_CHECKING:
-    from ckpt.mpi.comm_base import CommShared
+    from ckpt.mpi.comm_state import CommShared
     from ckpt.mpi.engine import Engine
     from ckpt.mpi.matching import Context
 

@@ -15,7 +15,8 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from ckpt.mpi import envelope, quick
-from ckpt.mpi.comm_base import CommBase, CommShared
+from ckpt.mpi.comm_base import CommBase
+from ckpt.mpi.comm_state import CommShared
 from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG, PROC_NULL
 from ckpt.mpi.engine import DEBT_LIMIT, DEBT_UNIT, REFERENCE_BYTES, SEND_CHECK_MASK, Engine
 from ckpt.mpi.errors import MpiException, PeerFailed

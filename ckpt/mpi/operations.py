@@ -19,7 +19,7 @@ from ckpt.mpi.progress import Buffer
 
 if TYPE_CHECKING:
     from ckpt.mpi.buffers import BufferSpec
-    from ckpt.mpi.comm_base import CommShared
+    from ckpt.mpi.comm_state import CommShared
     from ckpt.mpi.engine import Engine
     from ckpt.mpi.status import Status
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from ckpt.mpi import completion
 from ckpt.mpi.constants import UNDEFINED
 from ckpt.mpi.errors import ERR_REQUEST, MpiException
-from ckpt.mpi.guard import guard_requests, handled_request
 from ckpt.mpi.handle import Handle, expect
+from ckpt.mpi.handling import guard_requests, handled_request
 from ckpt.mpi.operations import Done, Operation, Receive
 from ckpt.mpi.partitioned import PartReceive, PartSend
 from ckpt.mpi.status import Status

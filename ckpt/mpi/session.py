@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Self
 
 from ckpt.mpi import worlds
+from ckpt.mpi.communicator import self_of, world_of
 from ckpt.mpi.constants import BUFFER_AUTOMATIC, BufferAutomaticType
 from ckpt.mpi.errhandler import HasErrhandler
 from ckpt.mpi.errors import ERR_ARG, ERR_BUFFER, ERROR_CLASSES, MpiException
@@ -96,9 +97,9 @@ class Session(Handle, HasErrhandler):
         self._valid()
         engine = worlds.engine()
         if pset_name == PSETS[0]:
-            return engine.world.Get_group()
+            return world_of(engine).Get_group()
         if pset_name == PSETS[1]:
-            return engine.self_comm.Get_group()
+            return self_of(engine).Get_group()
         raise MpiException(ERR_ARG, f"no process set {pset_name!r}")
 
     def Get_pset_info(self, pset_name: str) -> Info:

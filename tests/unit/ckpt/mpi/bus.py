@@ -19,6 +19,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
+from ckpt.mpi.communicator import world_of
 from ckpt.mpi.engine import Engine
 
 
@@ -276,7 +277,7 @@ def run_ranks(
         if hook is not None:
             hook(progress)
         try:
-            results[rank] = program(progress.engine.world)
+            results[rank] = program(world_of(progress.engine))
         except Killed:
             results[rank] = Killed
             bus.bury(rank)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ckpt.mpi import collectives_tree, plans
 from ckpt.mpi import op as ops
-from ckpt.mpi.communicator import Comm
+from ckpt.mpi.communicator import Comm, self_of
 from ckpt.mpi.constants import CONGRUENT, IDENT, IN_PLACE, SIMILAR, UNDEFINED, UNEQUAL
 from ckpt.mpi.datatypes import Datatype
 from ckpt.mpi.errors import ERR_BUFFER, ERR_COMM, ERR_OP, ERR_TRUNCATE, MpiException
@@ -330,7 +330,7 @@ def test_messages_of_a_duplicate_stay_apart() -> None:
         assert type(comm)(comm) == comm != copy
         backwards = comm.Split(0, -comm.rank)
         assert Comm.Compare(comm, backwards) == SIMILAR
-        assert Comm.Compare(comm, comm._engine.self_comm) == UNEQUAL
+        assert Comm.Compare(comm, self_of(comm._engine)) == UNEQUAL
         copy.Free()
         assert not copy
         with pytest.raises(MpiException) as caught:

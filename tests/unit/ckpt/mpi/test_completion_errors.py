@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ckpt.mpi.communicator import self_of
 from ckpt.mpi.constants import ANY_SOURCE, UNDEFINED
 from ckpt.mpi.errors import (
     ERR_IN_STATUS,
@@ -73,7 +74,7 @@ def started(request: Prequest) -> Prequest:
 
 
 def revoked(comm: Any) -> Any:
-    own = comm._engine.self_comm.Dup()
+    own = self_of(comm._engine).Dup()
     request = own.irecv(source=0)
     own.Revoke()
     return request

@@ -149,3 +149,22 @@ def test_a_freed_communicator_still_refuses() -> None:
         return caught.value.error_class
 
     assert run_ranks(1, program) == [ERR_COMM]
+
+
+def test_the_handler_of_a_request_gets_a_communicator_of_its_kind() -> None:
+    def program(comm: Any) -> Any:
+        kinds: list[Any] = []
+        handler = Intracomm.Create_errhandler(
+            lambda where, number: kinds.append((type(where).__name__, where == current))
+        )
+        sides = comm.Split(comm.rank)
+        inter = sides.Create_intercomm(0, comm, 1 - comm.rank)
+        for current in (inter, inter.Dup(), inter.Shrink(), comm.Create_cart([2]), comm.Dup().Shrink()):
+            current.Set_errhandler(handler)
+            current.Send(LARGE, 0 if current.Is_inter() else 1 - comm.rank)
+            with pytest.raises(MpiException):
+                current.Irecv(SMALL, source=ANY_SOURCE).Wait()
+        return kinds
+
+    expected = [("Intercomm", True)] * 3 + [("Intracomm", True)] * 2
+    assert run_ranks(2, program) == [expected] * 2

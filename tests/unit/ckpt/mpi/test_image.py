@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from ckpt.mpi import op as ops
+from ckpt.mpi.communicator import world_of
 from ckpt.mpi.constants import IN_PLACE
 from ckpt.mpi.engine import Engine
 from ckpt.mpi.request import Request
@@ -134,7 +135,7 @@ class Rank:
     def __init__(self, bus: Bus, rank: int, start: Callable[[Any], dict[str, Any]]) -> None:
         self.progress = BusProgress(bus, rank)
         self.progress.engine = Engine(self.progress)
-        self.state = start(self.progress.engine.world)
+        self.state = start(world_of(self.progress.engine))
 
     def step(self) -> bool:
         """Make progress; whether all requests are done."""
@@ -246,14 +247,14 @@ def test_a_communicator_is_one_object_with_its_engine_and_requests() -> None:
     bus = Bus(1)
     progress = BusProgress(bus, 0)
     progress.engine = engine = Engine(progress)
-    comm = engine.world
+    comm = world_of(engine)
     copy = comm.Dup()
     request = comm.irecv(source=0, tag=3)
     image = image_of(progress, engine, {"comm": comm, "copy": copy, "again": comm, "request": request})
     progress = BusProgress(bus, 0)
     progress.engine, held = revive(image, progress)
     assert held["comm"] is held["again"]
-    assert held["comm"] == progress.engine.world
+    assert held["comm"] == world_of(progress.engine)
     assert held["copy"] != held["comm"]
     held["copy"].send("other context", 0, 3)
     held["comm"].send("for the request", 0, 3)
@@ -265,7 +266,7 @@ def test_views_of_received_frames_become_bytes() -> None:
     bus = Bus(1)
     progress = BusProgress(bus, 0)
     progress.engine = engine = Engine(progress)
-    comm = engine.world
+    comm = world_of(engine)
     comm.send(bytes(50_000), 0, 1)
     comm.send("probed", 0, 2)
     with progress.lock:
@@ -285,7 +286,7 @@ def test_persistent_requests_survive_between_their_starts() -> None:
     bus = Bus(1)
     progress = BusProgress(bus, 0)
     progress.engine = engine = Engine(progress)
-    comm = engine.world
+    comm = world_of(engine)
     out, into, total = np.arange(4.0), np.zeros(4), np.zeros(4)
     requests = [comm.Recv_init(into, 0), comm.Send_init(out, 0), comm.Allreduce_init(out, total)]
     for turn in range(3):

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ckpt.mpi import imports
+from ckpt.mpi.communicator import world_of
 from ckpt.mpi.engine import Engine
 
 from .bus import run_ranks
@@ -29,10 +30,10 @@ def test_what_a_library_duplicates_is_found_again_when_it_is_imported_again() ->
         before.second.send("kept", 1 - comm.rank)
         provisional = Engine(engine.progress)
         provisional.imports.provisional = True
-        after = imported(LIBRARY, "library", WORLD=provisional.world)
+        after = imported(LIBRARY, "library", WORLD=world_of(provisional))
         states = {"_world": comm.__getstate__()}
         engine.take_over(provisional, states)
-        assert after.handle == provisional.world == comm
+        assert after.handle == world_of(provisional) == comm
         assert after.first == before.first
         assert after.second == before.second
         return after.second.recv(source=1 - comm.rank), after.first.allreduce(1), after.handle.allreduce(2)
@@ -46,7 +47,7 @@ def test_a_duplicate_that_was_freed_before_the_image_is_null_afterwards() -> Non
         imported(LIBRARY, "library", WORLD=comm).first.Free()
         provisional = Engine(engine.progress)
         provisional.imports.provisional = True
-        after = imported(LIBRARY, "library", WORLD=provisional.world)
+        after = imported(LIBRARY, "library", WORLD=world_of(provisional))
         engine.take_over(provisional, {"_world": comm.__getstate__()})
         return bool(after.first), bool(after.second)
 
