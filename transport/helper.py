@@ -25,6 +25,8 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from transport import owned
+
 if TYPE_CHECKING:
     from transport.port import Port
 
@@ -47,6 +49,8 @@ class ProgressHelper:
         self._rousing = select.epoll()
         for poller in (self._everything, self._rousing):
             poller.register(self._rouse_fd, select.EPOLLIN)
+        self._made = (self._rouse_fd, self._everything.fileno(), self._rousing.fileno())
+        owned.note(*self._made)
         self.watch(None, control_fd)
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="port-helper", daemon=True)
@@ -61,6 +65,7 @@ class ProgressHelper:
         self.rouse()
         if threading.current_thread() is not self._thread:
             self._thread.join()
+            owned.forget(*self._made)
             self._everything.close()
             self._rousing.close()
             os.close(self._rouse_fd)

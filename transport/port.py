@@ -32,6 +32,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from transport import owned
 from transport.bufferpool import BufferPool
 from transport.endpoint import Endpoint, EndpointConfig
 from transport.errors import TransportError
@@ -125,6 +126,8 @@ class Port:
         self._poller.register(self._wake_fd, select.EPOLLIN)
         self._side_poller = select.epoll()
         self._side_poller.register(self._wake_fd, select.EPOLLIN)
+        self._made = (self._wake_fd, self._poller.fileno(), self._side_poller.fileno())
+        owned.note(*self._made)
         self._helper: ProgressHelper | None = None
         self._closed = False
         self.counts = dict.fromkeys(("waits_spun", "waits_slept", "helper_ticks"), 0)
@@ -251,6 +254,7 @@ class Port:
         self.stop_helper()
         self.interrupts.uninstall()
         self._closed = True
+        owned.forget(*self._made)
         self._poller.close()
         self._side_poller.close()
         os.close(self._wake_fd)

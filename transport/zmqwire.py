@@ -50,6 +50,7 @@ import zmq.utils.garbage
 from zmq import backend
 from zmq.utils import z85
 
+from transport import owned
 from transport.errors import AddressError, AddressInUse, UnknownRank, WireClosed, WireError
 from transport.lean import dataclass
 from transport.state import Buffer
@@ -162,18 +163,20 @@ class ZmqWire:
         self._begun_ns: dict[int, int] = {}
         self._watched: dict[int, zmq.Socket[bytes]] = {}
         self._armed = False
+        self._lends = False
         self._closed = False
         self._looks_to_audit = _LOOKS_PER_AUDIT
         self._handshakes_refused = self._renewed = self._watches = 0
         keep_freed_memory()
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads)
-        try:
-            self._inbox = self._listen(address)
-        except BaseException:
-            self._context.destroy(linger=0)
-            raise
+        with owned.making() as self._made:
+            self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads)
+            try:
+                self._inbox = self._listen(address)
+            except BaseException:
+                self._context.destroy(linger=0)
+                raise
+            self._signal = select.epoll()
         self._fd = int(self._inbox.get(zmq.FD))
-        self._signal = select.epoll()
         self._signal.register(self._fd, select.EPOLLIN)
         self._signalled = self._signal.poll
         self._poll_items = [(self._inbox, _POLLIN)]
@@ -194,6 +197,7 @@ class ZmqWire:
         self._disconnect(rank)
         limits = self._limits
         peer = self._context.socket(zmq.PUSH)
+        owned.note(int(peer.get(zmq.FD)))
         peer.linger = 0
         peer.immediate = 1
         peer.sndhwm = limits.queue_frames
@@ -207,7 +211,8 @@ class ZmqWire:
             peer.curve_publickey = self._curve.public
             peer.curve_secretkey = self._curve.secret
         if address.startswith("tcp:"):
-            self._watched[rank] = self._watch(peer)
+            with owned.making():
+                self._watched[rank] = self._watch(peer)
         try:
             peer.connect(address)
         except zmq.ZMQError as error:
@@ -236,6 +241,11 @@ class ZmqWire:
             raise UnknownRank(f"rank {rank} was never connected") from None
         head = parts[0]
         copied = len(head) < self._limits.copy_below_bytes
+        if not self._lends and (not copied or (len(parts) > 1 and len(parts[-1]) >= _TRACKED_FROM_BYTES)):
+            self._lends = True
+            with owned.making():  # pyzmq's thread that keeps buffers alive begins with the first one
+                self._lends = self.send(rank, parts)
+            return self._lends
         try:
             if len(parts) == 1:
                 send(head, _NOBLOCK, copied)
@@ -296,6 +306,7 @@ class ZmqWire:
         if self._closed or not self._guard.mine():
             return
         self._closed = True
+        owned.forget(*self._made)
         self._signal.close()
         for rank in list(self._sockets):
             self._disconnect(rank)
@@ -330,9 +341,11 @@ class ZmqWire:
         peer, monitor = self._sockets.pop(rank, None), self._watched.pop(rank, None)
         if monitor is not None:
             assert peer is not None
+            owned.forget(int(monitor.get(zmq.FD)))
             peer.disable_monitor()
             monitor.close(linger=0)
         if peer is not None:
+            owned.forget(int(peer.get(zmq.FD)))
             peer.close(linger=0)
 
     def _audit(self) -> None:

@@ -2,8 +2,8 @@
 
 Which they are
     Every descriptor that is open when an image is taken, but for those that were open before the program began
-    (:func:`note_baseline`) and those of the port between ranks: event polls, eventfds that do not block, Unix sockets
-    with a name (the program's own of these kinds cannot be told from them).
+    (:func:`note_baseline`) and those of the port between ranks: eventfds and event polls of which it says so
+    (:mod:`transport.owned`), Unix sockets with a name (the program's own of these cannot be told from them).
 
     ======================  ================================================================================
     regular files,          opened again under their number, when no file object owns them: a
@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ckpt.image import numbers, reopen
 from ckpt.image.errors import RestoreError, Unpicklable
 from ckpt.image.file_notes import FileNote, completed
+from transport import owned
 
 if TYPE_CHECKING:
     from ckpt.image.saver import Saver
@@ -171,10 +172,8 @@ def _is_lost(fd: int, note: FileNote) -> bool:
         return False
     if note.kind == "socket":
         return not _has_a_name(fd)
-    if note.path == "anon_inode:[eventpoll]":
-        return False
-    if note.path == "anon_inode:[eventfd]":
-        return not note.flags & os.O_NONBLOCK  # as the port's are
+    if note.path in ("anon_inode:[eventpoll]", "anon_inode:[eventfd]"):
+        return fd not in owned.numbers()
     return note.kind in ("pipe", "special file")
 
 

@@ -257,3 +257,48 @@ def test_an_image_inside_the_lock_of_h5py_holds_it_again(start: Start, tmp_path:
         """,
     )
     assert job.output(0) == "True\nFalse\n"
+
+
+def test_event_numbers_of_the_program_are_no_other_file_and_those_of_the_library_no_loss(
+    start: Start, tmp_path: Path
+) -> None:
+    """An eventfd that does not block and an event poll looked like the port's: their numbers were given away again."""
+    text = (
+        HELD
+        + """
+    import ctypes, errno
+    import ckpt
+    comm = ckpt.enable()
+    other = 1 - comm.rank
+    quiet = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+    poll = ctypes.CDLL(None).epoll_create1(0)
+    payload = bytes(1 << 20)
+    while comm.allreduce(int(held())):
+        request = comm.isend(payload, other)
+        assert comm.recv(source=other) == payload
+        request.wait()
+    later = {os.open(os.devnull, os.O_RDONLY) for _ in range(20)}
+    said = []
+    for number in (quiet, poll):
+        try:
+            os.write(number, b"lost!!!!")
+        except OSError as failure:
+            said.append(errno.errorcode[failure.errno])
+    kept = [name for name in os.listdir("/proc/self/fd") if int(name) not in later | {0}]
+    lost = 0
+    for name in kept:
+        try:
+            with open(f"/proc/self/fdinfo/{name}") as info:
+                lost += bool(int(info.read().split("flags:")[1].split()[0], 8) & os.O_PATH)
+        except OSError:
+            continue
+    print(said, lost)
+    """
+    )
+    job = start(write_app(tmp_path, text), ranks=2, every=0.1)
+    for kill in (1, 2, 3):
+        job.wait_event("committed", count=len(job.events("committed")) + 2)
+        job.kill_rank(0)
+        job.wait_event("restarted", count=kill)
+    assert job.finish() == 0, job.report()
+    assert [job.output(rank) for rank in range(2)] == ["['EBADF', 'EBADF'] 2\n"] * 2
