@@ -12,7 +12,10 @@ version    its line in ``/proc/self/cgroup``   limits                           
 =========  ==================================  ===========================================  ==========================
 
 Where a hierarchy is mounted, and which part of it, says ``/proc/self/mountinfo``; in a namespace of its own a process sees
-paths that begin elsewhere. Every value is read anew, the mounts once.
+paths that begin elsewhere: those of groups outside begin with ``/..``, and a hierarchy that was mounted outside has such a
+root. A group that is not below what is mounted cannot be looked at. Every value is read anew, the mounts once.
+
+When memory runs out below a limit, all of the highest group with ``memory.oom.group`` is killed that is not above the limit.
 """
 
 from __future__ import annotations
@@ -27,7 +30,9 @@ _UNLIMITED_BYTES = 1 << 60
 
 
 class Room(NamedTuple):
-    """``available_bytes``: until a limit is reached. ``one_fate``: all of it is killed then (``memory.oom.group``)."""
+    """``available_bytes``: until a limit is reached. ``one_fate``: whoever shares this process's group is killed with the
+    others then (``memory.oom.group``).
+    """
 
     available_bytes: int
     one_fate: bool
@@ -63,9 +68,9 @@ def _groups(proc: str) -> list[tuple[str, str, int]]:
         version = 2 if (number, controllers) == ("0", "") else 1
         if version == 2 or "memory" in controllers.split(","):
             found += [
-                (_within(mount, path), mount.point, version)
+                (directory, mount.point, version)
                 for mount in _mounts[proc]
-                if mount.version == version
+                if mount.version == version and (directory := _within(mount, path)) is not None
             ]
     return found
 
@@ -84,10 +89,12 @@ def _mount_of(line: bytes) -> _Mount | None:
     return _Mount(root, point, version)
 
 
-def _within(mount: _Mount, path: str) -> str:
-    """Where the group is seen; if it is not below what is mounted, as far up as can be."""
+def _within(mount: _Mount, path: str) -> str | None:
+    """Where the group is seen; if it cannot be found below what is mounted, as far up as can be. None: it is outside."""
     root = mount.root.rstrip("/")
     inside = path[len(root) :] if path == root or path.startswith(root + "/") else ""
+    if inside == "/.." or inside.startswith("/../"):
+        return None
     directory = os.path.normpath(mount.point + "/" + inside)
     return directory if os.path.isdir(directory) else mount.point
 
@@ -95,16 +102,18 @@ def _within(mount: _Mount, path: str) -> str:
 def _of_all(directory: str, top: str, version: int) -> list[Room]:
     """From the group itself to the top."""
     found = []
+    one_fate = False
     while True:
+        one_fate = one_fate or bool(_number(f"{directory}/memory.oom.group"))
         left = _of_one(directory, version)
         if left is not None:
-            found.append(left)
+            found.append(Room(left, one_fate))
         if directory == top or len(directory) <= len(top):
             return found
         directory = os.path.dirname(directory)
 
 
-def _of_one(directory: str, version: int) -> Room | None:
+def _of_one(directory: str, version: int) -> int | None:
     names = ("memory.max", "memory.high") if version == 2 else ("memory.limit_in_bytes",)
     limits = [limit for name in names if (limit := _number(f"{directory}/{name}")) is not None]
     if not limits or min(limits) >= _UNLIMITED_BYTES:
@@ -113,7 +122,7 @@ def _of_one(directory: str, version: int) -> Room | None:
     if used is None:
         return None
     in_use = used - _reclaimable(f"{directory}/memory.stat", "" if version == 2 else "total_")
-    return Room(max(0, min(limits) - in_use), bool(_number(f"{directory}/memory.oom.group")))
+    return max(0, min(limits) - in_use)
 
 
 def _reclaimable(path: str, prefix: str) -> int:

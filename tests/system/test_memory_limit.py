@@ -1,13 +1,16 @@
 """A program that has just enough memory for itself is not killed for its checkpoints: with control groups of the kernel.
 
 Where no limit can be set, there are no such tests; made-up groups and killed writers are in
-`tests/unit/ckpt/test_memory_groups.py` and `test_image_mode.py`.
+`tests/unit/ckpt/test_memory_groups.py` and `test_image_mode.py`. A controller is in one hierarchy at a time: where the first
+version has that of memory, the second has the groups (their paths are tested), and no limits.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -127,6 +130,51 @@ def test_where_the_writer_is_killed_for_memory_the_program_lives_and_writes_the_
     assert job.events("image-mode", mode="sync")[0]["reason"].startswith(
         "the image writer was killed, as it is where memory runs out"
     )
+
+
+# ---------------------------------------------------------------------- the second version: where the groups are
+
+_WHERE = """
+import os, sys
+from ckpt.memory_groups import _groups
+found = [directory for directory, _, version in _groups("/proc/self") if version == 2]
+with open("/proc/self/cgroup") as file:
+    print([line.strip() for line in file if line.startswith("0::")][0], end=" ")
+for directory in found:
+    with open(directory + "/cgroup.procs") as file:
+        print(str(os.getpid()) in file.read().split(), end=" ")
+print()
+"""
+_ENTERS = """
+set -e
+mount -t cgroup2 none "$1"
+trap 'echo $$ > "$1"/cgroup.procs; cd "$1/$4"; rmdir inner/leaf inner other; cd "$1"; rmdir "$4"' EXIT
+mkdir -p "$1/$4/inner/leaf" "$1/$4/other"
+echo $$ > "$1/$4/inner/leaf/cgroup.procs"; "$2" -c "$3"
+echo $$ > "$1/$4/inner/cgroup.procs"
+unshare -C -m sh -c 'umount -l -a -t cgroup2; mount -t cgroup2 none "$1"; "$2" -c "$3"
+    echo $$ > "$1/leaf/cgroup.procs"; "$2" -c "$3"' sh "$@"
+unshare -C -m sh -c 'echo $$ > "$1/$4/other/cgroup.procs"
+    umount -l -a -t cgroup2; mount -t cgroup2 none "$1"; "$2" -c "$3"' sh "$@"
+"""
+
+
+def test_groups_of_the_second_version_are_found_in_namespaces_too(tmp_path: Path) -> None:
+    """Of the kernel, with no controller: where a process is, by paths alone."""
+    group = f"ckpt-test-{os.getpid()}-{time.monotonic_ns()}"
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", _ENTERS, "sh", tmp_path, sys.executable, _WHERE, group],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        check=False,
+    )
+    if done.returncode and "Traceback" not in done.stderr:
+        pytest.skip(f"no groups of the second version can be made here: {done.stderr[-200:]}")
+    outside, top, below, beside = done.stdout.splitlines()
+    assert outside.split()[0] == f"0::/{group}/inner/leaf" and set(outside.split()[1:]) == {"True"}
+    assert top.split() == ["0::/", "True"] and below.split() == ["0::/leaf", "True"]
+    assert beside.split() == ["0::/../other"], "what is mounted says nothing of it"
 
 
 if not _can_be_set():

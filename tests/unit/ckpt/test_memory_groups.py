@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from ckpt.memory_groups import Room, room
 
 MIB = 1 << 20
@@ -87,6 +89,74 @@ def test_of_a_group_that_cannot_be_seen_the_top_is_looked_at(tmp_path: Path) -> 
     top = machine.hierarchy(2, "/kubepods/pod7/0123")
     group(top, memory_max=200 * MIB, memory_current=150 * MIB, **{"memory_oom.group": 1})
     assert machine.room() == Room(50 * MIB, one_fate=True)
+
+
+def test_what_is_killed_together_is_said_by_any_group_up_to_the_limit(tmp_path: Path) -> None:
+    """As in `mem_cgroup_get_oom_group`: the container's group says it, and the limit stands on the pod's."""
+    machine = Machine(tmp_path)
+    top = machine.hierarchy(2, "/pod/container/scope")
+    group(top / "pod", memory_max=500 * MIB, memory_current=100 * MIB)
+    group(top / "pod/container", memory_max="max", memory_current=100 * MIB, **{"memory_oom.group": 1})
+    group(top / "pod/container/scope", memory_max="max", memory_current=1, **{"memory_oom.group": 0})
+    assert machine.room() == Room(400 * MIB, one_fate=True)
+    group(top / "pod/container", **{"memory_oom.group": 0})
+    group(top, **{"memory_oom.group": 1})
+    assert machine.room() == Room(400 * MIB, one_fate=False), "what is above the limit is not killed for it"
+
+
+def test_memory_that_is_throttled_is_not_there_even_where_some_is_left_until_the_limit(
+    tmp_path: Path,
+) -> None:
+    machine = Machine(tmp_path)
+    top = machine.hierarchy(2, "/job/step")
+    group(top / "job", memory_max=1000 * MIB, memory_high=300 * MIB, memory_current=350 * MIB)
+    group(top / "job/step", memory_max=1000 * MIB, memory_high="max", memory_current=350 * MIB)
+    assert machine.room() == Room(0, one_fate=False)
+    group(top / "job", memory_stat=f"anon 5\ninactive_file {100 * MIB}\nactive_file {20 * MIB}\nshmem {MIB}")
+    assert machine.room() == Room(60 * MIB, one_fate=False), (
+        "of this version's sums those of the groups below are a part"
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "root", "left"),
+    [
+        ("/", "/", 50),
+        ("/sub", "/", 10),
+        ("/", "/../..", 50),
+        ("/../..", "/../..", 50),
+        ("/../../sub", "/../..", 10),
+    ],
+)
+def test_in_a_namespace_of_groups_the_part_that_is_mounted_is_found(
+    tmp_path: Path, path: str, root: str, left: int
+) -> None:
+    """The lines are those of a kernel: in the namespace, with a hierarchy mounted inside (`/`) or outside (`/../..`)."""
+    machine = Machine(tmp_path)
+    top = machine.hierarchy(2, path, root=root)
+    group(top, memory_max=200 * MIB, memory_current=150 * MIB)
+    group(top / "sub", memory_max=110 * MIB, memory_current=100 * MIB)
+    assert machine.room() == Room(left * MIB, one_fate=False)
+
+
+@pytest.mark.parametrize("path", ["/..", "/../..", "/../other"])
+def test_a_group_outside_of_what_is_mounted_has_none_of_its_limits(tmp_path: Path, path: str) -> None:
+    """The path led out of the mount point, to whatever was there."""
+    machine = Machine(tmp_path)
+    top = machine.hierarchy(2, path)
+    group(top, memory_max=200 * MIB, memory_current=150 * MIB)
+    for elsewhere in (tmp_path, tmp_path / "other"):
+        group(elsewhere, memory_max=MIB, memory_current=MIB)
+    assert machine.room() is None
+
+
+def test_both_versions_at_once_the_smaller_counts(tmp_path: Path) -> None:
+    """A hybrid of which the second has the controller, and a first that was mounted by hand."""
+    machine = Machine(tmp_path)
+    second, first = machine.hierarchy(2, "/unit"), machine.hierarchy(1, "/unit")
+    group(second / "unit", memory_max=300 * MIB, memory_current=100 * MIB)
+    group(first / "unit", memory_limit_in_bytes=400 * MIB, memory_usage_in_bytes=300 * MIB)
+    assert machine.room() == Room(100 * MIB, one_fate=False)
 
 
 def test_no_limit_is_none(tmp_path: Path) -> None:
