@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ckpt.mpi.errors import ERR_KEYVAL, ERR_OTHER, MpiException
+from ckpt.mpi.integers import argument
 from ckpt.mpi.process import Keyval, process_state
 
 KEYVAL_INVALID = 0
@@ -50,7 +51,7 @@ class HasAttributes:
     @classmethod
     def Free_keyval(cls, keyval: int) -> int:
         """KEYVAL_INVALID; the key's attributes stay reachable until they are deleted."""
-        if process_state().keyvals.pop(keyval, None) is None:
+        if process_state().keyvals.pop(argument(keyval), None) is None:
             raise MpiException(ERR_KEYVAL, f"{keyval} is no key")
         return KEYVAL_INVALID
 
@@ -62,6 +63,7 @@ class HasAttributes:
 
     def Get_attr(self, keyval: int) -> Any:
         """The attribute, or None."""
+        keyval = argument(keyval)
         table = self._attribute_table()
         if 1000 < keyval < 1012:
             return self._predefined_attr(keyval)
@@ -70,6 +72,7 @@ class HasAttributes:
         return None if held is None else held[1]
 
     def Set_attr(self, keyval: int, attrval: Any) -> None:
+        keyval = argument(keyval)
         table = self._attribute_table()
         key = self._keyval(keyval)
         if key.nopython and not isinstance(attrval, int):
@@ -79,6 +82,7 @@ class HasAttributes:
         table[keyval] = (key, attrval)
 
     def Delete_attr(self, keyval: int) -> None:
+        keyval = argument(keyval)
         table = self._attribute_table()
         self._keyval(keyval)
         held = table.pop(keyval, None)

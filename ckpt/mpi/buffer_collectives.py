@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from ckpt.mpi import plans
 from ckpt.mpi.buffers import is_in_place
+from ckpt.mpi.integers import COUNT, elements
 from ckpt.mpi.object_collectives import ObjectCollectives
 from ckpt.mpi.op import SUM, Op
 from ckpt.mpi.operations import Operation
@@ -44,7 +45,7 @@ class BufferCollectives(ObjectCollectives):
     def _counts(self, counts: Sequence[int] | None, sendbuf: Any, recvbuf: Any) -> list[int] | None:
         """Counts per rank; what everybody's receive buffer says when they are not given."""
         if counts is not None:
-            return [int(count) for count in counts]
+            return elements(counts, limit=COUNT)
         if is_in_place(sendbuf):
             return None
         gathered: list[int] = self._local_allgather(plans.own_count(recvbuf))

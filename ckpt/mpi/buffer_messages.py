@@ -14,7 +14,7 @@ from ckpt.mpi.buffers import EMPTY, BufferSpec, raw, simple
 from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG, PROC_NULL
 from ckpt.mpi.errors import ERR_RANK, ERR_REVOKED, MpiException, PeerFailed
 from ckpt.mpi.guard import handled
-from ckpt.mpi.integers import index
+from ckpt.mpi.integers import argument
 from ckpt.mpi.object_messages import ObjectMessages
 from ckpt.mpi.operations import BufferSend, Done, Lost, Operation, Receive
 from ckpt.mpi.partitioned import PartReceive, PartSend, cut, match_number
@@ -65,6 +65,8 @@ class BufferMessages(ObjectMessages):
     def Send(self, buf: Any, dest: int, tag: int = 0) -> None:
         """Send a buffer; returns when it may be reused."""
         try:
+            if not type(dest) is type(tag) is int:
+                dest, tag = argument(dest), argument(tag)
             route = self._routes.get((dest, tag)) or self._route(dest, tag)
             engine = self._engine
             if type(buf) not in _SPECS and route is not None:
@@ -76,10 +78,10 @@ class BufferMessages(ObjectMessages):
                     with engine.lock:
                         engine.progress.send(route[0], message)
                         engine.after_send(route[0], nbytes, self._shared)
-                    return None
+                    return
                 del data
             if route is None:
-                return None
+                return
             spec = simple(buf, writable=False)
             with engine.lock:
                 operation = self._start_send(spec, route[0], route[1])
@@ -88,10 +90,6 @@ class BufferMessages(ObjectMessages):
                 elif operation.error is None:
                     engine.after_send(route[0], spec.nbytes, self._shared)
             operation.complete(None)
-        except TypeError:
-            if type(dest) is int and type(tag) is int:
-                raise
-            return BufferMessages.Send(self, buf, index(dest), index(tag))
         except MpiException as error:
             raise handled(self, error)  # noqa: B904
 
@@ -116,6 +114,8 @@ class BufferMessages(ObjectMessages):
         try:
             engine = self._engine
             try:
+                if not type(dest) is type(tag) is int:
+                    dest, tag = argument(dest), argument(tag)
                 route = self._routes.get((dest, tag)) or self._route(dest, tag)
             except PeerFailed as lost:
                 return Request._make(engine, Lost(self._shared, lost))
@@ -125,10 +125,6 @@ class BufferMessages(ObjectMessages):
             with engine.lock:
                 operation = self._start_send(spec, route[0], route[1])
             return Request._make(engine, operation)
-        except TypeError:
-            if type(dest) is int and type(tag) is int:
-                raise
-            return BufferMessages.Isend(self, buf, index(dest), index(tag))
         except MpiException as error:
             raise handled(self, error)  # noqa: B904
 
@@ -175,8 +171,10 @@ class BufferMessages(ObjectMessages):
         """Receive into a buffer; a longer message is cut off and raises ERR_TRUNCATE."""
         try:
             engine = self._engine
+            if not type(source) is type(tag) is int:
+                source, tag = argument(source), argument(tag)
             if type(buf) not in _SPECS and buf is not None and self._recv_at_once(buf, source, tag, status):
-                return None
+                return
             spec = EMPTY if source == PROC_NULL else simple(buf, writable=True)
             with engine.lock:
                 receive = self._start_recv(spec, source, tag)
@@ -184,10 +182,6 @@ class BufferMessages(ObjectMessages):
                     engine.wait_receive(receive)
             if status is not None or receive.error is not None:
                 receive.complete(status)
-        except TypeError:
-            if type(source) is int and type(tag) is int:
-                raise
-            return BufferMessages.Recv(self, buf, index(source), index(tag), status)
         except MpiException as error:
             raise handled(self, error)  # noqa: B904
 
@@ -212,6 +206,7 @@ class BufferMessages(ObjectMessages):
     def Irecv(self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Request:
         """Start to receive into a buffer."""
         try:
+            source, tag = argument(source), argument(tag)
             spec = EMPTY if source == PROC_NULL else simple(buf, writable=True)
             with self._engine.lock:
                 receive = self._start_recv(spec, source, tag)
@@ -231,8 +226,11 @@ class BufferMessages(ObjectMessages):
     ) -> None:
         """Send one buffer and receive into another, without deadlock."""
         try:
+            if not type(dest) is type(sendtag) is int:
+                dest, sendtag = argument(dest), argument(sendtag)
             route = self._routes.get((dest, sendtag)) or self._route(dest, sendtag)
             out = EMPTY if route is None else simple(sendbuf, writable=False)
+            source = argument(source)
             into = EMPTY if source == PROC_NULL else simple(recvbuf, writable=True)
             engine = self._engine
             with engine.lock:
@@ -242,12 +240,6 @@ class BufferMessages(ObjectMessages):
                 engine.wait(sent)
             receive.complete(status)
             sent.complete(None)
-        except TypeError:
-            if type(dest) is int and type(sendtag) is int:
-                raise
-            return BufferMessages.Sendrecv(
-                self, sendbuf, index(dest), index(sendtag), recvbuf, source, recvtag, status
-            )
         except MpiException as error:
             raise handled(self, error)  # noqa: B904
 
@@ -278,6 +270,7 @@ class BufferMessages(ObjectMessages):
         except PeerFailed as lost:
             return Request._make(self._engine, Lost(self._shared, lost))
         out = EMPTY if route is None else simple(sendbuf, writable=False)
+        source = argument(source)
         into = EMPTY if source == PROC_NULL else simple(recvbuf, writable=True)
         with self._engine.lock:
             data = bytes(out.read())
@@ -313,7 +306,7 @@ class BufferMessages(ObjectMessages):
             return Prequest._prepare(self._engine, Done, PROC_NULL)
         spec = simple(buf, writable=False)
         if sync:
-            return Prequest._prepare(self._engine, self._start_sync, spec, route[0], index(tag))
+            return Prequest._prepare(self._engine, self._start_sync, spec, route[0], argument(tag))
         return Prequest._prepare(self._engine, self._start_send, spec, *route)
 
     def _start_sync(self, spec: BufferSpec, dst: int, tag: int) -> Operation:
@@ -321,6 +314,7 @@ class BufferMessages(ObjectMessages):
 
     def Recv_init(self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Prequest:
         """A receive that can be started again and again."""
+        source, tag = argument(source), argument(tag)
         spec = EMPTY if source == PROC_NULL else simple(buf, writable=True)
         self._check_receive(source, tag)
         return Prequest._prepare(self._engine, self._start_recv, spec, source, tag)
@@ -330,6 +324,7 @@ class BufferMessages(ObjectMessages):
     def Psend_init(self, buf: Any, partitions: int, dest: int, tag: int = 0, info: Any = None) -> Prequest:
         """A send that is started with nothing to send: `Pready` says which of the equal parts of the buffer may
         go."""
+        partitions = argument(partitions)
         spec = cut(buf, partitions, writable=False)
         dst, dest, tag = self._check_receive(dest, tag)  # the same rules, wildcards aside
         if dest == ANY_SOURCE:
@@ -339,12 +334,11 @@ class BufferMessages(ObjectMessages):
         shared = self._shared
         origin = match_number(shared, "send", dest, tag) * len(shared.group) + self._rank
         head = envelope.pack(envelope.EAGER, origin, tag, shared.base + envelope.PLANE_PARTS)
-        return Prequest._prepare(
-            self._engine, PartSend, self._engine, shared, dst, head, spec, int(partitions)
-        )
+        return Prequest._prepare(self._engine, PartSend, self._engine, shared, dst, head, spec, partitions)
 
     def Precv_init(self, buf: Any, partitions: int, source: int, tag: int = 0, info: Any = None) -> Prequest:
         """A receive in equal parts: `Parrived` says which are here. The sender may cut differently."""
+        partitions = argument(partitions)
         spec = cut(buf, partitions, writable=True)
         src, source, tag = self._check_receive(source, tag)
         if src is None:
@@ -354,7 +348,7 @@ class BufferMessages(ObjectMessages):
         shared = self._shared
         origin = match_number(shared, "recv", source, tag) * len(shared.peers) + source
         return Prequest._prepare(
-            self._engine, PartReceive, self._engine, shared, origin, tag, src, spec, int(partitions)
+            self._engine, PartReceive, self._engine, shared, origin, tag, src, spec, partitions
         )
 
     # -- probing -----------------------------------------------------------------------------------

@@ -7,13 +7,13 @@ specs.
 
 from __future__ import annotations
 
-from operator import index
 from pickle import PickleBuffer
 from typing import Any
 
 from ckpt.mpi.constants import BOTTOM, BottomType, InPlaceType
 from ckpt.mpi.datatypes import BYTE, Datatype, from_code
 from ckpt.mpi.errors import MpiException
+from ckpt.mpi.integers import COUNT, element, elements, is_one
 from ckpt.mpi.progress import Buffer
 
 
@@ -62,8 +62,8 @@ class BufferSpec:
         memory = _memory(self.obj)
         out = bytearray(self.nbytes)
         at = 0
-        for element in range(self.count):
-            base = self.offset + element * self.datatype.extent
+        for place in range(self.count):
+            base = self.offset + place * self.datatype.extent
             for offset, nbytes in self.datatype.runs:
                 out[at : at + nbytes] = memory[base + offset : base + offset + nbytes]
                 at += nbytes
@@ -78,8 +78,8 @@ class BufferSpec:
             _memory(self.obj)[self.offset : self.offset + nbytes] = memoryview(data)[at:] if at else data
             return
         memory = _memory(self.obj)
-        for element in range(self.count):
-            base = self.offset + element * self.datatype.extent
+        for place in range(self.count):
+            base = self.offset + place * self.datatype.extent
             for offset, length in self.datatype.runs:
                 length = min(length, nbytes)
                 memory[base + offset : base + offset + length] = data[at : at + length]
@@ -225,7 +225,7 @@ def _one(arg: Any, parts: int, *, writable: bool) -> BufferSpec:
     then must be a multiple of `parts`."""
     message = Message(arg, writable=writable, pair=(tuple, list))
     offset = 0
-    displacement = 0 if message.displacement is None else index(message.displacement)
+    displacement = 0 if message.displacement is None else element(message.displacement, COUNT)
     if displacement < 0:
         raise ValueError(f"message: negative displacement {displacement}")
     if displacement:
@@ -239,7 +239,7 @@ def _one(arg: Any, parts: int, *, writable: bool) -> BufferSpec:
         if count % parts:
             raise ValueError(f"message: {count} items cannot be cut into {parts} equal blocks")
     else:
-        count = index(message.count)
+        count = element(message.count, COUNT)
         if count < 0:
             raise ValueError(f"message: negative count {count}")
         if count and isinstance(arg, (list, tuple)) and arg[0] is None:
@@ -256,28 +256,12 @@ def blocks(arg: Any, size: int, *, writable: bool) -> list[BufferSpec]:
 
 
 def _numbers(value: Any, size: int) -> list[int]:
-    if isinstance(value, (list, tuple, range)):
-        numbers = [index(number) for number in value]
-    else:
-        view = memoryview(value)
-        if view.format in ("f", "d", "g", "e"):
-            raise TypeError("message: expecting integers")
-        numbers = [index(number) for number in view.tolist()]
-    if len(numbers) != size:
-        raise ValueError(f"message: expecting {size} items, got {len(numbers)}")
-    return numbers
+    return elements(value, size, COUNT)
 
 
 def _integral(value: Any) -> int | None:
     """A single number; None if it is none."""
-    if isinstance(value, (list, tuple)):
-        return None
-    try:
-        return index(value)
-    except TypeError:
-        if getattr(value, "ndim", None) == 0 or isinstance(value, float):
-            raise
-        return None
+    return element(value, COUNT) if is_one(value) else None
 
 
 def vector(arg: Any, size: int, *, writable: bool) -> list[BufferSpec]:

@@ -16,7 +16,7 @@ from ckpt.mpi.comm_state import CommShared
 from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG, PROC_NULL, TAG_UB, UNDEFINED
 from ckpt.mpi.errors import ERR_COMM, ERR_RANK, ERR_REVOKED, ERR_ROOT, ERR_TAG, MpiException
 from ckpt.mpi.handle import Handle, expect
-from ckpt.mpi.integers import index
+from ckpt.mpi.integers import argument
 from ckpt.mpi.nothing import NOTHING
 
 if TYPE_CHECKING:
@@ -170,13 +170,13 @@ class CommBase(Handle):
             raise self._engine.losses.failure(route[0])
         if len(self._routes) >= ROUTES_MAX:
             self._routes.clear()
-        self._routes[index(dest), index(tag)] = route
+        self._routes[argument(dest), argument(tag)] = route
         return route
 
     def _way(self, dest: int, tag: int) -> tuple[int, bytes] | None:
         """The same, whether the rank has failed or not: for what is sent later."""
         dst = self._world_rank(dest)
-        tag = index(tag)
+        tag = argument(tag)
         if not 0 <= tag <= TAG_UB:
             raise MpiException(ERR_TAG, f"tag {tag} is not in 0…{TAG_UB}")
         if dst is None:
@@ -190,7 +190,7 @@ class CommBase(Handle):
 
     def _world_rank(self, rank: int) -> int | None:
         """World rank of a peer; None for PROC_NULL."""
-        number = index(rank)
+        number = argument(rank)
         if self._shared.closed:
             self._refuse()
         if number == PROC_NULL:
@@ -202,7 +202,7 @@ class CommBase(Handle):
     def _check_receive(self, source: int, tag: int) -> tuple[int | None, int, int]:
         """(world rank of a source: 0 for ANY_SOURCE, None for PROC_NULL; source; tag), these two as integers. Raises for a
         bad source or tag."""
-        source, tag = index(source), index(tag)
+        source, tag = argument(source), argument(tag)
         if tag != ANY_TAG and not 0 <= tag <= TAG_UB:
             raise MpiException(ERR_TAG, f"tag {tag} is neither ANY_TAG nor in 0…{TAG_UB}")
         if source == ANY_SOURCE:
@@ -212,7 +212,7 @@ class CommBase(Handle):
         return self._world_rank(source), source, tag
 
     def _check_root(self, root: int) -> int:
-        number = index(root)
+        number = argument(root)
         if not 0 <= number < len(self._peers):
             raise MpiException(ERR_ROOT, f"root {number} in a communicator of {len(self._peers)} ranks")
         return number

@@ -12,6 +12,7 @@ from ckpt.mpi.constants import NUMBERS, UNDEFINED
 from ckpt.mpi.errors import ERR_ARG, ERR_DIMS, ERR_TOPOLOGY, MpiException
 from ckpt.mpi.group import Group
 from ckpt.mpi.info import INFO_NULL, Info
+from ckpt.mpi.integers import elements
 
 
 class Factories(CommObject):
@@ -62,13 +63,10 @@ class Factories(CommObject):
         return self._with_topology(Cartcomm, cart.size, cart)
 
     def _grid(self, dims: Any, periods: Any) -> tuple[list[int], list[bool]]:
-        sizes = [dims] if isinstance(dims, int) else [int(dim) for dim in dims]
-        if periods is None or isinstance(periods, (bool, int)):
-            rings = [bool(periods)] * len(sizes)
-        else:
-            rings = [bool(period) for period in periods]
-        if len(rings) != len(sizes):
-            raise ValueError(f"{len(sizes)} dimensions, {len(rings)} periods")
+        sizes = elements(dims)
+        if periods is None or isinstance(periods, bool):
+            periods = [bool(periods)] * len(sizes)
+        rings = [bool(period) for period in elements(periods, len(sizes))]
         total = 1
         for size in sizes:
             if size < 0:
@@ -83,9 +81,7 @@ class Factories(CommObject):
         from ckpt.mpi.comm_topology import Graphcomm
         from ckpt.mpi.topology import Graph
 
-        places, ends = [int(at) for at in index], [int(end) for end in edges]
-        if len(places) > 1 and places[0] == 0 and places[-1] == len(ends):
-            del places[0]  # with the leading zero of an adjacency array, as mpi4py allows
+        places, ends = _graph(index, edges)
         if len(places) > self.size:
             raise MpiException(ERR_TOPOLOGY, f"a graph of {len(places)} nodes for {self.size} ranks")
         for end in ends:
@@ -113,7 +109,7 @@ class Factories(CommObject):
         return self._with_topology(Distgraphcomm, self.size, DistGraph(come, go, *weights))
 
     def _ranks(self, ranks: Sequence[int] | None) -> list[int]:
-        return [self._check_neighbor(int(rank)) for rank in ranks or ()]
+        return [] if ranks is None else [self._check_neighbor(rank) for rank in elements(ranks)]
 
     def _check_neighbor(self, rank: int) -> int:
         self._world_rank(rank)
@@ -122,7 +118,7 @@ class Factories(CommObject):
     def Create_dist_graph(
         self,
         sources: Sequence[int],
-        degrees: Sequence[int] | int,
+        degrees: Sequence[int],
         destinations: Sequence[int],
         weights: Sequence[int] | int | None = None,
         info: Info = INFO_NULL,
@@ -133,8 +129,8 @@ class Factories(CommObject):
         from ckpt.mpi.topology import DistGraph
 
         starts, ends = self._ranks(sources), self._ranks(destinations)
-        counts = [degrees] * len(starts) if isinstance(degrees, int) else [int(count) for count in degrees]
-        if len(counts) != len(starts) or sum(counts) != len(ends):
+        counts = elements(degrees, len(starts))
+        if sum(counts) != len(ends):
             raise ValueError("sources, degrees and destinations do not fit together")
         values = _weights(weights, len(ends))
         edges = []
@@ -168,8 +164,8 @@ class Factories(CommObject):
 
     def Graph_map(self, index: Sequence[int], edges: Sequence[int]) -> int:
         """The rank that Create_graph would give this process."""
-        nodes = len(index) - (1 if len(index) > 1 and index[0] == 0 else 0)
-        return self.rank if self.rank < nodes else UNDEFINED
+        places, _ = _graph(index, edges)
+        return self.rank if self.rank < len(places) else UNDEFINED
 
     # -- what cannot be done here ------------------------------------------------------------------
 
@@ -186,14 +182,18 @@ class Factories(CommObject):
         raise not_offered("Intracomm.Connect", PORTS)
 
 
+def _graph(index: Sequence[int], edges: Sequence[int]) -> tuple[list[int], list[int]]:
+    places, ends = elements(index), elements(edges)
+    if len(places) > 1 and places[0] == 0 and places[-1] == len(ends):
+        del places[0]  # with the leading zero of an adjacency array, as mpi4py allows
+    return places, ends
+
+
 def _weights(weights: Sequence[int] | int | None, count: int) -> list[int] | None:
-    if weights is None or weights == NUMBERS["UNWEIGHTED"]:
+    if weights is None or (isinstance(weights, int) and weights == NUMBERS["UNWEIGHTED"]):
         return None
-    if isinstance(weights, int):
-        if count or weights != NUMBERS["WEIGHTS_EMPTY"]:
-            raise ValueError(f"weights {weights} for {count} edges")
+    if isinstance(weights, int) and weights == NUMBERS["WEIGHTS_EMPTY"]:
+        if count:
+            raise ValueError(f"empty weights for {count} edges")
         return []
-    values = [int(weight) for weight in weights]
-    if len(values) != count:
-        raise ValueError(f"{len(values)} weights for {count} edges")
-    return values
+    return elements(weights, count)  # type: ignore[arg-type]  # which refuses other numbers

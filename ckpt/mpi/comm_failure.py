@@ -22,6 +22,7 @@ from ckpt.mpi.comm_state import CommShared
 from ckpt.mpi.datatypes import PREDEFINED
 from ckpt.mpi.errors import ERR_PROC_FAILED, MpiException
 from ckpt.mpi.group import Group
+from ckpt.mpi.integers import argument
 from ckpt.mpi.request import Request
 
 if TYPE_CHECKING:
@@ -47,10 +48,11 @@ class Failures(CommObject):
 
         Receives from ANY_SOURCE are served again then, by those who live.
         """
+        number = None if num_to_ack is None else max(argument(num_to_ack), 0)
         shared, engine = self._alive(), self._engine
         with engine.lock:
             failed = engine.losses.failed_in(shared)
-            shared.acknowledged.update(failed if num_to_ack is None else failed[: max(num_to_ack, 0)])
+            shared.acknowledged.update(failed[:number])
             return len(shared.acknowledged)
 
     def Is_revoked(self) -> bool:
@@ -76,9 +78,10 @@ class Failures(CommObject):
         All survivors get the same, whoever dies meanwhile. ERR_PROC_FAILED, at all of them, if a member has
         failed and not everybody had acknowledged it; the exception's `agreed` has the value nevertheless.
         """
+        flag = argument(flag)
         engine = self._engine
         with engine.lock:
-            consensus = self._consent(int(flag), None, _nothing)
+            consensus = self._consent(flag, None, _nothing)
             engine.wait(consensus)
         _raise_unacknowledged(consensus)
         agreed: int = consensus.value[0]

@@ -18,7 +18,7 @@ from ckpt.mpi.constants import PROC_NULL, ROOT, TAG_UB, UNDEFINED
 from ckpt.mpi.errors import ERR_ARG, ERR_COMM, ERR_ROOT, MpiException
 from ckpt.mpi.group import Group
 from ckpt.mpi.guard import guard_all
-from ckpt.mpi.integers import index
+from ckpt.mpi.integers import argument
 from ckpt.mpi.op import SUM, Op
 from ckpt.mpi.schedule import Schedule
 
@@ -81,6 +81,7 @@ class Intercomm(Comm):
         errhandler: Any = None,
     ) -> Any:
         """Join two groups; called by their members only."""
+        local_leader, remote_leader = argument(local_leader), argument(remote_leader)
         local = Intracomm.Create_from_group(local_group, stringtag)
         if not local:
             return cls()
@@ -115,7 +116,7 @@ class Intercomm(Comm):
         return self.Get_remote_size()
 
     def _check_root(self, root: int) -> int:
-        number = index(root)
+        number = argument(root)
         if number in (ROOT, PROC_NULL):
             return number
         if not 0 <= number < len(self._peers):
@@ -170,7 +171,7 @@ class Intercomm(Comm):
 
     def Split(self, color: int = 0, key: int = 0) -> Any:
         """Ranks of one color on both sides form an intercommunicator; none if a side has no such rank."""
-        color, key = index(color), index(key)
+        color, key = argument(color), argument(key)
         if color < 0 and color != UNDEFINED:
             raise MpiException(ERR_ARG, f"negative color {color}")
         world = self._engine.progress.rank
@@ -293,6 +294,7 @@ def create_intercomm(
     """Both groups' leaders meet over `peer_comm`; the others learn from their leader."""
     engine = local._engine
     leader = local._check_root(local_leader)
+    remote_leader, tag = argument(remote_leader), argument(tag)
     news: Any = None
     if local.rank == leader:
         base = engine.next_context()

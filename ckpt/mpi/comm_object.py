@@ -11,6 +11,7 @@ from ckpt.mpi.constants import BUFFER_AUTOMATIC, NUMBERS, TAG_UB, BufferAutomati
 from ckpt.mpi.errhandler import HasErrhandler
 from ckpt.mpi.errors import ERR_BUFFER, ERR_COMM, MpiException
 from ckpt.mpi.info import INFO_NULL, Info
+from ckpt.mpi.integers import argument
 from ckpt.mpi.memory import buffer_type
 from ckpt.mpi.operations import Done
 from ckpt.mpi.process import process_state
@@ -81,8 +82,9 @@ class CommObject(BufferCollectives, HasAttributes, HasErrhandler):
 
     def Abort(self, errorcode: int = 0) -> NoReturn:
         """End all ranks of the job with this exit code."""
+        code = argument(errorcode)
         self._alive()
-        worlds.abort(errorcode)
+        worlds.abort(code)
 
     # -- buffered sends ----------------------------------------------------------------------------
 

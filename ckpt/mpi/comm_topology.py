@@ -9,6 +9,7 @@ from ckpt.mpi import plans_neighbor
 from ckpt.mpi.communicator import Intracomm
 from ckpt.mpi.constants import CART, DIST_GRAPH, GRAPH
 from ckpt.mpi.guard import guard_all
+from ckpt.mpi.integers import argument, elements
 from ckpt.mpi.request import Prequest, Request
 from ckpt.mpi.topology import Cart
 
@@ -189,24 +190,23 @@ class Cartcomm(Topocomm):
         return self.Get_coords(self._rank)
 
     def Get_cart_rank(self, coords: Sequence[int]) -> int:
-        rank: int = self._topology.rank([coords] if isinstance(coords, int) else list(coords))
+        cart = self._topology
+        rank: int = cart.rank(elements(coords, len(cart.dims)))
         return rank
 
     def Get_coords(self, rank: int) -> list[int]:
-        coords: list[int] = self._topology.coords(rank)
+        coords: list[int] = self._topology.coords(argument(rank))
         return coords
 
     def Shift(self, direction: int, disp: int) -> tuple[int, int]:
         """(from whom, to whom) when everybody sends `disp` steps along a dimension."""
-        pair: tuple[int, int] = self._topology.shift(self._rank, direction, disp)
+        pair: tuple[int, int] = self._topology.shift(self._rank, argument(direction), argument(disp))
         return pair
 
     def Sub(self, remain_dims: Sequence[bool]) -> Any:
         """Grids of the dimensions that remain, one for every place along the others."""
         cart = self._topology
-        flags = [bool(remain_dims)] * len(cart.dims) if isinstance(remain_dims, int) else list(remain_dims)
-        if len(flags) != len(cart.dims):
-            raise ValueError(f"{len(flags)} flags for {len(cart.dims)} dimensions")
+        flags = elements(remain_dims, len(cart.dims))
         color = key = 0
         dims, periods = [], []
         for at, size, ring, stays in zip(self.coords, cart.dims, cart.periods, flags, strict=True):
@@ -257,10 +257,10 @@ class Graphcomm(Topocomm):
         return self.Get_topo()[1]
 
     def Get_neighbors_count(self, rank: int) -> int:
-        return len(self._topology.neighbors(rank))
+        return len(self._topology.neighbors(argument(rank)))
 
     def Get_neighbors(self, rank: int) -> list[int]:
-        return list(self._topology.neighbors(rank))
+        return list(self._topology.neighbors(argument(rank)))
 
     @property
     def nneighbors(self) -> int:

@@ -24,7 +24,7 @@ from ckpt.mpi.errors import ERR_ARG, ERR_COMM, ERR_GROUP, MpiException
 from ckpt.mpi.group import Group
 from ckpt.mpi.guard import guard_all
 from ckpt.mpi.info import Info
-from ckpt.mpi.integers import index
+from ckpt.mpi.integers import argument
 from ckpt.mpi.object_collectives import ObjectCollectives
 from ckpt.mpi.object_messages import ObjectMessages
 
@@ -228,6 +228,7 @@ class Comm(Failures):
 
     def Split_type(self, split_type: int, key: int = 0, info: Any = None) -> Any:
         """Ranks that share something: all of them share memory as far as programs can tell here."""
+        split_type = argument(split_type)
         if split_type in (NUMBERS["COMM_TYPE_HW_GUIDED"], NUMBERS["COMM_TYPE_RESOURCE_GUIDED"]):
             known = bool(info) and "mpi_hw_resource_type" in info
             split_type = (
@@ -272,7 +273,7 @@ class Intracomm(Comm, Factories):
 
     def Split(self, color: int = 0, key: int = 0) -> Any:
         """Ranks of one color form a communicator, ordered by key, then by rank; color UNDEFINED: none."""
-        color, key = index(color), index(key)
+        color, key = argument(color), argument(key)
         if color < 0 and color != UNDEFINED:
             raise MpiException(ERR_ARG, f"negative color {color}")
         proposals = CommObject.allgather(self, (color, key, self._engine.next_context()))
@@ -298,6 +299,7 @@ class Intracomm(Comm, Factories):
 
     def Create_group(self, group: Group, tag: int = 0) -> Any:
         """The same, called by the members only."""
+        tag = argument(tag)
         members = group._members
         self._check_members(members)
         engine = self._engine

@@ -12,6 +12,7 @@ from ckpt.mpi import layout as layouts
 from ckpt.mpi.constants import COMBINERS, NUMBERS
 from ckpt.mpi.errors import ERR_ARG, ERR_TYPE, MpiException
 from ckpt.mpi.handle import Handle
+from ckpt.mpi.integers import COUNT, argument, elements
 from ckpt.mpi.kind import Kind
 from ckpt.mpi.layout import Layout
 from ckpt.mpi.typenames import PAIRS
@@ -51,10 +52,12 @@ class Derived(Handle):
     Create_dup = Dup
 
     def Create_contiguous(self, count: int) -> Any:
+        count = argument(count, COUNT)
         return self._derive(layouts.blocks([(self._valid().layout, count, 0)]), "CONTIGUOUS", count=count)
 
     def Create_vector(self, count: int, blocklength: int, stride: int) -> Any:
         """`count` blocks, `stride` elements apart."""
+        count, blocklength, stride = (argument(number, COUNT) for number in (count, blocklength, stride))
         layout = self._valid().layout
         pieces = [(layout, blocklength, number * stride * layout.extent) for number in range(count)]
         return self._derive(
@@ -63,6 +66,7 @@ class Derived(Handle):
 
     def Create_hvector(self, count: int, blocklength: int, stride: int) -> Any:
         """`count` blocks, `stride` bytes apart."""
+        count, blocklength, stride = (argument(number, COUNT) for number in (count, blocklength, stride))
         layout = self._valid().layout
         pieces = [(layout, blocklength, number * stride) for number in range(count)]
         return self._derive(
@@ -70,31 +74,29 @@ class Derived(Handle):
         )
 
     def _indexed(self, lengths: Sequence[int], displacements: Sequence[int], unit: int) -> Layout:
-        if len(lengths) != len(displacements):
-            raise ValueError(f"{len(lengths)} block lengths for {len(displacements)} displacements")
         layout = self._valid().layout
         pieces = [(layout, lengths[at], displacements[at] * unit) for at in range(len(lengths))]
         return layouts.blocks(pieces)
 
     def Create_indexed(self, blocklengths: Sequence[int], displacements: Sequence[int]) -> Any:
         """Blocks at displacements given in elements."""
-        lengths, places = list(blocklengths), list(displacements)
+        lengths, places = _alike(blocklengths, displacements)
         layout = self._indexed(lengths, places, self._valid().layout.extent)
         return self._derive(layout, "INDEXED", blocklengths=lengths, displacements=places)
 
     def Create_hindexed(self, blocklengths: Sequence[int], displacements: Sequence[int]) -> Any:
         """Blocks at displacements given in bytes."""
-        lengths, places = list(blocklengths), list(displacements)
+        lengths, places = _alike(blocklengths, displacements)
         layout = self._indexed(lengths, places, 1)
         return self._derive(layout, "HINDEXED", blocklengths=lengths, displacements=places)
 
     def Create_indexed_block(self, blocklength: int, displacements: Sequence[int]) -> Any:
-        places = list(displacements)
+        blocklength, places = argument(blocklength, COUNT), elements(displacements, limit=COUNT)
         layout = self._indexed([blocklength] * len(places), places, self._valid().layout.extent)
         return self._derive(layout, "INDEXED_BLOCK", blocklength=blocklength, displacements=places)
 
     def Create_hindexed_block(self, blocklength: int, displacements: Sequence[int]) -> Any:
-        places = list(displacements)
+        blocklength, places = argument(blocklength, COUNT), elements(displacements, limit=COUNT)
         layout = self._indexed([blocklength] * len(places), places, 1)
         return self._derive(layout, "HINDEXED_BLOCK", blocklength=blocklength, displacements=places)
 
@@ -103,9 +105,9 @@ class Derived(Handle):
         cls, blocklengths: Sequence[int], displacements: Sequence[int], datatypes: Sequence[Datatype]
     ) -> Any:
         """Blocks of different types at displacements given in bytes."""
-        lengths, places, types = list(blocklengths), list(displacements), list(datatypes)
-        if not len(lengths) == len(places) == len(types):
-            raise ValueError("block lengths, displacements and datatypes of different number")
+        (lengths, places), types = _alike(blocklengths, displacements), list(datatypes)
+        if len(types) != len(lengths):
+            raise ValueError(f"expecting {len(lengths)} items, got {len(types)}")
         kinds = [kind._valid() for kind in types]
         pieces = [(kinds[at].layout, lengths[at], places[at]) for at in range(len(kinds))]
         params = {"blocklengths": lengths, "displacements": places, "datatypes": kinds}
@@ -119,10 +121,10 @@ class Derived(Handle):
         order: int = _ORDER_C,
     ) -> Any:
         """A box of an array of this type."""
+        order = argument(order)
+        sizes, subsizes, starts = _alike(sizes, subsizes, starts)
         box = layouts.subarray(self._valid().layout, sizes, subsizes, starts, c_order=order == _ORDER_C)
-        return self._derive(
-            box, "SUBARRAY", sizes=list(sizes), subsizes=list(subsizes), starts=list(starts), order=order
-        )
+        return self._derive(box, "SUBARRAY", sizes=sizes, subsizes=subsizes, starts=starts, order=order)
 
     def Create_darray(
         self,
@@ -135,6 +137,9 @@ class Derived(Handle):
         order: int = _ORDER_C,
     ) -> Any:
         """What process `rank` of `size` holds of a distributed array."""
+        size, rank, order = argument(size), argument(rank), argument(order)
+        gsizes = elements(gsizes, limit=COUNT)
+        distribs, dargs, psizes = (elements(values, len(gsizes)) for values in (distribs, dargs, psizes))
         rules = []
         for axis, distribution in enumerate(distribs):
             block, parts = dargs[axis], psizes[axis]
@@ -153,15 +158,16 @@ class Derived(Handle):
             "DARRAY",
             size=size,
             rank=rank,
-            gsizes=list(gsizes),
-            distribs=list(distribs),
-            dargs=list(dargs),
-            psizes=list(psizes),
+            gsizes=gsizes,
+            distribs=distribs,
+            dargs=dargs,
+            psizes=psizes,
             order=order,
         )
 
     def Create_resized(self, lb: int, extent: int) -> Any:
         """The same data with other bounds."""
+        lb, extent = argument(lb, COUNT), argument(extent, COUNT)
         return self._derive(self._valid().layout.resized(lb, extent), "RESIZED", lb=lb, extent=extent)
 
     Resized = Create_resized
@@ -195,6 +201,7 @@ class Derived(Handle):
     @classmethod
     def Create_f90_integer(cls, r: int) -> Any:
         """The integer type of at least `r` decimal digits."""
+        r = argument(r)
         for digits, name in ((2, "MPI_INT8_T"), (4, "MPI_INT16_T"), (9, "MPI_INT32_T"), (18, "MPI_INT64_T")):
             if r <= digits:
                 return cls._f90(name, "F90_INTEGER", {"r": r})
@@ -212,17 +219,20 @@ class Derived(Handle):
     @classmethod
     def Create_f90_real(cls, p: int, r: int) -> Any:
         """The real type of at least `p` digits and exponent range `r`."""
+        p, r = argument(p), argument(r)
         name = cls._real_name(p, r, ("MPI_FLOAT", "MPI_DOUBLE", "MPI_LONG_DOUBLE"))
         return cls._f90(name, "F90_REAL", {"p": p, "r": r})
 
     @classmethod
     def Create_f90_complex(cls, p: int, r: int) -> Any:
+        p, r = argument(p), argument(r)
         names = ("MPI_C_FLOAT_COMPLEX", "MPI_C_DOUBLE_COMPLEX", "MPI_C_LONG_DOUBLE_COMPLEX")
         return cls._f90(cls._real_name(p, r, names), "F90_COMPLEX", {"p": p, "r": r})
 
     @classmethod
     def Match_size(cls, typeclass: int, size: int) -> Any:
         """The Fortran type of this class and size."""
+        typeclass, size = argument(typeclass), argument(size)
         from ckpt.mpi import datatypes
 
         for word in ("LOGICAL", "INTEGER", "REAL", "COMPLEX"):
@@ -279,6 +289,12 @@ class Derived(Handle):
             params["datatypes"] = [_handle(each) for each in params["datatypes"]]
         base = DATATYPE_NULL if kind.base is None else _handle(kind.base)
         return base, kind.combiner, params
+
+
+def _alike(first: Sequence[int], *others: Sequence[int]) -> list[list[int]]:
+    """Lists of counts, all as long as the first."""
+    numbers = elements(first, limit=COUNT)
+    return [numbers, *(elements(values, len(numbers), COUNT) for values in others)]
 
 
 def _handle(kind: Kind) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 from ckpt.mpi.constants import BUFFER_AUTOMATIC, NUMBERS, BufferAutomaticType
 from ckpt.mpi.errors import ERR_ARG, ERR_BUFFER, ERROR_CLASSES, MpiException
 from ckpt.mpi.info import INFO_NULL, Info
+from ckpt.mpi.integers import COUNT, argument, element, elements, is_one
 from ckpt.mpi.memory import address_of, buffer_type
 from ckpt.mpi.operations import Done
 from ckpt.mpi.process import process_state
@@ -24,6 +25,7 @@ def Init() -> None:
 
 
 def Init_thread(required: int = 3) -> int:
+    argument(required)
     return Query_thread()
 
 
@@ -94,6 +96,8 @@ def Wtick() -> float:
 
 def Pcontrol(level: int) -> None:
     """Profiling level: there is no profiler here."""
+    if not 0 <= argument(level) <= 2:
+        raise MpiException(ERR_ARG, f"profiling level {level}")
 
 
 def Get_address(location: Any) -> int:
@@ -107,15 +111,16 @@ def _wrapped(value: int) -> int:
 
 
 def Aint_add(base: int, disp: int) -> int:
-    return _wrapped(base + disp)
+    return _wrapped(argument(base, COUNT) + argument(disp, COUNT))
 
 
 def Aint_diff(addr1: int, addr2: int) -> int:
-    return _wrapped(addr1 - addr2)
+    return _wrapped(argument(addr1, COUNT) - argument(addr2, COUNT))
 
 
 def Alloc_mem(size: int, info: Info = INFO_NULL) -> Any:
     """Memory of `size` bytes; part of the process image like any other."""
+    size = argument(size, COUNT)
     if size < 0:
         raise MpiException(ERR_ARG, f"{size} bytes")
     return buffer_type().allocate(size, True)
@@ -129,8 +134,8 @@ def Free_mem(mem: Any) -> None:
 
 def Compute_dims(nnodes: int, dims: int | Sequence[int]) -> list[int]:
     """Dimensions of a grid of `nnodes`, as equal as possible, largest first; nonzero ones stay."""
-    wanted = [0] * dims if isinstance(dims, int) else [int(dim) for dim in dims]
-    rest = nnodes
+    rest = nnodes = argument(nnodes)
+    wanted = [0] * element(dims) if is_one(dims) else elements(dims)  # type: ignore[arg-type]
     for dim in wanted:
         if dim < 0 or (dim and rest % dim):
             raise MpiException(ERROR_CLASSES["ERR_DIMS"], f"{nnodes} nodes on a grid of {wanted}")

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 
 from ckpt.mpi.errors import ERR_ARG, ERROR_CLASSES, SUCCESS, MpiException
 from ckpt.mpi.handle import Handle, expect
+from ckpt.mpi.integers import argument
 from ckpt.mpi.process import process_state
 
 HANDLERS_MAX = 32
@@ -114,6 +115,7 @@ class HasErrhandler:
 
     def Call_errhandler(self, errorcode: int) -> None:
         """Let the object's handler handle an error."""
+        errorcode = argument(errorcode)
         held: Errhandler | None = self._errhandler_slot().errhandler
         if held is None:
             return

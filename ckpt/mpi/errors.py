@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ckpt.mpi.integers import argument
 from ckpt.mpi.process import ERROR_FIRST, process_state
 
 _TABLE = (
@@ -122,6 +123,7 @@ ERR_REVOKED = 73
 
 def error_string(code: int) -> str:
     """The text of an error code; an unknown number is itself an error (ERR_ARG)."""
+    code = argument(code)
     text = _TEXTS.get(code)
     if text is not None:
         return f"MPI_{_NAMES[code]}: {text}"
@@ -132,6 +134,7 @@ def error_string(code: int) -> str:
 
 def error_class(code: int) -> int:
     """The class of an error code; classes are their own."""
+    code = argument(code)
     if code in _TEXTS:
         return code
     found = process_state().error_classes.get(code)
@@ -157,24 +160,24 @@ def add_error_code(errorclass: int) -> int:
     return number
 
 
-def _own_error(code: int) -> None:
+def _own_error(code: int) -> int:
+    code = argument(code)
     if code not in process_state().error_classes:
         raise MpiException(ERR_ARG, f"{code} is no error code of the program's own")
+    return code
 
 
 def add_error_string(errorcode: int, string: str) -> None:
-    _own_error(errorcode)
-    process_state().error_texts[errorcode] = string
+    process_state().error_texts[_own_error(errorcode)] = string
 
 
 def remove_error_string(errorcode: int) -> None:
-    _own_error(errorcode)
-    process_state().error_texts.pop(errorcode, None)
+    process_state().error_texts.pop(_own_error(errorcode), None)
 
 
 def remove_error_class(errorclass: int) -> None:
     state = process_state()
-    _own_error(errorclass)
+    errorclass = _own_error(errorclass)
     users = [code for code, of in state.error_classes.items() if of == errorclass and code != errorclass]
     if users or state.error_classes[errorclass] != errorclass or errorclass in state.error_texts:
         raise MpiException(ERR_ARG, "the class has codes or a text, or is a code")
@@ -182,7 +185,7 @@ def remove_error_class(errorclass: int) -> None:
 
 
 def remove_error_code(errorcode: int) -> None:
-    _own_error(errorcode)
+    errorcode = _own_error(errorcode)
     if errorcode in process_state().error_texts:
         raise MpiException(ERR_ARG, "the code has a text")
     _forget_error(errorcode)
@@ -201,8 +204,9 @@ class MpiException(RuntimeError):
     error_code: int = SUCCESS
 
     def __init__(self, error_code: int = SUCCESS, detail: str = "") -> None:
-        super().__init__(error_code, detail) if detail else super().__init__(error_code)
-        self.error_code = int(error_code) if int(error_code) >= SUCCESS else ERR_UNKNOWN
+        code = argument(error_code)
+        super().__init__(code, detail) if detail else super().__init__(code)
+        self.error_code = code if code >= SUCCESS else ERR_UNKNOWN
         self.detail = detail
         self.handled = False
         """An error handler has had it."""

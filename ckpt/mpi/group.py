@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 from ckpt.mpi.constants import IDENT, PROC_NULL, SIMILAR, UNDEFINED, UNEQUAL
 from ckpt.mpi.errors import ERR_GROUP, ERR_RANK, MpiException
 from ckpt.mpi.handle import Handle, expect
-from ckpt.mpi.integers import index
+from ckpt.mpi.integers import argument, elements
 
 
 class Group(Handle):
@@ -89,38 +89,42 @@ class Group(Handle):
         others = {} if group is None else {world: rank for rank, world in enumerate(group._members)}
         if group is None:
             others = {world: world for world in members}
-        wanted = range(len(members)) if ranks is None else ranks
+        wanted = range(len(members)) if ranks is None else elements(ranks)
         return [
-            PROC_NULL if index(rank) == PROC_NULL else others.get(members[self._checked(rank)], UNDEFINED)
+            PROC_NULL if rank == PROC_NULL else others.get(members[self._checked(rank)], UNDEFINED)
             for rank in wanted
         ]
 
     def _checked(self, rank: int) -> int:
-        rank = index(rank)
         if not 0 <= rank < len(self._members):
             raise MpiException(ERR_RANK, f"rank {rank} in a group of {len(self._members)}")
         return rank
 
     def Incl(self, ranks: Sequence[int]) -> Group:
         """The members of these ranks, in this order."""
-        chosen = [self._members[self._checked(rank)] for rank in ranks]
+        chosen = [self._members[self._checked(rank)] for rank in elements(ranks)]
         if len(set(chosen)) != len(chosen):
             raise MpiException(ERR_RANK, "a rank is given twice")
         return Group._make(chosen, self._me)
 
     def Excl(self, ranks: Sequence[int]) -> Group:
         """All members but these ranks."""
-        out = {self._checked(rank) for rank in ranks}
-        if len(out) != len(list(ranks)):
+        given = elements(ranks)
+        out = {self._checked(rank) for rank in given}
+        if len(out) != len(given):
             raise MpiException(ERR_RANK, "a rank is given twice")
         return Group._make([world for rank, world in enumerate(self._members) if rank not in out], self._me)
 
     def _expand(self, ranges: Sequence[tuple[int, int, int]]) -> list[int]:
         out: list[int] = []
-        for first, last, stride in ranges:
+        for triple in ranges:
+            first, last, stride = (argument(number) for number in triple)
             if stride == 0:
                 raise MpiException(ERR_RANK, "a stride of 0")
-            out.extend(range(first, last + (1 if stride > 0 else -1), stride))
+            part = range(first, last + (1 if stride > 0 else -1), stride)
+            if part:  # its ends say it of all
+                self._checked(part[0]), self._checked(part[-1])
+            out.extend(part)
         return out
 
     def Range_incl(self, ranks: Sequence[tuple[int, int, int]]) -> Group:

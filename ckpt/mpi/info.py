@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self, TypeAlias
 from ckpt.mpi.constants import NUMBERS
 from ckpt.mpi.errors import ERROR_CLASSES, MpiException
 from ckpt.mpi.handle import Handle, expect
+from ckpt.mpi.integers import argument
 
 Items: TypeAlias = "Info | Mapping[str, str] | Iterable[tuple[str, str]]"
 
@@ -122,6 +123,7 @@ class Info(Handle):
         return len(self._items())
 
     def Get_nthkey(self, n: int) -> str:
+        n = argument(n)
         keys = list(self._items())
         if not 0 <= n < len(keys):
             raise MpiException(ERROR_CLASSES["ERR_ARG"], f"key {n} of {len(keys)}")

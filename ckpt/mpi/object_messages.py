@@ -21,7 +21,7 @@ from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG, PROC_NULL
 from ckpt.mpi.engine import DEBT_LIMIT, DEBT_UNIT, REFERENCE_BYTES, SEND_CHECK_MASK, Engine
 from ckpt.mpi.errors import MpiException, PeerFailed
 from ckpt.mpi.guard import handled
-from ckpt.mpi.integers import index
+from ckpt.mpi.integers import argument
 from ckpt.mpi.matching import Channel, Context, Matcher
 from ckpt.mpi.message import Message
 from ckpt.mpi.operations import Done, Lost, Operation, Receive
@@ -50,10 +50,12 @@ class ObjectMessages(CommBase):
         try:
             data = quick.send(self, obj, dest, tag)
             if data is None:
-                return None
+                return
+            if not type(dest) is type(tag) is int:
+                dest, tag = argument(dest), argument(tag)
             route = self._routes.get((dest, tag)) or self._route(dest, tag)
             if route is None:
-                return None
+                return
             engine = self._engine
             if data is False:
                 data = _dumps(obj, 5) if engine.codec is None else engine.codec.dumps(obj)
@@ -62,16 +64,12 @@ class ObjectMessages(CommBase):
             try:
                 if len(data) < REFERENCE_BYTES:
                     if engine.progress.send(route[0], route[1] + data) & SEND_CHECK_MASK:
-                        return None
+                        return
                 else:
                     engine.progress.send(route[0], route[1], data)
                 engine.throttle(route[0], self._shared)
             finally:
                 lock.release()
-        except TypeError:
-            if type(dest) is int and type(tag) is int:
-                raise
-            return ObjectMessages.send(self, obj, index(dest), index(tag))
         except MpiException as error:
             raise handled(self, error)  # noqa: B904
 
@@ -88,6 +86,8 @@ class ObjectMessages(CommBase):
         try:
             engine = self._engine
             try:
+                if not type(dest) is type(tag) is int:
+                    dest, tag = argument(dest), argument(tag)
                 route = self._routes.get((dest, tag)) or self._route(dest, tag)
             except PeerFailed as lost:
                 return Request._make(engine, Lost(self._shared, lost))
@@ -96,10 +96,6 @@ class ObjectMessages(CommBase):
                 with engine.lock:
                     self._put(route[0], route[1], data)
             return Request._make(engine, Done())
-        except TypeError:
-            if type(dest) is int and type(tag) is int:
-                raise
-            return ObjectMessages.isend(self, obj, index(dest), index(tag))
         except MpiException as error:
             raise handled(self, error)  # noqa: B904
 
@@ -129,7 +125,7 @@ class ObjectMessages(CommBase):
 
     def _put_sync(self, dst: int, tag: int, data: Buffer) -> Operation:
         """Queue immutable bytes as a synchronous send. The lock is held."""
-        tag = index(tag)
+        tag = argument(tag)
         operation = self._engine.start_sync(dst, self._context)
         head = envelope.pack(envelope.SYNC, self._rank, tag, self._context.number, operation.token)
         self._engine.progress.send(dst, head, data if len(data) else None)
@@ -148,6 +144,8 @@ class ObjectMessages(CommBase):
             if found is not quick.MISS:
                 return found
             engine = self._engine
+            if not type(source) is type(tag) is int:
+                source, tag = argument(source), argument(tag)
             channel = self._channels.get((source, tag))
             if channel is not None and channel.messages and not self._shared.closed:
                 # One thread at a time is in the library and the helper only appends: this needs no lock.
@@ -172,10 +170,6 @@ class ObjectMessages(CommBase):
                 if not receive.done:
                     engine.wait_receive(receive)
             return receive.complete(status)
-        except TypeError:
-            if type(source) is int and type(tag) is int:
-                raise
-            return ObjectMessages.recv(self, None, index(source), index(tag), status)
         except MpiException as error:
             raise handled(self, error)  # noqa: B904
 
@@ -220,6 +214,8 @@ class ObjectMessages(CommBase):
         """Send one object and receive another, without deadlock."""
         try:
             engine = self._engine
+            if not type(dest) is type(sendtag) is int:
+                dest, sendtag = argument(dest), argument(sendtag)
             route = self._routes.get((dest, sendtag)) or self._route(dest, sendtag)
             data = engine.dumps(sendobj) if route is not None else b""
             with engine.lock:
@@ -230,12 +226,6 @@ class ObjectMessages(CommBase):
                 if route is not None:
                     engine.throttle(route[0], self._shared)
             return receive.complete(status)
-        except TypeError:
-            if type(dest) is int and type(sendtag) is int:
-                raise
-            return ObjectMessages.sendrecv(
-                self, sendobj, index(dest), index(sendtag), recvbuf, source, recvtag, status
-            )
         except MpiException as error:
             raise handled(self, error)  # noqa: B904
 

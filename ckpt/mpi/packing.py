@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ckpt.mpi.errors import ERR_ARG, ERR_TRUNCATE, MpiException
+from ckpt.mpi.integers import COUNT, argument
 
 if TYPE_CHECKING:
     from ckpt.mpi.kind import Kind
@@ -29,7 +30,7 @@ class Packing:
 
     def Pack_size(self, count: int, comm: Any) -> int:
         """Room that `count` elements need."""
-        return self._valid().layout.size * count
+        return self._valid().layout.size * argument(count, COUNT)
 
     def Pack_external(self, datarep: str, inbuf: Any, outbuf: Any, position: int) -> int:
         _check(datarep)
@@ -41,7 +42,7 @@ class Packing:
 
     def Pack_external_size(self, datarep: str, count: int) -> int:
         _check(datarep)
-        return self._valid().layout.size * count
+        return self._valid().layout.size * argument(count, COUNT)
 
     def _elements(self, buf: Any, *, writable: bool) -> Any:
         """The buffer as whole elements of this type."""
@@ -55,6 +56,7 @@ class Packing:
     def _pack(self, inbuf: Any, outbuf: Any, position: int, *, swap: bool) -> int:
         from ckpt.mpi.buffers import as_bytes, raw
 
+        position = argument(position, COUNT)
         data = self._elements(inbuf, writable=False).read()
         if swap:
             data = self._swap(bytes(data))
@@ -68,6 +70,7 @@ class Packing:
     def _unpack(self, inbuf: Any, position: int, outbuf: Any, *, swap: bool) -> int:
         from ckpt.mpi.buffers import as_bytes, raw
 
+        position = argument(position, COUNT)
         into = self._elements(outbuf, writable=True)
         obj, offset, room = as_bytes(inbuf, writable=False)
         if position < 0 or position + into.nbytes > room:

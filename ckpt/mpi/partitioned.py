@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from ckpt.mpi import envelope
 from ckpt.mpi.buffers import BufferSpec, simple
 from ckpt.mpi.errors import ERR_ARG, ERR_REVOKED, ERR_TRUNCATE, MpiException
-from ckpt.mpi.integers import index
 from ckpt.mpi.operations import Operation, Receive
 from ckpt.mpi.progress import Buffer
 
@@ -155,7 +154,6 @@ class PartReceive(Operation):
 
     def has(self, partition: int) -> bool:
         """Whether all of a partition is here."""
-        partition = index(partition)
         if not 0 <= partition < self.partitions:
             raise MpiException(ERR_ARG, f"partition {partition} of {self.partitions}")
         if not self.parts:

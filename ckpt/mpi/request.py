@@ -9,7 +9,7 @@ Lower-case methods return the received object, upper-case ones True; both fill a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from ckpt.mpi import completion
@@ -17,6 +17,7 @@ from ckpt.mpi.constants import UNDEFINED
 from ckpt.mpi.errors import ERR_REQUEST, MpiException
 from ckpt.mpi.handle import Handle, expect
 from ckpt.mpi.handling import guard_requests, handled_request
+from ckpt.mpi.integers import argument, elements
 from ckpt.mpi.operations import Done, Operation, Receive
 from ckpt.mpi.partitioned import PartReceive, PartSend
 from ckpt.mpi.status import Status
@@ -332,21 +333,25 @@ class Prequest(Request):
 
     def Pready(self, partition: int) -> None:
         """This partition of a started send may go."""
-        self.Pready_list([partition])
+        self._ready([argument(partition)])
 
     def Pready_range(self, partition_low: int, partition_high: int) -> None:
         """These partitions may go, both ends included."""
-        self.Pready_list(range(partition_low, partition_high + 1))
+        self._ready(range(argument(partition_low), argument(partition_high) + 1))
 
     def Pready_list(self, partitions: Sequence[int]) -> None:
+        self._ready(elements(partitions))
+
+    def _ready(self, partitions: Iterable[int]) -> None:
         operation = self._part(PartSend)
         if operation is not None:
             with operation.engine.lock:
                 for partition in partitions:
-                    operation.ready(int(partition))
+                    operation.ready(partition)
 
     def Parrived(self, partition: int) -> bool:
         """Whether this partition of a receive is here; True when nothing is under way."""
+        partition = argument(partition)
         operation = self._part(PartReceive)
         if operation is None:
             return True

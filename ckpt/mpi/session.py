@@ -12,6 +12,7 @@ from ckpt.mpi.errors import ERR_ARG, ERR_BUFFER, ERROR_CLASSES, MpiException
 from ckpt.mpi.group import Group
 from ckpt.mpi.handle import Handle, expect
 from ckpt.mpi.info import INFO_NULL, Info
+from ckpt.mpi.integers import argument
 from ckpt.mpi.memory import buffer_type
 from ckpt.mpi.operations import Done
 from ckpt.mpi.request import Request
@@ -85,6 +86,7 @@ class Session(Handle, HasErrhandler):
         return len(PSETS)
 
     def Get_nth_pset(self, n: int, info: Info = INFO_NULL) -> str:
+        n = argument(n)
         self._valid()
         if not 0 <= n < len(PSETS):
             raise MpiException(ERR_ARG, f"process set {n} of {len(PSETS)}")

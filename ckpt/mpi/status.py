@@ -8,7 +8,7 @@ from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG, UNDEFINED
 from ckpt.mpi.datatypes import BYTE, Datatype
 from ckpt.mpi.errors import SUCCESS
 from ckpt.mpi.handle import expect
-from ckpt.mpi.integers import index
+from ckpt.mpi.integers import COUNT, argument
 
 
 class Status:
@@ -77,19 +77,19 @@ class Status:
         return self._source
 
     def Set_source(self, source: int) -> None:
-        self._source = index(source)
+        self._source = argument(source)
 
     def Get_tag(self) -> int:
         return self._tag
 
     def Set_tag(self, tag: int) -> None:
-        self._tag = index(tag)
+        self._tag = argument(tag)
 
     def Get_error(self) -> int:
         return self._error
 
     def Set_error(self, error: int) -> None:
-        self._error = index(error)
+        self._error = argument(error)
 
     def Get_count(self, datatype: Datatype = BYTE) -> int:
         """Whole elements of `datatype` received; UNDEFINED if the size is no multiple of the element's."""
@@ -104,13 +104,13 @@ class Status:
         return datatype.elements_in(self._nbytes)
 
     def Set_elements(self, datatype: Datatype, count: int) -> None:
-        self._nbytes = datatype.layout.nbytes_of(count)
+        self._nbytes = datatype.layout.nbytes_of(argument(count, COUNT))
 
     def Is_cancelled(self) -> bool:
         return self._cancelled
 
     def Set_cancelled(self, flag: bool) -> None:
-        self._cancelled = flag
+        self._cancelled = bool(flag)
 
     def tomemory(self) -> Any:
         raise NotImplementedError(
@@ -133,7 +133,8 @@ class Status:
     @classmethod
     def f2py(cls, arg: list[int]) -> Any:
         status = cls()
-        status._fill(arg[2], arg[3], arg[0] | arg[1] << 31, error=arg[4], cancelled=bool(arg[5]))
+        low, high, source, tag, error, cancelled = (argument(arg[place]) for place in range(6))
+        status._fill(source, tag, low | high << 31, error=error, cancelled=bool(cancelled))
         return status
 
     source = property(Get_source, Set_source)
@@ -148,4 +149,4 @@ class Status:
 
     @count.setter
     def count(self, nbytes: int) -> None:
-        self._nbytes = nbytes
+        self._nbytes = argument(nbytes, COUNT)

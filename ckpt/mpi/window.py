@@ -9,6 +9,8 @@ from typing import Any, SupportsIndex
 
 import numpy
 
+from ckpt.mpi.integers import COUNT, argument
+
 _BYTE = numpy.dtype("B")
 
 
@@ -31,7 +33,7 @@ class buffer(numpy.ndarray[Any, Any]):
     @staticmethod
     def allocate(nbytes: int, clear: bool = False) -> buffer:
         """Memory of its own, zeroed if `clear`."""
-        size = operator.index(nbytes)
+        size = argument(nbytes, COUNT)
         if size < 0:
             raise ValueError("negative size")
         memory = numpy.zeros(size, _BYTE) if clear else numpy.empty(size, _BYTE)
@@ -56,6 +58,7 @@ class buffer(numpy.ndarray[Any, Any]):
     @staticmethod
     def fromaddress(address: int, nbytes: int, readonly: bool = False) -> buffer:
         """Memory by its address. What lies there must outlive the buffer."""
+        nbytes = argument(nbytes, COUNT)
         if nbytes < 0:
             raise ValueError("negative size")
         if nbytes and not address:

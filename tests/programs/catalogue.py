@@ -61,6 +61,7 @@ PROGRAMS = (
         silent=True,
     ),
     _osu("osu_latency", 2, "MAX_MSG_SIZE=65536", "loop=300"),
+    _osu("osu_multi_lat", 4, "MAX_MSG_SIZE=65536", "loop_small=200", "skip_small=10", "loop_large=50"),
     _osu("osu_bibw", 2, "MAX_MSG_SIZE=65536", "loop=20"),
     _osu("osu_bcast", 4, "MAX_MSG_SIZE=65536", "loop=200", sample=True),
     _osu("osu_allgather", 4, "MAX_MSG_SIZE=4096", "loop=50", "skip=10"),

@@ -1,4 +1,7 @@
-"""Integer arguments take what mpi4py takes: what has `__index__` or `__int__`, floating-point numbers cut off."""
+"""Integers take what mpi4py takes: on their own what has `__int__` or `__index__`, in lists what has `__index__`.
+
+The table of all calls is tests/integer_calls.py; tests/programs/test_integer_calls.py holds it against a real mpi4py.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckpt.mpi.integers import index
-from ckpt.mpi.status import Status
+from ckpt import MPI
+from ckpt.mpi.integers import argument, element, elements, is_one
+from tests.integer_calls import PARTS, Table, calls_of_two, differences
 from tests.unit.ckpt.mpi.bus import run_ranks
 
 
@@ -103,33 +107,98 @@ def test_ranks_and_tags_of_messages(kind: str) -> None:
     assert run_ranks(2, program) == [False, False]
 
 
-@pytest.mark.parametrize("kind", ONES)
-def test_roots_colors_groups_parts_and_statuses(kind: str) -> None:
-    one = ONES[kind]
+@pytest.mark.parametrize("part", PARTS)
+def test_every_integer_of_a_call_takes_what_mpi4py_takes(part: str) -> None:
+    def program(comm: Any) -> list[str]:
+        return [line for call in Table(MPI, comm, [part]).calls for line in differences(call)]
 
-    def program(comm: Any) -> Any:
-        assert comm.bcast(comm.rank, one) == 1
-        assert comm.reduce(1, root=one) == (2 if comm.rank == 1 else None)
-        assert comm.Split(one, one).size == 2
+    assert run_ranks(1, program) == [[]]
+
+
+def test_every_integer_of_an_intercommunicators_call_too() -> None:
+    def program(comm: Any) -> list[str]:
+        calls = calls_of_two(MPI, comm, comm.Split(comm.rank))
+        return [line for call in calls for line in differences(call)]
+
+    assert run_ranks(2, program) == [[], []]
+
+
+SELF_SENDS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "send": lambda comm, dest, tag: comm.send(1, dest, tag),
+    "isend": lambda comm, dest, tag: comm.isend(1, dest, tag).wait(),
+    "sendrecv": lambda comm, dest, tag: comm.sendrecv(1, dest, tag, None, -2, 1),
+    "Send": lambda comm, dest, tag: comm.Send(np.ones(2), dest, tag),
+    "Isend": lambda comm, dest, tag: comm.Isend(np.ones(2), dest, tag).Wait(),
+    "Sendrecv": lambda comm, dest, tag: comm.Sendrecv(np.ones(2), dest, tag, buffer(), -2, 1),
+}
+SELF_RECEIVES: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "recv": lambda comm, source, tag: comm.recv(None, source, tag),
+    "irecv": lambda comm, source, tag: comm.irecv(None, source, tag).wait(),
+    "Recv": lambda comm, source, tag: comm.Recv(buffer(), source, tag),
+    "Irecv": lambda comm, source, tag: comm.Irecv(buffer(), source, tag).Wait(),
+}
+
+
+def refuses_what_is_only_equal_to_zero(call: Callable[[Any, Any, Any], Any], comm: Any) -> None:
+    for pair in ((0j, 0), (0, 0j)):
+        with pytest.raises(TypeError):
+            call(comm, *pair)
+
+
+@pytest.mark.parametrize("name", SELF_SENDS)
+def test_what_is_only_equal_to_a_rank_that_was_sent_to_before_is_refused(name: str) -> None:
+    def program(comm: Any) -> bool:
+        SELF_SENDS[name](comm, 0, 0)
+        refuses_what_is_only_equal_to_zero(SELF_SENDS[name], comm)
+        comm.Recv(bytearray(64), 0, 0)
+        return bool(comm.iprobe())
+
+    assert run_ranks(1, program) == [False]
+
+
+@pytest.mark.parametrize("name", SELF_RECEIVES)
+def test_what_is_only_equal_to_a_source_that_has_a_message_is_refused(name: str) -> None:
+    def program(comm: Any) -> bool:
+        for _ in range(2):
+            (comm.Send if name[0].isupper() else comm.send)(np.ones(2), 0, 0)
+        SELF_RECEIVES[name](comm, 0, 0)
+        refuses_what_is_only_equal_to_zero(SELF_RECEIVES[name], comm)
+        SELF_RECEIVES[name](comm, 0, 0)
+        return bool(comm.iprobe())
+
+    assert run_ranks(1, program) == [False]
+
+
+def test_a_range_of_ranks_that_ends_far_outside_is_refused_at_once() -> None:
+    def program(comm: Any) -> None:
         group = comm.Get_group()
-        assert group.Incl([one]).size == group.Excl([one]).size == 1
-        assert group.Translate_ranks([one], group) == [1]
-        part = (
-            comm.Psend_init(np.ones(2), 2, one, one)
-            if comm.rank == 0
-            else comm.Precv_init(buffer(), 2, 0, one)
-        )
-        part.Start()
-        if comm.rank == 0:
-            part.Pready(0)
-            part.Pready(one)
-        part.Wait()
-        assert part.Parrived(one) if comm.rank else True
-        status = Status()
-        status.Set_tag(one)
-        return status.Get_tag()
+        for call in (group.Range_incl, group.Range_excl):
+            with pytest.raises(MPI.Exception) as caught:
+                call([(0, 2**31 - 1, 1)])
+            assert caught.value.error_class == MPI.ERR_RANK
 
-    assert run_ranks(2, program) == [1, 1]
+    run_ranks(1, program)
+
+
+def test_one_integer_or_a_list() -> None:
+    assert all(is_one(each) for each in (3, True, np.int64(3), np.array(3), Indexed()))
+    assert not any(
+        is_one(each) for each in (3.0, [3], (3,), np.array([3]), np.float64(3), "3", None, Convertible())
+    )
+
+
+def test_lists_have_a_length_and_places() -> None:
+    assert (
+        elements(range(3))
+        == elements(np.arange(3), 3)
+        == elements((0, np.int8(1), Indexed() and 2))
+        == [0, 1, 2]
+    )
+    for refused in (3, {1, 2}, iter([1]), None):
+        with pytest.raises(TypeError):
+            elements(refused)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="expecting 2 items, got 3"):
+        elements([1, 2, 3], 2)
 
 
 @pytest.mark.parametrize("kind", NONE)
@@ -143,5 +212,6 @@ def test_what_is_no_number_is_refused_and_nothing_is_sent(kind: str) -> None:
         return comm.iprobe()
 
     assert run_ranks(1, program) == [False]
-    with pytest.raises(TypeError):
-        index(wrong)
+    for way in (argument, element):
+        with pytest.raises(TypeError):
+            way(wrong)
