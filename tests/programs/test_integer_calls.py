@@ -12,6 +12,7 @@ from tests.programs.fetch import Unavailable, fetched
 
 
 @pytest.mark.system
+@pytest.mark.nightly  # a fresh machine has to fetch an MPI library for it
 @pytest.mark.timeout(900)
 def test_a_real_mpi4py_takes_and_refuses_what_the_table_says(tmp_path: Path) -> None:
     try:
