@@ -412,6 +412,7 @@ LOSSES: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.rotate(3)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_no_number_is_used_twice_whatever_becomes_of_the_event_log(
     held: Job, restarted: Callable[..., Job], loss: str

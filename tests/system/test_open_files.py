@@ -296,7 +296,7 @@ def test_event_numbers_of_the_program_are_no_other_file_and_those_of_the_library
     """
     )
     job = start(write_app(tmp_path, text), ranks=2, every=0.1)
-    for kill in (1, 2, 3):
+    for kill in (1, 2):
         job.wait_event("committed", count=len(job.events("committed")) + 2)
         job.kill_rank(0)
         job.wait_event("restarted", count=kill)

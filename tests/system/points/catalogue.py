@@ -159,6 +159,7 @@ POINTS: tuple[Point, ...] = (
     ),
     *_around("burnt-removed", "controller", "controller.commit:remove_burnt", "recovery"),
     *_around("relaunched", "controller", "controller.service:Service._launch", "recovery"),
+    *_around("life-recorded", "controller", "controller.past:record", "recovery"),
     *_before(
         "table-sent-again",
         "controller",
@@ -178,6 +179,7 @@ POINTS: tuple[Point, ...] = (
     *_around("survivors-fenced", "controller", "controller.launch.local:fence_survivor", "restart"),
     *_around("lines-listed", "controller", "controller.cli_run:_usable_lines", "restart"),
     *_around("agent-spawned", "controller", "controller.cli_run:_spawn", "restart"),
+    *_around("life-recorded-by-restart", "controller", "controller.past:record", "restart"),
     *_around("ranks-launched", "controller", "controller.service:Service._launch", "restart"),
     *_around("serving-again", "agent", "controller.launch.agent:Agent._serve", "restart"),
     *_around("ranks-forked-by-restart", "agent", "controller.launch.agent:Agent._start", "restart"),
