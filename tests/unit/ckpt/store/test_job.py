@@ -396,3 +396,18 @@ def test_nothing_of_a_job_file_is_parsed_before_it_is_verified(job: JobDirectory
     (Path(job.path) / "job.json").write_bytes(data)
     with pytest.raises(RecordDamaged, match="does not verify"):
         JobDirectory.open(job.path)
+
+
+def test_the_highest_incarnation_is_that_of_any_image_half_written_ones_included(job: JobDirectory) -> None:
+    assert job.highest_incarnation() == -1
+    directory = Path(job.rank_directory(0))
+    for name in (
+        "epoch-00000003.i0002.abcd.json",
+        ".tmp-epoch-00000004.i0005.abcd.pack",
+        "epoch-00000009",
+        "notes.i9",
+    ):
+        (directory / name).touch()
+    assert job.highest_incarnation() == 5
+    (directory / "epoch-00000009.ix.abcd").touch()
+    assert job.highest_incarnation() == 5

@@ -185,6 +185,11 @@ def test_the_last_life_is_in_the_record_whoever_takes_the_lock_next(job: JobDire
     with job.lock() as lock:
         assert lock.record.life is None
         lock.begin(Life(4, "word"))
+        before = os.stat(os.path.join(job.path, "generation.json")).st_ino
+        lock.begin(Life(4, "word"))
+        assert os.stat(os.path.join(job.path, "generation.json")).st_ino == before, (
+            "nothing new, nothing written"
+        )
         lock.claim(here(job.path, "/run/x"))
     with job.lock() as lock:
         assert lock.found.life == lock.record.life == job.record().life == Life(4, "word")
