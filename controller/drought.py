@@ -35,6 +35,7 @@ class Drought:
         self.is_said = False
         self.reason = ""  # the newest one known
         self.remedy = ""
+        self._is_refused = False  # in this round
         self.was_fruitful = False  # something has been committed under this controller
 
     def round_begins(self, now_ns: int) -> None:
@@ -55,13 +56,15 @@ class Drought:
     def round_fails(self, reason: str) -> bool:
         """A round has come to nothing. True: it is the first one, to be said."""
         self.rounds += 1
-        if not self.reason or not self.remedy:
+        if not self._is_refused or not self.remedy:  # a refusal says more; an earlier one may be over
             self.reason = reason
             self.remedy = "`ckpt doctor` tells what a checkpoint of the program would meet"
+        self._is_refused = False
         return self.rounds == 1
 
     def refused(self, rank: int, reason: str) -> None:
         """A rank cannot be captured where it is."""
+        self._is_refused = True
         self.reason = f"rank {rank} cannot be captured: {reason}"
         self.remedy = remedies.for_refusal(reason)
 

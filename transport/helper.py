@@ -38,6 +38,13 @@ MOST_ROUNDS = 8
 """Rounds of progress in one tick: the application may be waiting for the lock."""
 
 
+class _Thread(threading.Thread):
+    """A program that has its threads renumbered (gevent) is not told of the end of this one by a traceback."""
+
+    def _delete(self) -> None:
+        threading._active.pop(self.ident, None)  # type: ignore[attr-defined]
+
+
 class ProgressHelper:
     """The helper of one port."""
 
@@ -53,7 +60,7 @@ class ProgressHelper:
         owned.note(*self._made)
         self.watch(None, control_fd)
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="port-helper", daemon=True)
+        self._thread = _Thread(target=self._run, name="port-helper", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""

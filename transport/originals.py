@@ -1,23 +1,35 @@
-"""Own copies of `os`, `os.path`, `time` and `open` for the modules of a rank's libraries. (driver)
+"""Own copies of `os`, `os.path`, `time`, `io`, `open` and others for the modules of a rank's libraries. (driver)
 
 Programs and their tests replace functions of the standard library: unittest.mock, freezegun, pyfakefs, what gevent does. A
 rank's libraries must go on with the genuine ones: a clock that stands still would stop the transport, a file system in
 memory would get the images. So `keep` gives every module of `PACKAGES`, loaded already or later, copies that nobody else has
-under the names `os`, `time` and `open`, where it has the genuine ones there.
+under the names `os`, `time`, `io`, `_io`, `fcntl`, `threading` and `open`.
+
+freezegun and pyfakefs also walk through all modules that are loaded, and put their own where they find a genuine module or
+function, by its identity or its name. The copies have other names; functions that a module of ours has under a name of its
+own, and `open`, are wrapped (`functools.partial`), so that they are no functions for who looks.
 
 The copies of `os`, `posixpath` and `genericpath` are executed anew, since their functions written in Python (`makedirs`,
 `path.exists`) look others up in their own module. What they have to share with the genuine ones stays the same object: the
 environment, and the classes that programs subclass or register with.
+
+gevent gives the main thread another number. Who asks the copy of `threading` for the thread that runs is told by the
+genuine one.
 
 Called once, before ranks are forked, so a rank's start pays nothing. Not here: patches of other modules, of C itself.
 """
 
 from __future__ import annotations
 
+import _io
+import _thread
+import fcntl
+import functools
 import importlib.util
 import io
 import os
 import sys
+import threading
 import time
 import types
 from importlib import _bootstrap_external
@@ -28,14 +40,26 @@ __all__ = ["PACKAGES", "keep"]
 PACKAGES = ("ckpt", "transport")
 
 _SHARED = ("environ", "environb", "PathLike", "_Environ", "name", "linesep", "devnull")
-_copies: dict[str, types.ModuleType] = {}
+_WALKED = ("posix", "time", "_io", "io")  # of whose functions patches look for other names
+_copies: dict[str, Any] = {}
 
 
 def keep() -> None:
-    """From here on the modules of `PACKAGES` do not see what others do to `os`, `time` and `open`. Idempotent."""
+    """From here on the modules of `PACKAGES` do not see what others do to `os`, `time`, `open` and the like. Idempotent."""
     if _copies:
         return
-    _copies.update(os=_copy_of_os(), time=_shallow("time", time))
+    for name, genuine in (
+        ("time", time),
+        ("io", io),
+        ("_io", _io),
+        ("fcntl", fcntl),
+    ):
+        _copies[name] = _shallow(name, genuine)
+    _copies["threading"] = _Threading(f"{__name__}.threading")
+    _copies["os"] = _copy_of_os()
+    _copies["open"] = functools.partial(io.open)
+    _note_main_thread()
+    os.register_at_fork(after_in_child=_note_main_thread)
     for name, module in list(sys.modules.items()):
         if _is_ours(name):
             _rebind(module)
@@ -56,15 +80,49 @@ def _is_ours(name: str) -> bool:
 
 def _rebind(module: types.ModuleType) -> None:
     space = vars(module)
-    if space.get("os") is os:
-        space["os"] = _copies["os"]
-    if space.get("time") is time:
-        space["time"] = _copies["time"]
-    if space is not globals():
-        space.setdefault("open", _open)
+    if space is globals():
+        return
+    for name, value in list(space.items()):
+        if name in _copies:  # even if it is a replacement: of a module that is loaded while one is in place
+            space[name] = _copies[name]
+        elif type(value) is types.BuiltinFunctionType and value.__module__ in _WALKED:
+            space[name] = functools.partial(value)
+    space.setdefault("open", _copies["open"])
 
 
-_open = io.open
+_get_ident = _thread.get_ident
+_main: list[int] = []
+
+
+def _note_main_thread() -> None:
+    _main[:] = (_get_ident(),)
+
+
+def _current_thread() -> threading.Thread | None:
+    """None: not known here."""
+    ident = _get_ident()
+    if ident in _main:
+        return threading.main_thread()
+    return next((thread for thread in list(_threads()) if thread.ident == ident), None)
+
+
+def _threads() -> Any:
+    return threading._active.values()  # type: ignore[attr-defined]
+
+
+class _Threading(types.ModuleType):
+    """The genuine module, also for who sets something in it; but for which thread this one is."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, threading.__doc__)
+        own = {"current_thread": _current_thread, "get_ident": _get_ident, "Thread": threading.Thread}
+        self.__dict__.update(own)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(threading, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(threading, name, value)
 
 
 def _copy_of_os() -> types.ModuleType:

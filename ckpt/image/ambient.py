@@ -32,6 +32,7 @@ from pickle import PicklingError
 from typing import TYPE_CHECKING, Any
 
 from ckpt.image.errors import RestoreError
+from ckpt.image.raw import is_heap
 from ckpt.image.reducers_library import DIALECT_FIELDS
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ __all__ = ["apply_ambient", "before_fork", "note_ambient", "quiet"]
 def note_ambient(references: References) -> dict[str, Any]:
     """Library → what is set in it; libraries in which nothing can be set, or nothing is, are left out."""
     noted: dict[str, Any] = {
-        "copyreg": {c: f for c, f in copyreg.dispatch_table.items() if references.is_user_type(c)},
+        "copyreg": {c: f for c, f in copyreg.dispatch_table.items() if _is_put_there(c, f, references)},
         "abc": _virtual_subclasses(references),
     }
     for name, (note, _) in _LIBRARIES.items():
@@ -51,6 +52,13 @@ def note_ambient(references: References) -> dict[str, Any]:
         if library is not None:
             noted[name] = note(library)
     return {name: value for name, value in noted.items() if value}
+
+
+def _is_put_there(cls: Any, function: Any, references: References) -> bool:
+    """For a class of the program, or for one that is replaced for a while (freezegun does so for ``datetime.date``)."""
+    if references.is_user_type(cls):
+        return True
+    return not is_heap(cls) and references.replaced_name(cls) is not None and references.names(function)
 
 
 @contextlib.contextmanager

@@ -34,7 +34,19 @@ from collections.abc import Callable, Mapping
 from importlib.machinery import ModuleSpec, NamespaceLoader, SourceFileLoader, SourcelessFileLoader
 from typing import TYPE_CHECKING, Any
 
-from ckpt.image import _frames, diagnose, exits, lazy, libraries, locks, moment, notes, rebuild, resources
+from ckpt.image import (
+    _frames,
+    diagnose,
+    exits,
+    lazy,
+    libraries,
+    locks,
+    moment,
+    notes,
+    precheck,
+    rebuild,
+    resources,
+)
 from ckpt.image.ambient import before_fork, quiet
 from ckpt.image.descriptors import Descriptors, baseline, our_files, restore_descriptors, survey
 from ckpt.image.descriptors import own_lengths as own_lengths_now
@@ -174,6 +186,7 @@ def run_dump(
     dump_class: type[Dump] | None = None,
 ) -> ImageReport:
     """:func:`dump` with other ways of pickling and of going through the program (:mod:`ckpt.image.trial`)."""
+    precheck.check()
     is_disposable = os.getpid() != prepared.pid
     timing, descriptors = moment.read(prepared.noted)
     surveyed, saved_files = survey(descriptors), SavedFiles()

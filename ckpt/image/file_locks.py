@@ -12,6 +12,7 @@ on without its lock would write where it must not.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -97,5 +98,17 @@ def _holder(fd: int) -> str:
         for line in listing:
             words = line.split()
             if "->" not in words and len(words) >= 6 and words[5].endswith(f":{inode}"):
-                return f"process {words[4]}" if words[4] != "-1" else "another process"
+                holder = words[4] if words[4] != "-1" else _who_has_locked(inode)
+                return f"process {holder}" if holder else "another process"
     return "another process"
+
+
+def _who_has_locked(inode: str) -> str:
+    """A process that has an open file with a lock on it; "": none that may be looked into."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):  # ended meanwhile, or somebody else's
+            for fd in os.listdir(f"/proc/{pid}/fdinfo"):
+                with open(f"/proc/{pid}/fdinfo/{fd}") as info:
+                    if any(line.startswith("lock:") and f":{inode} " in line for line in info):
+                        return pid
+    return ""

@@ -45,6 +45,7 @@ from typing import Any
 from ckpt.image import _addresses, _lookup, lazy, libraries, locks
 from ckpt.image.addresses import Addresses, Walk
 from ckpt.image.errors import RestoreError
+from ckpt.image.raw import package_of
 from ckpt.image.standard_streams import STREAMS, std_objects
 
 __all__ = ["Pid", "References", "import_all", "is_by_value", "resolve"]
@@ -333,7 +334,21 @@ class References:
         touched = self._touched if _CHANGES_ARE_SEEN else dict(sys.modules)
         for name in _NOT_MODULES_OF_THEIR_OWN:
             touched.pop(name, None)
-        return self._added_values() + self._found_mpi() + _lookup.patches(touched, self.by_value)
+        own = self._added_values() + self._found_mpi() + _lookup.patches(touched, self.by_value)
+        return own + self._patches_by_packages(touched)
+
+    def _patches_by_packages(self, touched: Mapping[str, types.ModuleType]) -> list[tuple[str, str, object]]:
+        """Functions and classes of installed packages that the program has had put into the standard library (freezegun)."""
+        standard = {name: module for name, module in touched.items() if _is_standard(name)}
+        others = {name: module for name, module in list(sys.modules.items()) if not _is_standard(name)}
+        return [
+            (name, key, value)
+            for name, key, value in _lookup.patches(standard, others)
+            if isinstance(value, (types.FunctionType, type))
+            and value.__module__ not in self.by_value
+            and package_of(value.__module__) not in OWN_PACKAGES
+            and self.names(value)
+        ]
 
     def _found_mpi(self) -> list[tuple[str, str, object]]:
         """Where libraries keep the module MPI: some (schwimmbad) look for it late, and put it into a global of theirs that
@@ -377,6 +392,21 @@ class References:
             except (AttributeError, KeyError):
                 found = getattr(found, part, None)
         return found is obj
+
+    def replaced_name(self, obj: Any) -> tuple[str, str] | None:
+        """(module, name) of a function or type made in C in whose place there is something of another module now: it is
+        found there while an image is loaded."""
+        name, key = obj.__module__, obj.__qualname__
+        module = sys.modules.get(name)
+        if module is None or name in self.by_value:
+            return None
+        found = module.__dict__.get(key, obj) if isinstance(module, types.ModuleType) else module
+        is_replaced = found is not obj and getattr(found, "__module__", None) != name
+        return (name, key) if is_replaced else None
+
+
+def _is_standard(name: str) -> bool:
+    return package_of(name) in sys.stdlib_module_names
 
 
 def resolve(pid: Pid, live: Mapping[str, object]) -> object:

@@ -156,6 +156,8 @@ def reduce_builtin_method(pickler: Saver, obj: Any) -> Any:
         name = obj.__self__.__name__
         if sys.modules.get(name) is obj.__self__:
             return rebuild.function_of, (name, obj.__name__)
+    if owner is types.ModuleType and (replaced := pickler.references.replaced_name(obj)) is not None:
+        return rebuild.function_of, replaced  # open, with pyfakefs
     if owner is types.ModuleType or not is_heap(owner) or issubclass(owner, type):
         return NotImplemented
     for cls in owner.__mro__:

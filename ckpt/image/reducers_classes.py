@@ -49,7 +49,7 @@ def reduce_class(pickler: Saver, cls: type) -> Any:
     if pickler.references.names(cls):
         return NotImplemented
     if not _is_written_in_python(cls):
-        return _find_c_type(cls)
+        return _find_c_type(pickler, cls)
     path = pickler.definitions.path_of(cls)
     if path is not None:
         return definitions.follow, (path, cls.__qualname__)
@@ -102,7 +102,7 @@ def is_made_in_c(cls: type) -> bool:
     return any("__new__" in c.__dict__ and is_heap(c) and not _is_written_in_python(c) for c in cls.__mro__)
 
 
-def _find_c_type(cls: type) -> Any:
+def _find_c_type(pickler: Saver, cls: type) -> Any:
     """A type made in C whose name lies (``builtins.method``, ``_csv.writer``): found where somebody has named it, also below
     that module (`coverage.CTracer`), or as the type of something that has a name (metaclasses of `_ctypes`).
     """
@@ -116,7 +116,8 @@ def _find_c_type(cls: type) -> Any:
         for _, value in attributes:
             if type(value) is cls and issubclass(cls, type):
                 return type, (value,)
-    return NotImplemented
+    replaced = pickler.references.replaced_name(cls)  # datetime.date, with freezegun
+    return NotImplemented if replaced is None else (rebuild.function_of, replaced)
 
 
 def is_slot(value: object, cls: type) -> bool:

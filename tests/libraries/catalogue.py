@@ -430,6 +430,32 @@ c = zstandard.compress(b"x" * 100)
 ---
 print(zstandard.decompress(c)[:3])
 """),
+    Library("freezegun", "freezegun", "a clock that is set, inside of `freeze_time`", """
+import datetime, freezegun
+w = freezegun.freeze_time("2020-01-01"); c = w.start(); c.tick(60)
+---
+c.tick(60); print(datetime.datetime.now()); w.stop(); print(datetime.date.today().year > 2020)
+"""),
+    Library("pyfakefs", "pyfakefs", "a file system in memory, as an object; inside of its `Patcher` refused by name", """
+from pyfakefs.fake_filesystem import FakeFilesystem
+fs = FakeFilesystem(); fs.create_file("/x", contents="y")
+---
+print(fs.get_object("/x").contents, fs.exists("/z"))
+"""),
+    Library("gevent", "gevent", "greenlets that have ended", """
+import gevent
+g = [gevent.spawn(pow, k, 2) for k in range(5)]; v = sum(x.get() for x in g); del g
+---
+print(v, gevent.spawn(pow, 2, 2).get())
+"""),
+    Library("gevent (running)", "gevent", "greenlets that are suspended, `monkey.patch_all`", """
+import gevent
+def work():
+    gevent.sleep(0.1); return 1
+g = gevent.spawn(work); gevent.sleep(0)
+---
+print(g.get())
+"""),
     Library("pyzmq", "zmq", "a context without sockets", """
 import zmq
 v = zmq.zmq_version()

@@ -124,3 +124,62 @@ def test_a_program_below_runpy_and_exec_gets_images(start: Start, tmp_path: Path
         tmp_path, f"import runpy\nrunpy.run_path({str(tmp_path / 'below.py')!r}, run_name='__main__')\n"
     )
     killed_half_way(start, app)
+
+
+DEBUGGED = """
+import sys
+import ckpt
+
+ckpt.enable()
+
+def main():
+    total = 0
+    for n in range(400):
+        total += n
+        if n == 200:
+            ckpt.checkpoint()
+    print("total", total)
+
+if len(sys.argv) > 1:
+    import bdb
+    class Debugger(bdb.Bdb):
+        def user_line(self, frame):
+            self.set_step()
+    debugger = Debugger()
+    debugger.runcall(main)
+else:
+    main()
+"""
+
+
+@pytest.mark.parametrize("words", [("-m", "pdb", "-c", "continue"), ()], ids=["pdb", "bdb"])
+def test_a_program_in_a_debugger_is_refused_by_name_and_ends_as_without(
+    start: Start, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    app = write_app(tmp_path, DEBUGGED)
+    job = start(*words, app, *(() if words else ("bdb",)), ranks=1, every=100)
+    assert job.finish() == 0, job.report()
+    assert job.output(0).startswith("total 79800\n")
+    (failed,) = job.events("failed")
+    assert "a frame object cannot be saved" in failed["reason"] and "botframe" in failed["where"], (
+        job.report()
+    )
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is there from Python 3.12 on")
+def test_a_tool_of_sys_monitoring_is_named_and_sees_what_it_would_see(start: Start, tmp_path: Path) -> None:
+    watching = """
+tools, seen = sys.monitoring, []
+tools.use_tool_id(tools.DEBUGGER_ID, "my tool")
+tools.register_callback(tools.DEBUGGER_ID, tools.events.PY_START, lambda code, at: seen.append(code.co_name))
+tools.set_events(tools.DEBUGGER_ID, tools.events.PY_START)
+main()
+print(seen.count("step"))
+"""
+    job = start(write_app(tmp_path, APP + watching), ranks=1, every=0.1)
+    refused = job.wait_event("refused")
+    job.go()
+    assert job.finish() == 0, job.report()
+    assert "the tool 'my tool' of sys.monitoring" in refused["reason"]
+    assert job.output(0) == f"total {TOTAL}\n500\n"
+    assert not job.events("committed")

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import fcntl
 import os
+import struct
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -152,6 +154,9 @@ _LOCKED = """
     fcntl.lockf(ranged, fcntl.LOCK_EX, 10, 20)
     fcntl.lockf(ranged, fcntl.LOCK_SH, 0, 50)
     free = open("free", "w")
+    import struct
+    whole = open("whole", "w")
+    fcntl.fcntl(whole, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
     driver_tick()
     print(subprocess.run([sys.executable, "ask.py"], capture_output=True, text=True, check=True).stdout)
 """
@@ -161,7 +166,7 @@ _ASK = """
     for name, kind, *where in (
         ("flocked", fcntl.LOCK_SH), ("raw", fcntl.LOCK_SH), ("raw", fcntl.LOCK_EX), ("free", fcntl.LOCK_EX),
         ("ranged", fcntl.LOCK_SH, 5, 10), ("ranged", fcntl.LOCK_SH, 5, 20), ("ranged", fcntl.LOCK_EX, 1, 90),
-        ("ranged", fcntl.LOCK_SH, 1, 90),
+        ("ranged", fcntl.LOCK_SH, 1, 90), ("whole", fcntl.LOCK_SH, 1, 90),
     ):
         with open(name, "r+") as file:
             try:
@@ -174,7 +179,7 @@ _ASK = """
 
 def test_locks_are_held_again(tmp_path: Path) -> None:
     (tmp_path / "ask.py").write_text(textwrap.dedent(_ASK))
-    assert resumed_output(tmp_path, _LOCKED) == "held free held free free held held free \n"
+    assert resumed_output(tmp_path, _LOCKED) == "held free held free free held held free held \n"
 
 
 def test_a_lock_that_somebody_else_has_now_is_an_error_with_file_and_holder(
@@ -200,13 +205,41 @@ def test_a_lock_that_somebody_else_has_now_is_an_error_with_file_and_holder(
             fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def test_the_child_that_writes_an_image_holds_no_lock_of_the_program(tmp_path: Path) -> None:
+def test_the_holder_of_the_lock_of_an_open_file_is_named_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`/proc/locks` says -1 of these: they belong to no process."""
+    from ckpt.image import file_locks
+    from ckpt.image.errors import RestoreError
+
+    with open(tmp_path / "file", "w") as mine, open(tmp_path / "file", "w") as other:
+        _lock_open_file(other.fileno())
+        line = f"lock:\t1: OFDLCK  ADVISORY  WRITE -1 fe:00:{os.fstat(mine.fileno()).st_ino} 0 EOF\n"
+        file_locks.note(mine.fileno(), "file", file_locks.locks_of(line))
+        monkeypatch.setattr(file_locks, "_PATIENCE_S", 0.0)
+        with pytest.raises(RestoreError, match=f"the lock on 'file' .* is held by process {os.getpid()} now"):
+            file_locks.take_again()
+
+
+def _flock(fd: int) -> None:
+    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _lock_open_file(fd: int) -> None:
+    """`F_OFD_SETLK`: of the open file, not of the process. The module `fcntl` packs no `struct flock`."""
+    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+
+
+@pytest.mark.parametrize("lock", [_flock, _lock_open_file], ids=["flock", "open-file"])
+def test_the_child_that_writes_an_image_holds_no_lock_of_the_program(
+    tmp_path: Path, lock: Callable[[int], None]
+) -> None:
     """Neither of files closed after the fork, nor of those locked then."""
     from ckpt.image import _frames
 
     names = [str(tmp_path / name) for name in ("before", "after")]
     before, after = (os.open(name, os.O_RDWR | os.O_CREAT) for name in names)
-    fcntl.flock(before, fcntl.LOCK_EX)
+    lock(before)
     os.write(after, b"content")
     out, into = os.pipe()
     child = _frames.fork(_frames.note_moment())
@@ -215,11 +248,11 @@ def test_the_child_that_writes_an_image_holds_no_lock_of_the_program(tmp_path: P
         os.read(out, 1)  # until the parent is through
         os._exit(7 if (os.pread(after, 100, 0), os.lseek(after, 0, os.SEEK_CUR)) == (b"content", 7) else 1)
     try:
-        fcntl.flock(after, fcntl.LOCK_EX)
+        lock(after)
         for fd, name in ((before, names[0]), (after, names[1])):
             os.close(fd)
-            with open(name) as again:
-                fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with open(name, "r+") as again:
+                lock(again.fileno())
     finally:
         os.close(out)
         os.close(into)
