@@ -25,10 +25,10 @@ import numpy as np
 from benchmarks.common import gate, report, rounds, run_pair, write_json
 from benchmarks.transport_pair import MIB, _port, port_echo, port_roundtrip, stream
 from ckpt.mpi import make_world
-from transport.directwire import DirectWire
-from transport.endpoint import EndpointConfig
-from transport.port import Port
-from transport.zmqwire import CurveKeys, ZmqWire
+from ckpt.transport.driver.port import Port
+from ckpt.transport.protocol.endpoint import EndpointConfig
+from ckpt.transport.wires.directwire import DirectWire
+from ckpt.transport.wires.zmqwire import CurveKeys, ZmqWire
 
 RANKS = 4
 

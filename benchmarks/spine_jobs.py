@@ -112,7 +112,17 @@ class Job:
         self._offset = 0
         self._output = open(f"{folder}.out", "wb")  # noqa: SIM115 (closed with the job)
         path = program if isinstance(program, Path) else PROGRAMS / program
-        command = [sys.executable, "-m", "controller", "run", "-n", str(ranks), "--job", str(folder), *flags]
+        command = [
+            sys.executable,
+            "-m",
+            "ckpt.controller",
+            "run",
+            "-n",
+            str(ranks),
+            "--job",
+            str(folder),
+            *flags,
+        ]
         self.started_ns = time.monotonic_ns()
         self.process = subprocess.Popen(
             [*command, "--", str(path), *map(str, args)],

@@ -40,7 +40,7 @@ from ckpt.store import (
     RankEntry,
     write_control,
 )
-from ckpt.store.memory import map_pages
+from ckpt.store.disk.memory import map_pages
 
 CHUNK = 4 << 20
 READ_CHUNK = 32 << 20

@@ -35,7 +35,7 @@ def _raw_socket(directory: str, *, bind: bool, keep_memory: bool) -> Any:
     import zmq
 
     if keep_memory:
-        from transport.zmqwire import keep_freed_memory
+        from ckpt.transport.wires.zmqwire import keep_freed_memory
 
         keep_freed_memory()
     socket = zmq.Context().socket(zmq.PAIR)
@@ -139,10 +139,10 @@ class Inbox:
 
 def open_port(pipe: Connection, directory: str, rank: int, options: Mapping[str, Any]) -> tuple[Any, Inbox]:
     """A connected port of a two-rank job, helper running."""
-    from transport.directwire import DirectWire
-    from transport.endpoint import EndpointConfig
-    from transport.port import Port
-    from transport.zmqwire import CurveKeys, ZmqWire
+    from ckpt.transport.driver.port import Port
+    from ckpt.transport.protocol.endpoint import EndpointConfig
+    from ckpt.transport.wires.directwire import DirectWire
+    from ckpt.transport.wires.zmqwire import CurveKeys, ZmqWire
 
     curve = CurveKeys.from_secret(b"benchmark") if options.get("curve", True) else None
     address = options.get("address", "ipc://{directory}/{rank}").format(directory=directory, rank=rank)

@@ -61,7 +61,7 @@ def saving(pipe: Connection, directory: str, options: Mapping[str, Any]) -> dict
 
 def following(pipe: Connection, directory: str, options: Mapping[str, Any]) -> None:
     """Rank 1: takes messages, and advances whenever it is told to take an image."""
-    from transport.events import ImageDue
+    from ckpt.transport.protocol.events import ImageDue
 
     port, _ = open_port(pipe, directory, 1, options)
     due = []

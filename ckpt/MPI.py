@@ -11,8 +11,42 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ckpt.mpi import worlds
-from ckpt.mpi.absent import (
+from ckpt.mpi.base.constants import (
+    BOTTOM,
+    BUFFER_AUTOMATIC,
+    IN_PLACE,
+    NUMBERS,
+    BottomType,
+    BufferAutomaticType,
+    InPlaceType,
+)
+from ckpt.mpi.base.errhandler import (
+    ERRHANDLER_NULL,
+    ERRORS_ABORT,
+    ERRORS_ARE_FATAL,
+    ERRORS_RETURN,
+    Errhandler,
+)
+from ckpt.mpi.base.errors import (
+    ERROR_CLASSES,
+    add_error_class,
+    add_error_code,
+    add_error_string,
+    error_class,
+    error_string,
+    remove_error_class,
+    remove_error_code,
+    remove_error_string,
+)
+from ckpt.mpi.base.errors import MpiException as Exception
+from ckpt.mpi.base.group import GROUP_EMPTY, GROUP_NULL, Group
+from ckpt.mpi.base.info import INFO_ENV, INFO_NULL, Info
+from ckpt.mpi.comm.comm_inter import Intercomm
+from ckpt.mpi.comm.comm_topology import Cartcomm, Distgraphcomm, Graphcomm, Topocomm
+from ckpt.mpi.comm.communicator import COMM_NULL, Comm, Intracomm, self_of, world_of
+from ckpt.mpi.comm.message import MESSAGE_NO_PROC, MESSAGE_NULL, Message
+from ckpt.mpi.comm.session import SESSION_NULL, Session
+from ckpt.mpi.comm.unsupported import (
     FILE_NULL,
     WIN_NULL,
     Close_port,
@@ -24,19 +58,29 @@ from ckpt.mpi.absent import (
     Unpublish_name,
     Win,
 )
-from ckpt.mpi.comm_inter import Intercomm
-from ckpt.mpi.comm_topology import Cartcomm, Distgraphcomm, Graphcomm, Topocomm
-from ckpt.mpi.communicator import COMM_NULL, Comm, Intracomm, self_of, world_of
-from ckpt.mpi.constants import (
-    BOTTOM,
-    BUFFER_AUTOMATIC,
-    IN_PLACE,
-    NUMBERS,
-    BottomType,
-    BufferAutomaticType,
-    InPlaceType,
+from ckpt.mpi.datatypes.datatypes import DATATYPE_NULL, PREDEFINED, Datatype
+from ckpt.mpi.datatypes.op import (
+    BAND,
+    BOR,
+    BXOR,
+    LAND,
+    LOR,
+    LXOR,
+    MAX,
+    MAXLOC,
+    MIN,
+    MINLOC,
+    NO_OP,
+    OP_NULL,
+    PROD,
+    REPLACE,
+    SUM,
+    Op,
 )
-from ckpt.mpi.datatypes import DATATYPE_NULL, PREDEFINED, Datatype
+from ckpt.mpi.datatypes.status import Status
+from ckpt.mpi.datatypes.typenames import ALIASES, MISSING
+from ckpt.mpi.engine import worlds
+from ckpt.mpi.engine.pickling import Pickle, pickle
 from ckpt.mpi.environment import (
     Aint_add,
     Aint_diff,
@@ -68,22 +112,6 @@ from ckpt.mpi.environment import (
     _set_abort_status,
     get_vendor,
 )
-from ckpt.mpi.errhandler import ERRHANDLER_NULL, ERRORS_ABORT, ERRORS_ARE_FATAL, ERRORS_RETURN, Errhandler
-from ckpt.mpi.errors import (
-    ERROR_CLASSES,
-    add_error_class,
-    add_error_code,
-    add_error_string,
-    error_class,
-    error_string,
-    remove_error_class,
-    remove_error_code,
-    remove_error_string,
-)
-from ckpt.mpi.errors import MpiException as Exception
-from ckpt.mpi.grequest import Grequest
-from ckpt.mpi.group import GROUP_EMPTY, GROUP_NULL, Group
-from ckpt.mpi.info import INFO_ENV, INFO_NULL, Info
 from ckpt.mpi.libraries import (
     _addressof,
     _comm_lock,
@@ -97,33 +125,11 @@ from ckpt.mpi.libraries import (
     _typealign,
     _typecode,
 )
-from ckpt.mpi.message import MESSAGE_NO_PROC, MESSAGE_NULL, Message
-from ckpt.mpi.op import (
-    BAND,
-    BOR,
-    BXOR,
-    LAND,
-    LOR,
-    LXOR,
-    MAX,
-    MAXLOC,
-    MIN,
-    MINLOC,
-    NO_OP,
-    OP_NULL,
-    PROD,
-    REPLACE,
-    SUM,
-    Op,
-)
-from ckpt.mpi.pickling import Pickle, pickle
-from ckpt.mpi.request import REQUEST_NULL, Prequest, Request
-from ckpt.mpi.session import SESSION_NULL, Session
-from ckpt.mpi.status import Status
-from ckpt.mpi.typenames import ALIASES, MISSING
+from ckpt.mpi.requests.grequest import Grequest
+from ckpt.mpi.requests.request import REQUEST_NULL, Prequest, Request
 
 if TYPE_CHECKING:
-    from ckpt.mpi.engine import Engine
+    from ckpt.mpi.engine.engine import Engine
 
     COMM_WORLD: Intracomm
     COMM_SELF: Intracomm
@@ -174,7 +180,7 @@ def __getattr__(name: str) -> Any:
     if name == "COMM_SELF":
         return self_of(_engine())
     if name in ("buffer", "memory"):
-        from ckpt.mpi.memory import buffer_type
+        from ckpt.mpi.datatypes.memory import buffer_type
 
         return buffer_type()
     raise AttributeError(f"module 'MPI' has no attribute {name!r}")

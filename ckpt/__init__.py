@@ -18,18 +18,20 @@ Everything heavier is imported when it is first used.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
-
 from ckpt.errors import CkptError
 
+TYPE_CHECKING = False  # what typing has, without importing it: every command starts here
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Iterable
+    from typing import Any, TypeVar
 
-    from ckpt.mpi.communicator import Communicator
-    from ckpt.world import World
+    from ckpt.mpi.comm.communicator import Communicator
+    from ckpt.rank.world import World
 
     comm: Communicator
+    T = TypeVar("T")
+    H = TypeVar("H", bound=Callable[[int], object])
 
 __all__ = [
     "CkptError",
@@ -47,19 +49,16 @@ __all__ = [
     "restarts",
 ]
 
-T = TypeVar("T")
-H = TypeVar("H", bound="Callable[[int], object]")
-
 _world: list[World] = []
 
 
 def _runtime() -> World:
     if not _world:
-        from ckpt.runtime import current
+        from ckpt.rank.runtime import current
 
         runtime = current()
         if runtime is None:
-            from ckpt.standalone import Standalone
+            from ckpt.rank.standalone import Standalone
 
             _world.append(Standalone.start())
         else:
@@ -142,7 +141,7 @@ def loop(items: Iterable[T] | None = None, *, name: str | None = None) -> Iterab
     way = _runtime().explicit
     if way is None:
         return items
-    from ckpt.explicit.loop import Loop, name_of_caller
+    from ckpt.replay.loop import Loop, name_of_caller
 
     return Loop(way, items, name or name_of_caller(2))
 

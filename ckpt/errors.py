@@ -16,7 +16,7 @@
         └── StateError      the registered state does not fit the checkpoint
 
 The process image (:mod:`ckpt.image.errors`), the store (:mod:`ckpt.store.errors`) and the communicator
-(:mod:`ckpt.mpi.errors`) have trees of their own.
+(:mod:`ckpt.mpi.base.errors`) have trees of their own.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class HookFailed(CkptError):
 
 
 class ThreadsRunning(CkptError):
-    """Threads of the application, by name; see :mod:`ckpt.threads` for what may be done."""
+    """Threads of the application, by name; see :mod:`ckpt.capture.threads` for what may be done."""
 
 
 class CannotCapture(CkptError):

@@ -85,8 +85,8 @@ def flips(first: int, count: int) -> tuple[int, Figures]:
     directory = str(ROOT / "tests" / "unit" / "ckpt" / "store")
     if directory not in sys.path:
         sys.path.insert(0, directory)
-    from store_helpers import make_job  # type: ignore[import-not-found]
-    from test_damage_random import flip_everywhere  # type: ignore[import-not-found]
+    from store_helpers import make_job  # type: ignore[import-not-found]# type: ignore[import-not-found]
+    from test_damage_random import flip_everywhere  # type: ignore[import-not-found]# type: ignore[import-not-found]
 
     with tempfile.TemporaryDirectory() as place:
         return count, flip_everywhere(make_job(Path(place)), count, seed=first)

@@ -22,8 +22,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PROMISED = {
     "ckpt/store": (
         "tests/unit/ckpt/store",
-        "base codec control eventlog fsio job likeness lines lock manifest memory packs pool privacy pruning reader records "
-        "schema source verification writer",
+        "authenticated base codec control directory eventlog fsio likeness lines lock manifest memory packs pool privacy "
+        "pruning reader schema source verification writer",
     ),
     "transport": (
         "tests/unit/transport tests/scenarios/transport",
@@ -31,7 +31,7 @@ PROMISED = {
     ),
     "controller": (
         "tests/unit/controller tests/scenarios/controller",
-        "boundaries coordinator events history judgement messages plan supervisor translate vectors",
+        "boundaries coordinator events failure_policy history messages packet_events plan supervisor vectors",
     ),
 }
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from controller import arguments, errors
+from ckpt.controller import errors
+from ckpt.controller.cli import arguments
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -1,6 +1,7 @@
 """The walls of the architecture, read off the source with `ast`.
 
-Direction   transport ← ckpt ← controller: a lower package never imports a higher one, not even for types.
+Rooms       imports between rooms run one way, those for types and inside functions included (tools/rooms.py has the rooms
+            and their order); a room has at most about 15 files.
 Purity      a pure module is a state machine: no clock, socket, thread, random number, file, process or
             environment; and of this project it imports only pure modules. Imports under `if TYPE_CHECKING:`
             do not run and may name anything the direction allows.
@@ -14,27 +15,33 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-LAYERS = ("transport", "ckpt", "controller")  # lowest first
+from tools import rooms
+from tools.rooms import Import
+
+MOST_FILES = 15  # of a room, beside its __init__.py
 
 # The modules that are promised to be pure; every one must exist. A new state machine is added here.
 PURE = {
-    "transport": "batches config errors events frames jsontext lean ledger link endpoint rangeset simulation state timeout "
-    "window",
-    "ckpt": "allowance choice errors heldup",
-    "ckpt.explicit": "position",
-    "ckpt.store": "branch",
-    "ckpt.mpi": "agreement attributes buffers constants datatypes derived envelope errors few group handle integers kind "
-    "layout losses matching nothing op operations packing partitioned process progress status topology typenames",
-    "ckpt.image": "errors opcodes tables",
-    "controller": "boundaries coordinator doctor_report drought errors events judgement lines messages plan remedies "
-    "supervisor "
-    "translate vectors",
+    "ckpt": "errors",
+    "ckpt.capture": "check_budget choice stalls",
+    "ckpt.controller": "errors",
+    "ckpt.controller.doctor": "report",
+    "ckpt.controller.supervision": "boundaries coordinator events failure_policy lines messages packet_events plan remedies "
+    "supervisor uncommitted vectors",
+    "ckpt.image": "errors",
+    "ckpt.image.frames": "opcodes tables",
+    "ckpt.mpi.base": "attributes constants envelope errors group handle integers null_handles process progress",
+    "ckpt.mpi.collectives": "topology",
+    "ckpt.mpi.datatypes": "buffers datatype_info datatypes derived layout op packing small_reductions status typenames",
+    "ckpt.mpi.engine": "agreement failures matching operations partitioned",
+    "ckpt.replay": "position",
+    "ckpt.store.job": "branch",
+    "ckpt.transport": "errors jsontext records",
+    "ckpt.transport.protocol": "batches config endpoint events frames ledger link rangeset simulation state timeout window",
 }
 
 IMPURE_LIBRARIES = {
@@ -50,7 +57,7 @@ IMPURE_REASON = {name: why for why, names in IMPURE_LIBRARIES.items() for name i
 VALUE_TYPES = {("random", "Random"), ("signal", "Signals")}
 IMPURE_CALLS = {"open", "input", "print", "breakpoint", "eval", "exec", "compile", "__import__"}
 # One module makes methods of classes, when these are defined.
-ALLOWED_CALLS = {("transport.lean", "exec")}
+ALLOWED_CALLS = {("ckpt.transport.records", "exec")}
 IMPURE_SYS = {
     "argv",
     "stdin",
@@ -65,64 +72,15 @@ IMPURE_SYS = {
 }
 
 
-@dataclass(frozen=True)
-class Import:
-    """One imported name. `module` is absolute; `name` is what `from module import name` takes, or None."""
-
-    module: str
-    name: str | None
-    line: int
-    typing_only: bool
-
-    def targets(self) -> tuple[str, ...]:
-        """The modules this may load: `from a import b` is a, and a.b if that is a module."""
-        return (self.module,) if self.name is None else (self.module, f"{self.module}.{self.name}")
-
-
-def imports(tree: ast.Module, module: str, *, package: bool) -> list[Import]:
-    """Every import of the module called `module`, wherever it stands. `package`: it is an __init__.py."""
-    found: list[Import] = []
-
-    def visit(node: ast.AST, typing_only: bool) -> None:
-        if isinstance(node, ast.If) and is_type_checking(node.test):
-            for child in node.body:
-                visit(child, True)
-            for child in node.orelse:
-                visit(child, typing_only)
-            return
-        if isinstance(node, ast.Import):
-            found.extend(Import(alias.name, None, node.lineno, typing_only) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = absolute(node, module, package)
-            found.extend(Import(base, alias.name, node.lineno, typing_only) for alias in node.names)
-        for child in ast.iter_child_nodes(node):
-            visit(child, typing_only)
-
-    visit(tree, False)
-    return found
-
-
-def is_type_checking(test: ast.expr) -> bool:
-    return (isinstance(test, ast.Name) and test.id == "TYPE_CHECKING") or (
-        isinstance(test, ast.Attribute) and test.attr == "TYPE_CHECKING"
-    )
-
-
-def absolute(node: ast.ImportFrom, module: str, package: bool) -> str:
-    if node.level == 0:
-        return node.module or ""
-    parts = module.split(".")
-    base = parts[: len(parts) - node.level + (1 if package else 0)]
-    return ".".join([*base, *([node.module] if node.module else [])])
-
-
-def upward(module: str, found: list[Import]) -> Iterator[str]:
-    """Imports of a higher layer."""
-    level = LAYERS.index(module.partition(".")[0])
+def upward(module: str, found: list[Import], modules: dict[str, Path]) -> Iterator[str]:
+    """Imports of a room that comes later. `modules`: all of the project, and `module` among them."""
+    room = rooms.room_of(module, modules)
+    level = -1 if room is None else rooms.ORDER.index(room)
     for item in found:
-        top = item.module.partition(".")[0]
-        if top in LAYERS and LAYERS.index(top) > level:
-            yield f"{module}:{item.line}: imports {item.module}, a higher layer"
+        target = item.target(modules)
+        other = None if target is None else rooms.room_of(target, modules)
+        if other is not None and rooms.ORDER.index(other) > level:
+            yield f"{module}:{item.line}: imports {target}, of the room {other}, which is above"
 
 
 def impurities(
@@ -135,11 +93,11 @@ def impurities(
         top = item.module.partition(".")[0]
         if top in IMPURE_REASON and not value_type(item):
             yield f"{module}:{item.line}: imports {item.module} ({IMPURE_REASON[top]})"
-        elif top in LAYERS:
+        elif top == "ckpt":
             loaded = [target for target in item.targets() if target in known]
             if loaded and loaded[-1] not in pure:
                 yield f"{module}:{item.line}: imports {loaded[-1]}, which is not pure"
-        elif top not in sys.stdlib_module_names and module.partition(".")[0] == "transport":
+        elif top not in sys.stdlib_module_names and module.startswith("ckpt.transport."):
             yield f"{module}:{item.line}: imports {item.module}, which is not in the standard library"
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
@@ -159,22 +117,8 @@ def value_type(item: Import) -> bool:
     return (item.module, item.name) in VALUE_TYPES
 
 
-def project() -> dict[str, Path]:
-    """Every module of the three packages by its dotted name."""
-    found = {}
-    for layer in LAYERS:
-        for path in sorted((ROOT / layer).rglob("*.py")):
-            parts = list(path.relative_to(ROOT).with_suffix("").parts)
-            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
-
-
 def pure_modules() -> set[str]:
     return {f"{package}.{name}" for package, names in PURE.items() for name in names.split()}
-
-
-def parse(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
 
 
 # ---- the checker itself ----------------------------------------------------------------------------------
@@ -182,98 +126,152 @@ def parse(path: Path) -> ast.Module:
 
 def check(module: str, source: str, known: set[str] = frozenset()) -> list[str]:  # type: ignore[assignment]
     tree = ast.parse(source)
-    found = imports(tree, module, package=False)
-    return [*upward(module, found), *impurities(module, tree, found, pure_modules(), set(known))]
+    found = rooms.imports(tree, module, package=False)
+    modules = rooms.project() | {module: Path("sample.py")}
+    return [*upward(module, found, modules), *impurities(module, tree, found, pure_modules(), set(known))]
 
 
 @pytest.mark.parametrize(
     ("module", "source", "complaint"),
     [
-        ("transport.link", "import ckpt", "higher layer"),
-        ("transport.link", "from controller.plan import x", "higher layer"),
-        ("ckpt.runtime", "def f():\n    import controller.cli", "higher layer"),
-        ("ckpt.runtime", "if TYPE_CHECKING:\n    import controller", "higher layer"),
-        ("ckpt.mpi.op", "from ...controller import plan", "higher layer"),
-        ("transport.link", "import time", "clock"),
-        ("transport.link", "from time import monotonic_ns as now", "clock"),
-        ("transport.link", "def f():\n    from datetime import datetime", "clock"),
-        ("transport.link", "import socket", "socket"),
-        ("transport.link", "import zmq.utils", "socket"),
-        ("transport.link", "try:\n    import threading\nexcept ImportError:\n    pass", "thread"),
-        ("transport.link", "import random", "random"),
-        ("transport.link", "from random import random", "random"),
-        ("transport.link", "from random import Random\nr = Random()", "without a seed"),
-        ("transport.link", "from os import environ", "file"),
-        ("transport.link", "import pathlib", "file"),
-        ("transport.link", "x = open('f')", "calls open"),
-        ("transport.link", "print('x')", "calls print"),
-        ("transport.link", "import sys\nsys.argv", "sys.argv"),
-        ("transport.link", "import numpy", "standard library"),
-        ("transport.link", "from .port import Port", "transport.port, which is not pure"),
-        ("transport.link", "from transport import port", "transport.port, which is not pure"),
-        ("ckpt.mpi.op", "import numpy as np\nnp.random.rand()", "np.random"),
-        ("ckpt.mpi.matching", "from ckpt.runtime import Runtime", "ckpt.runtime, which is not pure"),
+        ("ckpt.transport.protocol.link", "import ckpt", "room face, which is above"),
+        ("ckpt.transport.protocol.link", "from ckpt.controller.supervision.plan import x", "which is above"),
+        ("ckpt.rank.runtime", "def f():\n    import ckpt.controller.cli.main", "which is above"),
+        ("ckpt.rank.runtime", "if TYPE_CHECKING:\n    import ckpt.controller.cli.main", "which is above"),
+        ("ckpt.mpi.datatypes.op", "from ...controller.supervision import plan", "which is above"),
+        ("ckpt.transport.protocol.link", "import time", "clock"),
+        ("ckpt.transport.protocol.link", "from time import monotonic_ns as now", "clock"),
+        ("ckpt.transport.protocol.link", "def f():\n    from datetime import datetime", "clock"),
+        ("ckpt.transport.protocol.link", "import socket", "socket"),
+        ("ckpt.transport.protocol.link", "import zmq.utils", "socket"),
+        (
+            "ckpt.transport.protocol.link",
+            "try:\n    import threading\nexcept ImportError:\n    pass",
+            "thread",
+        ),
+        ("ckpt.transport.protocol.link", "import random", "random"),
+        ("ckpt.transport.protocol.link", "from random import random", "random"),
+        ("ckpt.transport.protocol.link", "from random import Random\nr = Random()", "without a seed"),
+        ("ckpt.transport.protocol.link", "from os import environ", "file"),
+        ("ckpt.transport.protocol.link", "import pathlib", "file"),
+        ("ckpt.transport.protocol.link", "x = open('f')", "calls open"),
+        ("ckpt.transport.protocol.link", "print('x')", "calls print"),
+        ("ckpt.transport.protocol.link", "import sys\nsys.argv", "sys.argv"),
+        ("ckpt.transport.protocol.link", "import numpy", "standard library"),
+        (
+            "ckpt.transport.protocol.link",
+            "from ..driver.port import Port",
+            "ckpt.transport.driver.port, which is not pure",
+        ),
+        (
+            "ckpt.transport.protocol.link",
+            "from ckpt.transport.driver import port",
+            "ckpt.transport.driver.port, which is not pure",
+        ),
+        ("ckpt.mpi.datatypes.op", "import numpy as np\nnp.random.rand()", "np.random"),
+        (
+            "ckpt.mpi.engine.matching",
+            "from ckpt.rank.runtime import Runtime",
+            "ckpt.rank.runtime, which is not pure",
+        ),
     ],
 )
 def test_a_violation_is_found(module: str, source: str, complaint: str) -> None:
     found = check(
-        module, "from typing import TYPE_CHECKING\n" + source, {"transport.port", "ckpt.runtime", "transport"}
+        module,
+        "from typing import TYPE_CHECKING\n" + source,
+        {"ckpt.transport.driver.port", "ckpt.rank.runtime"},
     )
-    assert len(found) >= 1 and complaint in found[0], found
+    assert any(complaint in each for each in found), found
 
 
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("transport.link", "from __future__ import annotations\nimport heapq\nfrom collections import deque"),
-        ("transport.link", "from transport.frames import Frame\nfrom .errors import Corrupt"),
-        ("transport.link", "if TYPE_CHECKING:\n    from random import Random\n    import threading"),
-        ("transport.link", "from random import Random\ngenerator = Random(17)"),
-        ("ckpt.mpi.op", "import numpy as np\nnp.maximum(1, 2)"),
-        ("controller.plan", "from ckpt.errors import CkptError\nfrom transport.errors import X"),
-        ("transport.link", "import sys\nsys.getsizeof(b'')\nself.open(1)\nclock.time()"),
+        (
+            "ckpt.transport.protocol.link",
+            "from __future__ import annotations\nimport heapq\nfrom collections import deque",
+        ),
+        (
+            "ckpt.transport.protocol.link",
+            "from ckpt.transport.protocol.frames import Frame\nfrom .events import Event",
+        ),
+        (
+            "ckpt.transport.protocol.link",
+            "if TYPE_CHECKING:\n    from random import Random\n    import threading",
+        ),
+        ("ckpt.transport.protocol.link", "from random import Random\ngenerator = Random(17)"),
+        ("ckpt.mpi.datatypes.op", "import numpy as np\nnp.maximum(1, 2)"),
+        (
+            "ckpt.controller.supervision.plan",
+            "from ckpt.errors import CkptError\nfrom ckpt.transport.errors import X",
+        ),
+        ("ckpt.transport.protocol.link", "import sys\nsys.getsizeof(b'')\nself.open(1)\nclock.time()"),
     ],
 )
 def test_what_is_allowed_passes(module: str, source: str) -> None:
-    known = {"transport.frames", "transport.errors", "ckpt.errors", "transport"}
+    known = {
+        "ckpt.transport.protocol.frames",
+        "ckpt.transport.errors",
+        "ckpt.errors",
+        "ckpt.transport.protocol.events",
+    }
     assert check(module, "from typing import TYPE_CHECKING\n" + source, known) == []
 
 
 def test_the_line_is_named() -> None:
-    assert check("transport.link", "x = 1\n\nimport time") == ["transport.link:3: imports time (clock)"]
+    assert check("ckpt.transport.protocol.link", "x = 1\n\nimport time") == [
+        "ckpt.transport.protocol.link:3: imports time (clock)"
+    ]
 
 
 # ---- the tree --------------------------------------------------------------------------------------------
 
 
-def test_no_layer_imports_a_higher_one() -> None:
+def test_imports_between_rooms_run_one_way() -> None:
+    modules = rooms.project()
     wrong: list[str] = []
-    for module, path in project().items():
-        wrong += upward(module, imports(parse(path), module, package=path.name == "__init__.py"))
+    for module, path in modules.items():
+        wrong += upward(module, rooms.imports_of(module, path), modules)
     assert not wrong, "\n".join(wrong)
 
 
+def test_every_room_is_there_and_no_larger_than_one_can_see() -> None:
+    modules = rooms.project()
+    sizes = {
+        room: sum(rooms.room_of(each, modules) == room and each != room for each in modules)
+        for room in rooms.ORDER
+    }
+    assert not [room for room, size in sizes.items() if not size and room not in modules]
+    assert not {room: size for room, size in sizes.items() if size > MOST_FILES}
+
+
+def test_the_picture_of_the_rooms_is_current() -> None:
+    assert rooms.picture() in rooms.PICTURE.read_text(encoding="utf-8"), "python tools/rooms.py --write"
+
+
 def test_pure_modules_are_pure() -> None:
-    modules = project()
+    modules = rooms.project()
+    known = {module for module, path in modules.items() if path.suffix == ".py"}  # C has no Python to look at
     wrong: list[str] = []
     for module in sorted(pure_modules() & modules.keys()):
-        tree = parse(modules[module])
-        found = imports(tree, module, package=False)
-        wrong += impurities(module, tree, found, pure_modules(), set(modules))
+        tree = rooms.parse(modules[module])
+        found = rooms.imports(tree, module, package=False)
+        wrong += impurities(module, tree, found, pure_modules(), known)
     assert not wrong, "\n".join(wrong)
 
 
 def test_every_module_that_is_promised_to_be_pure_exists() -> None:
     """One that moved must move in the list too, or the list would check nothing."""
-    missing = pure_modules() - project().keys()
+    missing = pure_modules() - rooms.project().keys()
     assert not missing, f"not there: {sorted(missing)}"
 
 
 def test_one_module_imports_dill() -> None:
     importers = {
         module
-        for module, path in project().items()
-        for item in imports(parse(path), module, package=path.name == "__init__.py")
+        for module, path in rooms.project().items()
+        for item in rooms.imports_of(module, path)
         if item.module.partition(".")[0] == "dill" and not item.typing_only
     }
     assert len(importers) <= 1, f"dill is imported by {sorted(importers)}"
@@ -283,9 +281,9 @@ def test_ranks_do_not_load_the_command_lines_libraries() -> None:
     """transport and the rank's side of ckpt start fast: no argument parser, no terminal library."""
     wrong = [
         f"{module}:{item.line}: imports {item.module}"
-        for module, path in project().items()
-        if module.partition(".")[0] != "controller"
-        for item in imports(parse(path), module, package=path.name == "__init__.py")
+        for module, path in rooms.project().items()
+        if not module.startswith("ckpt.controller.")
+        for item in rooms.imports_of(module, path)
         if item.module.partition(".")[0] in ("argparse", "curses", "typer", "rich", "textual")
     ]
     assert not wrong, "\n".join(wrong)

@@ -105,7 +105,7 @@ def test_an_environment_is_made_again_for_another_interpreter(tool, tmp_path):
 
 
 def test_the_versions_tested_are_those_with_a_table(tool):
-    from ckpt.image.tables import TABLES
+    from ckpt.image.frames.tables import TABLES
 
     assert [(3, minor) for minor in tool.MINORS] == list(TABLES)
 

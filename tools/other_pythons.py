@@ -27,7 +27,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-MINORS = (11, 12, 13)  # of the versions whose frames are known (ckpt/image/tables.py)
+MINORS = (11, 12, 13)  # of the versions whose frames are known (ckpt/image/frames/tables.py)
 _SPINE = "tests/system/test_spine_restart.py"
 _IMAGE = "tests/unit/ckpt/image"
 TESTS = (  # frames, bytecode, generators, iterators and signals are what a version of Python changes
@@ -128,12 +128,12 @@ def is_ready(venv: Path, found: Found) -> bool:
     made_from = [
         ROOT / "pyproject.toml",
         ROOT / "tools" / "setup.sh",
-        *ROOT.glob("ckpt/*/*.[ch]"),
-        *ROOT.glob("transport/*.[ch]"),
+        *ROOT.glob("ckpt/**/*.[ch]"),
+        *ROOT.glob("transport/**/*.[ch]"),
     ]
     if not stamp.exists() or stamp.read_text() != f"{found.path} {found.version}":
         return False
-    built = (ROOT / "ckpt" / "image" / f"_frames{found.suffix}").exists()
+    built = (ROOT / "ckpt" / "image" / "frames" / f"_frames{found.suffix}").exists()
     return built and stamp.stat().st_mtime >= max(path.stat().st_mtime for path in made_from)
 
 

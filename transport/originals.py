@@ -37,7 +37,7 @@ from typing import Any
 
 __all__ = ["PACKAGES", "keep"]
 
-PACKAGES = ("ckpt", "transport")
+PACKAGES = ("ckpt",)
 
 _SHARED = ("environ", "environb", "PathLike", "_Environ", "name", "linesep", "devnull")
 _WALKED = ("posix", "time", "_io", "io")  # of whose functions patches look for other names

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ckpt.boot import preload
-from ckpt.boot import run_rank as run_usual_rank
 from ckpt.doctor.watch import THREAD_NAME, Watch
-from ckpt.runtime import Runtime
+from ckpt.rank.boot import preload
+from ckpt.rank.boot import run_rank as run_usual_rank
+from ckpt.rank.runtime import Runtime
 
 if TYPE_CHECKING:
-    from ckpt.mpi.communicator import Communicator
-    from ckpt.mpi.engine import Engine
-    from transport.port import Port
+    from ckpt.mpi.comm.communicator import Communicator
+    from ckpt.mpi.engine.engine import Engine
+    from ckpt.transport.driver.port import Port
 
 __all__ = ["preload", "run_rank"]
 
@@ -28,5 +28,5 @@ class WatchedRuntime(Runtime):
 
 
 def run_rank(spec: Mapping[str, Any], control_fd: int) -> NoReturn:
-    """As :func:`ckpt.boot.run_rank`."""
+    """As :func:`ckpt.rank.boot.run_rank`."""
     run_usual_rank(spec, control_fd, WatchedRuntime)

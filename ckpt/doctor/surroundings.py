@@ -16,7 +16,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ckpt.runtime import Runtime
+    from ckpt.rank.runtime import Runtime
 
 __all__ = ["children", "descriptors", "raw_descriptors", "threads"]
 

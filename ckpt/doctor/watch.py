@@ -28,13 +28,13 @@ from itertools import takewhile
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from ckpt.capture.places import inside_library, is_library
 from ckpt.doctor import surroundings
 from ckpt.doctor.appends import Appends
-from ckpt.places import inside_library, is_library
 
 if TYPE_CHECKING:
-    from ckpt.image.stack import Stack
-    from ckpt.runtime import Runtime
+    from ckpt.image.frames.stack import Stack
+    from ckpt.rank.runtime import Runtime
 
 __all__ = ["THREAD_NAME", "Watch", "examinations_due"]
 
@@ -85,7 +85,7 @@ class Watch:
     # ------------------------------------------------------------------ the thread
 
     def _loop(self) -> None:
-        from ckpt.image import _frames
+        from ckpt.image.frames import _frames
 
         written_s = 0.0
         while self._runtime.finished_code is None:
@@ -169,7 +169,7 @@ class Watch:
     def _examine(self, stack: Stack | None) -> None:
         """Fork a child that looks at everything. In the parent: a millisecond, as for an image."""
         from ckpt import image
-        from ckpt.image import _frames
+        from ckpt.image.frames import _frames
 
         runtime = self._runtime
         around = {
@@ -268,7 +268,7 @@ def _is_importing() -> bool:
 
 def _program_frames(make: Any) -> Iterator[Any]:
     """The program's frames and variables, outermost first, when the stack cannot be captured."""
-    from ckpt.image.stack import BASES
+    from ckpt.image.frames.stack import BASES
 
     found: list[FrameType] = []
     frame: FrameType | None = sys._getframe(1)

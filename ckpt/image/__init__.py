@@ -16,16 +16,16 @@
 
 from __future__ import annotations
 
-from ckpt.image.assembly import ImageReport, Prepared, check, dump, fork, look, prepare, warm
+from ckpt.image.dumping import ImageReport, Prepared, check, dump, fork, look, prepare, warm
 from ckpt.image.errors import ImageError, Refused, RestoreError, Unpicklable, Unsupported
+from ckpt.image.files.moved import declare_moved
+from ckpt.image.frames.stack import Stack, available, capture, describe_main, run_base
+from ckpt.image.libraries.transient import refuse_passing
 from ckpt.image.loading import Loaded, Source, load, resume
-from ckpt.image.moved import declare_moved
-from ckpt.image.passing import refuse_passing
-from ckpt.image.pickler import Sink, register_reducer
+from ckpt.image.modules.versions import check_compatible
+from ckpt.image.pickling.pickler import Sink, register_reducer
+from ckpt.image.process.signals import let_through
 from ckpt.image.program import prepare_program, run_program
-from ckpt.image.signals import let_through
-from ckpt.image.stack import Stack, available, capture, describe_main, run_base
-from ckpt.image.versions import check_compatible
 
 preload = warm
 

@@ -24,10 +24,10 @@ class Unsupported(ImageError):
 class Refused(ImageError):
     """The stack cannot be captured at this moment.
 
-    `reason`: what holds state that Python code cannot see ("sum() is running a generator").
-    `where`: "file:line function" of the frame that is inside of C. `is_passing`: the stack could be captured, but holds
-    what no image can hold (:mod:`ckpt.image.passing`). `obstacle`: address and instruction of that frame: nothing changes
-    before it has been left; (0, 0): not known.
+    `reason`: what holds state that Python code cannot see ("sum() is running a generator"). `where`: "file:line function"
+    of the frame that is inside of C. `is_passing`: the stack could be captured, but holds what no image can hold
+    (:mod:`ckpt.image.libraries.transient`). `obstacle`: address and instruction of that frame: nothing changes before it
+    has been left; (0, 0): not known.
     """
 
     is_passing = False

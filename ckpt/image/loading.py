@@ -1,4 +1,4 @@
-"""Putting an image in force in a fresh process; :mod:`ckpt.image.assembly` has the order of things."""
+"""Putting an image in force in a fresh process; :mod:`ckpt.image.dumping` has the order of things."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ import types
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
-from ckpt.image import libraries_back, limits, notes, numbers, reopen, resources, signals, stack, standard
-from ckpt.image.ambient import quiet
-from ckpt.image.descriptors import note_baseline
 from ckpt.image.errors import ImageError, RestoreError
-from ckpt.image.modules import import_all
-from ckpt.image.pickler import ImageUnpickler, collector_off
-from ckpt.image.versions import compare_versions
-from transport.lean import dataclass, field
+from ckpt.image.files import numbers, reopen, standard_output
+from ckpt.image.files.descriptors import note_baseline
+from ckpt.image.frames import stack
+from ckpt.image.libraries.settings import quiet
+from ckpt.image.modules import package_baseline, package_restore
+from ckpt.image.modules.references import import_all
+from ckpt.image.modules.versions import compare_versions
+from ckpt.image.pickling.pickler import ImageUnpickler, collector_off
+from ckpt.image.process import limits, resources, signals
+from ckpt.transport.records import dataclass, field
 
 if TYPE_CHECKING:
-    from ckpt.image.stack import Stack
+    from ckpt.image.frames.stack import Stack
 
 __all__ = ["Loaded", "Source", "load", "resume"]
 
@@ -40,7 +43,7 @@ class Loaded:
     """``stack``: to be resumed (``None``: the program had ended); ``extras``: as given to :func:`prepare`.
 
     ``left_out``: changes in installed packages that could not be put back, as in
-    :class:`ckpt.image.libraries.Changed`. ``not_put_back``: limits that may not be set here.
+    :class:`ckpt.image.modules.package_changes.Changed`. ``not_put_back``: limits that may not be set here.
     """
 
     stack: Stack | None = None
@@ -59,7 +62,7 @@ def load(
 
     The modules of the program, ``__main__`` included, are made anew. Nothing of the program runs, but
     ``__hash__`` and ``__eq__`` of keys and members. Signals are blocked from here on until the program goes on
-    (:mod:`ckpt.image.signals`).
+    (:mod:`ckpt.image.process.signals`).
     """
     note_baseline()
     limits.note_baseline()
@@ -72,7 +75,7 @@ def load(
 
 
 def _load(source: Source, live: Mapping[str, object], environment: Mapping[str, str]) -> Loaded:
-    notes.watch()
+    package_baseline.watch()
     stream = source.stream()
     unpickler = ImageUnpickler(stream, source.buffers(), live)
     with collector_off(), quiet():
@@ -112,7 +115,7 @@ def _load(source: Source, live: Mapping[str, object], environment: Mapping[str, 
     compare_versions(header["versions"], is_final=True)  # now that everything is imported
     resources.apply_late(late)
     _put_back(packages, loaded)
-    standard.put_back_unwritten(header["early"]["unwritten"])
+    standard_output.put_back_unwritten(header["early"]["unwritten"])
     sys.setrecursionlimit(header["early"]["recursion_limit"])
     limits.put_back_limits(header["early"]["limits"])
     loaded.not_put_back = limits.not_put_back()
@@ -159,7 +162,7 @@ def _put_back(packages: _Packages, loaded: Loaded) -> None:
     except Exception as failure:
         loaded.left_out.append({"kind": "unsaved", "package": "*", "variables": [], "reason": repr(failure)})
     for name, changes in packages.changes.items():
-        problem = libraries_back.put_back(name, changes)
+        problem = package_restore.put_back(name, changes)
         if problem is not None:
             loaded.left_out.append(problem)
 

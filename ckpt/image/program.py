@@ -21,9 +21,10 @@ import sys
 import types
 from collections.abc import Callable, Sequence
 
-from ckpt.image import exits, limits, notes
-from ckpt.image.descriptors import note_baseline
-from ckpt.image.stack import run_base
+from ckpt.image.files.descriptors import note_baseline
+from ckpt.image.frames.stack import run_base
+from ckpt.image.modules import package_baseline
+from ckpt.image.process import exits, limits
 
 __all__ = ["prepare_program", "run_program"]
 
@@ -59,7 +60,7 @@ def prepare_program(words: Sequence[str]) -> Callable[[], object]:
     main.__dict__.update(attributes, __builtins__=builtins, __annotations__={})
     sys.modules["__main__"] = main
     exits.install()
-    notes.watch()
+    package_baseline.watch()
     note_baseline()
     limits.note_baseline()
     namespace = main.__dict__

@@ -1,9 +1,9 @@
 """A trial of an image, for `ckpt doctor`: everything that cannot be saved, not only the first thing.
 
-The image is written into nothing. Where an object cannot be taken apart, a placeholder is written instead, and the
-pickler goes on; so one pass finds all of them. A pickler does not know the way to the object it is at, so the path is
-searched for afterwards (:func:`ckpt.image.diagnose.path_to`). What fails in a way that no placeholder can replace (an
-odd ``__reduce__``) costs its variable only: that is searched as after a failed image.
+The image is written into nothing. Where an object cannot be taken apart, a placeholder is written instead, and the pickler
+goes on; so one pass finds all of them. A pickler does not know the way to the object it is at, so the path is searched for
+afterwards (:func:`ckpt.image.pickling.diagnose.path_to`). What fails in a way that no placeholder can replace (an odd
+``__reduce__``) costs its variable only: that is searched as after a failed image.
 
 ::
 
@@ -22,11 +22,11 @@ import types
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ckpt.image import diagnose
-from ckpt.image.assembly import Dump, ImageReport, Prepared, run_dump
+from ckpt.image.dumping import Dump, ImageReport, Prepared, run_dump
 from ckpt.image.errors import Unpicklable
-from ckpt.image.pickler import ImagePickler, Nowhere
-from transport.lean import asdict, dataclass
+from ckpt.image.pickling import diagnose
+from ckpt.image.pickling.pickler import ImagePickler, Nowhere
+from ckpt.transport.records import asdict, dataclass
 
 __all__ = ["Finding", "SeenFrame", "examine"]
 

@@ -27,9 +27,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ckpt.mpi.constants import ANY_SOURCE, ANY_TAG, BOTTOM, IN_PLACE, PROC_NULL, UNDEFINED
-from ckpt.mpi.errors import MpiException
-from ckpt.mpi.op import (
+from ckpt.mpi.base.constants import ANY_SOURCE, ANY_TAG, BOTTOM, IN_PLACE, PROC_NULL, UNDEFINED
+from ckpt.mpi.base.errors import MpiException
+from ckpt.mpi.datatypes.op import (
     BAND,
     BOR,
     BXOR,
@@ -46,13 +46,13 @@ from ckpt.mpi.op import (
     SUM,
     Op,
 )
-from ckpt.mpi.request import Request
-from ckpt.mpi.status import Status
+from ckpt.mpi.datatypes.status import Status
+from ckpt.mpi.requests.request import Request
 
 if TYPE_CHECKING:
-    from ckpt.mpi.communicator import Intracomm
-    from ckpt.mpi.engine import Engine
-    from ckpt.mpi.progress import Progress
+    from ckpt.mpi.base.progress import Progress
+    from ckpt.mpi.comm.communicator import Intracomm
+    from ckpt.mpi.engine.engine import Engine
 
 __all__ = [
     "ANY_SOURCE",
@@ -85,8 +85,8 @@ __all__ = [
 
 def make_world(progress: Progress) -> tuple[Engine, Intracomm]:
     """A fresh engine over `progress` and the communicator of all ranks."""
-    from ckpt.mpi.communicator import world_of
-    from ckpt.mpi.engine import Engine
+    from ckpt.mpi.comm.communicator import world_of
+    from ckpt.mpi.engine.engine import Engine
 
     engine = Engine(progress)
     return engine, world_of(engine)

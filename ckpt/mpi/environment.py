@@ -8,14 +8,14 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from ckpt.mpi.constants import BUFFER_AUTOMATIC, NUMBERS, BufferAutomaticType
-from ckpt.mpi.errors import ERR_ARG, ERR_BUFFER, ERROR_CLASSES, MpiException
-from ckpt.mpi.info import INFO_NULL, Info
-from ckpt.mpi.integers import COUNT, argument, element, elements, is_one
-from ckpt.mpi.memory import address_of, buffer_type
-from ckpt.mpi.operations import Done
-from ckpt.mpi.process import process_state
-from ckpt.mpi.request import Request
+from ckpt.mpi.base.constants import BUFFER_AUTOMATIC, NUMBERS, BufferAutomaticType
+from ckpt.mpi.base.errors import ERR_ARG, ERR_BUFFER, ERROR_CLASSES, MpiException
+from ckpt.mpi.base.info import INFO_NULL, Info
+from ckpt.mpi.base.integers import COUNT, argument, element, elements, is_one
+from ckpt.mpi.base.process import process_state
+from ckpt.mpi.datatypes.memory import address_of, buffer_type
+from ckpt.mpi.engine.operations import Done
+from ckpt.mpi.requests.request import Request
 
 ADDRESS_BITS = 64
 

@@ -6,12 +6,12 @@ import threading
 from collections.abc import Hashable
 from typing import Any
 
-from ckpt.mpi.constants import TAG_UB
-from ckpt.mpi.datatypes import Datatype, typecode
-from ckpt.mpi.errors import ERR_COMM, MpiException
-from ckpt.mpi.handle import Handle
-from ckpt.mpi.memory import address_of
-from ckpt.mpi.status import Status
+from ckpt.mpi.base.constants import TAG_UB
+from ckpt.mpi.base.errors import ERR_COMM, MpiException
+from ckpt.mpi.base.handle import Handle
+from ckpt.mpi.datatypes.datatypes import Datatype, typecode
+from ckpt.mpi.datatypes.memory import address_of
+from ckpt.mpi.datatypes.status import Status
 
 
 def _comm_lock_table(comm: Any) -> dict[Hashable, Any]:

@@ -9,8 +9,8 @@ do.
 
 from typing import TYPE_CHECKING, Any
 
-from .control import ControlFile, RankEntry
-from .errors import (
+from ckpt.store.disk.fsio import FileSystem
+from ckpt.store.errors import (
     BlockDamaged,
     Damaged,
     EpochMissing,
@@ -27,18 +27,26 @@ from .errors import (
     StorageFailed,
     StoreError,
 )
-from .eventlog import EventLog, EventPage
-from .fsio import FileSystem
-from .job import JobDirectory
-from .lines import Line, latest_committed, list_epochs, list_lines, load_control, load_manifest, write_control
-from .lock import LockHandle
-from .manifest import Manifest
-from .pruning import PruneReport, prune
-from .reader import ImageReader
-from .writer import ImageReceipt, ImageWriter
+from ckpt.store.images.reader import ImageReader
+from ckpt.store.images.writer import ImageReceipt, ImageWriter
+from ckpt.store.job.directory import JobDirectory
+from ckpt.store.job.eventlog import EventLog, EventPage
+from ckpt.store.job.lines import (
+    Line,
+    latest_committed,
+    list_epochs,
+    list_lines,
+    load_control,
+    load_manifest,
+    write_control,
+)
+from ckpt.store.job.lock import LockHandle
+from ckpt.store.records.control import ControlFile, RankEntry
+from ckpt.store.records.manifest import Manifest
+from ckpt.store.upkeep.pruning import PruneReport, prune
 
 if TYPE_CHECKING:
-    from .verification import VerifyReport, verify
+    from ckpt.store.upkeep.verification import VerifyReport, verify
 
 __all__ = [
     "BlockDamaged",
@@ -84,7 +92,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """`verify` reads the records with pydantic, which takes longer to import than a small image to commit."""
     if name in ("verify", "VerifyReport"):
-        from . import verification
+        from ckpt.store.upkeep import verification
 
         return getattr(verification, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

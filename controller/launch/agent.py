@@ -20,7 +20,7 @@ Rules
 - Signals from outside are the controller's business (`dispositions`); only when it is gone, SIGTERM ends the ranks.
 
 Not here: any decision about epochs or restarts (`coordinator`, `supervisor`), and what a rank is (`entry`, by
-default `ckpt.boot:run_rank`, called in the forked child as ``entry(spec, control_fd)`` and never returning).
+default `ckpt.rank.boot:run_rank`, called in the forked child as ``entry(spec, control_fd)`` and never returning).
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ import sys
 import time
 from typing import Any
 
-from ckpt.store.seat import occupy
-from controller import messages
-from controller.errors import MalformedPacket
-from controller.launch import alone, procinfo, strays
-from controller.launch.dispositions import Dispositions
-from controller.launch.fencing import Fencing
-from controller.launch.forked import BUFFER_BYTES, Entry, ForkedRank, fork_rank, load_entry
-from controller.spawning import MARK
+from ckpt.controller.errors import MalformedPacket
+from ckpt.controller.launch import alone, procinfo, strays
+from ckpt.controller.launch.dispositions import Dispositions
+from ckpt.controller.launch.fencing import Fencing
+from ckpt.controller.launch.forked import BUFFER_BYTES, Entry, ForkedRank, fork_rank, load_entry
+from ckpt.controller.launch.spawning import MARK
+from ckpt.controller.supervision import messages
+from ckpt.store.job.seat import occupy
 
 LOG_NAME = "output/agent.log"
 
@@ -419,7 +419,7 @@ def _pass_on(rank: ForkedRank, number: int) -> None:
 
 
 def main() -> None:
-    """Entry of the agent process; started by `controller.spawning` only."""
+    """Entry of the agent process; started by `ckpt.controller.launch.spawning` only."""
     options = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=True))
     control_fd = int(options["--control-fd"])
     dispositions = Dispositions()

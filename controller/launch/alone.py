@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from transport.lean import dataclass
+from ckpt.transport.records import dataclass
 
 
 class RankFacts(Protocol):

@@ -14,8 +14,8 @@ import signal
 import sys
 from collections.abc import Collection, Iterable
 
-from controller.launch import strays
-from controller.launch.forked import ForkedRank
+from ckpt.controller.launch import strays
+from ckpt.controller.launch.forked import ForkedRank
 
 
 class Fencing:

@@ -22,8 +22,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
-from controller import messages
-from controller.launch import procinfo
+from ckpt.controller.launch import procinfo
+from ckpt.controller.supervision import messages
 
 Entry = Callable[[dict[str, Any], int], NoReturn]
 

@@ -1,9 +1,8 @@
 """★ Ranks on this machine: one agent process, reached through a socket pair.
 
-The agent is started first of all, before the job is made or opened: it imports what ranks need while this
-process does the rest (`controller.spawning`), and is told later which job it serves (`serve`). From then on it also
-listens on a Unix socket in the job's private runtime directory, where a later controller finds it
-(`fence_survivor`).
+The agent is started first of all, before the job is made or opened: it imports what ranks need while this process does the
+rest (`ckpt.controller.launch.spawning`), and is told later which job it serves (`serve`). From then on it also listens on a
+Unix socket in the job's private runtime directory, where a later controller finds it (`fence_survivor`).
 """
 
 from __future__ import annotations
@@ -17,13 +16,14 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ckpt.store.privacy import open_regular
-from controller import messages
-from controller.errors import MalformedPacket
-from controller.history import Process
-from controller.launch import AgentGone, procinfo, strays
-from controller.launch.agent import LOG_NAME
-from controller.spawning import AgentProcess, Spawned, spawn_agent
+from ckpt.controller.errors import MalformedPacket
+from ckpt.controller.launch import procinfo, strays
+from ckpt.controller.launch.agent import LOG_NAME
+from ckpt.controller.launch.launcher import AgentGone
+from ckpt.controller.launch.spawning import AgentProcess, Spawned, spawn_agent
+from ckpt.controller.supervision import messages
+from ckpt.controller.supervision.history import Process
+from ckpt.store.disk.privacy import open_regular
 
 SOCKET_NAME = "agent.sock"
 _END_PATIENCE_S = 5.0

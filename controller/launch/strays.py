@@ -22,7 +22,7 @@ import time
 from collections.abc import Collection
 from typing import Final
 
-from controller.spawning import MARK
+from ckpt.controller.launch.spawning import MARK
 
 _PATIENCE_S: Final = 5.0
 _PAUSE_S: Final = 0.002

@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from random import Random
 from zlib import crc32
 
-from transport import frames
-from transport.config import EndpointConfig
-from transport.endpoint import Endpoint
-from transport.errors import FrameError
-from transport.events import ImageDue
-from transport.state import Buffer
+from ckpt.transport.errors import FrameError
+from ckpt.transport.protocol import frames
+from ckpt.transport.protocol.config import EndpointConfig
+from ckpt.transport.protocol.endpoint import Endpoint
+from ckpt.transport.protocol.events import ImageDue
+from ckpt.transport.protocol.state import Buffer
 
 JOB, OTHER_JOB = 0x1BADB002, 0xDEADBEEF
 SIZE = 3
@@ -52,7 +52,7 @@ LIMITS = {
     "checksum_payload": True,
 }
 DRAIN = 64
-"""A port takes at most so many frames from its wire before it delivers (`transport.port.DRAIN_FRAMES`)."""
+"""A port takes at most so many frames from its wire before it delivers (`ckpt.transport.driver.port.DRAIN_FRAMES`)."""
 LARGEST = 4096
 """Bytes of the longest hostile frame; a wire has such a limit too."""
 

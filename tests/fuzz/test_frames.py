@@ -8,11 +8,11 @@ from random import Random
 
 import pytest
 
+from ckpt.transport.protocol.config import EndpointConfig
+from ckpt.transport.protocol.endpoint import Endpoint
 from tests.fuzz.frames import DRAIN, JOB, SIZE, Hostile, Victim, decode, throw
 from tests.fuzz.guided import guided, seeds
 from tests.seeds import seed_of_the_commit
-from transport.config import EndpointConfig
-from transport.endpoint import Endpoint
 
 Count = Callable[[str, int], None]
 Soaked = Callable[..., None]

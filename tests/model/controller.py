@@ -1,6 +1,6 @@
 """The controller as a value: the production Supervisor and Coordinator, and what of the job is on disk.
 
-What `controller.service` does with each action is done here in a few lines, with the same order. The disk
+What `ckpt.controller.service.service` does with each action is done here in a few lines, with the same order. The disk
 is what it holds: committed lines, the numbers in the event log, which images were removed. The commit is an
 action and a later completion: between the two everybody else goes on, the controller may die, and then the
 control file is there or it is not.
@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
-from controller import messages, translate
-from controller.coordinator import RoundOptions
-from controller.events import (
+from ckpt.controller.supervision import messages, packet_events
+from ckpt.controller.supervision.coordinator import RoundOptions
+from ckpt.controller.supervision.events import (
     Begin,
     CheckpointRequested,
     ControlFailed,
@@ -32,8 +32,8 @@ from controller.events import (
     Tick,
     WriteControl,
 )
+from ckpt.transport.records import names
 from tests.model.world import World
-from transport.lean import names
 
 FAR_NS = 1 << 60
 UNTIMED = {
@@ -172,7 +172,7 @@ class Controller:
 
     def hear(self, rank: int, incarnation: int, packet: Mapping[str, Any]) -> Effects:
         """A rank's packet has come."""
-        event = translate.rank_event(rank, incarnation, messages.parse_rank(dict(packet)))
+        event = packet_events.rank_event(rank, incarnation, messages.parse_rank(dict(packet)))
         return Effects() if event is None else self.feed(event)
 
     def notice(self, rank: int, incarnation: int) -> Effects:

@@ -54,12 +54,12 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+from ckpt.transport.errors import StateMismatch
+from ckpt.transport.protocol.frames import NACK
+from ckpt.transport.protocol.state import Buffer, link_error
 from tests.model.controller import Controller, Effects, RuleBroken
 from tests.model.process import Image, Left, Process, rank_spec
 from tests.model.world import World, production, without_stacks
-from transport.errors import StateMismatch
-from transport.frames import NACK
-from transport.state import Buffer, link_error
 
 LONG_NS = 1 << 41
 """Longer than any timer runs (`rto_max_ns`)."""

@@ -48,6 +48,7 @@ from itertools import product
 from math import prod
 from typing import Any, NamedTuple
 
+from ckpt.transport.protocol import frames
 from tests.model.controller import RuleBroken
 from tests.model.explore import (
     ABORTED,
@@ -64,7 +65,6 @@ from tests.model.explore import (
     State,
     bits_of,
 )
-from transport import frames
 
 REMEMBERED = 1_000_000
 """Closures of a rank, which are worked out again otherwise: they are most of the memory."""

@@ -9,9 +9,22 @@ from __future__ import annotations
 from tests.model.explore import Bounds, Send
 from tests.model.world import Mutant, mutant
 
-ENDPOINT, LINK, LEDGER = "transport.endpoint", "transport.link", "transport.ledger"
-COORDINATOR, SUPERVISOR, VECTORS = "controller.coordinator", "controller.supervisor", "controller.vectors"
-HISTORY, IMAGING, TAKING, RUNTIME = "controller.history", "ckpt.imaging", "ckpt.taking", "ckpt.runtime"
+ENDPOINT, LINK, LEDGER = (
+    "ckpt.transport.protocol.endpoint",
+    "ckpt.transport.protocol.link",
+    "ckpt.transport.protocol.ledger",
+)
+COORDINATOR, SUPERVISOR, VECTORS = (
+    "ckpt.controller.supervision.coordinator",
+    "ckpt.controller.supervision.supervisor",
+    "ckpt.controller.supervision.vectors",
+)
+HISTORY, IMAGING, TAKING, RUNTIME = (
+    "ckpt.controller.supervision.history",
+    "ckpt.capture.imager",
+    "ckpt.capture.taker",
+    "ckpt.rank.runtime",
+)
 
 A: Send = (1, b"a", None)
 B: Send = (1, b"b", None)

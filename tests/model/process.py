@@ -3,7 +3,7 @@
     Runtime, Imager, Taker   production: what a rank does about packets of the controller, stamps on traffic,
                              images wanted, aborted, failed
     Endpoint                 production
-    Port                     ours: freeze, advance, thaw, deliver are the few lines of `transport.port.Port`
+    Port                     ours: freeze, advance, thaw, deliver are the few lines of `ckpt.transport.driver.port.Port`
     control channel          ours: a list of what the rank says
     image                    ours: the state of port and program; it is durable, and voted for, when
                              `write_image` is called, or fails
@@ -18,10 +18,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
-from controller import plan
+from ckpt.controller.supervision import plan
+from ckpt.transport.protocol.config import EndpointConfig
+from ckpt.transport.protocol.state import Buffer, PortState
 from tests.model.world import World
-from transport.config import EndpointConfig
-from transport.state import Buffer, PortState
 
 JOB_ID = "00000000000005ee"
 JOB = int(JOB_ID, 16)
@@ -96,7 +96,7 @@ class ModelWire:
 
 
 class NoSignals:
-    """In place of `transport.interrupts.InterruptGate`."""
+    """In place of `ckpt.transport.driver.interrupts.InterruptGate`."""
 
     running = 0
 
@@ -105,7 +105,7 @@ class NoSignals:
 
 
 class ModelPort:
-    """What the runtime asks of a port; see `transport.port.Port` for each method."""
+    """What the runtime asks of a port; see `ckpt.transport.driver.port.Port` for each method."""
 
     def __init__(self, endpoint: Any) -> None:
         self.endpoint = endpoint

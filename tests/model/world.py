@@ -4,7 +4,7 @@ A `World` is one copy of the modules in `MODULES`, compiled from the files as th
 pieces of their text, each of which must occur exactly once: when the code moves, the mutant has to be looked
 at again. Everything these modules import from elsewhere is the ordinary production module.
 
-Two seams are not production: `ckpt.writing.write` (what the image child does; here a method of the rank
+Two seams are not production: `ckpt.capture.writing.write` (what the image child does; here a method of the rank
 under test, called where the child is forked), and what of `ckpt.image` looks at a real program's call stack
 (see `without_stacks`).
 """
@@ -22,24 +22,24 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import ckpt.capture.memory
+import ckpt.capture.threads
 import ckpt.image
-import ckpt.memory
-import ckpt.threads
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 MODULES = (
-    "transport.window",
-    "transport.ledger",
-    "transport.link",
-    "transport.endpoint",
-    "controller.vectors",
-    "controller.history",
-    "controller.coordinator",
-    "controller.supervisor",
-    "ckpt.taking",
-    "ckpt.imaging",
-    "ckpt.runtime",
+    "ckpt.transport.protocol.window",
+    "ckpt.transport.protocol.ledger",
+    "ckpt.transport.protocol.link",
+    "ckpt.transport.protocol.endpoint",
+    "ckpt.controller.supervision.vectors",
+    "ckpt.controller.supervision.history",
+    "ckpt.controller.supervision.coordinator",
+    "ckpt.controller.supervision.supervisor",
+    "ckpt.capture.taker",
+    "ckpt.capture.imager",
+    "ckpt.rank.runtime",
 )
 """In the order in which they use each other."""
 
@@ -78,15 +78,15 @@ class World:
         for name in MODULES:
             self.modules[name] = self._load(name, [edit for edit in edits if edit.module == name])
         assert all(edit.module in MODULES for edit in edits)
-        self.endpoint: Any = self.modules["transport.endpoint"].Endpoint
-        self.vectors = self.modules["controller.vectors"]
-        self.history = self.modules["controller.history"]
-        self.coordinator: Any = self.modules["controller.coordinator"].Coordinator
-        self.supervisor: Any = self.modules["controller.supervisor"].Supervisor
-        self.runtime: Any = self.modules["ckpt.runtime"].Runtime
-        runtime: Any = self.modules["ckpt.runtime"]
+        self.endpoint: Any = self.modules["ckpt.transport.protocol.endpoint"].Endpoint
+        self.vectors = self.modules["ckpt.controller.supervision.vectors"]
+        self.history = self.modules["ckpt.controller.supervision.history"]
+        self.coordinator: Any = self.modules["ckpt.controller.supervision.coordinator"].Coordinator
+        self.supervisor: Any = self.modules["ckpt.controller.supervision.supervisor"].Supervisor
+        self.runtime: Any = self.modules["ckpt.rank.runtime"].Runtime
+        runtime: Any = self.modules["ckpt.rank.runtime"]
         runtime._OF_THE_PROGRAM = ()  # the signals are those of whoever runs all this
-        taking: Any = self.modules["ckpt.taking"]
+        taking: Any = self.modules["ckpt.capture.taker"]
         taking.write = lambda runtime, job: runtime.write_image(job)
         taking._fork = _no_fork
 
@@ -147,9 +147,9 @@ def without_stacks() -> Iterator[None]:
             prepare=lambda stack, extras: extras,
             refuse_passing=lambda stack: None,
         ),
-        mock.patch.object(ckpt.threads.HarmlessThreads, "others", lambda self: []),
+        mock.patch.object(ckpt.capture.threads.HarmlessThreads, "others", lambda self: []),
         mock.patch.multiple(
-            ckpt.memory, shared_files=list, resident_bytes=lambda: 1 << 20, available=lambda: None
+            ckpt.capture.memory, shared_files=list, resident_bytes=lambda: 1 << 20, available=lambda: None
         ),
     ):
         yield

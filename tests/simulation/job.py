@@ -11,7 +11,7 @@
                   one), of the host: everything at once, and of what no sync has covered any subset is left
     zombies       processes that fencing missed go on for a while
 
-Checked: what `transport.simulation` checks; every commit's line, read back from the disk, has vectors that
+Checked: what `ckpt.transport.protocol.simulation` checks; every commit's line, read back from the disk, has vectors that
 fit, and run to its end on a perfect network it gives the result of the undisturbed program; no number is
 used twice; nothing is announced before it is durable; a committed line is there after every death; the job
 ends with the undisturbed result, and within bounded virtual time after the last fault.
@@ -38,24 +38,11 @@ from random import Random
 from typing import Any, Self
 from unittest import mock
 
-from ckpt.store import (
-    ImageReader,
-    ImageWriter,
-    JobDirectory,
-    StoreError,
-    list_epochs,
-    list_lines,
-    load_control,
-)
-from ckpt.store.job import image_directory
-from ckpt.store.lock import LockRecord
-from ckpt.store.simulation import SHORT, SimulatedDisk
-from ckpt.store.simulation import Faults as DiskFaults
-from controller import messages, translate
-from controller.commit import commit_line, remove_burnt, remove_old_lines
-from controller.coordinator import RoundOptions
-from controller.errors import EXIT_DAMAGED
-from controller.events import (
+from ckpt.controller.errors import EXIT_DAMAGED
+from ckpt.controller.service.commit import commit_line, remove_burnt, remove_old_lines
+from ckpt.controller.supervision import messages, packet_events
+from ckpt.controller.supervision.coordinator import RoundOptions
+from ckpt.controller.supervision.events import (
     AgentLost,
     Begin,
     CheckpointRequested,
@@ -73,14 +60,27 @@ from controller.events import (
     Tick,
     WriteControl,
 )
+from ckpt.store import (
+    ImageReader,
+    ImageWriter,
+    JobDirectory,
+    StoreError,
+    list_epochs,
+    list_lines,
+    load_control,
+)
+from ckpt.store.disk.simulated import SHORT, SimulatedDisk
+from ckpt.store.disk.simulated import Faults as DiskFaults
+from ckpt.store.job.directory import image_directory
+from ckpt.store.job.lock import LockRecord
+from ckpt.transport import records
+from ckpt.transport.errors import FrameError
+from ckpt.transport.protocol.frames import open_frame
+from ckpt.transport.protocol.simulation import LIMITS, MS, Faults, corrupted
+from ckpt.transport.protocol.state import Buffer, link_error
 from tests.model.process import JOB, Image, Left, Process, rank_spec
 from tests.model.world import World, without_stacks
 from tests.simulation.scripted import Op, Scripted, scripts, undisturbed
-from transport import lean
-from transport.errors import FrameError
-from transport.frames import open_frame
-from transport.simulation import LIMITS, MS, Faults, corrupted
-from transport.state import Buffer, link_error
 
 MOST_EVENTS = 400_000
 SIZES = (2, 2, 2, 3, 3, 4, 6, 8)
@@ -119,7 +119,7 @@ class JobFaults:
 
         network = Faults.drawn(random)
         if random.random() < 0.1:
-            network = lean.replace(network, delay_ns=5 * MS)
+            network = records.replace(network, delay_ns=5 * MS)
         return cls(
             network=network,
             agent_every_ns=every(30, 150, 0.2),
@@ -312,7 +312,7 @@ class JobSimulation:
 
     def _use(self, disk: SimulatedDisk) -> None:
         self.disk = disk
-        self.job = lean.replace(_job_directory(self.size), fs=disk)
+        self.job = records.replace(_job_directory(self.size), fs=disk)
 
     def _strike(self) -> None:
         """Perhaps one of the next calls on the disk fails."""
@@ -513,7 +513,7 @@ class JobSimulation:
         dead = Rank(self._start(rank_spec(number, self.size, incarnation, None), None), alive=False)
         self.ranks = [dead] * self.size
         packet = {"m": "error", "exit_code": EXIT_DAMAGED, "traceback": why}
-        event = translate.rank_event(number, incarnation, messages.parse_rank(packet))
+        event = packet_events.rank_event(number, incarnation, messages.parse_rank(packet))
         self._later(0, self._tell, event, self._generation)
 
     def _start(self, spec: dict[str, Any], image: Image | None) -> Process:
@@ -550,7 +550,9 @@ class JobSimulation:
         if generation != self._generation or said["m"] in ("event", "status"):
             return
         incarnation = rank.process.spec["incarnation"]
-        event = translate.rank_event(rank.process.spec["rank"], incarnation, messages.parse_rank(dict(said)))
+        event = packet_events.rank_event(
+            rank.process.spec["rank"], incarnation, messages.parse_rank(dict(said))
+        )
         if event is not None:
             self._tell(event, generation)
 

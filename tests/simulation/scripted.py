@@ -13,9 +13,9 @@ from random import Random
 from typing import Self
 from zlib import crc32
 
-from transport.endpoint import Endpoint
-from transport.simulation import Faults, Simulation
-from transport.state import Buffer
+from ckpt.transport.protocol.endpoint import Endpoint
+from ckpt.transport.protocol.simulation import Faults, Simulation
+from ckpt.transport.protocol.state import Buffer
 
 Op = tuple[str, int, int]
 """("send", target, length) or ("receive", source, 0)"""

@@ -1,4 +1,4 @@
-"""The simulation that ships (`transport.simulation`): endpoints alone, with a coordinator of its own.
+"""The simulation that ships (`ckpt.transport.protocol.simulation`): endpoints alone, with a coordinator of its own.
 
 Every result as undisturbed, every committed line consistent and restorable. The whole job, with the
 production code of controller, imager and store, is in `test_job_simulation`.
@@ -12,8 +12,8 @@ from random import Random
 
 import pytest
 
+from ckpt.transport.protocol.simulation import Faults, Simulation
 from tests.simulation.scripted import Scripted, run_seed, scripts, undisturbed
-from transport.simulation import Faults, Simulation
 
 BLOCK = 25
 BLOCKS = 4

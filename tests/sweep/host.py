@@ -9,7 +9,7 @@ take many images of one run and resume every one of them.
     refusals  directory, argv, every or interval_s       {"code", "checks", "tries", "refused_tries", "reasons", "longest"}
 
 Everything below is the product's: the rank is forked by the agent's own function from a process that has preloaded what
-ranks need; ``ckpt.boot.run_rank`` makes it a rank; :class:`ckpt.imaging.Imager` takes the images into the job's store in
+ranks need; ``ckpt.rank.boot.run_rank`` makes it a rank; :class:`ckpt.capture.imager.Imager` takes images into the store in
 forked children, each committed here by the store's own functions; a resumed rank goes through ``run_rank`` again. Only
 *when* images are taken is ours. ``moments`` are seconds from the rank's start, when a checkpoint is commanded as a
 controller does it. ``places`` are numbers of checks of the interpreter (the moments between two instructions at which it
@@ -33,13 +33,14 @@ import time
 from collections import Counter
 from typing import Any
 
-from ckpt import boot, image
-from ckpt.image import _frames
-from ckpt.runtime import Runtime
+from ckpt import image
+from ckpt.controller.launch.forked import BUFFER_BYTES, ForkedRank, fork_rank
+from ckpt.controller.supervision import messages
+from ckpt.image.frames import _frames
+from ckpt.rank import boot
+from ckpt.rank.runtime import Runtime
 from ckpt.store import ControlFile, JobDirectory, RankEntry, write_control
-from ckpt.store.privacy import make_runtime_directory
-from controller import messages
-from controller.launch.forked import BUFFER_BYTES, ForkedRank, fork_rank
+from ckpt.store.disk.privacy import make_runtime_directory
 
 try:
     import ticks  # built by tests.sweep.fetch for this interpreter
@@ -212,7 +213,7 @@ class Refusals:
 
 
 def _watched(make: Any, watch: Any) -> Any:
-    """``ckpt.boot``'s maker of the function that runs the program, with ``watch`` started just before it."""
+    """``ckpt.rank.boot``'s maker of the function that runs the program, with ``watch`` started just before it."""
 
     def maker(runtime: Runtime) -> Any:
         run = make(runtime)

@@ -11,14 +11,15 @@ from typing import Any, NoReturn
 
 
 def run_rank(spec: Mapping[str, Any], control_fd: int) -> NoReturn:
-    from ckpt import boot, memory, taking
-    from ckpt.memory_groups import Room
+    from ckpt.capture import memory, taker
+    from ckpt.capture.memory_groups import Room
+    from ckpt.rank import boot
 
     def refuse(noted: bytes | None) -> int:
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
 
     if os.environ["HINDRANCE"] == "fork":
-        taking._fork = refuse
+        taker._fork = refuse
     elif os.environ["HINDRANCE"] == "killer":
         memory.die_first = lambda: os.kill(os.getpid(), signal.SIGKILL)
     elif os.environ["HINDRANCE"] == "optimism":

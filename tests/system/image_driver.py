@@ -22,7 +22,8 @@ import sys
 from pathlib import Path
 
 from ckpt import image
-from ckpt.image import _frames, library_table
+from ckpt.image.frames import _frames
+from ckpt.image.libraries import registry
 
 
 class FileSink:
@@ -115,7 +116,7 @@ class Driver:
         self.places = [place for place in self.places if place > self.count]
         path = os.path.join(self.directory, f"image-{self.taken}")
         self.taken += 1
-        library_table.before_image()
+        registry.before_image()
         prepared = image.prepare(stack, {"count": self.count})
         pid = image.fork(prepared.noted)
         if pid == 0:

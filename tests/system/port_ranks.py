@@ -33,14 +33,14 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from transport.directwire import DirectWire
-from transport.endpoint import EndpointConfig
-from transport.events import Event
-from transport.faultinject import FaultPlan, FaultyWire
-from transport.port import Port
-from transport.state import PortState, link_error
-from transport.wire import Wire
-from transport.zmqwire import CurveKeys, ZmqWire
+from ckpt.transport.driver.port import Port
+from ckpt.transport.protocol.endpoint import EndpointConfig
+from ckpt.transport.protocol.events import Event
+from ckpt.transport.protocol.state import PortState, link_error
+from ckpt.transport.wires.directwire import DirectWire
+from ckpt.transport.wires.faultinject import FaultPlan, FaultyWire
+from ckpt.transport.wires.wire import Wire
+from ckpt.transport.wires.zmqwire import CurveKeys, ZmqWire
 
 JOB = 0xABCDEF
 Program = Callable[..., Any]

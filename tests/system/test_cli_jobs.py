@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from controller.launch import procinfo
+from ckpt.controller.launch import procinfo
 from tests.system.support import PATIENCE_S, Job, ckpt_command, run_ckpt, write_app
 
 pytestmark = pytest.mark.system

@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
+from ckpt.controller.launch import procinfo
 from ckpt.store import JobDirectory
-from ckpt.store.branch import turn_to
-from ckpt.store.seat import here
-from controller.launch import procinfo
+from ckpt.store.job.branch import turn_to
+from ckpt.store.job.seat import here
+from ckpt.transport.records import replace
 from tests.system.support import PATIENCE_S, Job, ckpt_command, environment, run_ckpt, write_app
-from transport.lean import replace
 
 pytestmark = pytest.mark.system
 

@@ -1,8 +1,8 @@
 """A program that has just enough memory for itself is not killed for its checkpoints: with control groups of the kernel.
 
 Where no limit can be set, there are no such tests; made-up groups and killed writers are in
-`tests/unit/ckpt/test_memory_groups.py` and `test_image_mode.py`. A controller is in one hierarchy at a time: where the first
-version has that of memory, the second has the groups (their paths are tested), and no limits.
+`tests/unit/ckpt/capture/test_memory_groups.py`, `test_image_mode.py`. A controller is in one hierarchy at a
+time: where the first version has that of memory, the second has the groups (their paths are tested), and no limits.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def test_where_the_writer_is_killed_for_memory_the_program_lives_and_writes_the_
 
 _WHERE = """
 import os, sys
-from ckpt.memory_groups import _groups
+from ckpt.capture.memory_groups import _groups
 found = [directory for directory, _, version in _groups("/proc/self") if version == 2]
 with open("/proc/self/cgroup") as file:
     print([line.strip() for line in file if line.startswith("0::")][0], end=" ")

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from ckpt.transport.protocol.events import ImageDue
 from tests.seeds import seed_of_the_commit
 from tests.system.badcable import BadCable, Faults
 from tests.system.port_ranks import Lines, PortRanks, World, exchange
-from transport.events import ImageDue
 
 pytestmark = [pytest.mark.system, pytest.mark.root, pytest.mark.timeout(300)]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from ckpt.transport.wires import crossmemory
+from ckpt.transport.wires.faultinject import FaultPlan
 from tests.system.port_ranks import PortRanks, exchange
-from transport import crossmemory
-from transport.faultinject import FaultPlan
 
 pytestmark = pytest.mark.system
 

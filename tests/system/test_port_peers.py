@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from ckpt.transport.errors import AddressError, AddressInUse, WireClosed
+from ckpt.transport.wires.zmqwire import CurveKeys, ZmqWire
 from tests.system.port_ranks import PortRanks, World, exchange
-from transport.errors import AddressError, AddressInUse, WireClosed
-from transport.zmqwire import CurveKeys, ZmqWire
 
 pytestmark = pytest.mark.system
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from ckpt.transport.wires.zmqwire import CurveKeys, ZmqWire
 from tests.system.apps import RING
 from tests.system.support import Job, run_ckpt, write_app
-from transport.zmqwire import CurveKeys, ZmqWire
 
 pytestmark = pytest.mark.system
 

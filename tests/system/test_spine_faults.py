@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ckpt.store import JobDirectory, records
+from ckpt.store import JobDirectory
+from ckpt.store.records import authenticated
 from tests.system.apps import RING
 from tests.system.support import Job, run_ckpt, write_app
 
@@ -82,8 +83,8 @@ def test_a_job_of_another_version_is_incompatible(stopped_job: Job, monkeypatch:
     fields = json.loads(path.read_text())
     for name in ("mac", "kind", "format", "job"):
         del fields[name]
-    monkeypatch.setattr(records, "FORMAT", 999)
-    newer = records.encode(job.key, "job", job.job_id, fields | {"of a later version": [1]})
+    monkeypatch.setattr(authenticated, "FORMAT", 999)
+    newer = authenticated.encode(job.key, "job", job.job_id, fields | {"of a later version": [1]})
     monkeypatch.undo()
     path.write_bytes(newer)
     for command in ("restart", "status", "verify"):
@@ -159,7 +160,7 @@ def test_one_rank_raises_and_the_others_are_told(start: Start, tmp_path: Path) -
     job = start(app)
     assert job.finish() == 1, job.report()
     assert "the cat is on the table" in job.stderr
-    assert "app.py" in job.stderr and "ckpt/boot.py" not in job.stderr
+    assert "app.py" in job.stderr and "ckpt/rank/boot.py" not in job.stderr
     assert not job.events("restarting")
 
 

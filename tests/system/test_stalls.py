@@ -67,7 +67,7 @@ def test_an_image_child_that_is_stopped_costs_its_round_and_no_more(
     from tests.system.points.catalogue import Point
 
     armed = tmp_path / "armed"
-    point = Point("stopped", "child", "ckpt.store.writer:ImageWriter.finish", "before")
+    point = Point("stopped", "child", "ckpt.store.images.writer:ImageWriter.finish", "before")
     environment = point.environment(armed, "stop")
     job = start(write_app(tmp_path, RING), STEPS, PAUSE_S, ranks=3, every=0.15, timeout=0.6, env=environment)
     job.wait_event("committed")

@@ -7,8 +7,9 @@ from typing import Any, NoReturn
 
 
 def run_rank(spec: Mapping[str, Any], control_fd: int) -> NoReturn:
-    from ckpt import boot, image
-    from ckpt.image import _frames, stack
+    from ckpt import image
+    from ckpt.image.frames import _frames, stack
+    from ckpt.rank import boot
 
     def available() -> tuple[bool, str]:
         return False, "frames can be captured in CPython 3.11, 3.12, 3.13; this is 9.9.9"

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.coordinator import Coordinator, RoundOptions
-from controller.events import (
+from ckpt.controller.supervision.coordinator import Coordinator, RoundOptions
+from ckpt.controller.supervision.events import (
     Action,
     AgentLost,
     Begin,
@@ -42,7 +42,7 @@ from controller.events import (
     Voted,
     WriteControl,
 )
-from controller.supervisor import Supervisor
+from ckpt.controller.supervision.supervisor import Supervisor
 
 HERE = Path(__file__).parent
 MS = 1_000_000

@@ -13,10 +13,10 @@ import time
 import numpy as np
 
 import ckpt
-from ckpt.mpi import op as ops
-from ckpt.mpi.constants import ANY_SOURCE
-from ckpt.mpi.request import Request
-from ckpt.mpi.status import Status
+from ckpt.mpi.base.constants import ANY_SOURCE
+from ckpt.mpi.datatypes import op as ops
+from ckpt.mpi.datatypes.status import Status
+from ckpt.mpi.requests.request import Request
 
 comm = ckpt.enable()
 rank, size = comm.rank, comm.size

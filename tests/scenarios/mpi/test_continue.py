@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ckpt.mpi.errors import ERR_PROC_FAILED, ERR_PROC_FAILED_PENDING, ERR_REVOKED
+from ckpt.mpi.base.errors import ERR_PROC_FAILED, ERR_PROC_FAILED_PENDING, ERR_REVOKED
 from tests.system.support import Job, jobs_fixture, run_ckpt, write_app
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import pytest
 
-from transport import frames
-from transport.endpoint import Endpoint, EndpointConfig
-from transport.errors import EpochError, StateMismatch, UnknownRank
-from transport.events import ImageDue, LinkStalled, PeerHeard, PeerRestarted, PeerSilent, Zombie
-from transport.state import Buffer, PortState, link_error
+from ckpt.transport.errors import EpochError, StateMismatch, UnknownRank
+from ckpt.transport.protocol import frames
+from ckpt.transport.protocol.endpoint import Endpoint, EndpointConfig
+from ckpt.transport.protocol.events import ImageDue, LinkStalled, PeerHeard, PeerRestarted, PeerSilent, Zombie
+from ckpt.transport.protocol.state import Buffer, PortState, link_error
 
 MS = 1_000_000
 Frame = tuple[int, tuple[Buffer, ...]]

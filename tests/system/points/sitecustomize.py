@@ -28,7 +28,7 @@ def _process():
     """Which kind of process this is."""
     if os.getpid() == _STARTED_PID:
         return _STARTED_AS
-    runtime = sys.modules.get("ckpt.runtime")
+    runtime = sys.modules.get("ckpt.rank.runtime")
     rank = runtime.current() if runtime is not None else None
     return "rank" if rank is None or rank.pid == os.getpid() else "child"
 

@@ -7,13 +7,13 @@ import os
 from pathlib import Path
 from typing import Any
 
+from ckpt.controller.service.commit import commit_line, remove_burnt
+from ckpt.controller.supervision.events import ControlFailed, Voted, WriteControl
 from ckpt.store import ImageWriter, JobDirectory, RankEntry, latest_committed
-from ckpt.store.job import image_directory
-from ckpt.store.lines import load_manifest
-from ckpt.store.simulation import Faults, SimulatedDisk
-from controller.commit import commit_line, remove_burnt
-from controller.events import ControlFailed, Voted, WriteControl
-from transport import lean
+from ckpt.store.disk.simulated import Faults, SimulatedDisk
+from ckpt.store.job.directory import image_directory
+from ckpt.store.job.lines import load_manifest
+from ckpt.transport import records
 
 
 class Held:
@@ -39,7 +39,7 @@ def test_a_control_file_that_was_taken_back_does_not_come_back_without_its_image
     real = JobDirectory.create(tmp_path / "job", command=["app.py"], size=1)
     names = ["", "control", "images", image_directory(0)]
     disk = SimulatedDisk([os.path.join(real.path, name).rstrip("/") for name in names])
-    job = lean.replace(real, fs=disk)
+    job = records.replace(real, fs=disk)
     voted = vote(job)
     disk.faults = Faults(at=0, error=errno.EIO, only=frozenset({"close"}))
     lock: Any = Held()
@@ -50,7 +50,7 @@ def test_a_control_file_that_was_taken_back_does_not_come_back_without_its_image
     assert remove_burnt(job, committed=0, upto=1) is None
 
     for files in disk.crash_states():
-        after = lean.replace(real, fs=SimulatedDisk(disk.directories, files))
+        after = records.replace(real, fs=SimulatedDisk(disk.directories, files))
         line = latest_committed(after)
         if line is not None:
             entry: RankEntry = line.ranks[0]
@@ -61,7 +61,7 @@ def test_images_stay_when_the_removal_of_the_control_file_cannot_be_made_durable
     real = JobDirectory.create(tmp_path / "job", command=["app.py"], size=1)
     names = ["", "control", "images", image_directory(0)]
     disk = SimulatedDisk([os.path.join(real.path, name).rstrip("/") for name in names])
-    job = lean.replace(real, fs=disk)
+    job = records.replace(real, fs=disk)
     vote(job)
     before = disk.files
     disk.faults = Faults(at=0, error=errno.EIO, only=frozenset({"sync_directory"}))

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ckpt.image import moment
-from ckpt.image.files import FileSaver
-from ckpt.image.modules import References
-from ckpt.image.pickler import ImagePickler, ImageUnpickler, Stream, on_deep_stack
+from ckpt.image.files.open_files import FileSaver
+from ckpt.image.modules.references import References
+from ckpt.image.pickling.pickler import ImagePickler, ImageUnpickler, Stream, on_deep_stack
+from ckpt.image.process import moment
 from tests.system.support import drive
 
 REPOSITORY = Path(__file__).parents[4]

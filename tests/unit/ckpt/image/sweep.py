@@ -24,10 +24,11 @@ import struct
 import sys
 import traceback
 
-from ckpt.image import _frames, resume
-from ckpt.image.modules import References
-from ckpt.image.pickler import ImagePickler, ImageUnpickler, Stream
-from ckpt.image.stack import Refused, capture, run_base
+from ckpt.image import resume
+from ckpt.image.frames import _frames
+from ckpt.image.frames.stack import Refused, capture, run_base
+from ckpt.image.modules.references import References
+from ckpt.image.pickling.pickler import ImagePickler, ImageUnpickler, Stream
 
 UNPICKLABLE = "unpicklable: "
 CALLS_PER_CHECK = 32  # of a pending call that queues itself again, in one check of the interpreter

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from ckpt.image.program import prepare_program
-
-from .support import REPOSITORY, resumed_output
+from tests.unit.ckpt.image.support import REPOSITORY, resumed_output
 
 SHOW = """
 import sys

@@ -19,8 +19,8 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-from ckpt.mpi.communicator import world_of
-from ckpt.mpi.engine import Engine
+from ckpt.mpi.comm.communicator import world_of
+from ckpt.mpi.engine.engine import Engine
 
 
 class Stuck(AssertionError):
@@ -211,7 +211,7 @@ def found(module: str, qualname: str) -> Any:
 
 
 def wrapped(module: str, qualname: str) -> Any:
-    """The method inside a guard (ckpt/mpi/guard.py): a process image has it by value."""
+    """The method inside a guard (ckpt/mpi/comm/guard.py): a process image has it by value."""
     return found(module, qualname).__wrapped__
 
 

@@ -15,13 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckpt.mpi import op as ops
-from ckpt.mpi.communicator import world_of
-from ckpt.mpi.constants import IN_PLACE
-from ckpt.mpi.engine import Engine
-from ckpt.mpi.request import Request
-
-from .bus import Bus, BusProgress, image_of, revive, run_ranks
+from ckpt.mpi.base.constants import IN_PLACE
+from ckpt.mpi.comm.communicator import world_of
+from ckpt.mpi.datatypes import op as ops
+from ckpt.mpi.engine.engine import Engine
+from ckpt.mpi.requests.request import Request
+from tests.unit.ckpt.mpi.bus import Bus, BusProgress, image_of, revive, run_ranks
 
 
 def library_frames() -> list[types.FrameType]:

@@ -9,7 +9,7 @@ from typing import Any
 from store_helpers import control_of, on_disk, read_image, write_image
 
 from ckpt.store import JobDirectory, latest_committed, list_epochs, prune, write_control
-from ckpt.store.simulation import SimulatedDisk
+from ckpt.store.disk.simulated import SimulatedDisk
 
 CONSTANT = bytes(range(256)) * 300  # above the size from which blocks are looked up in the base
 EPOCHS = 3

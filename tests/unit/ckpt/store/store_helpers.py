@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ckpt.store import ControlFile, ImageReader, ImageWriter, JobDirectory, RankEntry, write_control
-from ckpt.store.job import image_directory
-from ckpt.store.simulation import Faults, SimulatedDisk
-from transport import lean
+from ckpt.store.disk.simulated import Faults, SimulatedDisk
+from ckpt.store.job.directory import image_directory
+from ckpt.transport import records
 
 
 def make_job(path: Path, size: int = 1) -> JobDirectory:
@@ -33,7 +33,7 @@ def on_disk(
 ) -> tuple[JobDirectory, SimulatedDisk]:
     """The same job on a simulated disk that holds `files`."""
     disk = SimulatedDisk(directories_of(job), files, faults=faults, ignore_sync=ignore_sync)
-    return lean.replace(job, fs=disk), disk
+    return records.replace(job, fs=disk), disk
 
 
 def write_image(

@@ -1,6 +1,6 @@
 """The commit sequence: whatever a crash leaves, and whichever call fails, committed lines stand.
 
-All of it runs the production code on a simulated disk (`ckpt.store.simulation`).
+All of it runs the production code on a simulated disk (`ckpt.store.disk.simulated`).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from ckpt.store import (
     prune,
     write_control,
 )
-from ckpt.store.fsio import PendingFile
-from ckpt.store.simulation import Faults, SimulatedDisk
+from ckpt.store.disk.fsio import PendingFile
+from ckpt.store.disk.simulated import Faults, SimulatedDisk
 
 
 @pytest.mark.parametrize("size", [1, 2])

@@ -24,8 +24,8 @@ from ckpt.store import (
     load_control,
     verify,
 )
-from ckpt.store.simulation import SimulatedDisk
-from transport import lean
+from ckpt.store.disk.simulated import SimulatedDisk
+from ckpt.transport import records
 
 
 def small_image(job: JobDirectory) -> tuple[JobDirectory, SimulatedDisk]:
@@ -162,7 +162,7 @@ class TestSwaps:
         for epoch in (1, 2):
             commit(job, epoch, epoch, incarnation=epoch)
         control = load_control(job, 2)
-        lying = lean.replace(control.ranks[0], incarnation=1)
+        lying = records.replace(control.ranks[0], incarnation=1)
         with pytest.raises(Misplaced, match="incarnation 2, wanted was 1"):
             ImageReader(job, lying)
 
@@ -188,7 +188,7 @@ class TestSwaps:
         """Even who holds the key of both cannot pass an image of one off as the other's by mistake."""
         jobs = [make_job(tmp_path / name) for name in "ab"]
         commit(jobs[1], 1, "x")
-        mixed = lean.replace(jobs[1], job_id=jobs[0].job_id)
+        mixed = records.replace(jobs[1], job_id=jobs[0].job_id)
         with pytest.raises(Misplaced, match="belongs to job"):
             read_image(mixed, 0, 1)
 

@@ -14,9 +14,9 @@ import pytest
 from store_helpers import commit, on_disk
 
 from ckpt.store import BlockDamaged, Damaged, ImageReader, JobDirectory, load_control, load_manifest
-from ckpt.store.codec import Codec
-from ckpt.store.memory import ALIGN, Staging
-from ckpt.store.source import BlockSource, Target
+from ckpt.store.disk.memory import ALIGN, Staging
+from ckpt.store.images.codec import Codec
+from ckpt.store.images.source import BlockSource, Target
 
 MIB = 1 << 20
 

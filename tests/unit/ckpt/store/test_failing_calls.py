@@ -1,6 +1,6 @@
 """Every call that the store makes fails once, or from then on: a typed error or success, and nothing is lost.
 
-All of it runs the production code on a simulated disk (`ckpt.store.simulation`); the same on file systems that really
+All of it runs the production code on a simulated disk (`ckpt.store.disk.simulated`); the same on file systems that really
 fail is in `tests/system/test_store_disks.py`.
 """
 
@@ -25,8 +25,8 @@ from ckpt.store import (
     prune,
     verify,
 )
-from ckpt.store.lock import read_generation, take_lock
-from ckpt.store.simulation import NO_MEMORY, SHORT, Faults, SimulatedDisk
+from ckpt.store.disk.simulated import NO_MEMORY, SHORT, Faults, SimulatedDisk
+from ckpt.store.job.lock import read_generation, take_lock
 
 FAILURES = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "short": SHORT, "MemoryError": NO_MEMORY}
 every_failure = pytest.mark.parametrize("error", FAILURES.values(), ids=FAILURES)

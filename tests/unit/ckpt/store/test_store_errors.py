@@ -24,15 +24,15 @@ from ckpt.store import (
     StorageFailed,
     load_manifest,
     prune,
-    records,
     verify,
     write_control,
 )
-from ckpt.store.lock import read_generation
-from ckpt.store.manifest import BufferRef
-from ckpt.store.pool import Pool
-from ckpt.store.privacy import check_private_file
-from transport import lean
+from ckpt.store.disk.pool import Pool
+from ckpt.store.disk.privacy import check_private_file
+from ckpt.store.job.lock import read_generation
+from ckpt.store.records import authenticated
+from ckpt.store.records.manifest import BufferRef
+from ckpt.transport import records as lean
 
 
 class Refusing(FileSystem):
@@ -60,7 +60,7 @@ def again(job: JobDirectory, fs: FileSystem) -> JobDirectory:
 class TestJob:
     def test_a_record_that_lacks_a_field(self, job: JobDirectory) -> None:
         fields = {name: value for name, value in job._fields().items() if name != "hash_seed"}
-        (Path(job.path) / "job.json").write_bytes(records.encode(job.key, "job", job.job_id, fields))
+        (Path(job.path) / "job.json").write_bytes(authenticated.encode(job.key, "job", job.job_id, fields))
         with pytest.raises(RecordDamaged, match="hash_seed"):
             JobDirectory.open(job.path)
 
@@ -139,7 +139,7 @@ class TestLock:
             assert lock.generation == 1
 
     def test_a_generation_that_is_no_number(self, job: JobDirectory) -> None:
-        data = records.encode(job.key, "generation", job.job_id, {"generation": "one"})
+        data = authenticated.encode(job.key, "generation", job.job_id, {"generation": "one"})
         (Path(job.path) / "generation.json").write_bytes(data)
         with pytest.raises(RecordDamaged, match="garbles"):
             read_generation(job.path, job.key, job.job_id, job.fs)
@@ -183,7 +183,7 @@ class TestSenselessManifests:
         manifest = lean.replace(load_manifest(job, entry), **changes)
         data = manifest.encode(job.key)
         (Path(job.path) / entry.manifest).write_bytes(data)
-        write_control(job, control_of(1, [lean.replace(entry, digest=records.digest(data))]))
+        write_control(job, control_of(1, [lean.replace(entry, digest=authenticated.digest(data))]))
         return job
 
     def test_small_buffers_that_do_not_add_up(self, job: JobDirectory) -> None:

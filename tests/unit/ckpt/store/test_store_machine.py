@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from store_helpers import control_of, make_job, on_disk, read_image, write_image
 
+from ckpt.controller.service.commit import remove_burnt
 from ckpt.store import (
     BlockDamaged,
     JobDirectory,
@@ -32,8 +33,7 @@ from ckpt.store import (
     verify,
     write_control,
 )
-from ckpt.store.simulation import NO_MEMORY, SHORT, Faults
-from controller.commit import remove_burnt
+from ckpt.store.disk.simulated import NO_MEMORY, SHORT, Faults
 
 SIZE = 2
 failures = st.none() | st.tuples(

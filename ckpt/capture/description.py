@@ -1,0 +1,94 @@
+"""What the manifest of an image says about messages: the port and the mailbox, for `ckpt inspect`.
+
+Plain numbers, taken in the image child from the very objects that are saved, so that nobody has to unpickle an image
+to know them. The lists are bounded (`_ROWS`), the totals are not; a message is counted, never looked into.
+
+::
+
+    {"epoch", "incarnation",                             of the port when it was frozen
+     "peers":    {"1": {"tx", "base", "rx", "unacked", "unacked_bytes"}, …},
+     "unacked":  {"messages", "bytes"},                  sent, not acknowledged: a restart sends them again
+     "pending":  {"messages", "bytes", "largest": […]},  arrived, not received by the program yet
+     "receives": {"posted", "first": […]},               receives that wait for a message
+     "synchronous_sends": n}                             sends that wait to be matched
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ckpt.mpi.base.envelope import PLANES
+
+if TYPE_CHECKING:
+    from ckpt.mpi.engine.engine import Engine
+    from ckpt.mpi.engine.matching import Matcher
+    from ckpt.transport.protocol.state import LinkState, PortState
+
+__all__ = ["describe_messages"]
+
+_ROWS = 20
+_PLANE_NAMES = ("point-to-point", "collective", "internal", "recovery")
+
+
+def describe_messages(extras: Mapping[str, Any]) -> dict[str, Any]:
+    """The description in the module's header, of the runtime's share of an image (`ckpt.port`, `ckpt.engine`)."""
+    state: PortState = extras["ckpt.port"]
+    engine: Engine = extras["ckpt.engine"]
+    peers = {str(peer): _peer(link) for peer, link in sorted(state.links.items())}
+    matcher = engine.matcher
+    return {
+        "epoch": state.epoch,
+        "incarnation": state.incarnation,
+        "peers": peers,
+        "unacked": {
+            "messages": sum(row["unacked"] for row in peers.values()),
+            "bytes": sum(row["unacked_bytes"] for row in peers.values()),
+        },
+        "pending": _pending(matcher),
+        "receives": _receives(matcher),
+        "synchronous_sends": len(engine.syncs),
+    }
+
+
+def _peer(link: LinkState) -> dict[str, int]:
+    return {
+        "tx": link.tx,
+        "base": link.base,
+        "rx": link.rx,
+        "unacked": link.tx - link.base,
+        "unacked_bytes": sum(_nbytes(message) for message in link.messages),
+    }
+
+
+def _nbytes(message: Any) -> int:
+    if isinstance(message, tuple):
+        return sum(_nbytes(part) for part in message)
+    return len(message) if isinstance(message, (bytes, bytearray)) else memoryview(message).nbytes
+
+
+def _pending(matcher: Matcher) -> dict[str, Any]:
+    rows: list[dict[str, Any]] = []
+    messages = nbytes = 0
+    for context in matcher.contexts.values():
+        for channel in context.channels.values():
+            if not channel.messages:
+                continue
+            size = sum(_nbytes(data) for _, data in channel.messages)
+            messages, nbytes = messages + len(channel.messages), nbytes + size
+            plane = _PLANE_NAMES[context.number % PLANES]
+            rows.append(
+                {"from": channel.src, "tag": channel.tag, "kind": plane, "messages": len(channel.messages),
+                 "bytes": size}
+            )  # fmt: skip
+    rows.sort(key=lambda row: -row["bytes"])
+    return {"messages": messages, "bytes": nbytes, "largest": rows[:_ROWS]}
+
+
+def _receives(matcher: Matcher) -> dict[str, Any]:
+    first: list[dict[str, Any]] = []
+    for number in list(matcher.contexts):
+        for receive in matcher.posted_in(number)[: _ROWS - len(first)]:
+            plane = _PLANE_NAMES[number % PLANES]
+            first.append({"source": receive.want_source, "tag": receive.want_tag, "kind": plane})
+    return {"posted": matcher.posted, "first": first}

@@ -1,0 +1,453 @@
+"""★ The images of one rank: whether one could be taken, when one is wanted, what becomes of it.
+
+::
+
+            ask(e)                 want(e)
+    idle ─────────▶ asked ──ready──▶ wanted ──captured──▶ writing (the child) ──▶ idle
+                     │  ▲              │  ▲
+             refused └──┘      refused └──┘  tried again where the program can be captured; named, counted, bounded
+                     │                 └──abort(e) / held up / own time limit──▶ idle, label e taken without an image
+                     └──abort(e)──▶ idle
+
+Rules (``PROTOCOL``: what makes the cut consistent)
+
+- Who is *asked* answers that it could be captured, and nothing else happens: no frame is labelled, nobody waits. The
+  controller begins the round when all have said so; until then, who cannot be captured costs nobody anything.
+- An image is taken *before* any frame of its epoch is processed: the endpoint holds such frames until
+  :meth:`Endpoint.advance`.
+- A rank that never voted for an epoch may take its label without an image, since a line needs every rank's vote. That is
+  what an aborted round, a failed image and the rank's own time limit do, so that a program that cannot be captured
+  never hangs the others.
+- A rank that is *held up* gives its image up: it waits, in a place that cannot be captured, for what may be a held frame,
+  or, while asked, for what a rank may send whose program waits for the round.
+
+Not here: where the program can be captured (:mod:`ckpt.capture.places`), the taking itself, fork or not
+(:mod:`ckpt.capture.taker`), what the child does (:mod:`ckpt.capture.writing`), what an image contains (:mod:`ckpt.image`),
+how it becomes durable (:mod:`ckpt.store`).
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Sequence
+from types import CodeType
+from typing import TYPE_CHECKING, Literal
+
+from ckpt.capture.places import Places, inside_library
+from ckpt.capture.stalls import Awaited, HeldUp
+from ckpt.capture.taker import Taker
+from ckpt.capture.writing import say_failed
+
+if TYPE_CHECKING:
+    from ckpt import image
+    from ckpt.capture.context import RankContext, ReplayedProgram
+    from ckpt.image.frames.stack import Stack
+    from ckpt.transport.protocol.state import PortState
+
+__all__ = ["Imager"]
+
+_REPORT_AFTER_NS = 100_000_000
+_REPORT_EVERY_NS = 1_000_000_000
+_OWN_LIMIT_NS = 120_000_000_000
+_TICK_NS = 5_000_000
+_TICK_LONGEST_NS = 20_000_000
+_RETRY_NS = 2_000_000
+_RETRY_LONGEST_NS = 20_000_000
+_IN_C_NS = 200_000_000
+"""After so long without a place between two instructions, who is asked answers all the same."""
+
+
+class Imager:
+    """The images of one rank. All methods but :meth:`tick` and :meth:`where` are called under the runtime's lock."""
+
+    def __init__(self, runtime: RankContext) -> None:
+        self._runtime = runtime
+        self.epoch: int = runtime.spec["epoch"]
+        self.wanted = self.epoch
+        self.asked = 0
+        """The epoch for which the controller wants to know whether this rank could be captured; 0: none, or it knows."""
+        self.refusals = 0
+        self.refused_longest_ns = 0
+        self.taker = Taker(runtime)
+        self.limit_ns: int = int(runtime.spec.get("options", {}).get("image_limit_ns") or _OWN_LIMIT_NS)
+        self._places = Places(runtime, self._frames_to_skip())
+        self._wanted_since_ns = 0
+        self._reported_ns = 0
+        self._is_refused = False  # the last look was
+        self._held_up, self._awaited = HeldUp(), Awaited()
+        self._waiting: Sequence[
+            int
+        ] = ()  # ranks whose programs wait for the round that this one is asked for
+        self._own_epoch = 0  # the program of this rank waits for that round
+        self.in_vain = False
+        """The round that the program waits for has come to nothing."""
+
+    @staticmethod
+    def _frames_to_skip() -> tuple[CodeType, ...]:
+        """Between a blocked call and the capture."""
+        return Imager._take.__code__, Imager.take.__code__, Imager.look.__code__, Imager.rehearse.__code__
+
+    # ------------------------------------------------------------------ wanting
+
+    @property
+    def is_looking(self) -> bool:
+        """Is a place looked for where the program can be captured?"""
+        return self.wanted > self.epoch or bool(self.asked)
+
+    def expect(self) -> None:
+        """The program is about to wait for a round; it is told of which."""
+        self._own_epoch, self.in_vain = 0, False
+
+    def ask(self, epoch: int, waiting: Sequence[int] = ()) -> None:
+        """Could this rank be captured now? Answered as soon as it could. The programs of ``waiting`` wait for that."""
+        if self._runtime.rank in waiting:
+            self._own_epoch = epoch
+        if epoch >= self.asked:
+            self._waiting = waiting
+        if epoch <= max(self.wanted, self.asked):
+            return
+        if self._runtime.explicit is not None:
+            self._say_ready(epoch)  # its boundaries are agreed upon in the round
+            return
+        self.asked = epoch
+        self._begin()
+
+    def want(self, epoch: int, reason: str, *, mode: str | None = None) -> None:
+        """An image of ``epoch`` is due; taken at the next place where the program can be captured."""
+        if epoch <= self.wanted:
+            return
+        self.taker.choose(mode)
+        is_first = self.wanted == self.epoch
+        self.wanted, self.asked = epoch, 0
+        if self._runtime.explicit is not None:
+            self._begin(queue=False)
+            self._reason = "the program has not come to the agreed boundary of its loops"
+            self._runtime.explicit.wanted(epoch)
+        elif is_first:
+            self._begin()
+
+    def _begin(self, *, queue: bool = True) -> None:
+        """Look for a place from now on."""
+        self._wanted_since_ns = time.monotonic_ns()
+        self._reported_ns = 0
+        self._is_refused, self._held_up, self._awaited = False, HeldUp(), Awaited()
+        self._places.begin()
+        assert self._runtime.port is not None
+        self._runtime.port.attentive_ns = _TICK_NS
+        if queue and threading.current_thread() is not threading.main_thread():
+            self._places.queue(
+                self._at_check
+            )  # who hears of it in the main thread is in the library, and waits there next
+
+    def abort(self, epoch: int) -> None:
+        """No line of ``epoch`` will ever commit: its frames may be processed without an image."""
+        self.in_vain = self.in_vain or epoch == self._own_epoch
+        if self.asked == epoch:
+            self.asked = 0
+        if self.epoch < epoch <= self.wanted and epoch == self.wanted:
+            self._pass_over()
+
+    def abandon(self) -> None:
+        """There is no controller: a round that this rank has not voted in can never commit."""
+        self.asked = 0
+        if self.wanted > self.epoch:
+            self._pass_over()
+
+    def _pass_over(self) -> None:
+        port = self._runtime.port
+        assert port is not None
+        self.epoch = self.wanted
+        port.advance(self.epoch)
+
+    def _say_ready(self, epoch: int) -> None:
+        self.asked = 0
+        self._runtime.control.send({"m": "ready", "epoch": epoch})
+
+    def wait_limit_ns(self) -> int | None:
+        """How long a blocked call may wait before it must look here again; ``None``: until something happens."""
+        if not self.is_looking:
+            return None
+        waited_ns = time.monotonic_ns() - self._wanted_since_ns
+        return min(max(_RETRY_NS, waited_ns // 8), _RETRY_LONGEST_NS)
+
+    # ------------------------------------------------------------------ looking
+
+    def _at_check(self) -> bool:
+        """Runs in the main thread between two instructions of the program (or of the library). ``True``: at the next too."""
+        runtime = self._runtime
+        if not self.is_looking or runtime.in_hook:
+            return False
+        began_ns = time.monotonic_ns()
+        # Inside the library: a waiting place of its own takes the image, or a check after it has returned does.
+        # Never wait for the lock here: it may be this very thread that holds it.
+        if inside_library() or not runtime.lock.acquire(blocking=False):
+            self._places.spend(began_ns)
+            return True
+        try:
+            return not self.look("check") and self._places.goes_on()
+        finally:
+            runtime.lock.release()
+
+    def look(self, at: Literal["call", "check"]) -> bool:
+        """Is this a place? ``True``: there is nothing more to look for, until the next image."""
+        if not self.is_looking:
+            return True
+        if at == "call" and self._is_refused and self._places.is_blocked():
+            return self._give_up_if_held_up()
+        if self.wanted > self.epoch:
+            return self.take(at)
+        try:
+            self._places.capture(at, passing=False)
+        except Exception as failure:
+            self._note_refusal(failure)
+            return at == "call" and self._give_up_if_held_up()
+        self._say_ready(self.asked)
+        return True
+
+    def _note_refusal(self, failure: Exception) -> None:
+        self.refusals += 1
+        self._is_refused = True
+        where = getattr(failure, "where", "")
+        self._reason = f"{getattr(failure, 'reason', failure)}{f' ({where})' if where else ''}"
+        self.refused_longest_ns = max(self.refused_longest_ns, time.monotonic_ns() - self._wanted_since_ns)
+
+    def tick(self) -> None:
+        """The helper's housekeeping while the program is outside the library."""
+        is_over = self._housekeep()
+        held_ns = self._held_up_ns(waits=False)
+        is_stall = is_over or held_ns or self._is_awaited_for_long(waits=False)
+        if is_stall and self._runtime.lock.acquire(blocking=False):
+            try:
+                if self.wanted > self.epoch and is_over:
+                    self.give_up()
+                elif self.wanted > self.epoch and held_ns:
+                    self.give_up(
+                        f"it asks for what was sent after another rank's image, where {self._reason}",
+                        held_ns,
+                    )
+                elif self._is_awaited_for_long(waits=False):
+                    self._give_up_awaited()
+            finally:
+                self._runtime.lock.release()
+        elif self.is_looking and self._runtime.explicit is None:
+            self._places.queue(self._at_check)
+            if self._is_in_c_for_long() and self._runtime.lock.acquire(blocking=False):
+                try:
+                    if self._is_in_c_for_long():
+                        self._say_ready(self.asked)
+                finally:
+                    self._runtime.lock.release()
+
+    def _is_in_c_for_long(self) -> bool:
+        """Asked, and nothing known against it: a long call in C holds nobody up, and there may be the next one behind it."""
+        asked_ns = time.monotonic_ns() - self._wanted_since_ns
+        return bool(self.asked) and not self._is_refused and asked_ns > _IN_C_NS
+
+    def blocked(self) -> None:
+        """The same while the main thread waits inside the library (under the lock)."""
+        if (self.taker.is_writing or self.is_looking) and self._housekeep():
+            self.give_up()
+
+    def _housekeep(self) -> bool:
+        """Reap image children, report a wait that has become long. ``True``: the rank's own limit has passed."""
+        if self.taker.is_writing:
+            self.taker.reap()
+        if not self.is_looking:
+            if self._runtime.port is not None:
+                self._runtime.port.attentive_ns = _TICK_NS if self.taker.is_writing else 0
+            return False
+        now_ns = time.monotonic_ns()
+        waited_ns = now_ns - self._wanted_since_ns
+        assert self._runtime.port is not None
+        self._runtime.port.attentive_ns = min(max(_TICK_NS, waited_ns // 8), _TICK_LONGEST_NS)
+        if waited_ns > _REPORT_AFTER_NS and now_ns - self._reported_ns > _REPORT_EVERY_NS:
+            self._reported_ns = now_ns
+            self._runtime.control.send(
+                {
+                    "m": "refused",
+                    "epoch": self.asked or self.wanted,
+                    "reason": self._reason,
+                    "where": self.where(),
+                    "since_ns": waited_ns,
+                }
+            )
+        return waited_ns > self.limit_ns and self.wanted > self.epoch
+
+    def _held_up_ns(self, *, waits: bool) -> int:
+        """How long the program has been held up by the image that it cannot have, if that is too long; else 0."""
+        port = self._runtime.port
+        assert port is not None
+        held = port.endpoint.held if self._is_refused and self.wanted > self.epoch else 0
+        held_ns = self._held_up.look(time.monotonic_ns(), held=held, entries=port.entries)
+        return held_ns if self._held_up.is_stall(held_ns, entries=port.entries, waits=waits) else 0
+
+    def _give_up_if_held_up(self) -> bool:
+        """The program waits, where it cannot be captured, for messages that are held back until it is: then neither ever
+        comes."""
+        if self._is_awaited_for_long(waits=True):
+            self._give_up_awaited()
+            return True
+        held_ns = self._held_up_ns(waits=True)
+        if held_ns:
+            self.give_up(
+                f"it waits for what was sent after another rank's image, where {self._reason}", held_ns
+            )
+        return bool(held_ns)
+
+    def _is_awaited_for_long(self, *, waits: bool) -> bool:
+        """Does a program wait for the round that cannot begin since this one waits, perhaps for that program?"""
+        if not (self.asked and self._waiting and self._is_refused):
+            return False
+        port = self._runtime.port
+        assert port is not None
+        received = port.endpoint.counters()["messages_delivered"] if waits else 0
+        now_ns = time.monotonic_ns()
+        return self._awaited.is_stall(now_ns, entries=port.entries, received=received, waits=waits)
+
+    def _give_up_awaited(self) -> None:
+        if any(rank != self._runtime.rank for rank in self._waiting):
+            self.give_up(
+                "it waits for what may be sent after another rank's image, which the program there waits for, where "
+                f"{self._reason}"
+            )
+        else:
+            self.give_up(f"the program waits for its checkpoint where {self._reason}")
+
+    def give_up_here(self) -> bool:
+        """The program itself waits for an image, at a place that cannot be captured: there will be none."""
+        if not (self._is_refused and self.is_looking and self._places.has_obstacle()):
+            return False
+        self.give_up(f"the program waits for its checkpoint where {self._reason}")
+        return True
+
+    def give_up(self, reason: str | None = None, held_ns: int = 0) -> None:
+        """There will be no image of this epoch: by default, since the rank's own limit has passed."""
+        reason = reason or f"not possible within the limit: {self._reason}"
+        say_failed(self._runtime, self.asked or self.wanted, reason, self.where(), held_ns)
+        self.asked = 0
+        if self.wanted > self.epoch:
+            self._pass_over()
+
+    _reason = "the program has not come to a place between two instructions"
+
+    # ------------------------------------------------------------------ taking
+
+    def take(self, at: Literal["call", "check"]) -> bool:
+        """Capture the stack and let the image be taken. ``False``: refused here, to be tried again.
+
+        Untraced: neither the program's profile nor the child that writes the image is to have this in it.
+        """
+        from ckpt.image.frames import _frames
+
+        return _frames.untraced(functools.partial(self._take, at))
+
+    def _take(self, at: Literal["call", "check"]) -> bool:
+        from ckpt import image
+
+        runtime = self._runtime
+        if runtime.explicit is not None:
+            return runtime.explicit.blocked()
+        started_ns = time.perf_counter_ns()
+        stack: Stack | None = None
+
+        def prepare(state: PortState) -> image.Prepared:
+            assert runtime.engine is not None
+            predefined = runtime.engine.predefined
+            extras = {
+                "ckpt.engine": runtime.engine,
+                "ckpt.predefined": {slot: comm.__getstate__() for slot, comm in predefined.items()},
+                "ckpt.registered": runtime.registered,
+                "ckpt.hooks": runtime.hooks,
+                "ckpt.threads": list(runtime.threads.patterns),
+                "ckpt.port": state,
+                "ckpt.locked": at == "call",
+                "ckpt.finished": runtime.finished_code,
+            }
+            return image.prepare(stack, extras)
+
+        try:
+            stack = self._places.capture(at)
+        except image.Refused as refused:
+            self._note_refusal(refused)
+            return at == "call" and self._give_up_if_held_up()
+        except Exception as failure:
+            return self._burn(failure)
+        if runtime.hooks.before and runtime.finished_code is None and not self._call_hooks():
+            return True
+        failed = self.taker.take(
+            prepare,
+            previous=self.epoch,
+            epoch=self.wanted,
+            started_ns=started_ns,
+            waited_since_ns=self._wanted_since_ns,
+        )
+        return self._burn(failed) if failed is not None else True
+
+    def take_explicitly(self, way: ReplayedProgram) -> bool:
+        """At a boundary of an explicit program, where all ranks are. Always ``True``: taken, or given up."""
+        problem = way.problem()
+        if problem:
+            self.give_up(problem)
+            return True
+        runtime = self._runtime
+        if runtime.hooks.before and runtime.finished_code is None and not self._call_hooks():
+            return True
+        started_ns = time.perf_counter_ns()
+        way.settle()
+        failed = self.taker.take(
+            way.prepare,
+            previous=self.epoch,
+            epoch=self.wanted,
+            started_ns=started_ns,
+            waited_since_ns=self._wanted_since_ns,
+        )
+        return self._burn(failed) if failed is not None else True
+
+    def _call_hooks(self) -> bool:
+        """Call the program's hooks, without the lock. ``False``: no image is to be taken now, and all is said."""
+        runtime, called_for = self._runtime, self.epoch
+        while self.epoch < self.wanted != called_for:  # meanwhile the round may end, or the next one begin
+            called_for = self.wanted
+            runtime.in_hook = True
+            runtime.lock.release()
+            try:
+                runtime.hooks.call_before(called_for)
+            except Exception as failure:
+                problem: Exception | None = failure
+            else:
+                problem = None
+            finally:
+                runtime.lock.acquire()
+                runtime.in_hook = False
+            if problem is not None:
+                if self.wanted > self.epoch:
+                    self._burn(problem)
+                return False
+        return bool(self.wanted > self.epoch)
+
+    def rehearse(self) -> None:
+        """Do what a capture does, and forget it: called when the program waits for messages anyway.
+
+        A fork leaves every page of this process to be faulted in again by the first write to it, reference counts
+        included. Without a rehearsal the next pause pays for that: 0.9 ms instead of 0.1 ms.
+        """
+        if not self.taker.cold or self._runtime.explicit is not None:
+            return
+        self.taker.cold = False
+        try:
+            self._places.rehearse()
+        except Exception:
+            return  # out of descriptors, say: the real image meets it too, and says so; the program must not suffer
+
+    def _burn(self, failure: Exception) -> bool:
+        """This image cannot be taken, and the program must not suffer from it: no vote, go on."""
+        reason = getattr(failure, "reason", None) or f"{type(failure).__name__}: {failure}"
+        say_failed(self._runtime, self.wanted, reason, getattr(failure, "path", None) or self.where())
+        self._pass_over()
+        return True
+
+    def where(self) -> str:
+        """See :meth:`ckpt.capture.places.Places.where`."""
+        return self._places.where()

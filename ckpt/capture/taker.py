@@ -1,0 +1,219 @@
+"""Takes one image: freeze the port, save its state, prepare, fork (or write here), thaw, report the pause.
+
+All of it under the port's lock; the pause of the program is only that. How it is written is chosen when the image is first
+wanted (:mod:`ckpt.capture.choice`), and logged when that changes; where the kernel refuses a fork all the same, the image
+is written synchronously, with the port frozen: the peers are told by its negative acks. Which mode was used is part of the
+report.
+
+Children that write are reaped here, by whichever thread comes first; one that died without a vote is the round's failure.
+
+Not here: when an image is due and where the program can be captured (:mod:`ckpt.capture.imager`), the writing itself
+(:mod:`ckpt.capture.writing`).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ckpt.capture import memory
+from ckpt.capture.choice import Choice, choose
+from ckpt.capture.writing import Writing, say_failed, write, write_in_child
+from ckpt.image.libraries import registry
+
+if TYPE_CHECKING:
+    from ckpt.capture.context import RankContext
+
+__all__ = ["Taker"]
+
+_REHEARSAL_LONGEST_NS = 3_000_000
+_IMAGES_WITHOUT_FORK = 10
+"""After the kernel has refused to fork, or has killed a writer."""
+
+
+class Taker:
+    """Takes the images of one rank. Called under the runtime's lock, but for :meth:`reap`."""
+
+    def __init__(self, runtime: RankContext) -> None:
+        self._runtime = runtime
+        self.asked: str = runtime.spec.get("options", {}).get("image_mode") or "auto"
+        self.choice = Choice("fork", "no image has been taken yet")
+        self._without_fork = 0  # so many images are written without, before fork is tried again
+        self._why_without_fork = ""
+        self._writer_was_killed = False
+        self.pauses_ns: list[int] = []
+        self.cold = False
+        """Forked, and not rehearsed since: see :meth:`ckpt.capture.imager.Imager.rehearse`."""
+        self._children: dict[int, int] = {}  # pid of an image child -> its epoch
+        self._lost: deque[tuple[int, int]] = (
+            deque()
+        )  # (epoch, wait status) of children that died without a vote
+
+    @property
+    def writers(self) -> frozenset[int]:
+        """Process ids of the children at work."""
+        return frozenset(self._children)
+
+    @property
+    def is_writing(self) -> bool:
+        """Is a child at work?"""
+        return bool(self._children)
+
+    def choose(self, asked: str | None) -> None:
+        """Decide how the next image will be written; a choice that differs from the last one is logged."""
+        self.asked = asked or self.asked
+        before = self.choice
+        if self._without_fork and (
+            self.asked == "auto" or (self.asked == "fork" and self._writer_was_killed)
+        ):
+            self._without_fork -= 1
+            self.choice = Choice("sync", self._why_without_fork)
+        else:
+            room = memory.available()
+            self.choice = choose(
+                self.asked,
+                resident_bytes=memory.resident_bytes(),
+                available_bytes=None if room is None else room.available_bytes,
+                sharers=self._runtime.spec.get("local_size", 1),
+                one_fate=room is not None and room.one_fate,
+                shared_files=memory.shared_files(),
+            )
+        if self.choice.mode != before.mode:
+            self._runtime.control.send(
+                {"m": "event", "event": "image-mode", "mode": self.choice.mode, "reason": self.choice.reason}
+            )
+
+    def take(
+        self,
+        prepare: Callable[[Any], Any],
+        *,
+        previous: int,
+        epoch: int,
+        started_ns: int,
+        waited_since_ns: int,
+    ) -> Exception | None:
+        """Take the image labelled (previous, epoch]. ``prepare(port_state)`` gives what will be dumped.
+
+        ``started_ns``: on ``time.perf_counter_ns``, when the capture began; ``waited_since_ns``: on ``time.monotonic_ns``,
+        when the image was first wanted. Returns what ``prepare`` raised; the port is thawed then, and nothing has happened.
+        """
+        port = self._runtime.port
+        assert port is not None
+        captured_ns = time.perf_counter_ns()
+        port.freeze()
+        frozen_ns = time.perf_counter_ns()
+        state = port.snapshot()
+        saved_ns = time.perf_counter_ns()
+        try:
+            registry.before_image()
+            prepared = prepare(state)
+        except Exception as failure:  # a file of the program that cannot be flushed, say
+            port.thaw()
+            return failure
+        times = {
+            "capture_ns": captured_ns - started_ns,
+            "freeze_ns": frozen_ns - captured_ns,
+            "port_save_ns": saved_ns - frozen_ns,
+            "prepare_ns": time.perf_counter_ns() - saved_ns,
+        }
+        self._hand_over(
+            Writing(prepared, state.vectors(), previous, epoch), started_ns, waited_since_ns, times
+        )
+        return None
+
+    def _hand_over(
+        self, job: Writing, started_ns: int, waited_since_ns: int, times: Mapping[str, int]
+    ) -> None:
+        """Fork the writer (or write here), thaw, and report the pause."""
+        runtime, port = self._runtime, self._runtime.port
+        assert port is not None
+        mode = self.choice.mode
+        fork_ns = time.perf_counter_ns()
+        if mode == "fork":
+            try:
+                is_explicit = runtime.explicit is not None
+                pid = _fork(None if is_explicit else getattr(job.prepared, "noted", None))
+            except OSError as failure:
+                if failure.errno not in (errno.ENOMEM, errno.EAGAIN):
+                    raise
+                mode = "sync"
+                self._do_without_fork("the kernel has refused to fork")
+                runtime.control.send(
+                    {"m": "event", "event": "fork-failed", "epoch": job.epoch, "reason": str(failure)}
+                )
+            else:
+                if pid == 0:
+                    write_in_child(runtime, job)
+                self._children[pid] = job.epoch
+        forked_ns = time.perf_counter_ns()
+        if mode == "sync":
+            self._write_here(job)
+        thaw_ns = time.perf_counter_ns()
+        if runtime.imager.epoch < job.epoch:
+            runtime.imager.epoch = job.epoch
+            port.thaw(job.epoch)
+        else:  # the round was aborted while the image was written here
+            port.thaw()
+        ended_ns = time.perf_counter_ns()
+        self.cold = mode == "fork" and times["capture_ns"] < _REHEARSAL_LONGEST_NS
+        self.pauses_ns.append(ended_ns - started_ns)
+        runtime.control.send(
+            {
+                "m": "captured",
+                "epoch": job.epoch,
+                "previous": job.previous,
+                "mode": mode,
+                **times,
+                "fork_ns": forked_ns - fork_ns,
+                "thaw_ns": ended_ns - thaw_ns,
+                "pause_ns": ended_ns - started_ns,
+                "waited_ns": time.monotonic_ns() - waited_since_ns,
+            }
+        )
+
+    def _write_here(self, job: Writing) -> None:
+        """The synchronous mode: the port stays frozen, and free for the helper, which answers for it."""
+        self._runtime.lock.release()
+        try:
+            write(self._runtime, job)
+        finally:
+            self._runtime.lock.acquire()
+
+    def _do_without_fork(self, why: str) -> None:
+        """For a while; said when the next image is wanted."""
+        self._without_fork, self._why_without_fork = _IMAGES_WITHOUT_FORK, why
+
+    # ------------------------------------------------------------------ children
+
+    def reap(self) -> None:
+        """Collect children that have ended, and tell the controller of those that died without a vote."""
+        for pid, epoch in list(self._children.items()):
+            try:
+                done, status = os.waitpid(pid, os.WNOHANG)
+            except ChildProcessError:
+                done, status = pid, 0  # the program's own os.wait() was faster
+            if done:
+                self._children.pop(pid, None)  # gone: the other of main and helper thread came first
+                if os.WIFSIGNALED(status):
+                    self._lost.append((epoch, status))
+        while self._lost:
+            try:
+                epoch, status = self._lost.popleft()
+            except IndexError:
+                break  # the other thread reported it
+            number = os.WTERMSIG(status)
+            if number == signal.SIGKILL:  # nobody else kills it while its rank lives, as a rule
+                self._do_without_fork("the image writer was killed, as it is where memory runs out")
+                self._writer_was_killed = True
+            say_failed(self._runtime, epoch, f"the image writer died (signal {number})", "image child")
+
+
+def _fork(noted: bytes | None) -> int:
+    from ckpt import image
+
+    return image.fork(noted)

@@ -1,1 +1,0 @@
-"""Checkpoints of what a program registers, between the steps of its loops; :mod:`ckpt.explicit.way` has the whole."""

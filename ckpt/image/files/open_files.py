@@ -1,0 +1,132 @@
+"""Open files: noted in the parent, understood in the child, opened again at load.
+
+In the parent, before the fork (:mod:`ckpt.image.process.moment`)
+    For every descriptor of this process: what it refers to, its offset, flags and length.
+
+In the child, when a file object is met (:class:`FileSaver`)
+    Buffers hold what the program has written but the kernel has not seen, and what has been read ahead; where the
+    program *is* the objects themselves are asked (:mod:`ckpt.image.files.file_positions`).
+
+    ==================  ======================================================================================
+    object              saved
+    ==================  ======================================================================================
+    FileIO              path, access, offset; for writers the length; the content of small ones
+                        (:mod:`ckpt.image.files.saved_files`)
+    buffered ones       their raw file, the logical position, what has not been written yet
+    TextIOWrapper       its buffer and settings, the position of the next character (:mod:`.text_files`)
+    standard streams    references; their lengths are in `ckpt.image.process.resources`. File objects of the program over
+                        them: with what they have not written
+    deleted files       with their content (temporary files)
+    NamedTemporaryFile  likewise; made again if it is gone
+    mere descriptors    :mod:`ckpt.image.files.descriptors`
+    pipes, sockets, …   not saved: named as the reason
+    ==================  ======================================================================================
+
+At load (:mod:`ckpt.image.files.reopen`)
+    A writable file is cut to its saved length, what had not been flushed is in its buffer, and the program goes on
+    at its offset. A small file that is missing is made again; a larger one, or one that is too short, is a
+    :class:`RestoreError` that names the path; the loader adds the variable.
+"""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
+
+from ckpt.image.files.descriptors import Descriptors, reduce_descriptors, unexplained
+from ckpt.image.files.file_notes import FileNote, completed
+from ckpt.image.files.file_positions import STD_FDS, Opened, Positions
+from ckpt.image.files.reopen import (
+    OpenedFile,
+    SavedFile,
+    compressed_readers,
+    make_buffered,
+    make_closed,
+    make_closed_memory,
+    make_raw_file,
+    make_std_raw,
+)
+from ckpt.image.files.saved_files import SavedFiles
+from ckpt.image.files.text_files import TextSaver
+from ckpt.image.reducers.raw_instances import reduce_raw
+
+if TYPE_CHECKING:
+    from ckpt.image.reducers.saver import Saver
+
+__all__ = ["FileSaver"]
+
+
+class FileSaver:
+    """The reducers of file objects, for one image. ``is_disposable``: this process is a forked child."""
+
+    def __init__(
+        self, notes: dict[int, FileNote], *, is_disposable: bool, saved_files: SavedFiles | None = None
+    ) -> None:
+        self._saved_files = saved_files or SavedFiles()
+        self._notes = notes
+        self._positions = Positions(notes, is_disposable=is_disposable)
+        self._text = TextSaver(self._positions)
+        self._temporary: set[int] = set()  # descriptors of files that are deleted when the program ends
+
+    def reducers(self) -> dict[type, Callable[[Saver, Any], Any]]:
+        return {
+            io.FileIO: self.reduce_raw_file,
+            io.BufferedReader: self.reduce_buffered,
+            io.BufferedWriter: self.reduce_buffered,
+            io.BufferedRandom: self.reduce_buffered,
+            io.TextIOWrapper: self._text.reduce,
+            tempfile._TemporaryFileWrapper: self.reduce_temporary,
+            Descriptors: reduce_descriptors,
+            Opened: self.reduce_opened,
+            io.BytesIO: self.reduce_memory,
+            io.StringIO: self.reduce_memory,
+            **compressed_readers(),
+        }
+
+    def reduce_temporary(self, pickler: Saver, obj: Any) -> Any:
+        """``NamedTemporaryFile``: its file is deleted when the program ends, so its content travels too."""
+        raw: Any = obj.file
+        raw = getattr(raw, "buffer", raw)
+        raw = getattr(raw, "raw", raw)
+        if isinstance(raw, io.FileIO) and not raw.closed and obj._closer.delete:
+            self._temporary.add(raw.fileno())
+        return reduce_raw(pickler, obj)
+
+    def raw_descriptors(self, owned: Collection[object]) -> list[SavedFile]:
+        """What is open under mere numbers; :mod:`ckpt.image.files.descriptors`. ``owned``: what libraries have opened."""
+        return [
+            self._saved(fd, completed(fd, self._notes[fd]))
+            for fd in unexplained(self._notes, self._positions.opened, owned)
+        ]
+
+    def _saved(self, fd: int, note: FileNote) -> SavedFile:
+        original = self._positions.opened[fd].original if fd in self._positions.opened else fd
+        return self._saved_files.saved(fd, note, original, is_temporary=fd in self._temporary)
+
+    def reduce_raw_file(self, pickler: Saver, obj: io.FileIO) -> Any:
+        if obj.closed:
+            return make_closed, ("raw", obj.name, obj.mode)
+        fd = obj.fileno()
+        if fd in STD_FDS:
+            return make_std_raw, (fd, obj.mode, obj.name)
+        opened = self._positions.open(fd)
+        return make_raw_file, (opened, obj.mode, obj.name, obj.closefd)
+
+    def reduce_opened(self, pickler: Saver, opened: Opened) -> Any:
+        """One for all file objects of a descriptor."""
+        return OpenedFile, (self._saved(opened.fd, opened.note),)
+
+    def reduce_memory(self, pickler: Saver, obj: Any) -> Any:
+        return (make_closed_memory, (type(obj),)) if obj.closed else NotImplemented
+
+    def reduce_buffered(self, pickler: Saver, obj: Any) -> Any:
+        if obj.closed:
+            return make_closed, (
+                "buffered",
+                getattr(obj.raw, "name", None),
+                getattr(obj.raw, "mode", "rb"),
+            )
+        position = self._positions.buffered(obj)
+        return make_buffered, (type(obj), obj.raw, position, self._positions.pending.get(id(obj), b""))

@@ -1,0 +1,309 @@
+"""Open files, put back at load: what the pickle of an image calls for them. Counterpart of
+:mod:`ckpt.image.files.open_files`.
+
+Its names are part of the image format. A descriptor has its old number (:mod:`ckpt.image.files.numbers`); descriptors of
+one open file are again of one, with their position and locks in common. A writable file is cut to its saved length.
+
+A file that is gone is made again, if it was small enough for its content to be in the image; so is the content of one
+that is another now, or shorter than it was (a temporary file that the program has renamed or removed since, and made
+again). What cannot be opened is a :class:`RestoreError` with the path; the loader adds the variable.
+
+What the program had written but not flushed goes where it was, into the buffer of its file object: other descriptors of
+the same file may write first.
+
+Not here: when files are cut or written (:mod:`ckpt.image.files.cuts`), and locked (:mod:`ckpt.image.files.file_locks`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import stat
+import sys
+import tempfile
+from typing import Any
+
+from ckpt.image.errors import RestoreError
+from ckpt.image.files import cuts, file_locks, numbers
+from ckpt.image.files.moved import moved
+from ckpt.image.frames import _frames
+from ckpt.image.reducers.rebuild import fill_attributes
+from ckpt.transport.records import dataclass
+
+_NEVER_AGAIN = os.O_CREAT | os.O_EXCL | os.O_TRUNC
+
+
+@dataclass(frozen=True, slots=True)
+class SavedFile:
+    """``length``: of a writable file; ``content``: of small ones, and of those without a name (``is_deleted``).
+
+    ``stream``: 1 or 2 where it is the rank's own standard output or error, wherever that is now. For the others see
+    :class:`ckpt.image.files.file_notes.FileNote`.
+    """
+
+    fd: int
+    path: str
+    flags: int
+    offset: int
+    length: int | None
+    content: bytes | None
+    is_deleted: bool = False
+    stream: int | None = None
+    first: int = -1
+    identity: tuple[int, int, int] = (0, 0, 0)
+    mode: int = 0o600
+    locks: tuple[file_locks.FileLock, ...] = ()
+
+
+_Opened = tuple[int, int, int]  # a descriptor, device, inode
+_opened: dict[int, _Opened] = {}  # by the first descriptor of the open file in the image
+_made: set[str] = set()  # files that were gone
+_made_directories: list[str] = []  # likewise, outermost first
+_parked: list[
+    tuple[int, SavedFile]
+] = []  # what goes under the numbers of standard output and error at the end
+
+
+def begin() -> None:
+    """A load begins."""
+    _opened.clear()
+    _made.clear()
+    _made_directories.clear()
+    _parked.clear()
+    cuts.begin()
+
+
+def put(saved: SavedFile) -> int:
+    """A descriptor of the file, where it stood, under its old number if that is to be had."""
+    fd = numbers.place(open_saved(saved), saved.fd, is_inheritable=not saved.flags & os.O_CLOEXEC)
+    _remember(fd, saved)
+    return fd
+
+
+def put_stream(saved: SavedFile) -> None:
+    """What the program had put in the place of a standard stream. Output and error are exchanged by :func:`settle`:
+    until then what is said goes where it is read.
+    """
+    fd = open_saved(saved)
+    if saved.fd == 0:
+        os.dup2(fd, 0)
+        os.close(fd)
+        fd = 0
+    else:
+        _parked.append((fd, saved))
+    _remember(fd, saved)
+
+
+def settle() -> None:
+    """Everything is loaded and nothing else can fail. Raises RestoreError: a file cannot be written, or somebody else
+    has locked it."""
+    cuts.settle()
+    for fd, saved in _parked:
+        os.dup2(fd, saved.fd)
+        os.close(fd)
+    _parked.clear()
+    _opened.clear()
+    file_locks.take_again()
+
+
+def abandon() -> None:
+    """The load has failed: files and directories that were not there are not there."""
+    for path in _made:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+    _made.clear()
+    for path in reversed(_made_directories):
+        with contextlib.suppress(OSError):
+            os.rmdir(path)
+    _made_directories.clear()
+
+
+def make_directory(path: str) -> None:
+    """It and what is above it, as far as it is not there. Raises OSError."""
+    if os.path.isdir(path):
+        return
+    make_directory(os.path.dirname(path))
+    try:
+        os.mkdir(path)
+    except FileExistsError:
+        if not os.path.isdir(path):  # else another rank was faster
+            raise
+    else:
+        _made_directories.append(path)
+
+
+def _remember(fd: int, saved: SavedFile) -> None:
+    with contextlib.suppress(OSError):  # a device
+        os.lseek(fd, saved.offset, os.SEEK_SET)
+    status = os.fstat(fd)
+    _opened.setdefault(saved.first, (fd, status.st_dev, status.st_ino))
+    file_locks.note(fd if saved.fd not in (1, 2) else saved.fd, moved(saved.path), saved.locks)
+
+
+def open_saved(saved: SavedFile) -> int:
+    """A new descriptor of the file; one that is gone is made again if its content is known."""
+    if saved.stream is not None:
+        return os.dup(saved.stream)
+    if saved.first in _opened:
+        fd, *behind = _opened[saved.first]
+        with contextlib.suppress(OSError):
+            status = os.fstat(fd)
+            if [status.st_dev, status.st_ino] == behind:
+                return os.dup(fd)
+    if saved.is_deleted:
+        return _deleted_again(saved)
+    if saved.content is not None and not os.path.lexists(moved(saved.path)):
+        _make_again(saved, saved.content)
+    return _open_again(saved)
+
+
+class OpenedFile:
+    """One descriptor, opened again."""
+
+    def __init__(self, saved: SavedFile) -> None:
+        self.fd = put(saved)
+
+
+def make_raw_file(opened: OpenedFile, mode: str, name: Any, closefd: bool) -> io.FileIO:
+    made = io.FileIO(opened.fd, mode, closefd)
+    made.name = opened.fd if isinstance(name, int) else name
+    return made
+
+
+def make_closed_memory(cls: Any) -> Any:
+    made = cls()
+    made.close()
+    return made
+
+
+def _make_again(saved: SavedFile, content: bytes) -> None:
+    with contextlib.suppress(OSError):  # _open_again says what is wrong with the place
+        make_directory(os.path.dirname(moved(saved.path)))
+        fd = os.open(moved(saved.path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        _made.add(moved(saved.path))
+        with open(fd, "wb") as file:
+            file.write(content)
+            os.fchmod(file.fileno(), saved.mode)
+
+
+def _open_again(saved: SavedFile) -> int:
+    is_written = saved.flags & os.O_ACCMODE != os.O_RDONLY
+    try:
+        fd = os.open(moved(saved.path), saved.flags & ~_NEVER_AGAIN | os.O_CLOEXEC)
+    except OSError as failure:
+        raise RestoreError(
+            f"the file {moved(saved.path)!r}, which the program had open for {'writing' if is_written else 'reading'} when "
+            f"the checkpoint was taken, cannot be opened again: {failure.strerror}. Put it back, and run `ckpt restart`"
+        ) from failure
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode) or moved(saved.path) in _made:
+        return fd
+    needed = saved.offset if saved.length is None else saved.length
+    is_other = not _is_the_same(status, _frames.born(fd), saved)
+    if is_written and saved.content is not None and (is_other or status.st_size < needed):
+        cuts.put_back(fd, saved.content)
+    elif status.st_size < needed:
+        os.close(fd)
+        raise RestoreError(
+            f"the open file {moved(saved.path)!r} has {status.st_size} bytes; the image needs {needed}. "
+            "Put back what it had, and run `ckpt restart`"
+        )
+    elif saved.length is not None and status.st_size > saved.length:
+        cuts.cut(fd, saved.length)
+    return fd
+
+
+def _is_the_same(status: os.stat_result, born_ns: int, saved: SavedFile) -> bool:
+    """Devices have other numbers after a reboot, so they count only where nobody knows when a file was made."""
+    device, inode, was_born_ns = saved.identity
+    if (status.st_ino, born_ns) != (inode, was_born_ns):
+        return False
+    return bool(born_ns) or status.st_dev == device
+
+
+def _deleted_again(saved: SavedFile) -> int:
+    """A file without a name, with its content.
+
+    The first descriptor gives the kernel's copy of the access mode.
+    """
+    assert saved.content is not None
+    directory = os.path.dirname(moved(saved.path))
+    fd, path = tempfile.mkstemp(dir=directory if os.path.isdir(directory) and directory != "/" else None)
+    try:
+        with open(fd, "wb") as file:
+            file.write(saved.content)
+        return os.open(path, saved.flags & ~(_NEVER_AGAIN | os.O_TMPFILE) | os.O_CLOEXEC)
+    finally:
+        os.unlink(path)
+
+
+def make_std_raw(fd: int, mode: str, name: Any) -> io.FileIO:
+    made = io.FileIO(fd, mode, closefd=False)
+    made.name = name
+    return made
+
+
+def make_buffered(cls: Any, raw: Any, position: int | None, pending: bytes = b"") -> Any:
+    """``pending``: what its buffer holds, not written yet; ``position`` is behind it. One that only writes is where its
+    descriptor is, which others may share.
+    """
+    made = cls(raw, max(io.DEFAULT_BUFFER_SIZE, len(pending) + 1)) if pending else cls(raw)
+    if position is not None and cls is not io.BufferedWriter:
+        made.seek(position - len(pending))
+    if pending:
+        made.write(pending)
+    return made
+
+
+def make_text(
+    buffer: Any, settings: tuple[Any, ...], position: Any, attributes: dict[str, Any], pending: str = ""
+) -> Any:
+    made = io.TextIOWrapper(buffer, *settings)
+    if position is not None and type(buffer) is not io.BufferedWriter and position != buffer.tell():
+        made.seek(position)  # which would flush what is pending
+    if pending:
+        made.write(pending)
+    made.__dict__.update(attributes)
+    return made
+
+
+def make_closed(layer: str, name: Any, mode: str) -> Any:
+    raw = io.FileIO(os.devnull, "r")
+    raw.name = name
+    made: Any = raw if layer == "raw" else io.BufferedReader(raw)
+    if layer == "text":
+        made = io.TextIOWrapper(made)
+        made.mode = mode
+    made.close()
+    return made
+
+
+# ---------------------------------------------------------------------- compressed files
+
+
+def compressed_readers() -> dict[type, Any]:
+    """Reducers for what decompresses: it cannot be saved, but begins again, and whoever is above seeks to the place."""
+    found: dict[type, Any] = {}
+    for module, name in (("gzip", "_GzipReader"), ("_compression", "DecompressReader")):
+        cls = getattr(sys.modules.get(module), name, None)
+        if cls is not None:
+            found[cls] = reduce_reader
+    return found
+
+
+def reduce_reader(pickler: Any, reader: Any) -> Any:
+    attributes = {key: value for key, value in reader.__dict__.items() if key != "_decompressor"}
+    if "_decompressor" not in reader.__dict__:  # it is being made, and has read nothing
+        return make_reader, (type(reader),), attributes, None, None, fill_attributes
+    return make_reader, (type(reader),), attributes, None, None, fill_reader
+
+
+def make_reader(cls: Any) -> Any:
+    return cls.__new__(cls)
+
+
+def fill_reader(reader: Any, attributes: dict[str, Any]) -> None:
+    """At the beginning of the compressed file."""
+    reader.__dict__.update(attributes)
+    reader._rewind()

@@ -1,0 +1,292 @@
+"""Text layers over files: saved with the position of the next character, and the settings nobody can ask for.
+
+A :class:`~io.TextIOWrapper` keeps to itself which ``newline`` it was made with, and while a ``for`` loop reads its lines
+it refuses to tell where it is. Both are found by a try: on a memory file put under its descriptor
+(:mod:`ckpt.image.files.file_positions`), or by reading the rest and looking where it begins.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import os
+from pickle import PicklingError
+from typing import TYPE_CHECKING, Any
+
+from ckpt.image.files.file_positions import STD_FDS, Positions, memory_file, read_at
+from ckpt.image.files.reopen import make_closed, make_text
+from ckpt.image.files.standard_output import catching
+from ckpt.image.files.unwritten import can_be_caught, caught_from, make_text_writer
+from ckpt.image.reducers.raw_instances import attributes_of
+
+if TYPE_CHECKING:
+    from ckpt.image.reducers.saver import Saver
+
+__all__ = ["TextSaver"]
+
+_STATELESS_CODECS = ("utf-8", "ascii", "iso8859-1", "iso8859-15", "cp1252")
+_READ_PROBE = "a\rb\nc\r\nd"
+_READ_ANSWERS: dict[tuple[str, ...], str | None] = {
+    ("a\n", "b\n", "c\n", "d"): None,
+    ("a\r", "b\n", "c\r\n", "d"): "",
+    ("a\rb\n", "c\r\n", "d"): "\n",
+    ("a\r", "b\nc\r", "\nd"): "\r",
+    ("a\rb\nc\r\n", "d"): "\r\n",
+}
+_WRITE_ANSWERS: dict[str, str | None] = {"\n": None, "\r": "\r", "\r\n": "\r\n"}
+
+
+class TextSaver:
+    """The reducer of text layers, for one image."""
+
+    def __init__(self, positions: Positions) -> None:
+        self._positions = positions
+        self._is_disposable = positions.is_disposable
+
+    def position(self, obj: io.TextIOWrapper) -> int | None:
+        """What ``seek`` takes to go on with the character that the program will see next; of a reader over a file."""
+        fd = obj.fileno()
+        self._positions.open(fd)
+        return self._position(obj, fd, _is_iterated(obj))
+
+    def reduce(self, pickler: Saver, obj: io.TextIOWrapper) -> Any:
+        buffer: Any = obj.buffer
+        if obj.closed:
+            return make_closed, ("text", _asked(obj, "name", None), _asked(obj, "mode", "r"))
+        attributes = attributes_of(obj) or {}
+        raw = getattr(buffer, "raw", None)
+        if type(buffer) is io.BytesIO:
+            return self._reduce_in_memory(obj, buffer, attributes)
+        if isinstance(buffer, io.FileIO) or (isinstance(raw, io.FileIO) and raw.fileno() in STD_FDS):
+            return self._reduce_unbuffered(obj, buffer, attributes)
+        if not isinstance(raw, io.FileIO):
+            if obj.writable() and not obj.readable() and can_be_caught(buffer):
+                return self._reduce_writer(obj, buffer, attributes)
+            if raw is None and obj.seekable() and _is_iterated(obj):
+                return self._reduce_in_a_loop(obj, buffer, attributes)
+            obj.flush()
+            settings: tuple[Any, ...] = (
+                obj.encoding,
+                obj.errors,
+                None,
+                obj.line_buffering,
+                obj.write_through,
+            )
+            position = obj.tell() if obj.seekable() and raw is None else None
+            return make_text, (buffer, settings, position, attributes)
+        self._positions.buffered(buffer)
+        is_iterated = obj.seekable() and _is_iterated(
+            obj
+        )  # asked before flush(), which makes Python forget it
+        if obj.writable():
+            obj.flush()
+            self._positions.collect(raw.fileno(), buffer)
+            self._positions.at[id(buffer)] = buffer.tell()
+        position = self._position(obj, raw.fileno(), is_iterated)
+        settings = (obj.encoding, obj.errors, self._newline(obj), obj.line_buffering, obj.write_through)
+        return make_text, (buffer, settings, position, attributes)
+
+    def _reduce_unbuffered(self, obj: io.TextIOWrapper, buffer: Any, attributes: dict[str, Any]) -> Any:
+        """Over a mere file, or over a standard stream that others write too: what it holds stays with it."""
+        raw = buffer if isinstance(buffer, io.FileIO) else buffer.raw
+        newline, text = None, ""
+        if raw is not buffer:
+            self._positions.flush_standard(buffer)
+        elif raw.fileno() not in STD_FDS:
+            self._positions.open(raw.fileno())
+        if obj.writable():
+            with catching(raw, is_disposable=self._is_disposable) as caught:
+                obj.flush()
+            if self._is_disposable:
+                with catching(raw, is_disposable=True) as probe:
+                    obj.write("\n")
+                    obj.flush()
+                newline = _WRITE_ANSWERS.get(probe.decode(obj.encoding))
+            text = caught.decode(obj.encoding, obj.errors or "strict").replace(newline or "\n", "\n")
+        settings = (obj.encoding, obj.errors, newline, obj.line_buffering, obj.write_through)
+        position = obj.tell() if raw is buffer and obj.seekable() else None
+        return make_text, (buffer, settings, position, attributes, text)
+
+    def _reduce_writer(self, obj: io.TextIOWrapper, buffer: Any, attributes: dict[str, Any]) -> Any:
+        """Over what is no file itself, such as a compressed file: what it holds stays with it."""
+        if not self._is_disposable and codecs.lookup(obj.encoding).name not in _STATELESS_CODECS:
+            raise PicklingError(
+                f"a text layer over {type(buffer).__name__} needs fork, or utf-8, to be saved"
+            )
+        errors = obj.errors or "strict"
+        with caught_from(buffer) as caught:
+            obj.flush()
+            nbytes = len(caught)
+            obj.write("\n")
+            obj.flush()
+            pending, probe = bytes(caught[:nbytes]), bytes(caught[nbytes:])
+            newline = _WRITE_ANSWERS.get(probe.decode(obj.encoding))
+            translated = pending.decode(obj.encoding, errors)
+            has_begun = (pending or probe) != (translated or probe.decode(obj.encoding)).encode(
+                obj.encoding, errors
+            )
+            text = translated.replace(newline or "\n", "\n")
+            if not self._is_disposable:
+                obj.write(text)
+        settings = (obj.encoding, obj.errors, newline, obj.line_buffering, obj.write_through)
+        return make_text_writer, (buffer, settings, has_begun, text, attributes)
+
+    def _reduce_in_memory(self, obj: io.TextIOWrapper, buffer: io.BytesIO, attributes: dict[str, Any]) -> Any:
+        """Over a BytesIO, which can be asked everything; in a ``for`` loop by using the text up."""
+        if not _is_iterated(obj):
+            position: int | None = obj.tell()  # writes what is pending
+        elif self._is_disposable and codecs.lookup(obj.encoding).name in _STATELESS_CODECS:
+            position = None
+        else:
+            raise PicklingError(
+                "a text layer over memory in the middle of a for loop needs fork, and utf-8, to be saved"
+            )
+        content, at = buffer.getvalue(), buffer.tell()
+        pending = obj.read() if position is None else ""
+        newline = _newline_in_memory(obj, buffer)
+        if position is None:
+            position = _start_of(pending, content, obj.encoding, obj.errors or "strict", newline)
+            if position is None:
+                raise PicklingError("the position in a text layer over memory cannot be worked out")
+        buffer.seek(0)
+        buffer.truncate()
+        buffer.write(content)
+        buffer.seek(at)
+        if not self._is_disposable:
+            obj.seek(position)
+        settings = (obj.encoding, obj.errors, newline, obj.line_buffering, obj.write_through)
+        return make_text, (buffer, settings, position, attributes)
+
+    def _reduce_in_a_loop(self, obj: io.TextIOWrapper, buffer: Any, attributes: dict[str, Any]) -> Any:
+        """Over a buffer that is no file itself (gzip): by reading the rest, and finding where it begins."""
+        where = f"a text layer over {type(buffer).__name__} in the middle of a for loop"
+        if not self._is_disposable or codecs.lookup(obj.encoding).name not in _STATELESS_CODECS:
+            raise PicklingError(
+                f"{where} needs fork, and utf-8, to be saved; readline() in a while loop does not"
+            )
+        errors = obj.errors or "strict"
+        pending = obj.read()
+        end = buffer.tell()
+        window = min(end, len(pending.encode(obj.encoding, errors)) + pending.count("\n") + 4)
+        buffer.seek(end - window)
+        before = buffer.read(window)
+        for newline in (None, ""):
+            start = _start_of(pending, before, obj.encoding, errors, newline)
+            if start is not None:
+                position = end - window + start
+                buffer.seek(position)
+                settings = (obj.encoding, obj.errors, newline, obj.line_buffering, obj.write_through)
+                return make_text, (buffer, settings, position, attributes)
+        raise PicklingError(f"the position in {where} cannot be worked out")
+
+    def _position(self, obj: io.TextIOWrapper, fd: int, is_iterated: bool) -> int | None:
+        """The cookie for ``seek``.
+
+        While a ``for`` loop reads lines Python refuses to tell; then it is worked out.
+        """
+        if not obj.seekable():
+            return None
+        if not is_iterated:
+            return obj.tell()
+        if not self._is_disposable:
+            raise PicklingError("a text file in the middle of a for loop needs fork to be saved")
+        if codecs.lookup(obj.encoding).name not in _STATELESS_CODECS:
+            raise PicklingError(f"a for loop over a file in encoding {obj.encoding!r} cannot be saved")
+        original = self._positions.opened[fd].original
+        buffer: Any = obj.buffer
+        end: int = buffer.tell()  # up to here the text layer has taken bytes
+        rest = b""
+        if codecs.lookup(obj.encoding).name == "utf-8":  # it may hold half a character
+            for byte in read_at(original, end, 3):
+                if byte & 0xC0 != 0x80:
+                    break
+                rest += bytes([byte])
+        with memory_file(b"") as nothing, memory_file(rest) as tail:
+            os.dup2(nothing, fd, inheritable=False)
+            buffer.read()  # drops what the buffer has read ahead
+            os.dup2(tail, fd, inheritable=False)
+            pending = obj.read()
+        errors = obj.errors or "strict"
+        end += len(rest)
+        window = len(pending.encode(obj.encoding, errors)) + pending.count("\n") + 4
+        before = read_at(original, max(0, end - window), min(window, end))
+        start = _start_of(pending, before, obj.encoding, errors, self._newline(obj))
+        if start is None:
+            raise PicklingError("the position in a text file cannot be worked out")
+        return end - len(before) + start
+
+    def _newline(self, obj: io.TextIOWrapper) -> str | None:
+        """The ``newline`` argument, which nobody can ask for, found by a try on a memory file."""
+        fd = obj.fileno()
+        if self._positions.opened[fd].note.kind == "device":
+            return None
+        cookie = None if self._is_disposable or not obj.seekable() else obj.tell()
+        keep = os.dup(fd)
+        try:
+            with memory_file(_READ_PROBE.encode(obj.encoding)) as probe:
+                os.dup2(probe, fd, inheritable=False)
+                return _try_newline(obj, probe)
+        finally:
+            os.dup2(keep, fd, inheritable=False)
+            os.close(keep)
+            if cookie is not None:
+                obj.seek(cookie)
+
+
+def _asked(obj: io.TextIOWrapper, name: str, otherwise: str | None) -> Any:
+    """An attribute that may belong to what is below; a closed ``BZ2File`` has no name, later ones raise ValueError."""
+    try:
+        return getattr(obj, name)
+    except (AttributeError, ValueError):
+        return otherwise
+
+
+def _is_iterated(obj: io.TextIOWrapper) -> bool:
+    """Is a ``for`` loop reading its lines? Then Python refuses to tell the position."""
+    try:
+        obj.tell()
+    except OSError:
+        return True
+    return False
+
+
+def _newline_in_memory(obj: io.TextIOWrapper, buffer: io.BytesIO) -> str | None:
+    """The ``newline`` argument, found by a try; the content of ``buffer`` is overwritten."""
+    probe = _READ_PROBE.encode(obj.encoding)
+    obj.seek(0)
+    buffer.seek(0)
+    buffer.truncate()
+    buffer.write(probe)
+    obj.seek(0)
+    lines: list[str] = []
+    while line := obj.readline():
+        lines.append(line)
+    obj.seek(0)
+    return _READ_ANSWERS.get(tuple(lines))
+
+
+def _try_newline(obj: io.TextIOWrapper, probe: int) -> str | None:
+    if obj.readable():
+        obj.seek(0)
+        lines: list[str] = []
+        while line := obj.readline():
+            lines.append(line)
+        return _READ_ANSWERS.get(tuple(lines))
+    os.ftruncate(probe, 0)
+    obj.seek(0)
+    obj.write("\n")
+    obj.flush()
+    written = os.pread(probe, 64, 0).decode(obj.encoding)
+    return _WRITE_ANSWERS.get(written)
+
+
+def _start_of(pending: str, before: bytes, encoding: str, errors: str, newline: str | None) -> int | None:
+    """Index in ``before`` from which on it reads as ``pending``."""
+    first = len(before) - len(pending.encode(encoding, errors))
+    for start in range(first, max(0, first - pending.count("\n") - 1) - 1, -1):
+        text = before[start:].decode(encoding, errors) if start >= 0 else None
+        if text is not None and newline is None:
+            text = text.replace("\r\n", "\n").replace("\r", "\n")
+        if text == pending:
+            return start
+    return None

@@ -1,0 +1,450 @@
+"""How to re-establish a frame that is suspended inside of a C function which has entered another Python
+frame.
+
+The interpreter sees `outer` (executing one instruction), C code we know nothing about, and `inner` (a Python
+frame entered by that C code).  Whatever the C code still means to do with inner's result is lost with the
+process, unless we know it:
+
+    V  the C code passes inner's result through unchanged: resume outer *behind* its instruction, with that
+       value pushed. Functions called with `*args`, bound methods in the callable slot, partial, `__call__`,
+       `__enter__`, `__exit__`, `obj[key]` by `__getitem__`, map's function.
+    R  the C code would do the same again: repeat outer's instruction with its operands; it enters the very
+       same function (or generator) again, whose frame is then overwritten.  Generators under FOR_ITER, SEND,
+       next, any, all; operators, properties, `__getattr__`, lru_cache, `__new__`.
+    I  a type call that is running `__init__`: resume outer behind it, with `self` pushed.
+    refused: everything else.  State hides in C: sum, sorted, join, a running import …
+
+Rules:
+- inner is identified by its function object (or generator), and the way to it by the very names C code looks
+  up (`__add__` for `+`); a method that merely belongs to an operand is no evidence.
+- Code run by the *release* of an operand must never be taken for code run by the instruction: destructors and
+  weakref callbacks are refused by what they are, a generator in a call that could be its finalisation by
+  `_finalising`.
+- Operand slots may hold pointers to what is already freed. They have been read defensively (DEAD); R needs
+  all alive.
+- Nothing here runs code of the program: no ==, no hash, no attribute access that a class of the program could
+  intercept.
+
+Pure: decides from what `stack` has read.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+import weakref
+from typing import Any, NamedTuple
+
+from ckpt.image.errors import Refused
+from ckpt.image.frames import _frames
+from ckpt.image.frames._frames import DEAD, NULL
+from ckpt.image.frames.call_paths import (
+    PASS,
+    REDO,
+    CachedCall,
+    Mode,
+    Suspended,
+    Way,
+    adds_items,
+    all_arguments,
+    arguments,
+    attribute,
+    call,
+    cell_contents,
+    describe,
+    has,
+    instance_of,
+    iteration,
+    members,
+    super_attribute,
+    takes_more,
+)
+from ckpt.image.frames.opcodes import TABLE, Instruction
+
+__all__ = ["Resumption", "Suspended", "classify", "inlined", "location"]
+
+
+class Resumption(NamedTuple):
+    """How outer goes on: from the code unit behind `lasti`, with `stack`.
+
+    value: I: the object; R: the `CachedCall` that is repeated, where it is one. until: R: end of the repeated
+    instruction; V, I: levels of recursion between outer and inner. kept (V, I): operands the C code releases when it
+    returns.
+    """
+
+    mode: Mode
+    lasti: int
+    stack: list[Any]
+    value: Any = NULL
+    until: int = 0
+    kept: list[Any] | None = None
+
+
+def location(code: types.CodeType, lasti: int) -> str:
+    """ "file:line function" of an instruction."""
+    line = code.co_firstlineno
+    for start, end, number in code.co_lines():
+        if start <= 2 * lasti < end and number is not None:
+            line = number
+            break
+    return f"{code.co_filename}:{line} {code.co_qualname}"
+
+
+def _is_release(inner: Suspended) -> str:
+    """Why inner is run by the release of some object, or nothing."""
+    if inner.code.co_name == "__del__":
+        return "a destructor is running"
+    if inner.gen is None:
+        given = arguments(inner)
+        for argument in given:
+            if instance_of(argument, weakref.ref) and weakref.ReferenceType.__call__(argument) is None:
+                return "a weak reference callback is running"
+        if given and given[0] is not NULL and has(given[0], ("__del__",), inner):
+            return "a destructor is running"
+    return ""
+
+
+# ---------------------------------------------------------------------------------- instructions
+
+_BINARY = (
+    *("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow"),
+    *("lshift", "rshift", "and", "xor", "or"),
+)
+_BINARY_NAMES = tuple(f"__{kind}{name}__" for name in _BINARY for kind in ("", "r", "i"))
+_COMPARISONS = ("__lt__", "__le__", "__eq__", "__ne__", "__gt__", "__ge__")
+_FORMATS = ("__format__", "__str__", "__repr__")
+_TRUTH = ("__bool__", "__len__")
+# instruction -> (position from the top, special methods looked up there), …
+_OPERANDS: dict[str, tuple[tuple[int, tuple[str, ...]], ...]] = {
+    "BINARY_OP": ((1, _BINARY_NAMES), (2, _BINARY_NAMES)),
+    "COMPARE_OP": ((1, _COMPARISONS), (2, _COMPARISONS)),
+    "BINARY_SUBSCR": ((2, ("__missing__", "__class_getitem__")), (1, ("__hash__", "__index__"))),
+    "STORE_SUBSCR": ((2, ("__setitem__",)), (1, ("__hash__", "__index__"))),
+    "DELETE_SUBSCR": ((2, ("__delitem__",)), (1, ("__hash__", "__index__"))),
+    "CONTAINS_OP": ((1, ("__contains__",)), (2, ("__hash__",))),
+    "UNARY_NEGATIVE": ((1, ("__neg__",)),),
+    "UNARY_POSITIVE": ((1, ("__pos__",)),),
+    "UNARY_INVERT": ((1, ("__invert__",)),),
+    "UNARY_NOT": ((1, _TRUTH),),
+    "GET_ITER": ((1, ("__iter__",)),),
+    "GET_YIELD_FROM_ITER": ((1, ("__iter__",)),),
+    "GET_AWAITABLE": ((1, ("__await__",)),),
+    "GET_LEN": ((1, ("__len__",)),),
+    "FORMAT_VALUE": ((1, _FORMATS), (2, _FORMATS)),
+    "STORE_SLICE": ((3, ("__setitem__",)),),
+    "CONVERT_VALUE": ((1, ("__str__", "__repr__")),),
+    "FORMAT_SIMPLE": ((1, _FORMATS),),
+    "FORMAT_WITH_SPEC": ((2, _FORMATS),),
+    "TO_BOOL": ((1, _TRUTH),),
+    "POP_JUMP_IF_FALSE": ((1, _TRUTH),),
+    "POP_JUMP_IF_TRUE": ((1, _TRUTH),),
+    "POP_JUMP_FORWARD_IF_FALSE": ((1, _TRUTH),),
+    "POP_JUMP_FORWARD_IF_TRUE": ((1, _TRUTH),),
+    "POP_JUMP_BACKWARD_IF_FALSE": ((1, _TRUTH),),
+    "POP_JUMP_BACKWARD_IF_TRUE": ((1, _TRUTH),),
+    "JUMP_IF_FALSE_OR_POP": ((1, _TRUTH),),
+    "JUMP_IF_TRUE_OR_POP": ((1, _TRUTH),),
+}
+_ATTRIBUTES = {"LOAD_ATTR": "get", "LOAD_METHOD": "get", "STORE_ATTR": "set", "DELETE_ATTR": "delete"}
+_NAMED = {
+    "IMPORT_NAME": "an import is in progress",
+    "IMPORT_FROM": "an import is in progress",
+    "IMPORT_STAR": "an import is in progress",
+    "LOAD_BUILD_CLASS": "a class is being created",
+    "UNPACK_SEQUENCE": "an iterator is being unpacked",
+    "UNPACK_EX": "an iterator is being unpacked",
+}
+
+
+def classify(outer: Suspended, inner: Suspended) -> Resumption:
+    """How to resume outer, which is inside of C code that has entered inner. Raises Refused."""
+    instruction = outer.map.instructions.get(outer.lasti)
+    assert TABLE is not None
+    if instruction is None or outer.lasti not in outer.map.depth:
+        raise _refused(outer, f"{inner.code.co_qualname} was entered between two instructions")
+    release = _is_release(inner)
+    if release:
+        raise _refused(outer, release)
+    if instruction.name == TABLE.keyword_call:
+        return _call(outer, inner, instruction, names=1)
+    if instruction.name in (TABLE.call, TABLE.call_prefix):
+        return _call(outer, inner, instruction)
+    if instruction.name == "CALL_FUNCTION_EX":
+        return _call_ex(outer, inner, instruction)
+    return _operation(outer, inner, instruction)
+
+
+def _refused(outer: Suspended, reason: str) -> Refused:
+    return Refused(reason, location(outer.code, outer.lasti))
+
+
+def _call(outer: Suspended, inner: Suspended, at: Instruction, names: int = 0) -> Resumption:
+    """names: number of entries above the arguments (the names of those given by keyword)."""
+    assert TABLE is not None
+    instructions = outer.map.instructions
+    prefix = instructions[at.previous] if at.name == TABLE.call != TABLE.call_prefix else at
+    depth = outer.map.depth[prefix.start]
+    stack, count = outer.stack(depth), prefix.arg
+    base = depth - names - count - 2
+    fn, args = _callee(stack[base : depth - names])
+    if fn is DEAD or (names and type(stack[-1]) is not tuple):
+        raise _refused(outer, "an operand has already been released")
+    behind = outer.map.call_end(prefix)
+    before = instructions.get(prefix.previous)
+    first = before if before is not None and before.name == TABLE.keyword_names else prefix
+    keyword_names = outer.code.co_consts[first.arg] if first is not prefix else stack[-1] if names else ()
+    positional = len(args) - len(keyword_names)
+    keywords = dict(zip(keyword_names, args[positional:], strict=True))
+    args = args[:positional]
+    way = call(fn, None if any(arg is DEAD for arg in args) else args, inner)
+    if way is None and not names:
+        way = _replaced(outer, inner, prefix, base, stack)
+    if way is None:
+        raise _refused(outer, f"{describe(fn)} is running {inner.code.co_qualname}")
+    if way.mode != "R":
+        return Resumption(way.mode, behind - 1, stack[:base], way.value, _levels(fn), _kept(stack[base:]))
+    _all_alive(outer, stack)
+    if TABLE.callable_first and _holds_bound_argument(fn, stack[base + 1]):
+        stack[base + 1] = NULL
+    return Resumption("R", first.start - 1, stack, _repeated(way, keywords), behind)
+
+
+def _repeated(way: Way, keywords: dict[str, Any]) -> Any:
+    """What is to be known of a call that is repeated, with the keyword arguments it has."""
+    return way.value._replace(kwargs=keywords) if type(way.value) is CachedCall else way.value
+
+
+def _callee(operands: list[Any]) -> tuple[Any, list[Any]]:
+    """The callable of a call and its arguments, in whichever order they are on the stack."""
+    assert TABLE is not None
+    first, second = operands[:2]
+    if TABLE.callable_first:
+        return first, operands[2:] if second is NULL else operands[1:]
+    return (second, operands[2:]) if first is NULL else (first, operands[1:])
+
+
+def _levels(fn: Any) -> int:
+    """Levels of recursion that the call itself counts, while a Python function runs under it."""
+    assert TABLE is not None
+    direct = type(fn) in (types.FunctionType, types.MethodType, functools.partial)
+    return int(TABLE.counts_c_calls and not direct)
+
+
+def _holds_bound_argument(fn: Any, below_arguments: Any) -> bool:
+    """Whether the entry before the arguments, empty when the call began, holds partial's argument for its time."""
+    return type(fn) is functools.partial and len(fn.args) == 1 and fn.args[0] is below_arguments
+
+
+def _replaced(
+    outer: Suspended, inner: Suspended, prefix: Instruction, base: int, stack: list[Any]
+) -> Way | None:
+    """The way through a callable whose slot holds an argument for the time of the call.
+
+    Bound methods and partial with one argument do that to spare a copy. The former is left in the slot only
+    by the normal exit of `with`: __exit__(None, None, None). The latter is looked for where the program got
+    it from (where the callable is the first operand, partial leaves its slot alone).
+    """
+    assert TABLE is not None
+    method, replaced = stack[base : base + 2]
+    if method is not NULL or TABLE.callable_first:
+        normal_exit = prefix.arg == 2 and all(entry is None for entry in stack[base + 1 :])
+        return PASS if normal_exit and has(method, ("__exit__",), inner) else None
+    index = prefix.previous
+    while index >= 0 and outer.map.depth.get(index, 0) > base + 1:
+        index = outer.map.instructions[index].previous
+    fn = _loaded(outer, index)
+    if type(fn) is functools.partial and len(fn.args) == 1 and fn.args[0] is replaced:
+        way = call(fn, None, inner)
+        return way if way is not None and way.mode != "R" else None
+    return None
+
+
+def _loaded(outer: Suspended, index: int) -> Any:
+    """What the load instruction at that index has most probably loaded, found by looking only; or NULL."""
+    instruction = outer.map.instructions.get(index)
+    if instruction is None:
+        return NULL
+    name, arg = instruction.name, instruction.arg
+    if name == "LOAD_FAST":
+        return outer.locals[arg]
+    if name in ("LOAD_DEREF", "LOAD_CLASSDEREF"):
+        return cell_contents(outer.locals[arg])
+    if name in ("LOAD_GLOBAL", "LOAD_NAME"):
+        assert TABLE is not None
+        key = outer.code.co_names[arg >> TABLE.load_global_shift if name == "LOAD_GLOBAL" else arg]
+        return outer.func.__globals__.get(key, NULL)
+    if name in ("LOAD_ATTR", "LOAD_METHOD"):
+        owner, key = _loaded(outer, instruction.previous), _attribute_name(outer, instruction)
+        return NULL if owner is NULL else members(owner).get(key, _frames.lookup(type(owner), key))
+    return NULL
+
+
+def _call_ex(outer: Suspended, inner: Suspended, at: Instruction) -> Resumption:
+    """f(*args, **kwargs).
+
+    Its positional arguments may have been replaced by a copy: only what is sure to be the same is used. Those by
+    keyword are in a dictionary that the program made for this call alone, and that lives until it returns.
+    """
+    assert TABLE is not None
+    depth, keywords = outer.map.depth[at.start], at.arg & 1
+    stack = outer.stack(depth)
+    base, index = depth - 3 - keywords, depth - 1 - keywords
+    fn, positional = stack[base + (not TABLE.callable_first)], stack[index]
+    if fn is DEAD:
+        raise _refused(outer, "an operand has already been released")
+    is_sure = type(positional) is tuple and (
+        any(local is positional for local in outer.locals) or _makes_tuple(outer, at, index)
+    )
+    args = list(positional) if is_sure else None
+    way = call(fn, args, inner)
+    if args is None and (way is None or way.mode == "R"):
+        args = _passed(fn, positional, inner)
+        way = call(fn, args, inner) if args is not None else None
+    if way is None:
+        raise _refused(outer, f"{describe(fn)} with * arguments is running {inner.code.co_qualname}")
+    if way.mode == "R":
+        assert args is not None
+        stack[index] = positional if is_sure else tuple(args)
+        _all_alive(outer, stack)
+        repeated = _repeated(way, dict(stack[-1]) if keywords else {})
+        return Resumption("R", at.start - 1, stack, repeated, at.next)
+    if type(positional) is not tuple:  # it had been replaced by a tuple that only C can see
+        positional = tuple(argument for argument in arguments(inner) if argument is not NULL)
+    held = [fn, positional, *stack[depth - keywords :]]
+    return Resumption(way.mode, at.next - 1, stack[:base], way.value, _levels(fn), _kept(held))
+
+
+def _makes_tuple(outer: Suspended, at: Instruction, index: int) -> bool:
+    """Whether the operand at that index of the stack, an argument of the instruction, is a tuple made for it."""
+    assert TABLE is not None
+    instructions, depth = outer.map.instructions, outer.map.depth
+    above = at
+    while above.previous in instructions and depth.get(above.start, index + 2) > index + 1:
+        above = instructions[above.previous]
+    before = instructions.get(above.previous)
+    is_made = before is not None and TABLE.meaning(before) == "LIST_TO_TUPLE"
+    return is_made and depth.get(above.start) == index + 1
+
+
+def _passed(fn: Any, positional: Any, inner: Suspended) -> list[Any] | None:
+    """The positional arguments of f(*args) as inner has them, which is its `__new__` or run by a `functools.lru_cache`.
+
+    Those that it may have by keyword or default are told from them only by a tuple of the same. None: not known.
+    """
+    first = [fn] if instance_of(fn, type) else [fn.__self__] if type(fn) is types.MethodType else []
+    if type(positional) is not tuple and type(fn) is types.BuiltinFunctionType:
+        return None
+    expected = [*first, *positional] if type(positional) is tuple else first
+    given = all_arguments(inner)
+    if len(given) < len(expected) or any(a is not b for a, b in zip(expected, given, strict=False)):
+        return None
+    if type(positional) is tuple:
+        return list(positional)
+    others = inner.code.co_argcount
+    is_whole = (others <= len(first) and takes_more(inner)) or len(given) > others
+    return None if not is_whole or any(a is NULL for a in given) else given[len(first) :]
+
+
+def _attribute_name(outer: Suspended, at: Instruction) -> str:
+    """The name an attribute instruction is about."""
+    assert TABLE is not None
+    return outer.code.co_names[at.arg >> TABLE.load_attr_shift if at.name == "LOAD_ATTR" else at.arg]
+
+
+def _loads_method(at: Instruction) -> bool:
+    """Whether an attribute instruction pushes two entries."""
+    assert TABLE is not None
+    return at.name == "LOAD_METHOD" or (at.name == "LOAD_ATTR" and bool(TABLE.load_attr_shift and at.arg & 1))
+
+
+def _enter(stack: list[Any], inner: Suspended) -> tuple[Way | None, list[Any]]:
+    """The way into `__enter__`, and the stack with the manager replaced by its exit.
+
+    Some versions have put it there already; in others only C holds it, and it is made again.
+    """
+    top = stack[-1]
+    if type(top) is types.MethodType and has(top.__self__, ("__enter__",), inner):
+        return PASS, stack
+    if not has(top, ("__enter__",), inner):
+        return None, stack
+    found = _frames.lookup(type(top), "__exit__")
+    if type(found) in (types.FunctionType, types.MethodDescriptorType):
+        return PASS, [*stack[:-1], found.__get__(top, type(top))]
+    return None, stack
+
+
+def inlined(outer: Suspended, inner: Suspended, stack: list[Any]) -> Resumption | None:
+    """How to resume outer, which has entered the generator `inner` without C in between; None: it has not.
+
+    stack: of outer, where SEND has moved the value it sends into the generator already; what is sent when the
+    instruction is repeated makes no difference.
+    """
+    assert TABLE is not None
+    at = outer.map.ending_at(outer.lasti + 1)
+    if at is None or at.name not in TABLE.inlined_iteration or not stack or stack[-1] is not inner.gen:
+        return None
+    operands = [*stack, None] if at.name == "SEND" else stack
+    if outer.map.depth.get(at.start) != len(operands):
+        return None
+    return Resumption("R", at.start - 1, operands, NULL, at.next)
+
+
+def _kept(operands: list[Any]) -> list[Any]:
+    return [operand for operand in operands if operand is not NULL and operand is not DEAD]
+
+
+def _all_alive(outer: Suspended, stack: list[Any]) -> None:
+    if any(entry is DEAD for entry in stack):
+        raise _refused(outer, "an operand has already been released")
+
+
+def _operation(outer: Suspended, inner: Suspended, at: Instruction) -> Resumption:
+    """Every instruction but calls."""
+    assert TABLE is not None
+    depth, name = outer.map.depth[at.start], TABLE.meaning(at)
+    stack = outer.stack(depth)
+    _all_alive(outer, stack)
+    way: Way | None = None
+    kept: list[Any] | None = None
+    if name == "FOR_ITER":
+        way = iteration(stack[-1], inner)
+    elif name == "SEND":
+        receiver = stack[-2]
+        if (inner.gen is not None and receiver is inner.gen) or has(receiver, ("__next__", "send"), inner):
+            way = REDO
+    elif name == "BEFORE_WITH":
+        way, stack = _enter(stack, inner)
+    elif name == "WITH_EXCEPT_START":
+        way = call(stack[-4], None, inner)
+        way = way if way == PASS else None
+    elif name in ("LIST_EXTEND", "SET_UPDATE"):  # what has been produced is in the list already
+        way = REDO if inner.gen is not None and stack[-1] is inner.gen else None
+    elif name == "BINARY_OP" and adds_items(at.arg, stack[-2:], inner):
+        way = REDO
+    elif name == "BINARY_SUBSCR" and has(stack[-2], ("__getitem__",), inner):
+        way = PASS
+        stack, kept = stack[:-2], stack[-2:]
+    elif name in _ATTRIBUTES:
+        way = attribute(stack[-1], _attribute_name(outer, at), _ATTRIBUTES[name], inner)
+        if way == PASS:
+            kept = stack[-1:]
+            stack = [*stack[:-1], NULL] if _loads_method(at) else stack[:-1]
+            if _loads_method(at) and TABLE.callable_first:
+                way = None  # NULL belongs above the result
+    elif name == "LOAD_SUPER_ATTR":  # super(class, self).name
+        way = super_attribute(stack[-3:], outer.code.co_names[at.arg >> 2], inner)
+    elif name == "BINARY_SLICE" and has(stack[-3], ("__getitem__",), inner):
+        way = PASS
+        stack, kept = stack[:-3], stack[-3:]
+    elif name in _OPERANDS:
+        found = any(
+            has(stack[-position], names, inner)
+            for position, names in _OPERANDS[name]
+            if position <= depth and stack[-position] is not NULL
+        )
+        way = REDO if found else None
+    if way is None:
+        raise _refused(outer, _NAMED.get(name) or f"{name} is running {inner.code.co_qualname}")
+    if way.mode == "R":
+        return Resumption("R", at.start - 1, stack, NULL, at.next)
+    return Resumption(way.mode, at.next - 1, stack, way.value, 0, kept)

@@ -1,0 +1,441 @@
+"""How an object leads to a Python frame: what C code enters when it calls, iterates or takes an attribute.
+
+Given an object that C code was working on and the frame `inner` that it has entered, say whether the way from
+the one to the other is known, and what becomes of inner's result (`Way`): it passes through (V), the same
+would be done again (R), or it is the `__init__` of a new object (I).  `boundary` applies this to the operands
+of an instruction.
+
+inner is identified by its function object (or generator), and the way to it by the very names C code looks up
+(`__add__` for `+`); that a method merely belongs to an object is no evidence.
+
+Nothing here runs code of the program: no ==, no hash, no attribute access that a class of the program could
+intercept. Pure: decides from what `stack` has read.
+"""
+
+from __future__ import annotations
+
+import _csv
+import _io
+import collections
+import functools
+import gc
+import itertools
+import types
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+from ckpt.image.frames import _frames
+from ckpt.image.frames._frames import DEAD, NULL
+from ckpt.image.frames.opcodes import CodeMap
+
+__all__ = [
+    "CachedCall",
+    "Suspended",
+    "Way",
+    "adds_items",
+    "PASS",
+    "REDO",
+    "Mode",
+    "all_arguments",
+    "arguments",
+    "attribute",
+    "call",
+    "cell_contents",
+    "describe",
+    "first_argument",
+    "function_of",
+    "has",
+    "instance_of",
+    "iteration",
+    "members",
+    "super_attribute",
+    "takes_more",
+]
+
+
+_INPLACE_ADD = 13  # argument of BINARY_OP
+_CO_OPTIMIZED = 1  # inspect.CO_OPTIMIZED
+_CO_VARARGS = 4
+
+Mode = Literal["L", "V", "R", "I"]
+
+
+class Suspended(NamedTuple):
+    """A frame as seen by the classifier. `stack(n)`: the first n entries of its evaluation stack, defensively
+    read."""
+
+    code: types.CodeType
+    func: Any
+    lasti: int
+    gen: Any  # None unless the frame is a generator's
+    gen_references: int
+    locals: list[Any]
+    map: CodeMap
+    stack: Callable[[int], list[Any]]
+
+
+class CachedCall(NamedTuple):
+    """A call of a ``functools.lru_cache`` that has missed, and runs its function: it will be made again."""
+
+    cache: Any
+    args: Sequence[Any] | None  # None: not known
+    kwargs: dict[str, Any]
+
+
+class Way(NamedTuple):
+    """How a callable leads to inner: mode, and the value of the call for I, the `CachedCall` for R where it is one."""
+
+    mode: Mode
+    value: Any = NULL
+
+
+PASS = Way("V")
+REDO = Way("R")
+
+
+# ---------------------------------------------------------------------------------- looking without touching
+
+
+def instance_of(obj: Any, kind: type) -> bool:
+    return issubclass(type(obj), kind)
+
+
+def function_of(found: Any) -> Any:
+    """The Python function behind what a class has under a name, or NULL."""
+    kind = type(found)
+    if kind is types.FunctionType:
+        return found
+    if kind is types.MethodType or kind is staticmethod or kind is classmethod:
+        return function_of(found.__func__)
+    return NULL
+
+
+def has(obj: Any, names: Sequence[str], inner: Suspended) -> bool:
+    """Whether inner runs what the type of obj has under one of these names."""
+    if inner.gen is not None:
+        return False
+    return any(function_of(_frames.lookup(type(obj), name)) is inner.func for name in names)
+
+
+def arguments(inner: Suspended) -> list[Any]:
+    """What inner was given by position, as far as its parameters still hold it; NULL elsewhere."""
+    if inner.gen is not None:
+        return []
+    found = [NULL if i in inner.map.rebound else inner.locals[i] for i in range(inner.code.co_argcount)]
+    return [cell_contents(value) if type(value) is types.CellType else value for value in found]
+
+
+def takes_more(inner: Suspended) -> bool:
+    """Whether a parameter like ``*args`` holds what inner was given in excess."""
+    index = inner.code.co_argcount + inner.code.co_kwonlyargcount
+    return inner.gen is None and bool(inner.code.co_flags & _CO_VARARGS) and index not in inner.map.rebound
+
+
+def all_arguments(inner: Suspended) -> list[Any]:
+    """What inner was given by position or has by default, and that excess."""
+    found = arguments(inner)
+    if takes_more(inner):
+        more = inner.locals[inner.code.co_argcount + inner.code.co_kwonlyargcount]
+        more = cell_contents(more) if type(more) is types.CellType else more
+        found += more if type(more) is tuple else (NULL,)
+    return found
+
+
+def first_argument(inner: Suspended) -> Any:
+    """The first of them, or NULL."""
+    found = arguments(inner)
+    return found[0] if found else NULL
+
+
+def cell_contents(cell: types.CellType) -> Any:
+    """What a cell holds, or NULL."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return NULL
+
+
+def members(obj: Any) -> dict[str, Any]:
+    """The instance dictionary of an object, or an empty one; read-only."""
+    getter = _frames.lookup(type(obj), "__dict__")
+    if type(getter) is types.GetSetDescriptorType or type(obj) is types.ModuleType:
+        found = getter.__get__(obj)
+        return found if type(found) is dict else {}
+    return {}
+
+
+def _finalising(inner: Suspended) -> bool:
+    """Whether a generator under a call might be closed by the release of the call's arguments rather than run
+    by the call.
+
+    A generator being finalised has one (resurrected) reference, as one that only the operand slot refers to.
+    It runs code only if it catches what is thrown in at a yield.
+    """
+    return inner.gen_references <= 1 and inner.map.catches_at_yield
+
+
+# ---------------------------------------------------------------------------------- iterators
+
+PASSING_ITERATORS = (
+    itertools.islice,
+    itertools.takewhile,
+    itertools.dropwhile,
+    itertools.filterfalse,
+    itertools.accumulate,
+    itertools.starmap,
+    filter,
+)
+_SEQUENCE_ITERATOR = type(iter(type("_", (), {"__getitem__": None})()))
+_CALLABLE_ITERATOR = type(iter(int, 1))
+
+
+def iteration(iterator: Any, inner: Suspended) -> Way | None:
+    """How next(iterator) leads to inner, if it does so before any state of the iterator has changed."""
+    if inner.gen is not None and iterator is inner.gen:
+        return REDO
+    kind = type(iterator)
+    parts = gc.get_referents(iterator) if kind.__module__ in ("builtins", "itertools") else []
+    if kind is enumerate:
+        return iteration(parts[0], inner)
+    if kind is zip:
+        return iteration(parts[0][0], inner) if parts and type(parts[0]) is tuple and parts[0] else None
+    if kind is map:
+        sources, function = parts
+        if inner.gen is None and call(function, None, inner) == PASS:
+            return PASS
+        return iteration(sources[0], inner) if len(sources) == 1 else None
+    if kind is itertools.chain:
+        return iteration(parts[-1], inner) if parts else None
+    if kind in PASSING_ITERATORS:
+        return REDO if inner.gen is not None and any(part is inner.gen for part in parts) else None
+    if kind is _SEQUENCE_ITERATOR:
+        return REDO if parts and has(parts[0], ("__getitem__",), inner) else None
+    if kind is _CALLABLE_ITERATOR:
+        return REDO if inner.gen is None and any(function_of(part) is inner.func for part in parts) else None
+    return REDO if has(iterator, ("__next__",), inner) else None
+
+
+# ---------------------------------------------------------------------------------- attributes
+
+
+def attribute(obj: Any, name: str, verb: str, inner: Suspended) -> Way | None:
+    """How getting ("get"), setting ("set") or deleting ("delete") obj.name leads to inner.
+
+    A non-data descriptor that has put its result into the instance already (cached_property) would not be
+    asked again; its result passes through.
+    """
+    if not _attribute_leads(obj, name, verb, inner):
+        return None
+    if verb == "get" and not instance_of(obj, type) and name in members(obj):
+        return PASS
+    return REDO
+
+
+def _attribute_leads(obj: Any, name: str, verb: str, inner: Suspended) -> bool:
+    hooks = {"get": ("__getattribute__", "__getattr__"), "set": ("__setattr__",), "delete": ("__delattr__",)}[
+        verb
+    ]
+    if has(obj, hooks, inner):
+        return True
+    if type(obj) is super:
+        owner = object.__getattribute__(obj, "__self_class__")
+        return _inherited(owner, name, verb, inner)
+    if type(obj) is types.ModuleType:
+        hook = object.__getattribute__(obj, "__dict__").get("__getattr__")
+        return verb == "get" and inner.gen is None and hook is not None and function_of(hook) is inner.func
+    found = [_frames.lookup(type(obj), name)]
+    if instance_of(obj, type):
+        found.append(_frames.lookup(obj, name))
+    return any(_descriptor(attribute, verb, inner) for attribute in found)
+
+
+def _inherited(owner: Any, name: str, verb: str, inner: Suspended) -> bool:
+    """Whether what any class in the order of `owner` has under the name leads to inner."""
+    order = type.__getattribute__(owner, "__mro__") if owner is not None else ()
+    return any(
+        name in namespace and _descriptor(namespace[name], verb, inner)
+        for namespace in (type.__getattribute__(k, "__dict__") for k in order)
+    )
+
+
+def super_attribute(operands: Sequence[Any], name: str, inner: Suspended) -> Way | None:
+    """How getting super(class, self).name leads to inner; operands: super, class, self."""
+    maker, _, bound = operands
+    if maker is not super:
+        return None
+    owner = bound if instance_of(bound, type) else type(bound)
+    return REDO if _inherited(owner, name, "get", inner) else None
+
+
+def _descriptor(attribute: Any, verb: str, inner: Suspended) -> bool:
+    """Whether inner is what a descriptor found in a class does for this verb."""
+    if attribute is NULL or inner.gen is not None:
+        return False
+    if instance_of(attribute, property):
+        member = {"get": "fget", "set": "fset", "delete": "fdel"}[verb]
+        function = property.__dict__[member].__get__(attribute)
+        if function is not None and function_of(function) is inner.func:
+            return True
+    return has(attribute, ({"get": "__get__", "set": "__set__", "delete": "__delete__"}[verb],), inner)
+
+
+# ---------------------------------------------------------------------------------- callables
+
+# builtins that look a special method up on their first argument and hand its result on, or do the same again
+_BUILTINS: dict[int, tuple[str, ...]] = {
+    id(builtin): names
+    for builtin, names in {
+        len: ("__len__",),
+        abs: ("__abs__",),
+        repr: ("__repr__",),
+        str: ("__str__", "__repr__"),
+        int: ("__int__", "__index__", "__trunc__"),
+        float: ("__float__", "__index__"),
+        complex: ("__complex__", "__float__", "__index__"),
+        bool: ("__bool__", "__len__"),
+        bytes: ("__bytes__",),
+        hash: ("__hash__",),
+        iter: ("__iter__",),
+        reversed: ("__reversed__",),
+        format: ("__format__", "__str__", "__repr__"),
+        round: ("__round__",),
+        divmod: ("__divmod__",),
+        pow: ("__pow__",),
+    }.items()
+}
+_ATTRIBUTE_BUILTINS = {id(getattr): "get", id(hasattr): "get", id(setattr): "set", id(delattr): "delete"}
+_GENERATOR_METHODS = ("send", "throw", "close", "__next__")
+_LRU = type(functools.lru_cache(lambda: None))
+
+
+def describe(callable_: Any) -> str:
+    kind = type(callable_)
+    if kind in (
+        types.BuiltinFunctionType,
+        types.MethodDescriptorType,
+        types.WrapperDescriptorType,
+        types.MethodWrapperType,
+    ):
+        return f"{callable_.__qualname__}()"
+    if instance_of(callable_, type):
+        return f"{type.__getattribute__(callable_, '__name__')}()"
+    return f"a call of a {kind.__name__}"
+
+
+def call(fn: Any, args: Sequence[Any] | None, inner: Suspended) -> Way | None:
+    """How calling fn leads to inner. args: positional arguments, None if they cannot be relied on."""
+    kind = type(fn)
+    if kind is types.FunctionType:
+        return PASS if inner.gen is None and fn is inner.func else None
+    if kind is types.MethodType:
+        return call(fn.__func__, None if args is None else [fn.__self__, *args], inner)
+    if kind is functools.partial:
+        return call(fn.func, None, inner)
+    if kind is types.MethodWrapperType and fn.__name__ == "__call__":
+        return call(fn.__self__, args, inner)
+    if kind is types.WrapperDescriptorType and fn.__name__ == "__call__" and args and args[0] is not DEAD:
+        return call(args[0], args[1:], inner)
+    if instance_of(fn, type):
+        return _type_call(fn, args, inner)
+    if has(fn, ("__call__",), inner):
+        return PASS
+    if kind is _LRU:
+        is_missing = inner.gen is None and function_of(fn.__wrapped__) is inner.func
+        return Way("R", CachedCall(fn, args, {})) if is_missing else None
+    return _builtin(fn, args, inner)
+
+
+def _type_call(cls: Any, args: Sequence[Any] | None, inner: Suspended) -> Way | None:
+    if has(cls, ("__call__",), inner):  # the metaclass's
+        return PASS
+    if inner.gen is not None:
+        return None
+    if function_of(_frames.lookup(cls, "__init__")) is inner.func:
+        self = first_argument(inner)
+        return Way("I", self) if self is not NULL and instance_of(self, cls) else None
+    if function_of(_frames.lookup(cls, "__new__")) is inner.func:
+        return REDO
+    if args and id(cls) in _BUILTINS and has(args[0], _BUILTINS[id(cls)], inner):
+        return REDO
+    return None
+
+
+# methods that take item by item from an iterator and put each, at once, where the program sees it
+_CONSUMERS: dict[type, tuple[str, ...]] = {
+    list: ("extend", "__iadd__"),
+    set: ("update",),
+    dict: ("update",),
+    collections.deque: ("extend", "extendleft"),
+    _io._IOBase: ("writelines",),
+    _csv.Writer: ("writerows",),
+}
+
+
+def _consumer(fn: Any, args: Sequence[Any], inner: Suspended) -> Way | None:
+    """How such a method leads to inner, called with the iterator alone: what has been taken need not be taken again."""
+    is_bound = type(fn) is types.BuiltinFunctionType
+    owner, given = (type(fn.__self__), args) if is_bound else (fn.__objclass__, args[1:])
+    for kind, names in _CONSUMERS.items():
+        if issubclass(owner, kind) and fn.__name__ in names and len(given) == 1:
+            way = iteration(given[0], inner)
+            return way if inner.gen is not None and way == REDO else None
+    return None
+
+
+def adds_items(operator: int, operands: Sequence[Any], inner: Suspended) -> bool:
+    """Whether an operator is `+=` of a list or deque and an iterator, which does the same as `extend`."""
+    left, right = operands
+    if operator != _INPLACE_ADD or type(left) not in (list, collections.deque) or inner.gen is None:
+        return False
+    return iteration(right, inner) == REDO
+
+
+def _source(fn: Any, args: Sequence[Any] | None, inner: Suspended) -> Way | None:
+    """How exec or eval lead to inner: the code they were given, or have compiled. They keep nothing, but exec
+    drops the value of an expression."""
+    if inner.gen is not None or inner.code.co_flags & _CO_OPTIMIZED or inner.code.co_name != "<module>":
+        return None
+    if args is None or (type(args[0]) is types.CodeType and args[0] is not inner.code):
+        return None
+    return PASS if fn is eval or inner.map.returns_none else None
+
+
+def _builtin(fn: Any, args: Sequence[Any] | None, inner: Suspended) -> Way | None:
+    kind = type(fn)
+    if inner.gen is not None and _finalising(inner):
+        return None
+    if fn is exec or fn is eval:
+        return _source(fn, args, inner)
+    if kind is types.BuiltinFunctionType:  # a function or a bound method of a C type
+        if fn.__name__ in _GENERATOR_METHODS and inner.gen is not None and fn.__self__ is inner.gen:
+            return REDO
+        if not args:
+            return None
+        if fn is next:
+            way = iteration(args[0], inner)
+            return None if way == PASS and len(args) > 1 else way
+        if fn is any or fn is all:
+            return REDO if inner.gen is not None and iteration(args[0], inner) == REDO else None
+        if id(fn) in _BUILTINS:
+            operands = args[:2] if fn is divmod or fn is pow else args[:1]
+            names = _BUILTINS[id(fn)] + (("__rdivmod__", "__rpow__") if len(operands) == 2 else ())
+            return REDO if any(has(operand, names, inner) for operand in operands) else None
+        if fn is isinstance or fn is issubclass:
+            check = "__instancecheck__" if fn is isinstance else "__subclasscheck__"
+            return REDO if len(args) == 2 and has(args[1], (check,), inner) else None
+        if id(fn) in _ATTRIBUTE_BUILTINS and len(args) > 1 and type(args[1]) is str:
+            return attribute(args[0], args[1], _ATTRIBUTE_BUILTINS[id(fn)], inner)
+        return _consumer(fn, args, inner)
+    if kind is types.MethodDescriptorType and args:
+        found = _consumer(fn, args, inner)
+        if found is not None:
+            return found
+    if inner.gen is not None:
+        if kind is types.MethodWrapperType and fn.__name__ in _GENERATOR_METHODS and fn.__self__ is inner.gen:
+            return REDO
+        if (
+            kind in (types.MethodDescriptorType, types.WrapperDescriptorType)
+            and fn.__name__ in _GENERATOR_METHODS
+        ):
+            return REDO if args and args[0] is inner.gen else None
+    return None

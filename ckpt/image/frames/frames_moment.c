@@ -1,0 +1,347 @@
+/* What a forked child does not find as it was: timers, the mask of signals, where open files stand, which locks are held; and the
+ * fork after which the child has none of the program's open files.
+ *
+ * Noted in the parent while the program stands still, right after another fork perhaps: then each page that is written to for
+ * the first time costs a page fault, some microseconds, and so does every Python object that is as much as looked at, for the
+ * count in it. Hence one call, and one object: bytes, taken apart by ckpt.image.process.moment in the child.
+ */
+#include "frames.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#ifndef KCMP_FILE
+#define KCMP_FILE 0
+#endif
+#define LOCK_BYTES_MAX 4096
+#define PATIENCE_MS 2000
+
+/* The layout, as ckpt.image.process.moment reads it: a Head, then a Descriptor for each. */
+typedef struct {
+    int64_t timers[3][4]; /* of ITIMER_REAL, _VIRTUAL, _PROF: seconds and microseconds left, the same of the interval */
+    uint64_t blocked;     /* bit n - 1: signal n */
+} Head;
+
+typedef struct { /* followed by its path, and by the lines of /proc/self/fdinfo that tell of locks */
+    int64_t offset, size;
+    uint64_t device, inode, born_ns;
+    int32_t fd, flags, first; /* first: the lowest descriptor of the same open file; O_CLOEXEC among the flags if it is set */
+    uint32_t mode, links, path_bytes, lock_bytes, unused;
+} Descriptor;
+
+typedef struct { /* of getdents64(2) */
+    uint64_t inode;
+    int64_t next;
+    unsigned short bytes;
+    unsigned char type;
+    char name[];
+} Entry;
+
+typedef struct {
+    char *data;
+    size_t used, room;
+    size_t files; /* where the first record of a regular file may be */
+} Buffer;
+
+static int append(Buffer *buffer, const void *data, size_t bytes)
+{
+    if (buffer->used + bytes > buffer->room) {
+        size_t room = 2 * (buffer->used + bytes) + 2048;
+        char *grown = PyMem_RawRealloc(buffer->data, room);
+        if (grown == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        buffer->data = grown;
+        buffer->room = room;
+    }
+    memcpy(buffer->data + buffer->used, data, bytes);
+    buffer->used += bytes;
+    return 0;
+}
+
+static int append_head(Buffer *buffer)
+{
+    Head head = {0};
+    const int kinds[] = {ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF};
+    for (int i = 0; i < 3; i++) {
+        struct itimerval timer;
+        if (getitimer(kinds[i], &timer) < 0) {
+            PyErr_SetFromErrno(PyExc_OSError);
+            return -1;
+        }
+        int64_t values[] = {timer.it_value.tv_sec, timer.it_value.tv_usec, timer.it_interval.tv_sec, timer.it_interval.tv_usec};
+        memcpy(head.timers[i], values, sizeof values);
+    }
+    sigset_t blocked;
+    int error = pthread_sigmask(SIG_BLOCK, NULL, &blocked);
+    if (error) {
+        errno = error;
+        PyErr_SetFromErrno(PyExc_OSError);
+        return -1;
+    }
+    for (int number = 1; number <= 64; number++)
+        if (sigismember(&blocked, number) == 1)
+            head.blocked |= (uint64_t)1 << (number - 1);
+    return append(buffer, &head, sizeof head);
+}
+
+/* When the file was made, in nanoseconds; 0: its file system does not say. A number of an inode is given away again. */
+static uint64_t born_ns(int fd)
+{
+#ifdef STATX_BTIME
+    struct statx status;
+    if (statx(fd, "", AT_EMPTY_PATH, STATX_BTIME, &status) == 0 && status.stx_mask & STATX_BTIME)
+        return (uint64_t)status.stx_btime.tv_sec * 1000000000u + status.stx_btime.tv_nsec;
+#endif
+    return 0;
+}
+
+/* Have two descriptors of one file a position in common? Without kcmp(2) it is tried: nobody else uses them now. */
+static int are_one(int fd, int other)
+{
+    pid_t self = getpid();
+    long order = syscall(SYS_kcmp, self, self, KCMP_FILE, fd, other);
+    if (order >= 0)
+        return order == 0;
+    off_t at = lseek(fd, 0, SEEK_CUR);
+    if (at < 0 || lseek(other, 0, SEEK_CUR) != at || lseek(fd, at + 1, SEEK_SET) < 0)
+        return 0;
+    int moved = lseek(other, 0, SEEK_CUR) == at + 1;
+    lseek(fd, at, SEEK_SET);
+    return moved;
+}
+
+static size_t record_bytes(const Descriptor *noted)
+{
+    return sizeof *noted + noted->path_bytes + noted->lock_bytes;
+}
+
+static int first_of(const Buffer *buffer, const Descriptor *noted)
+{
+    for (size_t at = buffer->files; at < buffer->used;) {
+        Descriptor other;
+        memcpy(&other, buffer->data + at, sizeof other);
+        if (S_ISREG(other.mode) && other.inode == noted->inode && other.device == noted->device && other.first == other.fd &&
+            are_one(noted->fd, other.fd))
+            return other.fd;
+        at += record_bytes(&other);
+    }
+    return noted->fd;
+}
+
+/* The lines that tell of locks; most files have none. */
+static uint32_t read_locks(int fd, char *lines)
+{
+    char name[40], text[LOCK_BYTES_MAX];
+    snprintf(name, sizeof name, "/proc/self/fdinfo/%d", fd);
+    int info = open(name, O_RDONLY | O_CLOEXEC);
+    if (info < 0)
+        return 0;
+    ssize_t bytes = 0, more;
+    while (bytes < (ssize_t)sizeof text - 1 && (more = read(info, text + bytes, sizeof text - 1 - (size_t)bytes)) > 0)
+        bytes += more;
+    close(info);
+    text[bytes] = 0;
+    const char *first = strstr(text, "\nlock:");
+    if (first == NULL)
+        return 0;
+    size_t length = strlen(first + 1);
+    memcpy(lines, first + 1, length);
+    return (uint32_t)length;
+}
+
+/* Only of a regular file more than its kind is noted: nothing else can change before the child looks. 1: noted; 0: there is
+ * nothing to note; -1: an exception. */
+static int append_descriptor(Buffer *buffer, int fd)
+{
+    struct stat status;
+    Descriptor noted = {.fd = fd, .first = fd};
+    char path[PATH_MAX], locks[LOCK_BYTES_MAX];
+    if (fstat(fd, &status) < 0)
+        return 0;
+    noted.mode = status.st_mode;
+    noted.device = status.st_dev;
+    noted.inode = status.st_ino;
+    if (S_ISREG(status.st_mode)) {
+        char name[32];
+        snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+        ssize_t length = readlink(name, path, sizeof path);
+        int closes = fcntl(fd, F_GETFD);
+        noted.flags = fcntl(fd, F_GETFL);
+        noted.offset = lseek(fd, 0, SEEK_CUR);
+        noted.size = status.st_size;
+        noted.links = (uint32_t)status.st_nlink;
+        if (length < 0 || noted.flags < 0 || noted.offset < 0)
+            noted.mode = 0; /* opened with O_PATH, say: nothing that is read or written */
+        else {
+            noted.flags |= closes & FD_CLOEXEC ? O_CLOEXEC : 0;
+            noted.path_bytes = (uint32_t)length;
+            noted.born_ns = born_ns(fd);
+            noted.first = first_of(buffer, &noted);
+            noted.lock_bytes = read_locks(fd, locks);
+        }
+    }
+    if (append(buffer, &noted, sizeof noted) || append(buffer, path, noted.path_bytes) || append(buffer, locks, noted.lock_bytes))
+        return -1;
+    return 1;
+}
+
+/* One by one, if the kernel says how many there are (Linux 6.2): faster than a listing. Another thread may open or close one
+ * meanwhile: a child has moment.check() look whether a file was missed. Returns as append_descriptor() does, 0 where the kernel
+ * does not say, or they are far apart. */
+static int append_counted(Buffer *buffer)
+{
+    struct stat status;
+    if (stat("/proc/self/fd", &status) < 0 || status.st_size <= 0)
+        return 0;
+    size_t before = buffer->used;
+    int64_t left = status.st_size, end = 4 * status.st_size + 256;
+    for (int fd = 0; fd < end && left > 0; fd++) {
+        int noted = append_descriptor(buffer, fd);
+        if (noted < 0)
+            return -1;
+        left -= noted;
+    }
+    if (left > 0)
+        buffer->used = before;
+    return left == 0;
+}
+
+static int append_descriptors(Buffer *buffer)
+{
+    int counted = append_counted(buffer);
+    if (counted)
+        return counted < 0 ? -1 : 0;
+    _Alignas(Entry) char entries[2048];
+    int listing = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    long bytes = listing < 0 ? -1 : 0;
+    int failed = 0;
+    while (!failed && listing >= 0 && (bytes = syscall(SYS_getdents64, listing, entries, sizeof entries)) > 0)
+        for (long at = 0; !failed && at < bytes; at += ((Entry *)(entries + at))->bytes) {
+            const char *name = ((Entry *)(entries + at))->name;
+            int fd = atoi(name);
+            if (name[0] >= '0' && name[0] <= '9' && fd != listing)
+                failed = append_descriptor(buffer, fd) < 0;
+        }
+    if (!failed && bytes < 0) {
+        PyErr_SetFromErrnoWithFilename(PyExc_OSError, "/proc/self/fd");
+        failed = 1;
+    }
+    if (listing >= 0)
+        close(listing);
+    return failed ? -1 : 0;
+}
+
+PyDoc_STRVAR(note_moment_doc,
+"note_moment() -> bytes\n\n"
+"Timers, blocked signals of this thread, and every open descriptor; see the C source for the layout.  Raises OSError.");
+static PyObject *note_moment(PyObject *module, PyObject *unused)
+{
+    Buffer buffer = {0};
+    PyObject *noted = NULL;
+    if (append_head(&buffer) == 0 && (buffer.files = buffer.used) && append_descriptors(&buffer) == 0)
+        noted = PyBytes_FromStringAndSize(buffer.data, (Py_ssize_t)buffer.used);
+    PyMem_RawFree(buffer.data);
+    return noted;
+}
+
+static int is_among(int fd, const int *fds, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (fds[i] == fd)
+            return 1;
+    return 0;
+}
+
+/* The next one that a child must not share, from `at` on; at the end no more than `bytes`. A standard stream is shared, unless
+ * a lock belongs to it. */
+static int next_shared(const Noted *noted, size_t *at, Descriptor *found)
+{
+    while (*at + sizeof *found <= noted->bytes) {
+        memcpy(found, noted->data + *at, sizeof *found);
+        *at += record_bytes(found);
+        if (S_ISREG(found->mode) && (found->fd > STDERR_FILENO || found->lock_bytes) &&
+            !is_among(found->fd, noted->ours, noted->count))
+            return 1;
+    }
+    return 0;
+}
+
+/* In a new child: each such file is open for reading only, by an open file of the child's own, where it stood. The program's
+ * locks belong to its open files, and last until the last descriptor of one is closed: the child must have none. */
+static void set_apart(const Noted *noted)
+{
+    Descriptor each;
+    size_t at = sizeof(Head);
+    while (next_shared(noted, &at, &each)) {
+        char name[32];
+        snprintf(name, sizeof name, "/proc/self/fd/%d", each.fd);
+        int own = open(name, O_RDONLY | O_CLOEXEC);
+        if (own < 0) /* nothing that may be read */
+            own = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        if (own < 0)
+            close(each.fd);
+        else {
+            lseek(own, each.offset, SEEK_SET);
+            dup3(own, each.fd, O_CLOEXEC);
+            close(own);
+        }
+    }
+}
+
+/* fork(2), and the child has set apart what is noted when it returns to the parent. Until then both have the program's open
+ * files: one that the program closed meanwhile would keep its lock. */
+pid_t fork_set_apart(const Noted *noted)
+{
+    int ends[2];
+    Descriptor any;
+    size_t at = sizeof(Head);
+    if (!next_shared(noted, &at, &any))
+        return fork();
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return -1;
+    pid_t pid = fork();
+    int error = errno;
+    if (pid == 0) {
+        set_apart(noted);
+        if (write(ends[1], "", 1) < 0) /* nobody waits any more */
+            errno = 0;
+        close(ends[0]);
+        close(ends[1]);
+        return 0;
+    }
+    close(ends[1]);
+    if (pid > 0) {
+        struct pollfd done = {.fd = ends[0], .events = POLLIN};
+        while (poll(&done, 1, PATIENCE_MS) < 0 && errno == EINTR)
+            continue;
+    }
+    close(ends[0]);
+    errno = error;
+    return pid;
+}
+
+PyDoc_STRVAR(born_doc, "born(fd, /) -> int\n\nWhen a file was made, in nanoseconds; 0: its file system does not say.");
+static PyObject *born(PyObject *module, PyObject *fd)
+{
+    int number = PyObject_AsFileDescriptor(fd);
+    return number < 0 ? NULL : PyLong_FromUnsignedLongLong(born_ns(number));
+}
+
+PyMethodDef moment_methods[] = {
+    {"born", born, METH_O, born_doc},
+    {"note_moment", note_moment, METH_NOARGS, note_moment_doc},
+    {NULL, NULL, 0, NULL},
+};

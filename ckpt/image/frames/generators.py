@@ -1,0 +1,91 @@
+"""Generators and coroutines as picklable content (used by the pickler's reducer for them).
+
+    Save:   info = gen_info(gen); reduce to (gen_make, info.make, info.record, None, None, gen_fill)
+    Load:   gen = gen_make(*make); gen_fill(gen, record)
+
+A generator is rebuilt by calling its function with dummy arguments, which runs none of its code, and
+overwriting its frame. One that is running when the image is taken has its content in the Stack; it comes back
+looking suspended and is filled when the frame that runs it enters it again.  Only those of
+`Stack.generators()` can: any other running generator (a thread's, one whose delegate is being thrown into)
+must be refused, which is why gen_info is told the former.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import CellType, CodeType, CoroutineType, FunctionType, GeneratorType
+from typing import Any
+
+from ckpt.image.errors import Refused, RestoreError
+from ckpt.image.frames import _frames
+from ckpt.image.frames.c_calls import location
+from ckpt.image.frames.code_replaced import entered
+from ckpt.transport.records import dataclass
+
+__all__ = ["GenInfo", "GenRecord", "gen_fill", "gen_info", "gen_make"]
+
+_STATES = {"created": -2, "suspended": -1, "running": 0, "finished": 1}
+_NAMES = {number: name for name, number in _STATES.items()}
+
+
+@dataclass(slots=True)
+class GenRecord:
+    """Content of a generator's own frame. state: "created", "suspended", "running" (its frame is in the
+    Stack) or "finished"; lists may hold `_frames.NULL`; lasti in code units; exc: the exception it is
+    handling."""
+
+    state: str
+    locals: list[Any]
+    stack: list[Any]
+    lasti: int
+    exc: BaseException | None
+
+
+@dataclass(slots=True)
+class GenInfo:
+    """`make`: arguments for gen_make; `record`: state for gen_fill."""
+
+    make: tuple[Any, ...]
+    record: GenRecord
+
+
+def gen_info(gen: Any, running: Iterable[Any] | None = None) -> GenInfo:
+    """Content of a generator or coroutine.
+
+    running: the generators whose frames are in the image (`Stack.generators()`); None: not checked. Raises
+    Refused for a running one that is not among them, and for what is neither generator nor coroutine
+    (asynchronous generators).
+    """
+    if type(gen) is not GeneratorType and type(gen) is not CoroutineType:
+        raise Refused(f"a {type(gen).__name__} cannot be saved")
+    if not _frames.SUPPORTED:
+        raise Refused("a generator cannot be saved: the frames of this version of Python are not known")
+    number, maker, lasti, locals_, stack, exc = _frames.generator_read(gen)
+    state = _NAMES[number]
+    if state == "running" and running is not None and not any(gen is other for other in running):
+        raise Refused("a generator is running outside of the captured stack", location(maker.__code__, 0))
+    code = gen.gi_code if type(gen) is GeneratorType else gen.cr_code
+    make = (maker, gen.__name__, gen.__qualname__, code)
+    return GenInfo(make, GenRecord(state, locals_, stack, lasti, exc))
+
+
+def gen_make(func: Any, name: str, qualname: str, code: CodeType) -> Any:
+    """A fresh generator of that function and code, to be filled; a CodeType in place of it: for a finished one."""
+    if isinstance(func, CodeType):
+        func = FunctionType(func, {}, closure=tuple(CellType() for _ in func.co_freevars))
+    func = entered(func, code, [None] * len(code.co_freevars))
+    keywords = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+    gen = func(*[None] * code.co_argcount, **dict.fromkeys(keywords))
+    if type(gen) is not GeneratorType and type(gen) is not CoroutineType:
+        raise RestoreError(f"{code.co_qualname} is no generator function")
+    gen.__name__ = name
+    gen.__qualname__ = qualname
+    return gen
+
+
+def gen_fill(gen: Any, record: GenRecord) -> None:
+    """Put saved content into a generator made by gen_make."""
+    if record.state == "finished":
+        gen.close()
+        return
+    _frames.generator_fill(gen, _STATES[record.state], record.locals, record.stack, record.lasti, record.exc)

@@ -1,0 +1,437 @@
+"""The Python call stack as data: capture it, describe it, resume it.
+
+A program runs under `run_base`; frames outside of that are the launcher's and are never captured.  `capture`
+turns the frames inside into a `Stack` of `FrameRecord`s, plain picklable content, in two situations:
+
+    at="call"   synchronously, from a library function the program has called.  The library's own innermost
+                frames (`skip`) are left out; the innermost frame of the program resumes as if that call
+                returned `value`.
+    at="check"  from a call queued by `_frames.request()`, which the interpreter makes at its own check
+                between two instructions: a clean boundary anywhere in the program.
+
+Each frame has a mode that says how it goes on (IMAGE.md's letters; `boundary` says when which):
+
+    L  the innermost: simply resume          V  resume with the inner frame's result pushed
+    R  repeat the instruction, which enters the inner frame again    I  like V, the value is the object being
+    initialised
+
+What cannot be captured raises Refused with reason and place; the program goes on and the caller tries again
+later.  What is recorded is references to the program's live objects: capture takes microseconds, the pickler
+comes later (in a forked child).  Records must not outlive that in the running program, for they keep its
+objects alive.
+
+`resume` rebuilds the frames in a fresh process and runs the program to its end.  Handled exceptions and
+running generators are part of the records.  The hook that does it is removed when the innermost frame goes
+on; the program then runs on genuine frames with its original code objects, and can be captured again.
+
+Depth: the recursion counted against the limit comes back as it was, levels that C code or the interpreter itself has
+taken between two frames (`FrameRecord.until`) included.
+
+Limits: the rebuilt outer frames nest on the C stack (about 0.5 KiB each) until they return; `resume` raises
+the soft stack limit for deep recursion and refuses what cannot fit.  Map's function raising StopIteration
+after a restart ends in that exception instead of the end of the loop.  Not captured: threads, asyncio tasks.
+From CPython 3.13 on, a class that is called often counts a level of recursion more than one
+that is not; a resumed program's calls begin as the latter, so RecursionError may come some levels later.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import resource
+import sys
+from collections.abc import Callable, Collection
+from types import CellType, CodeType, FunctionType
+from typing import TYPE_CHECKING, Any, Literal
+
+from ckpt.image.errors import Refused, RestoreError, Unsupported
+from ckpt.image.frames import _frames
+from ckpt.image.frames._frames import NULL
+from ckpt.image.frames.c_calls import Resumption, classify, inlined, location
+from ckpt.image.frames.call_paths import CachedCall, Mode, Suspended, cell_contents
+from ckpt.image.frames.code_replaced import entered
+from ckpt.image.frames.opcodes import GENERATOR_FLAGS, TABLE, TABLES, code_map
+from ckpt.transport.records import dataclass, field
+
+if TYPE_CHECKING:
+    from ckpt.image.frames.tracing import Tracing
+
+__all__ = ["FrameRecord", "Refused", "Stack", "available", "capture", "describe_main", "resume", "run_base"]
+
+# flags of a frame listed by _frames.walk
+_ENTRY = 1  # entered from C
+_WAITING = 2  # rebuilt, waits in our hook for the frame it called
+_IN_FLIGHT = 4  # rebuilt, the frame it called has returned, its value is in C hands
+_CODE_REPLACED = 8
+_INCOMPLETE = 16
+_FOREIGN_EXC = 32
+_EXTRA_LEVEL = 64  # one more level of recursion lies between it and the frame it waits for
+_UNUSABLE = _IN_FLIGHT | _INCOMPLETE | _FOREIGN_EXC
+
+_CO_OPTIMIZED = 1
+_IMPORT_SYSTEM = frozenset({"<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>"})
+_BY_ADDRESS = {
+    "deepcopy": "copy:deepcopy",
+    "save": "pickle:_Pickler.save",
+}  # co_name -> where that function is
+_LARGEST_COUNT = 1 << 20  # larger numbers may be hashes, or made from addresses
+_STACK_PER_FRAME_BYTES = 1024
+_STACK_RESERVE_BYTES = 4 << 20
+_STACK_LEAST_BYTES = 192 << 10
+_STACK_UNCHECKED = 64  # so many frames fit into any limit with which the interpreter starts
+_STACK_LIMIT_BYTES = (
+    120 << 20
+)  # the kernel keeps at least 128 MiB of address space for the main thread's stack
+
+
+@dataclass(slots=True)
+class FrameRecord:
+    """One frame as picklable content. Lists may hold `_frames.NULL` (an empty slot), a singleton pickled by
+    reference.
+
+    func is None exactly for module-level code, which is given by globals_ and locals_ns instead; of a function that is what
+    `locals()` has handed out, where somebody would miss it. code: what runs; func may have been given another meanwhile, or
+    have another in a new process.
+    """
+
+    func: FunctionType | None
+    code: CodeType
+    globals_: dict[str, Any] | None
+    locals_ns: Any
+    locals: list[Any]  # variables, cells included
+    stack: list[Any]  # evaluation stack
+    lasti: int  # code unit before the next instruction
+    mode: Mode
+    value: Any  # L: pushed when it resumes, unless NULL; I: the object being initialised; R: the CachedCall, if it is one
+    gen: Any  # the generator or coroutine whose frame this is
+    exc: BaseException | None  # gen only: the exception it is handling
+    until: int = 0  # R: end of the repeated instruction, in code units; V, I: levels of recursion in between
+    kept: list[Any] | None = None  # V, I: operands that the call keeps alive until it returns
+
+
+@dataclass(slots=True)
+class Stack:
+    """A captured call stack, outermost frame first; exc: the exception handled by frames that are no
+    generator's."""
+
+    frames: list[FrameRecord] = field(default_factory=list)
+    exc: BaseException | None = None
+    recursion_depth: int = 0  # of the innermost frame, as counted against the limit
+    recursion_limit: int = 1000
+    tracing: Tracing | None = None  # what traces or profiles the program
+
+    def describe(self) -> list[dict[str, Any]]:
+        """[{"file", "line", "function"}], outermost first."""
+        rows = []
+        for record in self.frames:
+            code = record.code
+            file, _, rest = location(code, max(0, record.lasti + (record.mode == "R"))).rpartition(":")
+            rows.append({"file": file, "line": int(rest.split(" ", 1)[0]), "function": code.co_qualname})
+        return rows
+
+    def generators(self) -> list[Any]:
+        """The generators and coroutines whose frames are in the stack, outermost first."""
+        return [record.gen for record in self.frames if record.gen is not None]
+
+    def cached_calls(self) -> list[CachedCall]:
+        """The calls of a ``functools.lru_cache`` that will be made again, outermost first."""
+        return [
+            record.value for record in self.frames if record.mode == "R" and type(record.value) is CachedCall
+        ]
+
+    def receivers(self) -> list[Any]:
+        """First arguments of the functions in the stack: the objects whose methods are running, among others."""
+        found = []
+        for record in self.frames:
+            if record.locals and record.code.co_argcount:
+                first = record.locals[0]
+                found.append(cell_contents(first) if type(first) is CellType else first)
+        return found
+
+
+def available() -> tuple[bool, str]:
+    """Whether this interpreter's frames can be captured, and if not, why (one clause, without a full stop)."""
+    # Not by `platform`, which compiles patterns when it is asked first: the program may have its own ideas of `re` by then.
+    version = sys.version.split()[0]
+    versions = ", ".join(f"{major}.{minor}" for major, minor in TABLES)
+    if sys.implementation.name != "cpython":
+        return False, f"frames can be captured in CPython only, this is {sys.implementation.name}"
+    if "t" in getattr(sys, "abiflags", ""):
+        return False, "frames cannot be captured in a free-threaded interpreter"
+    if TABLE is None:
+        return False, f"frames can be captured in CPython {versions}; this is {version}"
+    if _frames.JIT:
+        return False, "frames cannot be captured in an interpreter that was built with a JIT compiler"
+    if not _frames.SUPPORTED or _frames.BUILT_FOR.split(".")[:2] != version.split(".")[:2]:
+        return False, f"the frames extension was built for CPython {_frames.BUILT_FOR}"
+    return True, ""
+
+
+# ---------------------------------------------------------------------------------- capture
+
+
+def capture(*, at: Literal["call", "check"], skip: Collection[CodeType] = (), value: object = None) -> Stack:
+    """The stack of the calling thread.
+
+    skip: code objects of library frames to leave out at the inner end (at="call"; the frames of a queued call
+    are left out by themselves). value: what the innermost frame gets as the result of its call (at="call").
+    Raises Refused; must not be called while an exception of the library's own is being handled.
+    """
+    enabled = gc.isenabled()
+    gc.disable()  # collections come by counting allocations: ours must not move the program's
+    seen: list[_frames.Frame] = []
+    try:
+        return _capture(at == "check", (_CAPTURE_CODE, _CAPTURE_INNER, *skip), value, seen)
+    except Refused as refused:
+        if seen:
+            refused.obstacle = seen[-1][0], seen[-1][3]
+        raise
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _capture(at_check: bool, skip: tuple[CodeType, ...], value: object, seen: list[_frames.Frame]) -> Stack:
+    """seen: gets the frames that were looked at; the last one is what a refusal is about."""
+    frames, callee, exc, depth, limit, traced = _frames.walk(BASES, skip, at_check)
+    if frames is None:
+        raise Refused("the program is not running under run_base, or is being restarted")
+    if traced == 2:
+        seen += frames[:1]
+        raise Refused("a trace or profile function of the program is running")
+    if not frames:
+        raise Refused("the program is not running")
+    records: list[FrameRecord] = []
+    inner = callee
+    for frame in frames:
+        seen.append(frame)
+        _, code, func, lasti, flags, gen, _, locals_, stack, init, globals_, namespace, handled, kept = frame
+        in_module = not code.co_flags & _CO_OPTIMIZED
+        if code.co_filename in _IMPORT_SYSTEM or code.co_name in _BY_ADDRESS:
+            _check_library(code, func, lasti)
+        if flags & _UNUSABLE or in_module or code.co_flags & GENERATOR_FLAGS:
+            _check_usable(frame)
+        if stack is None:
+            resumption = (
+                classify(_suspended(frame), _suspended(inner)) if inner else _innermost(frame, traced)
+            )
+            mode, lasti, stack, pushed, until, kept = resumption
+        else:
+            assert inner is not None
+            if inner[4] & _ENTRY and not flags & _WAITING:
+                raise Refused(
+                    "a finished call is torn down, or a generator thrown into", location(code, lasti)
+                )
+            again = inlined(_suspended(frame), _suspended(inner), stack) if inner[5] is not None else None
+            if again is not None:
+                mode, lasti, stack, pushed, until, kept = again
+            elif code_map(code).depth.get(lasti + 1) != len(stack) + 1:
+                raise Refused("the stack depth is not what the code says", location(code, lasti))
+            else:
+                mode, pushed, until = ("V" if init is NULL else "I"), init, int(bool(flags & _EXTRA_LEVEL))
+        if not records and not at_check:
+            if mode != "V":
+                raise Refused("the library is called from inside of C", location(code, lasti))
+            mode, pushed = "L", value
+        if mode == "R" and inner is not None and inner[4] & _CODE_REPLACED and inner[5] is None:
+            # what is repeated enters the function by its new code
+            raise Refused("the code of a running function has been replaced", location(code, lasti))
+        record = FrameRecord(
+            func, code, None, namespace, locals_, stack, lasti, mode, pushed, gen, handled, until, kept
+        )
+        if in_module:
+            record.func, record.globals_ = None, globals_
+        records.append(record)
+        if code.co_name == "__hash__":
+            _check_hash(records)
+        inner = frame
+    records.reverse()
+    if len(records) > _STACK_UNCHECKED:
+        _check_c_stack(len(records))
+    captured = Stack(records, exc, depth, limit)
+    if traced:
+        from ckpt.image.frames import tracing
+
+        captured.tracing = tracing.note([record.code for record in records], BASES)
+    return captured
+
+
+def _check_usable(frame: _frames.Frame) -> None:
+    """Raise Refused for a frame that cannot be recorded, whatever the frames around it."""
+    code, lasti, flags, gen = frame[1], frame[3], frame[4], frame[5]
+    reason = ""
+    if flags & _FOREIGN_EXC:
+        reason = "a generator runs outside of its own context"
+    elif flags & _UNUSABLE or (gen is None and code.co_flags & GENERATOR_FLAGS):
+        reason = "a call is being set up or torn down"
+    elif not code.co_flags & _CO_OPTIMIZED and code.co_name != "<module>":
+        reason = "a class is being created"
+    if reason:
+        raise Refused(reason, location(code, lasti))
+
+
+def _check_library(code: CodeType, func: Any, lasti: int) -> None:
+    """Raise Refused for a frame of the standard library that holds what a new process cannot have: a lock of the import
+    system with a module that is half there, or a table of objects by their addresses."""
+    if code.co_filename in _IMPORT_SYSTEM:
+        raise Refused("an import is in progress", location(code, lasti))
+    module, _, name = _BY_ADDRESS[code.co_name].partition(":")
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is func:
+        raise Refused("objects are being told apart by their addresses", location(code, lasti))
+
+
+def _check_hash(records: list[FrameRecord]) -> None:
+    """Raise Refused for a hash of which part is known: often it comes of the address of an object, which will be elsewhere.
+
+    records: the functions that `__hash__` has called, and its own at last.
+    """
+    for record in records:
+        for value in (*record.stack, *record.locals):
+            if type(value) is int and abs(value) > _LARGEST_COUNT:
+                code = records[-1].code
+                raise Refused("a hash is being computed", location(code, max(0, records[-1].lasti)))
+
+
+def _innermost(frame: _frames.Frame, traced: int) -> Resumption:
+    """A frame stopped at a check."""
+    address, code, lasti = frame[0], frame[1], frame[3]
+    codes = code_map(code)
+    index = codes.after_traced_check(lasti) if traced else codes.after_check(lasti)
+    if index is None or index not in codes.depth:
+        raise Refused("the check was not between two instructions", location(code, lasti))
+    return Resumption("L", index - 1, _frames.slots(address, codes.depth[index], False))
+
+
+def _suspended(frame: _frames.Frame) -> Suspended:
+    address, code, func, lasti, _, gen, gen_references, locals_ = frame[:8]
+    return Suspended(
+        code,
+        func,
+        lasti,
+        gen,
+        gen_references,
+        locals_,
+        code_map(code),
+        lambda n: _frames.slots(address, n, True),
+    )
+
+
+_CAPTURE_CODE = capture.__code__
+_CAPTURE_INNER = _capture.__code__
+
+
+def describe_main(thread_id: int) -> str:
+    """ "file:line function" of the innermost frame of that thread, for a status."""
+    frame = sys._current_frames().get(thread_id)
+    if frame is None:
+        return "not running"
+    return f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_qualname}"
+
+
+# ---------------------------------------------------------------------------------- run and resume
+
+
+def run_base(fn: Callable[..., Any], *args: Any) -> Any:
+    """Call fn(*args) as the outermost captured frame; for a script: run_base(exec, code, namespace)."""
+    return fn(*args)
+
+
+def resume(stack: Stack, let_through: Callable[[], tuple[int, ...] | None]) -> Any:
+    """Rebuild the frames and run them to the end; returns (or raises) what the outermost frame does.
+
+    ``let_through`` is called when all frames are there; it returns the signals that are to be blocked from the moment at
+    which the innermost frame runs. ``None``: as they are.
+
+    Must be called in the main thread. Empties `stack`, so that lifetimes are the program's own. Raises
+    RestoreError when the records do not fit this process.
+    """
+    ok, reason = available()
+    if not ok:
+        raise Unsupported(reason)
+    if not stack.frames:
+        raise RestoreError("the image has no frames")
+    if stack.recursion_limit != sys.getrecursionlimit():
+        sys.setrecursionlimit(stack.recursion_limit)
+    _ensure_c_stack(len(stack.frames))
+    records = [stack.exc, *map(_as_tuple, stack.frames)]
+    depth, begin = stack.recursion_depth, None
+    if stack.tracing is not None:
+        from ckpt.image.frames import tracing
+
+        begin = functools.partial(tracing.begin, stack.tracing, BASES)
+    stack.frames.clear()
+    stack.exc = stack.tracing = None
+    _collect_quietly()
+    return _run(records, depth, let_through(), begin)
+
+
+def _collect_quietly() -> None:
+    """Collect what loading has left, for the program may count what it collects itself; it does not hear of this."""
+    callbacks = gc.callbacks[:]
+    gc.callbacks.clear()
+    gc.collect()
+    gc.callbacks.extend(callbacks)
+
+
+def _run(
+    records: list[Any], depth: int, blocked: tuple[int, ...] | None, begin: Callable[[], object] | None
+) -> Any:
+    """The base frame of a resumed program; keeps nothing of the image."""
+    return _frames.run(records, depth, blocked, begin)
+
+
+def _as_tuple(record: FrameRecord) -> tuple[Any, ...]:
+    waits = record.mode == "V" or record.mode == "I"
+    at = code_map(record.code).index_ending_at(record.lasti + 1) if waits else 0
+    func = record.func and entered(record.func, record.code, record.locals)
+    return (
+        func,
+        record.code,
+        record.globals_,
+        record.locals_ns,
+        record.locals,
+        record.stack,
+        record.lasti,
+        ord(record.mode),
+        record.value,
+        record.gen,
+        record.exc,
+        record.until,
+        record.kept,
+        at,
+    )
+
+
+def _can_be_rebuilt(frames: int, limit: int) -> bool:
+    """A reserve that the first process did not have either is not insisted on."""
+    return frames * _STACK_PER_FRAME_BYTES + _STACK_LEAST_BYTES <= limit
+
+
+def _check_c_stack(frames: int) -> None:
+    """Raise Refused for a stack that a restart could not rebuild within the limit that is in force here."""
+    hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
+    limit = _STACK_LIMIT_BYTES if hard == resource.RLIM_INFINITY else min(hard, _STACK_LIMIT_BYTES)
+    if not _can_be_rebuilt(frames, limit):
+        reason = f"{frames} frames cannot be rebuilt within {limit >> 10} KiB of C stack (ulimit -s)"
+        raise Refused(reason, "the whole stack")
+
+
+def _ensure_c_stack(frames: int) -> None:
+    """Raise the soft limit of the main thread's C stack, which grows up to the limit in force, if needed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
+    need = frames * _STACK_PER_FRAME_BYTES + min(_STACK_RESERVE_BYTES, soft // 2)
+    if soft == resource.RLIM_INFINITY or need <= soft:
+        return
+    limit = _STACK_LIMIT_BYTES if hard == resource.RLIM_INFINITY else min(hard, _STACK_LIMIT_BYTES)
+    if not _can_be_rebuilt(frames, limit):
+        raise RestoreError(
+            f"a stack of {frames} frames needs {need >> 10} KiB of C stack, {limit >> 10} KiB can be had (ulimit -s)"
+        )
+    if limit > soft:
+        resource.setrlimit(resource.RLIMIT_STACK, (limit, hard))
+
+
+BASES = (run_base.__code__, _run.__code__)

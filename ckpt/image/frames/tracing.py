@@ -1,0 +1,183 @@
+"""Trace and profile functions of the captured thread: what watches a program goes on watching it after a restart.
+
+``note`` says what is set, and which frames have a trace function of their own, or refuses by name what only C knows.
+``begin`` sets it again in the new process: the rebuild calls it when all frames are there and the program is about to go on,
+so that nothing watches the rebuild itself.
+
+What is known: functions and methods written in Python (``sys.settrace``, ``sys.setprofile``, the module ``trace``),
+``cProfile.Profile`` and coverage's ``CTracer``. Both are told of the functions again that run; C functions between them
+count as called, their time ends at the image.
+
+Events: where a loop goes back at the very place of an image, the line it goes back to may be reported once less. Of
+functions of the library that the program waits in, no return is reported.
+
+Not here: that nothing of ours is traced (``_frames.untraced``), and what profilers have counted
+(:mod:`ckpt.image.stdlib.profilers`).
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Sequence
+from types import CodeType, FrameType, FunctionType, MethodType
+from typing import Any
+
+from ckpt.image.errors import Refused
+from ckpt.image.frames import _frames
+from ckpt.transport.records import dataclass
+
+__all__ = [
+    "TRACER",
+    "Tracing",
+    "begin",
+    "c_method",
+    "captured_codes",
+    "is_profile",
+    "is_tracer",
+    "note",
+    "running_calls",
+]
+
+_PROFILER_TOOL = 2  # sys.monitoring.PROFILER_ID
+_TOOLS = 6  # of sys.monitoring that are anybody's
+TRACER = "coverage.tracer"
+
+
+@dataclass(slots=True)
+class Tracing:
+    """What ``sys.settrace`` and ``sys.setprofile`` have been given, and what new threads will be.
+
+    frames: of each frame, outermost first, its own trace function with ``f_trace_lines`` and ``f_trace_opcodes``.
+    """
+
+    trace: Any
+    profile: Any
+    threads: Any
+    frames: list[tuple[Any, bool, bool]]
+
+
+captured_codes: list[CodeType] = []  # of the captured frames, outermost first
+running_calls: dict[
+    int, int
+] = {}  # id of a loaded profile: how many of the innermost frames it has seen the beginning of
+
+# ---------------------------------------------------------------------------------- noting
+
+
+def note(codes: Sequence[CodeType], bases: Sequence[CodeType]) -> Tracing:
+    """codes: of the captured frames, outermost first, above the frame of one of bases. Raises Refused."""
+    captured_codes[:] = codes
+    frames = _frames_above(sys._getframe(1), bases)[: len(codes)]
+    if [frame.f_code for frame in frames] != list(codes):
+        raise Refused("a traced call is being set up or torn down")
+    trace, profile = sys.gettrace(), sys.getprofile() or _profiler()
+    for watcher in (trace, profile):
+        if not _is_known(watcher):
+            name = f"{type(watcher).__module__}.{type(watcher).__qualname__}"
+            raise Refused(f"the program is being traced or profiled by a {name}, which lives in C")
+    return Tracing(
+        trace,
+        profile,
+        (threading.gettrace(), threading.getprofile()),
+        [(frame.f_trace, frame.f_trace_lines, frame.f_trace_opcodes) for frame in frames],
+    )
+
+
+def _frames_above(frame: FrameType | None, bases: Sequence[CodeType]) -> list[FrameType]:
+    """The frames from the one below a base (outermost) to this one."""
+    found: list[FrameType] = []
+    while frame is not None and frame.f_code not in bases:
+        found.append(frame)
+        frame = frame.f_back
+    return found[::-1]
+
+
+def _profiler() -> Any:
+    """The profiler behind ``sys.monitoring``, where that exists; other tools are refused by name."""
+    monitoring: Any = getattr(sys, "monitoring", None)
+    found = None
+    for tool in range(_TOOLS) if monitoring is not None else ():
+        name = monitoring.get_tool(tool)
+        if name is None:
+            continue
+        if tool == _PROFILER_TOOL and name == "cProfile":
+            event = monitoring.events.PY_START
+            method = monitoring.register_callback(tool, event, None)
+            monitoring.register_callback(tool, event, method)
+            found = getattr(method, "__self__", None)
+        if found is None:
+            raise Refused(f"the program is being traced or profiled by the tool {name!r} of sys.monitoring")
+    return found
+
+
+def _is_known(watcher: Any) -> bool:
+    if watcher is None or type(watcher) in (FunctionType, MethodType, functools.partial):
+        return True
+    if is_profile(type(watcher)) or is_tracer(type(watcher)):
+        return True
+    return type(_frames.lookup(type(watcher), "__call__")) is FunctionType
+
+
+def is_profile(cls: type) -> bool:
+    module = sys.modules.get("_lsprof")
+    return module is not None and issubclass(cls, module.Profiler)
+
+
+def is_tracer(cls: type) -> bool:
+    return cls is getattr(sys.modules.get(TRACER), "CTracer", None)
+
+
+# ---------------------------------------------------------------------------------- setting again
+
+
+def begin(tracing: Tracing, bases: Sequence[CodeType]) -> None:
+    """Set again what was noted; called by the rebuild, above the innermost frame."""
+    frames = _frames_above(sys._getframe(1), bases)
+    for frame, (trace, lines, opcodes) in zip(frames, tracing.frames, strict=True):
+        frame.f_trace_lines, frame.f_trace_opcodes = lines, opcodes
+        if trace is not None:
+            frame.f_trace = trace
+    threading.settrace(tracing.threads[0])
+    threading.setprofile(tracing.threads[1])
+    if tracing.profile is not None:
+        if is_profile(type(tracing.profile)):
+            c_method(tracing.profile, "enable")()
+            _call_again(tracing.profile, frames)
+        else:
+            sys.setprofile(tracing.profile)
+    if tracing.trace is not None:
+        if is_tracer(type(tracing.trace)):
+            _enter_again(tracing.trace, frames)
+        else:
+            sys.settrace(tracing.trace)
+    tracing.trace = tracing.profile = tracing.threads = None  # lifetimes are the program's own from here on
+    tracing.frames.clear()
+
+
+def _call_again(profile: Any, frames: list[FrameType]) -> None:
+    running = running_calls.pop(id(profile), 0)
+    for frame in frames[len(frames) - running :]:
+        if hasattr(profile, "_pystart_callback"):
+            profile._pystart_callback(frame.f_code, 0)
+        else:
+            _frames.profile_call(frame)
+
+
+def _enter_again(tracer: Any, frames: list[FrameType]) -> None:
+    """Tell a CTracer of the functions that run, beginning with the first one it has been told of before."""
+    collector = getattr(tracer.lock_data, "__self__", None)
+    collectors = getattr(
+        type(collector), "_collectors", None
+    )  # the package, compiled, starts as after its import
+    if type(collectors) is list and collector not in collectors:
+        collectors.append(collector)
+    tracer.start()
+    known = [index for index, frame in enumerate(frames) if frame.f_trace is tracer]
+    for frame in frames[known[0] :] if known else ():
+        tracer(frame, "call", None)
+
+
+def c_method(profile: Any, name: str) -> Any:
+    return functools.partial(getattr(sys.modules["_lsprof"].Profiler, name), profile)

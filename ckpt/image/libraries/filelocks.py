@@ -1,0 +1,41 @@
+"""filelock: locks as objects, held over a restart.
+
+The lock itself is the kernel's, and is taken again (:mod:`ckpt.image.files.file_locks`). But from its fourth version on the
+package remembers which process made an object, and in any other neither releases nor acquires: the process that goes
+on is that one.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from ckpt.image.reducers.raw_instances import reduce_raw
+
+__all__ = ["reduce_lock"]
+
+
+def reduce_lock(pickler: Any, lock: Any) -> Any:
+    pickler.defer(adopt, lock)
+    return reduce_raw(pickler, lock)
+
+
+# ---------------------------------------------------------------------- called while loading
+
+
+def adopt(lock: Any) -> None:
+    if getattr(lock, "_creator_pid", None) is None:
+        return
+    api = sys.modules["filelock._api"]
+    lock._creator_pid = os.getpid()
+    if hasattr(api, "_LIVE_LOCKS"):
+        api._LIVE_LOCKS[id(lock)] = lock
+    if hasattr(api, "register_fork_object"):
+        api.register_fork_object(lock)
+    context: Any = getattr(lock, "_context", None)
+    if getattr(context, "lock_file_fd_token", None) is not None and hasattr(
+        lock, "_register_context_descriptor"
+    ):
+        context.lock_file_fd_token = None  # it stood in a table of the former process
+        lock._register_context_descriptor()

@@ -1,0 +1,144 @@
+"""h5py: files, groups and data sets.
+
+All open files are flushed in the program's process before an image; at a restart they are opened again where they were, for
+reading or for reading and writing (never truncated), and as often as they were: HDF5 keeps what is written through
+one opening of a file apart from all others of it, and whoever flushes or closes one does not reach the data sets of
+another. So a file object, its copies (``dataset.file``) and what belongs to them are again one opening
+(:func:`reduce_identifier`). Groups and data sets are found again by their names.
+
+**The content is not rolled back**: what was written after the checkpoint is there when the program writes it again.
+And HDF5 itself does not promise a readable file after a ``kill -9`` in the middle of a write; a file that cannot be
+opened is named when the job restarts. Formats from version 1.10 on (``libver="latest"``) mark a file as open for
+writing; the mark that a killed process has left is taken away.
+"""
+
+from __future__ import annotations
+
+import os
+from pickle import PicklingError
+from typing import Any
+
+import h5py  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+from ckpt.image.errors import RestoreError
+from ckpt.image.libraries import hdf5_marks
+
+__all__ = ["flush_all", "reduce_file", "reduce_identifier", "reduce_member", "reduce_member_identifier"]
+
+_DELETED = " (deleted)"
+
+
+def flush_all() -> None:
+    """Everything that is open in this process: each opening of a file by itself, also one that only a data set holds."""
+    h5f, flushed = h5py.h5f, set()
+    if not h5f.get_obj_count(h5f.OBJ_ALL, h5f.OBJ_FILE | h5f.OBJ_DATASET | h5f.OBJ_GROUP):
+        return
+    for kind in (h5f.OBJ_FILE, h5f.OBJ_DATASET, h5f.OBJ_GROUP):
+        for identifier in h5f.get_obj_ids(h5f.OBJ_ALL, kind) if h5f.get_obj_count(h5f.OBJ_ALL, kind) else ():
+            opening = h5py.h5i.get_file_id(identifier)
+            if opening.id not in flushed:
+                flushed.add(opening.id)
+                h5f.flush(opening)
+
+
+def reduce_file(pickler: Any, file: Any) -> Any:
+    if not file.id.valid:
+        return make_closed, ()
+    return file_of, (_the_one(pickler, file.id),)
+
+
+def reduce_member(pickler: Any, member: Any) -> Any:
+    if not member.id.valid:
+        return make_closed_member, (type(member),)
+    if member.name is None:
+        raise PicklingError("an anonymous group or data set of HDF5 cannot be saved")
+    return find_member, (_the_one(pickler, h5py.h5i.get_file_id(member.id)), member.name)
+
+
+def reduce_member_identifier(pickler: Any, identifier: Any) -> Any:
+    """Of a group or data set; :class:`h5py.AttributeManager` holds one."""
+    kind = h5py.Group if isinstance(identifier, h5py.h5g.GroupID) else h5py.Dataset
+    if not identifier.valid:
+        raise PicklingError("a closed group or data set of HDF5 cannot be saved by its identifier alone")
+    return identifier_of, (kind(identifier),)
+
+
+def _the_one(pickler: Any, identifier: Any) -> Any:
+    """Of several Python objects for one opening of a file, the one that stands for it in this image."""
+    return pickler.shared.setdefault(("h5py", identifier.id), identifier)
+
+
+def reduce_identifier(pickler: Any, identifier: Any) -> Any:
+    if not identifier.valid:
+        return closed_identifier, ()
+    one = _the_one(pickler, identifier)
+    if one is not identifier:
+        return same_identifier, (one,)
+    file = h5py.File(identifier)
+    if file.driver != "sec2":
+        raise PicklingError(
+            f"the HDF5 file {file.filename!r} is opened by the driver {file.driver!r}: not saved"
+        )
+    descriptor = identifier.get_vfd_handle()
+    pickler.owned.add(descriptor)
+    path = os.readlink(f"/proc/self/fd/{descriptor}")
+    if path.endswith(_DELETED) and not os.path.exists(path):
+        raise PicklingError(f"the HDF5 file {file.filename!r} has been removed while it is open: not saved")
+    access = identifier.get_access_plist()
+    _, slots, nbytes, preemption = access.get_cache()
+    settings = {"rdcc_nslots": slots, "rdcc_nbytes": nbytes, "rdcc_w0": preemption, "libver": file.libver}
+    if hasattr(access, "get_file_locking"):
+        is_used, may_be_ignored = access.get_file_locking()
+        settings["locking"] = ("best-effort" if may_be_ignored else True) if is_used else False
+    is_swmr = bool(file.swmr_mode)
+    return open_file, (path, file.mode, is_swmr, settings)
+
+
+# ---------------------------------------------------------------------- called while loading
+
+
+def open_file(path: str, mode: str, is_swmr: bool, settings: dict[str, Any]) -> Any:
+    if mode == "r+":
+        hdf5_marks.take_away(path)
+    try:
+        file = h5py.File(path, mode, swmr=is_swmr and mode == "r", **settings)
+        if is_swmr and mode == "r+":
+            file.swmr_mode = True
+    except OSError as failure:
+        raise RestoreError(f"the HDF5 file {path!r} cannot be opened again: {failure}") from failure
+    return file.id
+
+
+def file_of(identifier: Any) -> Any:
+    return h5py.File(identifier)
+
+
+def same_identifier(identifier: Any) -> Any:
+    return h5py.h5i.get_file_id(identifier)
+
+
+def identifier_of(member: Any) -> Any:
+    return member.id
+
+
+def closed_identifier() -> Any:
+    return make_closed().id
+
+
+def make_closed() -> Any:
+    made = h5py.File("closed", "w", driver="core", backing_store=False)
+    made.close()
+    return made
+
+
+def make_closed_member(cls: type) -> Any:
+    with h5py.File("closed", "w", driver="core", backing_store=False) as file:
+        return file.create_group("g") if cls is h5py.Group else file.create_dataset("d", (0,), dtype="f4")
+
+
+def find_member(identifier: Any, name: str) -> Any:
+    file = h5py.File(identifier)
+    try:
+        return file[name]
+    except KeyError:
+        raise RestoreError(f"the HDF5 file {file.filename!r} has no {name!r} any more") from None

@@ -1,0 +1,112 @@
+"""netCDF4: data sets, groups, variables and dimensions.
+
+All data sets are flushed in the program's process before an image; at a restart they are opened again where they were, for
+reading or for reading and writing (never truncated). What belongs to them is found again by its name.
+
+**The content is not rolled back**, as in :mod:`ckpt.image.libraries.hdf5`, on which most of these files are built: what was
+written after the checkpoint is there when the program writes it again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import os
+from pickle import PicklingError
+from typing import Any
+
+import netCDF4  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+from ckpt.image.errors import RestoreError
+
+__all__ = ["flush_all", "reduce_data_set", "reduce_dimension", "reduce_group", "reduce_variable"]
+
+_BEGINNINGS = (b"\x89HDF\r\n\x1a\n", b"CDF")
+_SETTINGS = {
+    "mask": "set_auto_mask",
+    "scale": "set_auto_scale",
+    "always_mask": "set_always_mask",
+    "chartostring": "set_auto_chartostring",
+}
+"""Of a variable: how its values are turned into arrays and back; attribute and what sets it."""
+
+
+_writable: set[str] | None = None
+"""What was open for writing at the last image: in its child the descriptors no longer say so."""
+
+
+def flush_all() -> None:
+    """Everything that is open for writing in this process. Nobody lists it, so it is looked for among all objects; but
+    only if such a file is open at all.
+    """
+    global _writable
+    _writable = writable = _open_for_writing()
+    if not writable:
+        return
+    for obj in gc.get_objects():
+        if type(obj) is netCDF4.Dataset and obj.isopen() and os.path.realpath(obj.filepath()) in writable:
+            obj.sync()
+
+
+def _open_for_writing() -> set[str]:
+    """Paths of such files, by their first bytes. A data set does not say how it was opened; its descriptor does."""
+    paths = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            is_writable = fcntl.fcntl(int(name), fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDWR
+            if is_writable and os.pread(int(name), 8, 0).startswith(_BEGINNINGS):
+                paths.add(os.readlink(f"/proc/self/fd/{name}"))
+        except OSError:
+            continue  # the descriptor of the listing itself, or no file
+    return paths
+
+
+def reduce_data_set(pickler: Any, data_set: Any) -> Any:
+    if not data_set.isopen():
+        return make_closed, ()
+    path = data_set.filepath()
+    if not os.path.exists(path):
+        raise PicklingError(f"the netCDF data set {path!r} is no file: not saved")
+    status = os.stat(path)
+    pickler.owned.add((status.st_dev, status.st_ino))
+    writable = _open_for_writing() if _writable is None else _writable
+    return make_data_set, (os.path.abspath(path), "r+" if os.path.realpath(path) in writable else "r")
+
+
+def reduce_group(pickler: Any, group: Any) -> Any:
+    return find_member, (group.parent, "groups", group.name)
+
+
+def reduce_dimension(pickler: Any, dimension: Any) -> Any:
+    return find_member, (dimension.group(), "dimensions", dimension.name)
+
+
+def reduce_variable(pickler: Any, variable: Any) -> Any:
+    settings = {name: bool(getattr(variable, name)) for name in _SETTINGS}
+    return find_member, (variable.group(), "variables", variable.name, settings)
+
+
+# ---------------------------------------------------------------------- called while loading
+
+
+def make_data_set(path: str, mode: Any) -> Any:
+    try:
+        return netCDF4.Dataset(path, mode)
+    except OSError as failure:
+        raise RestoreError(f"the netCDF data set {path!r} cannot be opened again: {failure}") from failure
+
+
+def make_closed() -> Any:
+    made = netCDF4.Dataset("closed", "w", diskless=True, persist=False)
+    made.close()
+    return made
+
+
+def find_member(holder: Any, kind: str, name: str, settings: dict[str, bool] | None = None) -> Any:
+    try:
+        found = getattr(holder, kind)[name]
+    except KeyError:
+        raise RestoreError(f"the netCDF data set {holder.filepath()!r} has no {name!r} any more") from None
+    for setting, value in (settings or {}).items():
+        getattr(found, _SETTINGS[setting])(value)
+    return found

@@ -1,0 +1,340 @@
+"""numpy arrays: memory out of band, views that keep sharing it.
+
+Rules
+    - The owner of the memory is saved once; every view of it is ``(owner, dtype, shape, strides, offset)``.
+      An owner is the last *ndarray* in the chain of ``.base``; when that one stands on memory of another
+      object (``frombuffer`` of a bytearray) which somebody else holds too, it is a view of that object.
+    - An owner of at least ``OUT_OF_BAND_BYTES`` travels as a :class:`pickle.PickleBuffer`, uncopied; smaller
+      ones travel inside the pickle and own their memory again after loading. A large array uses the loaded
+      buffer itself, so ``flags.owndata`` is false there, and ``ndarray.resize`` in place is refused: the one
+      difference a program can see.
+    - Memory order is kept for every permutation of axes. Arrays of objects are made empty and filled, so that cycles
+      close. Instances of subclasses (``matrix``, masked and record arrays, the program's own) that are views of plain
+      arrays stay views of them. Structured types that hold objects, and memory that is not dense, go the way numpy
+      itself pickles them.
+
+numpy is imported by no function here unless the program has done so.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import pickle
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+from ckpt.image.errors import RestoreError
+from ckpt.image.lowlevel.inspect_raw import is_heap
+
+if TYPE_CHECKING:
+    from ckpt.image.reducers.saver import Saver
+
+__all__ = ["OUT_OF_BAND_BYTES", "kind_by_base", "reducers"]
+
+OUT_OF_BAND_BYTES = 64 * 1024
+
+
+def reducers() -> dict[type, Any]:
+    """Reducers by exact type, as far as numpy is loaded."""
+    numpy = sys.modules.get("numpy")
+    array_type = getattr(numpy, "ndarray", None)
+    if array_type is None:
+        return {}
+    return {
+        array_type: reduce_array,
+        numpy.memmap: reduce_memmap,  # type: ignore[union-attr]
+        numpy.ufunc: reduce_ufunc,  # type: ignore[union-attr]
+        numpy.flatiter: reduce_flatiter,  # type: ignore[union-attr]
+    }
+
+
+def kind_by_base(cls: type) -> Any | None:
+    """The reducer for subclasses of arrays, but for those that pickle in ways of their own (masked arrays)."""
+    numpy: Any = sys.modules.get("numpy")
+    array_type = getattr(numpy, "ndarray", None)
+    if array_type is None or not issubclass(cls, array_type) or issubclass(cls, numpy.memmap):
+        return None
+    return reduce_subclass if cls.__reduce__ is array_type.__reduce__ else None
+
+
+def reduce_array(pickler: Saver, array: Any) -> Any:
+    dtype = array.dtype
+    if (dtype.hasobject and dtype.char != "O") or array.size == 0:
+        return array.__reduce_ex__(5)
+    owner = _owner(array)
+    start = array.__array_interface__["data"][0]
+    if owner is not array:
+        offset = start - owner.__array_interface__["data"][0]
+        if owner.dtype.hasobject and (owner.dtype.char, dtype.char) != ("O", "O"):
+            return array.__reduce_ex__(5)
+        if not 0 <= offset <= owner.nbytes or dense(owner) is None:
+            return array.__reduce_ex__(5)
+        return make_view, (owner, dtype, array.shape, array.strides, offset, array.flags.writeable)
+    if "torch" in sys.modules:
+        known = _tensor_memory(pickler, array, start)
+        if known is not None:
+            from ckpt.image.libraries.torch_tensors import array_over
+
+            storage, begin = known
+            place = (dtype, array.shape, array.strides, start - begin, array.flags.writeable)
+            return array_over, (storage, *place)
+    foreign = _shared_memory(array)
+    if foreign is not None:
+        offset = start - _address(foreign)
+        return make_view, (foreign, dtype, array.shape, array.strides, offset, array.flags.writeable)
+    flat = dense(array)
+    if flat is None:
+        return array.__reduce_ex__(5)
+    if dtype.hasobject:
+        items = array.transpose(_axes(array)).reshape(-1).tolist()
+        return (
+            make_objects,
+            (array.shape, array.strides),
+            (items, array.flags.writeable),
+            None,
+            None,
+            fill_objects,
+        )
+    writeable = array.flags.writeable
+    if array.nbytes >= OUT_OF_BAND_BYTES:
+        memory: Any = pickle.PickleBuffer(flat)
+        return make_over, (memory, dtype, array.shape, array.strides, writeable)
+    return make_owning, (flat.tobytes(), dtype, array.shape, array.strides, writeable)
+
+
+def _owner(array: Any) -> Any:
+    """The last plain array in the chain of bases, through numpy's helpers for strides."""
+    array_type = sys.modules["numpy"].ndarray
+    owner: Any = array
+    base: Any = array.base
+    while True:
+        if type(base).__name__ == "DummyArray":
+            base = base.base
+        elif type(base) is array_type:
+            owner, base = base, base.base
+        else:
+            return owner
+
+
+def _tensor_memory(pickler: Saver, array: Any, start: int) -> tuple[Any, int] | None:
+    """The storage of a tensor that this array stands on, and where it begins. Otherwise the array is noted as the owner."""
+    from ckpt.image.libraries.torch_tensors import Storage, storage_of
+
+    torch: Any = sys.modules["torch"]
+    if type(array.base) is torch.Tensor:  # the array of a whole storage
+        untyped = array.base.untyped_storage()
+        return storage_of(pickler, untyped), untyped.data_ptr()
+    known = pickler.memory.setdefault(start, array)
+    return (known, start) if isinstance(known, Storage) else None
+
+
+def reduce_subclass(pickler: Saver, array: Any) -> Any:
+    """An instance of a subclass: a view of the plain array it was made from, if that can be told, with its attributes."""
+    owner = _owner(array)
+    if (
+        array.dtype.hasobject
+        or array.size == 0
+        or owner is array
+        or dense(owner) is None
+        or owner.dtype.hasobject
+    ):
+        return array.__reduce_ex__(5)
+    offset = array.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
+    if not 0 <= offset <= owner.nbytes:
+        return array.__reduce_ex__(5)
+    args = (type(array), owner, array.dtype, array.shape, array.strides, offset, array.flags.writeable)
+    return make_subclass_view, args, array.__dict__, None, None, fill_subclass
+
+
+def reduce_ufunc(pickler: Saver, ufunc: Any) -> Any:
+    """numpy's own by name; one made of a Python function by ``frompyfunc`` from that function."""
+    name: str = ufunc.__name__
+    for library in (sys.modules.get("numpy"), sys.modules.get("scipy.special")):
+        if library is not None and library.__dict__.get(name) is ufunc:
+            return getattr, (library, name)
+    functions = [item for item in gc.get_referents(ufunc) if isinstance(item, types.FunctionType)]
+    if len(functions) != 1:
+        raise pickle.PicklingError(
+            f"the universal function {name!r} is not found by name; make it again after a restart"
+        )
+    return make_ufunc, (functions[0], ufunc.nin, ufunc.nout, ufunc.identity)
+
+
+def reduce_flatiter(pickler: Saver, iterator: Any) -> Any:
+    return make_flatiter, (iterator.base, iterator.index)
+
+
+def reduce_memmap(pickler: Saver, array: Any) -> Any:
+    """A file mapped into memory: opened again, and written back where the program could have written."""
+    if array.filename is None or type(array.base) is type(array):
+        return array.__reduce_ex__(5)  # anonymous, or a part of another one: comes back as an ordinary copy
+    if array.mode != "r" and array.mode != "c" and pickler.is_disposable:  # one memory in program and child
+        raise pickle.PicklingError(
+            f"{array.filename} is mapped for shared writing: only `--image-mode sync` can save it"
+        )
+    order = "C" if array.flags.c_contiguous else "F"
+    content = None
+    if array.mode != "r":
+        memory: Any = dense(array)
+        content = pickle.PickleBuffer(memory)
+    mode = "c" if array.mode == "c" else "r" if array.mode == "r" else "r+"
+    return make_memmap, (str(array.filename), array.dtype, mode, array.offset, array.shape, order, content)
+
+
+def dense(array: Any) -> Any | None:
+    """All bytes of the array in memory order, without a copy; ``None`` when it has gaps or overlaps."""
+    straight = array.transpose(_axes(array)) if array.ndim > 1 else array
+    if not straight.flags.c_contiguous:
+        return None
+    return straight if array.dtype.hasobject else straight.reshape(-1).view("u1")
+
+
+def _axes(array: Any) -> list[int]:
+    """The axes in the order of memory."""
+    return sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
+
+
+def _shared_memory(array: Any) -> Any | None:
+    """The object whose memory this array stands on, if the array is not its only holder."""
+    base = array.base
+    if base is None:
+        return None
+    if isinstance(base, memoryview):
+        base = base.obj
+    if not isinstance(base, (bytearray, bytes)):
+        return None
+    # an array's base, or the memoryview between, is one holder; `base` here and the argument are two more
+    return base if sys.getrefcount(base) > 3 else None
+
+
+def _address(owner: Any) -> int:
+    numpy = sys.modules["numpy"]
+    return int(numpy.frombuffer(owner, "u1").__array_interface__["data"][0])
+
+
+# ---------------------------------------------------------------------- called while loading
+
+
+def make_view(owner: Any, dtype: Any, shape: Any, strides: Any, offset: int, writeable: bool) -> Any:
+    import numpy
+
+    made: Any = numpy.ndarray(shape, dtype, owner, offset, strides)
+    if made.flags.writeable != writeable:
+        made.flags.writeable = writeable
+    return made
+
+
+def make_objects(shape: Any, strides: Any) -> Any:
+    """An empty array of objects, laid out as it was; :func:`fill_objects` adds them."""
+    import numpy
+
+    order = sorted(range(len(shape)), key=lambda axis: -strides[axis])
+    straight: Any = numpy.empty([shape[axis] for axis in order], object)
+    if order == sorted(order):
+        return straight
+    return straight.transpose([order.index(axis) for axis in range(len(shape))]).copy(order="K")
+
+
+def fill_objects(array: Any, state: tuple[list[Any], bool]) -> None:
+    items, writeable = state
+    flat = array.transpose(_axes(array)).reshape(-1)
+    for index, item in enumerate(items):
+        flat[index] = item
+    if not writeable:
+        array.flags.writeable = False
+
+
+def make_subclass_view(
+    cls: Any, owner: Any, dtype: Any, shape: Any, strides: Any, offset: int, writeable: bool
+) -> Any:
+    """Without ``__array_finalize__`` of the program's classes, which may not be complete yet."""
+    import numpy
+
+    hidden = [c for c in cls.__mro__ if "__array_finalize__" in c.__dict__ and is_heap(c) and is_programs(c)]
+    hooks = [(c, c.__dict__["__array_finalize__"]) for c in hidden]
+    for c in hidden:
+        type.__delattr__(c, "__array_finalize__")
+    try:
+        made: Any = numpy.ndarray.__new__(cls, shape, dtype, owner, offset, strides)
+    finally:
+        for c, hook in hooks:
+            type.__setattr__(c, "__array_finalize__", hook)
+    if made.flags.writeable != writeable:
+        made.flags.writeable = writeable
+    return made
+
+
+def is_programs(cls: type) -> bool:
+    """numpy's own classes need their hook; it makes what they cannot do without."""
+    return cls.__module__.partition(".")[0] != "numpy"
+
+
+def fill_subclass(array: Any, attributes: dict[str, Any]) -> None:
+    array.__dict__.update(attributes)
+
+
+def make_ufunc(function: Any, inputs: int, outputs: int, identity: Any) -> Any:
+    import numpy
+
+    return numpy.frompyfunc(function, inputs, outputs, identity=identity)
+
+
+def make_flatiter(array: Any, index: int) -> Any:
+    made = array.flat
+    for _ in itertools.islice(made, index):
+        pass
+    return made
+
+
+def make_over(memory: Any, dtype: Any, shape: Any, strides: Any, writeable: bool) -> Any:
+    """An array that uses the loaded buffer itself. It is an owner in the sense of the rules above."""
+    return make_view(_loaded_memory(memory), dtype, shape, strides, 0, writeable)
+
+
+def _loaded_memory(memory: Any) -> Any:
+    """The buffer as an array of a class of its own, where the chain of bases ends for the next image."""
+    import numpy
+
+    known = _LOADED.get("class")
+    if known is None:
+        known = _LOADED["class"] = type(
+            "LoadedMemory", (numpy.ndarray,), {"__module__": __name__, "__slots__": ()}
+        )
+    return numpy.frombuffer(memory, "u1").view(known)
+
+
+_LOADED: dict[str, Any] = {}
+
+
+def make_memmap(
+    filename: str, dtype: Any, mode: Any, offset: int, shape: Any, order: Any, content: Any | None
+) -> Any:
+    import numpy
+
+    try:
+        made: Any = numpy.memmap(filename, dtype, mode, offset, shape, order)
+    except (OSError, ValueError) as failure:
+        raise RestoreError(
+            f"the file {filename!r}, mapped into memory, cannot be opened again: {failure}"
+        ) from failure
+    if content is not None:
+        dense(made)[:] = numpy.frombuffer(content, "u1")  # type: ignore[index]
+    return made
+
+
+def make_owning(data: bytes, dtype: Any, shape: Any, strides: Any, writeable: bool) -> Any:
+    """An array with memory of its own, laid out as it was."""
+    import numpy
+
+    order = sorted(range(len(shape)), key=lambda axis: -strides[axis])
+    straight: Any = numpy.empty([shape[axis] for axis in order], dtype)
+    straight.reshape(-1).view("u1")[:] = numpy.frombuffer(data, "u1")
+    made = straight
+    if order != sorted(order):
+        back = straight.transpose([order.index(axis) for axis in range(len(shape))])
+        made = back.copy(order="K")  # owns its memory, in the same order
+    if not writeable:
+        made.flags.writeable = False
+    return made

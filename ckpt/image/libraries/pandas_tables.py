@@ -1,0 +1,76 @@
+"""pandas: tables that are read in pieces (``read_csv(..., chunksize=n)`` and ``iterator=True``) by its parser in C.
+
+The parser's place in the file is known to nobody, but pandas counts the rows it has handed out. So a reader comes back
+with a new parser at the beginning of the file, which goes over that many rows again; a restart takes as long as that takes.
+
+Only files that pandas has opened itself, so that their beginning is the beginning. While rows are being read the count is
+behind, and there is no image: :mod:`ckpt.image.libraries.transient` sees to that.
+
+Readers with a parser written in Python (``engine="python"``) are ordinary objects.
+"""
+
+from __future__ import annotations
+
+from pickle import PicklingError
+from typing import Any
+
+from ckpt.image.errors import RestoreError
+from ckpt.image.files.reopen import make_reader
+
+__all__ = ["reduce_reader"]
+
+_AT_ONCE_ROWS = 100_000
+
+
+def reduce_reader(pickler: Any, reader: Any) -> Any:
+    """Of ``TextFileReader``. Raises PicklingError: the file is not one that pandas has opened."""
+    parser = reader.__dict__.get("_engine")
+    if type(parser).__name__ != "CParserWrapper":
+        return NotImplemented
+    handles = reader.handles
+    is_closed = handles is None or getattr(handles.handle, "closed", True)
+    if not is_closed:
+        is_its_own = any(handles.handle is each for each in handles.created_handles)
+        if not is_its_own or handles.is_wrapped or reader.options.get("memory_map"):
+            raise PicklingError(
+                "a table is read in pieces from a file object of the program's own, or a mapped one; "
+                "give pandas the file's name, or read with engine='python'"
+            )
+    attributes = {name: value for name, value in reader.__dict__.items() if name != "_engine"}
+    return make_reader, (type(reader),), (attributes, is_closed), None, None, fill_reader
+
+
+def fill_reader(reader: Any, saved: tuple[dict[str, Any], bool]) -> None:
+    """A new parser, behind the rows that have been read. Raises RestoreError: the file has fewer."""
+    attributes, is_closed = saved
+    reader.__dict__.update(attributes)
+    if is_closed:
+        reader._engine = _Closed()
+        return
+    from pandas.io.parsers.c_parser_wrapper import CParserWrapper
+
+    file = reader.handles.handle
+    file.seek(0)
+    reader._engine = parser = CParserWrapper(file, **reader.options)
+    left = reader._currow
+    while left:
+        try:
+            index, _, columns = parser.read(min(left, _AT_ONCE_ROWS))
+        except StopIteration:
+            index, columns = None, {}
+        found = len(index) if index is not None else len(next(iter(columns.values()), ()))
+        if not found:
+            raise RestoreError(
+                f"the table in {getattr(file, 'name', '?')!r} has fewer rows than had been read of it: it has changed"
+            )
+        left -= found
+
+
+class _Closed:
+    """In the place of a parser that will never read again."""
+
+    def close(self) -> None:
+        """It is."""
+
+    def read(self, nrows: int | None = None) -> Any:
+        raise ValueError("I/O operation on closed file.")

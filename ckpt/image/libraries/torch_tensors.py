@@ -1,0 +1,200 @@
+"""torch tensors on the CPU: storage saved once, shared as it was, also with numpy arrays.
+
+Rules
+    - A tensor is ``(storage, type, offset, size, stride)``; whatever stands on the same storage shares it after loading.
+      torch makes a new storage object whenever it is asked for one, so the pickler keeps one :class:`Storage` for each
+      address; that address may belong to a numpy array (``from_numpy``), or an array may stand on it (``tensor.numpy()``).
+    - Leaves of a graph of gradients keep ``requires_grad``, their gradient and their hooks. What a calculation has made
+      of them cannot be saved while its graph may still be used: that is named. Once ``backward()`` has used the graph up,
+      its results (a loss that is kept for printing) are saved as values.
+    - Tensors that are no plain memory (sparse, quantized, on other devices) go the way torch itself pickles them.
+
+Loaded storages are torch's own memory, which can be resized. torch is imported by no function here unless the program
+has done so.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+import sys
+from typing import TYPE_CHECKING, Any
+
+from ckpt.image.libraries.numpy_arrays import OUT_OF_BAND_BYTES
+
+if TYPE_CHECKING:
+    from ckpt.image.reducers.saver import Saver
+
+__all__ = ["Storage", "kind_by_base", "reducers"]
+
+
+class Storage:
+    """Stands for one piece of memory; ``content``: bytes, an out-of-band buffer, or the array that owns it."""
+
+    def __init__(self, content: Any, kept: Any) -> None:
+        self.content = content
+        self.kept = kept  # so that no address is used twice
+
+
+def reducers() -> dict[type, Any]:
+    """Reducers by exact type, as far as torch is loaded."""
+    torch: Any = sys.modules.get("torch")
+    if getattr(torch, "UntypedStorage", None) is None:
+        return {}
+    return {Storage: reduce_storage, torch.UntypedStorage: reduce_untyped_storage}
+
+
+def kind_by_base(cls: type) -> Any | None:
+    """The reducer for tensors and all of their subclasses."""
+    tensor_type = getattr(sys.modules.get("torch"), "Tensor", None)
+    return reduce_tensor if tensor_type is not None and issubclass(cls, tensor_type) else None
+
+
+def reduce_tensor(pickler: Saver, tensor: Any) -> Any:
+    torch: Any = sys.modules["torch"]
+    if not _is_plain(torch, tensor):
+        return tensor.__reduce_ex__(5)
+    requires_grad = tensor.requires_grad
+    if tensor.grad_fn is not None and not _is_used_up(tensor.grad_fn):
+        raise pickle.PicklingError(
+            f"a tensor in the middle of a graph of gradients (grad_fn {type(tensor.grad_fn).__name__}) cannot be saved; "
+            "it can be when backward() has run: the next image is tried later, or call ckpt.checkpoint() between two steps"
+        )
+    storage = storage_of(pickler, tensor.untyped_storage())
+    place = (tensor.dtype, tensor.storage_offset(), tuple(tensor.size()), tuple(tensor.stride()))
+    hooks = {name: getattr(tensor, name, None) for name in _HOOKS} if tensor.grad_fn is None else {}
+    state = (
+        tensor.grad if tensor.grad_fn is None else None,
+        {name: hook for name, hook in hooks.items() if hook},
+        dict(tensor.__dict__),
+    )
+    args = (type(tensor), storage, place, requires_grad)
+    if state == (None, {}, {}):
+        return make_tensor, args
+    return make_tensor, args, state, None, None, fill_tensor
+
+
+_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+
+
+def _is_plain(torch: Any, tensor: Any) -> bool:
+    return (
+        tensor.layout is torch.strided
+        and tensor.device.type == "cpu"
+        and not tensor.is_quantized
+        and not tensor.is_conj()
+        and not tensor.is_neg()
+        and type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+        and not type(tensor).__name__.startswith("Uninitialized")
+    )
+
+
+def _is_used_up(node: Any) -> bool:
+    """Has ``backward()`` freed what some step of this graph had kept? Then nobody can use it again."""
+    waiting, seen = [node], {id(node)}
+    kept = [node]
+    while waiting:
+        step = waiting.pop()
+        for name in dir(step):
+            if not name.startswith("_saved_"):
+                continue
+            try:
+                getattr(step, name)
+            except RuntimeError:
+                return True
+        for before, _ in step.next_functions:
+            if before is not None and id(before) not in seen:
+                seen.add(id(before))
+                kept.append(before)
+                waiting.append(before)
+    return False
+
+
+def storage_of(pickler: Saver, untyped: Any) -> Storage:
+    """The one stand-in for this storage in this image."""
+    address = untyped.data_ptr()
+    known = pickler.memory.get(address) if address else None
+    if isinstance(known, Storage):
+        return known
+    flat = _bytes_of(untyped)
+    if known is not None and known.nbytes == flat.nbytes:
+        content: Any = known
+    else:
+        content = pickle.PickleBuffer(flat) if flat.nbytes >= OUT_OF_BAND_BYTES else flat.tobytes()
+    storage = Storage(content, untyped)
+    if address:
+        pickler.memory[address] = storage
+    return storage
+
+
+def _torch() -> Any:
+    return importlib.import_module("torch")
+
+
+def _bytes_of(untyped: Any) -> Any:
+    torch = _torch()
+
+    return torch.empty(0, dtype=torch.uint8).set_(untyped).numpy()
+
+
+def reduce_untyped_storage(pickler: Saver, untyped: Any) -> Any:
+    if untyped.device.type != "cpu":
+        return untyped.__reduce_ex__(5)
+    return make_untyped, (storage_of(pickler, untyped),)
+
+
+def reduce_storage(pickler: Saver, storage: Storage) -> Any:
+    if isinstance(storage.content, (bytes, pickle.PickleBuffer)):
+        return make_storage, (storage.content,)
+    return make_storage_over, (storage.content,)
+
+
+# ---------------------------------------------------------------------- called while loading
+
+
+def make_storage(content: Any) -> Any:
+    """A storage with memory of its own."""
+    torch = _torch()
+
+    if not len(memoryview(content)):
+        return torch.UntypedStorage(0)
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8).clone().untyped_storage()
+
+
+def make_storage_over(array: Any) -> Any:
+    """The memory of a plain numpy array."""
+    torch = _torch()
+
+    from ckpt.image.libraries.numpy_arrays import dense
+
+    return torch.from_numpy(dense(array)).untyped_storage()
+
+
+def make_untyped(storage: Any) -> Any:
+    return storage
+
+
+def make_tensor(cls: Any, storage: Any, place: tuple[Any, ...], requires_grad: bool) -> Any:
+    torch = _torch()
+
+    dtype, offset, size, stride = place
+    made = torch.empty(0, dtype=dtype).set_(storage, offset, size, stride)
+    if cls is torch.Tensor:
+        return made.requires_grad_(requires_grad) if requires_grad else made
+    return torch.Tensor._make_subclass(cls, made, requires_grad)
+
+
+def fill_tensor(tensor: Any, state: tuple[Any, dict[str, Any], dict[str, Any]]) -> None:
+    gradient, hooks, attributes = state
+    tensor.__dict__.update(attributes)
+    if gradient is not None:
+        tensor.grad = gradient
+    for name, hook in hooks.items():
+        setattr(tensor, name, hook)
+
+
+def array_over(storage: Any, dtype: Any, shape: Any, strides: Any, offset: int, writeable: bool) -> Any:
+    """A numpy array on the memory of a storage."""
+    from ckpt.image.libraries.numpy_arrays import make_view
+
+    return make_view(_bytes_of(storage), dtype, shape, strides, offset, writeable)

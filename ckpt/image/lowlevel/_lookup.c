@@ -1,0 +1,608 @@
+/* The pickler's question about every object, answered without running Python code; and the memory layout of sets.
+
+   Nothing here writes to the objects it looks at, reference counts included, where that can be avoided: in a forked
+   child (and in its parent) the first write to a page copies it, and looking at every imported module from Python costs more
+   in page faults than the whole rest of a small image.
+
+   Finder(ids, more, check, special, number) is called with an object and returns its persistent id, or None:
+
+   1. it is a number that may be the address of an object: number(object);
+   2. the object's address is in `ids` or `more` (address -> persistent id): check(pid, object), which may say None;
+   3. it is a set or frozenset whose iteration order would not come back by adding its members one after the other, or
+      a dict, set or frozenset with keys whose hash is computed by Python code (or by a frozenset), or a nan, which is found
+      in containers by its identity only: special(object);
+   4. None.
+
+   Census().changed(sys.modules) says which modules are new or have changed since it was asked last.
+   patches(sys.modules, by_value) finds functions, classes and instances of by-value modules in the others.
+
+   layout(s) and restore(s, ...) read and rebuild the table of a set: where each member stands depends on the order of all
+   insertions and removals in its life, and iteration and pop() follow it.  Members are found again only if their hashes are
+   the same in the new process; restore() checks that and otherwise just adds them.
+
+   No function here calls __eq__ or __hash__ of members, but for restore() (__hash__; __eq__ where it has to add).
+   The tables are those of CPython's public header cpython/setobject.h; the constants below are of its setobject.c. */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "addresses.h"
+
+static PyObject *set_dummy; /* what a set has in the place of a removed member */
+
+#define LINEAR_PROBES 9
+#define PERTURB_SHIFT 5
+#define REMEMBERED_ITEMS 64 /* containers larger than this are examined once */
+#define TUPLE_DEPTH 3
+
+/* ---------------------------------------------------------------- addresses */
+
+typedef struct {
+    void *address;
+    PyObject *pid; /* borrowed from the dict; NULL: examined, an ordinary container */
+} Slot;
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    Slot *slots;
+    size_t mask, used;
+    PyObject *ids, *more, *check, *special, *number;
+} Finder;
+
+static size_t spread(void *address)
+{
+    size_t x = (size_t)address >> 4;
+    return x ^ (x >> 15);
+}
+
+static Slot *slot_of(Slot *slots, size_t mask, void *address)
+{
+    size_t i = spread(address) & mask;
+    while (slots[i].address && slots[i].address != address) i = (i + 1) & mask;
+    return &slots[i];
+}
+
+static int grow(Finder *self, size_t mask)
+{
+    Slot *slots = PyMem_Calloc(mask + 1, sizeof(Slot));
+    if (!slots) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (size_t i = 0; self->slots && i <= self->mask; i++)
+        if (self->slots[i].address) *slot_of(slots, mask, self->slots[i].address) = self->slots[i];
+    PyMem_Free(self->slots);
+    self->slots = slots;
+    self->mask = mask;
+    return 0;
+}
+
+static int put(Finder *self, void *address, PyObject *pid)
+{
+    if (self->used * 2 >= self->mask && grow(self, self->mask * 2 + 1)) return -1;
+    Slot *slot = slot_of(self->slots, self->mask, address);
+    if (!slot->address) self->used++;
+    slot->address = address;
+    slot->pid = pid;
+    return 0;
+}
+
+/* ---------------------------------------------------------------- sets */
+
+typedef struct {
+    Py_hash_t hash;
+    PyObject *key;
+} Entry;
+
+static void insert(Entry *table, size_t mask, PyObject *key, Py_hash_t hash)
+{
+    size_t perturb = (size_t)hash, i = perturb & mask;
+    for (;;) {
+        Entry *entry = &table[i];
+        int probes = i + LINEAR_PROBES <= mask ? LINEAR_PROBES : 0;
+        do {
+            if (!entry->key) {
+                entry->key = key;
+                entry->hash = hash;
+                return;
+            }
+            entry++;
+        } while (probes--);
+        perturb >>= PERTURB_SHIFT;
+        i = (i * 5 + 1 + perturb) & mask;
+    }
+}
+
+/* Does adding the members one by one, in iteration order, to an empty set lead to this very table? -1: no memory. */
+static int is_canonical(PySetObject *so)
+{
+    if (so->fill != so->used || so->finger != 0) return 0;
+    size_t mask = PySet_MINSIZE - 1, used = 0;
+    Entry *table = PyMem_Calloc(mask + 1, sizeof(Entry));
+    if (!table) return -1;
+    for (Py_ssize_t j = 0; j <= so->mask; j++) {
+        if (!so->table[j].key) continue;
+        insert(table, mask, so->table[j].key, so->table[j].hash);
+        used++;
+        if (used * 5 < mask * 3) continue;
+        size_t wanted = used > 50000 ? used * 2 : used * 4, size = PySet_MINSIZE;
+        while (size <= wanted) size <<= 1;
+        Entry *larger = PyMem_Calloc(size, sizeof(Entry));
+        if (!larger) {
+            PyMem_Free(table);
+            return -1;
+        }
+        for (size_t k = 0; k <= mask; k++)
+            if (table[k].key) insert(larger, size - 1, table[k].key, table[k].hash);
+        PyMem_Free(table);
+        table = larger;
+        mask = size - 1;
+    }
+    int same = mask == (size_t)so->mask;
+    for (size_t k = 0; same && k <= mask; k++) same = table[k].key == so->table[k].key;
+    PyMem_Free(table);
+    return same;
+}
+
+static int has_python_hash(PyObject *key, int depth)
+{
+    PyTypeObject *type = Py_TYPE(key);
+    if (type == &PyUnicode_Type || type == &PyLong_Type) return 0;
+    if (type == &PyFrozenSet_Type) return 1;
+    if (type == &PyTuple_Type && depth) {
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); i++)
+            if (has_python_hash(PyTuple_GET_ITEM(key, i), depth - 1)) return 1;
+        return 0;
+    }
+    return type->tp_flags & Py_TPFLAGS_HEAPTYPE && type->tp_hash != PyBaseObject_Type.tp_hash;
+}
+
+/* 1: special, 0: ordinary, -1: error */
+static int is_special(PyObject *obj)
+{
+    if (PyDict_CheckExact(obj)) {
+        Py_ssize_t position = 0;
+        PyObject *key, *value;
+        while (PyDict_Next(obj, &position, &key, &value))
+            if (has_python_hash(key, TUPLE_DEPTH)) return 1;
+        return 0;
+    }
+    PySetObject *so = (PySetObject *)obj;
+    if (!so->used && PyFrozenSet_CheckExact(obj)) return 0;
+    for (Py_ssize_t i = 0; i <= so->mask; i++)
+        if (so->table[i].key && so->table[i].hash != -1 && has_python_hash(so->table[i].key, TUPLE_DEPTH)) return 1;
+    int canonical = is_canonical(so);
+    if (canonical < 0) PyErr_NoMemory();
+    return canonical < 0 ? -1 : !canonical;
+}
+
+/* ---------------------------------------------------------------- Finder */
+
+static PyObject *find(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    Finder *self = (Finder *)callable;
+    if (PyVectorcall_NARGS(nargsf) != 1 || kwnames) {
+        PyErr_SetString(PyExc_TypeError, "a Finder takes one argument");
+        return NULL;
+    }
+    PyObject *obj = args[0];
+    if (PyLong_CheckExact(obj)) return address_in(obj) ? PyObject_CallOneArg(self->number, obj) : Py_NewRef(Py_None);
+    Slot *slot = slot_of(self->slots, self->mask, obj);
+    if (slot->address) {
+        if (!slot->pid) Py_RETURN_NONE;
+        PyObject *call[2] = {slot->pid, obj};
+        PyObject *found = PyObject_Vectorcall(self->check, call, 2, NULL);
+        if (found != Py_None) return found;
+        Py_DECREF(found);
+    }
+    if (PyFloat_CheckExact(obj) && isnan(PyFloat_AS_DOUBLE(obj))) return PyObject_CallOneArg(self->special, obj);
+    if (!PyDict_CheckExact(obj) && !PyAnySet_CheckExact(obj)) Py_RETURN_NONE;
+    int special = is_special(obj);
+    if (special < 0) return NULL;
+    if (special) return PyObject_CallOneArg(self->special, obj);
+    Py_ssize_t size = PyDict_CheckExact(obj) ? PyDict_GET_SIZE(obj) : ((PySetObject *)obj)->mask;
+    if (size > REMEMBERED_ITEMS && put(self, obj, NULL)) return NULL;
+    Py_RETURN_NONE;
+}
+
+static int put_all(Finder *self, PyObject *ids)
+{
+    Py_ssize_t position = 0;
+    PyObject *key, *pid;
+    while (PyDict_Next(ids, &position, &key, &pid)) {
+        void *address = PyLong_AsVoidPtr(key);
+        if ((!address && PyErr_Occurred()) || put(self, address, pid)) return -1;
+    }
+    return 0;
+}
+
+static PyObject *finder_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    PyObject *ids, *more, *check, *special, *number;
+    if (!PyArg_ParseTuple(args, "O!O!OOO", &PyDict_Type, &ids, &PyDict_Type, &more, &check, &special, &number)) return NULL;
+    Finder *self = (Finder *)type->tp_alloc(type, 0);
+    if (!self) return NULL;
+    self->vectorcall = find;
+    self->ids = Py_NewRef(ids); /* neither dict may change while this lives */
+    self->more = Py_NewRef(more);
+    self->check = Py_NewRef(check);
+    self->special = Py_NewRef(special);
+    self->number = Py_NewRef(number);
+    size_t mask = 63;
+    while (mask < (size_t)(PyDict_GET_SIZE(ids) + PyDict_GET_SIZE(more)) * 3) mask = mask * 2 + 1;
+    if (grow(self, mask) || put_all(self, ids) || put_all(self, more)) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+static int finder_traverse(Finder *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->ids);
+    Py_VISIT(self->more);
+    Py_VISIT(self->check);
+    Py_VISIT(self->special);
+    Py_VISIT(self->number);
+    return 0;
+}
+
+static int finder_clear(Finder *self)
+{
+    Py_CLEAR(self->ids);
+    Py_CLEAR(self->more);
+    Py_CLEAR(self->check);
+    Py_CLEAR(self->special);
+    Py_CLEAR(self->number);
+    return 0;
+}
+
+static void finder_dealloc(Finder *self)
+{
+    PyObject_GC_UnTrack(self);
+    finder_clear(self);
+    PyMem_Free(self->slots);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static PyTypeObject FinderType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "ckpt.image.lowlevel._lookup.Finder",
+    .tp_basicsize = sizeof(Finder),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_doc = "Finder(ids, more, check, special, number)\n\nobject -> persistent id or None",
+    .tp_new = finder_new,
+    .tp_call = PyVectorcall_Call,
+    .tp_vectorcall_offset = offsetof(Finder, vectorcall),
+    .tp_traverse = (traverseproc)finder_traverse,
+    .tp_clear = (inquiry)finder_clear,
+    .tp_dealloc = (destructor)finder_dealloc,
+};
+
+/* ---------------------------------------------------------------- modules */
+
+typedef struct {
+    PyObject *name, *module; /* addresses only */
+    uint64_t state;
+} Known;
+
+typedef struct {
+    PyObject_HEAD
+    Known *known;
+    size_t mask, used;
+} Census;
+
+static Known *known_of(Known *known, size_t mask, PyObject *name)
+{
+    size_t i = spread(name) & mask;
+    while (known[i].name && known[i].name != name) i = (i + 1) & mask;
+    return &known[i];
+}
+
+static int census_grow(Census *self)
+{
+    size_t mask = self->known ? self->mask * 2 + 1 : 1023;
+    Known *known = PyMem_Calloc(mask + 1, sizeof(Known));
+    if (!known) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (size_t i = 0; self->known && i <= self->mask; i++)
+        if (self->known[i].name) *known_of(known, mask, self->known[i].name) = self->known[i];
+    PyMem_Free(self->known);
+    self->known = known;
+    self->mask = mask;
+    return 0;
+}
+
+/* changes with every change of the dict, or (from 3.13 on, which counts them no more) of its length */
+static uint64_t state_of(PyObject *dict)
+{
+#if PY_VERSION_HEX < 0x030C0000
+    return ((PyDictObject *)dict)->ma_version_tag;
+#elif PY_VERSION_HEX < 0x030D0000
+    _Py_COMP_DIAG_PUSH
+    _Py_COMP_DIAG_IGNORE_DEPR_DECLS
+    return ((PyDictObject *)dict)->ma_version_tag;
+    _Py_COMP_DIAG_POP
+#else
+    return (uint64_t)PyDict_GET_SIZE(dict);
+#endif
+}
+
+PyDoc_STRVAR(changed_doc, "changed(modules, /) -> list of names\n\n"
+                          "The modules that are new, others or have got or lost attributes since this was asked last.  Up to Python 3.12 also\n"
+                          "those with an attribute that has been bound anew.");
+
+static PyObject *changed(Census *self, PyObject *modules)
+{
+    if (!PyDict_Check(modules)) return PyErr_Format(PyExc_TypeError, "a dict of modules is needed");
+    PyObject *names = PyList_New(0);
+    Py_ssize_t position = 0;
+    PyObject *name, *module;
+    while (names && PyDict_Next(modules, &position, &name, &module)) {
+        if (!PyModule_Check(module)) continue;
+        PyObject *attributes = PyModule_GetDict(module);
+        uint64_t state = attributes ? state_of(attributes) : 0;
+        if ((!self->known || self->used * 2 >= self->mask) && census_grow(self)) Py_CLEAR(names);
+        if (!names) break;
+        Known *known = known_of(self->known, self->mask, name);
+        if (known->module == module && known->state == state) continue;
+        if (!known->name) self->used++;
+        *known = (Known){name, module, state};
+        if (PyList_Append(names, name)) Py_CLEAR(names);
+    }
+    return names;
+}
+
+static void census_dealloc(Census *self)
+{
+    PyMem_Free(self->known);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static PyMethodDef census_methods[] = {
+    {"changed", (PyCFunction)changed, METH_O, changed_doc},
+    {NULL},
+};
+
+static PyTypeObject CensusType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "ckpt.image.lowlevel._lookup.Census",
+    .tp_basicsize = sizeof(Census),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_doc = "Census() -> remembers the modules it has seen, and their state",
+    .tp_new = PyType_GenericNew,
+    .tp_methods = census_methods,
+    .tp_dealloc = (destructor)census_dealloc,
+};
+
+static PyObject *module_name; /* "__module__" */
+
+/* the name of the module that a function, class or instance was written in; borrowed, or NULL without an error */
+static PyObject *written_in(PyObject *value)
+{
+    if (PyFunction_Check(value)) return ((PyFunctionObject *)value)->func_module;
+    PyTypeObject *type = PyType_Check(value) ? (PyTypeObject *)value : Py_TYPE(value);
+    if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE) || !type->tp_dict) return NULL;
+    return PyDict_GetItemWithError(type->tp_dict, module_name);
+}
+
+PyDoc_STRVAR(patches_doc, "patches(modules, by_value, /) -> list of (module name, name, value)\n\n"
+                          "Functions, classes and instances written in modules named in the dict by_value, found in others.");
+
+static PyObject *patches(PyObject *self, PyObject *args)
+{
+    PyObject *modules, *by_value, *found = PyList_New(0);
+    if (!found || !PyArg_ParseTuple(args, "O!O!", &PyDict_Type, &modules, &PyDict_Type, &by_value)) goto failed;
+    Py_ssize_t position = 0;
+    PyObject *name, *module;
+    while (PyDict_Next(modules, &position, &name, &module)) {
+        if (!PyModule_Check(module) || PyDict_GetItemWithError(by_value, name)) continue;
+        PyObject *attributes = PyModule_GetDict(module), *key, *value;
+        Py_ssize_t at = 0;
+        while (attributes && PyDict_Next(attributes, &at, &key, &value)) {
+            PyObject *home = written_in(value);
+            if (!home || !PyUnicode_CheckExact(home) || !PyDict_GetItemWithError(by_value, home)) {
+                if (PyErr_Occurred()) goto failed;
+                continue;
+            }
+            PyObject *entry = PyTuple_Pack(3, name, key, value);
+            if (!entry || PyList_Append(found, entry)) {
+                Py_XDECREF(entry);
+                goto failed;
+            }
+            Py_DECREF(entry);
+        }
+    }
+    return found;
+failed:
+    Py_XDECREF(found);
+    return NULL;
+}
+
+/* ---------------------------------------------------------------- layout and restore */
+
+static int need_set(PyObject *obj)
+{
+    if (PyAnySet_CheckExact(obj)) return 0;
+    PyErr_SetString(PyExc_TypeError, "a set or frozenset is needed");
+    return -1;
+}
+
+PyDoc_STRVAR(layout_doc, "layout(set, /) -> (members, places, hashes, mask, finger)\n\n"
+                         "places: bytes of uint32, the slot of each member, then the slots of removed ones;\n"
+                         "hashes: bytes of int64, one for each member.");
+
+static PyObject *layout(PyObject *module, PyObject *obj)
+{
+    if (need_set(obj)) return NULL;
+    PySetObject *so = (PySetObject *)obj;
+    PyObject *members = PyList_New(so->used);
+    PyObject *places = PyBytes_FromStringAndSize(NULL, so->fill * (Py_ssize_t)sizeof(uint32_t));
+    PyObject *hashes = PyBytes_FromStringAndSize(NULL, so->used * (Py_ssize_t)sizeof(int64_t));
+    if (!members || !places || !hashes || so->mask > (Py_ssize_t)UINT32_MAX) {
+        Py_XDECREF(members);
+        Py_XDECREF(places);
+        Py_XDECREF(hashes);
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_OverflowError, "the set is too large");
+    }
+    uint32_t *place = (uint32_t *)PyBytes_AS_STRING(places);
+    int64_t *hash = (int64_t *)PyBytes_AS_STRING(hashes);
+    Py_ssize_t member = 0, removed = so->used;
+    for (Py_ssize_t i = 0; i <= so->mask; i++) {
+        setentry *entry = &so->table[i];
+        if (!entry->key) continue;
+        if (entry->key == set_dummy) {
+            place[removed++] = (uint32_t)i;
+            continue;
+        }
+        place[member] = (uint32_t)i;
+        hash[member] = entry->hash;
+        PyList_SET_ITEM(members, member++, Py_NewRef(entry->key));
+    }
+    return Py_BuildValue("(NNNnn)", members, places, hashes, so->mask, so->finger);
+}
+
+/* empty a set or frozenset in place */
+static void empty(PySetObject *so)
+{
+    setentry *table = so->table;
+    Py_ssize_t mask = so->mask;
+    setentry small[PySet_MINSIZE];
+    int is_small = table == so->smalltable;
+    if (is_small) {
+        memcpy(small, table, sizeof small);
+        table = small;
+    }
+    memset(so->smalltable, 0, sizeof so->smalltable);
+    so->table = so->smalltable;
+    so->mask = PySet_MINSIZE - 1;
+    so->fill = so->used = so->finger = 0;
+    so->hash = -1;
+    for (Py_ssize_t i = 0; i <= mask; i++)
+        if (table[i].key && table[i].key != set_dummy) Py_DECREF(table[i].key);
+    if (!is_small) PyMem_Free(table);
+}
+
+static PyObject *restore(PyObject *module, PyObject *args);
+
+/* the members in a table of this process' own */
+static PyObject *add_all(PyObject *obj, PyObject *members)
+{
+    PyObject *fresh = PySet_New(members), *result = NULL;
+    PyObject *given = fresh ? layout(NULL, fresh) : NULL;
+    if (given) {
+        PyObject *all[6] = {obj};
+        for (int i = 0; i < 5; i++) all[i + 1] = PyTuple_GET_ITEM(given, i);
+        PyObject *args = PyTuple_Pack(6, all[0], all[1], all[2], all[3], all[4], all[5]);
+        result = args ? restore(NULL, args) : NULL;
+        Py_XDECREF(args);
+    }
+    Py_XDECREF(given);
+    Py_XDECREF(fresh);
+    if (!result) return NULL;
+    Py_DECREF(result);
+    Py_RETURN_FALSE;
+}
+
+PyDoc_STRVAR(restore_doc, "restore(set, members, places, hashes, mask, finger, /) -> bool\n\n"
+                          "Replace the content of a set or frozenset. True: laid out as given; False: the members hash\n"
+                          "differently here and have been added one by one.");
+
+static PyObject *restore(PyObject *module, PyObject *args)
+{
+    PyObject *obj, *members, *places, *hashes;
+    Py_ssize_t mask, finger;
+    if (!PyArg_ParseTuple(args, "OO!SSnn", &obj, &PyList_Type, &members, &places, &hashes, &mask, &finger)) return NULL;
+    if (need_set(obj)) return NULL;
+    PySetObject *so = (PySetObject *)obj;
+    Py_ssize_t used = PyList_GET_SIZE(members), fill = PyBytes_GET_SIZE(places) / (Py_ssize_t)sizeof(uint32_t);
+    const uint32_t *place = (const uint32_t *)PyBytes_AS_STRING(places);
+    const int64_t *hash = (const int64_t *)PyBytes_AS_STRING(hashes);
+    int valid = mask >= PySet_MINSIZE - 1 && ((mask + 1) & mask) == 0 && used <= fill && fill < mask && finger >= 0 &&
+                PyBytes_GET_SIZE(hashes) == used * (Py_ssize_t)sizeof(int64_t);
+    for (Py_ssize_t i = 0; valid && i < fill; i++) valid = (Py_ssize_t)place[i] <= mask;
+    if (!valid) return PyErr_Format(PyExc_ValueError, "no layout of a set");
+    int same = 1;
+    for (Py_ssize_t i = 0; i < used; i++) {
+        Py_hash_t now = PyObject_Hash(PyList_GET_ITEM(members, i));
+        if (now == -1 && PyErr_Occurred()) return NULL;
+        same &= now == hash[i];
+    }
+    if (!same) return add_all(obj, members);
+    empty(so);
+    setentry *table = so->smalltable;
+    if (mask + 1 > PySet_MINSIZE) {
+        table = PyMem_Calloc((size_t)mask + 1, sizeof(setentry));
+        if (!table) return PyErr_NoMemory();
+    }
+    for (Py_ssize_t i = 0; i < fill; i++) {
+        setentry *entry = &table[place[i]];
+        entry->key = i < used ? Py_NewRef(PyList_GET_ITEM(members, i)) : set_dummy;
+        entry->hash = i < used ? hash[i] : -1;
+    }
+    so->table = table;
+    so->mask = mask;
+    so->fill = fill;
+    so->used = used;
+    so->finger = finger;
+    Py_RETURN_TRUE;
+}
+
+PyDoc_STRVAR(new_frozenset_doc, "new_frozenset() -> an empty frozenset of its own, to be filled by restore()");
+
+static PyObject *new_frozenset(PyObject *module, PyObject *unused)
+{
+    return PyFrozenSet_New(NULL);
+}
+
+static PyMethodDef methods[] = {
+    {"layout", layout, METH_O, layout_doc},
+    {"restore", restore, METH_VARARGS, restore_doc},
+    {"patches", patches, METH_VARARGS, patches_doc},
+    {"new_frozenset", new_frozenset, METH_NOARGS, new_frozenset_doc},
+    {NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "ckpt.image.lowlevel._lookup",
+    .m_doc = "Persistent ids by address; the layout of sets.",
+    .m_size = -1,
+    .m_methods = methods,
+};
+
+/* 3.13 gives it no name: it is what is left in a set whose only member has been removed */
+static int find_set_dummy(void)
+{
+#if PY_VERSION_HEX < 0x030D0000
+    set_dummy = _PySet_Dummy;
+#else
+    PyObject *set = PySet_New(NULL);
+    if (!set || PySet_Add(set, Py_None) || PySet_Discard(set, Py_None) < 0) {
+        Py_XDECREF(set);
+        return -1;
+    }
+    PySetObject *so = (PySetObject *)set;
+    for (Py_ssize_t i = 0; i <= so->mask; i++)
+        if (so->table[i].key) set_dummy = so->table[i].key; /* lives as long as the interpreter */
+    Py_DECREF(set);
+    if (!set_dummy) PyErr_SetString(PyExc_SystemError, "sets are not laid out as expected");
+#endif
+    return set_dummy ? 0 : -1;
+}
+
+PyMODINIT_FUNC PyInit__lookup(void)
+{
+    if (find_set_dummy()) return NULL;
+    if (PyType_Ready(&FinderType) || PyType_Ready(&CensusType)) return NULL;
+    if (!module_name && !(module_name = PyUnicode_InternFromString("__module__"))) return NULL;
+    PyObject *module = PyModule_Create(&definition);
+    if (module && (PyModule_AddObjectRef(module, "Finder", (PyObject *)&FinderType) ||
+                   PyModule_AddObjectRef(module, "Census", (PyObject *)&CensusType)))
+        Py_CLEAR(module);
+    return module;
+}

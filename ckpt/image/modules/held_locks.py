@@ -1,0 +1,203 @@
+"""Locks that belong to installed modules and that the program held: in their variables (``RE_LOCK = threading.Lock()``),
+their classes, and their objects.
+
+Such a lock is found again at its place in the new process, where it is free; the code that was inside of ``with RE_LOCK:``
+will release it. So the lock is noted by the way to it, which is its persistent id too (``("held", kind, module, variable,
+step, …)``), and is acquired again when all is loaded. Looked at are
+
+- variables of modules that travel by reference, and the classes written there,
+- what is noted of installed packages (:mod:`ckpt.image.modules.package_baseline`),
+- objects of which a method runs, where they are variables of a module.
+
+A lock that is not reentrant does not tell who holds it. Where other threads of the program run (harmless ones, which will
+not be there to release anything), one that is only noted counts if a method of its object runs.
+
+A lock that has come to its place since the import, and one in an object that is saved with all it holds, is an ordinary
+object (:mod:`ckpt.image.reducers.builtin_types`).
+"""
+
+from __future__ import annotations
+
+import _thread
+import importlib
+import sys
+import threading
+import types
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ckpt.image.lowlevel.inspect_raw import Path, dictionary_of, follow, is_a, space_of
+from ckpt.image.modules.package_baseline import Notes, members
+
+if TYPE_CHECKING:
+    from ckpt.image.modules.references import References
+
+__all__ = ["Finder", "Held", "hold_again", "note_held"]
+
+_OURS = 2  # the main thread and the port's helper
+_NOT_THE_PROGRAMS = ("ckpt", "zmq", "threading")
+
+
+class Held(NamedTuple):
+    """``times``: how often the thread that runs the program holds it."""
+
+    path: Path
+    lock: Any
+    times: int
+
+    @property
+    def pid(self) -> tuple[Any, ...]:
+        """Its persistent id."""
+        return ("held", _kinds()[type(self.lock)], *self.path)
+
+
+def note_held(references: References, notes: Notes, receivers: Iterable[object]) -> list[Held]:
+    """Every such lock that this thread may be holding. ``receivers``: objects of which a method runs.
+
+    Called when it is settled which objects of packages are saved by the way to them
+    (:func:`ckpt.image.modules.package_changes.settle`).
+    """
+    kinds = frozenset(_kinds())
+    owners = None if threading.active_count() <= _OURS else {id(obj) for obj in receivers}
+    found: dict[int, Held] = {}
+    for source in (
+        _in_modules(references, notes, kinds),
+        _in_notes(references, notes, kinds, owners),
+        _in_receivers(references, receivers, kinds),
+    ):
+        for path, lock in source:
+            if id(lock) not in found and (times := _times_held(lock)):
+                found[id(lock)] = Held(path, lock, times)
+    return list(found.values())
+
+
+def _in_modules(references: References, notes: Notes, kinds: frozenset[type]) -> Iterator[tuple[Path, Any]]:
+    for name, module in list(sys.modules.items()):
+        if name in references.by_value or name.partition(".")[0] in _NOT_THE_PROGRAMS:
+            continue
+        if not issubclass(type(module), types.ModuleType):
+            continue
+        for key, value in list(module.__dict__.items()):
+            kind = type(value)
+            if kind in kinds:
+                if references.name_of(value) is not None:
+                    yield (name, key), value
+            elif kind is type and space_of(value).get("__module__") == name:
+                note = notes.objects.get(id(value))
+                for attribute, lock in list(space_of(value).items()):
+                    is_old = note is None or (note.attributes or {}).get(attribute) is lock
+                    if type(lock) in kinds and is_old:
+                        yield (name, key, attribute), lock
+
+
+def _in_notes(
+    references: References, notes: Notes, kinds: frozenset[type], owners: set[int] | None
+) -> Iterator[tuple[Path, Any]]:
+    """``owners``: addresses of the objects of which locks count that do not tell who holds them; ``None``: of all."""
+    for note in list(notes.objects.values()):
+        values = [*(note.attributes or {}).values(), *_values(note.content)]
+        if kinds.isdisjoint(map(type, values)):
+            continue
+        if references.name_of(note.obj) or id(note.obj) in references.changed.ids:
+            for step, lock in members(note):
+                is_mine = type(lock) is not _thread.LockType or owners is None or id(note.obj) in owners
+                if type(lock) in kinds and is_mine and _is_there((*note.path, step), lock):
+                    yield (*note.path, step), lock
+
+
+def _values(content: Any) -> Iterable[Any]:
+    return content.values() if type(content) is dict else content if type(content) is list else ()
+
+
+def _in_receivers(
+    references: References, receivers: Iterable[object], kinds: frozenset[type]
+) -> Iterator[tuple[Path, Any]]:
+    for obj in receivers:
+        pid = references.name_of(obj)
+        if pid is not None and pid[0] == "attr" and not is_a(obj, type):
+            for attribute, lock in (dictionary_of(obj) or {}).items():
+                if type(lock) in kinds:
+                    yield (*pid[1:], attribute), lock
+
+
+def _is_there(path: Path, lock: Any) -> bool:
+    try:
+        return follow(path) is lock
+    except (LookupError, AttributeError):
+        return False
+
+
+def _kinds() -> dict[type, str]:
+    """The types of locks, and what makes another one (:func:`_new`)."""
+    found: dict[type, str] = {_thread.LockType: "Lock", _thread.RLock: "RLock"}
+    found |= {kind: f"multiprocessing.{kind.__name__}" for kind in _of_multiprocessing()}
+    return found | {kind: f"{kind.__module__}.{kind.__qualname__}" for kind in _of_cython()}
+
+
+def _times_held(value: Any) -> int:
+    if type(value) is _thread.LockType:
+        return int(value.locked())
+    if type(value) is _thread.RLock and value._is_owned():  # type: ignore[attr-defined]
+        count, owner = value._release_save()  # type: ignore[attr-defined]
+        value._acquire_restore((count, owner))  # type: ignore[attr-defined]
+        return int(count)
+    if type(value) in _of_multiprocessing() and value._semlock._is_mine():
+        return int(value._semlock._count())
+    return _count_by_release(value) if type(value) in _of_cython() and value._is_owned() else 0
+
+
+def _count_by_release(lock: Any) -> int:
+    """It tells whether this thread holds it, not how often."""
+    times = 0
+    while lock._is_owned():
+        lock.release()
+        times += 1
+    for _ in range(times):
+        lock.acquire()
+    return times
+
+
+def _of_multiprocessing() -> tuple[type, ...]:
+    module = sys.modules.get("multiprocessing.synchronize")
+    return () if module is None else (module.Lock, module.RLock)
+
+
+def _of_cython() -> tuple[type, ...]:
+    """The reentrant locks of h5py (around everything it does), and of the package that they come from."""
+    modules = (sys.modules.get(name) for name in ("h5py._objects", "fastrlock.rlock"))
+    return tuple(
+        kind for kind in (getattr(module, "FastRLock", None) for module in modules) if kind is not None
+    )
+
+
+def _new(kind: str) -> Any:
+    module, _, name = kind.rpartition(".")
+    return getattr(importlib.import_module(module or "threading"), name)()
+
+
+class Finder:
+    """Finds the locks again while one image is loaded. Where there is none (another version of the package, or one that
+    makes its locks when they are needed) it makes one, always the same for the same place."""
+
+    def __init__(self) -> None:
+        self._made: dict[Path, Any] = {}
+
+    def find(self, pid: tuple[Any, ...]) -> Any:
+        kind, path = pid[1], pid[2:]
+        if path in self._made:
+            return self._made[path]
+        try:
+            found = follow(path)
+        except (LookupError, AttributeError):
+            found = None
+        if _kinds().get(type(found)) == kind:
+            return found
+        return self._made.setdefault(path, _new(kind))
+
+
+def hold_again(held: list[tuple[Any, int]]) -> None:
+    """Locks, and how often."""
+    for lock, times in held:
+        if not _times_held(lock):
+            for _ in range(times):
+                lock.acquire()

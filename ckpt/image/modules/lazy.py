@@ -1,0 +1,118 @@
+"""Variables of the standard library that are ``None`` until some function of it needs them: tables, caches, names.
+
+``base64._b85chars``, ``tempfile._name_sequence``, ``platform._uname_cache``. The standard library is imported again in the
+resumed process, and its objects are found by the names of the variables that hold them. Under these names a new process has
+``None``. So what such a variable holds is saved itself, wherever the program has it, and bound again, where the variable is
+still ``None`` when all has been loaded. The same is done for those that a function on the stack works with: it may be half
+way through making them, and does not look again.
+
+How they are told: the module's own code binds ``None`` to the name, and one of its functions binds the name anew, as a
+``global``. The second is looked for first, without any file; it is true of some forty names in all of the library.
+
+Tables that nobody in the image has hold of are left alone: the next call makes them again.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import sys
+import types
+from collections.abc import Callable, Iterable, Iterator
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ckpt.image.frames.stack import FrameRecord
+
+__all__ = ["bind", "is_lazy", "save"]
+
+_STORE_GLOBAL = dis.opmap["STORE_GLOBAL"]
+_PASSING = frozenset({"COPY", "CACHE", "EXTENDED_ARG"})
+
+
+@functools.lru_cache(maxsize=4096)
+def is_lazy(module: str, name: str) -> bool:
+    """Is that variable of the standard library ``None`` in a process that has only imported it?"""
+    if module.partition(".")[0] not in sys.stdlib_module_names or module == "threading":
+        return False
+    found = sys.modules.get(module)
+    return found is not None and _is_rebound(found, name) and _is_none_at_first(found, name)
+
+
+def _is_rebound(module: types.ModuleType, name: str) -> bool:
+    """Does a function of the module bind the name?"""
+    return any(
+        type(value) is types.FunctionType
+        and value.__globals__ is module.__dict__
+        and name in value.__code__.co_names
+        and name in _bound_globally(value.__code__)
+        for value in list(module.__dict__.values())
+    )
+
+
+def _bound_globally(code: CodeType) -> Iterator[str]:
+    if _STORE_GLOBAL in code.co_code[::2]:
+        yield from (each.argval for each in dis.get_instructions(code) if each.opcode == _STORE_GLOBAL)
+
+
+def _is_none_at_first(module: types.ModuleType, name: str) -> bool:
+    """Does the module's own code bind ``None`` to it? Asked of the file that the module came from."""
+    loader = getattr(module.__dict__.get("__spec__"), "loader", None)
+    try:
+        code = loader.get_code(module.__dict__["__spec__"].name)  # type: ignore[union-attr]
+    except Exception:  # no file any more, another kind of loader
+        return False
+    bound: Any = ...
+    for each in dis.get_instructions(code) if type(code) is CodeType else ():
+        if each.opname in ("STORE_NAME", "STORE_GLOBAL"):
+            if each.argval == name:
+                return bound is None
+        elif each.opname == "LOAD_CONST":
+            bound = each.argval
+        elif each.opname not in _PASSING:
+            bound = ...
+    return False
+
+
+def save(
+    found: dict[tuple[str, str], Any],
+    frames: Iterable[FrameRecord],
+    write: Callable[[str, str, Any], None],
+) -> None:
+    """Have those written that were ``found`` while all else was, and those the ``frames`` work with.
+
+    Writing may find more of them. Empties ``found``, which holds objects of the program.
+    """
+    for module, name, value in _used_by(frames):
+        found[module, name] = value
+    done: set[tuple[str, str]] = set()
+    while waiting := found.keys() - done:
+        for variable in sorted(waiting):
+            write(*variable, found[variable])
+        done |= waiting
+    found.clear()
+
+
+def _used_by(frames: Iterable[FrameRecord]) -> Iterator[tuple[str, str, Any]]:
+    """``(module, variable, value)`` of those that running functions of the library name, and that hold something."""
+    for frame in frames:
+        if frame.func is None:
+            continue
+        module = frame.func.__globals__.get("__name__")
+        present = getattr(sys.modules.get(module), "__dict__", None) if type(module) is str else None
+        if type(module) is not str or present is not frame.func.__globals__:
+            continue
+        for name in frame.func.__code__.co_names:
+            value = present.get(name)
+            if value is not None and is_lazy(module, name):
+                yield module, name, value
+
+
+def bind(module: str, name: str, value: Any) -> None:
+    """At load, when all else is there."""
+    from ckpt.image.modules.references import import_again
+
+    variables = import_again(module).__dict__
+    if variables.get(name) is None:
+        variables[name] = value

@@ -1,0 +1,354 @@
+"""What installed modules bind when they have been imported: the notes that :mod:`ckpt.image.modules.package_changes`
+compares with.
+
+A note is a *shallow copy* of one thing: of a module's variables, of a class's attributes, or of a container or instance
+that is found from there, six levels deep: ``mpmath.mp``, ``mp._prec_rounding``, ``config["log"]["level"]``. Notes are
+taken when the outermost import of installed modules has ended, since packages complete themselves while they are imported.
+They hold what they note, so that an address means the same object for ever.
+
+====================================  ==========================================================================
+noted, by its content                 ``dict``, ``list``, ``set``, ``deque``, their subclasses; ``random.Random``,
+                                      ``itertools.count`` (also by its bound ``__next__``)
+noted, by its attributes              instances of classes of installed packages, ``threading.local`` (of the thread that
+                                      imports), ``SimpleNamespace``, conditions, queues and a few like them
+found from there                      what attributes hold; what small dictionaries, lists and tuples hold, by key and by
+                                      index
+not noted                             functions (their closures, defaults and caches), generators, weak containers,
+                                      containers of more than ``_LARGEST`` entries
+====================================  ==========================================================================
+
+``exec_module`` of the import system's loaders calls us (loaders and specifications stay what they are), in a function under
+the file name of the import system: tracebacks and warnings skip it as they skip the rest of that, and no image is taken
+while it runs. The standard library, ckpt's own packages and those that :mod:`ckpt.image.libraries.settings` knows are not
+noted.
+
+No code of a package runs: dictionaries are read past ``__getattribute__``, types are asked for by ``type()``.
+"""
+
+from __future__ import annotations
+
+import _random
+import itertools
+import random
+import sys
+import types
+from _thread import _local, get_ident
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterator
+from enum import EnumMeta
+from importlib import _bootstrap_external
+from typing import Any, NamedTuple
+
+from ckpt.image.lowlevel.inspect_raw import (
+    Path,
+    attributes_of,
+    content_of,
+    is_a,
+    is_heap,
+    is_named,
+    package_of,
+    space_of,
+)
+
+__all__ = ["LEFT_ALONE", "Note", "Notes", "members", "watch"]
+
+LEFT_ALONE = frozenset(
+    {
+        "ckpt",
+        "numpy",
+        "pandas",
+        "matplotlib",
+        "torch",
+        "mpi4py",
+        "dill",
+        "pip",
+        "setuptools",
+        "pkg_resources",
+        "_distutils_hack",
+        "pytest",
+        "_pytest",
+        "pluggy",
+        "coverage",
+    }
+)
+"""Packages, by their top-level names, that are not noted."""
+
+_LARGEST = 10_000
+_ENTERED = 64  # members of larger containers are not looked into
+_DEPTH = 6
+_CONTAINERS = (dict, list, set, deque)
+_PLAIN_CONTAINERS = frozenset({*_CONTAINERS, OrderedDict, defaultdict})
+_NAMESPACES = frozenset(
+    {
+        ("argparse", "Namespace"),
+        ("configparser", "ConfigParser"),
+        ("configparser", "RawConfigParser"),
+        ("collections", "Counter"),
+        ("collections", "ChainMap"),
+        ("collections", "UserDict"),
+        ("threading", "Condition"),
+        ("threading", "Event"),
+        ("threading", "Semaphore"),
+        ("threading", "BoundedSemaphore"),
+        ("queue", "Queue"),
+        ("queue", "LifoQueue"),
+        ("queue", "PriorityQueue"),
+    }
+)
+_CONSTANTS = frozenset(
+    {"re", "typing", "types", "datetime", "decimal", "fractions", "pathlib", "functools", "operator"}
+    | {"weakref", "_thread", "contextvars"}
+)
+"""Modules of which objects do not change, or are no state."""
+_ATOMS = frozenset({object, range, slice, type(...), type(NotImplemented)})
+_SKIPPED = frozenset(
+    {
+        int,
+        str,
+        float,
+        bool,
+        complex,
+        bytes,
+        frozenset,
+        type(None),
+        types.ModuleType,
+        types.FunctionType,
+        types.BuiltinFunctionType,
+        types.MethodType,
+        property,
+        staticmethod,
+        classmethod,
+        types.MemberDescriptorType,
+        types.GetSetDescriptorType,
+    }
+)
+
+
+class Note(NamedTuple):
+    """``attributes``, ``content``: shallow copies, or ``None`` where the object has none that is noted."""
+
+    path: Path
+    obj: Any
+    attributes: dict[str, Any] | None
+    content: Any
+
+
+class Notes:
+    """``modules``: name → module and its variables; ``objects``: address → note."""
+
+    def __init__(self) -> None:
+        self.modules: dict[str, tuple[types.ModuleType, dict[str, Any]]] = {}
+        self.objects: dict[int, Note] = {}
+        self._entered: dict[int, int] = {}  # address -> how many levels below it have been noted
+        self._pending: dict[int, list[types.ModuleType]] = {}  # by thread
+        self._depths: dict[int, int] = {}
+        self._packages: set[str] = set()
+        self._whole: set[int] = set()
+
+    # ------------------------------------------------------------------ imports
+
+    def begin(self) -> None:
+        thread = get_ident()
+        self._depths[thread] = self._depths.get(thread, 0) + 1
+
+    def end(self, module: types.ModuleType | None) -> None:
+        """``module``: what has been imported, ``None`` if that failed."""
+        thread = get_ident()
+        pending = self._pending.setdefault(thread, [])
+        if module is not None:
+            pending.append(module)
+        self._depths[thread] -= 1
+        if self._depths[thread]:
+            return
+        del self._depths[thread], self._pending[thread]
+        # some put another object into their place
+        present = [sys.modules.get(str(each.__dict__.get("__name__")), each) for each in pending]
+        pending = [each for each in present if is_a(each, types.ModuleType)]
+        self._packages.update(package_of(str(each.__dict__.get("__name__"))) for each in pending)
+        for each in pending:
+            try:
+                self.note(each)
+            except (
+                Exception
+            ):  # changed by another thread meanwhile, or too odd: the import must not suffer from it
+                self.modules.pop(str(each.__dict__.get("__name__")), None)
+
+    # ------------------------------------------------------------------ noting
+
+    def note(self, module: types.ModuleType) -> None:
+        attributes = module.__dict__
+        name = attributes["__name__"]
+        self._packages.add(package_of(name))
+        self.modules[name] = (module, dict(attributes))
+        for key, value in list(attributes.items()):
+            kind = type(value)
+            if kind in _SKIPPED or issubclass(kind, types.ModuleType) or key.startswith("__"):
+                continue
+            if issubclass(kind, type):
+                self._note_class(name, key, value)
+            else:
+                self._note_object((name, key), value, _DEPTH)
+
+    def _note_class(self, module: str, key: str, cls: type) -> None:
+        if space_of(cls).get("__module__") != module or not is_heap(cls) or id(cls) in self.objects:
+            return
+        attributes = dict(space_of(cls))
+        self.objects[id(cls)] = Note((module, key), cls, attributes, None)
+        for name, value in attributes.items():
+            if type(value) not in _SKIPPED and not name.startswith("__"):
+                self._note_object((module, key, name), value, 1)
+
+    def _note_object(self, path: Path, obj: Any, deeper: int) -> None:
+        """A container or an instance, with ``deeper`` levels below it; nothing if it is of no such kind."""
+        if type(obj) is types.MethodWrapperType and type(obj.__self__) is itertools.count:
+            path, obj = (*path, "__self__"), obj.__self__
+        if type(obj) is tuple:
+            for index, value in enumerate(obj[:_ENTERED]):
+                if type(value) not in _SKIPPED:
+                    self._note_object((*path, (index,)), value, deeper)
+            return
+        note = self.objects.get(id(obj))
+        if note is None:
+            note = self._new_note(path, obj)
+            if note is None:
+                return
+            self.objects[id(obj)] = note
+        if deeper == 0 or is_a(obj, type) or self._entered.get(id(obj), 0) >= deeper:
+            return
+        self._entered[id(obj)] = deeper
+        for step, value in members(note):
+            if is_a(value, type):
+                if is_heap(value) and self._is_ours(value) and not is_named(value):
+                    there = Note((*note.path, step), value, dict(space_of(value)), None)
+                    self.objects.setdefault(id(value), there)
+            else:
+                self._note_object((*note.path, step), value, deeper - 1)
+
+    def _new_note(self, path: Path, obj: Any) -> Note | None:
+        kind = type(obj)
+        if kind is random.Random:
+            return Note(path, obj, None, _random.Random.getstate(obj))
+        if kind is itertools.count:
+            return Note(path, obj, None, repr(obj))
+        is_plain = kind in _PLAIN_CONTAINERS
+        if not is_plain and not self._is_ours(kind) and not _is_namespace(kind):
+            return None
+        base = next((base for base in _CONTAINERS if issubclass(kind, base)), None)
+        content = None
+        if base is not None:
+            if base.__len__(obj) > _LARGEST:
+                return None
+            content = content_of(obj)
+        attributes = None if is_plain else attributes_of(obj)
+        if attributes is None and content is None:
+            return None
+        return Note(path, obj, attributes, content)
+
+    # ------------------------------------------------------------------ asking
+
+    def is_whole(self, obj: Any, is_known: Callable[[Any], bool]) -> bool:
+        """Was all that the object held noted too, or can it not change? ``is_known``: found by a name, with all it holds."""
+        if id(obj) in self._whole:
+            return True
+        seen, waiting = {id(obj)}, [self.objects[id(obj)]]
+        while waiting:
+            for value in _held(waiting.pop()):
+                if id(value) in seen:
+                    continue
+                seen.add(id(value))
+                if is_known(value):
+                    continue
+                note = self.objects.get(id(value))
+                if note is not None:
+                    waiting.append(note)
+                elif not _is_constant(value):
+                    return False
+        self._whole |= seen & self.objects.keys()
+        return True
+
+    def _is_ours(self, cls: type) -> bool:
+        home = space_of(cls).get("__module__")
+        return isinstance(home, str) and package_of(home) in self._packages
+
+
+def _is_namespace(kind: type) -> bool:
+    if kind is _local or kind is types.SimpleNamespace:
+        return True
+    return (space_of(kind).get("__module__"), type.__dict__["__name__"].__get__(kind)) in _NAMESPACES
+
+
+def _held(note: Note) -> Iterator[Any]:
+    """All that it held, and what tuples among that hold."""
+    waiting = [] if note.attributes is None else list(note.attributes.values())
+    if type(note.content) is dict:
+        waiting += [*note.content, *note.content.values()]
+    elif type(note.content) in (list, set):
+        waiting += note.content
+    while waiting:
+        value = waiting.pop()
+        if type(value) is tuple or type(value) is frozenset:
+            waiting += value
+        else:
+            yield value
+
+
+def _is_constant(value: Any) -> bool:
+    kind = type(value)
+    if kind in _SKIPPED or kind in _ATOMS or is_a(value, (type, types.ModuleType)):
+        return True
+    home = space_of(kind).get("__module__") if is_heap(kind) else type.__dict__["__module__"].__get__(kind)
+    return home in _CONSTANTS or is_a(kind, EnumMeta)
+
+
+def members(note: Note) -> Iterator[tuple[Any, Any]]:
+    """What is to be looked into: the steps there, and the objects."""
+    found: list[tuple[Any, Any]] = [] if note.attributes is None else list(note.attributes.items())
+    content = note.content
+    if type(content) is dict and len(content) <= _ENTERED:
+        found += [((key,), value) for key, value in content.items() if type(key) is str or type(key) is int]
+    elif type(content) is list and len(content) <= _ENTERED and is_a(note.obj, list):
+        found += [((index,), value) for index, value in enumerate(content)]
+    for step, value in found:
+        if type(value) in _SKIPPED or is_a(value, types.ModuleType):
+            continue
+        if type(step) is tuple or not step.startswith("__"):
+            yield step, value
+
+
+# ---------------------------------------------------------------------- watching imports
+
+_notes = Notes()
+
+
+def watch() -> Notes:
+    """The notes of this process; from the first call on, they are taken."""
+    basics: Any = _bootstrap_external._LoaderBasics  # type: ignore[attr-defined]
+    present = basics.exec_module
+    if present.__code__.co_name != "_exec_and_note":
+        basics.exec_module = _watching(present, _notes)
+    return _notes
+
+
+def _watching(execute: Callable[..., None], notes: Notes) -> Callable[..., None]:
+    def _exec_and_note(self: Any, module: Any) -> None:
+        if not _is_installed(module):
+            execute(self, module)
+            return
+        notes.begin()
+        imported = None
+        try:
+            execute(self, module)
+            imported = module
+        finally:
+            notes.end(imported)
+
+    code = _exec_and_note.__code__
+    _exec_and_note.__code__ = code.replace(co_filename="<frozen importlib._bootstrap_external>")
+    return _exec_and_note
+
+
+def _is_installed(module: Any) -> bool:
+    file = module.__dict__.get("__file__")
+    if type(file) is not str or not ("site-packages" in file or "dist-packages" in file):
+        return False
+    return package_of(module.__name__) not in LEFT_ALONE

@@ -1,0 +1,310 @@
+"""What a program has changed in installed packages since it imported them: settings, registries, generators of random
+numbers, precisions.
+
+Installed packages are imported again in the resumed process, so all that they keep in their modules would start anew.
+
+At dump, in the child
+    Where an object, still found at its place, holds others than its note (:mod:`ckpt.image.modules.package_baseline`;
+    ``is``, never ``==``), what differs is a :class:`Change`. Noted objects are persistent ids, ``("lib", module, variable,
+    step, …)``, so identity with what the program holds is kept; but for those that held, when they were noted, what is not
+    noted itself and may have changed since: where the program holds such a one, it is saved with all that is in it.
+
+    *The changes of a package are saved together, or none is*: half of a package's state may be worse than none (a flag
+    that says that something is set up, without it). That is tried first, into nothing. A package that cannot be saved
+    is treated as if nothing were known of it: it starts anew, and the image's report says so, ``left_out``. Only where a
+    function on the stack works with the very variable, the image fails, by its name: a moment later it may succeed.
+
+At load (:mod:`ckpt.image.modules.package_restore`)
+    All modules are imported by then. Changes come after all else in the stream, and are put back, in place, when all is
+    loaded. No method of the package runs, but ``__hash__`` and ``__eq__`` of
+    keys. What cannot be loaded or put back costs the changes, never the restart, and is said.
+
+Left alone: the standard library, packages with settings that :mod:`ckpt.image.libraries.settings` knows, and every package
+with compiled modules, which may keep in C what belongs to its variables (said, where such a variable has got a plain
+value); tables of objects by their addresses, which a new process needs empty; and what is not noted.
+"""
+
+from __future__ import annotations
+
+import _random
+import itertools
+import operator
+import random
+import sys
+import types
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from importlib.machinery import EXTENSION_SUFFIXES
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ckpt.image.errors import Unpicklable
+from ckpt.image.lowlevel import _lookup
+from ckpt.image.lowlevel.inspect_raw import (
+    Path,
+    attributes_of,
+    content_of,
+    follow,
+    is_a,
+    is_named,
+    package_of,
+    space_of,
+)
+from ckpt.image.modules.package_baseline import Note, Notes
+from ckpt.transport.records import dataclass, field
+
+if TYPE_CHECKING:
+    from ckpt.image.frames.stack import FrameRecord
+    from ckpt.image.modules.references import Pid, References
+
+__all__ = ["Change", "Changed", "look", "settle"]
+
+_UNSAVED = (types.ModuleType, weakref.ReferenceType, types.MemberDescriptorType, types.GetSetDescriptorType)
+_METHODS = (types.FunctionType, classmethod, staticmethod, property)
+_PLAIN = frozenset({int, str, float, bool, bytes, type(None)})
+_NAMED = 8  # variables, in what is said about a package
+_LEAST_ADDRESS, _ALIGNMENT = 1 << 32, 8
+_ABSENT: Any = object()
+
+_COMPILED = "the package has compiled modules, which may hold what belongs to it"
+_ADDRESSES = "a table by addresses of objects, which are others after a restart"
+
+
+class Change(NamedTuple):
+    """``kind``: ``module``, ``class``, ``attributes`` (of an instance), ``content`` (of a container), ``random``, ``count``.
+
+    ``path``: of the object. ``value``: for the first three what is bound anew, and the names that are gone.
+    """
+
+    path: Path
+    kind: str
+    value: Any
+
+    @property
+    def where(self) -> str:
+        """What has changed, as Python would write it."""
+        steps = "".join(f"[{step[0]!r}]" if type(step) is tuple else f".{step}" for step in self.path)
+        names = [*self.value[0], *self.value[1]][:1] if self.kind in ("module", "class", "attributes") else []
+        return ".".join([steps[1:], *names])
+
+
+@dataclass
+class Changed:
+    """``changes``: by package.
+
+    ``ids``: address → persistent id of noted objects; ``rebound``: module and variable that are not what they were;
+    ``left_out``: ``{"kind", "package", "variables", "reason"}`` of what starts anew after a restart; kinds: ``unsaved``,
+    ``compiled``, ``addresses``. ``is_whole``: is a noted object nothing but its note and its changes?
+    """
+
+    changes: dict[str, list[Change]] = field(default_factory=dict)
+    ids: dict[int, Pid] = field(default_factory=dict)
+    rebound: set[tuple[str, str]] = field(default_factory=set)
+    left_out: list[dict[str, Any]] = field(default_factory=list)
+    is_whole: Callable[[Any], bool] = lambda obj: False
+
+    def leave_out(self, kind: str, package: str, variables: list[str], reason: str) -> None:
+        more = len(variables) - _NAMED
+        named = [*variables[:_NAMED], *([f"and {more} more"] if more > 0 else [])]
+        self.left_out.append({"kind": kind, "package": package, "variables": named, "reason": reason})
+
+    def drop(self, package: str) -> None:
+        """Treat the package as if nothing were known of it."""
+        self.changes.pop(package, None)
+        self.ids = {address: pid for address, pid in self.ids.items() if package_of(pid[1]) != package}
+        self.rebound = {pair for pair in self.rebound if package_of(pair[0]) != package}
+
+
+# ---------------------------------------------------------------------- saving
+
+
+def look(notes: Notes, references: References) -> Changed:
+    """What has changed. In the child: it touches all that is noted. Raises nothing."""
+    found = Changed()
+    try:
+        _look(notes, references, found)
+    except Exception as failure:  # odder than anything foreseen: an image is what it was without all this
+        found = Changed()
+        found.leave_out("unsaved", "*", [], f"{failure!r}, please report this")
+    return found
+
+
+def _look(notes: Notes, references: References, found: Changed) -> None:
+    compiled, loud = _compiled(), Changed()
+    for name, (module, noted) in list(notes.modules.items()):
+        if sys.modules.get(name) is not module:
+            continue
+        target = loud if package_of(name) in compiled else found
+        changes = target.changes.setdefault(package_of(name), [])
+        changes += _look_at_module(name, module, noted, target)
+    for note in list(notes.objects.values()):
+        if not _is_to_be_looked_at(note, notes, references):
+            continue
+        package = package_of(note.path[0])
+        target = loud if package in compiled else found
+        if not (is_named(note.obj) if is_a(note.obj, type) else references.name_of(note.obj)):
+            target.ids[id(note.obj)] = ("lib", *note.path)
+        target.changes.setdefault(package, []).extend(_difference(note, target))
+    found.is_whole = lambda obj: (
+        is_a(obj, type) or notes.is_whole(obj, lambda value: bool(references.name_of(value)))
+    )
+    found.changes = {package: changes for package, changes in found.changes.items() if changes}
+    for package, changes in loud.changes.items():
+        plain = [change.where for change in changes if _is_plain(change)]
+        if plain:
+            found.leave_out("compiled", package, plain, _COMPILED)
+
+
+def _is_to_be_looked_at(note: Note, notes: Notes, references: References) -> bool:
+    known = references.name_of(note.obj)
+    if known is not None and (known[0] != "attr" or known[1] not in notes.modules):
+        return False  # the standard library's, or the variables of a module
+    if references.is_user_type(type(note.obj)):
+        return False
+    try:
+        return follow(note.path) is note.obj
+    except (LookupError, AttributeError):
+        return False
+
+
+def _look_at_module(
+    name: str, module: types.ModuleType, noted: dict[str, Any], found: Changed
+) -> Iterator[Change]:
+    changed, gone = _changed(noted, module.__dict__)
+    for key, value in changed.items():
+        if not is_a(value, types.ModuleType):
+            found.rebound.add((name, key))
+            yield Change((name,), "module", ({key: value}, []))
+    if gone:
+        yield Change((name,), "module", ({}, gone))
+
+
+def _changed(noted: dict[str, Any], present: Any) -> tuple[dict[str, Any], list[str]]:
+    changed = {
+        key: value
+        for key, value in present.items()
+        if noted.get(key, _ABSENT) is not value and not (isinstance(key, str) and key.startswith("__"))
+    }
+    gone = [key for key in noted if key not in present and not key.startswith("__")]
+    return changed, gone
+
+
+def _difference(note: Note, found: Changed) -> Iterator[Change]:
+    obj, path = note.obj, note.path
+    if is_a(obj, type):
+        yield from _difference_of_class(note)
+        return
+    if note.attributes is not None:
+        changed, gone = _changed(note.attributes, attributes_of(obj) or {})
+        if changed or gone:
+            yield Change(path, "attributes", (changed, gone))
+    if type(obj) is random.Random:
+        state = _random.Random.getstate(obj)
+        if state != note.content:  # whole numbers
+            yield Change(path, "random", state)
+    elif type(obj) is itertools.count:
+        if repr(obj) != note.content:
+            yield Change(path, "count", repr(obj))
+    elif note.content is not None and not _is_same(note.content, obj):
+        if _is_by_address(obj):
+            found.leave_out(
+                "addresses", package_of(path[0]), [Change(path, "content", None).where], _ADDRESSES
+            )
+        else:
+            yield Change(path, "content", _saved_content(obj))
+
+
+def _difference_of_class(note: Note) -> Iterator[Change]:
+    space, noted = space_of(note.obj), note.attributes or {}
+    changed, gone = _changed(noted, space)
+    for key, value in space.items():
+        if key.startswith("__") and noted.get(key, _ABSENT) is not value and type(value) in _METHODS:
+            changed[key] = value
+    for key, value in changed.items():
+        if not is_a(value, _UNSAVED) and not key.startswith("_abc_"):
+            yield Change(note.path, "class", ({key: value}, []))
+    if gone:
+        yield Change(note.path, "class", ({}, gone))
+
+
+def _is_same(noted: Any, obj: Any) -> bool:
+    if is_a(noted, dict):
+        return (
+            len(noted) == dict.__len__(obj)
+            and all(map(operator.is_, noted, dict.__iter__(obj)))
+            and all(map(operator.is_, noted.values(), dict.values(obj)))
+        )
+    if is_a(noted, set):
+        return len(noted) == set.__len__(obj) and set(map(id, noted)) == set(map(id, set.__iter__(obj)))
+    present = content_of(obj)
+    if is_a(obj, OrderedDict):
+        return len(noted) == len(present) and all(
+            a[0] is b[0] and a[1] is b[1] for a, b in zip(noted, present, strict=True)
+        )
+    return len(noted) == len(present) and all(map(operator.is_, noted, present))
+
+
+def _is_by_address(obj: Any) -> bool:
+    """Are all keys, or members, what ``id()`` returns?"""
+    keys = list(dict.__iter__(obj) if is_a(obj, dict) else set.__iter__(obj) if is_a(obj, set) else ())
+    return bool(keys) and all(
+        type(key) is int and key > _LEAST_ADDRESS and key % _ALIGNMENT == 0 for key in keys
+    )
+
+
+def _saved_content(obj: Any) -> Any:
+    if is_a(obj, set):
+        return _lookup.layout(obj) if type(obj) is set else list(set.__iter__(obj))
+    present = content_of(obj)
+    return list(present.items()) if isinstance(present, dict) else present
+
+
+def _is_plain(change: Change) -> bool:
+    if change.kind in ("module", "class", "attributes"):
+        return any(type(value) in _PLAIN for value in change.value[0].values())
+    return change.kind == "random"
+
+
+def _compiled() -> set[str]:
+    """Top-level packages of which a compiled module is loaded."""
+    suffixes = tuple(EXTENSION_SUFFIXES)
+    found = set()
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__dict__", {}).get("__file__")
+        if type(file) is str and file.endswith(suffixes):
+            found.add(package_of(name))
+    return found
+
+
+def settle(
+    found: Changed, attempt: Callable[[list[Change]], Exception | None], frames: Iterable[FrameRecord]
+) -> None:
+    """Leave out the packages of which something cannot be saved. ``attempt`` tries to save changes.
+
+    Raises :class:`Unpicklable` for a variable that one of the ``frames`` works with.
+    """
+    waiting = [list(found.changes)] if found.changes else []
+    while waiting:
+        packages = waiting.pop()
+        failure = attempt([change for package in packages for change in found.changes[package]])
+        if failure is None:
+            continue
+        if len(packages) > 1:
+            half = len(packages) // 2
+            waiting += [packages[half:], packages[:half]]
+            continue
+        changes = found.changes[packages[0]]
+        bad = [change for change in changes if attempt([change]) is not None] or changes
+        for change in bad:
+            if any(_works_with(frame, change) for frame in frames):
+                raise Unpicklable(change.where, str(failure)) from failure
+        found.leave_out("unsaved", packages[0], [change.where for change in bad], str(failure))
+        found.drop(packages[0])
+
+
+def _works_with(frame: FrameRecord, change: Change) -> bool:
+    """Does the function name this variable of its own module?"""
+    if change.kind != "module" or frame.func is None:
+        return False
+    is_there = frame.func.__globals__ is getattr(sys.modules.get(change.path[0]), "__dict__", None)
+    return is_there and any(name in frame.func.__code__.co_names for name in change.value[0])

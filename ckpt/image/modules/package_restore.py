@@ -1,0 +1,115 @@
+"""What a program had changed in installed packages, found and put back in the resumed process;
+:mod:`ckpt.image.modules.package_changes` has the whole.
+"""
+
+from __future__ import annotations
+
+import _random
+import itertools
+import re
+import sys
+import types
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Any
+
+from ckpt.image.errors import RestoreError
+from ckpt.image.lowlevel import _lookup
+from ckpt.image.lowlevel.inspect_raw import Path, dictionary_of, follow, is_a, slots_of, space_of
+
+__all__ = ["put_back", "resolve"]
+
+_COUNT = re.compile(r"count\((-?\d+)(?:, (-?\d+))?\)")
+_MOST_STEPS = 10**8  # of a counter, to be gone again: a second
+
+
+def resolve(path: Path) -> Any:
+    """The object of this process at a place. All modules have been imported. Raises :class:`RestoreError`."""
+    try:
+        return follow(path)
+    except (LookupError, AttributeError):
+        text = ".".join(map(str, path))
+        raise RestoreError(f"{text} is not there: another version of the package?") from None
+
+
+def put_back(package: str, changes: list[tuple[Path, str, Any]]) -> dict[str, Any] | None:
+    """In place. Returns what is to be said where that is not possible, as in ``left_out`` of
+    :class:`ckpt.image.modules.package_changes.Changed`."""
+    for path, kind, value in changes:
+        try:
+            _PUT_BACK[kind](sys.modules[path[0]] if kind == "module" else resolve(path), value)
+        except Exception as failure:  # a hash of the package's, an odd class
+            where = ".".join(map(str, path))
+            return {"kind": "unsaved", "package": package, "variables": [where], "reason": repr(failure)}
+    return None
+
+
+def _put_attributes(obj: Any, value: tuple[dict[str, Any], list[str]]) -> None:
+    attributes: Any = obj.__dict__ if is_a(obj, types.ModuleType) else dictionary_of(obj)
+    slots = slots_of(type(obj))
+    for name, attribute in value[0].items():
+        if name in slots:
+            slots[name].__set__(obj, attribute)
+        else:
+            attributes[name] = attribute
+    for name in value[1]:
+        if name in slots:
+            slots[name].__delete__(obj)
+        else:
+            attributes.pop(name, None)
+
+
+def _put_class(cls: type, value: tuple[dict[str, Any], list[str]]) -> None:
+    for name, attribute in value[0].items():
+        type.__setattr__(cls, name, attribute)
+    for name in value[1]:
+        if name in space_of(cls):
+            type.__delattr__(cls, name)
+
+
+def _put_content(obj: Any, value: Any) -> None:
+    if is_a(obj, OrderedDict):
+        value = OrderedDict(value)
+        OrderedDict.clear(obj)
+        OrderedDict.update(obj, value) if type(obj) is OrderedDict else _fill_ordered(obj, value)
+    elif is_a(obj, dict):
+        value = dict(value)
+        dict.clear(obj)
+        dict.update(obj, value)
+    elif is_a(obj, list):
+        list.__setitem__(obj, slice(None), value)
+    elif is_a(obj, deque):
+        deque.clear(obj)
+        deque.extend(obj, value)
+    elif type(obj) is set:
+        _lookup.restore(obj, *value)
+    else:
+        value = set(value)
+        set.clear(obj)
+        set.update(obj, value)
+
+
+def _fill_ordered(obj: Any, value: OrderedDict[Any, Any]) -> None:
+    for key, member in value.items():
+        OrderedDict.__setitem__(obj, key, member)
+
+
+def _put_count(obj: Any, value: str) -> None:
+    """A counter cannot be set, but it can be counted on."""
+    now, then = _COUNT.fullmatch(repr(obj)), _COUNT.fullmatch(value)
+    if now is None or then is None or now[2] != then[2]:
+        raise RestoreError(f"a counter that is not of whole numbers: {value}")
+    steps, rest = divmod(int(then[1]) - int(now[1]), int(then[2] or 1))
+    if rest or not 0 <= steps <= _MOST_STEPS:
+        raise RestoreError(f"a counter that cannot be counted on from {now[0]} to {value}")
+    deque(itertools.islice(obj, steps), maxlen=0)
+
+
+_PUT_BACK: dict[str, Callable[[Any, Any], None]] = {
+    "module": _put_attributes,
+    "attributes": _put_attributes,
+    "class": _put_class,
+    "content": _put_content,
+    "random": _random.Random.setstate,
+    "count": _put_count,
+}

@@ -1,0 +1,61 @@
+"""Where modules are imported from: ``sys.path`` in an image, and in the process that resumes it.
+
+The program's own entries come back as they were. The standard library is that of the interpreter that resumes, which may be
+another patch version in another place. Entries below the prefix of the interpreter (``site-packages`` of a virtual
+environment) are looked for below the new prefix where they are no longer found at the old place: a virtual environment may
+have moved, or be the one of another machine.
+
+Not here: which modules an image names (:mod:`ckpt.image.modules.references`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+
+__all__ = ["Roots", "roots", "translated"]
+
+Roots = dict[str, str]
+"""Name of a place (``stdlib``, ``purelib``, ``prefix``, …) → directory."""
+
+_STANDARD = ("platstdlib", "stdlib", "base_prefix")
+_INSTALLED = ("platlib", "purelib", "prefix")
+
+
+def roots() -> Roots:
+    """The places of this interpreter."""
+    paths = sysconfig.get_paths()
+    found: Roots = {
+        name: paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib") if name in paths
+    }
+    return {**found, "prefix": sys.prefix, "base_prefix": sys.base_prefix}
+
+
+def translated(entries: list[str], before: Roots, now: Roots) -> list[str]:
+    """``entries`` of the image, whose interpreter had the roots ``before``, for one that has ``now``."""
+    return [_translated(entry, before, now) for entry in entries]
+
+
+def _translated(entry: str, before: Roots, now: Roots) -> str:
+    if not _below(entry, before, ("purelib", "platlib")):
+        for name in _STANDARD[:2]:
+            if _below(entry, before, (name,)):
+                return now.get(name, before[name]) + entry[len(before[name]) :]
+        if entry.endswith(".zip") and _below(entry, before, ("base_prefix",)):
+            return now["base_prefix"] + entry[len(before["base_prefix"]) :]
+    if os.path.exists(entry):
+        return entry
+    for name in (*_INSTALLED, "base_prefix"):
+        if _below(entry, before, (name,)) and name in now:
+            moved = now[name] + entry[len(before[name]) :]
+            if os.path.exists(moved):
+                return moved
+    return entry
+
+
+def _below(entry: str, places: Roots, names: tuple[str, ...]) -> bool:
+    return any(
+        name in places and (entry == places[name] or entry.startswith(places[name] + os.sep))
+        for name in names
+    )

@@ -1,0 +1,87 @@
+"""What an image depends on, and whether a process has it: interpreter, hash seed, this package, installed packages."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from ckpt.errors import IncompatibleImage
+from ckpt.version import VERSION
+
+__all__ = ["FORMAT", "check_compatible", "compare_versions", "current_versions"]
+
+FORMAT = 4
+
+
+def current_versions(packages: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """What an image depends on: interpreter, this package, the installed ``packages`` that are imported."""
+    if packages is None:
+        packages = {
+            name: module.__version__
+            for name, module in list(sys.modules.items())
+            if "." not in name and type(getattr(module, "__dict__", {}).get("__version__")) is str
+        }
+    return {
+        "python": ".".join(str(part) for part in sys.version_info[:3]),
+        "implementation": sys.implementation.name,
+        "magic": importlib.util.MAGIC_NUMBER.hex(),
+        "ckpt": VERSION,
+        "format": FORMAT,
+        "hash": hash("the hash seed is part of an image"),
+        "packages": dict(packages),
+    }
+
+
+def check_compatible(report: Mapping[str, Any]) -> None:
+    """Can the image described by ``ImageReport.as_dict()`` be resumed here? Raises
+    :class:`IncompatibleImage`.
+    """
+    compare_versions(report["versions"])
+
+
+def compare_versions(saved: Mapping[str, Any], *, is_final: bool = False) -> None:
+    """Packages are compared as far as they are imported here already; the others when they are.
+
+    Raises :class:`IncompatibleImage` for what is fatal; the final comparison warns of what is not.
+    """
+    here = current_versions()
+    if saved["format"] != here["format"]:
+        raise IncompatibleImage(f"the image has format {saved['format']}; this ckpt reads {here['format']}")
+    if (saved["implementation"], saved["magic"]) != (here["implementation"], here["magic"]):
+        raise IncompatibleImage(f"the image was taken by Python {saved['python']}; this is {here['python']}")
+    if saved["hash"] != here["hash"]:
+        raise IncompatibleImage("the image was taken under another hash seed (PYTHONHASHSEED)")
+    fatal, harmless = differences(saved["packages"], here["packages"])
+    if fatal:
+        raise IncompatibleImage(
+            f"the image was taken with other packages: {', '.join(fatal)}; install the versions of the image, or start anew"
+        )
+    if harmless and is_final:
+        warnings.warn(
+            f"the image was taken with other releases of packages: {', '.join(harmless)}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+def differences(saved: Mapping[str, str], here: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """Packages of another version here: ``(fatal, harmless)``, each as "numpy 2.4.1 (here 2.5.0)".
+
+    Fatal is another major or minor version: objects of the image may be laid out in another way. Another release of the
+    same minor version, by its third number or what follows it, is harmless.
+    """
+    fatal: list[str] = []
+    harmless: list[str] = []
+    for name, version in saved.items():
+        present = here.get(name, version)
+        if present != version:
+            same = _minor(present) == _minor(version)
+            (harmless if same else fatal).append(f"{name} {version} (here {present})")
+    return fatal, harmless
+
+
+def _minor(version: str) -> list[str]:
+    return version.split("+")[0].split(".")[:2]

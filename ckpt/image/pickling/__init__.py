@@ -1,0 +1,1 @@
+"""The pickler of images, and why a variable could not be saved."""

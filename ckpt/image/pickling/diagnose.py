@@ -1,0 +1,204 @@
+"""Which variable could not be saved: the path to it, searched for after a failure.
+
+The C pickler says what it could not pickle, not how it got there. So the failing variable is taken apart:
+each part is pickled on its own into nothing, and the search goes on in the first part that fails, until no
+part fails any more. This is slow, bounded by ``limit_s``, and happens only when the round is lost anyway.
+
+The path reads like Python: ``.attribute``, ``[index]``, ``['key']``, ``<closure 'name'>``.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import sys
+import time
+import types
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from ckpt.image.frames.generators import gen_info
+from ckpt.image.reducers.raw_instances import attributes_of
+
+__all__ = ["find", "path_to"]
+
+_REPR_CHARS = 40
+
+
+def find(
+    value: object, attempt: Callable[[object], Exception | None], failure: Exception, *, limit_s: float = 5.0
+) -> tuple[str, str]:
+    """``(path, reason)`` of the innermost object inside ``value`` that fails.
+
+    ``attempt(obj)`` pickles one object and returns its failure; ``failure`` is the one of ``value`` itself.
+    """
+    deadline = time.monotonic() + limit_s
+    path, seen = "", {id(value)}
+    while True:
+        for step, part in _parts(value):
+            if id(part) in seen or time.monotonic() > deadline:
+                continue
+            found = attempt(part)
+            if found is not None:
+                path, value, failure = path + step, part, found
+                seen.add(id(part))
+                break
+        else:
+            return path, _reason(value, failure)
+
+
+def path_to(
+    target: object,
+    roots: Iterable[tuple[str, object]],
+    *,
+    is_boundary: Callable[[object], bool],
+    deadline: float,
+) -> str:
+    """The shortest path from one of ``roots`` (``(name, object)``) to the object ``target``; ``""`` if none is found.
+
+    Goes through what this module can name first, then through whatever the garbage collector knows (written
+    ``<…>``). Objects for which ``is_boundary`` are not entered. ``deadline``: on ``time.monotonic``.
+    """
+    starts = list(roots)
+    for neighbours in (_parts, _all_parts):
+        seen = {id(value) for _, value in starts}
+        queue = deque(starts)
+        while queue:
+            path, value = queue.popleft()
+            if value is target:
+                return path
+            if time.monotonic() > deadline:
+                break
+            for step, part in neighbours(value):
+                if part is target:
+                    return path + step
+                if id(part) not in seen and type(part) not in _LEAVES and not is_boundary(part):
+                    seen.add(id(part))
+                    queue.append((path + step, part))
+    return ""
+
+
+_LEAVES = frozenset(
+    {int, float, str, bytes, bool, complex, type(None), types.CodeType, types.BuiltinFunctionType}
+)
+
+
+def _all_parts(value: object) -> Iterator[tuple[str, object]]:
+    named = list(_parts(value))
+    yield from named
+    known = {id(part) for _, part in named}
+    for part in gc.get_referents(value):
+        if id(part) not in known and not isinstance(part, (types.ModuleType, type)):
+            yield f"<{type(part).__name__}>" if not isinstance(part, dict) else "", part
+
+
+def _reason(value: object, failure: Exception) -> str:
+    kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+    text = _text(failure)
+    if isinstance(failure, RecursionError):
+        text = "nested too deeply"
+    if type(value).__name__ not in text:
+        text = f"{text} (in an object of type {kind})"
+    return text if ";" in text else f"{text}; {_remedy(text, type(value), kind)}"
+
+
+def _text(failure: Exception) -> str:
+    """What a failure says; ``NotImplementedError("{} cannot be pickled", name)``, as torch has it, put together."""
+    if len(failure.args) > 1 and isinstance(failure.args[0], str) and "{}" in failure.args[0]:
+        try:
+            return failure.args[0].format(*failure.args[1:])
+        except (IndexError, KeyError, ValueError):
+            pass  # it was not meant so
+    return str(failure) or type(failure).__name__
+
+
+def _remedy(text: str, cls: type, kind: str) -> str:
+    """What to do, for reasons that do not say so themselves; ``ckpt doctor`` knows more."""
+    if kind.startswith("_ctypes."):
+        return (
+            "keep it in no variable that lives through a checkpoint, or make it again in ckpt.on_restart(f)"
+        )
+    if "an open " in text:
+        return "close it before a checkpoint, or make it again in ckpt.on_restart(f)"
+    found: object = sys.modules.get(cls.__module__)
+    for part in cls.__qualname__.split("."):
+        found = getattr(found, part, None)
+    if found is cls:
+        return f"close it before a checkpoint, or say how it is saved: ckpt.register_type({kind}, save, load)"
+    # not every class of C is found under its name
+    return (
+        "close it before a checkpoint, or say how it is saved: ckpt.register_type(cls, save, load), "
+        "where cls is type(x) of one such object x"
+    )
+
+
+def _parts(value: Any) -> Iterator[tuple[str, object]]:
+    if isinstance(value, dict):
+        for key, item in list(dict.items(value)):
+            yield f"[{_short(key)}]", item
+            yield f"<key {_short(key)}>", key
+    elif isinstance(value, (list, tuple, deque)):
+        iterate: Any = type(value).__iter__
+        for index, item in enumerate(list(iterate(value))):
+            yield f"[{index}]", item
+    elif isinstance(value, (set, frozenset)):
+        for item in list(value):
+            yield f"<member {_short(item)}>", item
+    elif isinstance(value, types.FunctionType):
+        for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=False):
+            try:
+                yield f"<closure {name!r}>", cell.cell_contents
+            except ValueError:
+                continue
+        yield ".__defaults__", value.__defaults__
+        yield ".__kwdefaults__", value.__kwdefaults__
+    elif isinstance(value, types.CellType):
+        yield ".cell_contents", value.cell_contents
+    elif isinstance(value, types.MethodType):
+        yield ".__self__", value.__self__
+        yield ".__func__", value.__func__
+    elif isinstance(value, functools.partial):
+        yield from ((".func", value.func), (".args", value.args), (".keywords", value.keywords))
+    elif isinstance(value, (types.GeneratorType, types.CoroutineType)):
+        yield from _generator_parts(value)
+    elif isinstance(value, BaseException):
+        yield from (
+            (".args", value.args),
+            (".__cause__", value.__cause__),
+            (".__context__", value.__context__),
+        )
+    yield from _attributes(value)
+
+
+def _attributes(value: Any) -> Iterator[tuple[str, object]]:
+    if isinstance(value, types.ModuleType):
+        return
+    attributes = dict(value.__dict__) if isinstance(value, type) else attributes_of(value)
+    for name, item in list((attributes or {}).items()):
+        yield f".{name}", item
+    for cls in type(value).__mro__:
+        for name, slot in cls.__dict__.items():
+            if type(slot) is types.MemberDescriptorType:
+                try:
+                    yield f".{name}", slot.__get__(value, type(value))
+                except (AttributeError, TypeError):
+                    continue
+
+
+def _generator_parts(value: Any) -> Iterator[tuple[str, object]]:
+    try:
+        info = gen_info(value)
+    except Exception:  # whatever it is, it is the reason that will be reported for the generator itself
+        return
+    code = value.gi_code if isinstance(value, types.GeneratorType) else value.cr_code
+    names = (*code.co_varnames, *code.co_cellvars, *code.co_freevars)
+    for index, item in enumerate(info.record.locals):
+        yield f"<local {names[index]!r}>" if index < len(names) else f"<local {index}>", item
+    for index, item in enumerate(info.record.stack):
+        yield f"<stack {index}>", item
+
+
+def _short(key: object) -> str:
+    text = repr(key) if type(key) in (str, int, float, bytes, bool, type(None)) else type(key).__name__
+    return text if len(text) <= _REPR_CHARS else text[: _REPR_CHARS - 1] + "…"

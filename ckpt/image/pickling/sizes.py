@@ -1,0 +1,92 @@
+"""How large the variables of an image are, and which are the largest: noted while it is written.
+
+Nothing is measured on purpose: the pickler knows how many bytes the stream and the buffers have grown by when a variable
+has been saved. So an object counts where it is met first, modules before frames, outer frames before inner ones, and a
+variable that names it again is small. What is kept is one tuple per variable (0.2 µs); names of types are looked up
+for the few that are reported, and run nothing of the program.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from types import CodeType
+from typing import Any
+
+__all__ = ["SizeTable", "describe_type", "local_names"]
+
+_LARGEST_PER_PLACE = 5
+_PLACES = 200
+_FRAMES = 1024
+_PLAIN_SIZED = frozenset({list, dict, set, frozenset, tuple, str, bytes, bytearray})
+_TEXT_CHARS = 80
+
+
+class SizeTable:
+    """Sizes in bytes, by place: ``("module", name)``, ``("frame", index)`` or ``("rest", "")``."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[int, str, Any, str, str]] = []  # bytes, kind of place, place, variable, type
+        self._totals: defaultdict[tuple[str, Any], list[int]] = defaultdict(lambda: [0, 0])
+
+    def note(self, label: tuple[Any, ...], value: object, nbytes: int) -> None:
+        """One saved variable; ``label`` as in :mod:`ckpt.image.dumping`. Holds no reference to ``value``."""
+        if label[0] == "frame" and label[1] >= _FRAMES:
+            return  # a deep recursion: thousands of frames of no interest
+        match label:
+            case ("variable", module, name):
+                kind, place = "module", module
+            case ("local", index, name):
+                kind, place = "frame", index
+            case ("frame", index):
+                kind, place, name = "frame", index, "<operands>"
+            case ("extra" | "late", name):
+                kind, place = "rest", ""
+            case _:
+                return
+        total = self._totals[kind, place]
+        total[0] += nbytes
+        total[1] += 1
+        what = describe_type(value) if nbytes >= _DESCRIBED_BYTES and name != "<operands>" else ""
+        self._rows.append((nbytes, kind, place, name, what))
+
+    def as_dict(self) -> dict[str, list[dict[str, Any]]]:
+        """``{"modules": […], "frames": […], "rest": […]}``: ``{"name" or "frame", "bytes", "variables", "largest"}``.
+
+        ``largest``: ``{"name", "bytes", "type"}``, largest first, five for each place; modules and rest with the largest
+        first, frames in the order of the stack, the 200 largest of each kind.
+        """
+        largest: defaultdict[tuple[str, Any], list[dict[str, Any]]] = defaultdict(list)
+        for nbytes, kind, place, name, what in sorted(self._rows, key=lambda row: -row[0]):
+            if len(largest[kind, place]) < _LARGEST_PER_PLACE:
+                largest[kind, place].append({"name": name, "bytes": nbytes, "type": what})
+        found: dict[str, list[dict[str, Any]]] = {"modules": [], "frames": [], "rest": []}
+        for (kind, place), (nbytes, count) in sorted(self._totals.items(), key=lambda item: -item[1][0]):
+            rows = found["rest" if kind == "rest" else kind + "s"]
+            if len(rows) < _PLACES:
+                where = {"frame": place} if kind == "frame" else {"name": place}
+                rows.append({**where, "bytes": nbytes, "variables": count, "largest": largest[kind, place]})
+        found["frames"].sort(key=lambda row: row["frame"])
+        return found
+
+
+_DESCRIBED_BYTES = 64
+
+
+def describe_type(value: Any) -> str:
+    """A short description for people: ``list of 1000``, ``numpy.ndarray float64 (1000, 3)``, ``app.Grid``."""
+    cls = type(value)
+    name = type.__dict__["__qualname__"].__get__(cls)
+    module = type.__dict__["__module__"].__get__(cls)
+    text = name if module == "builtins" or not isinstance(module, str) else f"{module}.{name}"
+    if cls in _PLAIN_SIZED:
+        text += f" of {len(value)}"
+    elif cls is getattr(sys.modules.get("numpy"), "ndarray", None):
+        text += f" {value.dtype} {value.shape}"
+    return text[:_TEXT_CHARS]
+
+
+def local_names(code: CodeType) -> list[str]:
+    """Names of the variables of a frame, in the order of its slots."""
+    variables = code.co_varnames
+    return [*variables, *(name for name in code.co_cellvars if name not in variables), *code.co_freevars]

@@ -1,0 +1,1 @@
+"""What belongs to the process: signals, limits, exit functions, environment, directory."""

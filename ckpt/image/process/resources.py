@@ -1,0 +1,323 @@
+"""The state of a program that is in no variable of its: streams, directory, environment, random numbers,
+signals, …
+
+::
+
+    note_early()          in the child: what must be in force before anything is loaded
+    note_late()           in the child: values that may be objects of the program
+    apply_early/late()    in the new process
+
+A forked child has its own copy of all of this but for timers and the offsets of open files
+(:mod:`ckpt.image.process.moment`), so nothing else is looked at in the parent. Everything is noted in the thread that runs
+the program, since contexts belong to threads.
+
+What is set back: ``sys.path``, ``sys.argv``, directory, ``os.environ``, recursion limit, umask, lengths of standard
+output and error (when they are regular files: what was printed after the image is cut off), what the program has put under
+their numbers, ``random`` and
+``numpy.random``, signals (:mod:`ckpt.image.process.signals`), context variables, decimal context, replaced standard
+streams and their settings, ``sys`` hooks, warning filters, garbage collector settings, functions registered
+with ``atexit``, what is set in libraries (:mod:`ckpt.image.libraries.settings`), and what the program has put into modules
+of others (monkey patches).
+
+Not here: the modules' variables and the stack (:mod:`ckpt.image.dumping`).
+"""
+
+from __future__ import annotations
+
+import contextvars
+import gc
+import io
+import os
+import sys
+import time
+import types
+from collections.abc import Callable, Mapping
+from pickle import PicklingError
+from typing import TYPE_CHECKING, Any
+
+from ckpt.image.errors import Unpicklable
+from ckpt.image.files import cuts, descriptors, numbers, reopen, standard_input, standard_output
+from ckpt.image.files.file_notes import completed
+from ckpt.image.files.file_positions import HARMLESS_DEVICES
+from ckpt.image.files.moved import moved
+from ckpt.image.libraries.settings import apply_ambient, note_ambient
+from ckpt.image.modules import held_locks, search_path, standard_streams
+from ckpt.image.modules.references import OWN_PACKAGES
+from ckpt.image.process import directory, exits, limits, signals
+from ckpt.image.reducers.logs import note_logging, put_back
+from ckpt.image.stdlib.temporary import note_directories, restore_directories
+
+if TYPE_CHECKING:
+    from ckpt.image.files.file_notes import FileNote
+    from ckpt.image.files.saved_files import SavedFiles
+    from ckpt.image.modules.references import References
+
+__all__ = ["Collector", "apply_early", "apply_late", "note_early", "note_late"]
+
+Collector = tuple[bool, tuple[int, int, int]]
+"""Is garbage collected, and the thresholds."""
+
+_STREAMS = ("stdin", "stdout", "stderr")
+_HOOKS = ("excepthook", "displayhook", "unraisablehook", "breakpointhook")
+
+
+# ---------------------------------------------------------------------- early
+
+
+def note_early(
+    notes: dict[int, FileNote],
+    own_lengths: dict[int, int],
+    survey: descriptors.Survey,
+    saved_files: SavedFiles,
+    *,
+    is_disposable: bool,
+) -> dict[str, Any]:
+    """Plain values only: they are loaded before any module is there. ``own_lengths``: of the rank's own output and error
+    where those are not under their numbers. ``is_disposable``: this process is a forked child. Raises Unpicklable."""
+    umask = os.umask(0o077)
+    os.umask(umask)
+    redirected = descriptors.redirected(notes)
+    return {
+        "path": [str(entry) for entry in sys.path],
+        "roots": search_path.roots(),
+        "argv": [str(entry) for entry in sys.argv],
+        **directory.note_directory(notes.values()),
+        "environment": dict(os.environ),
+        "recursion_limit": sys.getrecursionlimit(),
+        "umask": umask,
+        "limits": limits.note_limits(),
+        "temporary": note_directories(),
+        "unwritten": standard_output.note_unwritten(is_disposable=is_disposable),
+        "input": standard_input.note_position(notes, is_disposable=is_disposable),
+        "lengths": {
+            fd: notes[fd].length
+            for fd in (1, 2)
+            if fd in notes and notes[fd].kind == "file" and fd not in redirected
+        }
+        | own_lengths,
+        "redirected": [_note_redirected(fd, notes[fd], saved_files) for fd in redirected],
+        "numbers": survey.numbers,
+        "lost": survey.lost,
+    }
+
+
+def _note_redirected(fd: int, note: FileNote, saved_files: SavedFiles) -> reopen.SavedFile:
+    note = completed(fd, note)
+    try:
+        if note.kind not in ("file", "deleted") and note.path not in HARMLESS_DEVICES:
+            raise PicklingError(f"it is an open {note.kind} ({note.path}), which cannot be saved")
+        return saved_files.saved(fd, note, fd)
+    except PicklingError as failure:
+        raise Unpicklable(f"descriptor {fd} ({descriptors.name_of(fd)})", str(failure)) from failure
+
+
+def apply_early(saved: dict[str, Any], environment: Mapping[str, str]) -> None:
+    """Raises :class:`RestoreError` when the working directory is gone, or a file."""
+    numbers.reserve(saved["numbers"])
+    restore_directories(saved["temporary"])
+    directory.go_back(saved)
+    entries = search_path.translated(saved["path"], saved["roots"], search_path.roots())
+    sys.path[:] = map(moved, entries)
+    sys.argv[:] = saved["argv"]
+    for name in set(os.environ) - set(saved["environment"]):
+        del os.environ[name]
+    os.environ.update(saved["environment"])
+    os.environ.update({name: text for name, text in environment.items() if name in saved["environment"]})
+    if "TZ" in saved["environment"]:
+        time.tzset()
+    os.umask(saved["umask"])
+    if "random" in sys.modules:  # 3.13 sets a variable of this module when it is first seeded by a text
+        sys.modules["random"].Random("")
+    for fd, length in saved["lengths"].items():
+        cuts.cut_output(fd, length)
+    for stream in saved["redirected"]:
+        reopen.put_stream(stream)
+    standard_input.go_on_reading(saved.get("input"))
+
+
+# ---------------------------------------------------------------------- late
+
+
+def note_late(references: References, timing: signals.Timing, collector: Collector) -> dict[str, Any]:
+    """Name → value, each pickled on its own. Called in the thread that runs the program."""
+    noted: dict[str, Any] = {
+        "signals": signals.note(timing),
+        "context": [item for item in contextvars.copy_context().items() if item[0].name != "decimal_context"],
+        "streams": _note_stream_objects(),
+        "hooks": _note_hooks(references),
+        "collector": collector,
+        "exit_functions": exits.recorded(references.by_value),
+        "patches": _note_patches(references),
+        "switch_interval": sys.getswitchinterval(),
+        "logging": note_logging(),
+        "libraries": note_ambient(references),
+    }
+    if "random" in sys.modules:
+        noted["random"] = sys.modules["random"].getstate()
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        noted["numpy.random"] = numpy_random.get_state(legacy=False)
+    if "decimal" in sys.modules:
+        noted["decimal"] = sys.modules["decimal"].getcontext()
+    if "warnings" in sys.modules:
+        noted["warnings"] = list(sys.modules["warnings"].filters), _filters_version()
+    return noted
+
+
+def apply_late(saved: dict[str, Any]) -> None:
+    for name, value in saved.items():
+        _APPLY[name](value)
+
+
+def _apply_random(state: Any) -> None:
+    import random
+
+    random.setstate(state)
+
+
+def _apply_numpy(state: Any) -> None:
+    import numpy.random
+
+    numpy.random.set_state(state)
+
+
+def _apply_decimal(context: Any) -> None:
+    import decimal
+
+    decimal.setcontext(context)
+
+
+def _apply_warnings(saved: tuple[list[Any], object]) -> None:
+    """The filters; and what has been warned of already stays so, which modules remember by the version of the filters."""
+    import warnings
+
+    filters, version = saved
+    warnings.filters[:] = filters  # type: ignore[index]
+    warnings._filters_mutated()  # type: ignore[attr-defined]
+    now = _filters_version()
+    for module in list(sys.modules.values()):
+        registry = getattr(module, "__dict__", {}).get("__warningregistry__")
+        if type(registry) is dict and registry.get("version") == version:
+            registry["version"] = now
+
+
+def _filters_version() -> object:
+    """The number that changes whenever the filters do; the interpreter shows it only in the registry of a warning."""
+    import warnings
+
+    registry: dict[Any, Any] = {}
+    filters = warnings.filters[:]
+    warnings.filters[:] = [("ignore", None, Warning, None, 0)]  # type: ignore[index]
+    try:
+        warnings.warn_explicit("", UserWarning, "", 1, registry=registry)
+    finally:
+        warnings.filters[:] = filters  # type: ignore[index]
+    return registry.get("version")
+
+
+def _apply_collector(saved: tuple[bool, tuple[int, int, int]]) -> None:
+    gc.set_threshold(*saved[1])
+    if saved[0]:
+        gc.enable()
+    else:
+        gc.disable()
+
+
+def _apply_context(items: list[tuple[contextvars.ContextVar[Any], Any]]) -> None:
+    for var, value in items:
+        var.set(value)
+
+
+# -- streams
+
+
+def _note_stream_objects() -> dict[str, Any]:
+    """The objects now called ``sys.stdout`` …, and how the original ones are set."""
+    settings, gone = {}, {}
+    for name in _STREAMS:
+        stream = getattr(sys, f"__{name}__")
+        state = standard_streams.state(stream)
+        if state == "open":
+            settings[name] = (stream.encoding, stream.errors, stream.line_buffering, stream.write_through)
+        else:
+            gone[name] = state
+    current = {name: getattr(sys, name) for name in _STREAMS}
+    return {"current": current, "settings": settings, "gone": gone}
+
+
+def _apply_streams(saved: dict[str, Any]) -> None:
+    for name, (encoding, errors, line_buffering, write_through) in saved["settings"].items():
+        stream = getattr(sys, f"__{name}__")
+        if type(stream) is not io.TextIOWrapper:
+            continue
+        if (stream.encoding, stream.errors) != (encoding, errors):
+            stream.reconfigure(encoding=encoding, errors=errors)
+        stream.reconfigure(line_buffering=line_buffering, write_through=write_through)
+    for name, state in saved["gone"].items():
+        stream = getattr(sys, f"__{name}__")
+        if state == "closed":
+            stream.close()
+        elif state == "detached":
+            stream.detach()
+    for name, stream in saved["current"].items():
+        setattr(sys, name, stream)
+
+
+# -- hooks, exit functions, patches
+
+
+def _note_hooks(references: References) -> dict[str, Any]:
+    found = {}
+    for name in _HOOKS:
+        hook = getattr(sys, name)
+        if _is_users(hook, references):
+            found[name] = hook
+    return found
+
+
+def _apply_hooks(hooks: dict[str, Any]) -> None:
+    for name, hook in hooks.items():
+        setattr(sys, name, hook)
+
+
+def _is_users(obj: Any, references: References) -> bool:
+    """Is it a function, method, class or instance from a by-value module?"""
+    if isinstance(obj, types.MethodType):
+        obj = obj.__self__ if not isinstance(obj.__self__, type) else obj.__func__
+    if isinstance(obj, (types.FunctionType, type)):
+        return getattr(obj, "__module__", None) in references.by_value
+    return references.is_user_type(type(obj))
+
+
+def _note_patches(references: References) -> list[tuple[str, str, Any]]:
+    """What the program has put into other people's modules: functions, classes, instances, new plain values."""
+    return [
+        (module, name, value)
+        for module, name, value in references.patches()
+        if module.partition(".")[0] not in OWN_PACKAGES
+        and not (module == "sys" and name in (*_STREAMS, *_HOOKS))
+    ]
+
+
+def _apply_patches(patches: list[tuple[str, str, Any]]) -> None:
+    for name, key, value in patches:
+        setattr(sys.modules[name], key, value)
+
+
+_APPLY: dict[str, Callable[[Any], None]] = {
+    "signals": signals.put_in_force,
+    "context": _apply_context,
+    "streams": _apply_streams,
+    "hooks": _apply_hooks,
+    "collector": _apply_collector,
+    "exit_functions": exits.register_again,
+    "patches": _apply_patches,
+    "switch_interval": sys.setswitchinterval,
+    "logging": put_back,
+    "locks": held_locks.hold_again,
+    "random": _apply_random,
+    "numpy.random": _apply_numpy,
+    "decimal": _apply_decimal,
+    "warnings": _apply_warnings,
+    "libraries": apply_ambient,
+}

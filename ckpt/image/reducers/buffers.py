@@ -1,0 +1,124 @@
+"""Memoryviews in an image, and the iterators over them.
+
+A memoryview is saved as the object whose memory it shows and the place in it: offset, format, shape and, in one dimension,
+stride (also a negative one). Views of several dimensions with gaps are named as what cannot be saved.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+from collections.abc import Iterator
+from pickle import PicklingError
+from typing import TYPE_CHECKING, Any
+
+from ckpt.image.reducers.iterators import by_using_up
+
+if TYPE_CHECKING:
+    from ckpt.image.reducers.saver import Saver
+
+__all__ = ["reduce_memory_iterator", "reduce_memoryview"]
+
+
+def reduce_memoryview(pickler: Saver, obj: memoryview) -> Any:
+    try:
+        owner = obj.obj
+    except ValueError:
+        return released_memoryview, ()
+    if owner is None:
+        raise PicklingError(
+            "a memoryview of memory that belongs to no object cannot be saved; keep bytes(view) instead"
+        )
+    whole = memoryview(owner)
+    if (whole.format, whole.shape, whole.strides) == (obj.format, obj.shape, obj.strides):
+        return whole_memoryview, (owner, obj.readonly)
+    if not whole.c_contiguous or obj.format not in _FORMATS:
+        raise PicklingError(
+            f"a part of memory that is not plain (format {obj.format!r}) cannot be saved as a memoryview"
+        )
+    stride = 0  # none
+    if not obj.c_contiguous:
+        if obj.ndim != 1:
+            raise PicklingError(
+                "a memoryview of several dimensions that is not contiguous cannot be saved; keep a copy, or slice it again"
+            )
+        stride = obj.strides[0] if obj.strides else 0
+    start = address(obj) - address(whole) if obj.nbytes else 0
+    return make_memoryview, (owner, start, obj.nbytes, obj.format, obj.shape, obj.readonly, stride)
+
+
+def whole_memoryview(owner: Any, readonly: bool) -> memoryview:
+    made = memoryview(owner)
+    return made.toreadonly() if readonly and not made.readonly else made
+
+
+def make_memoryview(
+    owner: Any, start: int, nbytes: int, fmt: str, shape: tuple[int, ...], readonly: bool, stride: int = 0
+) -> memoryview:
+    flat: Any = memoryview(owner).cast("B")
+    if stride:
+        made = _strided(flat, start, fmt, shape[0], stride)
+    else:
+        made = flat[start : start + nbytes]
+        if len(shape) != 1:
+            made = made.cast(fmt, shape)
+        elif fmt != "B":
+            made = made.cast(fmt)
+    view: memoryview = made.toreadonly() if readonly and not made.readonly else made
+    return view
+
+
+def _strided(flat: Any, start: int, fmt: str, count: int, stride: int) -> Any:
+    """``count`` items from ``start`` on (in bytes), ``stride`` bytes apart. Strides are whole items."""
+    sample: Any = memoryview(bytearray(64))
+    size = sample.cast(fmt).itemsize
+    last = start + (count - 1) * stride
+    low, high = min(start, last), max(start, last) + size
+    items = flat[low:high].cast(fmt) if fmt != "B" else flat[low:high]
+    return items[:: stride // size]
+
+
+def released_memoryview() -> memoryview:
+    made = memoryview(b"")
+    made.release()
+    return made
+
+
+def address(view: memoryview) -> int:
+    """Of its first item."""
+    import ctypes
+
+    get, release = ctypes.pythonapi.PyObject_GetBuffer, ctypes.pythonapi.PyBuffer_Release
+    buffer = (ctypes.c_void_p * _BUFFER_WORDS)()
+    get.argtypes = (ctypes.py_object, ctypes.c_void_p, ctypes.c_int)
+    release.argtypes = (ctypes.c_void_p,)
+    release.restype = None
+    get(view, ctypes.addressof(buffer), _FULL_READ_ONLY)
+    try:
+        return buffer[0] or 0
+    finally:
+        release(ctypes.addressof(buffer))
+
+
+_FORMATS = frozenset({*"BbchHiIlLqQnNfd?P", *(f"@{code}" for code in "BbchHiIlLqQnNfd?P")})
+_BUFFER_WORDS = 16  # a Py_buffer, whose first word is the address, has 10
+_FULL_READ_ONLY = 0x0100 | 0x0010 | 0x0008 | 0x0004  # PyBUF_FULL_RO: indirect, strides, shape, format
+
+
+def reduce_memory_iterator(pickler: Saver, obj: Any) -> Any:
+    """Where it is can only be seen by using it up, so only in a forked child."""
+    if not pickler.is_disposable:
+        raise PicklingError(
+            "an iterator over a memoryview cannot be saved without fork; take an image when it is finished"
+        )
+    view = next((item for item in gc.get_referents(obj) if isinstance(item, memoryview)), None)
+    if view is None:
+        return make_memory_iterator, (memoryview(b""), 0)
+    return make_memory_iterator, (view, len(view) - by_using_up(obj, lambda obj: sum(1 for _ in obj)))
+
+
+def make_memory_iterator(view: memoryview, done: int) -> Iterator[Any]:
+    made = iter(view)
+    for _ in itertools.islice(made, done):
+        pass
+    return made

@@ -1,0 +1,296 @@
+"""How objects of the interpreter's own types are taken apart where ``pickle`` cannot do it, or does not do it
+exactly.
+
+For the contract of a reducer see :mod:`ckpt.image.reducers.by_value`. In short, and what is lost:
+
+    =============================  ===========================================================================
+    object                         in the image
+    =============================  ===========================================================================
+    exceptions                     arguments, attributes, C fields, cause, context, traceback
+    generators, coroutines         :mod:`ckpt.image.frames.generators`
+    iterators, views               :mod:`ckpt.image.reducers.iterators`
+    locks                          locked or not; an RLock of the main thread comes back held by it, as often
+    weak references, proxies       the referent, alive only while loading, and the callback
+    ``re.Match``, ``finditer``     searched again; a finditer match says ``pos`` = its own start
+    ``functools.lru_cache``        with its contents; the counters of an unbounded one start again
+    ``csv`` readers and writers    with their dialect and line number
+    context variables, tokens, …   :mod:`ckpt.image.reducers.contexts`
+    threads                        as ones that have ended (:mod:`ckpt.image.reducers.thread_objects`)
+    memoryviews                    :mod:`ckpt.image.reducers.buffers`
+    tracebacks                     every entry, no variables (:mod:`ckpt.image.reducers.tracebacks`)
+    =============================  ===========================================================================
+
+What state a C object holds is found through the garbage collector's view of it where Python offers no other.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextvars
+import datetime
+import gc
+import re
+import sys
+import threading
+import types
+import weakref
+from collections.abc import Callable
+from pickle import PicklingError
+from typing import TYPE_CHECKING, Any
+
+from ckpt.image.frames.generators import gen_info
+from ckpt.image.lowlevel.inspect_raw import is_heap
+from ckpt.image.reducers import buffers, contexts, rebuild, tracebacks
+from ckpt.image.reducers.iterators import class_of_dict
+from ckpt.image.reducers.raw_instances import attributes_of, reduce_raw, slots_of
+from ckpt.image.reducers.saver import Reducer
+from ckpt.image.reducers.thread_objects import reduce_thread
+
+if TYPE_CHECKING:
+    from ckpt.image.reducers.saver import Saver
+
+__all__ = ["REDUCERS", "kind_by_base"]
+
+REDUCERS: dict[type, Reducer] = {}
+"""By exact type."""
+
+
+def reduces(*types_: type) -> Callable[[Reducer], Reducer]:
+    def register(reducer: Reducer) -> Reducer:
+        for cls in types_:
+            REDUCERS[cls] = reducer
+        return reducer
+
+    return register
+
+
+# ---------------------------------------------------------------------- exceptions and frames
+
+_READ_ONLY_FIELDS = frozenset({"message", "exceptions", "__suppress_context__"})
+
+
+def reduce_exception(pickler: Saver, obj: BaseException) -> Any:
+    cls = type(obj)
+    bases = [c for c in cls.__mro__ if not is_heap(c)]
+    fields = []
+    for base in bases:
+        for key, value in base.__dict__.items():
+            if type(value) is types.MemberDescriptorType and key not in _READ_ONLY_FIELDS:
+                try:
+                    field = value.__get__(obj, cls)
+                except AttributeError:
+                    continue
+                if field is not None:  # also says that nothing was ever put there, which is not the same
+                    fields.append((base, key, field))
+    first: tuple[Any, ...] = ()
+    if isinstance(obj, BaseExceptionGroup):
+        first = (obj.message, list(obj.exceptions))
+    state = (
+        rebuild.ARGS.__get__(obj),
+        attributes_of(obj),
+        obj.__cause__,
+        obj.__context__,
+        obj.__suppress_context__,
+        fields,
+        slots_of(pickler, obj),
+        obj.__traceback__,
+    )
+    return rebuild.make_exception, (bases[0], cls, first), state, None, None, rebuild.fill_exception
+
+
+@reduces(types.FrameType)
+def reduce_frame(pickler: Saver, obj: Any) -> Any:
+    raise PicklingError(
+        "a frame object cannot be saved (sys._getframe, inspect.currentframe); keep none in variables"
+    )
+
+
+@reduces(types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+def reduce_generator(pickler: Saver, obj: Any) -> Any:
+    info = gen_info(obj, pickler.running_generators)
+    pickler.definitions.note_closure(info.make[0])
+    return rebuild.generator_make, info.make, info.record, None, None, rebuild.generator_fill
+
+
+@reduces(types.MappingProxyType)
+def reduce_mapping_proxy(pickler: Saver, obj: Any) -> Any:
+    mapping = gc.get_referents(obj)[0]
+    owner = class_of_dict(mapping)
+    if owner is not None:
+        return rebuild.class_dict, (owner,)
+    return rebuild.make_mapping_proxy, (mapping,)
+
+
+# ---------------------------------------------------------------------- descriptors
+
+
+@reduces(types.GetSetDescriptorType, types.ClassMethodDescriptorType)
+def reduce_descriptor(pickler: Saver, obj: Any) -> Any:
+    return rebuild.call_attribute, (obj.__objclass__, obj.__name__)
+
+
+def reduce_property(pickler: Saver, obj: Any) -> Any:
+    accessors = (obj.fget, obj.fset, obj.fdel, obj.__doc__)
+    return rebuild.make_property, (type(obj), accessors, attributes_of(obj))
+
+
+def reduce_wrapper(pickler: Saver, obj: Any) -> Any:
+    return rebuild.make_wrapper, (type(obj), obj.__func__), obj.__dict__, None, None, rebuild.fill_attributes
+
+
+@reduces(types.MethodWrapperType)
+def reduce_method_wrapper(pickler: Saver, obj: Any) -> Any:
+    """A bound slot, such as ``super().__init__``: by its own class, where a subclass has something else. Types of
+    iterators have no name that leads to them."""
+    if obj.__objclass__ is type(obj.__self__) and not is_heap(obj.__objclass__):
+        return getattr, (obj.__self__, obj.__name__)
+    return rebuild.bind, (obj.__objclass__, obj.__name__, obj.__self__)
+
+
+@reduces(types.BuiltinFunctionType)
+def reduce_builtin_method(pickler: Saver, obj: Any) -> Any:
+    """A bound method of a C type, such as ``super().append``: likewise. A function of a module in whose place the program
+    has put another: the genuine one, which is there while an image is loaded."""
+    owner = type(obj.__self__)
+    if owner is types.ModuleType and vars(obj.__self__).get(obj.__name__) is not obj:
+        name = obj.__self__.__name__
+        if sys.modules.get(name) is obj.__self__:
+            return rebuild.function_of, (name, obj.__name__)
+    if owner is types.ModuleType and (replaced := pickler.references.replaced_name(obj)) is not None:
+        return rebuild.function_of, replaced  # open, with pyfakefs
+    if owner is types.ModuleType or not is_heap(owner) or issubclass(owner, type):
+        return NotImplemented
+    for cls in owner.__mro__:
+        descriptor = cls.__dict__.get(obj.__name__)
+        if type(descriptor) is types.MethodDescriptorType and descriptor.__get__(obj.__self__) == obj:
+            if descriptor.__objclass__ is owner:  # its own: something else may stand in the object's place
+                return NotImplemented
+            return rebuild.bind, (cls, obj.__name__, obj.__self__)
+    return NotImplemented
+
+
+@reduces(super)
+def reduce_super(pickler: Saver, obj: Any) -> Any:
+    get = object.__getattribute__
+    return rebuild.make_super, (super.__thisclass__.__get__(obj), get(obj, "__self__"))  # type: ignore[attr-defined]
+
+
+# ---------------------------------------------------------------------- locks and threads
+
+
+@reduces(type(threading.Lock()))
+def reduce_lock(pickler: Saver, obj: Any) -> Any:
+    return rebuild.make_lock, (obj.locked(),)
+
+
+_RLOCK = re.compile(r"owner=(\d+) count=(\d+)")
+
+
+@reduces(type(threading.RLock()))
+def reduce_rlock(pickler: Saver, obj: Any) -> Any:
+    found = _RLOCK.search(repr(obj))
+    owner, count = (int(found[1]), int(found[2])) if found else (0, 0)
+    return rebuild.make_rlock, (count if owner == pickler.main_thread_id else 0,)
+
+
+@reduces(type(threading.main_thread()))
+def reduce_main_thread(pickler: Saver, obj: Any) -> Any:
+    if obj is not threading.main_thread():
+        return NotImplemented
+    return threading.main_thread, ()
+
+
+def reduce_thread_local(pickler: Saver, obj: Any) -> Any:
+    """The values of the thread that runs the program: an image has no other."""
+    attributes = dict(threading.local.__getattribute__(obj, "__dict__"))
+    return rebuild.make_thread_local, (type(obj), ()), attributes, None, None, rebuild.fill_thread_local
+
+
+# ---------------------------------------------------------------------- weak references
+
+
+def reduce_weakref(pickler: Saver, obj: Any) -> Any:
+    cls = type(obj)
+    target = weakref.ref.__call__(obj)
+    slots = [] if cls is weakref.ref else slots_of(pickler, obj)
+    attributes = None if cls is weakref.ref else attributes_of(obj)
+    if target is None:
+        args: tuple[Any, ...] = (rebuild.make_dead_weakref, (cls,))
+    else:
+        args = (rebuild.make_weakref, (cls, target, obj.__callback__))
+    if not slots and not attributes:
+        return args
+    return (*args, (attributes, slots), None, None, rebuild.fill_slots)
+
+
+_PROXY = re.compile(r"<weak\w*proxy at 0x[0-9a-f]+(?:; dead|;? to .* at (0x[0-9a-f]+))>", re.DOTALL)
+
+
+@reduces(weakref.ProxyType, weakref.CallableProxyType)
+def reduce_weakproxy(pickler: Saver, obj: Any) -> Any:
+    """The referent's address is in the text that C makes for a proxy, behind the name of its class, which may be any
+    text; that of ``None`` or, from Python 3.13 on, "dead" means that it is gone."""
+    import ctypes
+
+    text: Any = type(obj).__repr__
+    found = _PROXY.fullmatch(text(obj))
+    if found is None:
+        raise PicklingError(f"a weak proxy that says {text(obj)!r}, which tells nothing of its referent")
+    if found[1] is None or int(found[1], 16) == id(None):
+        return rebuild.make_dead_weakproxy, ()
+    target = ctypes.cast(int(found[1], 16), ctypes.py_object).value
+    return rebuild.make_weakproxy, (target, *gc.get_referents(obj))  # the callback, if it has one
+
+
+# ---------------------------------------------------------------------- modules
+
+
+def reduce_module(pickler: Saver, obj: types.ModuleType) -> Any:
+    """A module that is in ``sys.modules`` under no name; the others are references.
+
+    Functions made in it hold its dictionary, so it gets that very dictionary.
+    """
+    state = (obj.__dict__, type(obj))
+    return rebuild.make_module, (obj.__name__,), state, None, None, rebuild.fill_module_dict
+
+
+# ---------------------------------------------------------------------- families of types
+
+_FAMILIES: tuple[tuple[type, Reducer], ...] = (
+    (BaseException, reduce_exception),
+    (types.ModuleType, reduce_module),
+    (weakref.ref, reduce_weakref),
+    (property, reduce_property),
+    (staticmethod, reduce_wrapper),
+    (classmethod, reduce_wrapper),
+    (threading.local, reduce_thread_local),
+    (codecs.StreamReader, reduce_raw),  # plain Python, but told to refuse
+    (codecs.StreamWriter, reduce_raw),
+    (codecs.StreamReaderWriter, reduce_raw),
+    (codecs.StreamRecoder, reduce_raw),
+    (threading.Thread, reduce_thread),
+)
+
+
+def reduce_codec(pickler: Saver, obj: codecs.CodecInfo) -> Any:
+    return codecs.lookup, (obj.name,)
+
+
+REDUCERS |= {
+    codecs.CodecInfo: reduce_codec,
+    types.TracebackType: tracebacks.reduce_traceback,
+    memoryview: buffers.reduce_memoryview,
+    type(iter(memoryview(b""))): buffers.reduce_memory_iterator,
+    type(datetime.datetime_CAPI): contexts.reduce_capsule,
+    contextvars.ContextVar: contexts.reduce_context_var,
+    contextvars.Context: contexts.reduce_context,
+    contextvars.Token: contexts.reduce_token,
+}
+
+
+def kind_by_base(cls: type) -> Reducer | None:
+    """The reducer for a type and all of its subclasses, if it belongs to such a family."""
+    for base, reducer in _FAMILIES:
+        if issubclass(cls, base):
+            return reducer
+    return None

@@ -1,0 +1,299 @@
+"""How functions, classes and instances of by-value modules are taken apart.
+
+Contract of a reducer
+    ``reduce(pickler, obj)`` returns what ``__reduce_ex__`` may return: a tuple ``(callable, arguments, state,
+    None, None, state setter)``, or ``NotImplemented`` for the C pickler's own way (by name, or
+    ``object.__reduce_ex__``). It runs no code of the program and compares by identity only. Callables and
+    setters live in :mod:`ckpt.image.reducers.rebuild`.
+
+Shell first
+    A class is made from its name, bases and slots and filled with its raw attributes afterwards; a cell is
+    made empty; a function gets its defaults and attributes last. So every cycle closes, and no user code runs
+    at load. Where a cycle runs through the arguments of a call (closures that contain themselves) the pickler
+    notices that the object has got into its memo meanwhile, and throws the second copy away.
+
+Kinds of instances, decided once per class by :func:`kind_of_instance`
+    ===========  ==================================================================  =========================
+    kind         for                                                                 cost
+    ===========  ==================================================================  =========================
+    PLAIN        no pickle hooks, no user ``__new__``, no C state                    the C pickler's own path
+    raw          user classes with any of these; subclasses of builtin types         one tuple made in Python
+    by base      user classes over a C type with a ``__reduce__`` of its own         what that type says
+    DEFAULT      classes of by-reference modules                                     what their authors say, or raw:
+                                                                                     ``reducers_installed``
+    ===========  ==================================================================  =========================
+
+    A PLAIN instance whose ``__dict__`` somebody else holds too is saved raw, so that the dictionary stays
+    shared.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import io
+import sys
+import types
+from collections import OrderedDict, defaultdict, deque
+from typing import TYPE_CHECKING, Any
+
+from ckpt.image.lowlevel.inspect_raw import is_heap
+from ckpt.image.modules import definitions
+from ckpt.image.modules.references import OWN_PACKAGES
+from ckpt.image.reducers import rebuild
+from ckpt.image.reducers.classes import is_slot, reduce_class
+from ckpt.image.reducers.installed_classes import (
+    has_own_reduce,
+    needs_arguments,
+    reduce_by_authors,
+    way_of_authors,
+)
+from ckpt.image.reducers.logs import reduce_logger
+from ckpt.image.reducers.raw_instances import (
+    DEFAULT,
+    FILLED_BASES,
+    attributes_of,
+    has_state_in_c,
+    reduce_raw,
+    slots_of,
+)
+
+if TYPE_CHECKING:
+    from ckpt.image.reducers.saver import Reducer, Saver
+
+__all__ = [
+    "CODE_FIELDS",
+    "PLAIN",
+    "kind_of_instance",
+    "reduce_class",
+    "reduce_plain",
+]
+
+CODE_FIELDS = (
+    "co_argcount",
+    "co_posonlyargcount",
+    "co_kwonlyargcount",
+    "co_nlocals",
+    "co_stacksize",
+    "co_flags",
+    "co_code",
+    "co_consts",
+    "co_names",
+    "co_varnames",
+    "co_filename",
+    "co_name",
+    "co_qualname",
+    "co_firstlineno",
+    "co_linetable",
+    "co_exceptiontable",
+    "co_freevars",
+    "co_cellvars",
+)
+
+
+def reduce_code(pickler: Saver, code: types.CodeType) -> Any:
+    return rebuild.make_code, tuple(getattr(code, field) for field in CODE_FIELDS)
+
+
+def reduce_cell(pickler: Saver, cell: types.CellType) -> Any:
+    defined = pickler.definitions.cell(cell)
+    if defined is not None:
+        path, content = defined
+        return definitions.follow, (path, None), content, None, None, definitions.fill_cell
+    try:
+        state = (cell.cell_contents,)
+    except ValueError:
+        return rebuild.make_cell, ()
+    return rebuild.make_cell, (), state, None, None, rebuild.fill_cell
+
+
+def reduce_function(pickler: Saver, function: types.FunctionType) -> Any:
+    if pickler.references.names(function):
+        return NotImplemented
+    path = pickler.definitions.path_of(function)
+    if path is not None:
+        return definitions.follow, (path, function.__qualname__)
+    state = (
+        function.__qualname__,
+        function.__module__,
+        function.__doc__,
+        function.__defaults__,
+        function.__kwdefaults__,
+        function.__annotations__ or None,
+        function.__dict__ or None,
+        getattr(function, "__type_params__", None) or None,
+    )
+    args = (function.__code__, function.__globals__, function.__name__, function.__closure__)
+    return rebuild.make_function, args, state, None, None, rebuild.fill_function
+
+
+def reduce_method(pickler: Saver, method: types.MethodType) -> Any:
+    if type(method.__func__) is types.BuiltinFunctionType:  # bound by a C++ library: found again by its name
+        return getattr, (method.__self__, method.__func__.__name__)
+    return types.MethodType, (method.__func__, method.__self__)
+
+
+# ---------------------------------------------------------------------- instances
+
+
+def PLAIN(pickler: Saver, obj: object) -> Any:
+    """Named here, done in :meth:`ImagePickler.reducer_override` itself, which calls this only for a shared
+    dictionary.
+    """
+    return rebuild.make_instance, (type(obj),), obj.__dict__, None, None, rebuild.fill_instance
+
+
+_HOOKS = frozenset(
+    {
+        "__new__",
+        "__reduce__",
+        "__reduce_ex__",
+        "__getstate__",
+        "__setstate__",
+        "__getnewargs__",
+        "__getnewargs_ex__",
+        "__getattribute__",
+        "__getattr__",
+        "__class__",
+    }
+)
+# pickle asks empty objects for attributes, and gives __new__ what the builtin type wants
+_MISLEADING = frozenset({"__getattr__", "__getattribute__", "__new__"})
+_PICKLE_HOOKS = _HOOKS - _MISLEADING - {"__class__"}
+_BY_VALUE_BASES = (int, str, float, bytes, tuple, frozenset, complex)
+
+
+def kind_of_instance(pickler: Saver, cls: type) -> Reducer:
+    """The reducer for instances of ``cls``, which is no builtin type, exception or other special class."""
+    if hasattr(cls, "__image_reduce__"):
+        return _by_its_own_rule
+    heap = [c for c in cls.__mro__ if is_heap(c)]
+    if not heap:
+        return _of_c_type(cls)
+    is_user = pickler.references.is_user_type(cls) or not pickler.references.names(cls)
+    base = next(c for c in cls.__mro__ if not is_heap(c))
+    hooks = {name for c in heap for name in _HOOKS if name in c.__dict__}
+    is_partly_c = base is object and has_state_in_c(cls)
+    slots = any(is_slot(value, c) for c in heap for value in c.__dict__.values())
+    if slots and any("__setattr__" in c.__dict__ for c in heap):
+        hooks.add("__setattr__")
+    if is_user and "logging" in sys.modules and issubclass(cls, sys.modules["logging"].Logger):
+        return reduce_logger
+    if base is object and not is_partly_c:
+        if not hooks and cls not in copyreg.dispatch_table:
+            return PLAIN if cls.__dictoffset__ else DEFAULT
+        if is_user:
+            return reduce_raw
+        if hooks & _PICKLE_HOOKS or cls in copyreg.dispatch_table:
+            # Our own objects are made to be saved while their methods run: the engine while it waits, above all.
+            return DEFAULT if cls.__module__.partition(".")[0] in OWN_PACKAGES else reduce_by_authors
+        return DEFAULT if hooks == {"__new__"} and not needs_arguments(cls) else reduce_raw
+    if not is_user:
+        if is_partly_c:
+            return _of_c_type(cls)
+        own_way = hooks & _PICKLE_HOOKS or has_own_reduce(cls) or cls in copyreg.dispatch_table
+        if base in FILLED_BASES:  # pickle would fill it by the class's own append, add or __setitem__
+            return reduce_by_authors if own_way else reduce_raw
+        misled = hooks & _MISLEADING and not own_way
+        return reduce_raw if misled and base in _BY_VALUE_BASES else way_of_authors(cls)
+    if base in _BY_VALUE_BASES or base in FILLED_BASES:
+        return reduce_raw
+    if base in _SPECIAL_BASES:
+        return _SPECIAL_BASES[base]
+    return reduce_by_base
+
+
+def _by_its_own_rule(pickler: Saver, obj: Any) -> Any:
+    """``__image_reduce__`` as ``__reduce__``: for objects that programs cannot pickle but images hold."""
+    return obj.__image_reduce__()
+
+
+def reduce_plain(pickler: Saver, obj: object) -> Any:
+    return PLAIN(pickler, obj)
+
+
+def _of_c_type(cls: type) -> Reducer:
+    """A type written in C: with a ``__reduce__`` of its own, or left to dill."""
+    if cls in copyreg.dispatch_table or (has_own_reduce(cls) and not issubclass(cls, io.IOBase)):
+        return DEFAULT
+    return reduce_or_dill  # files have a __reduce__ in some versions, which only refuses
+
+
+def reduce_or_dill(pickler: Saver, obj: Any) -> Any:
+    """A type without any ``__reduce__``: perhaps dill has a way."""
+    try:
+        return obj.__reduce_ex__(5)
+    except TypeError as refusal:
+        from ckpt.image.reducers import dill_adapter
+
+        reduced = dill_adapter.reduce(obj)
+        if reduced is None:
+            raise refusal
+        return reduced
+
+
+def reduce_by_base(pickler: Saver, obj: Any) -> Any:
+    """An instance of a user class over a C type that pickles in its own way: that type's way, without the
+    user's hooks, and besides what the user's classes have added: attributes and slots.
+    """
+    own = type(obj)
+    cls: Any = next(c for c in own.__mro__ if not pickler.references.is_user_type(c))
+    default: Any = object
+    if cls.__reduce_ex__ is not default.__reduce_ex__:
+        reduced = cls.__reduce_ex__(obj, 5)
+    elif cls.__reduce__ is not default.__reduce__:
+        reduced = cls.__reduce__(obj)
+    else:
+        reduced = _reduce_by_getstate(cls, obj) or reduce_or_dill(pickler, obj)
+    if type(reduced) is not tuple:
+        return reduced
+    make, args, state, items, pairs, *setter = (*reduced, None, None, None)[: max(5, len(reduced))]
+    if setter and setter[0] is not None:
+        return reduced
+    if make is own:  # would run the user's __init__
+        make, args = rebuild.make_from_builtin, (cls, own, *args)
+    elif make is copyreg.__newobj__ and args[0] is own:  # type: ignore[attr-defined]  # and this one __new__
+        make, args = rebuild.make_from_builtin, (cls, *args)
+    added = (attributes_of(obj), slots_of(pickler, obj))
+    return make, args, (cls, state, *added), items, pairs, rebuild.fill_by_base
+
+
+def _reduce_by_getstate(cls: type, obj: Any) -> Any:
+    """The way of a C type that has ``__getstate__`` but no ``__reduce__`` (files in memory), past that of the user."""
+    getstate: Any = getattr(cls, "__getstate__", None)
+    if getstate is getattr(object, "__getstate__", None) or not hasattr(cls, "__setstate__"):
+        return None
+    return type(obj), (), getstate(obj)
+
+
+def _reduce_deque(pickler: Saver, obj: Any) -> Any:
+    state = (attributes_of(obj), slots_of(pickler, obj), list(deque.__iter__(obj)), obj.maxlen)
+    return rebuild.make_from_builtin, (deque, type(obj)), state, None, None, rebuild.fill_deque
+
+
+def _reduce_ordered(pickler: Saver, obj: Any) -> Any:
+    state = (
+        attributes_of(obj),
+        slots_of(pickler, obj),
+        [(key, OrderedDict.__getitem__(obj, key)) for key in OrderedDict.__iter__(obj)],
+    )
+    return rebuild.make_from_builtin, (OrderedDict, type(obj)), state, None, None, rebuild.fill_ordered
+
+
+def _reduce_defaultdict(pickler: Saver, obj: Any) -> Any:
+    state = (attributes_of(obj), slots_of(pickler, obj), list(dict.items(obj)), obj.default_factory)
+    return rebuild.make_from_builtin, (defaultdict, type(obj)), state, None, None, rebuild.fill_defaultdict
+
+
+_SPECIAL_BASES: dict[type, Reducer] = {
+    deque: _reduce_deque,
+    OrderedDict: _reduce_ordered,
+    defaultdict: _reduce_defaultdict,
+}
+
+REDUCERS: dict[type, Reducer] = {
+    types.CodeType: reduce_code,
+    types.CellType: reduce_cell,
+    types.FunctionType: reduce_function,
+    types.MethodType: reduce_method,
+}
+"""By exact type; see :mod:`ckpt.image.reducers.builtin_types` for the others."""

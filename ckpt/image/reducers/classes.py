@@ -1,0 +1,132 @@
+"""How classes of by-value modules are taken apart; see :mod:`ckpt.image.reducers.by_value` for the contract.
+
+A class is made from its metaclass, name, bases and what must be there when it is made, and gets its raw
+attributes afterwards. Nothing of a metaclass, and no ``__init_subclass__``, runs at load. Virtual subclasses are registered
+again when everything is loaded.
+"""
+
+from __future__ import annotations
+
+import abc
+import sys
+import types
+from abc import ABCMeta
+from typing import TYPE_CHECKING, Any
+
+from ckpt.image.lowlevel.inspect_raw import is_heap
+from ckpt.image.modules import definitions
+from ckpt.image.reducers import rebuild
+
+if TYPE_CHECKING:
+    from ckpt.image.reducers.saver import Saver
+
+__all__ = ["is_made_in_c", "is_slot", "reduce_class"]
+
+_CLASS_SKIP = frozenset(
+    {
+        "__dict__",
+        "__weakref__",
+        "_abc_impl",
+        "__slots__",
+        "__module__",
+        "__qualname__",
+        "__abstractmethods__",
+        "__slotnames__",
+    }
+)
+_CTYPES_ESSENTIALS = (
+    "_pack_",
+    "_anonymous_",
+    "_fields_",
+    "_length_",
+    "_type_",
+    "_flags_",
+    "_restype_",
+    "_argtypes_",
+)
+
+
+def reduce_class(pickler: Saver, cls: type) -> Any:
+    if pickler.references.names(cls):
+        return NotImplemented
+    if not _is_written_in_python(cls):
+        return _find_c_type(pickler, cls)
+    path = pickler.definitions.path_of(cls)
+    if path is not None:
+        return definitions.follow, (path, cls.__qualname__)
+    meta: type = type(cls)
+    own = cls.__dict__
+    essentials: dict[str, Any] = {"__module__": own.get("__module__"), "__qualname__": cls.__qualname__}
+    if "__slots__" in own:
+        essentials["__slots__"] = own["__slots__"]
+        if not isinstance(own["__slots__"], (str, tuple, list, dict)):
+            essentials["__slots__"] = tuple(k for k, v in own.items() if is_slot(v, cls))
+    if (
+        "__class__" in own
+    ):  # a property may lie about an instance's class; in a made class the name means the metaclass
+        essentials["__class__"] = own["__class__"]
+    if rebuild.metaclass_of_ctypes(meta) is not None:
+        essentials.update((key, own[key]) for key in _CTYPES_ESSENTIALS if key in own)
+    attributes = {
+        key: value
+        for key, value in own.items()
+        if key not in _CLASS_SKIP and key not in essentials and not _is_layout(value, cls)
+    }
+    if issubclass(meta, ABCMeta):
+        registered = [ref() for ref in abc._get_dump(cls)[0]]  # type: ignore[attr-defined]
+        registered = [subclass for subclass in registered if subclass is not None]
+        if registered:
+            pickler.defer(rebuild.register_virtual, cls, registered)
+    state = (attributes, own.get("__abstractmethods__"))
+    return (
+        rebuild.make_class,
+        (meta, cls.__name__, cls.__bases__, essentials),
+        state,
+        None,
+        None,
+        rebuild.fill_class,
+    )
+
+
+_DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
+
+
+def _is_written_in_python(cls: type) -> bool:
+    """Made by a class statement. The dictionary of a type made in C holds C functions of its own."""
+    if not is_heap(cls):
+        return False
+    return not any(isinstance(v, _DESCRIPTORS) and v.__objclass__ is cls for v in cls.__dict__.values())
+
+
+def is_made_in_c(cls: type) -> bool:
+    """Has it its ``__new__`` from a C type that is no builtin one (``ast.AST``)? ``object.__new__`` refuses it then."""
+    return any("__new__" in c.__dict__ and is_heap(c) and not _is_written_in_python(c) for c in cls.__mro__)
+
+
+def _find_c_type(pickler: Saver, cls: type) -> Any:
+    """A type made in C whose name lies (``builtins.method``, ``_csv.writer``): found where somebody has named it, also below
+    that module (`coverage.CTracer`), or as the type of something that has a name (metaclasses of `_ctypes`).
+    """
+    below = [name for name in list(sys.modules) if name.startswith(f"{cls.__module__}.")]
+    for module_name in (cls.__module__, "types", "_collections_abc", *below):
+        module = sys.modules.get(module_name)
+        attributes = list(getattr(module, "__dict__", {}).items())
+        for key, value in attributes:
+            if value is cls:
+                return getattr, (module, key)
+        for _, value in attributes:
+            if type(value) is cls and issubclass(cls, type):
+                return type, (value,)
+    replaced = pickler.references.replaced_name(cls)  # datetime.date, with freezegun
+    return NotImplemented if replaced is None else (rebuild.function_of, replaced)
+
+
+def is_slot(value: object, cls: type) -> bool:
+    return type(value) is types.MemberDescriptorType and value.__objclass__ is cls
+
+
+def _is_layout(value: object, cls: type) -> bool:
+    """Made by the skeleton: slots, ``__dict__``, and the fields of a ctypes structure."""
+    return (
+        is_slot(value, cls) or type(value) is types.GetSetDescriptorType or type(value).__name__ == "CField"
+    )

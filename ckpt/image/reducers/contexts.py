@@ -1,0 +1,186 @@
+"""Context variables, contexts, tokens, and decimal contexts in force for the length of a ``with`` block.
+
+Both sides: reducers, and what the pickle of an image calls for them (names that are part of the image format).
+
+A token belongs to the context it was made in. The one in force in the program is the one in force in the process that loads,
+so a token of it is made there again: the variable is set twice and put back. A token that stands for "was not set before"
+cannot be made and kept without using it up, so it is used, and its mark as used taken away again.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import gc
+from pickle import PicklingError
+from typing import TYPE_CHECKING, Any
+
+from ckpt.image.errors import RestoreError
+
+if TYPE_CHECKING:
+    from ckpt.image.reducers.saver import Saver
+
+__all__ = ["decimal_reducers", "reduce_context", "reduce_context_var", "reduce_token"]
+
+
+def reduce_context_var(pickler: Saver, obj: contextvars.ContextVar[Any]) -> Any:
+    try:
+        default = (contextvars.Context().run(obj.get),)
+    except LookupError:
+        return make_context_var, (obj.name,)
+    return make_context_var, (obj.name, *default)
+
+
+def make_context_var(name: str, *default: Any) -> contextvars.ContextVar[Any]:
+    if default:
+        return contextvars.ContextVar(name, default=default[0])
+    return contextvars.ContextVar(name)
+
+
+def reduce_context(pickler: Saver, obj: contextvars.Context) -> Any:
+    if obj is present_context():
+        return present_context, ()
+    return make_context, (), list(obj.items()), None, None, fill_context
+
+
+def present_context() -> contextvars.Context | None:
+    """The context in force itself, which Python hands out copies of only. ``None`` if nothing was ever set."""
+    probe: contextvars.ContextVar[None] = contextvars.ContextVar("probe")
+    token = probe.set(None)
+    probe.reset(token)
+    return _context_of(token)
+
+
+def _context_of(token: contextvars.Token[Any]) -> contextvars.Context | None:
+    return next((item for item in gc.get_referents(token) if type(item) is contextvars.Context), None)
+
+
+def make_context() -> contextvars.Context:
+    return contextvars.Context()
+
+
+def fill_context(context: contextvars.Context, items: list[tuple[contextvars.ContextVar[Any], Any]]) -> None:
+    for var, value in items:
+        context.run(var.set, value)
+
+
+def reduce_capsule(pickler: Saver, obj: Any) -> Any:
+    """Pointers of C libraries; of those that programs get to hold, numpy's settings for errors can be made again."""
+    if '"numpy.ufunc.extobj"' not in repr(obj):
+        raise PicklingError("a capsule (a pointer of a C library) cannot be saved")
+    return make_numpy_errors, (contextvars.Context().run(_numpy_errors, obj),)
+
+
+def _numpy_errors(capsule: Any) -> tuple[dict[str, Any], Any, int]:
+    import numpy
+
+    _numpy_variable().set(capsule)
+    return {**numpy.geterr()}, numpy.geterrcall(), numpy.getbufsize()
+
+
+def make_numpy_errors(settings: tuple[dict[str, Any], Any, int]) -> Any:
+    return contextvars.Context().run(_set_numpy_errors, settings)
+
+
+def _set_numpy_errors(settings: tuple[dict[str, Any], Any, int]) -> Any:
+    import numpy
+
+    errors, call, size = settings
+    numpy.seterr(**errors)
+    numpy.seterrcall(call)
+    numpy.setbufsize(size)
+    return _numpy_variable().get()
+
+
+def _numpy_variable() -> Any:
+    from numpy._core import umath
+
+    return umath._extobj_contextvar
+
+
+# ---------------------------------------------------------------------- tokens
+
+
+def reduce_token(pickler: Saver, obj: contextvars.Token[Any]) -> Any:
+    context = _context_of(obj)
+    if context is present_context():
+        context = None
+    old = () if obj.old_value is contextvars.Token.MISSING else (obj.old_value,)
+    return make_token, (context, obj.var, old, repr(obj).startswith("<Token used"))
+
+
+def make_token(
+    context: contextvars.Context | None, var: contextvars.ContextVar[Any], old: tuple[Any, ...], used: bool
+) -> contextvars.Token[Any]:
+    """A token of ``var`` in ``context`` (``None``: the one in force), which holds afterwards what it held before."""
+    if context is not None:
+        return context.run(make_token, None, var, old, used)
+    if old:
+        base = var.set(old[0])
+        token = var.set(None)
+        if used:
+            var.reset(token)
+        var.reset(base)
+        return token
+    before = var.get(None)
+    token = var.set(None)
+    if token.old_value is not contextvars.Token.MISSING:
+        var.reset(token)
+        raise RestoreError(f"the context variable {var.name!r} is set here already ({before!r})")
+    var.reset(token)
+    if not used:
+        _unuse(token)
+    return token
+
+
+def _unuse(token: contextvars.Token[Any]) -> None:
+    """Take the mark away. A token is: header, context, variable, old value, mark."""
+    import ctypes
+
+    word = object.__basicsize__
+    pointer = ctypes.sizeof(ctypes.c_void_p)
+    variable = ctypes.c_void_p.from_address(id(token) + word + pointer).value
+    mark = ctypes.c_int.from_address(id(token) + word + 3 * pointer)
+    if variable != id(token.var) or mark.value != 1:
+        raise RestoreError("a token of a context variable cannot be made again by this interpreter")
+    mark.value = 0
+
+
+# ---------------------------------------------------------------------- decimal
+
+
+def decimal_reducers() -> dict[type, Any]:
+    """For ``with decimal.localcontext()``; :mod:`decimal` must be imported."""
+    import decimal
+
+    manager = type(decimal.localcontext())
+    if manager.__module__ not in ("decimal", "_decimal"):
+        return {}
+    return {manager: reduce_decimal_manager}
+
+
+def reduce_decimal_manager(pickler: Saver, obj: Any) -> Any:
+    """The two contexts it holds are seen by entering and leaving it; the one in force is put back."""
+    import decimal
+
+    present = decimal.getcontext()
+    try:
+        inside = obj.__enter__()
+        obj.__exit__(None, None, None)
+        outside = decimal.getcontext()
+    except TypeError as failure:  # not a manager that is complete
+        raise PicklingError(f"a decimal context manager: {failure}") from failure
+    finally:
+        decimal.setcontext(present)
+    return make_decimal_manager, (inside, outside)
+
+
+def make_decimal_manager(inside: Any, outside: Any) -> Any:
+    """A manager that puts ``outside`` in force when left."""
+    import decimal
+
+    present = decimal.getcontext()
+    decimal.setcontext(outside)
+    try:
+        return decimal.localcontext(inside)
+    finally:
+        decimal.setcontext(present)

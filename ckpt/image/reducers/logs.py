@@ -1,0 +1,122 @@
+"""The configuration of :mod:`logging`, which lives in a library module and not in any variable of the
+program.
+
+Loggers are references (they pickle by name), but for those of classes of the program; their handlers, filters, levels
+and flags are saved here and put back, for every logger that differs from a new one. Handlers are objects of the image
+like any others: a stream handler of standard error or a file handler goes on where it was.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ckpt.image.reducers.saver import Saver
+
+__all__ = ["note_logging", "put_back", "reduce_logger", "reduce_manager"]
+
+
+def note_logging() -> dict[str, Any] | None:
+    """``None`` while the program has not imported :mod:`logging`."""
+    logging = sys.modules.get("logging")
+    if not isinstance(logging, types.ModuleType):
+        return None
+    known = logging.root.manager.loggerDict
+    loggers = {
+        name: logger
+        for name, logger in {"": logging.root, **known}.items()
+        if isinstance(logger, logging.Logger) and (not name or _is_configured(logger))
+    }
+    return {
+        "loggers": {
+            name: (
+                logger.level,
+                list(logger.handlers),
+                list(logger.filters),
+                logger.propagate,
+                logger.disabled,
+            )
+            for name, logger in loggers.items()
+        },
+        "disable": logging.root.manager.disable,
+        "names": dict(logging._levelToName),
+        "levels": dict(logging._nameToLevel),
+        "raise_exceptions": logging.raiseExceptions,
+    }
+
+
+def _is_configured(logger: Any) -> bool:
+    return bool(logger.level or logger.handlers or logger.filters or logger.disabled or not logger.propagate)
+
+
+def reduce_logger(pickler: Saver, obj: Any) -> Any:
+    """A logger of a class of the program, with its attributes; it takes its place among the loggers again."""
+    logging = sys.modules["logging"]
+    attributes = {
+        key: value for key, value in obj.__dict__.items() if key not in ("manager", "parent", "_cache")
+    }
+    is_known = logging.root.manager.loggerDict.get(obj.name) is obj
+    return make_logger, (type(obj), obj.name if is_known else None), attributes, None, None, fill_logger
+
+
+def make_logger(cls: type, name: str | None) -> Any:
+    import logging
+
+    made: Any = object.__new__(cls)
+    made.__dict__.update(name=name, manager=logging.root.manager, parent=logging.root, _cache={})
+    if name is not None:
+        logging.root.manager.loggerDict[name] = made
+    return made
+
+
+def fill_logger(logger: Any, attributes: dict[str, Any]) -> None:
+    logger.__dict__.update(attributes)
+
+
+def find_parents(manager: Any) -> None:
+    """Every logger's parent is the nearest one above it by name."""
+    logging = sys.modules["logging"]
+    for name, logger in manager.loggerDict.items():
+        if not isinstance(logger, logging.Logger):
+            continue
+        above, found = name.rpartition(".")[0], None
+        while above and not isinstance(found, logging.Logger):
+            found = manager.loggerDict.get(above)
+            above = above.rpartition(".")[0]
+        logger.parent = found if isinstance(found, logging.Logger) else manager.root
+
+
+def reduce_manager(pickler: Saver, obj: Any) -> Any:
+    return the_manager, ()
+
+
+def the_manager() -> Any:
+    import logging
+
+    return logging.root.manager
+
+
+def put_back(saved: dict[str, Any] | None) -> None:
+    if saved is None:
+        return
+    import logging
+
+    for name, (level, handlers, filters, propagate, disabled) in saved["loggers"].items():
+        logger = logging.getLogger(name or None)
+        logger.level = level
+        logger.handlers[:] = handlers
+        logger.filters[:] = filters
+        logger.propagate = propagate
+        logger.disabled = disabled
+        for handler in handlers:
+            if handler.name:
+                logging._handlers[handler.name] = handler  # type: ignore[attr-defined]
+            logging._addHandlerRef(handler)  # type: ignore[attr-defined]  # for the flush at the program's end
+    find_parents(logging.root.manager)
+    logging.root.manager.disable = saved["disable"]
+    logging._levelToName.update(saved["names"])
+    logging._nameToLevel.update(saved["levels"])
+    logging.raiseExceptions = saved["raise_exceptions"]
+    logging.root.manager._clear_cache()  # type: ignore[attr-defined]

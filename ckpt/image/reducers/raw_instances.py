@@ -1,0 +1,98 @@
+"""Instances as they are: dictionary, slots and builtin value, taken without any method of theirs; see
+:mod:`ckpt.image.reducers.by_value` for the contract of a reducer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ckpt.image.lowlevel.inspect_raw import is_heap
+from ckpt.image.reducers import rebuild
+from ckpt.image.reducers.classes import is_slot
+
+if TYPE_CHECKING:
+    from ckpt.image.reducers.saver import Saver
+
+__all__ = ["DEFAULT", "FILLED_BASES", "attributes_of", "has_state_in_c", "reduce_raw", "slots_of"]
+
+FILLED_BASES = (list, dict, set)
+_POINTER_BYTES = object.__basicsize__ // 2
+
+
+def DEFAULT(pickler: Saver, obj: object) -> Any:
+    """The C pickler's own way."""
+    return NotImplemented
+
+
+def has_state_in_c(cls: type) -> bool:
+    """Does an instance of a class over ``object`` hold more than slots, a dictionary and weak references?"""
+    heap = [c for c in cls.__mro__ if is_heap(c)]
+    slots = sum(1 for c in heap for value in c.__dict__.values() if is_slot(value, c))
+    size = object.__basicsize__ + slots * _POINTER_BYTES
+    size += _POINTER_BYTES * (cls.__weakrefoffset__ > 0) + _POINTER_BYTES * (cls.__dictoffset__ > 0)
+    return cls.__basicsize__ > size
+
+
+def slots_of(pickler: Saver, obj: Any) -> list[tuple[type, str, Any]]:
+    """``(owner, name, value)`` of every slot that is set."""
+    cls = type(obj)
+    known = pickler.slots.get(cls)
+    if known is None:
+        known = pickler.slots[cls] = [
+            (c, key, value)
+            for c in cls.__mro__
+            if is_heap(c)
+            for key, value in c.__dict__.items()
+            if is_slot(value, c)
+        ]
+    found = []
+    for owner, key, descriptor in known:
+        try:
+            found.append((owner, key, descriptor.__get__(obj, cls)))
+        except AttributeError:
+            continue  # never set, or deleted
+    return found
+
+
+def attributes_of(obj: Any) -> dict[str, Any] | None:
+    """The instance's dictionary itself, past whatever the program defined."""
+    if not type(obj).__dictoffset__:
+        return None
+    try:
+        found = object.__getattribute__(obj, "__dict__")
+    except AttributeError:
+        return None  # a C type that has one and does not show it: _asyncio.Future
+    return found if type(found) is dict else None
+
+
+def reduce_raw(pickler: Saver, obj: Any) -> Any:
+    """Dictionary, slots and builtin value, taken without any method of the program."""
+    cls = type(obj)
+    base = next(c for c in cls.__mro__ if not is_heap(c))
+    attributes, slots = attributes_of(obj), slots_of(pickler, obj)
+    if base is object:
+        if slots or attributes is None:
+            return rebuild.make_instance, (cls,), (attributes, slots), None, None, rebuild.fill_slots
+        return rebuild.make_instance, (cls,), attributes, None, None, rebuild.fill_instance
+    if base in FILLED_BASES:
+        items = list(dict.items(obj)) if base is dict else list(base.__iter__(obj))
+        state = (attributes, slots, base, items)
+        return rebuild.make_from_builtin, (base, cls), state, None, None, rebuild.fill_container
+    args = (base, cls, _builtin_value(base, obj))
+    if attributes is None and not slots:
+        return rebuild.make_from_builtin, args
+    return rebuild.make_from_builtin, args, (attributes, slots), None, None, rebuild.fill_slots
+
+
+def _builtin_value(base: type, obj: Any) -> Any:
+    """The plain builtin value inside an instance of a subclass."""
+    if base is int:
+        return int.__int__(obj)
+    if base is float:
+        return float.__float__(obj)
+    if base is str:
+        return str.__str__(obj)
+    if base is bytes:
+        return bytes.__getitem__(obj, slice(None)) if type(obj) is bytes else bytes.__add__(obj, b"")
+    if base is complex:
+        return complex.__pos__(obj)
+    return list(base.__iter__(obj))  # type: ignore[attr-defined]

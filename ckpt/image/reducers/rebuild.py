@@ -1,0 +1,396 @@
+"""What the pickle of an image calls while it is loaded: the counterparts of the reducers.
+
+Every object is made in two steps: an empty shell that the unpickler can remember (so that cycles close), then
+its state. No function of the program runs: no ``__new__``, ``__init__``, ``__setattr__``, ``__setstate__``,
+``__init_subclass__``, ``__set_name__`` and no metaclass code. The only exception are ``__hash__`` and
+``__eq__`` of objects that are keys of dictionaries or members of sets.
+
+The names in this module are part of the image format: an image refers to them. Later changes add names.
+
+Not here: files (:mod:`ckpt.image.files.open_files`), numpy arrays (:mod:`ckpt.image.libraries.numpy_arrays`), and the
+decision what is saved how (:mod:`ckpt.image.reducers.by_value`, :mod:`ckpt.image.reducers.builtin_types`).
+"""
+
+from __future__ import annotations
+
+import abc
+import importlib
+import itertools
+import threading
+import types
+import typing
+import weakref
+from abc import ABCMeta
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ckpt.image.errors import RestoreError
+from ckpt.image.lowlevel.inspect_raw import is_heap
+
+# ---------------------------------------------------------------------- functions
+
+
+def make_code(*fields: Any) -> types.CodeType:
+    """A code object from the fields of :data:`ckpt.image.reducers.by_value.CODE_FIELDS`."""
+    return types.CodeType(*fields)
+
+
+def make_cell() -> types.CellType:
+    return types.CellType()
+
+
+def fill_cell(cell: types.CellType, state: tuple[Any]) -> None:
+    cell.cell_contents = state[0]
+
+
+def make_function(
+    code: types.CodeType, namespace: dict[str, Any], name: str, closure: tuple[types.CellType, ...] | None
+) -> types.FunctionType:
+    return types.FunctionType(code, namespace, name, None, closure)
+
+
+def fill_function(function: types.FunctionType, state: tuple[Any, ...]) -> None:
+    qualname, module, doc, defaults, kwdefaults, annotations, attributes, type_parameters = state
+    function.__qualname__ = qualname
+    function.__module__ = module
+    function.__doc__ = doc
+    function.__defaults__ = defaults
+    function.__kwdefaults__ = kwdefaults
+    if annotations:
+        function.__annotations__ = annotations
+    if attributes:
+        function.__dict__.update(attributes)
+    if type_parameters:
+        function.__type_params__ = type_parameters  # type: ignore[attr-defined]
+
+
+def make_type_parameter(kind: Any, arguments: list[Any], keywords: dict[str, Any], module: str | None) -> Any:
+    made = kind(*arguments, **keywords)
+    made.__module__ = module
+    return made
+
+
+def _alias(name: str, value: Any, parameters: tuple[Any, ...]) -> Any:
+    return typing.TypeAliasType(name, value, type_params=parameters)  # type: ignore[attr-defined]
+
+
+def make_type_alias(name: str, value: Any, parameters: tuple[Any, ...], module: str | None) -> Any:
+    """An alias takes its module from the function that makes it."""
+    make = types.FunctionType(_alias.__code__, {"__name__": module, "typing": typing})
+    return make(name, value, parameters)
+
+
+def make_property(cls: type, accessors: tuple[Any, ...], attributes: dict[str, Any] | None) -> Any:
+    made: Any = property.__new__(cls)
+    property.__init__(made, *accessors)
+    for key, value in (attributes or {}).items():
+        object.__setattr__(made, key, value)
+    return made
+
+
+def make_wrapper(cls: Callable[[Any], Any], function: Any) -> Any:
+    """A staticmethod or classmethod."""
+    return cls(function)
+
+
+def fill_attributes(obj: Any, attributes: dict[str, Any]) -> None:
+    obj.__dict__.update(attributes)
+
+
+# ---------------------------------------------------------------------- classes
+
+
+def metaclass_of_ctypes(meta: type) -> Any:
+    """The metaclass written in C among its bases: it reads the layout (``_fields_`` and the like) when a class is made."""
+    return next((cls for cls in meta.__mro__ if cls.__module__ == "_ctypes"), None)
+
+
+def make_class(meta: type, name: str, bases: tuple[type, ...], essentials: dict[str, Any]) -> type:
+    """A class with nothing but its name, bases and slots; :func:`fill_class` adds the rest.
+
+    ``__init_subclass__`` of its bases is out of sight meanwhile; typing.Generic's, where it is written in C,
+    is satisfied by empty generic bases.
+    """
+    hidden: list[tuple[type, Any]] = []
+    for base in bases:
+        for cls in base.__mro__:
+            if "__init_subclass__" in cls.__dict__ and is_heap(cls):
+                hidden.append((cls, cls.__dict__["__init_subclass__"]))
+                type.__delattr__(cls, "__init_subclass__")
+    is_generic = not is_heap(typing.Generic) and any(issubclass(base, typing.Generic) for base in bases)
+    if is_generic:
+        essentials = {"__orig_bases__": (), **essentials}
+    try:
+        in_c = metaclass_of_ctypes(meta)
+        maker = in_c or next(cls for cls in meta.__mro__ if not is_heap(cls))
+        new: Any = maker.__new__
+        made: type = new(meta, name, bases, essentials)
+        if in_c is not None:  # from 3.13 on they do their work here
+            in_c.__init__(made, name, bases, essentials)
+        if is_generic:
+            type.__delattr__(made, "__orig_bases__")
+    finally:
+        for cls, hook in hidden:
+            type.__setattr__(cls, "__init_subclass__", hook)
+    if issubclass(meta, ABCMeta):
+        abc._abc_init(made)  # type: ignore[attr-defined]
+    return made
+
+
+def fill_class(cls: type, state: tuple[dict[str, Any], Any]) -> None:
+    attributes, abstract = state
+    set_attribute = (metaclass_of_ctypes(type(cls)) or type).__setattr__
+    for key, value in attributes.items():
+        set_attribute(cls, key, value)
+    if abstract is not None:
+        cls.__abstractmethods__ = abstract  # type: ignore[attr-defined]
+
+
+def register_virtual(cls: type, subclasses: Sequence[type]) -> None:
+    """Subclasses registered with an abstract base class, when all classes are complete."""
+    for subclass in subclasses:
+        ABCMeta.register(cls, subclass)  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------------- instances
+
+
+def make_instance(cls: type) -> Any:
+    return object.__new__(cls)
+
+
+def make_from_builtin(base: type, cls: type, *args: Any) -> Any:
+    """An instance of a class that derives from a builtin type whose value is given at creation."""
+    return base.__new__(cls, *args)
+
+
+def fill_instance(obj: Any, attributes: dict[str, Any]) -> None:
+    """``attributes`` becomes the instance's dictionary itself: other holders of it keep sharing it."""
+    object.__setattr__(obj, "__dict__", attributes)
+
+
+def fill_slots(obj: Any, state: tuple[dict[str, Any] | None, list[tuple[type, str, Any]]]) -> None:
+    attributes, slots = state
+    if attributes is not None:
+        object.__setattr__(obj, "__dict__", attributes)
+    for owner, name, value in slots:
+        owner.__dict__[name].__set__(obj, value)
+
+
+def fill_container(
+    obj: Any, state: tuple[dict[str, Any] | None, list[tuple[type, str, Any]], type, list[Any]]
+) -> None:
+    """An instance of a subclass of list, dict or set: attributes, then items by the builtin type's own
+    methods.
+    """
+    attributes, slots, base, items = state
+    fill_slots(obj, (attributes, slots))
+    if base is list:
+        list.extend(obj, items)
+    elif base is dict:
+        for key, value in items:
+            dict.__setitem__(obj, key, value)
+    else:
+        base.update(obj, items)  # type: ignore[attr-defined]
+
+
+def fill_by_base(
+    obj: Any, state: tuple[type, Any, dict[str, Any] | None, list[tuple[type, str, Any]]]
+) -> None:
+    """State as the library class ``base`` sets it, then what the program's classes have added."""
+    base, own, attributes, slots = state
+    setstate: Any = getattr(base, "__setstate__", None)
+    if own is not None and setstate is not None:
+        setstate(obj, own)
+    elif isinstance(own, tuple) and len(own) == 2 and isinstance(own[1], dict):
+        for name, value in own[1].items():
+            object.__setattr__(obj, name, value)
+    if attributes:
+        object.__getattribute__(obj, "__dict__").update(attributes)
+    for owner, name, value in slots:
+        owner.__dict__[name].__set__(obj, value)
+
+
+def fill_deque(obj: Any, state: tuple[Any, ...]) -> None:
+    attributes, slots, items, maxlen = state
+    deque.__init__(obj, items, maxlen)
+    fill_slots(obj, (attributes, slots))
+
+
+def fill_ordered(obj: Any, state: tuple[Any, ...]) -> None:
+    attributes, slots, items = state
+    for key, value in items:
+        OrderedDict.__setitem__(obj, key, value)
+    fill_slots(obj, (attributes, slots))
+
+
+def fill_defaultdict(obj: Any, state: tuple[Any, ...]) -> None:
+    attributes, slots, items, default_factory = state
+    obj.default_factory = default_factory
+    for key, value in items:
+        dict.__setitem__(obj, key, value)
+    fill_slots(obj, (attributes, slots))
+
+
+ARGS: Any = BaseException.__dict__["args"]
+"""Past the classes of the program: a slot or property of that name may hold something else, or nothing yet."""
+
+
+def make_exception(base: type, cls: type, args: tuple[Any, ...]) -> BaseException:
+    made: BaseException = base.__new__(cls, *args)
+    return made
+
+
+def fill_exception(obj: BaseException, state: tuple[Any, ...]) -> None:
+    args, attributes, cause, context, suppress, fields, slots, traceback = state
+    ARGS.__set__(obj, args)
+    for owner, name, value in fields:
+        owner.__dict__[name].__set__(obj, value)
+    obj.__cause__ = cause
+    obj.__context__ = context
+    obj.__suppress_context__ = suppress
+    obj.__traceback__ = traceback
+    fill_slots(obj, (attributes, slots))
+
+
+# ---------------------------------------------------------------------- iterators and views
+
+
+def make_dict_iterator(mapping: dict[Any, Any], view: str, is_reversed: bool, done: int) -> Iterator[Any]:
+    """An iterator over ``mapping`` that has already handed out ``done`` items."""
+    source: Any = mapping if view == "keys" else getattr(mapping, view)()
+    made: Iterator[Any] = reversed(source) if is_reversed else iter(source)
+    for _ in itertools.islice(made, done):
+        pass
+    return made
+
+
+def make_set_iterator(container: Any, done: int) -> Iterator[Any]:
+    made: Iterator[Any] = iter(container)
+    for _ in itertools.islice(made, done):
+        pass
+    return made
+
+
+def make_exhausted(cls_of: Any) -> Iterator[Any]:
+    """An iterator of the same type that has nothing left."""
+    made: Iterator[Any] = iter(cls_of)
+    for _ in made:
+        pass
+    return made
+
+
+def make_view(mapping: dict[Any, Any], view: str) -> Any:
+    return getattr(mapping, view)()
+
+
+def make_mapping_proxy(mapping: Mapping[Any, Any]) -> Any:
+    return types.MappingProxyType(mapping)
+
+
+def class_dict(cls: type) -> Any:
+    return cls.__dict__
+
+
+def make_super(this_class: type, obj: Any) -> Any:
+    return super(this_class, obj) if obj is not None else super(this_class)
+
+
+def bind(cls: type, name: str, obj: object) -> Any:
+    """What the class itself has under that name, bound to an object."""
+    return cls.__dict__[name].__get__(obj)
+
+
+def call_attribute(owner: Any, name: str) -> Any:
+    """The descriptor ``name`` of a class, unbound."""
+    return owner.__dict__[name]
+
+
+# ---------------------------------------------------------------------- locks, weak references, context
+
+
+def make_lock(locked: bool) -> Any:
+    made = threading.Lock()
+    if locked:
+        made.acquire()
+    return made
+
+
+def make_rlock(count: int) -> Any:
+    """A reentrant lock held ``count`` times by the thread that loads the image."""
+    made = threading.RLock()
+    if count:
+        made._acquire_restore((count, threading.get_ident()))  # type: ignore[attr-defined]
+    return made
+
+
+class _Gone:
+    pass
+
+
+def make_weakref(cls: type, target: Any, callback: Any) -> Any:
+    return weakref.ref.__new__(cls, target, callback)
+
+
+def make_dead_weakref(cls: type) -> Any:
+    return weakref.ref.__new__(cls, _Gone())
+
+
+def make_weakproxy(target: Any, *callback: Any) -> Any:
+    return weakref.proxy(target, *callback)
+
+
+def make_dead_weakproxy() -> Any:
+    return weakref.proxy(_Gone())
+
+
+def make_thread_local(cls: type, args: tuple[Any, ...]) -> Any:
+    return cls.__new__(cls, *args)
+
+
+def fill_thread_local(obj: Any, attributes: dict[str, Any]) -> None:
+    threading.local.__getattribute__(obj, "__dict__").update(attributes)
+
+
+def make_module(name: str) -> types.ModuleType:
+    return types.ModuleType(name)
+
+
+def fill_module_dict(module: types.ModuleType, state: tuple[dict[str, Any], type]) -> None:
+    """The module gets this very dictionary, which its functions hold as their globals, and its class.
+
+    A module's dictionary is the first thing after the header of its object; Python has no way to replace it.
+    """
+    import ctypes
+
+    attributes, cls = state
+    slot = ctypes.c_void_p.from_address(id(module) + object.__basicsize__)
+    old = module.__dict__
+    if slot.value != id(old):
+        raise RestoreError("a module cannot be made again by this interpreter")
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(attributes))
+    slot.value = id(attributes)
+    ctypes.pythonapi.Py_DecRef(ctypes.py_object(old))
+    if cls is not types.ModuleType:
+        module.__class__ = cls
+
+
+def set_module_class(module: types.ModuleType, cls: type) -> None:
+    module.__class__ = cls
+
+
+def generator_make(func: Any, name: str, qualname: str, code: types.CodeType) -> Any:
+    from ckpt.image.frames.generators import gen_make
+
+    return gen_make(func, name, qualname, code)
+
+
+def generator_fill(generator: Any, record: Any) -> None:
+    from ckpt.image.frames.generators import gen_fill
+
+    gen_fill(generator, record)
+
+
+def function_of(module: str, name: str) -> object:
+    return getattr(importlib.import_module(module), name)

@@ -1,0 +1,65 @@
+"""Type parameters and type aliases where they are objects made in C: since the syntax ``def f[T]`` exists.
+
+They pickle by name, which finds nobody for those of by-value modules, nor for the parameters of a generic function. Those
+are made again from what they consist of; a bound or alias that has not been evaluated yet is evaluated for that.
+
+Where the interpreter has no such objects, :data:`REDUCERS` is empty.
+"""
+
+from __future__ import annotations
+
+import sys
+import typing
+from typing import TYPE_CHECKING, Any
+
+from ckpt.image.reducers import rebuild
+
+if TYPE_CHECKING:
+    from ckpt.image.reducers.saver import Reducer, Saver
+
+__all__ = ["REDUCERS"]
+
+
+def _is_found_by_name(pickler: Saver, obj: Any) -> bool:
+    module = getattr(obj, "__module__", None)
+    if module in pickler.references.by_value:
+        return False
+    return getattr(sys.modules.get(module or ""), obj.__name__, None) is obj
+
+
+def _default(obj: Any) -> dict[str, Any]:
+    """The default of a parameter, where parameters have one."""
+    return {"default": obj.__default__} if getattr(obj, "has_default", bool)() else {}
+
+
+def reduce_type_parameter(pickler: Saver, obj: Any) -> Any:
+    if _is_found_by_name(pickler, obj):
+        return NotImplemented
+    kind, arguments, keywords = type(obj), [obj.__name__], _default(obj)
+    if kind is not typing.TypeVarTuple:
+        keywords["bound"] = obj.__bound__
+        for name in ("covariant", "contravariant", "infer_variance"):
+            keywords[name] = getattr(obj, f"__{name}__")
+    if kind is typing.TypeVar:
+        arguments += obj.__constraints__
+    return rebuild.make_type_parameter, (kind, arguments, keywords, obj.__module__)
+
+
+def reduce_parameter_part(pickler: Saver, obj: Any) -> Any:
+    """``P.args`` and ``P.kwargs``."""
+    return type(obj), (obj.__origin__,)
+
+
+def reduce_type_alias(pickler: Saver, obj: Any) -> Any:
+    if _is_found_by_name(pickler, obj):
+        return NotImplemented
+    return rebuild.make_type_alias, (obj.__name__, obj.__value__, obj.__type_params__, obj.__module__)
+
+
+REDUCERS: dict[type, Reducer] = {}
+"""By exact type."""
+
+if hasattr(typing, "TypeAliasType"):
+    REDUCERS |= dict.fromkeys((typing.TypeVar, typing.ParamSpec, typing.TypeVarTuple), reduce_type_parameter)
+    REDUCERS |= dict.fromkeys((typing.ParamSpecArgs, typing.ParamSpecKwargs), reduce_parameter_part)
+    REDUCERS[typing.TypeAliasType] = reduce_type_alias

@@ -1,0 +1,1 @@
+"""Objects of the standard library that are made in C."""

@@ -1,0 +1,302 @@
+"""How objects of the standard library that are made in C are taken apart; see :mod:`ckpt.image.reducers.by_value` for the
+contract.
+
+What state these C objects hold is found through the garbage collector's view of them, where Python offers no other.
+"""
+
+from __future__ import annotations
+
+import _random
+import functools
+import gc
+import itertools
+import re
+import struct
+import sys
+from pickle import PicklingError
+from typing import TYPE_CHECKING, Any
+
+from ckpt.image.reducers import rebuild
+from ckpt.image.reducers.contexts import decimal_reducers
+from ckpt.image.reducers.iterators import by_using_up
+from ckpt.image.reducers.logs import reduce_manager
+from ckpt.image.reducers.raw_instances import attributes_of, slots_of
+from ckpt.image.reducers.saver import Reducer
+from ckpt.image.stdlib import processes, rebuild_c_objects
+
+if TYPE_CHECKING:
+    from ckpt.image.reducers.saver import Saver
+
+__all__ = ["REDUCERS", "kind_by_base", "when_imported"]
+
+# ---------------------------------------------------------------------- regular expressions
+
+
+def reduce_pattern(pickler: Saver, obj: re.Pattern[Any]) -> Any:
+    """One without a text is part of a ``re.Scanner`` (met alone while that is at work), and is made as there."""
+    if obj.pattern is not None:
+        return NotImplemented
+    lexicon = rebuild_c_objects.lexicons.get(obj)
+    if lexicon is not None:
+        return rebuild_c_objects.make_scanner_pattern, (lexicon, obj.flags)
+    for owner in gc.get_referrers(obj):
+        attributes = owner if type(owner) is dict else getattr(owner, "__dict__", {})
+        if attributes.get("scanner") is obj and "lexicon" in attributes:
+            return rebuild_c_objects.make_scanner_pattern, (attributes["lexicon"], obj.flags)
+    raise PicklingError("a regular expression without a text, of no re.Scanner that is still there")
+
+
+def reduce_match(pickler: Saver, obj: re.Match[Any]) -> Any:
+    """Of ``re``, and of the package ``regex``, which has the same attributes."""
+    tries = [("search", obj.pos), ("match", obj.pos), ("fullmatch", obj.pos), ("match", obj.start())]
+    for method, pos in tries:
+        again = getattr(obj.re, method)(obj.string, pos, obj.endpos)
+        if again is not None and again.regs == obj.regs:
+            return rebuild_c_objects.make_match, (obj.re, method, obj.string, pos, obj.endpos)
+    raise PicklingError(f"this {type(obj).__module__}.Match cannot be found again by its pattern")
+
+
+def reduce_scanner(pickler: Saver, obj: Any) -> Any:
+    """What ``finditer`` runs on.
+
+    Its position can only be seen by asking for the next match, so only in a forked child.
+    """
+    if not pickler.is_disposable:
+        raise PicklingError("re.finditer under way cannot be saved without fork")
+    found = by_using_up(obj, lambda obj: obj.search())
+    if found is None:
+        return rebuild_c_objects.make_scanner, (obj.pattern, None, 0, 0)
+    return rebuild_c_objects.make_scanner, (obj.pattern, found.string, found.start(), found.endpos)
+
+
+# ---------------------------------------------------------------------- functools, csv
+
+
+def reduce_lru_cache(pickler: Saver, obj: Any) -> Any:
+    if pickler.references.names(obj):
+        return NotImplemented
+    cache, function, mark, links = rebuild_c_objects.lru_internals(obj)
+    parameters = _lru_parameters(obj, links)
+    # links: key, result, type of link; oldest first
+    bounded = parameters["maxsize"] is not None
+    entries = list(zip(links[::3], links[1::3], strict=False)) if bounded else list(cache.items())
+    counters = rebuild_c_objects.lru_counters(obj)
+    running = [(call.args, call.kwargs) for call in pickler.cached_calls if call.cache is obj]
+    if entries or counters:
+        marked = [(_marked(key, mark), value) for key, value in entries]
+        pickler.defer(rebuild_c_objects.refill_lru_cache, obj, marked, counters, running)
+    args = (function, parameters["maxsize"], parameters["typed"])
+    return (
+        rebuild_c_objects.make_lru_cache,
+        args,
+        dict(obj.__dict__),
+        None,
+        None,
+        rebuild.fill_attributes,
+    )
+
+
+def _lru_parameters(obj: Any, links: list[Any]) -> dict[str, Any]:
+    """``cache_parameters()``; from C while ``functools.lru_cache`` has not set that attribute yet."""
+    asked = obj.__dict__.get("cache_parameters")
+    if asked is not None:
+        parameters: dict[str, Any] = asked()
+        return parameters
+    raise PicklingError("functools.lru_cache is still wrapping this function")
+
+
+def _marked(key: Any, mark: object) -> Any:
+    if type(key) is tuple:
+        return tuple(rebuild_c_objects.LruMark if item is mark else item for item in key)
+    return key
+
+
+DIALECT_FIELDS = (
+    "delimiter",
+    "doublequote",
+    "escapechar",
+    "lineterminator",
+    "quotechar",
+    "quoting",
+    "skipinitialspace",
+    "strict",
+)
+
+
+def reduce_csv_reader(pickler: Saver, obj: Any) -> Any:
+    dialect = {key: getattr(obj.dialect, key) for key in DIALECT_FIELDS}
+    source = next(
+        item
+        for item in gc.get_referents(obj)
+        if item is not obj.dialect
+        and not isinstance(item, (type, list, str))
+        and hasattr(type(item), "__next__")
+    )
+    return rebuild_c_objects.make_csv_reader, (source, dialect, obj.line_num)
+
+
+def reduce_csv_writer(pickler: Saver, obj: Any) -> Any:
+    dialect = {key: getattr(obj.dialect, key) for key in DIALECT_FIELDS}
+    write = next(item for item in gc.get_referents(obj) if callable(item) and not isinstance(item, type))
+    return rebuild_c_objects.make_csv_writer, (write, dialect)
+
+
+# ---------------------------------------------------------------------- other objects made in C
+
+_REMAINING_ITEMS = 1_000_000
+
+
+def kind_by_base(cls: type) -> Reducer | None:
+    """Generators of random numbers; generators of Cython, each version of which has a type of its own: libraries iterate
+    over their columns by them."""
+    if issubclass(cls, _random.Random):
+        return reduce_random
+    if cls.__name__ in ("CTracer", "CFileDispositionType") or issubclass(
+        cls, getattr(sys.modules.get("_lsprof"), "Profiler", ())
+    ):
+        from ckpt.image.stdlib import profilers
+
+        return profilers.kind_by_base(cls)
+    return reduce_remaining if cls.__name__ == "generator" and cls.__module__.startswith("_cython_") else None
+
+
+def reduce_key_wrapper(pickler: Saver, obj: Any) -> Any:
+    """What ``functools.cmp_to_key`` makes, and the keys made with it."""
+    key = getattr(obj, "obj", rebuild_c_objects)
+    compare = next(item for item in gc.get_referents(obj) if item is not type(obj))
+    return rebuild_c_objects.make_key_wrapper, (compare, *(() if key is rebuild_c_objects else (key,)))
+
+
+def reduce_pairwise(pickler: Saver, obj: Any) -> Any:
+    """It holds its source and, once begun, the item that comes first in the next pair."""
+    found = [item for item in gc.get_referents(obj) if item is not itertools.pairwise]
+    if sys.version_info >= (3, 13):
+        found.pop()  # the tuple that is used again for every pair
+    if not found:
+        return rebuild_c_objects.make_pairwise, (iter(()),)
+    source, *last = found
+    return rebuild_c_objects.make_pairwise, (source, *last)
+
+
+def reduce_batched(pickler: Saver, obj: Any) -> Any:
+    """The size of its batches follows the pointer to its source; since 3.13 a byte that says whether all must be full."""
+    import ctypes
+
+    found = [item for item in gc.get_referents(obj) if item is not type(obj)]
+    words = (ctypes.c_ssize_t * 2).from_address(id(obj) + object.__basicsize__)
+    if not found or words[0] != id(found[0]):
+        return rebuild_c_objects.make_batched, (iter(()), 1)
+    size, is_strict = words[1], False
+    if sys.version_info >= (3, 13):
+        is_strict = ctypes.c_bool.from_address(ctypes.addressof(words) + ctypes.sizeof(words)).value
+    return rebuild_c_objects.make_batched, (found[0], size, *([True] if is_strict else []))
+
+
+def reduce_simple_queue(pickler: Saver, obj: Any) -> Any:
+    found = [item for item in gc.get_referents(obj) if item is not type(obj)]
+    if sys.version_info < (3, 13):  # a list, with items that were taken at its beginning
+        found = found[0]
+    waiting = found[len(found) - obj.qsize() :] if found else []
+    return type(obj), (), (waiting,), None, None, rebuild_c_objects.fill_simple_queue
+
+
+def reduce_struct(pickler: Saver, obj: struct.Struct) -> Any:
+    return type(obj), (obj.format,)
+
+
+def reduce_json_scanner(pickler: Saver, obj: Any) -> Any:
+    return rebuild_c_objects.make_json_scanner, tuple(
+        getattr(obj, name) for name in rebuild_c_objects.JSON_SCANNER
+    )
+
+
+def reduce_json_encoder(pickler: Saver, obj: Any) -> Any:
+    """Whether it allows nan it says only when it meets one; that runs nothing of the program."""
+    try:
+        allows = bool(obj(float("nan"), 0))
+    except ValueError:
+        allows = False
+    values = tuple(getattr(obj, name) for name in rebuild_c_objects.JSON_ENCODER)
+    return rebuild_c_objects.make_json_encoder, (*values, allows)
+
+
+def reduce_re_scanner(pickler: Saver, obj: Any) -> Any:
+    """``re.Scanner``, whose pattern has no text of its own."""
+    return rebuild_c_objects.make_re_scanner, (obj.lexicon, obj.scanner.flags)
+
+
+def reduce_system_random(pickler: Saver, obj: Any) -> Any:
+    """Has nothing to be saved, which it says by refusing."""
+    return (
+        rebuild_c_objects.make_system_random,
+        (type(obj),),
+        obj.__dict__,
+        None,
+        None,
+        rebuild.fill_attributes,
+    )
+
+
+def reduce_random(pickler: Saver, obj: Any) -> Any:
+    """Past its ``getstate``, which wants what ``__init__`` sets: it may be just being made."""
+    state = (_random.Random.getstate(obj), attributes_of(obj), slots_of(pickler, obj))
+    return rebuild_c_objects.make_random, (type(obj),), state, None, None, rebuild_c_objects.fill_random
+
+
+def reduce_remaining(pickler: Saver, obj: Any) -> Any:
+    """An iterator that shows nothing of its state: as one over what remains, found by using it up in a forked child."""
+    if not pickler.is_disposable:
+        raise PicklingError(f"an iterator of type {type(obj).__name__} cannot be saved without fork")
+    found = by_using_up(obj, lambda obj: list(itertools.islice(obj, _REMAINING_ITEMS + 1)))
+    if len(found) > _REMAINING_ITEMS:
+        raise PicklingError(
+            f"an iterator of type {type(obj).__name__} with too many items left cannot be saved"
+        )
+    return iter, (found,)
+
+
+def _reducers() -> dict[type, Reducer]:
+    import _csv
+    import _json
+    import _queue
+
+    return {
+        re.Match: reduce_match,
+        type(re.compile("").scanner("")): reduce_scanner,  # type: ignore[attr-defined]
+        re.Pattern: reduce_pattern,
+        re.Scanner: reduce_re_scanner,  # type: ignore[attr-defined]
+        type(functools.lru_cache(len)): reduce_lru_cache,
+        type(functools.cmp_to_key(len)): reduce_key_wrapper,  # type: ignore[arg-type]
+        itertools.pairwise: reduce_pairwise,
+        struct.Struct: reduce_struct,
+        type(struct.iter_unpack("B", b"")): reduce_remaining,
+        _queue.SimpleQueue: reduce_simple_queue,
+        _json.make_scanner: reduce_json_scanner,
+        _json.make_encoder: reduce_json_encoder,
+        _csv.Reader: reduce_csv_reader,
+        _csv.Writer: reduce_csv_writer,
+    }
+
+
+def when_imported() -> dict[type, Reducer]:
+    """Reducers for types of modules that the program need not have imported."""
+    found: dict[type, Reducer] = {}
+    batched = getattr(itertools, "batched", None)
+    if batched is not None:
+        found[batched] = reduce_batched
+    if "random" in sys.modules:
+        found[sys.modules["random"].SystemRandom] = reduce_system_random
+    if hasattr(sys.modules.get("_tokenize"), "TokenizerIter"):
+        found[sys.modules["_tokenize"].TokenizerIter] = reduce_remaining
+    if "_elementtree" in sys.modules:
+        element = sys.modules["_elementtree"].Element("_")
+        found[type(element.iter())] = reduce_remaining
+    if "logging" in sys.modules:
+        found[sys.modules["logging"].Manager] = reduce_manager
+    if "decimal" in sys.modules:
+        found |= decimal_reducers()
+    return found | processes.reducers()
+
+
+REDUCERS = _reducers()
+"""By exact type."""

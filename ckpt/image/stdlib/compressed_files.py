@@ -1,0 +1,131 @@
+"""bz2, lzma: files that are being written, ``BZ2File`` and ``LZMAFile`` in the format xz.
+
+Their compressors cannot be copied, so one is ended for its image, in the forked child. The image holds what came of that,
+and after a restart an object in its place gives that out first, with the next call, and begins another stream when there is
+more (level 9, preset 6, the check of the first). Files of several streams are what both formats define, and all who read
+these files know them.
+
+Compressors of the program's own, and those in zip files, may be read by something that expects one stream: they are named,
+and so are raw lzma and its old format, which know no second stream.
+
+Not here: zlib, and the methods of compressors (:mod:`ckpt.image.stdlib.compressors`).
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import zlib
+from pickle import PicklingError
+from typing import Any
+
+from ckpt.image.reducers.raw_instances import attributes_of
+
+__all__ = ["FurtherStream", "reduce_compressor", "reduce_stream"]
+
+_FILES = (("bz2", "BZ2File"), ("lzma", "LZMAFile"))
+_XZ_FOOTER_BYTES, _XZ_MAGIC = 12, b"YZ"
+_NEEDS_FORK = "data being compressed (bz2, lzma) cannot be saved without fork: use --image-mode fork"
+
+
+class FurtherStream:
+    """In the place of a compressor of bz2 or xz whose stream has been ended: a second stream, if anything comes.
+
+    ``pending``: the end of the first; ``check``: of lzma, ``None`` for bz2. An image may be taken in the middle of a method:
+    what has been given out already is in its frame then, and no longer here.
+    """
+
+    __slots__ = ("check", "compressor", "has_begun", "is_over", "pending")
+
+    def __init__(self, pending: bytes, check: int | None, is_over: bool) -> None:
+        self.compressor: Any = None if is_over else _compressor(check)
+        self.has_begun = False
+        self.pending, self.check, self.is_over = pending, check, is_over
+
+    def compress(self, data: Any, /) -> bytes:
+        if self.is_over:
+            raise ValueError("Compressor has been flushed")
+        pending, self.pending = self.pending, b""
+        self.has_begun = True
+        try:
+            made: bytes = pending + self.compressor.compress(data)
+        except BaseException:
+            self.pending = pending
+            raise
+        return made
+
+    def flush(self) -> bytes:
+        if self.is_over:
+            raise ValueError("Repeated call to flush()")
+        pending, self.pending = self.pending, b""
+        self.is_over = True
+        return pending + self.compressor.flush() if self.has_begun else pending
+
+
+def _compressor(check: int | None) -> Any:
+    if check is None:
+        import bz2
+
+        return bz2.BZ2Compressor()
+    import lzma
+
+    return lzma.LZMACompressor(check=check)
+
+
+_ended: dict[int, tuple[Any, bytes]] = {}
+"""In a child, by id, what has been ended for its image: the object and what came of that."""
+
+
+def reduce_compressor(pickler: Any, obj: Any) -> Any:
+    """Of ``bz2.BZ2Compressor`` and ``lzma.LZMACompressor``. Raises PicklingError."""
+    name = f"{type(obj).__module__.lstrip('_')}.{type(obj).__name__}"
+    if not _is_in_a_file(obj):
+        raise PicklingError(
+            f"data being compressed ({name}) cannot be saved but in files of {name.partition('.')[0]}.open(); compress it "
+            f"in one go between two images, or use ckpt.register_type({name}, save, load)"
+        )
+    if not pickler.is_disposable:
+        raise PicklingError(_NEEDS_FORK)
+    if id(obj) not in _ended:
+        try:
+            _ended[id(obj)] = obj, obj.flush()
+        except ValueError:  # ended by the program
+            return FurtherStream, (b"", None, True)
+    given = _ended[id(obj)][1]
+    return FurtherStream, (given, None if type(obj).__module__ == "_bz2" else _check_of(given), False)
+
+
+def reduce_stream(pickler: Any, obj: FurtherStream) -> Any:
+    """Of a second stream, which may have begun."""
+    if obj.is_over or not obj.has_begun:
+        return FurtherStream, (obj.pending, obj.check, obj.is_over)
+    if not pickler.is_disposable:
+        raise PicklingError(_NEEDS_FORK)
+    if id(obj) not in _ended:
+        _ended[id(obj)] = obj, obj.compressor.flush()
+    return FurtherStream, (obj.pending + _ended[id(obj)][1], obj.check, False)
+
+
+def _is_in_a_file(compressor: Any) -> bool:
+    """Is it the compressor of a file that is known to be read as several streams?"""
+    files = tuple(getattr(sys.modules[name], cls) for name, cls in _FILES if name in sys.modules)
+
+    def is_its_file(obj: object) -> bool:
+        return issubclass(type(obj), files) and (attributes_of(obj) or {}).get("_compressor") is compressor
+
+    for holder in gc.get_referrers(compressor):
+        if any(map(is_its_file, gc.get_referrers(holder) if type(holder) is dict else (holder,))):
+            return True
+    # the attributes of a file that is being made may be a dictionary that the collector does not know yet
+    return any(map(is_its_file, gc.get_objects()))
+
+
+def _check_of(given: bytes) -> int:
+    """The check that a stream of xz had, from its end (the format's section 2.1.2). Raises PicklingError: it is no xz."""
+    footer = given[-_XZ_FOOTER_BYTES:]
+    if footer[-2:] != _XZ_MAGIC or zlib.crc32(footer[4:10]) != int.from_bytes(footer[:4], "little"):
+        raise PicklingError(
+            "data being compressed (lzma.LZMACompressor) of a format other than xz, which knows no second stream, cannot be "
+            "saved; use lzma.FORMAT_XZ"
+        )
+    return footer[9] & 0xF

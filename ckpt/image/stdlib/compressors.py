@@ -1,0 +1,176 @@
+"""zlib: data being compressed, such as a ``gzip.GzipFile`` or a member of a zip file that is being written.
+
+What a compressor has swallowed and not given out yet cannot be asked for. So the image of one holds what it would give out
+now, and after a restart an object in its place gives that out first, with the next call, and goes on compressing. Whoever
+writes what it gives out is left alone: nothing is written for an image, nor at a restart.
+
+A copy of the compressor is flushed fully, which ends at a byte and lets nothing behind refer to anything before. Behind it
+goes a raw deflate stream. Whether the whole has a header and a trailer (zlib, gzip), and the checksum so far, is seen in
+what the copy ends with. Level and window are found by a try: a copy must compress a text as a new compressor of that level
+does. One that is like none (other strategies, small windows) goes on with the smallest window, which fits all.
+
+**The content is the same, the compressed bytes are not**: they are as if ``flush()`` had been called.
+
+Not here: bz2 and lzma (:mod:`ckpt.image.stdlib.compressed_files`); what reads (:mod:`ckpt.image.files.reopen`).
+"""
+
+from __future__ import annotations
+
+import zlib
+from functools import cache
+from pickle import PicklingError
+from types import MethodDescriptorType
+from typing import Any
+
+__all__ = ["Deflating", "make_finished", "reduce_deflating", "reduce_method"]
+
+_SMALLEST = (-1, -9, 8)  # level of zlib's choice, window of 512 bytes
+_PROBE_PARTS = (600, 6000, 6000, 17000)
+_COMPRESSORS = {("zlib", "Compress"), ("_bz2", "BZ2Compressor"), ("_lzma", "LZMACompressor")}
+
+Settings = tuple[int, int, int]
+"""Level, window (as ``wbits``) and ``memLevel`` of a raw deflate stream."""
+
+
+class Deflating:
+    """Does what ``zlib.compressobj`` does, behind a stream that has begun elsewhere.
+
+    ``pending``: what comes first; ``kind``: "" (raw), "zlib" or "gzip"; ``checksum`` and ``size``: of the data so far.
+
+    An image may be taken in the middle of a method: what has been given out already is in its frame then, and no longer
+    here.
+    """
+
+    __slots__ = ("checksum", "compressor", "kind", "pending", "settings", "size")
+
+    def __init__(
+        self, pending: bytes, settings: Settings, kind: str, checksum: int, size: int, is_over: bool = False
+    ) -> None:
+        level, window, memory = settings
+        self.compressor = zlib.compressobj(level, zlib.DEFLATED, window, memory)
+        self.pending, self.settings = pending, settings
+        self.kind, self.checksum, self.size = kind, checksum, size
+        if is_over:
+            self.compressor.flush()
+
+    def compress(self, data: Any, /) -> bytes:
+        pending, self.pending = self.pending, b""
+        try:
+            made = pending + self.compressor.compress(data)
+        except BaseException:
+            self.pending = pending
+            raise
+        if self.kind:
+            self.checksum = (zlib.adler32 if self.kind == "zlib" else zlib.crc32)(data, self.checksum)
+            self.size += memoryview(data).nbytes
+        return made
+
+    def flush(self, mode: int = zlib.Z_FINISH, /) -> bytes:
+        if mode == zlib.Z_NO_FLUSH:
+            return b""
+        pending, self.pending = self.pending, b""
+        try:
+            made = pending + self.compressor.flush(mode)
+        except BaseException:
+            self.pending = pending
+            raise
+        return made + self.trailer() if mode == zlib.Z_FINISH else made
+
+    def trailer(self) -> bytes:
+        """RFC 1950, RFC 1952."""
+        if self.kind == "gzip":
+            return self.checksum.to_bytes(4, "little") + (self.size & 0xFFFFFFFF).to_bytes(4, "little")
+        return self.checksum.to_bytes(4, "big") if self.kind else b""
+
+    def copy(self) -> Deflating:
+        compressor = self.compressor.copy()
+        made = Deflating(self.pending, self.settings, self.kind, self.checksum, self.size)
+        made.compressor = compressor
+        return made
+
+    __copy__ = copy
+
+    def __deepcopy__(self, memo: object) -> Deflating:
+        return self.copy()
+
+
+def reduce_deflating(pickler: Any, obj: Any) -> Any:
+    """Of zlib's compressors, and of what stands for them after a restart. Raises PicklingError."""
+    mine = type(obj) is Deflating
+    try:
+        flushed = (obj.compressor if mine else obj).copy()
+    except ValueError:  # its stream has been ended
+        if mine:
+            return Deflating, (obj.pending, obj.settings, obj.kind, obj.checksum, obj.size, True)
+        return make_finished, ()
+    given = flushed.flush(zlib.Z_FULL_FLUSH)
+    if mine:
+        return Deflating, (obj.pending + given, obj.settings, obj.kind, obj.checksum, obj.size)
+    settings = _settings(flushed.copy())
+    end = zlib.decompressobj(-zlib.MAX_WBITS)
+    if end.decompress(flushed.flush()) or not end.eof or len(end.unused_data) not in (0, 4, 8):
+        raise PicklingError("data being compressed (zlib.compressobj) cannot be saved with this zlib")
+    trailer = end.unused_data
+    if not trailer:
+        return Deflating, (given, settings, "", 0, 0)
+    if len(trailer) == 4:
+        return Deflating, (given, settings, "zlib", int.from_bytes(trailer, "big"), 0)
+    checksum, size = int.from_bytes(trailer[:4], "little"), int.from_bytes(trailer[4:], "little")
+    return Deflating, (given, settings, "gzip", checksum, size)
+
+
+def reduce_method(pickler: Any, method: MethodDescriptorType) -> Any:
+    """``compressobj.compress`` on a stack, about to be called: by its name, for what will stand in the object's place."""
+    owner = method.__objclass__
+    if (owner.__module__, owner.__name__) in _COMPRESSORS:
+        return getattr, (_Methods, method.__name__)
+    return NotImplemented
+
+
+class _Methods:
+    """Methods of compressors, without one."""
+
+    @staticmethod
+    def compress(compressor: Any, data: Any, /) -> Any:
+        return compressor.compress(data)
+
+    @staticmethod
+    def flush(compressor: Any, /, *mode: Any) -> Any:
+        return compressor.flush(*mode)
+
+    @staticmethod
+    def copy(compressor: Any, /) -> Any:
+        return compressor.copy()
+
+
+def _settings(flushed: Any) -> Settings:
+    """Of a compressor that has just been flushed fully, and is used up."""
+    made = flushed.compress(_probe()) + flushed.flush(zlib.Z_FULL_FLUSH)
+    for memory in (zlib.DEF_MEM_LEVEL, 9):
+        for level in range(9, -1, -1):
+            wanted = (level, -zlib.MAX_WBITS, memory)
+            other = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS, memory)
+            if other.compress(_probe()) + other.flush(zlib.Z_FULL_FLUSH) == made:
+                return wanted
+    return _SMALLEST
+
+
+@cache
+def _probe() -> bytes:
+    """Like no text, but of every level another thing; repeats its beginning so far behind that only the largest window
+    sees it.
+    """
+    noise, bits, octal, distance = _PROBE_PARTS
+    head: bytes = pow(3, 5 * noise).to_bytes(noise, "little")
+    text = bin(pow(3, bits)).encode()[:bits] + oct(pow(5, 2 * octal)).encode()[:octal]
+    return (head + text).ljust(distance + noise, b" ") + head
+
+
+# ---------------------------------------------------------------------- called while loading
+
+
+def make_finished() -> Any:
+    """One whose stream has been finished: it refuses everything."""
+    made = zlib.compressobj()
+    made.flush()
+    return made

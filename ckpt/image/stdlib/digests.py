@@ -1,0 +1,188 @@
+"""hashlib: digests under way of OpenSSL, with the state of their algorithm.
+
+A program that keeps a running checksum holds such an object all the time, and its library offers no way to save it. The
+state itself is plain data (RFC 1321, RFC 6234, FIPS 202: chaining values, a count, the bytes of an unfinished block), which
+OpenSSL keeps in one piece of memory behind its context, the same way in all its releases 3.x. So those bytes are copied.
+
+Nothing rests on that layout unseen: a copy must give the same digest as the original before it goes into an image, and what
+an image holds must give it again where it is loaded. Where OpenSSL is another, or hidden, there is no copying, and such an
+object is named as the reason.
+
+``hmac`` holds three such digests, of the text, of the inner and of the outer key, behind a context of its own (RFC 2104).
+The way to them is walked by reading that cannot go astray, and all three must be of the same algorithm.
+
+Not here: digests that Python computes itself (:mod:`ckpt.image.stdlib.blake`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import struct
+import sys
+from functools import cache
+from pickle import PicklingError
+from typing import Any
+
+from ckpt.image.errors import RestoreError
+
+__all__ = ["can_be_saved", "reduce_digest", "reduce_hmac"]
+
+_STATE_BYTES = {
+    "md5": 92,
+    "sha1": 96,
+    **dict.fromkeys(("sha224", "sha256"), 112),
+    **dict.fromkeys(("sha384", "sha512", "sha512_224", "sha512_256"), 216),
+    # Behind the sponge are the addresses of the functions that this machine computes it with.
+    **dict.fromkeys(("sha3_224", "sha3_256", "sha3_384", "sha3_512", "shake_128", "shake_256"), 393),
+}
+"""How much of the algorithm's memory is state."""
+_OBJECT_BYTES = 32  # of Python's object, whose third word is the context
+_CONTEXT_WORDS = 9  # EVP_MD_CTX of OpenSSL 3
+_ALGORITHM = 7  # the word with the address of the algorithm's memory
+_LEGACY = 4  # the word with that of OpenSSL 1
+_XOF_BYTES = 32  # of a digest without a length of its own
+_HMAC_WORDS = 4  # HMAC_CTX of OpenSSL 3: the algorithm, then the three contexts
+_LAST_HMAC = (3, 13)  # of the versions whose objects are known
+_WORD = ctypes.sizeof(ctypes.c_void_p)
+
+
+@cache
+def _is_known() -> bool:
+    """Whether this Python computes digests with an OpenSSL whose layout is known."""
+    module = sys.modules.get("_hashlib")
+    if module is None or _WORD != 8 or module.HASH.__basicsize__ != _OBJECT_BYTES:
+        return False
+    try:
+        number = ctypes.CDLL(getattr(module, "__file__", None)).OpenSSL_version_num
+    except (OSError, AttributeError):  # linked into the interpreter, out of sight
+        return False
+    number.restype, number.argtypes = ctypes.c_ulong, []
+    return bool(number() >> 28 == 3)
+
+
+def can_be_saved(digest: Any) -> bool:
+    """Whether :func:`reduce_digest` or :func:`reduce_hmac` can save an object of OpenSSL's types."""
+    if type(digest).__name__ == "HMAC":
+        kind_is_known = type(digest).__basicsize__ == _OBJECT_BYTES and sys.version_info[:2] <= _LAST_HMAC
+        return kind_is_known and _algorithm(digest) in _STATE_BYTES and _is_known()
+    return type(digest).__name__ in ("HASH", "HASHXOF") and digest.name in _STATE_BYTES and _is_known()
+
+
+def reduce_digest(pickler: Any, digest: Any) -> Any:
+    """Of ``_hashlib.HASH`` and ``HASHXOF``. Raises PicklingError."""
+    name, result = digest.name, _result(digest)
+    state = _state(digest)
+    if state is None or _made(name, bytes(state), result) is None:
+        raise PicklingError(
+            f"a digest of {name} under way cannot be saved with this OpenSSL; let it be no variable when an image is taken, "
+            f"or use ckpt.register_type({type(digest).__module__}.{type(digest).__name__}, save, load)"
+        )
+    return make_digest, (name, bytes(state), result)
+
+
+def make_digest(name: str, state: bytes, result: bytes) -> Any:
+    """A digest in that state. Raises RestoreError when it does not give ``result``."""
+    made = _made(name, state, result)
+    if made is None:
+        raise RestoreError(
+            f"the digest of {name} cannot be continued with the OpenSSL of this machine; restart where the image was taken"
+        )
+    return made
+
+
+def _made(name: str, state: bytes, result: bytes) -> Any:
+    made = hashlib.new(name, usedforsecurity=False)
+    space = _state(made)
+    if space is None or len(space) != len(state):
+        return None
+    space[:] = state
+    try:
+        return made if _result(made) == result else None
+    except ValueError:  # OpenSSL does not take it for a state
+        return None
+
+
+def _result(digest: Any) -> bytes:
+    found: bytes = digest.digest() if digest.digest_size else digest.digest(_XOF_BYTES)
+    return found
+
+
+def _state(digest: Any) -> Any:
+    """The bytes of the algorithm's state, in place; None: they are not where they are looked for."""
+    if not can_be_saved(digest):
+        return None
+    context = (ctypes.c_uint64 * (_OBJECT_BYTES // _WORD)).from_address(id(digest))[2]
+    words = (ctypes.c_uint64 * _CONTEXT_WORDS).from_address(context)
+    if not words[_ALGORITHM] or words[_LEGACY]:
+        return None
+    return (ctypes.c_ubyte * _STATE_BYTES[digest.name]).from_address(words[_ALGORITHM])
+
+
+# ---------------------------------------------------------------------- hmac
+
+
+def reduce_hmac(pickler: Any, digest: Any) -> Any:
+    """Of ``_hashlib.HMAC``. Raises PicklingError."""
+    name, result, states = _algorithm(digest), digest.digest(), _states(digest)
+    saved = None if states is None else (name, tuple(map(bytes, states)), result)
+    if saved is None or _made_hmac(*saved) is None:
+        raise PicklingError(
+            f"an HMAC of {name} under way cannot be saved with this OpenSSL; let it be no variable when an image is taken, "
+            "or use ckpt.register_type(_hashlib.HMAC, save, load)"
+        )
+    return make_hmac, saved
+
+
+def make_hmac(name: str, states: tuple[bytes, ...], result: bytes) -> Any:
+    """An HMAC in that state. Raises RestoreError when it does not give ``result``."""
+    made = _made_hmac(name, states, result)
+    if made is None:
+        raise RestoreError(
+            f"the HMAC of {name} cannot be continued with the OpenSSL of this machine; restart where the image was taken"
+        )
+    return made
+
+
+def _made_hmac(name: str, states: tuple[bytes, ...], result: bytes) -> Any:
+    made = sys.modules["_hashlib"].hmac_new(b"key", b"", name)
+    spaces = _states(made)
+    if spaces is None or [len(space) for space in spaces] != [len(state) for state in states]:
+        return None
+    for space, state in zip(spaces, states, strict=True):
+        space[:] = state
+    try:
+        return made if made.digest() == result else None
+    except ValueError:  # OpenSSL does not take it for a state
+        return None
+
+
+def _algorithm(digest: Any) -> str:
+    return str(digest.name).removeprefix("hmac-")
+
+
+def _states(digest: Any) -> list[Any] | None:
+    """The bytes of the three states, in place; None: they are not where they are looked for."""
+    if not can_be_saved(digest):
+        return None
+    own = _words(id(digest), _OBJECT_BYTES // _WORD)
+    contexts = own and _words(own[2], _HMAC_WORDS)
+    found, algorithms = [], set()
+    for context in contexts[1:] if contexts else ():
+        words = _words(context, _CONTEXT_WORDS)
+        nbytes = _STATE_BYTES[_algorithm(digest)]
+        if not words or words[_LEGACY] or not _words(words[_ALGORITHM], nbytes // _WORD + 1):
+            return None
+        algorithms.add(words[1])
+        found.append((ctypes.c_ubyte * nbytes).from_address(words[_ALGORITHM]))
+    return found if found and len(algorithms) == 1 else None
+
+
+def _words(address: int, count: int) -> tuple[int, ...] | None:
+    """What is in memory from there on; None: nothing is, or not all of it."""
+    with open("/proc/self/mem", "rb", buffering=0) as memory:
+        try:
+            return struct.unpack(f"{count}Q", os.pread(memory.fileno(), count * _WORD, address))
+        except (OSError, OverflowError, struct.error):
+            return None

@@ -1,0 +1,91 @@
+"""mmap: files and anonymous memory mapped by the program.
+
+A mapped file is opened and mapped again, at the same place and with the same access; what the program could write to is put
+back to its content at the checkpoint. (``numpy.memmap`` is saved likewise, by :mod:`ckpt.image.libraries.numpy_arrays`.)
+
+A *shared* mapping is one memory in program and forked child, so a child would save what the program writes meanwhile.
+Images of a program with a file mapped for shared writing are written without fork (:mod:`ckpt.capture.choice`); a child that
+meets one all the same refuses it.
+
+Which file is behind a mapping, and with what access, is read from ``/proc/self/maps``.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pickle import PickleBuffer, PicklingError
+from typing import Any
+
+from ckpt.image.errors import RestoreError
+from ckpt.transport.wires.crossmemory import address_of
+
+__all__ = ["reduce_map"]
+
+
+def reduce_map(pickler: Any, mapped: mmap.mmap) -> Any:
+    if mapped.closed:
+        return make_closed_map, ()
+    address, nbytes = address_of(mapped), len(mapped)
+    place, shared, writable, offset = _mapping(address)
+    if place and not os.path.exists(place):
+        raise PicklingError(f"the mapped file {place!r} has been removed")
+    if shared and writable and pickler.is_disposable:
+        raise PicklingError(
+            f"{place or 'shared memory'} is mapped for shared writing: only `--image-mode sync` can save it"
+        )
+    access = _access(place, shared, writable)
+    content = PickleBuffer(memoryview(mapped).toreadonly()) if writable else None
+    return make_map, (place, nbytes, offset, access, content, mapped.tell())
+
+
+def _access(place: str, shared: bool, writable: bool) -> int:
+    if not writable:
+        return mmap.ACCESS_READ
+    return mmap.ACCESS_COPY if place and not shared else mmap.ACCESS_WRITE
+
+
+def _mapping(address: int) -> tuple[str, bool, bool, int]:
+    """``(path or "", is shared, is writable, offset in the file)`` of the memory at an address."""
+    with open("/proc/self/maps", "rb") as maps:
+        for line in maps:
+            span, mode, offset, _, inode, *path = line.split(None, 5)
+            start, end = (int(bound, 16) for bound in span.split(b"-"))
+            if start <= address < end:
+                shared, writable = mode[3:4] == b"s", mode[1:2] == b"w"
+                place = os.fsdecode(path[0].strip()) if path and int(inode) else ""
+                if place.startswith("/dev/zero"):  # anonymous shared memory
+                    place = ""
+                return place, shared and bool(place), writable, int(offset, 16) + address - start
+    raise PicklingError("a mapping that the kernel does not list")
+
+
+# ---------------------------------------------------------------------- called while loading
+
+
+def make_map(place: str, nbytes: int, offset: int, access: int, content: Any, position: int) -> mmap.mmap:
+    if place:
+        try:
+            fd = os.open(place, os.O_RDWR if access == mmap.ACCESS_WRITE else os.O_RDONLY)
+        except OSError as failure:
+            raise RestoreError(
+                f"the mapped file {place!r} cannot be opened again: {failure.strerror}"
+            ) from failure
+        try:
+            if os.fstat(fd).st_size < offset + nbytes:
+                raise RestoreError(f"the mapped file {place!r} has become shorter than its mapping")
+            made = mmap.mmap(fd, nbytes, access=access, offset=offset)
+        finally:
+            os.close(fd)
+    else:
+        made = mmap.mmap(-1, nbytes)
+    if content is not None:
+        made[:] = bytes(content) if nbytes < 1 << 20 else memoryview(content)
+    made.seek(position)
+    return made
+
+
+def make_closed_map() -> mmap.mmap:
+    made = mmap.mmap(-1, 1)
+    made.close()
+    return made

@@ -1,0 +1,77 @@
+"""Child processes, and what is shared with them: an image holds one process only.
+
+A child that runs is named as what cannot be saved: after a restart nobody would wait for the right one. One that has ended
+is an ordinary object. The locks of ``multiprocessing`` are saved with their value, as far as the program itself holds
+them: without children, they are locks like any others (many libraries make one just in case).
+"""
+
+from __future__ import annotations
+
+import sys
+from pickle import PicklingError
+from typing import Any
+
+__all__ = ["reducers"]
+
+
+def reducers() -> dict[type, Any]:
+    """By exact type, of the modules that are loaded."""
+    found: dict[type, Any] = {}
+    if "subprocess" in sys.modules:
+        found[sys.modules["subprocess"].Popen] = reduce_child
+    if "multiprocessing.popen_fork" in sys.modules:
+        found[sys.modules["multiprocessing.popen_fork"].Popen] = reduce_child
+    if "multiprocessing.process" in sys.modules:
+        found[sys.modules["multiprocessing.process"].AuthenticationString] = reduce_key
+    if "multiprocessing.synchronize" in sys.modules:
+        synchronize = sys.modules["multiprocessing.synchronize"]
+        for name in ("Lock", "RLock", "Semaphore", "BoundedSemaphore"):
+            found[getattr(synchronize, name)] = reduce_lock
+    return found
+
+
+def reduce_child(pickler: Any, child: Any) -> Any:
+    from ckpt.image.reducers.raw_instances import reduce_raw
+
+    if child.returncode is None and getattr(child, "_child_created", True):
+        command = getattr(child, "args", "a process of multiprocessing")
+        raise PicklingError(
+            f"the child process {getattr(child, 'pid', '')} ({command}) is running, and cannot be part of an image: "
+            "checkpoints wait until it has ended and was waited for"
+        )
+    return reduce_raw(pickler, child)
+
+
+def reduce_key(pickler: Any, key: bytes) -> Any:
+    """``multiprocessing`` forbids to pickle its keys, which would go to other processes; images are private to the job."""
+    return type(key), (bytes(memoryview(key)),)
+
+
+def reduce_lock(pickler: Any, lock: Any) -> Any:
+    """The semaphore is in memory that parent and child share: its value here is that of a later moment. How often this
+    process holds it is not, and tells all of a lock that can be held once, or whose first value is known.
+    """
+    inner = lock._semlock
+    is_bounded = inner.maxvalue == 1 or type(lock).__name__ == "BoundedSemaphore"
+    if pickler.is_disposable and not is_bounded:
+        raise PicklingError(
+            "a multiprocessing.Semaphore cannot be saved without stopping the program; a BoundedSemaphore can"
+        )
+    held = inner._count() if inner._is_mine() else 0
+    at_first = inner.maxvalue if is_bounded else inner._get_value() + held
+    return make_lock, (type(lock), inner.kind, at_first, inner.maxvalue, held)
+
+
+# ---------------------------------------------------------------------- called while loading
+
+
+def make_lock(cls: type, kind: int, value: int, most: int, held: int) -> Any:
+    import multiprocessing
+    from multiprocessing import synchronize
+
+    made: Any = object.__new__(cls)
+    context = multiprocessing.get_context()
+    synchronize.SemLock.__init__(made, kind, value, most, ctx=context)
+    for _ in range(held):
+        made.acquire()
+    return made

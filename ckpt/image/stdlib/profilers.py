@@ -1,0 +1,185 @@
+"""Profilers and tracers in C as objects in an image: ``cProfile.Profile``, coverage's ``CTracer``.
+
+They keep in C what they have seen. A profile is taken as it is reported, and what was counted before the image is added to
+what is counted after it (:class:`Earlier`). A tracer's state is its attributes.
+
+Not here: that they watch the program again after a restart (:mod:`ckpt.image.frames.tracing`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable
+from pickle import PicklingError
+from types import MemberDescriptorType
+from typing import Any
+
+from ckpt.image.frames.tracing import TRACER, c_method, captured_codes, is_profile, is_tracer, running_calls
+from ckpt.image.reducers.saver import Saver
+
+__all__ = ["Earlier", "kind_by_base", "make_profile"]
+
+
+class Place:
+    """Stands for a code object in what a profiler reports."""
+
+    __slots__ = ("co_filename", "co_firstlineno", "co_name")
+
+    def __init__(self, key: tuple[str, int, str]) -> None:
+        self.co_filename, self.co_firstlineno, self.co_name = key
+
+
+Counts = tuple[int, int, float, float]
+_NONE: Counts = (0, 0, 0.0, 0.0)
+Entries = list[tuple[Any, Counts, list[tuple[Any, Counts]]]]
+
+
+def _key(code: Any) -> Any:
+    return code if isinstance(code, str) else (code.co_filename, code.co_firstlineno, code.co_name)
+
+
+class Earlier:
+    """What a profile had counted before a restart: takes the place of ``getstats``, and adds what C has counted since."""
+
+    def __init__(self, profile: Any, entries: Entries) -> None:
+        self._profile, self._entries = profile, entries
+
+    def __call__(self) -> list[Any]:
+        return merged(self._entries, entries_of(c_method(self._profile, "getstats")()))
+
+    def clear(self) -> None:
+        """The program begins again."""
+        self._entries = []
+        c_method(self._profile, "clear")()
+
+    @property
+    def entries(self) -> Entries:
+        return self._entries
+
+
+def entries_of(stats: list[Any]) -> Entries:
+    """What ``getstats`` returns, as plain content."""
+    return [
+        (_key(one[0]), tuple(one[1:5]), [(_key(sub[0]), tuple(sub[1:5])) for sub in one[5] or ()])
+        for one in stats
+    ]
+
+
+def sum_of(*parts: Entries) -> Entries:
+    """Entries of several times, one for each function."""
+    totals: dict[Any, Counts] = {}
+    callees: dict[Any, dict[Any, Counts]] = {}
+    for entries in parts:
+        for key, counts, below in entries:
+            totals[key] = _added(totals.get(key), counts)
+            for other, more in below:
+                inner = callees.setdefault(key, {})
+                inner[other] = _added(inner.get(other), more)
+    return [(key, counts, list(callees.get(key, {}).items())) for key, counts in totals.items()]
+
+
+def _added(a: Counts | None, b: Counts) -> Counts:
+    return b if a is None else (a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3])
+
+
+def merged(*parts: Entries) -> list[Any]:
+    """The sum, as ``getstats`` returns it; each function is one object there."""
+    module = sys.modules["_lsprof"]
+    places: dict[Any, Any] = {}
+
+    def place(key: Any) -> Any:
+        return places.setdefault(key, key if isinstance(key, str) else Place(key))
+
+    return [
+        module.profiler_entry(
+            (
+                place(key),
+                *counts,
+                [module.profiler_subentry((place(other), *more)) for other, more in below] or None,
+            )
+        )
+        for key, counts, below in sum_of(*parts)
+    ]
+
+
+def kind_by_base(cls: type) -> Callable[[Saver, Any], Any] | None:
+    if is_profile(cls):
+        return reduce_profile
+    is_disposition = cls is getattr(sys.modules.get(TRACER), "CFileDisposition", None)
+    return reduce_members if is_disposition or is_tracer(cls) else None
+
+
+def reduce_profile(pickler: Saver, obj: Any) -> Any:
+    attributes = getattr(obj, "__dict__", None)
+    if attributes is None:
+        raise PicklingError("a profiler without attributes cannot be saved: use cProfile.Profile")
+    earlier = attributes.get("getstats")
+    now, running = entries_of(c_method(obj, "getstats")()), 0
+    if pickler.is_disposable:
+        c_method(obj, "disable")()  # which counts what runs as if it had returned
+        now, running = _without_running(now, entries_of(c_method(obj, "getstats")()))
+    is_again = type(earlier) is Earlier
+    entries = sum_of(earlier.entries, now) if is_again else now
+    kept = {
+        key: value for key, value in attributes.items() if not is_again or key not in ("getstats", "clear")
+    }
+    return make_profile, (type(obj),), (kept, entries, running), None, None, fill_profile
+
+
+def _without_running(before: Entries, ended: Entries) -> tuple[Entries, int]:
+    """The times of `ended`, without the calls of the captured functions that run, and how many these are; the same before
+    they have been ended."""
+    counts = {key: (calls, dict(below)) for key, calls, below in before}
+    active = {key: calls[0] - counts[key][0][0] if key in counts else calls[0] for key, calls, _ in ended}
+    running: list[Any] = []
+    for code in reversed(captured_codes):
+        key = _key(code)
+        if active.get(key, 0) < 1:
+            break
+        active[key] -= 1
+        running.append(key)
+    inner = [(caller, callee) for callee, caller in itertools.pairwise(running)]
+    found = []
+    for key, calls, below in ended:
+        known, known_below = counts.get(key, (_NONE, {}))
+        rest = [
+            (other, _less(more, known_below.get(other, _NONE), inner.count((key, other))))
+            for other, more in below
+        ]
+        found.append((key, _less(calls, known, running.count(key)), rest))
+    return found, len(running)
+
+
+def _less(ended: Counts, before: Counts, running: int) -> Counts:
+    """As ended, with so many calls less; those of them that were calls within another one are not told apart."""
+    recursive = max(before[1], ended[1] - running)
+    return (ended[0] - running, recursive, ended[2], ended[3])
+
+
+def make_profile(cls: Any) -> Any:
+    profile = cls.__new__(cls)
+    c_method(profile, "__init__")()
+    return profile
+
+
+def fill_profile(profile: Any, state: tuple[dict[str, Any], Entries, int]) -> None:
+    attributes, entries, running_calls[id(profile)] = state
+    profile.__dict__.update(attributes)
+    if entries:
+        earlier = Earlier(profile, entries)
+        profile.__dict__.update(getstats=earlier, clear=earlier.clear)
+
+
+def reduce_members(pickler: Saver, obj: Any) -> Any:
+    """An object in C whose attributes are its whole state, but for what runs."""
+    names = [name for name, found in type(obj).__dict__.items() if type(found) is MemberDescriptorType]
+    state = {
+        name: getattr(obj, name) for name in names
+    }  # what is not set reads as None, which C takes for no less
+    return type(obj), (), state, None, None, fill_members
+
+
+def fill_members(obj: Any, members: dict[str, Any]) -> None:
+    for name, value in members.items():
+        setattr(obj, name, value)

@@ -1,0 +1,77 @@
+"""Temporary directories: their content travels in the image, since they are removed when the program ends.
+
+A :class:`tempfile.TemporaryDirectory` that is alive is known by its finalizer. Its files are read in the child, as they
+are then, and written again at load, before anything else, if the directory is gone; a directory that is still there is
+left as it is. More than ``LIMIT_BYTES`` in all are not saved: then the directories must still be there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import weakref
+from typing import Any
+
+from ckpt.transport.records import dataclass, field
+
+__all__ = ["LIMIT_BYTES", "note_directories", "restore_directories"]
+
+LIMIT_BYTES = 64 << 20
+
+Saved = dict[str, Any]
+"""``{"path", "directories": [(relative path, mode)], "files": [(relative path, mode, content)]}``, plain values only."""
+
+
+@dataclass(slots=True)
+class _Reading:
+    left_bytes: int = LIMIT_BYTES
+    found: list[Saved] = field(default_factory=list)
+
+
+def note_directories() -> list[Saved]:
+    tempfile: Any = sys.modules.get("tempfile")
+    registry: dict[Any, Any] = getattr(weakref.finalize, "_registry", {})
+    if tempfile is None or not registry:
+        return []
+    reading = _Reading()
+    for info in list(registry.values()):
+        owner = info.weakref()
+        if isinstance(owner, tempfile.TemporaryDirectory) and os.path.isdir(owner.name):
+            _read_tree(os.path.abspath(owner.name), reading)
+    return reading.found
+
+
+def _read_tree(top: str, reading: _Reading) -> None:
+    saved: Saved = {"path": top, "directories": [(".", os.stat(top).st_mode & 0o7777)], "files": []}
+    for directory, names, files in os.walk(top):
+        for name in (*names, *files):
+            path = os.path.join(directory, name)
+            with contextlib.suppress(OSError):  # gone meanwhile: the program goes on
+                status = os.lstat(path)
+                place = (os.path.relpath(path, top), status.st_mode & 0o7777)
+                if name in names:
+                    saved["directories"].append(place)
+                elif os.path.isfile(path) and not os.path.islink(path):
+                    if status.st_size > reading.left_bytes:
+                        return
+                    with open(path, "rb") as file:
+                        content = file.read(reading.left_bytes)
+                    reading.left_bytes -= len(content)
+                    saved["files"].append((*place, content))
+    reading.found.append(saved)
+
+
+def restore_directories(saved: list[Saved]) -> None:
+    for tree in saved:
+        top = tree["path"]
+        if os.path.isdir(top):
+            continue
+        for name, mode in tree["directories"]:
+            os.makedirs(os.path.join(top, name), exist_ok=True)
+            os.chmod(os.path.join(top, name), mode)
+        for name, mode, content in tree["files"]:
+            path = os.path.join(top, name)
+            with open(path, "wb") as file:
+                file.write(content)
+            os.chmod(path, mode)

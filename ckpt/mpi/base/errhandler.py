@@ -1,0 +1,125 @@
+"""Error handlers: what happens when a call on an object fails.
+
+Calls here raise MPI.Exception, which is what mpi4py's ERRORS_RETURN means and the default for every object.
+ERRORS_ARE_FATAL and ERRORS_ABORT end the job instead; a handler of the program's own is called with the
+object and the error class, then the exception is raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
+
+from ckpt.mpi.base.errors import ERR_ARG, ERROR_CLASSES, SUCCESS, MpiException
+from ckpt.mpi.base.handle import Handle, expect
+from ckpt.mpi.base.integers import argument
+from ckpt.mpi.base.process import process_state
+
+HANDLERS_MAX = 32
+"""Handlers of the program's own per kind of object, as in mpi4py."""
+
+
+class Errhandler(Handle):
+    """`bool(handler)` is False for the null handler."""
+
+    __slots__ = ("__weakref__", "_kind", "_target")
+    _constants: ClassVar[tuple[str, ...]] = (
+        "ERRHANDLER_NULL",
+        "ERRORS_RETURN",
+        "ERRORS_ABORT",
+        "ERRORS_ARE_FATAL",
+    )
+
+    _kind: str
+    _target: Callable[[Any, int], Any] | None
+
+    def __new__(cls, errhandler: Errhandler | None = None) -> Self:
+        expect(cls, errhandler, Errhandler)
+        self = super().__new__(cls)
+        self._kind = "" if errhandler is None else errhandler._kind
+        self._target = None if errhandler is None else errhandler._target
+        return self
+
+    @classmethod
+    def _make(cls, kind: str, target: Callable[[Any, int], Any] | None = None) -> Errhandler:
+        handler = cls()
+        handler._kind = kind
+        handler._target = target
+        return handler
+
+    def __bool__(self) -> bool:
+        return bool(self._kind)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Errhandler):
+            return NotImplemented
+        return self._kind == other._kind and self._target is other._target
+
+    def __reduce__(self) -> Any:
+        name = self._named()
+        if name is not None:
+            return name
+        for constant in (ERRHANDLER_NULL, ERRORS_RETURN, ERRORS_ABORT, ERRORS_ARE_FATAL):
+            if self == constant:
+                return type(self), (constant,)
+        raise ValueError("cannot pickle a user-defined error handler")
+
+    def Free(self) -> None:
+        if not self:
+            raise MpiException(ERROR_CLASSES["ERR_ERRHANDLER"], "the handler is null")
+        if self._target is not None:
+            made = process_state().interned.get(("errhandlers", self._kind))
+            if made:
+                made.discard(id(self._target))
+        self._kind = ""
+        self._target = None
+
+
+ERRHANDLER_NULL = Errhandler()
+ERRORS_RETURN = Errhandler._make("return")
+ERRORS_ABORT = Errhandler._make("abort")
+ERRORS_ARE_FATAL = Errhandler._make("fatal")
+
+
+class HasErrhandler:
+    """Mixin: objects with an error handler. `_errhandler_slot` says where it is kept."""
+
+    __slots__ = ()
+
+    def _errhandler_slot(self) -> Any:
+        """The object with an attribute `errhandler`; raises for the null object."""
+        raise NotImplementedError
+
+    def _fatal(self, code: int) -> None:
+        raise MpiException(code, "error handler: fatal")
+
+    @classmethod
+    def Create_errhandler(cls, errhandler_fn: Callable[[Any, int], None]) -> Errhandler:
+        """A handler that calls a function of the program's own with the object and the error code."""
+        kind = "user-" + getattr(cls, "_errhandler_kind", cls.__name__)
+        made = process_state().interned.setdefault(("errhandlers", kind), set())
+        if len(made) >= HANDLERS_MAX:
+            raise RuntimeError(f"cannot create more than {HANDLERS_MAX} user-defined error handlers")
+        made.add(id(errhandler_fn))
+        return Errhandler._make(kind, errhandler_fn)
+
+    def Get_errhandler(self) -> Errhandler:
+        held: Errhandler | None = self._errhandler_slot().errhandler
+        return Errhandler(ERRORS_RETURN if held is None else held)
+
+    def Set_errhandler(self, errhandler: Errhandler) -> None:
+        slot = self._errhandler_slot()
+        if not errhandler:
+            raise MpiException(ERR_ARG, "the error handler is null")
+        slot.errhandler = Errhandler(errhandler)
+
+    def Call_errhandler(self, errorcode: int) -> None:
+        """Let the object's handler handle an error."""
+        errorcode = argument(errorcode)
+        held: Errhandler | None = self._errhandler_slot().errhandler
+        if held is None:
+            return
+        if held._target is not None:
+            held._target(self, errorcode)
+        elif held._kind in ("abort", "fatal") and errorcode != SUCCESS:
+            self._fatal(errorcode)

@@ -1,0 +1,1 @@
+"""Collective operations as schedules of sends, receives and local steps."""

@@ -1,0 +1,223 @@
+"""Collectives that combine values: reduce, allreduce, reduce-scatter, scan, exscan.
+
+Builders of schedules. An `Arithmetic` says how values are combined and carried. Ranks are combined in rank
+order everywhere, so operations need not commute, and the grouping depends only on the number of ranks, so a
+repeated run gives the very same bits.
+
+Small values go along binomial trees and by recursive doubling (⌈log2 size⌉ rounds). Large ones are cut into
+one block per rank: every rank collects and combines its block in rank order, then blocks are gathered;
+every byte travels twice, whatever the number of ranks.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import Protocol
+
+from ckpt.mpi.collectives.tree import allgather, gather, move
+from ckpt.mpi.datatypes import small_reductions
+from ckpt.mpi.datatypes.datatypes import Datatype
+from ckpt.mpi.datatypes.op import Op
+from ckpt.mpi.engine.schedule import Schedule, load
+
+
+class Arithmetic(Protocol):
+    """Local steps on the slots of a schedule. `travels`: values are in the form in which they travel: there is nothing
+    to pack."""
+
+    travels: bool
+
+    def combine(self, s: Schedule, low: int, high: int, target: int) -> None:
+        """target := low ∘ high. Values are never changed in place."""
+
+    def accumulate(self, s: Schedule, target: int, high: int) -> None:
+        """target := target ∘ high, where nobody else holds the target's value: it may be overwritten."""
+
+    def pack(self, s: Schedule, source: int, target: int) -> None:
+        """target := source in the form in which it travels."""
+
+    def unpack(self, s: Schedule, source: int, target: int) -> None:
+        """The reverse."""
+
+
+class ObjectArithmetic:
+    """Python objects, pickled on their way."""
+
+    travels = False
+
+    def __init__(self, op: Op) -> None:
+        self.op = op
+
+    def combine(self, s: Schedule, low: int, high: int, target: int) -> None:
+        s.values[target] = self.op(s.values[low], s.values[high])
+
+    def accumulate(self, s: Schedule, target: int, high: int) -> None:
+        self.combine(s, target, high, target)
+
+    def pack(self, s: Schedule, source: int, target: int) -> None:
+        s.values[target] = pickle.dumps(s.values[source], 5)
+
+    def unpack(self, s: Schedule, source: int, target: int) -> None:
+        s.values[target] = pickle.loads(s.values[source])
+
+
+class BufferArithmetic:
+    """Packed elements of one type."""
+
+    travels = True
+
+    def __init__(self, op: Op, datatype: Datatype) -> None:
+        self.op = op
+        self.datatype = datatype
+        self.code = datatype.code
+
+    def combine(self, s: Schedule, low: int, high: int, target: int) -> None:
+        a, b = load(s.values[low]), load(s.values[high])
+        made = (
+            small_reductions.combine(self.op._name, self.code, a, b)
+            if len(a) <= small_reductions.FEW_BYTES
+            else None
+        )
+        s.values[target] = self.op.combine(a, b, self.datatype) if made is None else made
+
+    def accumulate(self, s: Schedule, target: int, high: int) -> None:
+        total = s.values[target]
+        if type(total) is memoryview and not total.readonly:
+            s.values[target] = self.op.combine(total, load(s.values[high]), self.datatype, total)
+        else:
+            self.combine(s, target, high, target)
+
+    def pack(self, s: Schedule, source: int, target: int) -> None:
+        raise AssertionError("values travel as they are")
+
+    unpack = pack
+
+
+def reduce(s: Schedule, root: int, slot: int, arithmetic: Arithmetic) -> None:
+    """The root's value of the slot becomes the combination of all. Binomial tree to rank 0, which passes it
+    on."""
+    mask = 1
+    while mask < s.size:
+        if s.rank & mask:
+            _hand_over(s, s.rank - mask, slot, arithmetic)
+            break
+        if s.rank + mask < s.size:
+            s.call(arithmetic.combine, slot, _obtain(s, s.rank + mask, arithmetic), slot)
+        mask *= 2
+    if root != 0 and s.rank == 0:
+        _hand_over(s, root, slot, arithmetic)
+    if root != 0 and s.rank == root:
+        s.call(move, _obtain(s, 0, arithmetic), slot)
+
+
+def allreduce(s: Schedule, slot: int, arithmetic: Arithmetic) -> None:
+    """Everybody's value of the slot becomes the combination of all. Recursive doubling.
+
+    When the number of ranks is no power of two, the first ranks pair up first and the odd one of each pair
+    sits out.
+    """
+    power = 1
+    while power * 2 <= s.size:
+        power *= 2
+    extra = s.size - power
+    if s.rank < 2 * extra:
+        if s.rank % 2:
+            _hand_over(s, s.rank - 1, slot, arithmetic)
+            s.call(move, _obtain(s, s.rank - 1, arithmetic), slot)
+            return
+        s.call(arithmetic.combine, slot, _obtain(s, s.rank + 1, arithmetic), slot)
+        virtual = s.rank // 2
+    else:
+        virtual = s.rank - extra
+    mask = 1
+    while mask < power:
+        other = virtual ^ mask
+        partner = other * 2 if other < extra else other + extra
+        _hand_over(s, partner, slot, arithmetic)
+        incoming = _obtain(s, partner, arithmetic)
+        if other > virtual:
+            s.call(arithmetic.combine, slot, incoming, slot)
+        else:
+            s.call(arithmetic.combine, incoming, slot, slot)
+        mask *= 2
+    if s.rank < 2 * extra:
+        _hand_over(s, s.rank + 1, slot, arithmetic)
+
+
+def _hand_over(s: Schedule, peer: int, slot: int, arithmetic: Arithmetic) -> None:
+    if arithmetic.travels:
+        s.send(peer, slot)
+        return
+    outgoing = s.slot()
+    s.call(arithmetic.pack, slot, outgoing)
+    s.send(peer, outgoing)
+
+
+def _obtain(s: Schedule, peer: int, arithmetic: Arithmetic) -> int:
+    incoming = s.slot()
+    s.recv(peer, incoming)
+    s.fence()
+    if not arithmetic.travels:
+        s.call(arithmetic.unpack, incoming, incoming)
+    return incoming
+
+
+def reduce_scatter(s: Schedule, outgoing: list[int], target: int, arithmetic: Arithmetic) -> None:
+    """`target` becomes the combination of all ranks' values of outgoing[own rank]. All pairs exchange
+    directly."""
+    for distance in range(1, s.size):
+        peer = (s.rank + distance) % s.size
+        _hand_over(s, peer, outgoing[peer], arithmetic)
+    for rank in range(s.size):
+        part = outgoing[s.rank] if rank == s.rank else _obtain(s, rank, arithmetic)
+        if rank == 0:
+            s.call(move, part, target)
+        elif rank == 1:
+            s.call(arithmetic.combine, target, part, target)
+        else:
+            s.call(arithmetic.accumulate, target, part)
+
+
+def reduce_blocks(s: Schedule, root: int, blocks: list[int], arithmetic: Arithmetic) -> None:
+    """Reduce of a value cut into one block per rank: at the root, blocks become the combinations."""
+    own = s.slot()
+    reduce_scatter(s, blocks, own, arithmetic)
+    gather(s, root, own, blocks)
+
+
+def allreduce_blocks(s: Schedule, blocks: list[int], arithmetic: Arithmetic) -> None:
+    """Allreduce of a value cut into one block per rank: blocks become the combinations everywhere."""
+    own = s.slot()
+    reduce_scatter(s, blocks, own, arithmetic)
+    allgather(s, own, blocks, LARGE)
+
+
+LARGE = 1 << 30
+"""Tells allgather that blocks are too large to be bundled."""
+
+
+def scan(s: Schedule, own: int, target: int, arithmetic: Arithmetic, *, exclusive: bool) -> None:
+    """`target` becomes the combination of all ranks up to this one; before this one if exclusive (rank 0:
+    nothing).
+
+    Recursive doubling: `own` grows to the combination of the group of 2^k ranks around this one.
+    """
+    empty = exclusive
+    if not exclusive:
+        s.call(move, own, target)
+    mask = 1
+    while mask < s.size:
+        partner = s.rank ^ mask
+        if partner < s.size:
+            _hand_over(s, partner, own, arithmetic)
+            incoming = _obtain(s, partner, arithmetic)
+            if partner > s.rank:
+                s.call(arithmetic.combine, own, incoming, own)
+            else:
+                if empty:
+                    s.call(move, incoming, target)
+                    empty = False
+                else:
+                    s.call(arithmetic.combine, incoming, target, target)
+                s.call(arithmetic.combine, incoming, own, own)
+        mask *= 2

@@ -1,0 +1,123 @@
+"""Who is whose neighbour: grids, graphs, distributed graphs. Pure descriptions, by rank.
+
+For the collectives among neighbours, `outgoing(rank)` and `incoming(rank)` list neighbours in the order of
+the blocks of the send and receive buffers (PROC_NULL: no such neighbour), and `arrival(rank)` says in which
+order the incoming ones have to be listened to: when one process is several neighbours at once, messages
+arrive in the order of its outgoing list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ckpt.mpi.base.constants import CART, DIST_GRAPH, GRAPH, PROC_NULL
+from ckpt.mpi.base.errors import ERR_ARG, ERR_DIMS, ERR_RANK, MpiException
+
+
+class Cart:
+    """A grid; the last dimension varies fastest."""
+
+    kind = CART
+
+    def __init__(self, dims: list[int], periods: list[bool]) -> None:
+        self.dims = dims
+        self.periods = periods
+        self.size = 1
+        for dim in dims:
+            self.size *= dim
+
+    def coords(self, rank: int) -> list[int]:
+        if not 0 <= rank < self.size:
+            raise MpiException(ERR_RANK, f"rank {rank} in a grid of {self.size}")
+        out: list[int] = []
+        for dim in reversed(self.dims):
+            out.append(rank % dim)
+            rank //= dim
+        return out[::-1]
+
+    def rank(self, coords: Sequence[int]) -> int:
+        if len(coords) != len(self.dims):
+            raise ValueError(f"{len(coords)} coordinates in {len(self.dims)} dimensions")
+        rank = 0
+        for at, dim, ring in zip(coords, self.dims, self.periods, strict=True):
+            if not 0 <= at < dim:
+                if not ring:
+                    raise MpiException(ERR_ARG, f"coordinate {at} outside of a dimension of {dim}")
+                at %= dim
+            rank = rank * dim + at
+        return rank
+
+    def shift(self, rank: int, direction: int, disp: int) -> tuple[int, int]:
+        """(from whom, to whom) when everybody moves `disp` steps."""
+        if not 0 <= direction < len(self.dims):
+            raise MpiException(ERR_DIMS, f"direction {direction} of {len(self.dims)} dimensions")
+        return self._step(rank, direction, -disp), self._step(rank, direction, disp)
+
+    def _step(self, rank: int, direction: int, disp: int) -> int:
+        coords = self.coords(rank)
+        coords[direction] += disp
+        if not self.periods[direction] and not 0 <= coords[direction] < self.dims[direction]:
+            return PROC_NULL
+        return self.rank(coords)
+
+    def outgoing(self, rank: int) -> list[int]:
+        out: list[int] = []
+        for direction in range(len(self.dims)):
+            out += self.shift(rank, direction, 1)
+        return out
+
+    incoming = outgoing
+
+    def arrival(self, rank: int) -> list[int]:
+        # What comes from the lower neighbour is what that one sent upwards: its second block.
+        order = []
+        for direction in range(len(self.dims)):
+            order += [2 * direction + 1, 2 * direction]
+        return order
+
+
+class Graph:
+    """The same graph known to all: node r's edges end at edges[index[r-1]:index[r]]."""
+
+    kind = GRAPH
+
+    def __init__(self, index: list[int], edges: list[int]) -> None:
+        self.index = index
+        self.edges = edges
+
+    def neighbors(self, rank: int) -> list[int]:
+        if not 0 <= rank < len(self.index):
+            raise MpiException(ERR_RANK, f"node {rank} of {len(self.index)}")
+        return self.edges[self.index[rank - 1] if rank else 0 : self.index[rank]]
+
+    outgoing = incoming = neighbors
+
+    def arrival(self, rank: int) -> list[int]:
+        return list(range(len(self.neighbors(rank))))
+
+
+class DistGraph:
+    """Only a rank's own edges; weights None: unweighted."""
+
+    kind = DIST_GRAPH
+
+    def __init__(
+        self,
+        sources: list[int],
+        destinations: list[int],
+        source_weights: list[int] | None,
+        destination_weights: list[int] | None,
+    ) -> None:
+        self.sources = sources
+        self.destinations = destinations
+        self.source_weights = source_weights
+        self.destination_weights = destination_weights
+
+    def outgoing(self, rank: int) -> list[int]:
+        return self.destinations
+
+    def incoming(self, rank: int) -> list[int]:
+        return self.sources
+
+    def arrival(self, rank: int) -> list[int]:
+        return list(range(len(self.sources)))

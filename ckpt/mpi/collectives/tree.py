@@ -1,0 +1,243 @@
+"""Collectives that move data along trees and rings: barrier, broadcast, gather, scatter, allgather, alltoall.
+
+Builders of schedules. `s.rank`, `s.size` and ranks are those of the group; slots hold bytes whose meaning
+(pickled objects, packed elements) is the caller's. Choices depend on sizes that all ranks know, never on
+timing.
+
+Few ranks exchange directly: every block travels once, in one round. Many ranks combine small blocks into
+bundles that travel in ⌈log2 size⌉ rounds.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+from ckpt.mpi.engine.schedule import Schedule, load
+
+DIRECT_RANKS = 8
+"""Up to this many ranks, or for large blocks, every rank sends every block itself."""
+
+DIRECT_BYTES = 16 << 10
+"""Blocks from this size on are not bundled."""
+
+WINDOW = 16
+"""Exchanges under way at a time when every rank exchanges with every other."""
+
+
+def barrier(s: Schedule) -> None:
+    """Dissemination: in round k every rank hears from the one 2^k below it."""
+    empty = s.slot(b"")
+    ignored = s.slot()
+    distance = 1
+    while distance < s.size:
+        s.send((s.rank + distance) % s.size, empty)
+        s.recv((s.rank - distance) % s.size, ignored)
+        s.fence()
+        distance *= 2
+
+
+def broadcast(s: Schedule, root: int, slot: int) -> None:
+    """Binomial tree: the root's value of the slot becomes everybody's."""
+    parent, children = binomial(s.rank, s.size, root)
+    if parent is not None:
+        s.recv(parent, slot)
+        s.fence()
+    for child in children:
+        s.send(child, slot)
+
+
+def binomial(rank: int, size: int, root: int) -> tuple[int | None, list[int]]:
+    """(parent or None, children, largest subtree first) in the binomial tree of the ranks seen from the
+    root."""
+    virtual = (rank - root) % size
+    mask = 1
+    parent = None
+    while mask < size:
+        if virtual & mask:
+            parent = (virtual - mask + root) % size
+            break
+        mask *= 2
+    mask //= 2
+    children = []
+    while mask:
+        if virtual + mask < size:
+            children.append((virtual + mask + root) % size)
+        mask //= 2
+    return parent, children
+
+
+def pipeline(s: Schedule, root: int, slots: list[int], stores: list[Any] | None = None) -> None:
+    """Broadcast of many segments along a chain (few ranks) or the binomial tree, one after the other.
+
+    stores: per segment None or (local step, its argument), done once the segment was passed on.
+    """
+    if s.size <= DIRECT_RANKS:
+        virtual = (s.rank - root) % s.size
+        parent = (s.rank - 1) % s.size if virtual else None
+        children = [(s.rank + 1) % s.size] if virtual < s.size - 1 else []
+    else:
+        parent, children = binomial(s.rank, s.size, root)
+    for number, slot in enumerate(slots):
+        if parent is not None:
+            s.recv(parent, slot)
+            s.fence()
+        for child in children:
+            s.send(child, slot)
+        after = None if stores is None else stores[number]
+        if after is not None:
+            s.call(after[0], slot, after[1])
+
+
+def gather(s: Schedule, root: int, own: int, slots: list[int], nbytes: int | None = None) -> None:
+    """At the root, slots[r] becomes rank r's value of `own`. nbytes: size of a block if all know it."""
+    if s.size > DIRECT_RANKS and nbytes is not None and nbytes < DIRECT_BYTES:
+        _gather_bundles(s, root, own, slots)
+        return
+    if s.rank != root:
+        s.send(root, own)
+        return
+    for rank in range(s.size):
+        if rank == root:
+            s.call(move, own, slots[rank])
+        else:
+            s.recv(rank, slots[rank])
+    s.fence()
+
+
+def scatter(s: Schedule, root: int, slots: list[int], own: int, nbytes: int | None = None) -> None:
+    """`own` becomes the root's value of slots[rank]. nbytes: size of a block if all know it."""
+    if s.size > DIRECT_RANKS and nbytes is not None and nbytes < DIRECT_BYTES:
+        _scatter_bundles(s, root, slots, own)
+        return
+    if s.rank != root:
+        s.recv(root, own)
+        s.fence()
+        return
+    for rank in range(s.size):
+        if rank == root:
+            s.call(move, slots[rank], own)
+        else:
+            s.send(rank, slots[rank])
+
+
+def allgather(s: Schedule, own: int, slots: list[int], nbytes: int | None = None) -> None:
+    """slots[r] becomes rank r's value of `own`, at every rank."""
+    s.call(move, own, slots[s.rank])
+    if s.size <= DIRECT_RANKS:
+        _exchange_all(s, [own] * s.size, slots)
+    elif nbytes is None or nbytes < DIRECT_BYTES:
+        _allgather_bundles(s, slots)
+    else:
+        _allgather_ring(s, slots)
+
+
+def alltoall(s: Schedule, outgoing: list[int], incoming: list[int]) -> None:
+    """incoming[r] becomes what rank r holds in outgoing[own rank]."""
+    s.call(move, outgoing[s.rank], incoming[s.rank])
+    _exchange_all(s, outgoing, incoming)
+
+
+def _exchange_all(s: Schedule, outgoing: list[int], incoming: list[int]) -> None:
+    """Every pair of ranks exchanges directly, at most WINDOW exchanges at a time."""
+    for distance in range(1, s.size):
+        s.send((s.rank + distance) % s.size, outgoing[(s.rank + distance) % s.size])
+        s.recv((s.rank - distance) % s.size, incoming[(s.rank - distance) % s.size])
+        if distance % WINDOW == 0:
+            s.fence()
+    s.fence()
+
+
+def _allgather_ring(s: Schedule, slots: list[int]) -> None:
+    """Blocks go round: in step k every rank passes on the block it received in step k - 1."""
+    for step in range(s.size - 1):
+        s.send((s.rank + 1) % s.size, slots[(s.rank - step) % s.size])
+        s.recv((s.rank - 1) % s.size, slots[(s.rank - step - 1) % s.size])
+        s.fence()
+
+
+def _allgather_bundles(s: Schedule, slots: list[int]) -> None:
+    """Bruck: in every round a rank passes on all it has, as far as the other lacks it."""
+    distance = 1
+    while distance < s.size:
+        count = min(distance, s.size - distance)
+        outgoing, incoming = s.slot(), s.slot()
+        s.call(bundle, [slots[(s.rank + k) % s.size] for k in range(count)], outgoing)
+        s.send((s.rank - distance) % s.size, outgoing)
+        s.recv((s.rank + distance) % s.size, incoming)
+        s.fence()
+        s.call(unbundle, incoming, [slots[(s.rank + distance + k) % s.size] for k in range(count)])
+        distance *= 2
+
+
+def _subtree(virtual: int, mask: int, size: int) -> int:
+    """Members of the binomial subtree at `virtual` whose parent edge is `mask`."""
+    return min(mask, size - virtual)
+
+
+def _gather_bundles(s: Schedule, root: int, own: int, slots: list[int]) -> None:
+    """Binomial: a rank collects the blocks of the ranks behind it and passes them on together."""
+    virtual = (s.rank - root) % s.size
+    held = [own]
+    mask = 1
+    while mask < s.size:
+        if virtual & mask:
+            outgoing = s.slot()
+            s.call(bundle, list(held), outgoing)
+            s.send((virtual - mask + root) % s.size, outgoing)
+            return
+        if virtual + mask < s.size:
+            incoming = s.slot()
+            more = [s.slot() for _ in range(_subtree(virtual + mask, mask, s.size))]
+            s.recv((virtual + mask + root) % s.size, incoming)
+            s.fence()
+            s.call(unbundle, incoming, more)
+            held += more
+        mask *= 2
+    for number, slot in enumerate(held):
+        s.call(move, slot, slots[(number + root) % s.size])
+
+
+def _scatter_bundles(s: Schedule, root: int, slots: list[int], own: int) -> None:
+    """The reverse of gathering bundles."""
+    virtual = (s.rank - root) % s.size
+    mask = 1
+    while mask < s.size and not virtual & mask:
+        mask *= 2
+    if virtual == 0:
+        held = [slots[(number + root) % s.size] for number in range(s.size)]
+    else:
+        held = [s.slot() for _ in range(_subtree(virtual, mask, s.size))]
+        incoming = s.slot()
+        s.recv((virtual - mask + root) % s.size, incoming)
+        s.fence()
+        s.call(unbundle, incoming, held)
+    mask //= 2
+    while mask:
+        if virtual + mask < s.size:
+            outgoing = s.slot()
+            s.call(bundle, held[mask : mask + _subtree(virtual + mask, mask, s.size)], outgoing)
+            s.send((virtual + mask + root) % s.size, outgoing)
+        mask //= 2
+    s.call(move, held[0], own)
+
+
+# -- local steps -----------------------------------------------------------------------------------
+
+
+def move(s: Schedule, source: int, target: int) -> None:
+    """The target slot gets the value of the source slot."""
+    s.values[target] = s.values[source]
+
+
+def bundle(s: Schedule, slots: list[int], target: int) -> None:
+    """Several values as one."""
+    parts = [bytes(load(s.values[slot])) for slot in slots]
+    s.values[target] = pickle.dumps(parts, 5)
+
+
+def unbundle(s: Schedule, source: int, slots: list[int]) -> None:
+    """One value taken apart into several."""
+    parts = pickle.loads(s.values[source])
+    for number, slot in enumerate(slots):
+        s.values[slot] = parts[number]

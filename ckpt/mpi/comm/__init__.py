@@ -1,0 +1,1 @@
+"""Communicators, groups and sessions, as programs use them."""

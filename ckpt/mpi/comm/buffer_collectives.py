@@ -1,0 +1,350 @@
+"""Collectives over buffers (upper-case names): blocking, nonblocking (I…) and persistent (…_init).
+
+The three forms of an operation share one plan (plans.py). Nonblocking operations progress inside any call
+of the library; buffers must not be touched until the request is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from ckpt.mpi.base.integers import COUNT, elements
+from ckpt.mpi.collectives import builders
+from ckpt.mpi.comm.object_collectives import ObjectCollectives
+from ckpt.mpi.datatypes.buffers import is_in_place
+from ckpt.mpi.datatypes.op import SUM, Op
+from ckpt.mpi.engine.operations import Operation
+from ckpt.mpi.engine.schedule import TAGS, Schedule
+from ckpt.mpi.requests.request import Prequest, Request
+
+
+class BufferCollectives(ObjectCollectives):
+    """Bcast, Gather, Allreduce …: every rank of the communicator calls them in the same order."""
+
+    __slots__ = ()
+    _plans: ClassVar[Any] = builders
+
+    def _begin(self, schedule: Schedule) -> Request:
+        """Start a nonblocking operation."""
+        with self._engine.lock:
+            schedule.start()
+        return Request._make(self._engine, schedule)
+
+    def _persistent(self, write: Callable[..., None], *args: Any, **options: Any) -> Prequest:
+        """A persistent operation with a tag of its own: persistent operations match in the order of
+        creation."""
+        shared = self._shared
+        self._world_rank(0)
+        number = TAGS + shared.persistent
+        shared.persistent += 1
+        schedule = Schedule(self._engine, shared, self._rank, number)
+        write(schedule, *args, **options)
+        return Prequest._prepare(self._engine, _restart, schedule)
+
+    def _counts(self, counts: Sequence[int] | None, sendbuf: Any, recvbuf: Any) -> list[int] | None:
+        """Counts per rank; what everybody's receive buffer says when they are not given."""
+        if counts is not None:
+            return elements(counts, limit=COUNT)
+        if is_in_place(sendbuf):
+            return None
+        gathered: list[int] = self._local_allgather(builders.own_count(recvbuf))
+        return gathered
+
+    def _local_allgather(self, obj: Any) -> list[Any]:
+        """What the ranks of the local group say."""
+        return ObjectCollectives.allgather(self, obj)
+
+    def Barrier(self) -> None:
+        """Return when all ranks have called it."""
+        s = self._schedule()
+        self._plans.barrier(s)
+        self._run(s)
+
+    def Ibarrier(self) -> Request:
+        """Barrier, nonblocking."""
+        s = self._schedule()
+        self._plans.barrier(s)
+        return self._begin(s)
+
+    def Barrier_init(self, info: Any = None) -> Prequest:
+        """Barrier, persistent."""
+        return self._persistent(self._plans.barrier)
+
+    def Bcast(self, buf: Any, root: int = 0) -> None:
+        """The root's buffer, into everybody's."""
+        s = self._schedule()
+        self._plans.bcast(s, buf, self._check_root(root))
+        self._run(s)
+
+    def Ibcast(self, buf: Any, root: int = 0) -> Request:
+        """Bcast, nonblocking."""
+        s = self._schedule()
+        self._plans.bcast(s, buf, self._check_root(root))
+        return self._begin(s)
+
+    def Bcast_init(self, buf: Any, root: int = 0, info: Any = None) -> Prequest:
+        """Bcast, persistent."""
+        return self._persistent(self._plans.bcast, buf, self._check_root(root))
+
+    def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
+        """Everybody's buffer, one block per rank, into the root's."""
+        s = self._schedule()
+        self._plans.gather(s, sendbuf, recvbuf, self._check_root(root))
+        self._run(s)
+
+    def Igather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Request:
+        """Gather, nonblocking."""
+        s = self._schedule()
+        self._plans.gather(s, sendbuf, recvbuf, self._check_root(root))
+        return self._begin(s)
+
+    def Gather_init(self, sendbuf: Any, recvbuf: Any, root: int = 0, info: Any = None) -> Prequest:
+        """Gather, persistent."""
+        return self._persistent(self._plans.gather, sendbuf, recvbuf, self._check_root(root))
+
+    def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
+        """Gather with a count and displacement per rank."""
+        s = self._schedule()
+        self._plans.gather(s, sendbuf, recvbuf, self._check_root(root), by_rank=True)
+        self._run(s)
+
+    def Igatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Request:
+        """Gatherv, nonblocking."""
+        s = self._schedule()
+        self._plans.gather(s, sendbuf, recvbuf, self._check_root(root), by_rank=True)
+        return self._begin(s)
+
+    def Gatherv_init(self, sendbuf: Any, recvbuf: Any, root: int = 0, info: Any = None) -> Prequest:
+        """Gatherv, persistent."""
+        return self._persistent(self._plans.gather, sendbuf, recvbuf, self._check_root(root), by_rank=True)
+
+    def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
+        """Block r of the root's buffer, into rank r's."""
+        s = self._schedule()
+        self._plans.scatter(s, sendbuf, recvbuf, self._check_root(root))
+        self._run(s)
+
+    def Iscatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Request:
+        """Scatter, nonblocking."""
+        s = self._schedule()
+        self._plans.scatter(s, sendbuf, recvbuf, self._check_root(root))
+        return self._begin(s)
+
+    def Scatter_init(self, sendbuf: Any, recvbuf: Any, root: int = 0, info: Any = None) -> Prequest:
+        """Scatter, persistent."""
+        return self._persistent(self._plans.scatter, sendbuf, recvbuf, self._check_root(root))
+
+    def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
+        """Scatter with a count and displacement per rank."""
+        s = self._schedule()
+        self._plans.scatter(s, sendbuf, recvbuf, self._check_root(root), by_rank=True)
+        self._run(s)
+
+    def Iscatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Request:
+        """Scatterv, nonblocking."""
+        s = self._schedule()
+        self._plans.scatter(s, sendbuf, recvbuf, self._check_root(root), by_rank=True)
+        return self._begin(s)
+
+    def Scatterv_init(self, sendbuf: Any, recvbuf: Any, root: int = 0, info: Any = None) -> Prequest:
+        """Scatterv, persistent."""
+        return self._persistent(self._plans.scatter, sendbuf, recvbuf, self._check_root(root), by_rank=True)
+
+    def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
+        """Everybody's buffer, one block per rank, into everybody's."""
+        s = self._schedule()
+        self._plans.allgather(s, sendbuf, recvbuf)
+        self._run(s)
+
+    def Iallgather(self, sendbuf: Any, recvbuf: Any) -> Request:
+        """Allgather, nonblocking."""
+        s = self._schedule()
+        self._plans.allgather(s, sendbuf, recvbuf)
+        return self._begin(s)
+
+    def Allgather_init(self, sendbuf: Any, recvbuf: Any, info: Any = None) -> Prequest:
+        """Allgather, persistent."""
+        return self._persistent(self._plans.allgather, sendbuf, recvbuf)
+
+    def Allgatherv(self, sendbuf: Any, recvbuf: Any) -> None:
+        """Allgather with a count and displacement per rank."""
+        s = self._schedule()
+        self._plans.allgather(s, sendbuf, recvbuf, by_rank=True)
+        self._run(s)
+
+    def Iallgatherv(self, sendbuf: Any, recvbuf: Any) -> Request:
+        """Allgatherv, nonblocking."""
+        s = self._schedule()
+        self._plans.allgather(s, sendbuf, recvbuf, by_rank=True)
+        return self._begin(s)
+
+    def Allgatherv_init(self, sendbuf: Any, recvbuf: Any, info: Any = None) -> Prequest:
+        """Allgatherv, persistent."""
+        return self._persistent(self._plans.allgather, sendbuf, recvbuf, by_rank=True)
+
+    def Alltoall(self, sendbuf: Any, recvbuf: Any) -> None:
+        """Block r of everybody's buffer goes to rank r."""
+        s = self._schedule()
+        self._plans.alltoall(s, sendbuf, recvbuf)
+        self._run(s)
+
+    def Ialltoall(self, sendbuf: Any, recvbuf: Any) -> Request:
+        """Alltoall, nonblocking."""
+        s = self._schedule()
+        self._plans.alltoall(s, sendbuf, recvbuf)
+        return self._begin(s)
+
+    def Alltoall_init(self, sendbuf: Any, recvbuf: Any, info: Any = None) -> Prequest:
+        """Alltoall, persistent."""
+        return self._persistent(self._plans.alltoall, sendbuf, recvbuf)
+
+    def Alltoallv(self, sendbuf: Any, recvbuf: Any) -> None:
+        """Alltoall with a count and displacement per rank."""
+        s = self._schedule()
+        self._plans.alltoall(s, sendbuf, recvbuf, kind="v")
+        self._run(s)
+
+    def Ialltoallv(self, sendbuf: Any, recvbuf: Any) -> Request:
+        """Alltoallv, nonblocking."""
+        s = self._schedule()
+        self._plans.alltoall(s, sendbuf, recvbuf, kind="v")
+        return self._begin(s)
+
+    def Alltoallv_init(self, sendbuf: Any, recvbuf: Any, info: Any = None) -> Prequest:
+        """Alltoallv, persistent."""
+        return self._persistent(self._plans.alltoall, sendbuf, recvbuf, kind="v")
+
+    def Alltoallw(self, sendbuf: Any, recvbuf: Any) -> None:
+        """Alltoall with a count, a displacement in bytes and a type per rank."""
+        s = self._schedule()
+        self._plans.alltoall(s, sendbuf, recvbuf, kind="w")
+        self._run(s)
+
+    def Ialltoallw(self, sendbuf: Any, recvbuf: Any) -> Request:
+        """Alltoallw, nonblocking."""
+        s = self._schedule()
+        self._plans.alltoall(s, sendbuf, recvbuf, kind="w")
+        return self._begin(s)
+
+    def Alltoallw_init(self, sendbuf: Any, recvbuf: Any, info: Any = None) -> Prequest:
+        """Alltoallw, persistent."""
+        return self._persistent(self._plans.alltoall, sendbuf, recvbuf, kind="w")
+
+    def Reduce(self, sendbuf: Any, recvbuf: Any, op: Op = SUM, root: int = 0) -> None:
+        """Everybody's elements combined in rank order, into the root's buffer."""
+        s = self._schedule()
+        self._plans.reduce(s, sendbuf, recvbuf, op, self._check_root(root))
+        self._run(s)
+
+    def Ireduce(self, sendbuf: Any, recvbuf: Any, op: Op = SUM, root: int = 0) -> Request:
+        """Reduce, nonblocking."""
+        s = self._schedule()
+        self._plans.reduce(s, sendbuf, recvbuf, op, self._check_root(root))
+        return self._begin(s)
+
+    def Reduce_init(
+        self, sendbuf: Any, recvbuf: Any, op: Op = SUM, root: int = 0, info: Any = None
+    ) -> Prequest:
+        """Reduce, persistent."""
+        return self._persistent(self._plans.reduce, sendbuf, recvbuf, op, self._check_root(root))
+
+    def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
+        """Everybody's elements combined in rank order, into everybody's buffer."""
+        s = self._schedule()
+        self._plans.allreduce(s, sendbuf, recvbuf, op)
+        self._run(s)
+
+    def Iallreduce(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> Request:
+        """Allreduce, nonblocking."""
+        s = self._schedule()
+        self._plans.allreduce(s, sendbuf, recvbuf, op)
+        return self._begin(s)
+
+    def Allreduce_init(self, sendbuf: Any, recvbuf: Any, op: Op = SUM, info: Any = None) -> Prequest:
+        """Allreduce, persistent."""
+        return self._persistent(self._plans.allreduce, sendbuf, recvbuf, op)
+
+    def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
+        """Everybody's elements combined; rank r gets block r."""
+        s = self._schedule()
+        self._plans.reduce_scatter_block(s, sendbuf, recvbuf, op)
+        self._run(s)
+
+    def Ireduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> Request:
+        """Reduce_scatter_block, nonblocking."""
+        s = self._schedule()
+        self._plans.reduce_scatter_block(s, sendbuf, recvbuf, op)
+        return self._begin(s)
+
+    def Reduce_scatter_block_init(
+        self, sendbuf: Any, recvbuf: Any, op: Op = SUM, info: Any = None
+    ) -> Prequest:
+        """Reduce_scatter_block, persistent."""
+        return self._persistent(self._plans.reduce_scatter_block, sendbuf, recvbuf, op)
+
+    def Reduce_scatter(
+        self, sendbuf: Any, recvbuf: Any, recvcounts: Sequence[int] | None = None, op: Op = SUM
+    ) -> None:
+        """Everybody's elements combined; rank r gets the next recvcounts[r] of them."""
+        s = self._schedule()
+        self._plans.reduce_scatter(s, sendbuf, recvbuf, self._counts(recvcounts, sendbuf, recvbuf), op)
+        self._run(s)
+
+    def Ireduce_scatter(
+        self, sendbuf: Any, recvbuf: Any, recvcounts: Sequence[int] | None = None, op: Op = SUM
+    ) -> Request:
+        """Reduce_scatter, nonblocking."""
+        s = self._schedule()
+        self._plans.reduce_scatter(s, sendbuf, recvbuf, self._counts(recvcounts, sendbuf, recvbuf), op)
+        return self._begin(s)
+
+    def Reduce_scatter_init(
+        self,
+        sendbuf: Any,
+        recvbuf: Any,
+        recvcounts: Sequence[int] | None = None,
+        op: Op = SUM,
+        info: Any = None,
+    ) -> Prequest:
+        """Reduce_scatter, persistent."""
+        return self._persistent(
+            self._plans.reduce_scatter, sendbuf, recvbuf, self._counts(recvcounts, sendbuf, recvbuf), op
+        )
+
+    def Scan(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
+        """The elements of ranks 0 to this one combined."""
+        s = self._schedule()
+        self._plans.scan(s, sendbuf, recvbuf, op, exclusive=False)
+        self._run(s)
+
+    def Iscan(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> Request:
+        """Scan, nonblocking."""
+        s = self._schedule()
+        self._plans.scan(s, sendbuf, recvbuf, op, exclusive=False)
+        return self._begin(s)
+
+    def Scan_init(self, sendbuf: Any, recvbuf: Any, op: Op = SUM, info: Any = None) -> Prequest:
+        """Scan, persistent."""
+        return self._persistent(self._plans.scan, sendbuf, recvbuf, op, exclusive=False)
+
+    def Exscan(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
+        """The elements of the ranks before this one combined; rank 0's buffer is not touched."""
+        s = self._schedule()
+        self._plans.scan(s, sendbuf, recvbuf, op, exclusive=True)
+        self._run(s)
+
+    def Iexscan(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> Request:
+        """Exscan, nonblocking."""
+        s = self._schedule()
+        self._plans.scan(s, sendbuf, recvbuf, op, exclusive=True)
+        return self._begin(s)
+
+    def Exscan_init(self, sendbuf: Any, recvbuf: Any, op: Op = SUM, info: Any = None) -> Prequest:
+        """Exscan, persistent."""
+        return self._persistent(self._plans.scan, sendbuf, recvbuf, op, exclusive=True)
+
+
+def _restart(schedule: Schedule) -> Operation:
+    schedule.restart()
+    return schedule

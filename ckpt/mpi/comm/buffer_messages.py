@@ -1,0 +1,371 @@
+"""Point-to-point messages of buffers (upper-case names): no pickling.
+
+Small sends are copied behind their envelope and complete at once. Large ones (COPY_BYTES and more) are
+handed down by reference; they complete when acknowledged, since until then the transport may need the
+program's memory. A received message is copied once, into the program's buffer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ckpt.mpi.base import envelope
+from ckpt.mpi.base.constants import ANY_SOURCE, ANY_TAG, PROC_NULL
+from ckpt.mpi.base.errors import ERR_RANK, ERR_REVOKED, MpiException, PeerFailed
+from ckpt.mpi.base.integers import argument
+from ckpt.mpi.comm.guard import handled
+from ckpt.mpi.comm.object_messages import ObjectMessages
+from ckpt.mpi.datatypes.buffers import EMPTY, BufferSpec, raw, simple
+from ckpt.mpi.engine.operations import BufferSend, Done, Lost, Operation, Receive
+from ckpt.mpi.engine.partitioned import PartReceive, PartSend, cut, match_number
+from ckpt.mpi.requests.request import Prequest, Request
+
+if TYPE_CHECKING:
+    from ckpt.mpi.comm.message import Message
+    from ckpt.mpi.datatypes.status import Status
+
+COPY_BYTES = 2 << 20
+"""Buffers below this are copied when sent: cheaper than waiting for an acknowledgement."""
+
+SLICE_BYTES = 1024
+"""Messages below this are sliced, which is quicker than viewing them."""
+
+_SPECS = (list, tuple)
+
+
+class BufferMessages(ObjectMessages):
+    """Send, Recv and their relatives."""
+
+    __slots__ = ()
+
+    # -- sending -----------------------------------------------------------------------------------
+
+    def _start_send(self, spec: BufferSpec, dst: int, head: bytes) -> Operation:
+        """Queue a buffer. The lock is held."""
+        lost = self._lost(dst)
+        if lost is not None:
+            return lost
+        progress = self._engine.progress
+        data = spec.read()
+        if len(data) < COPY_BYTES:
+            progress.send(dst, head + data)
+            return Done()
+        sequence = progress.send(dst, head, data)
+        if not spec.dense:
+            return Done()  # `data` is a packed copy that nobody else writes to
+        return BufferSend(self._engine, self._shared, dst, sequence)
+
+    def _lost(self, dst: int) -> Lost | None:
+        """What a send is when it cannot begin; None: it can."""
+        if self._shared.revoked:
+            return Lost(self._shared, MpiException(ERR_REVOKED, "the communicator is revoked"))
+        known = self._engine.losses.known
+        return Lost(self._shared, self._engine.losses.failure(dst)) if dst in known else None
+
+    def Send(self, buf: Any, dest: int, tag: int = 0) -> None:
+        """Send a buffer; returns when it may be reused."""
+        try:
+            if not type(dest) is type(tag) is int:
+                dest, tag = argument(dest), argument(tag)
+            route = self._routes.get((dest, tag)) or self._route(dest, tag)
+            engine = self._engine
+            if type(buf) not in _SPECS and route is not None:
+                data = raw(buf)
+                nbytes = len(data)
+                if nbytes < COPY_BYTES:
+                    message = route[1] + data
+                    del data  # a view must not be alive where an image may be taken
+                    with engine.lock:
+                        engine.progress.send(route[0], message)
+                        engine.after_send(route[0], nbytes, self._shared)
+                    return
+                del data
+            if route is None:
+                return
+            spec = simple(buf, writable=False)
+            with engine.lock:
+                operation = self._start_send(spec, route[0], route[1])
+                if not operation.done:
+                    engine.wait(operation)
+                elif operation.error is None:
+                    engine.after_send(route[0], spec.nbytes, self._shared)
+            operation.complete(None)
+        except MpiException as error:
+            raise handled(self, error)  # noqa: B904
+
+    def Bsend(self, buf: Any, dest: int, tag: int = 0) -> None:
+        """Send a copy of a buffer; never waits."""
+        route = self._route(dest, tag)
+        if route is not None:
+            spec = simple(buf, writable=False)
+            with self._engine.lock:
+                self._put(route[0], route[1], bytes(spec.read()))
+
+    def Ssend(self, buf: Any, dest: int, tag: int = 0) -> None:
+        """Send a buffer and wait until a receive has matched it."""
+        BufferMessages.Issend(self, buf, dest, tag).wait()
+
+    def Rsend(self, buf: Any, dest: int, tag: int = 0) -> None:
+        """Send to a receive that is known to be posted; the same as Send."""
+        BufferMessages.Send(self, buf, dest, tag)
+
+    def Isend(self, buf: Any, dest: int, tag: int = 0) -> Request:
+        """Start to send a buffer; it must stay unchanged until the request is done."""
+        try:
+            engine = self._engine
+            try:
+                if not type(dest) is type(tag) is int:
+                    dest, tag = argument(dest), argument(tag)
+                route = self._routes.get((dest, tag)) or self._route(dest, tag)
+            except PeerFailed as lost:
+                return Request._make(engine, Lost(self._shared, lost))
+            if route is None:
+                return Request._make(engine, Done(PROC_NULL))
+            spec = simple(buf, writable=False)
+            with engine.lock:
+                operation = self._start_send(spec, route[0], route[1])
+            return Request._make(engine, operation)
+        except MpiException as error:
+            raise handled(self, error)  # noqa: B904
+
+    def Ibsend(self, buf: Any, dest: int, tag: int = 0) -> Request:
+        try:
+            BufferMessages.Bsend(self, buf, dest, tag)
+        except PeerFailed as lost:
+            return Request._make(self._engine, Lost(self._shared, lost))
+        return Request._make(self._engine, Done())
+
+    def Irsend(self, buf: Any, dest: int, tag: int = 0) -> Request:
+        return BufferMessages.Isend(self, buf, dest, tag)
+
+    def Issend(self, buf: Any, dest: int, tag: int = 0) -> Request:
+        """Start a synchronous send (of a copy: the buffer is free at once)."""
+        engine = self._engine
+        try:
+            route = self._route(dest, tag)
+        except PeerFailed as lost:
+            return Request._make(engine, Lost(self._shared, lost))
+        if route is None:
+            return Request._make(engine, Done(PROC_NULL))
+        spec = simple(buf, writable=False)
+        with engine.lock:
+            operation = self._put_sync(route[0], tag, bytes(spec.read()))
+        return Request._make(engine, operation)
+
+    # -- receiving ---------------------------------------------------------------------------------
+
+    def _start_recv(self, spec: BufferSpec, source: int, tag: int) -> Receive:
+        """Start to receive into a buffer. The lock is held."""
+        src, source, tag = self._check_receive(source, tag)
+        receive = Receive(self._context.number, source, tag, spec)
+        if src is None:
+            receive.done = True
+            receive.source = PROC_NULL
+        else:
+            self._engine.start_receive(self._context, receive, src)
+        return receive
+
+    def Recv(
+        self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None
+    ) -> None:
+        """Receive into a buffer; a longer message is cut off and raises ERR_TRUNCATE."""
+        try:
+            engine = self._engine
+            if not type(source) is type(tag) is int:
+                source, tag = argument(source), argument(tag)
+            if type(buf) not in _SPECS and buf is not None and self._recv_at_once(buf, source, tag, status):
+                return
+            spec = EMPTY if source == PROC_NULL else simple(buf, writable=True)
+            with engine.lock:
+                receive = self._start_recv(spec, source, tag)
+                if not receive.done:
+                    engine.wait_receive(receive)
+            if status is not None or receive.error is not None:
+                receive.complete(status)
+        except MpiException as error:
+            raise handled(self, error)  # noqa: B904
+
+    def _recv_at_once(self, buf: Any, source: int, tag: int, status: Status | None) -> bool:
+        """Receive a message that is here already and fits; False: nothing was done."""
+        with self._engine.lock:
+            channel = self._engine.matcher.find(self._context, source, tag)
+            if channel is None or self._shared.closed:
+                return False
+            view = raw(buf)
+            nbytes = len(channel.messages[0][1]) - envelope.SIZE
+            if view.readonly or nbytes > len(view):
+                return False
+            data = self._take(channel)
+            view[:nbytes] = (
+                data[envelope.SIZE :] if nbytes < SLICE_BYTES else memoryview(data)[envelope.SIZE :]
+            )
+        if status is not None:
+            status._fill(channel.source, channel.tag, nbytes)
+        return True
+
+    def Irecv(self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Request:
+        """Start to receive into a buffer."""
+        try:
+            source, tag = argument(source), argument(tag)
+            spec = EMPTY if source == PROC_NULL else simple(buf, writable=True)
+            with self._engine.lock:
+                receive = self._start_recv(spec, source, tag)
+            return Request._make(self._engine, receive)
+        except MpiException as error:
+            raise handled(self, error)  # noqa: B904
+
+    def Sendrecv(
+        self,
+        sendbuf: Any,
+        dest: int,
+        sendtag: int = 0,
+        recvbuf: Any = None,
+        source: int = ANY_SOURCE,
+        recvtag: int = ANY_TAG,
+        status: Status | None = None,
+    ) -> None:
+        """Send one buffer and receive into another, without deadlock."""
+        try:
+            if not type(dest) is type(sendtag) is int:
+                dest, sendtag = argument(dest), argument(sendtag)
+            route = self._routes.get((dest, sendtag)) or self._route(dest, sendtag)
+            out = EMPTY if route is None else simple(sendbuf, writable=False)
+            source = argument(source)
+            into = EMPTY if source == PROC_NULL else simple(recvbuf, writable=True)
+            engine = self._engine
+            with engine.lock:
+                receive = self._start_recv(into, source, recvtag)
+                sent: Operation = Done() if route is None else self._start_send(out, route[0], route[1])
+                engine.wait_receive(receive)
+                engine.wait(sent)
+            receive.complete(status)
+            sent.complete(None)
+        except MpiException as error:
+            raise handled(self, error)  # noqa: B904
+
+    def Sendrecv_replace(
+        self,
+        buf: Any,
+        dest: int,
+        sendtag: int = 0,
+        source: int = ANY_SOURCE,
+        recvtag: int = ANY_TAG,
+        status: Status | None = None,
+    ) -> None:
+        """Send a buffer and receive into the same."""
+        BufferMessages.Isendrecv_replace(self, buf, dest, sendtag, source, recvtag).wait(status)
+
+    def Isendrecv(
+        self,
+        sendbuf: Any,
+        dest: int,
+        sendtag: int = 0,
+        recvbuf: Any = None,
+        source: int = ANY_SOURCE,
+        recvtag: int = ANY_TAG,
+    ) -> Request:
+        """Start to send a copy of one buffer and to receive into another; the status is the receive's."""
+        try:
+            route = self._route(dest, sendtag)
+        except PeerFailed as lost:
+            return Request._make(self._engine, Lost(self._shared, lost))
+        out = EMPTY if route is None else simple(sendbuf, writable=False)
+        source = argument(source)
+        into = EMPTY if source == PROC_NULL else simple(recvbuf, writable=True)
+        with self._engine.lock:
+            data = bytes(out.read())
+            receive = self._start_recv(into, source, recvtag)
+            if route is not None:
+                self._put(route[0], route[1], data)
+        return Request._make(self._engine, receive)
+
+    def Isendrecv_replace(
+        self, buf: Any, dest: int, sendtag: int = 0, source: int = ANY_SOURCE, recvtag: int = ANY_TAG
+    ) -> Request:
+        """Start to send a copy of a buffer and to receive into it."""
+        return BufferMessages.Isendrecv(self, buf, dest, sendtag, buf, source, recvtag)
+
+    # -- persistent --------------------------------------------------------------------------------
+
+    def Send_init(self, buf: Any, dest: int, tag: int = 0) -> Prequest:
+        """A send that can be started again and again."""
+        return self._send_init(buf, dest, tag, False)
+
+    def Ssend_init(self, buf: Any, dest: int, tag: int = 0) -> Prequest:
+        return self._send_init(buf, dest, tag, True)
+
+    def Bsend_init(self, buf: Any, dest: int, tag: int = 0) -> Prequest:
+        return self._send_init(buf, dest, tag, False)
+
+    def Rsend_init(self, buf: Any, dest: int, tag: int = 0) -> Prequest:
+        return self._send_init(buf, dest, tag, False)
+
+    def _send_init(self, buf: Any, dest: int, tag: int, sync: bool) -> Prequest:
+        route = self._way(dest, tag)
+        if route is None:
+            return Prequest._prepare(self._engine, Done, PROC_NULL)
+        spec = simple(buf, writable=False)
+        if sync:
+            return Prequest._prepare(self._engine, self._start_sync, spec, route[0], argument(tag))
+        return Prequest._prepare(self._engine, self._start_send, spec, *route)
+
+    def _start_sync(self, spec: BufferSpec, dst: int, tag: int) -> Operation:
+        return self._lost(dst) or self._put_sync(dst, tag, bytes(spec.read()))
+
+    def Recv_init(self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Prequest:
+        """A receive that can be started again and again."""
+        source, tag = argument(source), argument(tag)
+        spec = EMPTY if source == PROC_NULL else simple(buf, writable=True)
+        self._check_receive(source, tag)
+        return Prequest._prepare(self._engine, self._start_recv, spec, source, tag)
+
+    # -- in parts ----------------------------------------------------------------------------------
+
+    def Psend_init(self, buf: Any, partitions: int, dest: int, tag: int = 0, info: Any = None) -> Prequest:
+        """A send that is started with nothing to send: `Pready` says which of the equal parts of the buffer may
+        go."""
+        partitions = argument(partitions)
+        spec = cut(buf, partitions, writable=False)
+        dst, dest, tag = self._check_receive(dest, tag)  # the same rules, wildcards aside
+        if dest == ANY_SOURCE:
+            raise MpiException(ERR_RANK, "a send in parts names its destination")
+        if dst is None:
+            return Prequest._prepare(self._engine, Done, PROC_NULL)
+        shared = self._shared
+        origin = match_number(shared, "send", dest, tag) * len(shared.group) + self._rank
+        head = envelope.pack(envelope.EAGER, origin, tag, shared.base + envelope.PLANE_PARTS)
+        return Prequest._prepare(self._engine, PartSend, self._engine, shared, dst, head, spec, partitions)
+
+    def Precv_init(self, buf: Any, partitions: int, source: int, tag: int = 0, info: Any = None) -> Prequest:
+        """A receive in equal parts: `Parrived` says which are here. The sender may cut differently."""
+        partitions = argument(partitions)
+        spec = cut(buf, partitions, writable=True)
+        src, source, tag = self._check_receive(source, tag)
+        if src is None:
+            return Prequest._prepare(self._engine, Done, PROC_NULL)
+        if source == ANY_SOURCE or tag == ANY_TAG:
+            raise MpiException(ERR_RANK, "a receive in parts names its source and tag")
+        shared = self._shared
+        origin = match_number(shared, "recv", source, tag) * len(shared.peers) + source
+        return Prequest._prepare(
+            self._engine, PartReceive, self._engine, shared, origin, tag, src, spec, partitions
+        )
+
+    # -- probing -----------------------------------------------------------------------------------
+
+    def Probe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> bool:
+        return ObjectMessages.probe(self, source, tag, status)
+
+    def Iprobe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> bool:
+        return ObjectMessages.iprobe(self, source, tag, status)
+
+    def Mprobe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> Message:
+        return ObjectMessages.mprobe(self, source, tag, status)
+
+    def Improbe(
+        self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None
+    ) -> Message | None:
+        return ObjectMessages.improbe(self, source, tag, status)
+
+
+__all__ = ["COPY_BYTES", "BufferMessages", "raw"]

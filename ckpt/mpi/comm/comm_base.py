@@ -1,0 +1,218 @@
+"""What every communicator is: a group, its context number, and the routes to its peers.
+
+A communicator object is a handle: `Comm(other)` is another handle of the same communicator and compares
+equal. A freed or null communicator has `NOTHING` for its parts (nothing.py) and raises ERR_COMM from every call.
+
+Routes: the envelope of (destination, tag) never changes, so it is made once; checks of rank and tag are
+done then.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, TypeVar
+
+from ckpt.mpi.base import envelope
+from ckpt.mpi.base.constants import ANY_SOURCE, ANY_TAG, PROC_NULL, TAG_UB, UNDEFINED
+from ckpt.mpi.base.errors import ERR_COMM, ERR_RANK, ERR_REVOKED, ERR_ROOT, ERR_TAG, MpiException
+from ckpt.mpi.base.handle import Handle, expect
+from ckpt.mpi.base.integers import argument
+from ckpt.mpi.base.null_handles import NOTHING
+from ckpt.mpi.engine.comm_state import CommShared
+
+if TYPE_CHECKING:
+    from ckpt.mpi.engine.engine import Engine
+    from ckpt.mpi.engine.matching import Channel, Context
+
+C = TypeVar("C", bound="CommBase")
+
+ROUTES_MAX = 4096
+"""Prepared envelopes kept per communicator; beyond, the table starts anew."""
+
+
+class CommBase(Handle):
+    """Identity, routes and argument checks. `_peers`: world ranks that ranks in calls refer to."""
+
+    __slots__ = ("__weakref__", "_channels", "_context", "_engine", "_peers", "_rank", "_routes", "_shared")
+
+    _engine: Engine
+    _shared: CommShared
+    _rank: int
+    _peers: tuple[int, ...]
+    _routes: dict[tuple[int, int], tuple[int, bytes]]
+    _context: Context
+    _channels: dict[tuple[int, int], Channel]
+    _handle_of: ClassVar[staticmethod[[Engine, CommShared], object]]
+    """Of every class that programs see: see CommShared.handle."""
+
+    def __new__(cls, comm: CommBase | None = None) -> Self:
+        expect(cls, comm, CommBase)
+        self = super().__new__(cls)
+        self._unbind()
+        if comm is not None and comm._shared is not NOTHING:
+            self._bind(comm._engine, comm._shared)
+        return self
+
+    def _unbind(self) -> None:
+        """Become null."""
+        self._engine = self._shared = self._rank = self._peers = self._context = self._channels = NOTHING
+        self._routes = {}
+
+    def _bind(self, engine: Engine, shared: CommShared) -> None:
+        self._engine = engine
+        self._shared = shared
+        self._peers = shared.peers
+        rank = engine.progress.rank
+        self._rank = shared.group.index(rank) if rank in shared.group else UNDEFINED
+        self._routes = shared.routes
+        self._context = engine.matcher.context(shared.base + envelope.PLANE_POINT)
+        self._channels = self._context.direct
+        if engine.imports.provisional:
+            engine.imports.handles.append(self)
+
+    def _use_plane(self, plane: int) -> None:
+        """Let this handle's messages travel in another plane of the communicator."""
+        self._context = self._engine.matcher.context(self._shared.base + plane)
+        self._channels = self._context.direct
+        self._routes = {}
+
+    @classmethod
+    def _make(cls: type[C], engine: Engine, group: tuple[int, ...], base: int, name: str = "") -> C:
+        """A communicator of these world ranks. `base`: number of its first context, equal at all of them."""
+        self: C = CommBase.__new__(cls)
+        shared = CommShared(base, group, group, name, cls._handle_of)
+        self._bind(engine, shared)
+        engine.register(shared)
+        return self
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        # Every field as it is: the engine and this object refer to each other, so when this one is filled the
+        # other may still be empty.
+        extra = getattr(self, "__dict__", None)
+        if self._shared is NOTHING:
+            return None, extra
+        return (
+            (
+                self._engine,
+                self._shared,
+                self._rank,
+                self._peers,
+                self._context,
+                self._channels,
+                self._routes,
+            ),
+            extra,
+        )
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        fields, extra = state
+        if fields is not None:
+            self._engine, self._shared, self._rank, self._peers, self._context, self._channels = fields[:6]
+            self._routes = fields[6]
+        if extra:
+            self.__dict__.update(extra)
+
+    def __image_reduce__(self) -> Any:
+        return self._named() or (CommBase.__new__, (type(self),), self.__getstate__())
+
+    def __bool__(self) -> bool:
+        return self._shared is not NOTHING and not self._shared.freed
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, CommBase):
+            return NotImplemented
+        if not self or not other:
+            return bool(self) == bool(other)
+        return self._shared is other._shared
+
+    __hash__ = None
+
+    # -- identity ----------------------------------------------------------------------------------
+
+    def Get_rank(self) -> int:
+        """This process's rank in the communicator."""
+        return +self._rank  # which raises for NOTHING
+
+    def Get_size(self) -> int:
+        """Ranks in the (local) group."""
+        return len(self._shared.group)
+
+    def Get_name(self) -> str:
+        return "MPI_COMM_NULL" if self._shared is NOTHING else self._shared.name
+
+    def Set_name(self, name: str) -> None:
+        self._shared.name = name
+
+    @property
+    def rank(self) -> int:
+        return +self._rank
+
+    @property
+    def size(self) -> int:
+        return len(self._shared.group)
+
+    @property
+    def name(self) -> str:
+        return self.Get_name()
+
+    @name.setter
+    def name(self, name: str) -> None:
+        self._shared.name = name
+
+    # -- checks ------------------------------------------------------------------------------------
+
+    def _route(self, dest: int, tag: int) -> tuple[int, bytes] | None:
+        """(world rank, envelope) for an eager message, checked; None for PROC_NULL. PeerFailed for a rank that
+        has failed."""
+        route = self._way(dest, tag)
+        if route is None:
+            return None
+        if self._shared.broken and route[0] in self._engine.losses.known:
+            raise self._engine.losses.failure(route[0])
+        if len(self._routes) >= ROUTES_MAX:
+            self._routes.clear()
+        self._routes[argument(dest), argument(tag)] = route
+        return route
+
+    def _way(self, dest: int, tag: int) -> tuple[int, bytes] | None:
+        """The same, whether the rank has failed or not: for what is sent later."""
+        dst = self._world_rank(dest)
+        tag = argument(tag)
+        if not 0 <= tag <= TAG_UB:
+            raise MpiException(ERR_TAG, f"tag {tag} is not in 0…{TAG_UB}")
+        if dst is None:
+            return None
+        return dst, envelope.pack(envelope.EAGER, self._rank, tag, self._context.number)
+
+    def _refuse(self) -> NoReturn:
+        if self._shared.freed:
+            raise MpiException(ERR_COMM, "the communicator is freed")
+        raise MpiException(ERR_REVOKED, "the communicator is revoked")
+
+    def _world_rank(self, rank: int) -> int | None:
+        """World rank of a peer; None for PROC_NULL."""
+        number = argument(rank)
+        if self._shared.closed:
+            self._refuse()
+        if number == PROC_NULL:
+            return None
+        if not 0 <= number < len(self._peers):
+            raise MpiException(ERR_RANK, f"rank {number} in a communicator of {len(self._peers)} ranks")
+        return self._peers[number]
+
+    def _check_receive(self, source: int, tag: int) -> tuple[int | None, int, int]:
+        """(world rank of a source: 0 for ANY_SOURCE, None for PROC_NULL; source; tag), these two as integers. Raises for a
+        bad source or tag."""
+        source, tag = argument(source), argument(tag)
+        if tag != ANY_TAG and not 0 <= tag <= TAG_UB:
+            raise MpiException(ERR_TAG, f"tag {tag} is neither ANY_TAG nor in 0…{TAG_UB}")
+        if source == ANY_SOURCE:
+            if self._shared.closed:
+                self._refuse()
+            return 0, source, tag
+        return self._world_rank(source), source, tag
+
+    def _check_root(self, root: int) -> int:
+        number = argument(root)
+        if not 0 <= number < len(self._peers):
+            raise MpiException(ERR_ROOT, f"root {number} in a communicator of {len(self._peers)} ranks")
+        return number

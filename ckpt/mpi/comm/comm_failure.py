@@ -1,0 +1,182 @@
+"""ULFM's names: who has failed, revoking a communicator, agreeing, going on with those who are left.
+
+What failures do to operations is in losses.py, how survivors agree in agreement.py. Both work on a revoked
+communicator, and whatever else is under way in it.
+
+Contributions to an agreement, and what they are combined to:
+
+    flag                  all contributions' bits
+    failed                every member that anybody knows to have failed
+    acknowledged          those that everybody has acknowledged: Agree raises ERR_PROC_FAILED, at every member
+                          alike, if any other has failed
+    proposals             per member two context numbers; the lowest survivors' make the shrunk communicator
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ckpt.mpi.base.errors import ERR_PROC_FAILED, MpiException
+from ckpt.mpi.base.group import Group
+from ckpt.mpi.base.integers import argument
+from ckpt.mpi.comm.comm_base import CommBase
+from ckpt.mpi.comm.comm_object import CommObject
+from ckpt.mpi.datatypes.datatypes import PREDEFINED
+from ckpt.mpi.engine.comm_state import CommShared
+from ckpt.mpi.requests.request import Request
+
+if TYPE_CHECKING:
+    from ckpt.mpi.engine.failures import Consensus
+
+_INT = PREDEFINED["MPI_INT"]
+
+
+class Failures(CommObject):
+    """Part of Comm."""
+
+    __slots__ = ()
+
+    def Get_failed(self) -> Group:
+        """The members known to have failed, in the order in which this process heard of it."""
+        shared, engine = self._alive(), self._engine
+        with engine.lock:
+            engine.make_progress()
+            return Group._make(tuple(engine.losses.failed_in(shared)), engine.progress.rank)
+
+    def Ack_failed(self, num_to_ack: int | None = None) -> int:
+        """Acknowledge the first `num_to_ack` members of Get_failed (None: all); how many are acknowledged.
+
+        Receives from ANY_SOURCE are served again then, by those who live.
+        """
+        number = None if num_to_ack is None else max(argument(num_to_ack), 0)
+        shared, engine = self._alive(), self._engine
+        with engine.lock:
+            failed = engine.losses.failed_in(shared)
+            shared.acknowledged.update(failed[:number])
+            return len(shared.acknowledged)
+
+    def Is_revoked(self) -> bool:
+        """Whether any member has revoked the communicator, as far as is known here."""
+        return bool(self._alive().revoked)
+
+    def Revoke(self) -> None:
+        """End everything pending on the communicator, at every rank, with ERR_REVOKED. Not collective."""
+        shared, engine = self._alive(), self._engine
+        with engine.lock:
+            engine.losses.revoke(shared.base)
+
+    # -- agreeing ----------------------------------------------------------------------------------
+
+    def _consent(self, flag: int, proposal: Any, finish: Any, *args: Any) -> Consensus:
+        shared, losses = self._alive(), self._engine.losses
+        contribution = flag, tuple(losses.failed_in(shared)), tuple(shared.acknowledged), proposal
+        return losses.agree(shared, contribution, _combine, finish, *args)
+
+    def Agree(self, flag: int) -> int:
+        """The bits that are set at every member that contributes. Works on a revoked communicator.
+
+        All survivors get the same, whoever dies meanwhile. ERR_PROC_FAILED, at all of them, if a member has
+        failed and not everybody had acknowledged it; the exception's `agreed` has the value nevertheless.
+        """
+        flag = argument(flag)
+        engine = self._engine
+        with engine.lock:
+            consensus = self._consent(flag, None, _nothing)
+            engine.wait(consensus)
+        _raise_unacknowledged(consensus)
+        agreed: int = consensus.value[0]
+        return agreed
+
+    def Iagree(self, flag: Any) -> Request:
+        """Agree, nonblocking, in a buffer of one C int."""
+        view = memoryview(flag)
+        if view.nbytes != _INT.size:
+            raise ValueError(f"a buffer of {_INT.size} bytes is needed, not of {view.nbytes}")
+        if view.readonly:
+            raise BufferError("the buffer is read-only")
+        mine = int.from_bytes(view.cast("B"), "little", signed=True)
+        del view  # must not be alive where an image may be taken
+        with self._engine.lock:
+            return Request._make(self._engine, self._consent(mine, None, _write_flag, flag))
+
+    def Shrink(self) -> Any:
+        """A communicator of the members that are left. Works on a revoked communicator."""
+        new, request = self.Ishrink()
+        request.wait()
+        return new
+
+    def Ishrink(self) -> tuple[Any, Request]:
+        """Shrink, nonblocking: the communicator is null until the request is done."""
+        shared, engine = self._alive(), self._engine
+        kind = type(self) if shared.topology is None else self._plain()
+        copy: Any = CommBase.__new__(kind)
+        with engine.lock:
+            proposal = engine.next_context(), engine.next_context()
+            consensus = self._consent(-1, proposal, _bind_rest, engine, shared, copy)
+            return copy, Request._make(engine, consensus)
+
+    def _plain(self) -> Any:
+        """The class for the same ranks without a topology."""
+        from ckpt.mpi.comm.communicator import Intracomm
+
+        return Intracomm
+
+
+def _combine(contributions: dict[int, Any], known: frozenset[int]) -> Any:
+    """(flag, failed members, whether all of them are acknowledged, proposals); see the module."""
+    flag = -1
+    failed = set(known)
+    for mine, theirs, _, _ in contributions.values():
+        flag &= mine
+        failed.update(theirs)
+    acknowledged = set(failed)
+    proposals = {}
+    for member, (_, _, acked, proposal) in contributions.items():
+        if member not in failed:
+            acknowledged.intersection_update(acked)
+            proposals[member] = proposal
+    return flag, tuple(sorted(failed)), acknowledged == failed, proposals
+
+
+def _raise_unacknowledged(consensus: Consensus) -> None:
+    flag, failed, acknowledged, _ = consensus.value
+    if not acknowledged:
+        names = ", ".join(map(str, failed))
+        error = MpiException(ERR_PROC_FAILED, f"rank {names} of the job failed, not acknowledged by all")
+        error.agreed = flag
+        raise error
+
+
+def _nothing(consensus: Consensus) -> None:
+    """What Agree does at the end: nothing that could not wait."""
+
+
+def _write_flag(consensus: Consensus, buffer: Any) -> None:
+    memoryview(buffer).cast("B")[:] = consensus.value[0].to_bytes(_INT.size, "little", signed=True)
+    try:
+        _raise_unacknowledged(consensus)
+    except MpiException as error:
+        consensus.error = error.with_traceback(None)
+
+
+def _bind_rest(consensus: Consensus, engine: Any, shared: CommShared, copy: Any) -> None:
+    """Make the communicator of the survivors."""
+    _, failed, _, proposals = consensus.value
+    group = tuple([rank for rank in shared.group if rank not in failed])
+    peers = tuple([rank for rank in shared.peers if rank not in failed])
+    base = proposals[min(proposals)][0]
+    new = CommShared(base, group, peers, "", shared.handle)
+    new.errhandler = shared.errhandler
+    new.info.update(shared.info)
+    side = shared.extras.get("side")
+    if side is not None:
+        from ckpt.mpi.comm.comm_inter import Side
+        from ckpt.mpi.comm.communicator import Intracomm
+
+        local = Intracomm._make(engine, group, proposals[min(group)][1])
+        new.extras["side"] = Side(local, side.low)
+        new.parts = (local._shared.base,)
+        local._shared.kin = peers
+        engine.losses.register(local._shared)
+    copy._bind(engine, new)
+    engine.register(new)

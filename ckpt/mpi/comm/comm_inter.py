@@ -1,0 +1,321 @@
+"""Intercommunicators: messages and collectives between two disjoint groups.
+
+Ranks in calls are ranks of the remote group. Context numbers are the same on both sides. Each side keeps a
+private intracommunicator of its own group, for what a side has to agree on by itself; `low` says which side
+comes first when the two are merged without a wish.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ckpt.mpi.base import envelope
+from ckpt.mpi.base.constants import PROC_NULL, ROOT, TAG_UB, UNDEFINED
+from ckpt.mpi.base.errors import ERR_ARG, ERR_COMM, ERR_ROOT, MpiException
+from ckpt.mpi.base.group import Group
+from ckpt.mpi.base.integers import argument
+from ckpt.mpi.collectives import inter
+from ckpt.mpi.comm.comm_base import CommBase
+from ckpt.mpi.comm.communicator import Comm, Intracomm, world_of
+from ckpt.mpi.comm.guard import guard_all
+from ckpt.mpi.datatypes.op import SUM, Op
+from ckpt.mpi.engine.comm_state import CommShared
+from ckpt.mpi.engine.schedule import Schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ckpt.mpi.engine.engine import Engine
+
+
+INTERCOMM_TAG = TAG_UB
+"""Tag of the leaders' meeting when no other was given."""
+
+
+class Side:
+    """One side of an intercommunicator: its own ranks' communicator, and whether it is the low one."""
+
+    __slots__ = ("local", "low")
+
+    def __init__(self, local: Intracomm, low: bool) -> None:
+        self.local = local
+        self.low = low
+
+
+class Intercomm(Comm):
+    """Two groups. Sizes and ranks are the local ones; peers are the remote group."""
+
+    __slots__ = ()
+    _plans: ClassVar[Any] = inter
+
+    def __new__(cls, comm: Any = None) -> Any:
+        self = super().__new__(cls, comm)
+        if comm and "side" not in comm._shared.extras:
+            raise TypeError(f"{cls.__name__}: cannot be made of an intracommunicator")
+        return self
+
+    @classmethod
+    def _join(
+        cls, engine: Engine, group: tuple[int, ...], peers: tuple[int, ...], base: int, side: Side
+    ) -> Any:
+        self: Any = CommBase.__new__(cls)
+        shared = CommShared(base, group, peers, "", cls._handle_of)
+        shared.extras["side"] = side
+        private = side.local._shared
+        private.kin = peers  # who waits for the own side may wait in vain when the other loses somebody
+        shared.parts = (private.base,)
+        engine.losses.register(private)
+        self._bind(engine, shared)
+        engine.register(shared)
+        return self
+
+    @classmethod
+    def Create_from_groups(
+        cls,
+        local_group: Group,
+        local_leader: int,
+        remote_group: Group,
+        remote_leader: int,
+        stringtag: str = "org.mpi4py",
+        info: Any = None,
+        errhandler: Any = None,
+    ) -> Any:
+        """Join two groups; called by their members only."""
+        local_leader, remote_leader = argument(local_leader), argument(remote_leader)
+        local = Intracomm.Create_from_group(local_group, stringtag)
+        if not local:
+            return cls()
+        world = world_of(local._engine)
+        leader = world._shared.group.index(remote_group._members[remote_leader])
+        return create_intercomm(local, local_leader, world, leader, INTERCOMM_TAG)
+
+    @property
+    def _side(self) -> Side:
+        side: Side = self._alive().extras["side"]
+        return side
+
+    def Is_inter(self) -> bool:
+        self._alive()
+        return True
+
+    def _local_allgather(self, obj: Any) -> list[Any]:
+        return self._side.local.allgather(obj)
+
+    def Get_remote_group(self) -> Group:
+        return Group._make(self._alive().peers, self._engine.progress.rank)
+
+    @property
+    def remote_group(self) -> Group:
+        return self.Get_remote_group()
+
+    def Get_remote_size(self) -> int:
+        return len(self._alive().peers)
+
+    @property
+    def remote_size(self) -> int:
+        return self.Get_remote_size()
+
+    def _check_root(self, root: int) -> int:
+        number = argument(root)
+        if number in (ROOT, PROC_NULL):
+            return number
+        if not 0 <= number < len(self._peers):
+            raise MpiException(ERR_ROOT, f"root {number} in a remote group of {len(self._peers)} ranks")
+        return number
+
+    def _schedule(self) -> Schedule:
+        schedule = super()._schedule()
+        schedule.peers = self._shared.group + self._shared.peers
+        return schedule
+
+    # -- new communicators -------------------------------------------------------------------------
+
+    def _agree(self, mine: Any) -> Any:
+        """The object of the low side's rank 0, at every rank of both sides. Collective."""
+        side = self._side
+        s = self._schedule()
+        slot = s.slot(pickle.dumps(mine, 5) if side.low and self._rank == 0 else None)
+        inter.spread(s, slot, low=side.low)
+        self._run(s)
+        return pickle.loads(s.values[slot])
+
+    def _new_base(self) -> int:
+        base: int = self._agree(self._engine.next_context())
+        return base
+
+    def _plan_base(self, s: Schedule, slot: int) -> None:
+        low = self._side.low
+        if low and self._rank == 0:
+            s.values[slot] = pickle.dumps(self._engine.next_context(), 5)
+        inter.spread(s, slot, low=low)
+
+    def Merge(self, high: bool = False) -> Any:
+        """One communicator of both groups; the side that says high comes last."""
+        side = self._side
+        wishes = self._exchange((bool(high), self._engine.next_context()))
+        mine, theirs = bool(high), wishes[0][0]
+        first = side.low if mine == theirs else not mine
+        group, peers = self._shared.group, self._shared.peers
+        members = group + peers if first else peers + group
+        bases = side.local.allgather(self._engine.next_context())
+        remote = self._exchange(bases[0])
+        return self._bequeath(Intracomm._make(self._engine, members, bases[0] if first else remote[0]))
+
+    def _exchange(self, obj: Any) -> list[Any]:
+        """The remote ranks' objects. Collective."""
+        objects: list[Any] = Intercomm.allgather(self, obj)
+        return objects
+
+    def Create_group(self, group: Group, tag: int = 0) -> Any:
+        raise MpiException(ERR_COMM, "Create_group needs an intracommunicator")
+
+    def Split(self, color: int = 0, key: int = 0) -> Any:
+        """Ranks of one color on both sides form an intercommunicator; none if a side has no such rank."""
+        color, key = argument(color), argument(key)
+        if color < 0 and color != UNDEFINED:
+            raise MpiException(ERR_ARG, f"negative color {color}")
+        world = self._engine.progress.rank
+        mine = (color, key, self._rank, world, self._engine.next_context())
+        ours = self._side.local.allgather(mine)
+        theirs = self._exchange(mine)
+        local = self._side.local.Split(color, key)
+        if color == UNDEFINED:
+            return Intercomm()
+        group, peers = _of_color(ours, color), _of_color(theirs, color)
+        if not group or not peers:
+            return Intercomm()
+        base = group[0][4] if self._side.low else peers[0][4]
+        made = Intercomm._join(
+            self._engine,
+            tuple([entry[3] for entry in group]),
+            tuple([entry[3] for entry in peers]),
+            base,
+            Side(local, self._side.low),
+        )
+        return self._bequeath(made)
+
+    def Create(self, group: Group) -> Any:
+        """The members of both sides' groups form an intercommunicator."""
+        members = group._members
+        for member in members:
+            if member not in self._alive().group:
+                raise MpiException(ERR_COMM, "the group is no part of the local one")
+        inside = self._engine.progress.rank in members
+        return self.Split(
+            0 if inside else UNDEFINED, members.index(self._engine.progress.rank) if inside else 0
+        )
+
+    # -- collectives over objects ------------------------------------------------------------------
+
+    def barrier(self) -> None:
+        Comm.Barrier(self)
+
+    def bcast(self, obj: Any, root: int = 0) -> Any:
+        """The root's object at all ranks of the other group. Elsewhere None."""
+        root = self._check_root(root)
+        s = self._schedule()
+        slot = s.slot(self._engine.dumps(obj) if root == ROOT else None)
+        inter.from_root(s, root, slot)
+        self._run(s)
+        return self._engine.loads_value(s.values[slot]) if root >= 0 else None
+
+    def gather(self, sendobj: Any, root: int = 0) -> list[Any] | None:
+        root = self._check_root(root)
+        s = self._schedule()
+        own = s.slot(self._engine.dumps(sendobj) if root >= 0 else None)
+        slots = [s.slot() for _ in self._peers]
+        inter.to_root(s, root, own, slots)
+        self._run(s)
+        return self._load_all(s, slots) if root == ROOT else None
+
+    def scatter(self, sendobj: Sequence[Any] | None, root: int = 0) -> Any:
+        root = self._check_root(root)
+        s = self._schedule()
+        slots = [s.slot(value) for value in self._dump_all(sendobj)] if root == ROOT else []
+        own = s.slot()
+        inter.one_each(s, root, slots, own)
+        self._run(s)
+        return self._engine.loads_value(s.values[own]) if root >= 0 else None
+
+    def allgather(self, sendobj: Any) -> list[Any]:
+        s = self._schedule()
+        own = s.slot(self._engine.dumps(sendobj))
+        slots = [s.slot() for _ in self._peers]
+        inter.exchange(s, [own] * len(slots), slots)
+        self._run(s)
+        return self._load_all(s, slots)
+
+    def alltoall(self, sendobj: Sequence[Any]) -> list[Any]:
+        s = self._schedule()
+        outgoing = [s.slot(value) for value in self._dump_all(sendobj)]
+        incoming = [s.slot() for _ in self._peers]
+        inter.exchange(s, outgoing, incoming)
+        self._run(s)
+        return self._load_all(s, incoming)
+
+    def reduce(self, sendobj: Any, op: Op = SUM, root: int = 0) -> Any:
+        """At the root the other group's objects combined in rank order."""
+        objects = Intercomm.gather(self, sendobj, root)
+        return None if objects is None else _combine(objects, op)
+
+    def allreduce(self, sendobj: Any, op: Op = SUM) -> Any:
+        """The other group's objects combined in rank order."""
+        return _combine(Intercomm.allgather(self, sendobj), op)
+
+    def _no_scan(self, *args: Any, **options: Any) -> Any:
+        raise MpiException(ERR_COMM, "scan and exscan need an intracommunicator")
+
+    Scan = Exscan = Iscan = Iexscan = Scan_init = Exscan_init = scan = exscan = _no_scan
+
+    def _dump_all(self, objects: Sequence[Any] | None) -> list[bytes]:
+        count = len(self._peers)
+        items = [None] * count if objects is None else list(objects)
+        if len(items) != count:
+            raise ValueError(f"expecting {count} items, got {len(items)}")
+        return [self._engine.dumps(item) for item in items]
+
+
+def _combine(objects: list[Any], op: Op) -> Any:
+    total = objects[0]
+    for obj in objects[1:]:
+        total = op(total, obj)
+    return total
+
+
+def _of_color(entries: list[Any], color: int) -> list[Any]:
+    chosen = [entry for entry in entries if entry[0] == color]
+    chosen.sort(key=lambda entry: (entry[1], entry[2]))
+    return chosen
+
+
+def create_intercomm(
+    local: Intracomm, local_leader: int, peer_comm: Any, remote_leader: int, tag: int
+) -> Any:
+    """Both groups' leaders meet over `peer_comm`; the others learn from their leader."""
+    engine = local._engine
+    leader = local._check_root(local_leader)
+    remote_leader, tag = argument(remote_leader), argument(tag)
+    news: Any = None
+    if local.rank == leader:
+        base = engine.next_context()
+        mine = (engine.progress.rank, base, local._shared.group)
+        bridge = Intracomm._make(engine, peer_comm._shared.peers, peer_comm._shared.base)
+        bridge._rank = peer_comm._rank
+        bridge._use_plane(envelope.PLANE_INTERNAL)
+        try:
+            theirs = bridge.sendrecv(mine, remote_leader, tag, source=remote_leader, recvtag=tag)
+        except MpiException as error:
+            news = error.error_code, error.detail  # the others must not wait for a leader that gave up
+        else:
+            low = mine[0] < theirs[0]
+            news = (theirs[2], base if low else theirs[1], low)
+    news = local.bcast(news, leader)
+    if len(news) == 2:
+        raise MpiException(*news)
+    peers, base, low = news
+    made = Intercomm._join(engine, local._shared.group, peers, base, Side(local.Dup(), low))
+    return local._bequeath(made)
+
+
+guard_all(Intercomm)

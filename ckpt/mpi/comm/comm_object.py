@@ -1,0 +1,132 @@
+"""What a communicator carries besides messages: info, attributes, error handler, buffer; and Abort."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from ckpt.mpi.base.attributes import HasAttributes
+from ckpt.mpi.base.constants import BUFFER_AUTOMATIC, NUMBERS, TAG_UB, BufferAutomaticType
+from ckpt.mpi.base.errhandler import HasErrhandler
+from ckpt.mpi.base.errors import ERR_BUFFER, ERR_COMM, MpiException
+from ckpt.mpi.base.info import INFO_NULL, Info
+from ckpt.mpi.base.integers import argument
+from ckpt.mpi.base.process import process_state
+from ckpt.mpi.comm.buffer_collectives import BufferCollectives
+from ckpt.mpi.datatypes.memory import buffer_type
+from ckpt.mpi.engine import worlds
+from ckpt.mpi.engine.operations import Done
+from ckpt.mpi.requests.request import Request
+
+
+class CommObject(BufferCollectives, HasAttributes, HasErrhandler):
+    """Part of Comm."""
+
+    __slots__ = ()
+    _errhandler_kind = "Comm"
+
+    def _alive(self) -> Any:
+        shared = self._shared
+        if shared.freed:
+            raise MpiException(ERR_COMM, "the communicator is freed")
+        return shared
+
+    # -- attributes --------------------------------------------------------------------------------
+
+    def _attribute_table(self) -> dict[int, Any]:
+        table: dict[int, Any] = self._alive().attributes
+        return table
+
+    @classmethod
+    def _keyval_kind(cls) -> str:
+        return "Comm"
+
+    def _predefined_attr(self, keyval: int) -> Any:
+        if keyval == NUMBERS["TAG_UB"]:
+            return TAG_UB
+        if keyval == NUMBERS["WTIME_IS_GLOBAL"]:
+            return False
+        if keyval == NUMBERS["IO"]:
+            return NUMBERS["ANY_SOURCE"]
+        if keyval == NUMBERS["UNIVERSE_SIZE"]:
+            return self._engine.progress.size
+        if keyval == NUMBERS["APPNUM"]:
+            return 0
+        if keyval == NUMBERS["LASTUSEDCODE"]:
+            return process_state().next_error - 1
+        return None
+
+    # -- info --------------------------------------------------------------------------------------
+
+    def Set_info(self, info: Info) -> None:
+        """Hints; nothing here heeds any."""
+        self._alive().info.update(info.items())
+
+    def Get_info(self) -> Info:
+        return Info.Create(self._alive().info)
+
+    @property
+    def info(self) -> Info:
+        return self.Get_info()
+
+    @info.setter
+    def info(self, info: Info) -> None:
+        self.Set_info(info)
+
+    # -- errors ------------------------------------------------------------------------------------
+
+    def _errhandler_slot(self) -> Any:
+        return self._alive()
+
+    def _fatal(self, code: int) -> None:
+        self.Abort(code)
+
+    def Abort(self, errorcode: int = 0) -> NoReturn:
+        """End all ranks of the job with this exit code."""
+        code = argument(errorcode)
+        self._alive()
+        worlds.abort(code)
+
+    # -- buffered sends ----------------------------------------------------------------------------
+
+    def Attach_buffer(self, buf: Any) -> None:
+        """A buffer for buffered sends: remembered, but sends are buffered without."""
+        shared = self._alive()
+        if shared.buffer is not None:
+            raise MpiException(ERR_BUFFER, "a buffer is attached already")
+        if buf is not None and not isinstance(buf, BufferAutomaticType) and memoryview(buf).readonly:
+            raise BufferError("the buffer is read-only")
+        shared.buffer = BUFFER_AUTOMATIC if buf is None else buf
+
+    def Detach_buffer(self) -> Any:
+        shared = self._alive()
+        held, shared.buffer = shared.buffer, None
+        if held is None or isinstance(held, BufferAutomaticType):
+            return held
+        kind = buffer_type()
+        return held if isinstance(held, kind) else kind.frombuffer(held)
+
+    def Flush_buffer(self) -> None:
+        """Buffered sends need no buffer of the program's, so it is always flushed."""
+        self._alive()
+
+    def Iflush_buffer(self) -> Request:
+        self._alive()
+        return Request._make(self._engine, Done())
+
+    # -- what cannot be done here ------------------------------------------------------------------
+
+    @classmethod
+    def Get_parent(cls) -> Any:
+        """Nobody spawned this job: the null communicator."""
+        from ckpt.mpi.comm.comm_inter import Intercomm
+
+        return Intercomm()
+
+    @classmethod
+    def Join(cls, fd: int) -> Any:
+        from ckpt.mpi.comm.unsupported import PORTS, not_offered
+
+        raise not_offered("Comm.Join", PORTS)
+
+
+__all__ = ["INFO_NULL", "CommObject"]

@@ -1,0 +1,141 @@
+"""Collectives over Python objects (lower-case names)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ckpt.mpi.collectives import reduce as reductions
+from ckpt.mpi.collectives import tree as trees
+from ckpt.mpi.comm.buffer_messages import BufferMessages
+from ckpt.mpi.datatypes.op import SUM, Op
+from ckpt.mpi.engine.schedule import TAGS, Schedule
+
+
+class ObjectCollectives(BufferMessages):
+    """barrier, bcast, gather …: every rank of the communicator calls them in the same order."""
+
+    __slots__ = ()
+
+    # -- running a schedule ------------------------------------------------------------------------
+
+    def _schedule(self) -> Schedule:
+        """A schedule for the next collective operation of this communicator."""
+        shared = self._shared
+        self._world_rank(0)  # raises for a freed communicator
+        number = shared.collectives % TAGS
+        shared.collectives += 1
+        return Schedule(self._engine, shared, self._rank, number)
+
+    def _run(self, schedule: Schedule) -> Any:
+        """Carry the operation out; its result."""
+        engine = self._engine
+        with engine.lock:
+            schedule.start()
+            if not schedule.done:
+                engine.wait(schedule)
+            engine.after_collective(schedule)
+        return schedule.complete(None)
+
+    # -- operations --------------------------------------------------------------------------------
+
+    def barrier(self) -> None:
+        """Return when all ranks have called it."""
+        schedule = self._schedule()
+        trees.barrier(schedule)
+        self._run(schedule)
+
+    def bcast(self, obj: Any, root: int = 0) -> Any:
+        """The root's object, at every rank."""
+        root = self._check_root(root)
+        schedule = self._schedule()
+        slot = schedule.slot(self._engine.dumps(obj) if root == self._rank and self.size > 1 else None)
+        trees.broadcast(schedule, root, slot)
+        self._run(schedule)
+        return obj if root == self._rank else self._engine.loads_value(schedule.values[slot])
+
+    def gather(self, sendobj: Any, root: int = 0) -> list[Any] | None:
+        """At the root the list of all ranks' objects, elsewhere None."""
+        root = self._check_root(root)
+        schedule = self._schedule()
+        own = schedule.slot(self._engine.dumps(sendobj))
+        slots = [schedule.slot() for _ in range(self.size)]
+        trees.gather(schedule, root, own, slots)
+        self._run(schedule)
+        return self._load_all(schedule, slots) if root == self._rank else None
+
+    def scatter(self, sendobj: Sequence[Any] | None, root: int = 0) -> Any:
+        """The root's object number r, at rank r."""
+        root = self._check_root(root)
+        values: list[Any] = [None] * self.size
+        if root == self._rank:
+            values = self._dump_all(sendobj)
+        schedule = self._schedule()
+        slots = [schedule.slot(value) for value in values]
+        own = schedule.slot()
+        trees.scatter(schedule, root, slots, own)
+        self._run(schedule)
+        return self._engine.loads_value(schedule.values[own])
+
+    def allgather(self, sendobj: Any) -> list[Any]:
+        """The list of all ranks' objects, at every rank."""
+        schedule = self._schedule()
+        own = schedule.slot(self._engine.dumps(sendobj))
+        slots = [schedule.slot() for _ in range(self.size)]
+        trees.allgather(schedule, own, slots)
+        self._run(schedule)
+        return self._load_all(schedule, slots)
+
+    def alltoall(self, sendobj: Sequence[Any]) -> list[Any]:
+        """Rank r gets object number r of every rank."""
+        values = self._dump_all(sendobj)
+        schedule = self._schedule()
+        outgoing = [schedule.slot(value) for value in values]
+        incoming = [schedule.slot() for _ in range(self.size)]
+        trees.alltoall(schedule, outgoing, incoming)
+        self._run(schedule)
+        return self._load_all(schedule, incoming)
+
+    def reduce(self, sendobj: Any, op: Op = SUM, root: int = 0) -> Any:
+        """At the root all ranks' objects combined in rank order, elsewhere None."""
+        root = self._check_root(root)
+        schedule = self._schedule()
+        slot = schedule.slot(sendobj)
+        reductions.reduce(schedule, root, slot, reductions.ObjectArithmetic(op))
+        self._run(schedule)
+        return schedule.values[slot] if root == self._rank else None
+
+    def allreduce(self, sendobj: Any, op: Op = SUM) -> Any:
+        """All ranks' objects combined in rank order, at every rank."""
+        schedule = self._schedule()
+        slot = schedule.slot(sendobj)
+        reductions.allreduce(schedule, slot, reductions.ObjectArithmetic(op))
+        self._run(schedule)
+        return schedule.values[slot]
+
+    def _scan(self, sendobj: Any, op: Op, *, exclusive: bool) -> Any:
+        schedule = self._schedule()
+        own, target = schedule.slot(sendobj), schedule.slot()
+        reductions.scan(schedule, own, target, reductions.ObjectArithmetic(op), exclusive=exclusive)
+        self._run(schedule)
+        return schedule.values[target]
+
+    def scan(self, sendobj: Any, op: Op = SUM) -> Any:
+        """The objects of ranks 0 to this one combined."""
+        return self._scan(sendobj, op, exclusive=False)
+
+    def exscan(self, sendobj: Any, op: Op = SUM) -> Any:
+        """The objects of the ranks before this one combined; None at rank 0."""
+        return self._scan(sendobj, op, exclusive=True)
+
+    # -- objects as values -------------------------------------------------------------------------
+
+    def _dump_all(self, objects: Sequence[Any] | None) -> list[bytes]:
+        """One pickle per rank. Raises ValueError unless there is one object per rank."""
+        items = [None] * self.size if objects is None else list(objects)
+        if len(items) != self.size:
+            raise ValueError(f"expecting {self.size} items, got {len(items)}")
+        return [self._engine.dumps(item) for item in items]
+
+    def _load_all(self, schedule: Schedule, slots: list[int]) -> list[Any]:
+        return [self._engine.loads_value(schedule.values[slot]) for slot in slots]

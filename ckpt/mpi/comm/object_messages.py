@@ -1,0 +1,292 @@
+"""Point-to-point messages of Python objects (lower-case names): pickled, protocol 5.
+
+`send` returns once the message is queued: it waits only while the backlog to the destination is high. An
+object's bytes never change, so large ones go down by reference and nobody waits for their acknowledgement.
+`ssend` waits for the match. Ordinary small messages take a short way (quick.py), which says when it has done nothing.
+
+Programs derive from communicators and override methods (mpi4py.util.pkl5 does), so a method here never calls a
+public one through `self`.
+"""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from ckpt.mpi.base import envelope
+from ckpt.mpi.base.constants import ANY_SOURCE, ANY_TAG, PROC_NULL
+from ckpt.mpi.base.errors import MpiException, PeerFailed
+from ckpt.mpi.base.integers import argument
+from ckpt.mpi.comm.comm_base import CommBase
+from ckpt.mpi.comm.guard import handled
+from ckpt.mpi.comm.message import Message
+from ckpt.mpi.engine import quick
+from ckpt.mpi.engine.comm_state import CommShared
+from ckpt.mpi.engine.engine import DEBT_LIMIT, DEBT_UNIT, REFERENCE_BYTES, SEND_CHECK_MASK, Engine
+from ckpt.mpi.engine.matching import Channel, Context, Matcher
+from ckpt.mpi.engine.operations import Done, Lost, Operation, Receive
+from ckpt.mpi.requests.request import Request
+
+if TYPE_CHECKING:
+    from ckpt.mpi.base.progress import Buffer
+    from ckpt.mpi.datatypes.status import Status
+
+for _known in (CommBase, CommShared, Engine, Channel, Context, Matcher):
+    quick.know(_known)
+
+_dumps = pickle.dumps
+_loads = pickle.loads
+
+
+class ObjectMessages(CommBase):
+    """send, recv and their relatives."""
+
+    __slots__ = ()
+
+    # -- sending -----------------------------------------------------------------------------------
+
+    def send(self, obj: Any, dest: int, tag: int = 0) -> None:
+        """Send an object."""
+        try:
+            data = quick.send(self, obj, dest, tag)
+            if data is None:
+                return
+            if not type(dest) is type(tag) is int:
+                dest, tag = argument(dest), argument(tag)
+            route = self._routes.get((dest, tag)) or self._route(dest, tag)
+            if route is None:
+                return
+            engine = self._engine
+            if data is False:
+                data = _dumps(obj, 5) if engine.codec is None else engine.codec.dumps(obj)
+            lock = engine.lock
+            lock.acquire()  # for the call alone `with` takes three times as long
+            try:
+                if len(data) < REFERENCE_BYTES:
+                    if engine.progress.send(route[0], route[1] + data) & SEND_CHECK_MASK:
+                        return
+                else:
+                    engine.progress.send(route[0], route[1], data)
+                engine.throttle(route[0], self._shared)
+            finally:
+                lock.release()
+        except MpiException as error:
+            raise handled(self, error)  # noqa: B904
+
+    def bsend(self, obj: Any, dest: int, tag: int = 0) -> None:
+        """Send an object; never waits, whatever the backlog."""
+        ObjectMessages.isend(self, obj, dest, tag).wait()
+
+    def ssend(self, obj: Any, dest: int, tag: int = 0) -> None:
+        """Send an object and wait until a receive has matched it."""
+        ObjectMessages.issend(self, obj, dest, tag).wait()
+
+    def isend(self, obj: Any, dest: int, tag: int = 0) -> Request:
+        """Start to send an object. The request is done at once: the object was pickled."""
+        try:
+            engine = self._engine
+            try:
+                if not type(dest) is type(tag) is int:
+                    dest, tag = argument(dest), argument(tag)
+                route = self._routes.get((dest, tag)) or self._route(dest, tag)
+            except PeerFailed as lost:
+                return Request._make(engine, Lost(self._shared, lost))
+            if route is not None:
+                data = engine.dumps(obj)
+                with engine.lock:
+                    self._put(route[0], route[1], data)
+            return Request._make(engine, Done())
+        except MpiException as error:
+            raise handled(self, error)  # noqa: B904
+
+    def ibsend(self, obj: Any, dest: int, tag: int = 0) -> Request:
+        return ObjectMessages.isend(self, obj, dest, tag)
+
+    def issend(self, obj: Any, dest: int, tag: int = 0) -> Request:
+        """Start to send an object; the request is done when a receive has matched it."""
+        engine = self._engine
+        try:
+            route = self._route(dest, tag)
+        except PeerFailed as lost:
+            return Request._make(engine, Lost(self._shared, lost))
+        if route is None:
+            return Request._make(engine, Done(PROC_NULL))
+        data = engine.dumps(obj)
+        with engine.lock:
+            operation: Operation = self._put_sync(route[0], tag, data)
+        return Request._make(engine, operation)
+
+    def _put(self, dst: int, head: bytes, data: bytes) -> None:
+        """Queue immutable bytes. The lock is held."""
+        if len(data) < REFERENCE_BYTES:
+            self._engine.progress.send(dst, head + data)
+        else:
+            self._engine.progress.send(dst, head, data)
+
+    def _put_sync(self, dst: int, tag: int, data: Buffer) -> Operation:
+        """Queue immutable bytes as a synchronous send. The lock is held."""
+        tag = argument(tag)
+        operation = self._engine.start_sync(dst, self._context)
+        head = envelope.pack(envelope.SYNC, self._rank, tag, self._context.number, operation.token)
+        self._engine.progress.send(dst, head, data if len(data) else None)
+        return operation
+
+    # -- receiving ---------------------------------------------------------------------------------
+
+    def recv(
+        self, buf: Any = None, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None
+    ) -> Any:
+        """Receive an object. `buf` is accepted for compatibility and not used."""
+        try:
+            if buf is not None:
+                warnings.warn("the 'buf' argument is not needed and not used", UserWarning, stacklevel=2)
+            found = quick.recv(self, source, tag, status)
+            if found is not quick.MISS:
+                return found
+            engine = self._engine
+            if not type(source) is type(tag) is int:
+                source, tag = argument(source), argument(tag)
+            channel = self._channels.get((source, tag))
+            if channel is not None and channel.messages and not self._shared.closed:
+                # One thread at a time is in the library and the helper only appends: this needs no lock.
+                data = channel.messages.popleft()[1]
+                size = len(data)
+                if data[2] or size >= REFERENCE_BYTES:
+                    with engine.lock:
+                        engine.settle_account(channel, data)
+                else:
+                    taken, src = engine.taken, channel.src
+                    taken[src] = debt = taken[src] + size + DEBT_UNIT
+                    if debt > DEBT_LIMIT:
+                        with engine.lock:
+                            engine.pay_all()
+                if status is not None:
+                    status._fill(channel.source, channel.tag, size - envelope.SIZE)
+                if size <= envelope.SIZE:
+                    return None  # a buffer of no bytes, received as an object
+                return _loads(data) if engine.codec is None else engine.loads(data)
+            with engine.lock:
+                receive = self._receive(source, tag)
+                if not receive.done:
+                    engine.wait_receive(receive)
+            return receive.complete(status)
+        except MpiException as error:
+            raise handled(self, error)  # noqa: B904
+
+    def _take(self, channel: Channel) -> Buffer:
+        """The oldest message of a channel, accounted for. The lock is held."""
+        engine = self._engine
+        data = engine.matcher.pop(channel)
+        engine.settle_account(channel, data)
+        return data
+
+    def _receive(self, source: int, tag: int) -> Receive:
+        """A started receive of an object. The lock is held."""
+        src, source, tag = self._check_receive(source, tag)
+        receive = Receive(self._context.number, source, tag)
+        receive.codec = self._engine.codec
+        if src is None:
+            receive.done = True
+            receive.source = PROC_NULL
+        else:
+            self._engine.start_receive(self._context, receive, src)
+        return receive
+
+    def irecv(self, buf: Any = None, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Request:
+        """Start to receive an object; the request's wait returns it."""
+        try:
+            with self._engine.lock:
+                receive = self._receive(source, tag)
+            return Request._make(self._engine, receive)
+        except MpiException as error:
+            raise handled(self, error)  # noqa: B904
+
+    def sendrecv(
+        self,
+        sendobj: Any,
+        dest: int,
+        sendtag: int = 0,
+        recvbuf: Any = None,
+        source: int = ANY_SOURCE,
+        recvtag: int = ANY_TAG,
+        status: Status | None = None,
+    ) -> Any:
+        """Send one object and receive another, without deadlock."""
+        try:
+            engine = self._engine
+            if not type(dest) is type(sendtag) is int:
+                dest, sendtag = argument(dest), argument(sendtag)
+            route = self._routes.get((dest, sendtag)) or self._route(dest, sendtag)
+            data = engine.dumps(sendobj) if route is not None else b""
+            with engine.lock:
+                receive = self._receive(source, recvtag)
+                if route is not None:
+                    self._put(route[0], route[1], data)
+                engine.wait_receive(receive)
+                if route is not None:
+                    engine.throttle(route[0], self._shared)
+            return receive.complete(status)
+        except MpiException as error:
+            raise handled(self, error)  # noqa: B904
+
+    # -- probing -----------------------------------------------------------------------------------
+
+    def probe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> bool:
+        """Wait for a message that a receive would match, and leave it."""
+        engine = self._engine
+        with engine.lock:
+            src, source, tag = self._check_receive(source, tag)
+            if src is None:
+                _fill_null(status)
+                return True
+            channel = engine.find_wait(self._context, source, tag)
+            if status is not None:
+                status._fill(channel.source, channel.tag, len(channel.messages[0][1]) - envelope.SIZE)
+        return True
+
+    def iprobe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> bool:
+        """Whether a message is here that a receive would match."""
+        engine = self._engine
+        with engine.lock:
+            src, source, tag = self._check_receive(source, tag)
+            if src is None:
+                _fill_null(status)
+                return True
+            channel = engine.find(self._context, source, tag)
+            if channel is None and engine.losses.known:
+                engine.losses.check_probe(self._context, source, blocking=False)
+            if channel is not None and status is not None:
+                status._fill(channel.source, channel.tag, len(channel.messages[0][1]) - envelope.SIZE)
+        return channel is not None
+
+    def mprobe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> Message:
+        """Wait for a message and take it: only the returned Message can receive it."""
+        engine = self._engine
+        with engine.lock:
+            src, source, tag = self._check_receive(source, tag)
+            if src is None:
+                _fill_null(status)
+                return Message._make_no_proc()
+            channel = engine.find_wait(self._context, source, tag)
+            return Message._take(engine, channel, status)
+
+    def improbe(
+        self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None
+    ) -> Message | None:
+        """Take a message if one is here."""
+        engine = self._engine
+        with engine.lock:
+            src, source, tag = self._check_receive(source, tag)
+            if src is None:
+                _fill_null(status)
+                return Message._make_no_proc()
+            channel = engine.find(self._context, source, tag)
+            if channel is None and engine.losses.known:
+                engine.losses.check_probe(self._context, source, blocking=False)
+            return None if channel is None else Message._take(engine, channel, status)
+
+
+def _fill_null(status: Status | None) -> None:
+    if status is not None:
+        status._fill(PROC_NULL, ANY_TAG, 0)

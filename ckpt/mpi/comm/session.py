@@ -1,0 +1,140 @@
+"""Sessions: the same job seen through named sets of processes."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+from ckpt.mpi.base.constants import BUFFER_AUTOMATIC, BufferAutomaticType
+from ckpt.mpi.base.errhandler import HasErrhandler
+from ckpt.mpi.base.errors import ERR_ARG, ERR_BUFFER, ERROR_CLASSES, MpiException
+from ckpt.mpi.base.group import Group
+from ckpt.mpi.base.handle import Handle, expect
+from ckpt.mpi.base.info import INFO_NULL, Info
+from ckpt.mpi.base.integers import argument
+from ckpt.mpi.comm.communicator import self_of, world_of
+from ckpt.mpi.datatypes.memory import buffer_type
+from ckpt.mpi.engine import worlds
+from ckpt.mpi.engine.operations import Done
+from ckpt.mpi.requests.request import Request
+
+PSETS = ("mpi://WORLD", "mpi://SELF")
+
+
+class State:
+    """What all handles of one session share."""
+
+    __slots__ = ("buffer", "errhandler", "info")
+
+    def __init__(self, info: Info, errhandler: Any) -> None:
+        self.info = dict(info.items())
+        self.errhandler = errhandler
+        self.buffer: Any = None
+
+
+class Session(Handle, HasErrhandler):
+    """`bool(session)` is False for the null session."""
+
+    __slots__ = ("__weakref__", "_state")
+    _constants: ClassVar[tuple[str, ...]] = ("SESSION_NULL",)
+    _errhandler_kind = "Session"
+
+    _state: State | None
+
+    def __new__(cls, session: Session | None = None) -> Self:
+        expect(cls, session, Session)
+        self = super().__new__(cls)
+        self._state = None if session is None else session._state
+        return self
+
+    def __bool__(self) -> bool:
+        return self._state is not None
+
+    def __eq__(self, other: object) -> bool:
+        return self._state is other._state if isinstance(other, Session) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __image_reduce__(self) -> Any:
+        return self._named() or (type(self), (), (None, {"_state": self._state}))
+
+    def _valid(self) -> State:
+        if self._state is None:
+            raise MpiException(ERROR_CLASSES["ERR_SESSION"], "the session is null or finalized")
+        return self._state
+
+    def _errhandler_slot(self) -> Any:
+        return self._valid()
+
+    def _fatal(self, code: int) -> None:
+        worlds.abort(code)
+
+    @classmethod
+    def Init(cls, info: Info = INFO_NULL, errhandler: Any = None) -> Session:
+        session: Session = cls()
+        session._state = State(info, errhandler)
+        return session
+
+    def Finalize(self) -> None:
+        self._valid()
+        self._state = None
+
+    def _discard(self) -> None:
+        self.Finalize()
+
+    def Get_num_psets(self, info: Info = INFO_NULL) -> int:
+        self._valid()
+        return len(PSETS)
+
+    def Get_nth_pset(self, n: int, info: Info = INFO_NULL) -> str:
+        n = argument(n)
+        self._valid()
+        if not 0 <= n < len(PSETS):
+            raise MpiException(ERR_ARG, f"process set {n} of {len(PSETS)}")
+        return PSETS[n]
+
+    def Get_info(self) -> Info:
+        return Info.Create(self._valid().info)
+
+    def _members(self, pset_name: str) -> Group:
+        self._valid()
+        engine = worlds.engine()
+        if pset_name == PSETS[0]:
+            return world_of(engine).Get_group()
+        if pset_name == PSETS[1]:
+            return self_of(engine).Get_group()
+        raise MpiException(ERR_ARG, f"no process set {pset_name!r}")
+
+    def Get_pset_info(self, pset_name: str) -> Info:
+        return Info.Create({"mpi_size": str(self._members(pset_name).size)})
+
+    def Create_group(self, pset_name: str) -> Group:
+        return self._members(pset_name)
+
+    # -- buffered sends ----------------------------------------------------------------------------
+
+    def Attach_buffer(self, buf: Any) -> None:
+        """A buffer for buffered sends: remembered, but sends are buffered without."""
+        state = self._valid()
+        if state.buffer is not None:
+            raise MpiException(ERR_BUFFER, "a buffer is attached already")
+        if buf is not None and not isinstance(buf, BufferAutomaticType) and memoryview(buf).readonly:
+            raise BufferError("the buffer is read-only")
+        state.buffer = BUFFER_AUTOMATIC if buf is None else buf
+
+    def Detach_buffer(self) -> Any:
+        state = self._valid()
+        held, state.buffer = state.buffer, None
+        if held is None or isinstance(held, BufferAutomaticType):
+            return held
+        kind = buffer_type()
+        return held if isinstance(held, kind) else kind.frombuffer(held)
+
+    def Flush_buffer(self) -> None:
+        self._valid()
+
+    def Iflush_buffer(self) -> Request:
+        self._valid()
+        return Request._make(None, Done())
+
+
+SESSION_NULL = Session()

@@ -1,0 +1,235 @@
+"""Names of MPI that are not here: windows (RMA), parallel files, ports and spawned processes.
+
+The classes and their null objects exist, so that programs can name them; whatever would do something raises
+NotImplementedError with a word on what to use.
+
+In a thread that nobody looks after (a pool of mpi4py.futures spawns its workers in one) such an exception reaches
+nobody: the main thread would wait for that thread's work for ever. Where one leaves its thread uncaught, the job ends.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, ClassVar, NoReturn
+
+from ckpt.mpi.base.handle import Handle, expect
+from ckpt.mpi.engine import worlds
+
+_WINDOWS = "one-sided communication is not offered; use Send/Recv or a collective (Alltoallv, Allgatherv)"
+_FILES = "parallel files are not offered; let each rank write a file of its own, or Gather to one that writes"
+PORTS = "a job's ranks are fixed when it starts; start more with `ckpt run -n N`"
+SPAWNING = f"{PORTS} (a pool of mpi4py.futures then works on them: `ckpt run -n N -m mpi4py.futures PROGRAM`)"
+_PARTS = "data representations belong to parallel files, which are not offered"
+
+_WIN_CLASS = ("Create", "Allocate", "Allocate_shared", "Create_dynamic", "Create_keyval", "Free_keyval")
+_WIN = (
+    "Shared_query",
+    "Attach",
+    "Detach",
+    "Set_info",
+    "Get_info",
+    "Get_group",
+    "Get_attr",
+    "Set_attr",
+    "Delete_attr",
+    "tomemory",
+    "Put",
+    "Get",
+    "Accumulate",
+    "Get_accumulate",
+    "Fetch_and_op",
+    "Compare_and_swap",
+    "Rput",
+    "Rget",
+    "Raccumulate",
+    "Rget_accumulate",
+    "Fence",
+    "Start",
+    "Complete",
+    "Post",
+    "Wait",
+    "Test",
+    "Lock",
+    "Unlock",
+    "Lock_all",
+    "Unlock_all",
+    "Flush",
+    "Flush_all",
+    "Flush_local",
+    "Flush_local_all",
+    "Sync",
+    "Get_errhandler",
+    "Set_errhandler",
+    "Call_errhandler",
+    "Get_name",
+    "Set_name",
+    "Free",
+)
+_FILE_CLASS = ("Open", "Delete")
+_FILE = (
+    "Close",
+    "Set_size",
+    "Preallocate",
+    "Get_size",
+    "Get_amode",
+    "Get_group",
+    "Set_info",
+    "Get_info",
+    "Set_view",
+    "Get_view",
+    "Read_at",
+    "Read_at_all",
+    "Write_at",
+    "Write_at_all",
+    "Iread_at",
+    "Iread_at_all",
+    "Iwrite_at",
+    "Iwrite_at_all",
+    "Read",
+    "Read_all",
+    "Write",
+    "Write_all",
+    "Iread",
+    "Iread_all",
+    "Iwrite",
+    "Iwrite_all",
+    "Seek",
+    "Get_position",
+    "Get_byte_offset",
+    "Read_shared",
+    "Write_shared",
+    "Iread_shared",
+    "Iwrite_shared",
+    "Read_ordered",
+    "Write_ordered",
+    "Seek_shared",
+    "Get_position_shared",
+    "Read_at_all_begin",
+    "Read_at_all_end",
+    "Write_at_all_begin",
+    "Write_at_all_end",
+    "Read_all_begin",
+    "Read_all_end",
+    "Write_all_begin",
+    "Write_all_end",
+    "Read_ordered_begin",
+    "Read_ordered_end",
+    "Write_ordered_begin",
+    "Write_ordered_end",
+    "Get_type_extent",
+    "Set_atomicity",
+    "Get_atomicity",
+    "Sync",
+    "Get_errhandler",
+    "Set_errhandler",
+    "Call_errhandler",
+)
+
+
+class NotOffered(NotImplementedError):
+    """A call that is not offered."""
+
+
+def not_offered(name: str, instead: str) -> NotOffered:
+    """The exception to raise; if it leaves a thread uncaught, the job ends."""
+    if threading.current_thread() is not threading.main_thread():
+        hook = threading.excepthook
+        if hook is not _uncaught:
+            _hooks[:] = [hook]
+            threading.excepthook = _uncaught
+    return NotOffered(f"{name}: {instead}")
+
+
+_hooks: list[Callable[[Any], Any]] = []
+
+
+def _uncaught(args: Any) -> None:
+    """In the place of threading.excepthook."""
+    (_hooks[0] if _hooks else threading.__excepthook__)(args)
+    if isinstance(args.exc_value, NotOffered) and worlds.is_provided():
+        sys.stderr.write(f"ckpt: thread {args.thread.name!r} cannot go on: {args.exc_value}; the job ends\n")
+        sys.stderr.flush()
+        worlds.abort(1)
+
+
+def refusing(name: str, instead: str) -> Callable[..., NoReturn]:
+    """A function that says that it is not offered."""
+
+    def absent(*args: Any, **options: Any) -> NoReturn:
+        raise not_offered(name, instead)
+
+    absent.__name__ = absent.__qualname__ = name.rsplit(".", 1)[-1]
+    absent.__doc__ = f"Not offered: {instead}."
+    return absent
+
+
+class Null(Handle):
+    """A class of which only the null object exists."""
+
+    __slots__ = ("__weakref__",)
+
+    def __new__(cls, other: Any = None) -> Any:
+        for kind in cls.__mro__:
+            if kind.__dict__.get("_constants"):
+                expect(cls, other, kind)
+                break
+        return super().__new__(cls)
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __eq__(self, other: object) -> bool:
+        return True if isinstance(other, type(self)) or isinstance(self, type(other)) else NotImplemented
+
+    __hash__ = None
+
+    def __reduce__(self) -> Any:
+        return self._named() or (type(self), ())
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+class Win(Null):
+    """Windows for one-sided communication: not offered."""
+
+    __slots__ = ()
+    _constants: ClassVar[tuple[str, ...]] = ("WIN_NULL",)
+
+    @classmethod
+    def Create_errhandler(cls, errhandler_fn: Any) -> Any:
+        return refusing("Win.Create_errhandler", _WINDOWS)()
+
+
+class File(Null):
+    """Parallel files: not offered."""
+
+    __slots__ = ()
+    _constants: ClassVar[tuple[str, ...]] = ("FILE_NULL",)
+
+    @classmethod
+    def Create_errhandler(cls, errhandler_fn: Any) -> Any:
+        return refusing("File.Create_errhandler", _FILES)()
+
+
+def _attach(cls: type, on_class: Any, on_object: Any, instead: str) -> None:
+    for name in on_class:
+        setattr(cls, name, staticmethod(refusing(f"{cls.__name__}.{name}", instead)))
+    for name in on_object:
+        setattr(cls, name, refusing(f"{cls.__name__}.{name}", instead))
+
+
+_attach(Win, _WIN_CLASS, _WIN, _WINDOWS)
+_attach(File, _FILE_CLASS, _FILE, _FILES)
+
+WIN_NULL = Win()
+FILE_NULL = File()
+
+Open_port = refusing("Open_port", PORTS)
+Close_port = refusing("Close_port", PORTS)
+Publish_name = refusing("Publish_name", PORTS)
+Unpublish_name = refusing("Unpublish_name", PORTS)
+Lookup_name = refusing("Lookup_name", PORTS)
+Register_datarep = refusing("Register_datarep", _PARTS)

@@ -1,0 +1,1 @@
+"""Datatypes, buffers, reduction operations, and what a received message is known by."""

@@ -1,0 +1,329 @@
+"""Datatypes: what the bytes of a buffer are.
+
+A `Datatype` is a handle of a `Kind`: a layout (layout.py), a name, how it was made, attributes. Basic types
+are constants; derived ones are made from others (derived.py) and freed by handle: what refers to the kind
+goes on using it.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, ClassVar, Self
+
+from ckpt.mpi.base.attributes import HasAttributes
+from ckpt.mpi.base.errors import ERR_TYPE, MpiException
+from ckpt.mpi.base.handle import expect
+from ckpt.mpi.datatypes.datatype_info import Kind
+from ckpt.mpi.datatypes.derived import Derived
+from ckpt.mpi.datatypes.layout import Layout, Runs
+from ckpt.mpi.datatypes.packing import Packing
+from ckpt.mpi.datatypes.typenames import BASIC, PAIRS
+
+
+class Datatype(Derived, Packing, HasAttributes):
+    """A basic or derived type. Sizes, offsets and extents in bytes. False for the null type."""
+
+    __slots__ = ("__weakref__", "_kind")
+    _constants: ClassVar[tuple[str, ...]] = ("DATATYPE_NULL",)
+
+    _kind: Kind | None
+
+    def __new__(cls, datatype: Datatype | None = None) -> Self:
+        expect(cls, datatype, Datatype)
+        self = super().__new__(cls)
+        self._kind = None if datatype is None else datatype._kind
+        return self
+
+    @classmethod
+    def _of(cls, kind: Kind | None) -> Datatype:
+        datatype = cls.__new__(cls)
+        datatype._kind = kind
+        return datatype
+
+    @classmethod
+    def _make(
+        cls,
+        name: str,
+        runs: Runs,
+        *,
+        basics: tuple[int, ...],
+        code: str = "",
+        extent: int | None = None,
+        predefined: bool = False,
+    ) -> Datatype:
+        """A type of these runs per element; basics: sizes of its numbers in order."""
+        layout = Layout(runs, tuple([(size, 1) for size in basics]), code, ub=extent)
+        return cls._of(Kind(layout, name, predefined=predefined))
+
+    def _valid(self) -> Kind:
+        kind = self._kind
+        if kind is None:
+            raise MpiException(ERR_TYPE, "the datatype is null or freed")
+        return kind
+
+    @property
+    def layout(self) -> Layout:
+        return self._valid().layout
+
+    @property
+    def size(self) -> int:
+        """Bytes of data in one element."""
+        return (self._kind or self._valid()).layout.size
+
+    @property
+    def extent(self) -> int:
+        """Distance between consecutive elements."""
+        return self._valid().layout.extent
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether any number of elements is one slice of memory."""
+        return (self._kind or self._valid()).layout.contiguous
+
+    @property
+    def lb(self) -> int:
+        return self._valid().layout.lb
+
+    @property
+    def ub(self) -> int:
+        return self._valid().layout.ub
+
+    @property
+    def true_lb(self) -> int:
+        return self._valid().layout.true_lb
+
+    @property
+    def true_ub(self) -> int:
+        return self._valid().layout.true_ub
+
+    @property
+    def true_extent(self) -> int:
+        return self.true_ub - self.true_lb
+
+    @property
+    def runs(self) -> Runs:
+        return self._valid().layout.runs
+
+    @property
+    def code(self) -> str:
+        return (self._kind or self._valid()).layout.code
+
+    @property
+    def name(self) -> str:
+        return self.Get_name()
+
+    @name.setter
+    def name(self, name: str) -> None:
+        self.Set_name(name)
+
+    @property
+    def is_predefined(self) -> bool:
+        return self._kind is None or self._kind.predefined
+
+    predefined = is_predefined
+
+    def Get_size(self) -> int:
+        return self.size
+
+    def Get_extent(self) -> tuple[int, int]:
+        """(lower bound, extent)"""
+        return self.lb, self.extent
+
+    def Get_true_extent(self) -> tuple[int, int]:
+        """(lowest byte, distance to the end of the highest)"""
+        return self.true_lb, self.true_extent
+
+    def Get_name(self) -> str:
+        return "MPI_DATATYPE_NULL" if self._kind is None else self._kind.name
+
+    def Set_name(self, name: str) -> None:
+        self._valid().name = name
+
+    def Free(self) -> None:
+        kind = self._valid()
+        if kind.predefined and kind.combiner == "NAMED" and self._named():
+            raise MpiException(ERR_TYPE, f"{kind.name} is predefined and cannot be freed")
+        if not kind.predefined:
+            self._delete_attributes()
+        self._kind = None
+
+    def _discard(self) -> None:
+        self.Free()
+
+    def _named(self) -> str | None:
+        kind = self._kind
+        if kind is not None and PREDEFINED.get(kind.mpi_name) is self:
+            return kind.mpi_name
+        return super()._named()
+
+    def elements_in(self, nbytes: int) -> int:
+        """Basic numbers in a message of `nbytes`; UNDEFINED if it ends inside one."""
+        return self.layout.elements_in(nbytes)
+
+    def __bool__(self) -> bool:
+        return self._kind is not None
+
+    def __repr__(self) -> str:
+        return f"<Datatype {self.Get_name() or 'derived'}>"
+
+    def __eq__(self, other: object) -> bool:
+        return self._kind is other._kind if isinstance(other, Datatype) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> Any:
+        kind = self._kind
+        if kind is None:
+            return self._named() or (type(self), ())
+        named = PREDEFINED.get(kind.mpi_name)
+        if named is self:
+            return predefined, (kind.mpi_name,)
+        if named is not None and named._kind is kind:
+            return type(self), (named,)
+        return type(self), (), (None, {"_kind": kind})
+
+    # -- attributes --------------------------------------------------------------------------------
+
+    def _attribute_table(self) -> dict[int, Any]:
+        return self._valid().attributes
+
+    @classmethod
+    def _keyval_kind(cls) -> str:
+        return "Datatype"
+
+    # -- typecodes ---------------------------------------------------------------------------------
+
+    def tocode(self) -> str:
+        """The numpy typecode; ValueError where there is none."""
+        code = typecode(self)
+        if code is None:
+            raise ValueError(f"no typecode for {self.Get_name() or 'a derived datatype'}")
+        return code
+
+    @classmethod
+    def fromcode(cls, code: str) -> Datatype:
+        """The basic type of a typecode; ValueError where there is none."""
+        try:
+            return from_code(code)
+        except MpiException:
+            raise ValueError(f"cannot map code {code!r} to an MPI datatype") from None
+
+    @property
+    def typechar(self) -> str:
+        return _TYPECHARS.get(self.code, "V") if self else "V"
+
+    @property
+    def typestr(self) -> str:
+        if not self:
+            return "V0"
+        kind = _KINDS.get(self.typechar)
+        return f"V{self.extent}" if kind is None else f"{kind}{self.size}"
+
+
+def _basic(name: str, code: str) -> Datatype:
+    size = {"Zf": 8, "Zd": 16, "Zg": 2 * _LONG_DOUBLE, "g": _LONG_DOUBLE}.get(code) or struct.calcsize(code)
+    align = min(size, 16) if code[0] != "Z" else size // 2
+    layout = Layout(((0, size),), ((size, 1),), code, align=align)
+    return Datatype._of(Kind(layout, name, predefined=True))
+
+
+def _pair(name: str, first: str, second: str) -> Datatype:
+    """A value and an index, aligned as in C, for MINLOC and MAXLOC."""
+    value, index = _basic("", first).size, _basic("", second).size
+    at = -(-value // index) * index
+    align = max(value if value <= 16 else 16, index)
+    extent = -(-(at + index) // align) * align
+    runs = ((0, value), (at, index)) if at != value else ((0, value + index),)
+    layout = Layout(runs, ((value, 1), (index, 1)), f"{first},{second}", ub=extent, align=align)
+    return Datatype._of(Kind(layout, name, predefined=True))
+
+
+_LONG_DOUBLE = 16
+
+PREDEFINED: dict[str, Datatype] = {name: _basic(name, code) for name, code in BASIC.items()}
+PREDEFINED.update({name: _pair(name, *codes) for name, codes in PAIRS.items()})
+PREDEFINED["MPI_DATATYPE_NULL"] = DATATYPE_NULL = Datatype()
+
+
+def predefined(name: str) -> Datatype:
+    """The predefined type of this MPI name."""
+    return PREDEFINED[name]
+
+
+BYTE = PREDEFINED["MPI_BYTE"]
+
+_TYPECHARS = {"Zf": "F", "Zd": "D", "Zg": "G", "c": "S"}
+_TYPECHARS.update({code: code for code in "bBhHiIlLqQefdg?"})
+_KINDS = {"F": "c", "D": "c", "G": "c", "S": "S", "?": "b", "B": "u", "H": "u", "I": "u", "L": "u", "Q": "u"}
+_KINDS.update(dict.fromkeys("bhilq", "i"))
+_KINDS.update(dict.fromkeys("efdg", "f"))
+
+
+def typecode(datatype: Datatype) -> str | None:
+    """The numpy typecode of a basic type or of a duplicate of one; None for others."""
+    kind = datatype._kind
+    while kind is not None and kind.combiner == "DUP":
+        kind = kind.base
+    if kind is None or kind.combiner not in ("NAMED", "F90_INTEGER", "F90_REAL", "F90_COMPLEX"):
+        return None
+    return {"S": "c"}.get(char, char) if (char := _TYPECHARS.get(kind.layout.code)) else None
+
+
+_BY_CODE = {
+    "c": PREDEFINED["MPI_CHAR"],
+    "s": PREDEFINED["MPI_CHAR"],
+    "S1": PREDEFINED["MPI_CHAR"],
+    "b": PREDEFINED["MPI_SIGNED_CHAR"],
+    "B": PREDEFINED["MPI_UNSIGNED_CHAR"],
+    "u1": PREDEFINED["MPI_UINT8_T"],
+    "?": PREDEFINED["MPI_C_BOOL"],
+    "h": PREDEFINED["MPI_SHORT"],
+    "H": PREDEFINED["MPI_UNSIGNED_SHORT"],
+    "i": PREDEFINED["MPI_INT"],
+    "I": PREDEFINED["MPI_UNSIGNED"],
+    "l": PREDEFINED["MPI_LONG"],
+    "L": PREDEFINED["MPI_UNSIGNED_LONG"],
+    "q": PREDEFINED["MPI_LONG_LONG"],
+    "Q": PREDEFINED["MPI_UNSIGNED_LONG_LONG"],
+    "n": PREDEFINED["MPI_AINT"],
+    "P": PREDEFINED["MPI_AINT"],
+    "p": PREDEFINED["MPI_AINT"],
+    "f": PREDEFINED["MPI_FLOAT"],
+    "e": PREDEFINED["MPI_FLOAT16_T"],
+    "f2": PREDEFINED["MPI_FLOAT16_T"],
+    "b1": PREDEFINED["MPI_C_BOOL"],
+    "U": PREDEFINED["MPI_WCHAR"],
+    "S": PREDEFINED["MPI_CHAR"],
+    "d": PREDEFINED["MPI_DOUBLE"],
+    "g": PREDEFINED["MPI_LONG_DOUBLE"],
+    "Zf": PREDEFINED["MPI_C_FLOAT_COMPLEX"],
+    "Zd": PREDEFINED["MPI_C_DOUBLE_COMPLEX"],
+    "Zg": PREDEFINED["MPI_C_LONG_DOUBLE_COMPLEX"],
+    "F": PREDEFINED["MPI_C_FLOAT_COMPLEX"],
+    "D": PREDEFINED["MPI_C_DOUBLE_COMPLEX"],
+    "G": PREDEFINED["MPI_C_LONG_DOUBLE_COMPLEX"],
+    "i1": PREDEFINED["MPI_INT8_T"],
+    "i2": PREDEFINED["MPI_INT16_T"],
+    "i4": PREDEFINED["MPI_INT32_T"],
+    "i8": PREDEFINED["MPI_INT64_T"],
+    "u2": PREDEFINED["MPI_UINT16_T"],
+    "u4": PREDEFINED["MPI_UINT32_T"],
+    "u8": PREDEFINED["MPI_UINT64_T"],
+    "f4": PREDEFINED["MPI_FLOAT"],
+    "f8": PREDEFINED["MPI_DOUBLE"],
+    "c8": PREDEFINED["MPI_C_FLOAT_COMPLEX"],
+    "c16": PREDEFINED["MPI_C_DOUBLE_COMPLEX"],
+}
+
+
+def from_code(code: str) -> Datatype:
+    """The basic type of a buffer format or numpy typecode; ERR_TYPE for structures, other endian."""
+    found = _BY_CODE.get(code)
+    if found is None:
+        native = code[1:] if code[:1] in ("@", "=", "<", "|", "^") else code
+        found = _BY_CODE.get(native)
+    if found is None:
+        raise MpiException(
+            ERR_TYPE, f"no MPI datatype for the buffer format {code!r}; give one in the message"
+        )
+    return found

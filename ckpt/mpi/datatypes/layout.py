@@ -1,0 +1,222 @@
+"""Where the bytes of one element of a datatype lie.
+
+A layout is a list of *runs* (offset, bytes), in the order of transfer, with bounds (`lb`, `ub`) that say how
+far apart consecutive elements are. `basics` counts the numbers it is made of, in order, as (bytes, how many)
+pairs; `code` is their numpy/struct type when all are of one kind (comma-separated for a value and an index).
+
+Contiguous: elements follow each other without gaps, so any number of them is one slice of memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ckpt.mpi.base.constants import UNDEFINED
+from ckpt.mpi.base.errors import ERR_ARG, MpiException
+
+Runs = tuple[tuple[int, int], ...]
+Basics = tuple[tuple[int, int], ...]
+
+
+class Layout:
+    """Immutable. Sizes, offsets and bounds in bytes."""
+
+    __slots__ = ("align", "basics", "code", "contiguous", "lb", "runs", "size", "true_lb", "true_ub", "ub")
+
+    def __init__(
+        self,
+        runs: Runs,
+        basics: Basics,
+        code: str = "",
+        *,
+        lb: int | None = None,
+        ub: int | None = None,
+        align: int = 1,
+    ) -> None:
+        size = 0
+        low: int | None = None
+        high: int | None = None
+        for offset, nbytes in runs:
+            size += nbytes
+            low = offset if low is None else min(low, offset)
+            high = offset + nbytes if high is None else max(high, offset + nbytes)
+        self.runs = runs
+        self.size = size
+        self.basics = basics
+        self.code = code
+        self.true_lb = low or 0
+        self.true_ub = high or 0
+        self.lb = self.true_lb if lb is None else lb
+        self.ub = self.true_ub if ub is None else ub
+        self.align = align
+        self.contiguous = self.lb == 0 and self.ub == size and (not runs or runs == ((0, size),))
+
+    @property
+    def extent(self) -> int:
+        return self.ub - self.lb
+
+    def elements_in(self, nbytes: int) -> int:
+        """Basic numbers in a message of `nbytes`; UNDEFINED if it ends inside one."""
+        if self.size == 0:
+            return 0 if nbytes == 0 else UNDEFINED
+        whole, rest = divmod(nbytes, self.size)
+        count = 0
+        for _, many in self.basics:
+            count += many
+        count *= whole
+        for each, many in self.basics:
+            if rest < each * many:
+                number, rest = divmod(rest, each)
+                count += number
+                break
+            rest -= each * many
+            count += many
+        return UNDEFINED if rest else count
+
+    def nbytes_of(self, elements: int) -> int:
+        """Bytes of so many basic numbers."""
+        per = 0
+        for _, many in self.basics:
+            per += many
+        if per == 0:
+            return 0
+        whole, rest = divmod(elements, per)
+        nbytes = whole * self.size
+        for each, many in self.basics:
+            took = min(rest, many)
+            nbytes += took * each
+            rest -= took
+        return nbytes
+
+    def resized(self, lb: int, extent: int) -> Layout:
+        return Layout(self.runs, self.basics, self.code, lb=lb, ub=lb + extent, align=self.align)
+
+
+def _merge(runs: Iterable[tuple[int, int]]) -> Runs:
+    """Adjacent runs joined."""
+    out: list[tuple[int, int]] = []
+    for offset, nbytes in runs:
+        if nbytes == 0:
+            continue
+        if out and out[-1][0] + out[-1][1] == offset:
+            out[-1] = (out[-1][0], out[-1][1] + nbytes)
+        else:
+            out.append((offset, nbytes))
+    return tuple(out)
+
+
+def _repeat(basics: Basics, count: int) -> Basics:
+    if count <= 0:
+        return ()
+    if len(basics) == 1:
+        return ((basics[0][0], basics[0][1] * count),)
+    return basics * count
+
+
+def _block(layout: Layout, count: int, at: int) -> list[tuple[int, int]]:
+    """Runs of `count` consecutive elements from byte `at`."""
+    if layout.contiguous:
+        return [(at, count * layout.size)] if count else []
+    extent = layout.extent
+    out = []
+    for element in range(count):
+        base = at + element * extent
+        for offset, nbytes in layout.runs:
+            out.append((base + offset, nbytes))
+    return out
+
+
+def blocks(pieces: Sequence[tuple[Layout, int, int]], *, pad: bool = False) -> Layout:
+    """One layout of several blocks (element layout, count, byte offset). pad: extent as C would align it."""
+    runs: list[tuple[int, int]] = []
+    basics: list[tuple[int, int]] = []
+    codes = set()
+    low: int | None = None
+    high: int | None = None
+    align = 1
+    for layout, count, at in pieces:
+        if count < 0:
+            raise MpiException(ERR_ARG, f"negative block length {count}")
+        if count == 0:
+            continue
+        runs += _block(layout, count, at)
+        for each, many in _repeat(layout.basics, count):
+            if basics and basics[-1][0] == each:
+                basics[-1] = (each, basics[-1][1] + many)
+            else:
+                basics.append((each, many))
+        codes.add(layout.code)
+        align = max(align, layout.align)
+        first, last = at + layout.lb, at + (count - 1) * layout.extent + layout.ub
+        low = min(first, last) if low is None else min(low, first)
+        high = last if high is None else max(high, last)
+    lb, ub = low or 0, high or 0
+    if pad and (ub - lb) % align:
+        ub += align - (ub - lb) % align
+    code = codes.pop() if len(codes) == 1 else ""
+    return Layout(_merge(runs), tuple(basics), code, lb=lb, ub=ub, align=align)
+
+
+def subarray(
+    layout: Layout, sizes: Sequence[int], subsizes: Sequence[int], starts: Sequence[int], *, c_order: bool
+) -> Layout:
+    """A box of a dense array."""
+    for size, subsize, start in zip(sizes, subsizes, starts, strict=True):
+        if size < 1 or subsize < 0 or start < 0 or start + subsize > size:
+            raise MpiException(ERR_ARG, "the box lies outside of the array")
+    axes = list(zip(sizes, subsizes, starts, strict=True))
+    if c_order:
+        axes.reverse()  # fastest first
+    offsets = [0]
+    stride = 1
+    for size, subsize, start in axes:
+        offsets = [at + (start + index) * stride for index in range(subsize) for at in offsets]
+        stride *= size
+    return _indexed(layout, offsets, stride)
+
+
+def _indexed(layout: Layout, offsets: Sequence[int], total: int) -> Layout:
+    """Elements at these indices of an array of `total` elements, whose bounds it takes."""
+    extent = layout.extent
+    inner = blocks([(layout, 1, at * extent) for at in offsets])
+    return inner.resized(0, total * extent)
+
+
+def darray(
+    layout: Layout,
+    rank: int,
+    gsizes: Sequence[int],
+    distribs: Sequence[tuple[int, int]],
+    psizes: Sequence[int],
+    *,
+    c_order: bool,
+) -> Layout:
+    """What process `rank` of a grid holds of a distributed array. distribs: (block, cyclic?) per axis, with
+    block 0 for an axis that is not distributed."""
+    coords = []
+    rest = rank
+    for place in range(len(psizes)):
+        below = 1
+        for size in psizes[place + 1 :]:
+            below *= size
+        coords.append(rest // below)
+        rest %= below
+    axes = []
+    for axis, size in enumerate(gsizes):
+        block, cyclic = distribs[axis]
+        parts, own = psizes[axis], coords[axis]
+        if block == 0:
+            axes.append((size, list(range(size))))
+        elif not cyclic:
+            axes.append((size, list(range(own * block, min(size, (own + 1) * block)))))
+        else:
+            held = [index for index in range(size) if (index // block) % parts == own]
+            axes.append((size, held))
+    if c_order:
+        axes.reverse()
+    offsets = [0]
+    stride = 1
+    for size, held in axes:
+        offsets = [at + index * stride for index in held for at in offsets]
+        stride *= size
+    return _indexed(layout, offsets, stride)

@@ -1,0 +1,201 @@
+"""What a request stands for: an operation that is done at some time.
+
+An operation is created under the engine's lock, becomes `done` there, and is asked for its result once.
+`error` is set instead of raised where the failure is noticed while a message arrives; whoever waits raises
+it.
+
+Operations are part of the process image. Views of received frames become bytes when pickled.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING, Any
+
+from ckpt.mpi.base import envelope
+from ckpt.mpi.base.constants import ANY_SOURCE, ANY_TAG
+from ckpt.mpi.base.errors import ERR_REVOKED, ERR_TRUNCATE, SUCCESS, MpiException
+from ckpt.mpi.base.progress import Buffer
+
+if TYPE_CHECKING:
+    from ckpt.mpi.datatypes.buffers import BufferSpec
+    from ckpt.mpi.datatypes.status import Status
+    from ckpt.mpi.engine.comm_state import CommShared
+    from ckpt.mpi.engine.engine import Engine
+
+
+def frozen(data: Any) -> Any:
+    """The same bytes without a view of somebody else's memory: fit for pickling."""
+    return bytes(data) if type(data) is memoryview else data
+
+
+class Operation:
+    """Base of everything that can be waited for."""
+
+    __slots__ = ("cancelled", "done", "error", "nbytes", "source", "tag")
+
+    def __init__(self) -> None:
+        self.done = False
+        self.error: Exception | None = None
+        self.source = ANY_SOURCE
+        self.tag = ANY_TAG
+        self.nbytes = 0
+        self.cancelled = False
+
+    def poll(self) -> bool:
+        """Whether it is done. Called with the engine's lock held; never waits."""
+        return self.done
+
+    def result(self) -> Any:
+        """What a lower-case wait returns. Called once, when done, without the lock."""
+        return None
+
+    def complete(self, status: Status | None) -> Any:
+        """Fill the status, raise the error or return the result. Called once, when done, without the lock."""
+        self.tell(status)
+        return self.result()
+
+    def tell(self, status: Status | None) -> None:
+        """Fill the status, raise the error. When done; changes nothing."""
+        error = self.error
+        if status is not None:
+            code = error.error_code if isinstance(error, MpiException) else SUCCESS
+            status._fill(self.source, self.tag, self.nbytes, error=code, cancelled=self.cancelled)
+        if error is not None:
+            raise error
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = {}
+        for kind in type(self).__mro__:
+            for name in getattr(kind, "__slots__", ()):
+                if hasattr(self, name):
+                    state[name] = frozen(getattr(self, name))
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+
+
+class Done(Operation):
+    """Completed when it was started: a send whose bytes were copied, a transfer with PROC_NULL."""
+
+    __slots__ = ()
+
+    def __init__(self, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> None:
+        super().__init__()
+        self.done = True
+        self.source = source
+        self.tag = tag
+
+
+class Lost(Operation):
+    """Could not even begin: its peer has failed, or the communicator is revoked. Whoever waits is told."""
+
+    __slots__ = ("shared",)
+
+    def __init__(self, shared: CommShared, error: MpiException) -> None:
+        super().__init__()
+        self.shared = shared
+        self.done = True
+        self.error = error
+
+
+class BufferSend(Operation):
+    """A send by reference: done when the transport no longer needs the user's memory."""
+
+    __slots__ = ("dst", "engine", "sequence", "shared")
+
+    def __init__(self, engine: Engine, shared: CommShared, dst: int, sequence: int) -> None:
+        super().__init__()
+        self.engine = engine
+        self.shared = shared
+        self.dst = dst
+        self.sequence = sequence
+
+    def poll(self) -> bool:
+        if self.done:
+            return True
+        engine, dst = self.engine, self.dst
+        if dst in engine.losses.known:
+            self.error = engine.losses.failure(dst)
+            self.done = True
+        elif engine.progress.acked(dst) > self.sequence:
+            self.done = True
+        elif self.shared.revoked:
+            self.error = MpiException(ERR_REVOKED, "the communicator is revoked")
+            self.done = engine.progress.release(dst, self.sequence)
+        return self.done
+
+
+class SyncSend(Operation):
+    """A synchronous send: done when the receiver says that the message was matched."""
+
+    __slots__ = ("context", "dst", "token")
+
+    def __init__(self, dst: int, token: int, context: int) -> None:
+        super().__init__()
+        self.dst = dst
+        self.token = token
+        self.context = context
+
+
+class Receive(Operation):
+    """A posted receive. An object's message is kept until asked for, a buffer is filled on arrival."""
+
+    __slots__ = ("codec", "context", "data", "owner", "slot", "target", "ticket", "want_source", "want_tag")
+
+    def __init__(
+        self,
+        context: int,
+        source: int,
+        tag: int,
+        target: BufferSpec | None = None,
+        owner: Any = None,
+        slot: int = 0,
+    ) -> None:
+        super().__init__()
+        self.context = context
+        self.want_source = source
+        self.want_tag = tag
+        self.target = target
+        self.owner = owner
+        self.slot = slot
+        self.ticket = 0
+        self.codec: Any = None
+        self.data: Buffer | None = None
+
+    def accepts(self, source: int, tag: int) -> bool:
+        return (self.want_source in (source, ANY_SOURCE)) and (self.want_tag in (tag, ANY_TAG))
+
+    def fill(self, source: int, tag: int, data: Buffer) -> None:
+        """Take the matched message (envelope included)."""
+        self.source = source
+        self.tag = tag
+        self.nbytes = len(data) - envelope.SIZE
+        if self.owner is not None:
+            self.owner.arrived(self.slot, data)
+        elif self.target is None:
+            self.data = data
+        else:
+            self._write(self.target, data)
+        self.done = True
+
+    def _write(self, target: BufferSpec, data: Buffer) -> None:
+        """Put the message into the program's buffer; what does not fit is cut off: ERR_TRUNCATE."""
+        if self.nbytes > target.nbytes:
+            self.error = MpiException(
+                ERR_TRUNCATE, f"message of {self.nbytes} bytes for a buffer of {target.nbytes} bytes"
+            )
+            target.write(memoryview(data)[: envelope.SIZE + target.nbytes], envelope.SIZE)
+            self.nbytes = target.nbytes
+        else:
+            target.write(data, envelope.SIZE)
+
+    def result(self) -> Any:
+        data, self.data = self.data, None
+        if data is None or len(data) <= envelope.SIZE:
+            return None  # a buffer of no bytes, received as an object
+        if self.codec is None:
+            return pickle.loads(data)
+        return self.codec.loads(memoryview(data)[envelope.SIZE :])

@@ -1,0 +1,174 @@
+"""Partitioned messages: a buffer that is sent and received in parts, each as soon as it is ready.
+
+Every part is a message of its own in a plane of its own: how many parts there are and which one it is (4 bytes
+each), then the elements. So the two sides may cut the buffer differently. The k-th partitioned send to a (destination, tag)
+belongs to the k-th partitioned receive from there, in the order in which they were made; k is told apart by the
+envelope's source, which is k * ranks + rank.
+
+    PartSend       done when all partitions were marked as ready; a part is copied when it is
+    PartReceive    posts one receive after the other until the whole buffer has come
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+from ckpt.mpi.base import envelope
+from ckpt.mpi.base.errors import ERR_ARG, ERR_REVOKED, ERR_TRUNCATE, MpiException
+from ckpt.mpi.base.progress import Buffer
+from ckpt.mpi.datatypes.buffers import BufferSpec, simple
+from ckpt.mpi.engine.operations import Operation, Receive
+
+if TYPE_CHECKING:
+    from ckpt.mpi.engine.comm_state import CommShared
+    from ckpt.mpi.engine.engine import Engine
+
+_HEAD = struct.Struct("<II")
+
+
+def cut(buf: Any, partitions: int, *, writable: bool) -> BufferSpec:
+    """The buffer of a partitioned operation. ValueError unless it can be cut into so many equal parts."""
+    spec = simple(buf, writable=writable)
+    if partitions < 1 or spec.count % partitions:
+        raise ValueError(f"{spec.count} elements cannot be cut into {partitions} partitions")
+    return spec
+
+
+def match_number(shared: CommShared, kind: str, peer: int, tag: int) -> int:
+    """How many partitioned operations of this kind with this peer and tag were made before."""
+    key = "partitioned", kind, peer, tag
+    number: int = shared.extras.get(key, 0)
+    shared.extras[key] = number + 1
+    return number
+
+
+class PartSend(Operation):
+    """A send under way. `source` in the envelope tells which one."""
+
+    __slots__ = ("dst", "engine", "head", "missing", "partitions", "shared", "spec")
+
+    def __init__(
+        self, engine: Engine, shared: CommShared, dst: int, head: bytes, spec: BufferSpec, partitions: int
+    ) -> None:
+        super().__init__()
+        self.engine = engine
+        self.shared = shared
+        self.dst = dst
+        self.head = head
+        self.spec = spec
+        self.partitions = partitions
+        self.missing = set(range(partitions))
+
+    def ready(self, partition: int) -> None:
+        """Send one partition. The lock is held."""
+        if partition not in self.missing:
+            raise MpiException(ERR_ARG, f"partition {partition} is ready already, or there is none")
+        self.missing.discard(partition)
+        each = self.spec.count // self.partitions
+        part = self.spec.part(partition * each, each)
+        data = _HEAD.pack(self.partitions, partition) + bytes(part.read())
+        self.engine.progress.send(self.dst, self.head, data)
+
+    def poll(self) -> bool:
+        if not self.done and self.dst in self.engine.losses.known:
+            self.error = self.engine.losses.failure(self.dst)
+            self.done = True
+        elif not self.done and self.shared.revoked:
+            self.error = MpiException(ERR_REVOKED, "the communicator is revoked")
+            self.done = True
+        elif not self.missing:
+            self.done = True
+        return self.done
+
+
+class PartReceive(Operation):
+    """A receive under way. `parts`: how many the sender makes, 0 before the first has come; `here`: those that have."""
+
+    __slots__ = (
+        "engine",
+        "filling",
+        "here",
+        "origin",
+        "partitions",
+        "parts",
+        "receive",
+        "shared",
+        "spec",
+        "src",
+        "wire_tag",
+    )
+
+    def __init__(
+        self,
+        engine: Engine,
+        shared: CommShared,
+        origin: int,
+        tag: int,
+        src: int,
+        spec: BufferSpec,
+        partitions: int,
+    ) -> None:
+        """origin: the source in the envelopes; src: its world rank."""
+        super().__init__()
+        self.engine = engine
+        self.shared = shared
+        self.origin = origin
+        self.source = origin % len(shared.peers)
+        self.tag = self.wire_tag = tag
+        self.src = src
+        self.spec = spec
+        self.partitions = partitions
+        self.parts = 0
+        self.here: set[int] = set()
+        self.filling = False
+        self.receive: Receive | None = None
+        self._more()
+
+    def _more(self) -> None:
+        context = self.engine.matcher.context(self.shared.base + envelope.PLANE_PARTS)
+        self.filling = True
+        while not self._complete():
+            self.receive = Receive(context.number, self.origin, self.wire_tag, None, self, 0)
+            self.engine.start_receive(context, self.receive, self.src)
+            if not self.receive.done or self.receive.error is not None:
+                break
+        self.filling = False
+
+    def _complete(self) -> bool:
+        return bool(self.parts) and len(self.here) == self.parts
+
+    def arrived(self, slot: int, data: Buffer) -> None:
+        """A part has come (envelope included)."""
+        self.parts, part = _HEAD.unpack_from(data, envelope.SIZE)
+        body = memoryview(data)[envelope.SIZE + _HEAD.size :]
+        count = len(body) // max(self.spec.datatype.size, 1)
+        if (part + 1) * count > self.spec.count:
+            self.error = MpiException(ERR_TRUNCATE, f"a part of {len(body)} bytes does not fit")
+        else:
+            self.spec.part(part * count, count).write(body)
+        self.here.add(part)
+        self.nbytes += len(body)
+        if not self.filling:
+            self._more()
+
+    def has(self, partition: int) -> bool:
+        """Whether all of a partition is here."""
+        if not 0 <= partition < self.partitions:
+            raise MpiException(ERR_ARG, f"partition {partition} of {self.partitions}")
+        if not self.parts:
+            return False
+        first, last = (
+            partition * self.parts,
+            (partition + 1) * self.parts,
+        )  # in units that both cuts are made of
+        needed = range(first // self.partitions, -(-last // self.partitions))
+        return self.here.issuperset(needed)
+
+    def poll(self) -> bool:
+        if not self.done:
+            failed = None if self.receive is None else self.receive.error
+            if failed is not None:
+                self.error = failed
+            self.done = failed is not None or self._complete()
+        return self.done

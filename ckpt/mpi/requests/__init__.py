@@ -1,0 +1,1 @@
+"""Requests, their completion, and matched messages, as programs hold them."""

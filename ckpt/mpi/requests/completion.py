@@ -1,0 +1,352 @@
+"""Several requests at once: which are done, waiting for them, taking their results in order.
+
+A call that raises cannot return what it had of each request, so that nothing is lost with it:
+
+    a request that failed       is null, as MPI has it, for every call but its own next wait, test or get_status:
+                                those raise the error again (once, get_status each time); the exception names the
+                                indices of the failed ones (`requests`)
+    one that was done           Waitsome, Testsome: is left for the next call, which reports it (a call may report
+                                fewer than are done). Waitall, Testall: where statuses tell that it is done it is
+                                null, and its own next wait or test gives its object; where nobody tells, it is
+                                left for the next call. A persistent one can be started again either way.
+    one that was not            stays as it is; its status says ERR_PENDING
+
+Waitall and Testall raise as soon as a process that a request needs has failed (or its communicator is revoked), although
+others are pending: these may wait for somebody who waits for this rank. After other errors they wait for all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ckpt.mpi.base.constants import UNDEFINED
+from ckpt.mpi.base.errors import (
+    ERR_IN_STATUS,
+    ERR_PENDING,
+    ERR_PROC_FAILED,
+    ERR_REVOKED,
+    SUCCESS,
+    MpiException,
+)
+from ckpt.mpi.datatypes.status import Status
+from ckpt.mpi.engine.operations import Operation
+from ckpt.mpi.requests.handling import handled_request
+
+if TYPE_CHECKING:
+    from ckpt.mpi.engine.engine import Engine
+    from ckpt.mpi.requests.request import Request
+
+
+class Settled(Operation):
+    """What became of an operation in a call that raised: its object or its error, for who asks next."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, operation: Operation, value: Any, error: Exception | None) -> None:
+        super().__init__()
+        self.done = True
+        self.source = operation.source
+        self.tag = operation.tag
+        self.nbytes = operation.nbytes
+        self.cancelled = operation.cancelled
+        self.value = value
+        self.error = error
+
+    def result(self) -> Any:
+        return self.value
+
+
+def engine_of(requests: Sequence[Request]) -> Engine | None:
+    """The engine; None: whatever is active is done."""
+    for request in requests:
+        if request._engine is not None and request._operation is not None:
+            return request._engine
+    return None
+
+
+# -- which are done --------------------------------------------------------------------------------------------------------
+
+
+def scan(requests: Sequence[Request]) -> tuple[int, bool]:
+    """(first request that is done or UNDEFINED, whether any is active). The lock is held."""
+    active = False
+    for index in range(len(requests)):
+        operation = requests[index]._operation
+        if operation is not None:
+            active = True
+            if operation.poll():
+                return index, True
+    return UNDEFINED, active
+
+
+def check(engine: Engine, requests: Sequence[Request]) -> None:
+    """Nothing is done: raise if one of them may never be, because a process has failed. The lock is held."""
+    if engine.losses.known:
+        for index, request in enumerate(requests):
+            error = None if request._operation is None else engine.losses.pending(request._operation)
+            if error is not None:
+                error.requests = (index,)
+                raise error
+
+
+def first_ready(requests: Sequence[Request], *, poll: bool) -> tuple[int, bool]:
+    engine = engine_of(requests)
+    if engine is None:
+        return scan(requests)
+    with engine.lock:
+        found = scan(requests)
+        if poll and found[0] == UNDEFINED:
+            engine.make_progress()
+            found = scan(requests)
+            if found[0] == UNDEFINED:
+                check(engine, requests)
+        return found
+
+
+def wait_some(requests: Sequence[Request]) -> int:
+    """Index of a request that is done, waiting for one; UNDEFINED if none is active."""
+    engine = engine_of(requests)
+    if engine is None:
+        return scan(requests)[0]
+    with engine.lock:
+        while True:
+            engine.settle()
+            index, active = scan(requests)
+            if index != UNDEFINED or not active:
+                return index
+            check(engine, requests)
+            engine.block()
+
+
+def wait_all(requests: Sequence[Request]) -> bool:
+    """Wait for all. False: not all are done, and a process has failed that one of them needs."""
+    engine = engine_of(requests)
+    if engine is None:
+        return True
+    operations = active_of(requests)
+    with engine.lock:
+        for operation in operations:
+            while True:
+                engine.settle()
+                if operation.poll():
+                    break
+                if engine.losses.trouble and _hopeless(engine, operations):
+                    return all(each.poll() for each in operations)
+                engine.block()
+    return True
+
+
+def all_ready(requests: Sequence[Request]) -> bool | None:
+    """Whether all are done; None: they are not, and a process has failed that one of them needs."""
+    engine = engine_of(requests)
+    if engine is None:
+        return True
+    operations = active_of(requests)
+    with engine.lock:
+        if all(operation.poll() for operation in operations):
+            return True
+        engine.make_progress()
+        if all(operation.poll() for operation in operations):
+            return True
+        return None if engine.losses.trouble and _hopeless(engine, operations) else False
+
+
+def active_of(requests: Sequence[Request]) -> list[Operation]:
+    return [request._operation for request in requests if request._operation is not None]
+
+
+def _hopeless(engine: Engine, operations: list[Operation]) -> bool:
+    """Whether one of them has failed because a process has, after all that is here was taken in. The lock is held."""
+    engine.make_progress()
+    for operation in operations:
+        if operation.poll():
+            error = operation.error
+            if isinstance(error, MpiException) and error.error_code in (ERR_PROC_FAILED, ERR_REVOKED):
+                return True
+        elif engine.losses.pending(operation) is not None:
+            return True
+    return False
+
+
+# -- taking results --------------------------------------------------------------------------------------------------------
+
+
+def take_one(requests: Sequence[Request], index: int, status: Status | None) -> Any:
+    """Complete the request that a call on any of them has found."""
+    request = requests[index]
+    operation = request._operation
+    try:
+        return request._complete(status)
+    except Exception as error:
+        if operation is not None:
+            request._kept = Settled(operation, None, error)
+        if isinstance(error, MpiException):
+            error.requests = (index,)
+        raise
+
+
+def collect(requests: Sequence[Request], statuses: list[Status] | None) -> list[Any]:
+    """Complete all requests, which are done. Raises when one of them has failed."""
+    before = [request._operation for request in requests]
+    results: list[Any] = []
+    try:
+        for index, request in enumerate(requests):
+            status = status_at(statuses, index)
+            if before[index] is not None:
+                results.append(request._complete(status))
+            else:
+                results.append(None)
+                if status is not None:
+                    status._fill(-1, -1, 0)
+    except Exception as error:
+        raise _Ending(requests, before).end(statuses, results, error)  # noqa: B904
+    return results
+
+
+def fail(requests: Sequence[Request], statuses: list[Status] | None) -> Exception:
+    """The error of a call on all of them, of which not all are done: one has failed because a process has."""
+    return _Ending(requests, [request._operation for request in requests]).end(statuses, [], None)
+
+
+def take_ready(requests: Sequence[Request], statuses: list[Status] | None) -> tuple[list[int], list[Any]]:
+    """(indices, objects) of those that are done; when some have failed, these alone are completed, and it raises."""
+    indices = done_of(requests)
+    failed = [index for index in indices if getattr(requests[index]._operation, "error", None) is not None]
+    indices = failed or indices
+    chosen = [requests[index] for index in indices]
+    before = [request._operation for request in chosen]
+    results: list[Any] = []
+    try:
+        for place, request in enumerate(chosen):
+            results.append(request._complete(status_at(statuses, place)))
+    except Exception as error:
+        raise _Ending(chosen, before, indices).end(statuses, results, error)  # noqa: B904
+    return indices, results
+
+
+def done_of(requests: Sequence[Request]) -> list[int]:
+    """Indices of those that hold an operation that is done."""
+    engine = engine_of(requests)
+    operations = [request._operation for request in requests]
+    with contextlib.nullcontext() if engine is None else engine.lock:
+        return [index for index, each in enumerate(operations) if each is not None and each.poll()]
+
+
+def tell_all(requests: Sequence[Request], indices: Sequence[int], statuses: list[Status] | None) -> None:
+    """Statuses of these requests, which are done, completing nothing. Raises when one of them has failed."""
+    first: MpiException | None = None
+    failed: list[int] = []
+    for place, index in enumerate(indices):
+        try:
+            requests[index].Get_status(status_at(statuses, place))
+        except MpiException as error:
+            first = first or error
+            failed.append(index)
+    if first is not None:
+        raise _exception(first, failed, statuses)
+
+
+class _Ending:
+    """A call on several requests is about to raise: what becomes of each. `before`: their operations when it began."""
+
+    def __init__(
+        self, requests: Sequence[Request], before: list[Operation | None], indices: list[int] | None = None
+    ) -> None:
+        """indices: places of the requests in the program's list, of a call that reports some of them."""
+        self.requests = requests
+        self.before = before
+        self.indices = indices
+        self.first: Exception | None = None
+        self.failed: list[int] = []
+
+    def end(self, statuses: list[Status] | None, results: list[Any], error: Exception | None) -> Exception:
+        """The exception to raise. Those before number len(results) were completed; that one, then, has raised `error`."""
+        some = self.indices is not None
+        seen: set[int] = set()
+        told = 0
+        for place, request in enumerate(self.requests):
+            operation = self.before[place]
+            status = None if some else status_at(statuses, place)
+            if operation is None or id(request) in seen:
+                if status is not None:
+                    status._fill(-1, -1, 0)
+                continue
+            seen.add(id(request))
+            outcome: Settled | None
+            if place < len(results):
+                outcome = Settled(operation, results[place], None)
+            elif place == len(results) and error is not None:
+                outcome = Settled(operation, None, error)
+            else:
+                outcome = self._outcome(request, operation)
+            if outcome is None:
+                self._leave(request, operation, status)
+                continue
+            if outcome.error is not None:
+                self._failed(place, outcome.error)
+                status = status_at(statuses, told) if some else status
+                told += 1
+            if status is not None:
+                _tell(status, outcome)
+            self._keep(request, outcome, told=statuses is not None and not some)
+        assert self.first is not None
+        return _exception(self.first, self.failed, statuses)
+
+    def _outcome(self, request: Request, operation: Operation) -> Settled | None:
+        """Complete one; None: it is not done."""
+        if not operation.done:
+            return None
+        try:
+            return Settled(operation, request._complete(None), None)
+        except Exception as error:
+            return Settled(operation, None, error)
+
+    def _leave(self, request: Request, operation: Operation, status: Status | None) -> None:
+        """It is not done."""
+        engine = request._engine
+        error = None if engine is None else engine.losses.pending(operation)
+        if error is not None:
+            self._failed(self.requests.index(request), handled_request(engine, operation, error))
+        if status is not None:
+            status._fill(-1, -1, 0, error=ERR_PENDING if error is None else error.error_code)
+
+    def _failed(self, place: int, error: Exception) -> None:
+        self.failed.append(place if self.indices is None else self.indices[place])
+        if self.first is None:
+            self.first = error
+
+    def _keep(self, request: Request, outcome: Settled, *, told: bool) -> None:
+        if outcome.error is not None or told or request._recipe is not None:
+            request._release()
+            request._kept = outcome
+        else:
+            request._operation = outcome
+
+
+def _exception(first: Exception, failed: list[int], statuses: list[Status] | None) -> Exception:
+    """What a call on several raises: the first error, or ERR_IN_STATUS when statuses say more."""
+    if isinstance(first, MpiException):
+        if statuses is not None:
+            handled = first.handled
+            first = MpiException(ERR_IN_STATUS, f"of request {failed[0]}: {first}")
+            first.handled = handled
+        first.requests = tuple(failed)
+    return first
+
+
+def _tell(status: Status, outcome: Settled) -> None:
+    error = outcome.error
+    code = error.error_code if isinstance(error, MpiException) else SUCCESS
+    status._fill(outcome.source, outcome.tag, outcome.nbytes, error=code, cancelled=outcome.cancelled)
+
+
+def status_at(statuses: list[Status] | None, index: int) -> Status | None:
+    if statuses is None:
+        return None
+    if not isinstance(statuses, list):
+        return statuses[index] if index < len(statuses) else None
+    while len(statuses) <= index:
+        statuses.append(Status())
+    return statuses[index]

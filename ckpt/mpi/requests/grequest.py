@@ -1,0 +1,122 @@
+"""Generalized requests: operations that the program itself completes."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from typing import Any, Self
+
+from ckpt.mpi.base.errors import ERR_OTHER, ERR_REQUEST, MpiException
+from ckpt.mpi.datatypes.status import Status
+from ckpt.mpi.engine import worlds
+from ckpt.mpi.engine.operations import Operation
+from ckpt.mpi.requests.request import Request
+
+
+class Deed(Operation):
+    """Something the program does. Done when it says so; its functions tell status and result."""
+
+    __slots__ = ("args", "cancel_fn", "free_fn", "kwargs", "let_go", "obj", "query_fn")
+
+    def __init__(self, query_fn: Any, free_fn: Any, cancel_fn: Any, args: Any, kwargs: Any) -> None:
+        super().__init__()
+        self.query_fn = query_fn
+        self.free_fn = free_fn
+        self.cancel_fn = cancel_fn
+        self.args = () if args is None else tuple(args)
+        self.kwargs = {} if kwargs is None else dict(kwargs)
+        self.obj: Any = None
+        self.let_go = False
+        """The request was freed: free_fn is called once it is complete, too."""
+
+    def query(self, status: Status) -> None:
+        status._fill(-1, -1, 0)
+        if self.query_fn is not None:
+            _call(self.query_fn, (status, *self.args), self.kwargs)
+
+    def complete(self, status: Status | None) -> Any:
+        told: Status = Status() if status is None else status
+        try:
+            self.query(told)
+        finally:
+            self.free()
+        return self.obj
+
+    def free(self) -> None:
+        if self.free_fn is not None:
+            _call(self.free_fn, self.args, self.kwargs)
+
+
+def _call(function: Any, args: Any, kwargs: Any) -> None:
+    """Exceptions of MPI keep their class; others are printed and become ERR_OTHER, as in mpi4py."""
+    try:
+        function(*args, **kwargs)
+    except MpiException as error:
+        traceback.print_exception(error)
+        raise MpiException(error.error_code) from None
+    except Exception as error:
+        traceback.print_exception(error)
+        raise MpiException(ERR_OTHER, repr(error)) from None
+
+
+class Grequest(Request):
+    """A request whose operation is the program's."""
+
+    __slots__ = ("_deed",)
+
+    _deed: Deed | None
+
+    def __new__(cls, request: Request | None = None) -> Self:
+        self = super().__new__(cls, request)
+        self._deed = getattr(request, "_deed", None)
+        return self
+
+    @classmethod
+    def Start(
+        cls,
+        query_fn: Callable[..., None] | None = None,
+        free_fn: Callable[..., None] | None = None,
+        cancel_fn: Callable[..., None] | None = None,
+        args: tuple[Any, ...] | None = None,
+        kwargs: dict[str, Any] | None = None,
+    ) -> Grequest:
+        deed = Deed(query_fn, free_fn, cancel_fn, args, kwargs)
+        request: Grequest = cls._make(worlds.engine(), deed)
+        request._deed = deed
+        return request
+
+    def Complete(self) -> None:
+        """The operation is done."""
+        if self._deed is None or self._deed.done:
+            raise MpiException(ERR_REQUEST, "the request is null or complete already")
+        self._deed.done = True
+        if self._deed.let_go:
+            self._deed.free()
+
+    def complete(self, obj: Any = None) -> None:
+        """The operation is done; waiting for it gives the object."""
+        if self._deed is not None:
+            self._deed.obj = obj
+        self.Complete()
+
+    def Get_status(self, status: Status | None = None) -> bool:
+        if self._deed is None or not self._deed.done or self._operation is None:
+            return super().Get_status(status)
+        self._deed.query(Status() if status is None else status)
+        return True
+
+    def Cancel(self) -> None:
+        deed = self._deed
+        if deed is not None and deed.cancel_fn is not None:
+            _call(deed.cancel_fn, (deed.done, *deed.args), deed.kwargs)
+
+    def Free(self) -> None:
+        operation = self._operation
+        super().Free()
+        if isinstance(operation, Deed):
+            operation.let_go = True
+            if operation.done:
+                operation.free()
+
+
+Grequest._accepts = Grequest

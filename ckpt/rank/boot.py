@@ -1,0 +1,313 @@
+"""★ From a forked process to a running rank: streams, environment, port, then the program from its start or from its image.
+
+:func:`run_rank` is called by the agent in the child it has just forked, and never returns: it ends in SystemExit, which the
+agent's frames let through. Order of things:
+
+1. standard streams (files in the job directory, appended to), environment, signal dispositions;
+2. for a resumed rank: the image, authenticated and loaded (modules, open files, random state, port state, engine);
+3. the port (restored or fresh), the communicator, the helper thread, and the ``hello`` to the controller;
+4. the program, under the base frame of :mod:`ckpt.image`;
+5. the program's own end, as an interpreter ends (:mod:`ckpt.rank.ending`).
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import io
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ckpt.errors import CannotCapture, IncompatibleImage, NoInput
+from ckpt.image.files import standard_output
+from ckpt.image.files.output import Output
+from ckpt.image.modules import standard_streams
+from ckpt.rank import mpi4py_alias
+from ckpt.rank.control import ControlChannel
+from ckpt.rank.ending import Ending, exit_code_of, is_in_words, text_of
+from ckpt.rank.runtime import Runtime, install
+
+if TYPE_CHECKING:
+    from ckpt.store import ImageReader
+
+__all__ = ["preload", "run_rank"]
+
+
+def run_rank(
+    spec: Mapping[str, Any], control_fd: int, make_runtime: Callable[..., Runtime] = Runtime
+) -> NoReturn:
+    """Become rank ``spec["rank"]`` of the job and run to the end.
+
+    ``spec`` is the agent's description of the rank (see ``ckpt.controller.supervision.messages``); ``control_fd`` is this
+    rank's end of the packet socket to the agent; ``make_runtime``: for a rank that is watched (:mod:`ckpt.doctor`). The
+    exit status of the process is the program's.
+    """
+    _open_streams(spec)
+    control = ControlChannel(_lowest(control_fd))
+    try:
+        runtime = make_runtime(spec, control)
+        install(runtime)
+        runtime.watch_output(standard_output.outputs())
+        ending = Ending(runtime)
+        _set_environment(spec)
+        if spec.get("options", {}).get("mpi4py", True):
+            mpi4py_alias.install()
+        _check_interpreter(runtime)
+        run: Callable[[], object]
+        if spec.get("resume") is None:
+            run = _fresh(runtime)
+        else:
+            run = _resumed(runtime)
+    except BaseException as failure:
+        # The program has not started: whatever it is, it is said to the controller and ends this rank.
+        text = f"{failure}\n" if is_in_words(failure) else text_of(failure)
+        control.send({"m": "error", "exit_code": exit_code_of(failure), "traceback": text})
+        sys.stderr.write(text)
+        sys.stderr.flush()
+        os._exit(exit_code_of(failure))
+    ending.run(run)
+
+
+def _lowest(fd: int) -> int:
+    """The same under the lowest number that is free: in every incarnation the same one, which the program never gets."""
+    low = os.dup(fd)
+    os.close(max(low, fd))
+    return min(low, fd)
+
+
+def preload() -> None:
+    """Import what every rank needs; called once by the agent, before it forks ranks. Starts no thread, opens no socket."""
+    import ckpt.image
+    import ckpt.mpi.comm.communicator
+    import ckpt.mpi.engine.engine
+    import ckpt.rank.network
+    import ckpt.store
+    from ckpt.transport import originals
+
+    ckpt.image.preload()
+    originals.keep()
+
+
+# ---------------------------------------------------------------------- preparing the process
+
+
+def _check_interpreter(runtime: Runtime) -> None:
+    """Raises CannotCapture at once rather than at every image."""
+    from ckpt import image
+
+    ok, reason = image.available()
+    if not ok and runtime.explicit is None:
+        raise CannotCapture(
+            f"{reason}. What works with every interpreter: `ckpt run --explicit`, with ckpt.register and ckpt.loop in the "
+            "program; see docs/programs.md"
+        )
+
+
+def _open_streams(spec: Mapping[str, Any]) -> None:
+    """fd 0 is the file given as standard input (rank 0), or /dev/null; fds 1 and 2 append to the rank's files, whose
+    lengths become part of each image.
+    """
+    given = spec.get("options", {}).get("stdin") if spec["rank"] == 0 else None
+    output = os.path.join(spec["job_dir"], "output")
+    for fd, path, flags in (
+        (0, given["path"] if given and given["kind"] == "file" else os.devnull, os.O_RDONLY),
+        (1, os.path.join(output, f"rank-{spec['rank']}.out"), os.O_WRONLY | os.O_APPEND | os.O_CREAT),
+        (2, os.path.join(output, f"rank-{spec['rank']}.err"), os.O_WRONLY | os.O_APPEND | os.O_CREAT),
+    ):
+        try:
+            opened = os.open(path, flags, 0o600)
+        except OSError as failure:
+            if fd != 0 or given is None:
+                raise
+            given = {
+                "kind": "lost",
+                "text": f"a file that cannot be opened any more: {path}: {failure.strerror}",
+            }
+            opened = os.open(os.devnull, flags)
+        if opened != fd:
+            os.dup2(opened, fd)
+            os.close(opened)
+    if spec.get("resume") is None and spec["restarts"]:
+        # started again from the beginning, because nothing had been committed: so does its output
+        os.ftruncate(1, 0)
+        os.ftruncate(2, 0)
+    if given and given["kind"] == "file":
+        os.lseek(0, given["offset"], os.SEEK_SET)
+    raw = io.FileIO(0, closefd=False) if not given or given["kind"] == "file" else _no_input(given)
+    encoding, errors, _ = _conversion("stdin", "strict")
+    sys.stdin = io.TextIOWrapper(io.BufferedReader(raw), encoding=encoding, errors=errors)
+    sys.stdout = _text_stream(1, "stdout", "strict")
+    sys.stderr = _text_stream(2, "stderr", "backslashreplace")
+    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr  # type: ignore[misc]
+    faulthandler.enable(file=sys.stderr)
+    standard_streams.std_objects()  # their layers are known from here on
+
+
+def _no_input(given: Mapping[str, Any]) -> _NoInput:
+    if given["kind"] == "lost":
+        return _NoInput(f"standard input is {given['text']}. Put it back, and start the job again")
+    return _NoInput(
+        f"standard input is {given['kind']}: what is read from it could not be read again after a restart. Give a file "
+        "(ckpt run APP.PY < FILE), or nothing (< /dev/null)"
+    )
+
+
+class _NoInput(io.RawIOBase):
+    """Standard input that could not be read (again): says so to a program that reads it, and is quiet to all others."""
+
+    name = "<stdin>"
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+    def readable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return 0
+
+    def readinto(self, _: object) -> int:
+        raise NoInput(self.reason)
+
+
+def _conversion(name: str, errors: str) -> tuple[str, str, bool]:
+    """Encoding and error handler that the interpreter has chosen, by locale and ``PYTHONIOENCODING``; whether it writes
+    everything at once (``-u``, ``PYTHONUNBUFFERED``)."""
+    stream = getattr(sys, f"__{name}__", None)
+    if not isinstance(stream, io.TextIOWrapper):
+        return "utf-8", errors, False
+    return stream.encoding, stream.errors or errors, stream.write_through
+
+
+def _text_stream(fd: int, name: str, errors: str) -> io.TextIOWrapper:
+    encoding, errors, unbuffered = _conversion(name, errors)
+    raw = Output(fd, f"<{name}>")
+    buffer: Any = raw if unbuffered else io.BufferedWriter(raw)
+    stream = io.TextIOWrapper(
+        buffer, encoding=encoding, errors=errors, line_buffering=True, write_through=unbuffered
+    )
+    stream.mode = "w"  # type: ignore[misc]
+    return stream
+
+
+def _set_environment(spec: Mapping[str, Any]) -> None:
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as the interpreter does it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.update(job_environment(spec))
+
+
+def job_environment(spec: Mapping[str, Any]) -> dict[str, str]:
+    """The variables that a rank sees, fresh or resumed."""
+    return {
+        "RANK": str(spec["rank"]),
+        "WORLD_SIZE": str(spec["size"]),
+        "LOCAL_RANK": str(spec["local_rank"]),
+        "LOCAL_WORLD_SIZE": str(spec["local_size"]),
+        "CKPT_JOB": str(spec["job_dir"]),
+        "CKPT_RESTARTS": str(spec["restarts"]),
+        **({"CKPT_AGENT": spec["mark"]} if spec.get("mark") else {}),
+    }
+
+
+# ---------------------------------------------------------------------- the program
+
+
+def _fresh(runtime: Runtime) -> Callable[[], object]:
+    """A program from its start."""
+    from ckpt.image import prepare_program
+    from ckpt.mpi import make_world
+    from ckpt.rank.network import open_port
+
+    engine, world = make_world(runtime)
+    port = open_port(runtime.spec, runtime.lock, on_refused=runtime.on_strangers)
+    runtime.bind(port, engine, world)
+    return prepare_program(runtime.spec["argv"])
+
+
+def _resumed(runtime: Runtime) -> Callable[[], object]:
+    """A program from the image of epoch ``spec["resume"]``."""
+    from ckpt import image
+    from ckpt.mpi import make_world
+    from ckpt.mpi.comm.communicator import self_of, world_of
+    from ckpt.rank.network import open_port
+    from ckpt.store import ImageReader, JobDirectory
+
+    spec = runtime.spec
+    job = JobDirectory.open(spec["job_dir"])
+    reader = ImageReader(job, epoch=spec["resume"], rank=spec["rank"])
+    if bool(reader.meta.get("explicit")) != (runtime.explicit is not None):
+        raise IncompatibleImage("an explicit image, and a job that is not, or the other way round")
+    if runtime.explicit is not None:
+        return _replayed(runtime, reader)
+    image.check_compatible(reader.meta["image"])
+    runtime.engine, runtime.world = make_world(runtime)  # what libraries see that are imported for the image
+    assert self_of(runtime.engine)
+    runtime.engine.imports.provisional = True
+    if runtime.options.get("moved"):
+        image.declare_moved(*runtime.options["moved"])
+    loaded = image.load(reader, live=runtime.live, environment=job_environment(spec))
+    for lost in loaded.left_out:
+        runtime.control.send({"m": "event", "event": "package-starts-anew", "epoch": spec["resume"], **lost})
+    if loaded.not_put_back:
+        runtime.control.send(
+            {"m": "event", "event": "not-put-back", "epoch": spec["resume"], "what": loaded.not_put_back}
+        )
+    image.look()
+    extras = loaded.extras
+    runtime.registered = extras["ckpt.registered"]
+    runtime.hooks = extras["ckpt.hooks"]
+    runtime.hooks.use_types()
+    runtime.threads.allow(*extras["ckpt.threads"])
+    runtime.finished_code = extras["ckpt.finished"]
+    state = extras["ckpt.port"]
+    if state.size != runtime.size:
+        raise IncompatibleImage(f"the image is of a job of {state.size} ranks, not {runtime.size}")
+    port = open_port(runtime.spec, runtime.lock, state, on_refused=runtime.on_strangers)
+    engine = extras["ckpt.engine"]
+    engine.take_over(runtime.engine, extras["ckpt.predefined"])
+    runtime.bind(port, engine, world_of(engine))
+    if runtime.finished_code is not None:
+        return _nothing
+    assert loaded.stack is not None, "only a finished rank has no stack"
+    box = [loaded.stack]
+    locked: bool = extras["ckpt.locked"]
+    del loaded, extras, state, reader, engine  # the program's objects live as long as the program says
+
+    def go_on() -> object:
+        if runtime.hooks.after:
+            with image.let_through():
+                runtime.hooks.call_after(spec["resume"])
+        if locked:
+            runtime.lock.acquire()  # the library frames on the stack release it
+        return image.resume(box.pop())
+
+    return go_on
+
+
+def _replayed(runtime: Runtime, source: ImageReader) -> Callable[[], object]:
+    """An explicit program: from its start, but with the port of the image; it restores itself on its way."""
+    from ckpt.image import prepare_program
+    from ckpt.mpi import make_world
+    from ckpt.rank.network import open_port
+    from ckpt.replay.pickling import Reader
+
+    assert runtime.explicit is not None
+    reader = Reader(source.stream(), source.buffers())
+    header, state = reader.load(), reader.load()
+    if state.size != runtime.size:
+        raise IncompatibleImage(f"the image is of a job of {state.size} ranks, not {runtime.size}")
+    runtime.finished_code = header["finished"]
+    if runtime.finished_code is None:
+        runtime.explicit.replay(reader, header)
+    engine, world = make_world(runtime)
+    port = open_port(runtime.spec, runtime.lock, state, on_refused=runtime.on_strangers)
+    runtime.bind(port, engine, world)
+    if runtime.finished_code is not None:
+        return _nothing
+    return prepare_program(runtime.spec["argv"])
+
+
+def _nothing() -> None:
+    return None

@@ -1,0 +1,248 @@
+"""★ The end of a rank: as an interpreter ends, with MPI_Finalize where mpi4py has it.
+
+::
+
+    the program's frames are left      an exception is printed by ``sys.excepthook``, as Python prints it
+    threads                            those that are not daemons are joined
+    functions of ``atexit``            last registered first. :meth:`Ending.close` is registered before the program starts:
+                                       it comes after all that the program and its imports registered, and before what
+                                       the libraries of a rank did (pyzmq ends the thread there that keeps messages alive)
+        standard streams are flushed
+        the rank has finished          it serves its peers until all ranks have (:meth:`ckpt.rank.runtime.Runtime.finish`)
+        or has failed                  that is said to the controller
+        port, socket and helper thread are closed
+    the interpreter                    ``SystemExit`` leaves all frames of launcher and agent: modules are taken apart,
+                                       ``__del__`` and finalizers called, files written and closed, C's own exit
+                                       functions run. The exit code is the interpreter's, 120 included
+
+A child that the program has forked ends in the same way, but is no rank and speaks to nobody. A rank that is *told* to end,
+or finds that it is replaced, leaves at once (:meth:`ckpt.rank.runtime.Runtime.leave`): its work is rolled back or given up.
+
+Not here: how a rank starts (:mod:`ckpt.rank.boot`), how long others wait for one that ends
+(``ckpt.controller.supervision.supervisor``).
+"""
+
+from __future__ import annotations
+
+import atexit
+import codecs
+import gc
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+from ckpt.errors import CannotCapture, CkptError, IncompatibleImage, NoInput
+from ckpt.image.files import standard_output
+from ckpt.image.process import exits
+from ckpt.rank.runtime import Runtime
+
+__all__ = ["Ending", "exit_code_of", "is_in_words", "text_of"]
+
+_EXIT_UNRECOVERABLE = 12
+_EXIT_INCOMPATIBLE = 13
+_EXIT_INTERRUPTED = 130
+_EXIT_NOT_FLUSHED = 120
+"""What Python exits with when it cannot write what its standard streams still hold."""
+
+
+class Ending:
+    """The end of one rank. Made before the program starts, and before ``atexit`` is recorded
+    (:mod:`ckpt.image.process.exits`)."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._code = 0
+        self._traceback = ""
+        self._is_closed = False
+        atexit.register(self.close)
+
+    def run(self, run: Callable[[], object]) -> NoReturn:
+        """Run the program to its end, and end this process as the interpreter would: raises SystemExit."""
+        if self._runtime.finished_code is None:
+            self._run(run)
+        else:
+            self._code = self._runtime.finished_code
+        del run
+        if self._runtime.restarts:
+            _look_codecs_up()
+        _join_threads()
+        atexit._run_exitfuncs()
+        self.close()  # in case the program has emptied the table of exit functions
+        gc.unfreeze()  # what was imported before the fork is as mortal as the rest
+        raise SystemExit(self._code)
+
+    def _run(self, run: Callable[[], object]) -> None:
+        failure: BaseException | None = None
+        try:
+            run()
+            if self._runtime.explicit is not None:
+                self._runtime.explicit.check_ended()
+        except SystemExit as leaving:
+            self._code = _system_exit_code(leaving)
+        except BaseException as raised:
+            failure = raised
+        if failure is not None:
+            if self._runtime.explicit is not None:
+                self._runtime.explicit.end_replay_output()
+            self._fail(failure)
+
+    def _fail(self, failure: BaseException) -> None:
+        self._code = exit_code_of(failure)
+        _without_launcher(failure)
+        self._traceback = text_of(failure)
+        code = _print_exception(failure)
+        if code is not None:
+            self._code = code
+
+    def close(self) -> None:
+        """The library's own end. Never raises: what stands in its way is an end with an error."""
+        if self._is_closed or os.getpid() != self._runtime.pid:
+            return
+        self._is_closed = True
+        exits.forget()  # they have run; an image of the finished rank must not hold them
+        if not _flush():
+            self._code = _EXIT_NOT_FLUSHED
+        if not self._code and not self._traceback:
+            try:
+                self._runtime.finish(0)
+            except BaseException as failure:  # an interrupt, a failure of the transport
+                self._fail(failure)
+                _flush()
+        self._runtime.close(self._code, self._traceback)
+
+
+def _look_codecs_up() -> None:
+    """An interpreter that takes itself apart finds a codec only by a name it was found by before: in the program's first
+    process it was."""
+    aliases: Any = getattr(sys.modules.get("encodings.aliases"), "aliases", {})
+    for alias, name in list(aliases.items()):
+        if f"encodings.{name}" in sys.modules or name in _USUAL_CODECS:
+            for spelled in (alias, alias.replace("_", "-"), name, name.replace("_", "-")):
+                codecs.lookup(spelled)
+
+
+_USUAL_CODECS = ("utf_8", "latin_1", "ascii", "cp437")
+"""Of the standard library's files: the last one is zipfile's."""
+
+
+def _join_threads() -> None:
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]
+    except BaseException as failure:  # an interrupt: said, and the end goes on
+        hook: Any = sys.unraisablehook
+        hook(
+            SimpleNamespace(
+                exc_type=type(failure),
+                exc_value=failure,
+                exc_traceback=failure.__traceback__,
+                err_msg=None,
+                object=threading,
+            )
+        )
+
+
+def _flush() -> bool:
+    """What the interpreter flushes before it takes itself apart; ``False``: it will say what cannot be written."""
+    done = True
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None and not _is_closed(stream):
+                stream.flush()
+        except BaseException:
+            done = False
+    for output in standard_output.outputs():
+        done = output.settle() and done
+    return done
+
+
+def _is_closed(stream: Any) -> bool:
+    try:
+        return bool(stream.closed)
+    except Exception:
+        return False
+
+
+def _system_exit_code(leaving: SystemExit) -> int:
+    if leaving.code is None:
+        return 0
+    if isinstance(leaving.code, int):
+        return leaving.code & 0xFF
+    try:
+        print(leaving.code, file=sys.stderr)
+    except Exception:
+        return 1  # no such stream, or it is closed: Python says nothing, too
+    return 1
+
+
+def _print_exception(failure: BaseException) -> int | None:
+    """As the interpreter prints what nobody has caught; the exit code if the program's hook asks for one."""
+    sys.last_type, sys.last_value, sys.last_traceback = type(failure), failure, failure.__traceback__
+    if sys.version_info >= (3, 12):
+        sys.last_exc = failure
+    try:
+        sys.excepthook(type(failure), failure, failure.__traceback__)
+    except SystemExit as leaving:
+        return _system_exit_code(leaving)
+    except BaseException as second:
+        _without_launcher(second)
+        try:
+            print("Error in sys.excepthook:", file=sys.stderr)
+            sys.__excepthook__(type(second), second, second.__traceback__)
+            print("\nOriginal exception was:", file=sys.stderr)
+            sys.__excepthook__(type(failure), failure, failure.__traceback__)
+        except Exception:
+            return None
+    return None
+
+
+def text_of(failure: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(failure))
+    except Exception:  # the program has replaced what looks for lines of source
+        return f"{type(failure).__name__}: {failure}\n"
+
+
+def _without_launcher(failure: BaseException) -> None:
+    """Its traceback begins with the program's frames, not with the launcher's; a handler's follow what it interrupts."""
+    entry = failure.__traceback__
+    while entry is not None and entry.tb_frame.f_globals.get("__name__", "").startswith("ckpt."):
+        entry = entry.tb_next
+    if entry is not None:
+        failure.__traceback__ = entry
+    while entry is not None:
+        following = entry.tb_next
+        while (
+            following is not None
+            and following.tb_frame.f_globals.get("__name__") == "ckpt.transport.driver.interrupts"
+        ):
+            following = following.tb_next
+        entry.tb_next = following
+        entry = following
+
+
+def is_in_words(failure: BaseException) -> bool:
+    """Whether it was raised on purpose, with all there is to say in its text: a traceback would only hide it."""
+    from ckpt.image import ImageError
+    from ckpt.store import StoreError
+
+    return isinstance(failure, (CkptError, ImageError, StoreError))
+
+
+def exit_code_of(failure: BaseException) -> int:
+    """The code with which a process ends because of this."""
+    from ckpt.image import ImageError
+    from ckpt.store import StoreError
+
+    if isinstance(failure, KeyboardInterrupt):
+        return _EXIT_INTERRUPTED
+    if isinstance(failure, (IncompatibleImage, CannotCapture)):
+        return _EXIT_INCOMPATIBLE
+    if isinstance(failure, StoreError):
+        return int(getattr(failure, "exit_code", _EXIT_UNRECOVERABLE))
+    if isinstance(failure, (ImageError, CkptError)) and not isinstance(failure, NoInput):
+        return _EXIT_UNRECOVERABLE
+    return 1

@@ -1,0 +1,70 @@
+"""★ How a rank is attached to its peers: which wires, with which keys. One place for the whole decision.
+
+    ZmqWire      a Unix socket in the job's private directory; CURVE with keys derived from the job's key, always: who
+                 cannot read the key file can neither connect nor be connected to
+    FaultyWire   the faults of ``CKPT_FAULTS``, when that is set
+    DirectWire   large payloads of ranks on one host are read from the sender's memory, past sockets and encryption
+
+Not here: what is sent (:mod:`ckpt.transport.protocol.endpoint`), who drives it (:mod:`ckpt.transport.driver.port`).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ckpt.store import JobDirectory
+from ckpt.transport.driver.port import Port
+from ckpt.transport.protocol.endpoint import EndpointConfig
+from ckpt.transport.protocol.state import PortState
+from ckpt.transport.wires.directwire import DirectWire
+from ckpt.transport.wires.wire import Wire
+from ckpt.transport.wires.zmqwire import CurveKeys, ZmqWire
+
+if TYPE_CHECKING:
+    from ckpt.transport.wires.faultinject import FaultPlan
+
+__all__ = ["open_port"]
+
+
+def open_port(
+    spec: Mapping[str, Any],
+    lock: threading.Lock,
+    state: PortState | None = None,
+    *,
+    on_refused: Callable[[int], None] | None = None,
+) -> Port:
+    """The port of the rank that ``spec`` describes, listening, connected to nobody yet.
+
+    ``state``: that of an image. ``on_refused``: told how many connections without the job's key were
+    turned away. Raises StoreError when the job's key cannot be read, WireError when the socket cannot
+    be made, FaultPlanError for a wrong ``CKPT_FAULTS``.
+    """
+    plan = _faults()
+    config = EndpointConfig(
+        job=int(spec["job_id"], 16),
+        rank=spec["rank"],
+        size=spec["size"],
+        incarnation=spec["incarnation"],
+        epoch=spec["epoch"],
+        checksum_payload=plan is not None,  # a local socket does not corrupt; injected faults do
+    )
+    path = os.path.join(spec["runtime_dir"], f"r{spec['rank']}.{spec['incarnation']}")
+    keys = CurveKeys.from_secret(JobDirectory.open(spec["job_dir"]).key)
+    wire: Wire = ZmqWire(f"ipc://{path}", curve=keys, on_refused=on_refused)
+    if plan is not None:
+        from ckpt.transport.wires.faultinject import FaultyWire
+
+        wire = FaultyWire(wire, plan, spec["rank"])
+    return Port(config, DirectWire(wire, spec["rank"]), state=state, lock=lock)
+
+
+def _faults() -> FaultPlan | None:
+    """What ``CKPT_FAULTS`` asks for; without it nothing of that is imported."""
+    if "CKPT_FAULTS" not in os.environ:
+        return None
+    from ckpt.transport.wires.faultinject import FaultPlan
+
+    return FaultPlan.from_environment(os.environ)

@@ -1,0 +1,417 @@
+"""★ The runtime of one rank: binds the port, the communicator's engine, the image and the control channel.
+
+Who makes progress
+    The main thread holds ``lock`` for the whole of every library call and drives the port itself. Outside the
+    library, the port's helper thread drives it and obeys the controller. Both reach this module under ``lock``.
+
+What a rank is told and what it does
+    ========== =================================================================================================
+    packet     effect
+    ========== =================================================================================================
+    table      addresses and incarnations of the peers: given to the port
+    ask        could an image of that epoch be taken? Answered (``ready``) as soon as it could
+    checkpoint an image of that epoch is wanted (:mod:`ckpt.capture.imager` takes it as soon as the program can be captured)
+    cut        explicit ranks: at which boundary the image is taken, or that all are there (:mod:`ckpt.replay.program`)
+    abort      the epoch cannot commit any more: nobody waits for its image, frames of that epoch are accepted
+    committed  remembered, wakes :func:`ckpt.checkpoint` callers
+    release    all ranks have finished: a rank that lingers in :meth:`Runtime.finish` may leave
+    alone      the controller is gone (until ``table`` comes again): nobody collects votes, so no image is wanted
+    failed     these ranks are dead and are not started again: operations with them end, there are no more images
+    stop       leave at once, with the given exit code
+    status     answer with counters and with where the program is
+    ========== =================================================================================================
+
+A rank without its agent is fenced: it stops. A rank whose *controller* is gone goes on; it cannot notice.
+
+Not here: how an image is taken (:mod:`ckpt.capture.imager`), how a rank is started or resumed (:mod:`ckpt.rank.boot`),
+matching and collectives (:mod:`ckpt.mpi`).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import CodeType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ckpt.capture.hooks import Hooks
+from ckpt.capture.imager import Imager
+from ckpt.capture.threads import HarmlessThreads
+from ckpt.errors import CkptError, ControlLost, NotEnabled, RegistrationError
+from ckpt.image.files.output import Output
+from ckpt.rank.control import ControlChannel, Packet
+from ckpt.transport.protocol.events import Event, ImageDue, PeerHeard, PeerRestarted, PeerSilent, Zombie
+
+if TYPE_CHECKING:
+    from ckpt.mpi.comm.communicator import Communicator
+    from ckpt.mpi.engine.engine import Engine
+    from ckpt.replay.program import ExplicitWay
+    from ckpt.transport.driver.port import Port
+
+__all__ = ["Runtime", "current", "install"]
+
+Buffer = bytes | bytearray | memoryview
+
+_EXIT_FENCED = 70
+_STATUS_PAUSES_KEPT = 64
+_OF_THE_PROGRAM = (
+    signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2
+)  # fmt: skip
+"""Signals from outside mean the program; the rank of one that has ended is released, or stopped, by its controller."""
+
+
+class Runtime:
+    """One rank of a job. Implements the communicator's ``Progress`` protocol.
+
+    ``lock`` is held by the main thread during library calls; ``live`` names the objects that an image refers to
+    by name and that the resumed process replaces by its own.
+    """
+
+    def __init__(self, spec: Mapping[str, Any], control: ControlChannel) -> None:
+        self.spec = dict(spec)
+        self.options: dict[str, Any] = dict(spec.get("options") or {})
+        self.rank: int = spec["rank"]
+        self.size: int = spec["size"]
+        self.incarnation: int = spec["incarnation"]
+        self.restarts: int = spec["restarts"]
+        self.lock = threading.Lock()
+        self.control = control
+        self.registered: dict[str, object] = {}
+        self.committed_epoch = 0
+        self.finished_code: int | None = None
+        self.released = False
+        self.alone = False
+        self.incomplete = False
+        self.pid = os.getpid()
+        self.engine: Engine | None = None
+        self.world: Communicator | None = None
+        self.port: Port | None = None
+        self.hooks = Hooks()
+        self.threads = HarmlessThreads(self.options.get("harmless_threads", ()))
+        self.explicit: ExplicitWay | None = None
+        """Set when the program saves itself explicitly, in all ranks and from the start."""
+        if self.options.get("explicit"):
+            from ckpt.replay.program import ExplicitWay
+
+            self.explicit = ExplicitWay(self)
+        self.in_hook = False
+        """A hook of the program is running: nobody may wait for messages."""
+        self.imager = Imager(self)
+        self.outputs: Sequence[Output] = ()
+        self.send: Callable[..., int] = _no_port
+
+    # ------------------------------------------------------------------ assembling
+
+    @property
+    def live(self) -> dict[str, object]:
+        named: dict[str, object] = {"ckpt.runtime": self, "ckpt.runtime.lock": self.lock}
+        if self.engine is not None:
+            named |= {f"ckpt.mpi{slot}": comm for slot, comm in self.engine.predefined.items()}
+        return named
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the last image this rank has captured."""
+        return self.imager.epoch
+
+    def bind(self, port: Port, engine: Engine, world: Communicator) -> None:
+        """Put the parts together, tell the agent where this rank can be reached and start the helper."""
+        self.port, self.engine, self.world = port, engine, world
+        port.on_messages = engine.on_messages
+        port.on_event = self._on_event
+        port.on_control = self._on_control
+        port.on_idle_tick = self._tick
+        port.control_fd = self.control.fileno()
+        # bound once: these are the communicator's hot path
+        self.send = port.send
+        self.acked: Callable[[int], int] = port.endpoint.base
+        self.release: Callable[[int, int], bool] = port.endpoint.release
+        self.backlog_bytes: Callable[[int], int] = port.endpoint.backlog_bytes
+        self.consumed: Callable[[int, int, int], None] = port.endpoint.consumed
+        if self.explicit is not None:
+            port.on_messages = self.explicit.install(engine.on_messages)
+        else:
+            from ckpt.mpi.engine.engine import SEND_CHECK_MASK, SEND_POLL_BYTES
+            from ckpt.mpi.engine.quick import make_lane
+
+            engine.lane = make_lane(port.endpoint, self.lock, SEND_POLL_BYTES, SEND_CHECK_MASK)
+        self.control.send(
+            {
+                "m": "hello",
+                "rank": self.rank,
+                "incarnation": self.incarnation,
+                "pid": os.getpid(),
+                "address": port.wire.address,
+            }
+        )
+        port.interrupts.install()
+        port.start_helper()
+
+    def watch_output(self, outputs: Sequence[Output]) -> None:
+        """What a full disk does not take of these is tried again, and told."""
+        self.outputs = outputs
+        for output in outputs:
+            output.on_held = self._on_held
+
+    def _on_held(self, what: str, stream: str, detail: str) -> None:
+        event = "output-held-back" if what == "held back" else "output-written"
+        field = "reason" if what == "held back" else "bytes"
+        self.control.send({"m": "event", "event": event, "stream": stream.strip("<>"), field: detail})
+
+    def _tick(self) -> None:
+        """The helper's housekeeping."""
+        if any(output.held for output in self.outputs) and self.lock.acquire(blocking=False):
+            try:
+                self._write_held()
+            finally:
+                self.lock.release()
+        self.imager.tick()
+
+    def _write_held(self) -> None:
+        for output in self.outputs:
+            if output.held:
+                output.retry()
+
+    # ------------------------------------------------------------------ progress
+
+    def poll(self) -> None:
+        """Progress without waiting. The caller holds ``lock``."""
+        assert self.port is not None
+        self.port.progress()
+
+    def block(self, hungry: bool) -> None:
+        """Wait until anything has happened; a process image may be taken here. The caller holds ``lock``.
+
+        ``hungry``: nothing in the mailbox matches, so more messages are let in than the credit allows.
+        """
+        port = self.port
+        if port is None:
+            raise CkptError(_NOT_YET)
+        if self.in_hook:
+            raise CkptError(
+                "an on_checkpoint hook must not wait for messages: the ranks may be in different hooks"
+            )
+        self._write_held()
+        imager = self.imager
+        imager.blocked()
+        if imager.is_looking and imager.look("call"):
+            return
+        if self.finished_code is None:
+            imager.rehearse()
+        if hungry:
+            port.endpoint.hungry(True, time.monotonic_ns())
+            try:
+                port.wait(imager.wait_limit_ns())
+            finally:
+                port.endpoint.hungry(False, time.monotonic_ns())
+        else:
+            port.wait(imager.wait_limit_ns())
+
+    def frames_to_skip(self) -> Sequence[CodeType]:
+        """See :meth:`ckpt.capture.context.RankContext.frames_to_skip`."""
+        return (Runtime.block.__code__,)
+
+    # ------------------------------------------------------------------ what arrives
+
+    def _on_event(self, event: Event) -> None:
+        if isinstance(event, ImageDue):
+            self.imager.want(event.epoch, "stamp")
+        elif isinstance(event, Zombie):
+            self.leave(_EXIT_FENCED, f"rank {self.rank}: a newer incarnation of this rank exists; stopping")
+        elif isinstance(event, PeerSilent):
+            self.control.send(
+                {"m": "event", "event": "peer-silent", "peer": event.rank, "silent_ns": event.silent_ns}
+            )
+        elif isinstance(event, PeerHeard):
+            self.control.send({"m": "event", "event": "peer-heard", "peer": event.rank})
+        elif isinstance(event, PeerRestarted):
+            self.control.send(
+                {
+                    "m": "event",
+                    "event": "peer-restarted",
+                    "peer": event.rank,
+                    "incarnation": event.incarnation,
+                }
+            )
+
+    def on_strangers(self, count: int) -> None:
+        """``count`` connections to this rank's socket were turned away so far: they did not have the job's key."""
+        self.control.send({"m": "event", "event": "handshakes-refused", "count": count})
+
+    def _on_control(self) -> None:
+        try:
+            packets = self.control.receive()
+        except ControlLost as lost:
+            self.leave(_EXIT_FENCED, f"rank {self.rank}: {lost}; stopping")
+        for packet in packets:
+            self._obey(packet)
+
+    def _obey(self, packet: Packet) -> None:
+        assert self.port is not None
+        match packet["m"]:
+            case "table":
+                self.alone = False
+                for peer, (incarnation, address) in packet["peers"].items():
+                    self.port.set_peer(int(peer), address, incarnation)
+            case "ask":
+                self.imager.ask(packet["epoch"], packet.get("waiting", ()))
+            case "checkpoint":
+                self.imager.want(packet["epoch"], "command", mode=packet.get("mode"))
+            case "cut":
+                if self.explicit is not None:
+                    self.explicit.on_cut(packet)
+            case "abort":
+                self.imager.abort(packet["epoch"])
+            case "committed":
+                self.committed_epoch = max(self.committed_epoch, packet["epoch"])
+            case "release":
+                self.released = True
+            case "alone":
+                self.alone = True
+                self.imager.abandon()
+            case "failed":
+                self._lose(packet["ranks"])
+            case "stop":
+                self.leave(packet["exit_code"], packet.get("reason"))
+            case "status":
+                self.control.send(self.status())
+            case other:
+                self.control.send({"m": "event", "event": "unknown-packet", "packet": other})
+
+    def _lose(self, ranks: list[int]) -> None:
+        """These ranks are dead, and the job goes on without them: no line will ever commit again."""
+        assert self.port is not None and self.engine is not None
+        self.incomplete = True
+        self.imager.abandon()
+        lost = [rank for rank in ranks if rank != self.rank]
+        for rank in lost:
+            self.port.drop_peer(rank)
+        self.engine.losses.lose(lost)
+
+    # ------------------------------------------------------------------ what a program can ask
+
+    def enter(self, explicit: bool) -> None:
+        """See :meth:`ckpt.rank.world.World.enter`."""
+        if self.explicit is not None:
+            return
+        if explicit:
+            raise NotEnabled("the program saves itself explicitly: start it with `ckpt run --explicit`")
+        from ckpt.image import look
+
+        self.threads.check()
+        look()  # now, rather than while the program stands still for its first image
+
+    def checkpoint(self, wait: bool = True) -> int | None:
+        """Ask the controller for a checkpoint of the whole job; see :func:`ckpt.checkpoint`."""
+        if self.port is not None and self.port.interrupts.running:
+            wait = False  # there is no image before the handler has returned
+        request = {"m": "request", "what": "checkpoint", "wait": wait and self.explicit is None}
+        with self.lock:
+            if wait:
+                self.imager.expect()
+            if self.alone or self.incomplete or not self.control.send(request) or not wait:
+                return None
+            if self.explicit is not None:
+                self.explicit.ask()
+                return None
+            before = self.imager.epoch
+            while not (self.imager.epoch != before or self.imager.in_vain or self.alone or self.incomplete):
+                self.block(False)
+                if self.imager.give_up_here():
+                    return None
+            return None if self.imager.in_vain or self.imager.epoch == before else self.imager.epoch
+
+    def register(self, name: str, obj: object) -> object:
+        """Name an object, so that it is found again by that name; returns the object (the restored one after a restart)."""
+        if not name.isidentifier() and not all(part.isidentifier() for part in name.split(".")):
+            raise RegistrationError(f"{name!r} is no usable name: letters, digits, '_' and '.' only")
+        if self.explicit is not None:
+            self.explicit.register(name, obj)
+        with self.lock:
+            held = self.registered.get(name, self)
+            if held is not self and held is not obj:
+                raise RegistrationError(f"{name!r} is registered already, for another object")
+            self.registered[name] = obj
+        return obj
+
+    def status(self) -> Packet:
+        assert self.port is not None
+        return {
+            "m": "status",
+            "epoch": self.imager.epoch,
+            "wanted": self.imager.wanted,
+            "where": self.imager.where(),
+            "mode": self.imager.taker.choice.mode,
+            "mode_reason": self.imager.taker.choice.reason,
+            "refused": self.imager.refusals,
+            "refused_longest_ns": self.imager.refused_longest_ns,
+            "pauses_ns": list(self.imager.taker.pauses_ns[-_STATUS_PAUSES_KEPT:]),
+            "counters": self.port.counters(),
+        }
+
+    # ------------------------------------------------------------------ the end
+
+    def finish(self, exit_code: int) -> None:
+        """The program has ended: go on serving acks and epochs until every rank has finished."""
+        for number in _OF_THE_PROGRAM:
+            signal.signal(number, signal.SIG_IGN)
+        with self.lock:
+            self.finished_code = exit_code
+            self.control.send({"m": "finished", "exit_code": exit_code})
+            while not self.released:
+                self.block(False)
+
+    def close(self, exit_code: int, traceback_text: str) -> None:
+        """Let go of peers and controller, and tell the latter of a failure: it stops the others, and waits for this one's
+        end. From here on nobody tells this rank to leave."""
+        if self.port is not None:
+            self.port.close()
+        if exit_code or traceback_text:
+            self.control.send({"m": "error", "exit_code": exit_code, "traceback": traceback_text})
+
+    def fail(self, exit_code: int, traceback_text: str) -> NoReturn:
+        """The program wants all ranks to end now (MPI_Abort): tell the controller, who stops the others, and leave."""
+        self.control.send({"m": "error", "exit_code": exit_code, "traceback": traceback_text})
+        self.leave(exit_code, None)
+
+    def abort(self, exit_code: int) -> NoReturn:
+        """See :meth:`ckpt.rank.world.World.abort`."""
+        self.fail(exit_code & 0xFF or 1, f"MPI.Comm.Abort({exit_code}) was called\n")
+
+    def leave(self, exit_code: int, reason: str | None) -> NoReturn:
+        """End this process now, from whichever thread: no finalizers, output flushed."""
+        if reason:
+            os.write(2, f"{reason}\n".encode(errors="replace"))
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (OSError, ValueError, RuntimeError, AttributeError):
+                continue  # closed, replaced or busy in the other thread: what it held is the program's loss, not ours
+        os._exit(exit_code)
+
+
+_NOT_YET = (
+    "a library communicates while it is imported. A restart imports it anew, each rank at its own time, and can then give "
+    "it duplicates of communicators only; let the library communicate when it is first used"
+)
+
+
+def _no_port(dst: int, data: Buffer, payload: Buffer | None = None) -> int:
+    raise CkptError(_NOT_YET)
+
+
+_current: list[Runtime] = []
+
+
+def install(runtime: Runtime) -> None:
+    """Make ``runtime`` the one that :func:`current` returns (a process is one rank for all its life)."""
+    _current[:] = [runtime]
+
+
+def current() -> Runtime | None:
+    """The runtime of this process; ``None`` outside ``ckpt run``."""
+    return _current[0] if _current else None

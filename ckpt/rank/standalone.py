@@ -1,0 +1,95 @@
+"""A one-rank world without a job: what ``ckpt.enable()`` gives under plain ``python``.
+
+The communicator and its engine are the real ones; only the progress below them is a loop back to the same engine. There
+are no checkpoints here, and waiting for a message that this rank has not sent itself can never end: that is an error.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, NoReturn
+
+from ckpt.capture.hooks import Hooks
+from ckpt.capture.threads import HarmlessThreads
+from ckpt.errors import Deadlock
+
+if TYPE_CHECKING:
+    from ckpt.mpi.comm.communicator import Communicator
+    from ckpt.mpi.engine.engine import Engine
+    from ckpt.replay.program import ExplicitWay
+
+__all__ = ["Standalone"]
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Standalone:
+    """The ``Progress`` of a world of one rank: what is sent has arrived."""
+
+    rank = 0
+    size = 1
+    epoch = 0
+    restarts = 0
+    explicit: ExplicitWay | None = None
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.registered: dict[str, object] = {}
+        self.hooks = Hooks()
+        self.threads = HarmlessThreads()
+        self._sent = 0
+        self.engine: Engine
+        self.world: Communicator
+
+    @classmethod
+    def start(cls) -> Standalone:
+        from ckpt.mpi import make_world
+
+        standalone = cls()
+        standalone.engine, standalone.world = make_world(standalone)
+        return standalone
+
+    # ------------------------------------------------------------------ what a program can ask
+
+    def enter(self, explicit: bool) -> None:
+        """Nothing is to be looked at: there are no images."""
+
+    def checkpoint(self, wait: bool = True) -> int | None:
+        return None
+
+    def register(self, name: str, obj: object) -> object:
+        self.registered[name] = obj
+        return obj
+
+    def abort(self, exit_code: int) -> NoReturn:
+        os._exit(exit_code & 0xFF or 1)
+
+    # ------------------------------------------------------------------ progress
+
+    def send(self, dst: int, data: Buffer, payload: Buffer | None = None) -> int:
+        message = bytes(data) if payload is None else bytearray(data) + payload
+        self.engine.on_messages(0, [message])
+        self._sent += 1
+        return self._sent - 1
+
+    def acked(self, dst: int) -> int:
+        return self._sent
+
+    def release(self, dst: int, sequence: int) -> bool:
+        return True
+
+    def backlog_bytes(self, dst: int) -> int:
+        return 0
+
+    def consumed(self, src: int, nbytes: int, nmessages: int) -> None:
+        return None
+
+    def poll(self) -> None:
+        return None
+
+    def block(self, hungry: bool) -> None:
+        raise Deadlock(
+            "waiting for a message that no rank can send: the program runs as one rank; "
+            "start it with `ckpt run -n N` for more"
+        )

@@ -1,0 +1,51 @@
+"""What `import ckpt` works on: a rank of a job (:class:`ckpt.rank.runtime.Runtime`), or a program of one rank without a job
+(:class:`ckpt.rank.standalone.Standalone`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn, Protocol
+
+from ckpt.capture.hooks import Hooks
+from ckpt.capture.threads import HarmlessThreads
+
+if TYPE_CHECKING:
+    from ckpt.mpi.comm.communicator import Communicator
+    from ckpt.mpi.engine.engine import Engine
+    from ckpt.replay.program import ExplicitWay
+
+__all__ = ["World"]
+
+
+class World(Protocol):
+    """The job as the program sees it."""
+
+    hooks: Hooks
+    threads: HarmlessThreads
+    restarts: int
+    """How many times this job has been restarted so far."""
+
+    @property
+    def epoch(self) -> int:
+        """Of the last image; 0 before the first."""
+
+    @property
+    def explicit(self) -> ExplicitWay | None:
+        """Set where the program saves what it registers."""
+
+    @property
+    def engine(self) -> Engine | None: ...
+
+    @property
+    def world(self) -> Communicator | None: ...
+
+    def enter(self, explicit: bool) -> None:
+        """The program asks for its communicator. Raises NotEnabled, ThreadsRunning."""
+
+    def checkpoint(self, wait: bool = True) -> int | None:
+        """Ask for a checkpoint of the whole job; the epoch, or None: see :func:`ckpt.checkpoint`."""
+
+    def register(self, name: str, obj: object) -> object:
+        """Name an object in images; returns it. Raises RegistrationError."""
+
+    def abort(self, exit_code: int) -> NoReturn:
+        """End all ranks, as MPI_Abort does."""

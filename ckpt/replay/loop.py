@@ -1,0 +1,99 @@
+"""``ckpt.loop``: an iterable whose steps can be resumed.
+
+In a job that saves itself explicitly each step begins with a boundary (:mod:`ckpt.replay.program`). Everywhere else, under
+plain ``python`` and where whole processes are saved, a loop is just its iterable.
+
+After a restart the iterable is made anew by the new run and the steps done are passed over: a range is cut, anything else is
+read and dropped. So it must give the same items each time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
+
+from ckpt.errors import LoopError
+
+if TYPE_CHECKING:
+    from ckpt.replay.program import ExplicitWay
+
+__all__ = ["Loop", "name_of_caller"]
+
+T = TypeVar("T")
+
+
+def name_of_caller(depth: int) -> str:
+    """``file:line`` of the frame so many calls above, as the name of its loop."""
+    frame = sys._getframe(depth)
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+class Loop(Generic[T]):
+    """Iterate over it once. Ends with its iterable, and when it is dropped (``break``)."""
+
+    def __init__(self, way: ExplicitWay, items: Iterable[T], name: str) -> None:
+        self._way = way
+        self._iterable = items
+        self._name = name
+        self._items: Iterator[T] | None = None
+        self._depth: int | None = None
+        self._is_first = True
+
+    def __iter__(self) -> Iterator[T]:
+        if self._items is not None:
+            raise LoopError(f"the loop {self._name} is iterated over twice: call ckpt.loop each time")
+        if threading.current_thread() is not threading.main_thread():
+            thread = threading.current_thread().name
+            raise LoopError(f"the loop {self._name} runs in the thread {thread!r}, not in the main one")
+        entry = self._way.enter(self._name)
+        self._items = iter(()) if entry.is_over else self._skipped(entry.skip)
+        self._way.restore_at(entry)
+        self._depth = None if entry.is_over else entry.depth
+        return self
+
+    def _skipped(self, steps: int) -> Iterator[T]:
+        if isinstance(self._iterable, range):
+            return iter(cast("Iterable[T]", self._iterable[steps:]))
+        items = iter(self._iterable)
+        passed = sum(1 for _ in itertools.islice(items, steps))
+        if passed < steps:
+            raise LoopError(
+                f"the loop {self._name} was in step {steps} at the checkpoint, and gives {passed} items only "
+                "after the restart"
+            )
+        return items
+
+    def __next__(self) -> T:
+        if self._items is None:
+            iter(self)
+        assert self._items is not None
+        if self._depth is None:
+            raise StopIteration
+        if self._is_first:
+            self._is_first = False
+        else:
+            self._way.tracker.step_done(self._depth)
+        self._way.boundary()
+        try:
+            return next(self._items)
+        except StopIteration:
+            self._leave()
+            self._way.boundary()
+            raise
+
+    def _leave(self) -> None:
+        depth, self._depth = self._depth, None
+        if depth is not None:
+            self._way.tracker.leave(depth)
+
+    def __del__(self) -> None:
+        # left by break, return or an exception, unless an outer loop has gone on meanwhile
+        levels = self._way.tracker.levels
+        if self._depth is None or self._way.tracker.is_replaying:
+            return
+        if len(levels) > self._depth and levels[self._depth].running == self._name:
+            self._leave()

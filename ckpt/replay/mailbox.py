@@ -1,0 +1,144 @@
+"""Messages and explicit checkpoints: what of the communicator is saved, and how two lives of a rank are told apart.
+
+Saved
+    Messages that have arrived and were not received, and the counters by which ranks agree on names of communicators
+    and order of collectives. Not saved: pending receives, synchronous sends and collectives under way. They belong to
+    request objects of the program's, which a new run of the script does not have, so :func:`pending` names them and
+    the image is given up.
+
+Replay
+    After a restart the script runs its beginning again, messages included. Those *replayed* messages must not mix with
+    what is under way from before the checkpoint. So while a rank replays, what it sends carries a mark with the
+    incarnation::
+
+        marked, of my incarnation, I replay      delivered, without the mark
+        marked, otherwise                        dropped: sent by a replay that I have left behind, or that was given up
+        unmarked, I replay                       kept until my state is restored
+        unmarked, otherwise                      delivered
+
+    Below, all are ordinary messages of one port: numbered, acknowledged, part of images.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ckpt.mpi.engine.engine import Engine
+
+__all__ = ["Mail", "Sorter", "pending", "restore", "save"]
+
+Buffer = bytes | bytearray | memoryview
+Mail = dict[str, Any]
+
+_MARK = struct.Struct("<4sQ20x")
+_MAGIC = b"Prep"  # no message begins like this: envelopes begin with "C"
+_COUNTERS = ("count", "sends", "token")
+_SHARED_COUNTERS = ("collectives", "persistent")
+
+
+class Sorter:
+    """Stands between port and engine. Called under the runtime's lock."""
+
+    def __init__(
+        self, deliver: Callable[[int, list[Buffer]], None], consumed: Callable[[int, int, int], None]
+    ) -> None:
+        self._deliver = deliver
+        self._consumed = consumed
+        self._kept: list[tuple[int, list[Buffer]]] = []
+        self._mark = b""
+        self._incarnation: int | None = None
+
+    def replay(self, incarnation: int) -> None:
+        """From now on this rank replays."""
+        self._incarnation = incarnation
+        self._mark = _MARK.pack(_MAGIC, incarnation)
+
+    def marked(self, send: Callable[..., int]) -> Callable[..., int]:
+        """``send`` for the time of the replay."""
+
+        def send_marked(dst: int, data: Buffer, payload: Buffer | None = None) -> int:
+            head = self._mark + bytes(data)
+            return send(dst, head) if payload is None else send(dst, head, payload)
+
+        return send_marked
+
+    def on_messages(self, src: int, batch: list[Buffer]) -> None:
+        """What the port delivers."""
+        if self._incarnation is None and not any(bytes(data[:4]) == _MAGIC for data in batch):
+            self._deliver(src, batch)
+            return
+        for data in batch:
+            if bytes(data[:4]) != _MAGIC:
+                if self._incarnation is None:
+                    self._deliver(src, [data])
+                else:
+                    self._kept.append((src, [data]))
+            elif _MARK.unpack_from(data)[1] == self._incarnation:
+                self._consumed(src, _MARK.size, 0)
+                self._deliver(src, [memoryview(data)[_MARK.size :]])
+            else:
+                self._consumed(src, len(data), 1)
+
+    def end_replay(self) -> None:
+        """The state is restored: deliver what was kept."""
+        self._incarnation = None
+        kept, self._kept = self._kept, []
+        for src, batch in kept:
+            self._deliver(src, batch)
+
+
+def pending(engine: Engine) -> str:
+    """What is under way and cannot be saved, in words; empty: nothing."""
+    if any(shared.pending for shared in engine.shared.values()):
+        return "a nonblocking collective is pending"
+    matcher = engine.matcher
+    for number in list(matcher.contexts):
+        for receive in matcher.posted_in(number):
+            return f"a receive (source {receive.want_source}, tag {receive.want_tag}) is pending"
+    if engine.syncs:
+        return "a synchronous send is pending"
+    return ""
+
+
+def save(engine: Engine) -> Mail:
+    """Of an engine where nothing is pending: by reference, for the fork that follows. Its accounts are settled first."""
+    engine.pay_all()
+    messages = [
+        (serial, channel.src, channel.source, channel.tag, context.number, data)
+        for context in engine.matcher.contexts.values()
+        for channel in context.channels.values()
+        for serial, data in channel.messages
+    ]
+    messages.sort(key=lambda entry: entry[0])
+    return {
+        "messages": [entry[1:] for entry in messages],
+        "counters": {name: getattr(engine, name) for name in _COUNTERS},
+        "communicators": {
+            base: {name: getattr(shared, name) for name in _SHARED_COUNTERS}
+            for base, shared in engine.shared.items()
+        },
+    }
+
+
+def restore(engine: Engine, mail: Mail, consumed: Callable[[int, int, int], None]) -> None:
+    """Replace what the replay has left in the engine by what was saved."""
+    matcher = engine.matcher
+    engine.pay_all()
+    for context in matcher.contexts.values():
+        for channel in context.channels.values():
+            for _, data in channel.messages:
+                consumed(channel.src, len(data), 1)
+            channel.messages.clear()
+        context.keep_no_order()
+    for name, value in mail["counters"].items():
+        setattr(engine, name, value)
+    for base, counters in mail["communicators"].items():
+        shared = engine.shared.get(base)
+        if shared is not None:
+            for name, value in counters.items():
+                setattr(shared, name, value)
+    for src, source, tag, number, data in mail["messages"]:
+        matcher.arrive(src, source, tag, number, data)

@@ -1,0 +1,386 @@
+"""★ The explicit way: a rank that saves what its program registers, between two steps of ``ckpt.loop``.
+
+For programs that prefer it, and on interpreters whose frames cannot be captured. The image holds the registered objects,
+the place in the loops, the port and the mailbox (and the state of ``random`` and of numpy's global generator). A restart
+runs the script again from its start; see :mod:`ckpt.replay.position` for how it gets back to its place, and
+:mod:`ckpt.replay.mailbox` for what becomes of the messages it sends on the way.
+
+Places
+    An image is taken at a *boundary*: before each step of a loop and at its end, in the main thread; and when the
+    program has ended. All ranks take it at the same boundary, which the controller agrees on with them (``boundary``
+    and ``cut`` packets): a rank that were imaged earlier would stamp its messages with the new epoch, and another one
+    that needs them to finish its step could not accept them before its own image. Ranks that do not loop in step may
+    wait for each other for ever; one that waits much longer for a message than a step has ever taken gives the image up.
+
+States of a run: fresh (boundaries count from 0) → …; or resumed: replaying → restored → ….
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ckpt.errors import LoopError, RegistrationError, StateError
+from ckpt.image.files.descriptors import own_lengths
+from ckpt.image.libraries import registry
+from ckpt.replay import mailbox, state
+from ckpt.replay.output import ReplayedOutput
+from ckpt.replay.position import Entry, Tracker
+from ckpt.transport.records import dataclass
+
+if TYPE_CHECKING:
+    from ckpt.capture.context import RankContext
+    from ckpt.image import ImageReport, Sink
+    from ckpt.replay.pickling import Reader
+
+__all__ = ["ExplicitImage", "ExplicitWay"]
+
+_PATIENCE_NS = 1_000_000_000
+_PATIENCE_STEPS = 10
+_NO_MORE_BOUNDARIES = -1
+
+
+@dataclass(slots=True)
+class ExplicitImage:
+    """What is to be saved, by reference; like :class:`ckpt.image.Prepared` it holds for the fork that follows."""
+
+    extras: Mapping[str, Any]
+    header: Mapping[str, Any]
+    mail: mailbox.Mail
+    registered: Mapping[str, Any]
+    noted: Mapping[str, state.Content]
+    reducers: Mapping[type, Callable[[Any], Any]]
+    stack: list[dict[str, Any]]
+
+    def dump(self, sink: Sink) -> ImageReport:
+        """Write it. Raises :class:`ckpt.image.Unpicklable`."""
+        from ckpt.mpi.engine.operations import frozen
+        from ckpt.replay.pickling import dump
+
+        def mail() -> mailbox.Mail:
+            return self.mail | {"messages": [(*head, frozen(data)) for *head, data in self.mail["messages"]]}
+
+        parts: list[tuple[tuple[str, str], Callable[[], object]]] = [
+            (("mail", ""), mail),
+            (("ambient", ""), _ambient),
+        ]
+        for name, obj in self.registered.items():
+            parts.append((("registered", name), partial(self._content, name, obj)))
+        return dump(
+            sink,
+            header=self.header,
+            port=self.extras["ckpt.port"],
+            parts=parts,
+            names={id(obj): name for name, obj in self.registered.items()},
+            reducers=self.reducers,
+            stack=self.stack,
+        )
+
+    def _content(self, name: str, obj: Any) -> state.Content:
+        return self.noted[name] if name in self.noted else state.content_of(obj)
+
+
+class ExplicitWay:
+    """The explicit way of one rank. Methods called under the runtime's lock say so."""
+
+    def __init__(self, runtime: RankContext) -> None:
+        self._runtime = runtime
+        self.tracker = Tracker()
+        self.count = 0
+        """Boundaries passed since the program's first start."""
+        self._said = 0  # epoch whose `boundary` has been sent
+        self._reached = 0  # epoch whose agreed boundary this rank waits at
+        self._cut: tuple[int, int, bool] = (0, 0, False)  # epoch, boundary, take
+        self._is_at_boundary = False
+        self._asked = False  # by ckpt.checkpoint()
+        self._passed_ns = time.monotonic_ns()
+        self._longest_step_ns = 0
+        self._blocked_ns: int | None = (
+            None  # since when the program waits for a message, in the wait under way
+        )
+        self._reader: Reader | None = None
+        self._names: list[str] = []  # registered at the checkpoint
+        self._output: ReplayedOutput | None = None
+        self.sorter: mailbox.Sorter | None = None
+
+    # ------------------------------------------------------------------ resuming
+
+    def replay(self, reader: Reader, header: Mapping[str, Any]) -> None:
+        """This run goes on from an image; before the program starts."""
+        self._reader = reader
+        self._names = header["names"]
+        self.count = header["count"]
+        self._output = ReplayedOutput(header["lengths"])
+        self.tracker = Tracker(header["position"])
+
+    def install(self, deliver: Callable[[int, list[Any]], None]) -> Callable[[int, list[Any]], None]:
+        """What the port is to call with messages in place of ``deliver``. Called by the runtime when it is bound."""
+        runtime = self._runtime
+
+        def delivered(src: int, batch: list[Any]) -> None:
+            self._blocked_ns = None
+            deliver(src, batch)
+
+        self.sorter = mailbox.Sorter(delivered, runtime.consumed)
+        if self.tracker.is_replaying:
+            self.sorter.replay(runtime.incarnation)
+            runtime.send = self.sorter.marked(runtime.send)
+        return self.sorter.on_messages
+
+    def end_replay_output(self) -> None:
+        """The replay has failed: show what it has printed."""
+        if self._output is not None:
+            self._output.give_back(show=True)
+
+    def _restore(self) -> None:
+        runtime, reader = self._runtime, self._reader
+        assert reader is not None and self.sorter is not None and runtime.port is not None
+        assert runtime.engine is not None
+        with runtime.lock:
+            missing = sorted(set(self._names) - runtime.registered.keys())
+            if missing:
+                raise StateError(
+                    f"the checkpoint has the state of {', '.join(map(repr, missing))}, registered under that name before; "
+                    f"registered by now: {', '.join(map(repr, sorted(runtime.registered))) or 'nothing'}"
+                )
+            what = mailbox.pending(runtime.engine)
+            if what:
+                raise LoopError(f"{what} at the place where the checkpoint was taken, where nothing was")
+            reader.registered = runtime.registered
+            contents: dict[str, Any] = {}
+            for (kind, name), value in reader.rest():
+                if kind == "registered":
+                    contents[name] = value
+                elif kind == "mail":
+                    mailbox.restore(runtime.engine, value, runtime.consumed)
+                elif kind == "ambient":
+                    _put_ambient(value)
+            for name, content in contents.items():
+                state.put_back(name, runtime.registered[name], content)
+            runtime.send = runtime.port.send
+            self.sorter.end_replay()
+            self._reader = None
+        if self._output is not None:
+            self._output.give_back(show=False)
+            self._output = None
+        runtime.hooks.call_after(runtime.spec["resume"])
+
+    def check_ended(self) -> None:
+        """The program has ended. Raises LoopError when it never came to its saved place."""
+        if self.tracker.is_replaying:
+            raise LoopError(
+                f"after the restart the program ended without coming to the loop {self.tracker.awaited}, "
+                "in which it was when the checkpoint was taken"
+            )
+
+    # ------------------------------------------------------------------ what the program does
+
+    def register(self, name: str, obj: object) -> None:
+        """Raises RegistrationError for what cannot be restored in place, or comes too late."""
+        state.check(name, obj)
+        if any(level.running for level in self.tracker.levels) and name not in self._runtime.registered:
+            raise RegistrationError(
+                f"{name!r} is registered inside a loop: after a restart the loop goes on from a later step, so register "
+                "everything before the loop"
+            )
+
+    def enter(self, name: str) -> Entry:
+        """The program comes to a loop."""
+        if not self._runtime.registered and not self.tracker.is_replaying:
+            raise StateError(
+                f"the loop {name} is entered, and nothing is registered that a checkpoint could save: "
+                "call ckpt.register(NAME, OBJECT) before it"
+            )
+        return self.tracker.enter(name)
+
+    def restore_at(self, entry: Entry) -> None:
+        """To be called once the loop has skipped the steps done: its deepest saved place is reached."""
+        if entry.restores:
+            self._restore()
+
+    def boundary(self) -> None:
+        """Before a step, or at the end of a loop. An image may be taken here."""
+        self.count += 1
+        now_ns = time.monotonic_ns()
+        self._longest_step_ns = max(self._longest_step_ns, now_ns - self._passed_ns)
+        runtime, imager = self._runtime, self._runtime.imager
+        if (self._asked or imager.wanted > imager.epoch) and not self.tracker.is_replaying:
+            with runtime.lock:
+                self._is_at_boundary = True
+                try:
+                    self._stop()
+                finally:
+                    self._is_at_boundary = False
+            now_ns = time.monotonic_ns()
+        self._passed_ns = now_ns
+
+    def ask(self) -> None:
+        """The program wants a checkpoint: at the next boundary it waits until the controller has begun one."""
+        self._asked = True
+
+    # ------------------------------------------------------------------ the agreement (under the lock)
+
+    def _stop(self) -> None:
+        """Stay at this boundary as long as an image wants it."""
+        runtime, imager = self._runtime, self._runtime.imager
+        epoch = imager.epoch
+        while imager.wanted > imager.epoch or (self._asked and imager.epoch == epoch):
+            if imager.wanted > imager.epoch:
+                self._asked = False  # there is a round now
+                if not self._must_stop():
+                    return
+                if self._take_if_due():
+                    continue
+            elif runtime.alone or runtime.incomplete:
+                break
+            runtime.block(False)
+        self._asked = False
+
+    def wanted(self, epoch: int) -> None:
+        """An image is wanted: say how far this rank is."""
+        self._say(epoch, reached=False)
+
+    def on_cut(self, packet: dict[str, Any]) -> None:
+        """The controller says where, or that all are there."""
+        self._cut = (packet["epoch"], packet["at"], bool(packet["take"]))
+
+    def _say(self, epoch: int, *, reached: bool) -> None:
+        count = self.count - self._is_at_boundary  # the one it waits at can still be the agreed one
+        if self._runtime.finished_code is not None:
+            count = _NO_MORE_BOUNDARIES
+        packet = {"m": "boundary", "epoch": epoch, "count": count, "reached": reached}
+        self._runtime.control.send(packet)
+        self._said = epoch
+
+    def _must_stop(self) -> bool:
+        """Must this rank stay at the boundary it is at?"""
+        wanted = self._runtime.imager.wanted
+        epoch, at, _ = self._cut
+        if epoch != wanted:
+            return True  # nobody knows yet where
+        if self.count < at and self._runtime.finished_code is None:
+            return False
+        if self._reached != wanted:
+            self._reached = wanted
+            self._say(wanted, reached=True)
+        return True
+
+    def _take_if_due(self) -> bool:
+        epoch, _, take = self._cut
+        if epoch != self._runtime.imager.wanted or not take:
+            return False
+        return self._runtime.imager.take_explicitly(self)
+
+    def blocked(self) -> bool:
+        """The program waits in the library for something, perhaps a message. ``True``: an image was taken, or given up."""
+        runtime, imager = self._runtime, self._runtime.imager
+        if runtime.finished_code is not None:
+            return self._must_stop() and self._take_if_due()
+        if self._is_at_boundary or imager.wanted <= imager.epoch:
+            self._blocked_ns = None
+            return False
+        now_ns = time.monotonic_ns()
+        if self._blocked_ns is None or self._cut[0] != imager.wanted:
+            self._blocked_ns = now_ns
+        elif now_ns - self._blocked_ns > _PATIENCE_NS + _PATIENCE_STEPS * self._longest_step_ns:
+            self._blocked_ns = None
+            imager.give_up(
+                "this rank waits for a message in the middle of a step, and the others, it seems, for this rank at "
+                f"boundary {self._cut[1]} (it has passed {self.count}): ranks must loop in step"
+            )
+            return True
+        return False
+
+    # ------------------------------------------------------------------ the image (under the lock)
+
+    def problem(self) -> str:
+        """Why no image can be taken at this boundary; empty: it can."""
+        runtime = self._runtime
+        if runtime.finished_code is not None:
+            return ""
+        assert runtime.engine is not None
+        what = mailbox.pending(runtime.engine)
+        return f"{what} over the end of a step: finish it within the step that begins it" if what else ""
+
+    def prepare(self, port_state: Any) -> ExplicitImage:
+        """Just before the fork."""
+        runtime = self._runtime
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        header = {
+            "position": self.tracker.position(),
+            "count": self.count,
+            "finished": runtime.finished_code,
+            "lengths": {fd: os.fstat(fd).st_size for fd in (1, 2)} | own_lengths(),
+        }
+        registered = dict(runtime.registered) if runtime.finished_code is None else {}
+        # now: a forked child shares the offsets of files, and the program goes on writing
+        noted = {name: state.content_of(obj) for name, obj in registered.items() if state.is_file(obj)}
+        return ExplicitImage(
+            extras={"ckpt.port": port_state, "ckpt.engine": runtime.engine},
+            header=header | {"names": list(registered)},
+            mail=self._mail,
+            registered=registered,
+            noted=noted,
+            reducers=_ready_reducers() | runtime.hooks.reducers(),
+            stack=_stack(),
+        )
+
+    def settle(self) -> None:
+        """Before the port is frozen: note the mailbox, whose accounts the port then knows."""
+        assert self._runtime.engine is not None
+        self._mail = mailbox.save(self._runtime.engine)
+
+    _mail: mailbox.Mail
+
+
+def _stack() -> list[dict[str, Any]]:
+    """The program's frames, outermost first, as :meth:`ckpt.image.Stack.describe` has them."""
+    rows: list[dict[str, Any]] = []
+    frame = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if not str(frame.f_globals.get("__name__", "")).startswith("ckpt."):
+            rows.append({"file": code.co_filename, "line": frame.f_lineno, "function": code.co_qualname})
+        frame = frame.f_back  # type: ignore[assignment]
+    return rows[::-1]
+
+
+class _Disposable:
+    """What the ready-made reducers ask of a pickler: is this a forked child, whose objects may be used up?"""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+
+    @property
+    def is_disposable(self) -> bool:
+        return os.getpid() != self._pid
+
+
+def _ready_reducers() -> dict[type, Callable[[Any], Any]]:
+    pickler = _Disposable()
+    return {cls: partial(reduce, pickler) for cls, reduce in registry.reducers().items()}
+
+
+def _ambient() -> dict[str, Any]:
+    noted: dict[str, Any] = {}
+    if "random" in sys.modules:
+        noted["random"] = sys.modules["random"].getstate()
+    if "numpy.random" in sys.modules:
+        noted["numpy.random"] = sys.modules["numpy.random"].get_state(legacy=False)
+    return noted
+
+
+def _put_ambient(noted: Mapping[str, Any]) -> None:
+    if "random" in noted:
+        import random
+
+        random.setstate(noted["random"])
+    if "numpy.random" in noted:
+        import numpy.random
+
+        numpy.random.set_state(noted["numpy.random"])

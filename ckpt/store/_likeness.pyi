@@ -1,6 +1,0 @@
-from .fsio import Buffer
-
-KEY_BYTES: int
-WAYS: str
-
-def sums(data: Buffer, key: Buffer, way: str = ..., /) -> bytes: ...

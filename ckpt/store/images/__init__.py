@@ -1,0 +1,1 @@
+"""One rank's image on disk: blocks, packs, writing and reading them."""

@@ -1,0 +1,392 @@
+"""Writes one rank's image of one epoch: in the forked image child, or in the rank itself.
+
+    write(bytes) … buffer(PickleBuffer) …  →  blocks  →  pack + manifest  →  durable  →  receipt
+
+The pickle stream, the small buffers (one after the other) and each large buffer are cut into blocks of
+`BLOCK` bytes. A block that looks like one of the base line (`likeness.py`) is that one, the others are hashed;
+if the base line has it, or this image had it before, it is only referred to. Otherwise it is packed
+(`codec.py`) and stored (`packs.py`). Up to `PARALLEL_FROM` bytes all this happens in the calling thread;
+beyond, a few threads do it, at most two blocks each under way: large buffers are never copied as a whole.
+
+`finish` is the commit sequence of an image: sync the pack, sync the manifest, rename both, sync their
+directory. The receipt exists only after that. Any failure raises `StorageFailed`, removes the files as far
+as possible, and ends this writer: there is no second try on the same files.
+
+States: open → finished, or open → failed. Blocks of buffers are read while the writer runs: their content
+must not change before `finish` returns (in a forked child it cannot).
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import pickle
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Final, NamedTuple
+
+from ckpt.store.disk.fsio import Buffer, FileSystem, PendingFile, sync_directory
+from ckpt.store.disk.memory import Staging
+from ckpt.store.disk.pool import Pool, default_threads
+from ckpt.store.images.base import NOTHING_KNOWN, KnownBlocks, find_base, known_blocks
+from ckpt.store.images.codec import RAW, Codec
+from ckpt.store.images.likeness import Likeness
+from ckpt.store.images.packs import STREAM_FROM, PackWriter
+from ckpt.store.job.directory import JobDirectory, image_directory, image_stem
+from ckpt.store.records.authenticated import digest
+from ckpt.store.records.manifest import SMALL_ALIGN, BlockRef, BufferRef, Manifest, PackRef
+from ckpt.transport.records import dataclass, field
+
+__all__ = ["BLOCK", "ImageReceipt", "ImageWriter"]
+
+BLOCK: Final = 4 << 20
+"""Plain bytes of a block, at most; a multiple of every array item size that is a power of two."""
+
+SMALL: Final = 64 << 10
+"""Buffers below this share blocks; blocks below this are not looked up in the base."""
+
+PARALLEL_FROM: Final = STREAM_FROM
+
+
+@dataclass(frozen=True)
+class ImageReceipt:
+    """What a vote carries; the image is durable.
+
+    Attributes:
+        manifest_path: relative to the job directory.
+        digest: of the manifest file, for the control file.
+        bytes_raw: plain size of the image.
+        bytes_written: what it added to the disk, manifest included.
+        timings_ns: hash_ns (likenesses too), compress_ns, write_ns (sums over the threads), sync_ns, total_ns
+        (from the first call on).
+    """
+
+    manifest_path: str
+    digest: str
+    bytes_raw: int
+    bytes_written: int
+    timings_ns: dict[str, int]
+
+
+class _Task(NamedTuple):
+    """A block to be: `slot` is its place in the order of submission."""
+
+    slot: int
+    data: memoryview
+    item: int
+
+
+@dataclass
+class _Run:
+    """Bytes that are being collected into blocks, and the slots of those already submitted."""
+
+    data: bytearray = field(default_factory=bytearray)
+    slots: list[int] = field(default_factory=list)
+
+
+@dataclass
+class _Table:
+    """The blocks of the image as they come to be known; shared by the threads under `lock`."""
+
+    lock: _thread.LockType = field(default_factory=_thread.allocate_lock)
+    blocks: list[BlockRef | None] = field(default_factory=list)
+    by_digest: dict[str, int] = field(default_factory=dict)
+    slots: list[int] = field(default_factory=list)
+    packs: dict[PackRef, int] = field(default_factory=dict)
+    hash_ns: int = 0
+    compress_ns: int = 0
+    write_ns: int = 0
+
+    def claim(self, name: str, slot: int) -> int | None:
+        """Let `slot` mean the block called `name`; its new index if the caller must provide it, else None."""
+        with self.lock:
+            index = self.by_digest.get(name)
+            if index is not None:
+                self.slots[slot] = index
+                return None
+            index = len(self.blocks)
+            self.by_digest[name] = index
+            self.blocks.append(None)
+            self.slots[slot] = index
+            return index
+
+    def move(self, moved: Mapping[int, int]) -> None:
+        """Blocks of this image's own pack lie elsewhere now. Before any thread is started."""
+        for index, block in enumerate(self.blocks):
+            if block is not None and block.pack == 0:
+                self.blocks[index] = block._replace(offset=moved[block.offset])
+
+    def borrow(self, pack: PackRef) -> int:
+        """Index of another image's pack; index 0 is this image's own."""
+        with self.lock:
+            return self.packs.setdefault(pack, len(self.packs) + 1)
+
+    def add_times(self, hash_ns: int, compress_ns: int, write_ns: int) -> None:
+        with self.lock:
+            self.hash_ns += hash_ns
+            self.compress_ns += compress_ns
+            self.write_ns += write_ns
+
+
+class ImageWriter:
+    """One image. `write` and `buffer` in the order the pickler calls them, then `finish`, or `abort`.
+
+    As a context it gives up by itself what was not finished, whoever failed: files, threads and memory.
+
+    Args:
+        label: (previous epoch, epoch]: what the image stands for.
+        threads: for large images; None: two per core at hand, at most 8; 0: none but the caller's.
+        incremental: refer to unchanged blocks of the base line instead of writing them again.
+        resumed_from: the epoch this incarnation was restored from, if any: its blocks are known to be good.
+        fs: the system calls; the job's own by default.
+    """
+
+    def __init__(
+        self,
+        job: JobDirectory,
+        *,
+        rank: int,
+        incarnation: int,
+        label: tuple[int, int],
+        threads: int | None = None,
+        incremental: bool = True,
+        resumed_from: int | None = None,
+        fs: FileSystem | None = None,
+    ) -> None:
+        if not 0 <= label[0] < label[1]:
+            raise ValueError(f"label {label} is not (previous, epoch] with 0 <= previous < epoch")
+        self._job = job
+        self._fs = job.fs if fs is None else fs
+        self._rank = rank
+        self._incarnation = incarnation
+        self._label = label
+        self._threads = threads
+        self._incremental = incremental
+        self._resumed_from = resumed_from
+        self._started_ns = time.perf_counter_ns()
+        self._directory = job.rank_directory(rank)
+        self._fs.check_private(self._directory)
+        self._stem = f"{image_stem(label[1], incarnation)}.{os.urandom(4).hex()}"
+        self._pack = PackWriter(self._fs, self._directory, self._stem + ".pack")
+        self._table = _Table()
+        self._known: KnownBlocks | None = None
+        self._likeness = Likeness(job.key)
+        self._pool: Pool[_Task] | None = None
+        self._own_codec = Codec()
+        self._stream = _Run()
+        self._small = _Run()
+        self._buffers: list[tuple[int, list[int] | None]] = []
+        self._bytes_raw = 0
+        self._open = True
+
+    def __enter__(self) -> ImageWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.abort()
+
+    def write(self, data: Buffer) -> None:
+        """The next bytes of the pickle stream.
+
+        Raises:
+            StorageFailed: the system refused; the writer is done for.
+        """
+        self._check_open()
+        self._append(self._stream, data)
+
+    def buffer(self, buffer: pickle.PickleBuffer) -> None:
+        """The next out-of-band buffer. Raises BufferError for one that is not contiguous, else as `write`."""
+        self._check_open()
+        with memoryview(buffer) as shape:
+            item = shape.itemsize
+        data = buffer.raw()
+        length = len(data)
+        if length < SMALL:
+            self._buffers.append((length, None))
+            self._append(self._small, data)
+            self._append(self._small, bytes(-length % SMALL_ALIGN))
+            return
+        self._bytes_raw += length
+        slots: list[int] = []
+        step = BLOCK - BLOCK % item if 1 < item <= SMALL else BLOCK
+        for start in range(0, length, step):
+            self._submit(data[start : start + step], item, slots)
+        self._buffers.append((length, slots))
+
+    def _append(self, run: _Run, data: Buffer) -> None:
+        """Add to a run, and submit each block that gets full: never more than one block is held."""
+        self._bytes_raw += len(data)
+        rest = memoryview(data)
+        while len(run.data) + len(rest) >= BLOCK:
+            room = BLOCK - len(run.data)
+            run.data += rest[:room]
+            rest = rest[room:]
+            self._flush(run)
+        run.data += rest
+
+    def _flush(self, run: _Run) -> None:
+        if run.data:
+            block, run.data = run.data, bytearray()
+            self._submit(memoryview(block), 1, run.slots)
+
+    def _submit(self, data: memoryview, item: int, slots: list[int]) -> None:
+        slot = len(self._table.slots)
+        self._table.slots.append(-1)
+        slots.append(slot)
+        try:
+            if self._known is None and len(data) >= SMALL:
+                self._known = self._load_base()
+            if self._pool is None and (len(data) >= BLOCK or self._pack.length + len(data) > PARALLEL_FROM):
+                self._table.move(self._pack.stream())
+                self._pool = Pool(
+                    self._make_worker, default_threads() if self._threads is None else self._threads
+                )
+            task = _Task(slot, data, item)
+            if self._pool is None:
+                self._process(task, self._own_codec, None)
+            else:
+                self._pool.submit(task)
+        except BaseException:
+            self.abort()
+            raise
+
+    def _load_base(self) -> KnownBlocks:
+        if not self._incremental:
+            return NOTHING_KNOWN
+        base = find_base(
+            self._job, rank=self._rank, incarnation=self._incarnation, resumed_from=self._resumed_from
+        )
+        return NOTHING_KNOWN if base is None else known_blocks(base)
+
+    def _make_worker(self) -> Callable[[_Task], None]:
+        codec = Codec()
+        staging = Staging(BLOCK)
+        return lambda task: self._process(task, codec, staging)
+
+    def _process(self, task: _Task, codec: Codec, staging: Staging | None) -> None:
+        """Recognise, or hash, pack and store one block. Runs in several threads at a time."""
+        table = self._table
+        begun_ns = time.perf_counter_ns()
+        likeness = self._likeness.of(task.data)
+        base = self._known or NOTHING_KNOWN
+        known = base.by_likeness.get(likeness)
+        name = digest(task.data) if known is None else known.block.digest
+        hashed_ns = time.perf_counter_ns()
+        index = table.claim(name, task.slot)
+        if index is None:
+            table.add_times(hashed_ns - begun_ns, 0, 0)
+            return
+        known = known or base.by_digest.get(name)
+        if known is not None:
+            pack, there = known
+            table.blocks[index] = there._replace(pack=table.borrow(pack), likeness=likeness)
+            table.add_times(hashed_ns - begun_ns, 0, 0)
+            return
+        packed = codec.pack(task.data, task.item)
+        check = "" if packed.codec == RAW else digest(packed.data)
+        packed_ns = time.perf_counter_ns()
+        offset = self._pack.add(packed.data, staging)
+        table.blocks[index] = BlockRef(
+            name, 0, offset, len(packed.data), len(task.data), packed.codec, packed.item, check, likeness
+        )
+        table.add_times(hashed_ns - begun_ns, packed_ns - hashed_ns, time.perf_counter_ns() - packed_ns)
+
+    def finish(self, meta: Mapping[str, Any]) -> ImageReceipt:
+        """Make the image durable. `meta` is JSON, kept in the manifest.
+
+        Raises:
+            StorageFailed: the system refused; nothing of this image counts.
+        """
+        self._check_open()
+        try:
+            self._flush(self._stream)
+            self._flush(self._small)
+            if self._pool is not None:
+                self._pool.join()
+            receipt = self._commit(meta)
+        except BaseException:
+            self.abort()
+            raise
+        self._close()
+        return receipt
+
+    def _commit(self, meta: Mapping[str, Any]) -> ImageReceipt:
+        begun_ns = time.perf_counter_ns()
+        stored = self._pack.seal()
+        manifest = self._manifest(meta, stored)
+        data = manifest.encode(self._job.key)
+        file = PendingFile(self._fs, self._directory, self._stem + ".json")
+        try:
+            file.write(data, 0)
+            file.seal()
+            if self._pack.file is not None:
+                self._pack.file.publish()
+            file.publish()
+            sync_directory(self._fs, self._directory)
+        except BaseException:
+            file.drop()
+            raise
+        ended_ns = time.perf_counter_ns()
+        return ImageReceipt(
+            manifest_path=f"{image_directory(self._rank)}/{self._stem}.json",
+            digest=digest(data),
+            bytes_raw=manifest.bytes_raw,
+            bytes_written=manifest.bytes_written + len(data),
+            timings_ns={
+                "hash_ns": self._table.hash_ns,
+                "compress_ns": self._table.compress_ns,
+                "write_ns": self._table.write_ns,
+                "sync_ns": ended_ns - begun_ns,
+                "total_ns": ended_ns - self._started_ns,
+            },
+        )
+
+    def _manifest(self, meta: Mapping[str, Any], stored: bool) -> Manifest:
+        table = self._table
+        own = PackRef(f"{image_directory(self._rank)}/{self._stem}.pack", self._pack.length, self._pack.align)
+        packs = ([own] if stored else []) + list(table.packs)
+        shift = 0 if stored else 1
+        blocks: list[BlockRef] = []
+        for block in table.blocks:
+            assert block is not None, "a block was claimed and never stored"
+            blocks.append(block._replace(pack=block.pack - shift) if shift else block)
+        return Manifest(
+            job=self._job.job_id,
+            rank=self._rank,
+            incarnation=self._incarnation,
+            label=self._label,
+            packs=tuple(packs),
+            blocks=tuple(blocks),
+            stream=self._resolve(self._stream.slots),
+            small=self._resolve(self._small.slots),
+            buffers=tuple(
+                BufferRef(length, None if slots is None else self._resolve(slots))
+                for length, slots in self._buffers
+            ),
+            meta=meta,
+            bytes_raw=self._bytes_raw,
+            bytes_written=self._pack.length if stored else 0,
+        )
+
+    def _resolve(self, slots: list[int]) -> tuple[int, ...]:
+        return tuple(self._table.slots[slot] for slot in slots)
+
+    def abort(self) -> None:
+        """Give the image up and remove its files as far as the system lets us; harmless when it is over."""
+        if self._open:
+            self._close()
+            self._pack.drop()
+
+    def _close(self) -> None:
+        self._open = False
+        if self._pool is not None:
+            self._pool.close()
+        self._stream = _Run()
+        self._small = _Run()
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise ValueError("this image is finished, or was given up")

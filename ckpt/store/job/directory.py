@@ -1,0 +1,345 @@
+"""The job directory: all there is of a job, in one place that only its owner can touch (★).
+
+    JOB/                 0700, ours; refused otherwise
+      job.json           identity and options; written last at creation: without it there is no job
+      key                32 random bytes as hex, 0600: signs every record of this job (see `records.py`)
+      lock               flock of the controller; generation.json: its number, where it is (see `lock.py`)
+      events.jsonl       the event log (see `eventlog.py`)
+      control/           epoch-%08d.json, one per committed line (see `control.py`, `lines.py`)
+      images/rank-%05d/  epoch-%08d.i%04d.<random>.json (manifest) and .pack (blocks) of one rank's images
+      output/            rank-%d.out, rank-%d.err
+
+Manifest and pack share one directory so that one directory sync makes both durable. All directories are
+made, and synced, at creation (`creation.py`): an image is never the first to need one, so no image depends on the entry of
+its own directory.
+
+`open` answers, in this order: is there a job, is it private, which format, does it verify. Nothing in here
+is cached across processes; an open JobDirectory is a handful of values and may be used on both sides of a
+fork.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from ckpt.store.disk.fsio import TEMPORARY_PREFIX, FileSystem, close_quietly
+from ckpt.store.disk.privacy import check_private_directory, check_private_file, open_regular
+from ckpt.store.errors import Incompatible, JobMissing, RecordDamaged, StorageFailed
+from ckpt.store.job.creation import make
+from ckpt.store.job.eventlog import EventLog
+from ckpt.store.job.lock import Life, LockHandle, LockRecord, read_record, take_lock
+from ckpt.store.job.seat import Seat
+from ckpt.store.records import authenticated
+from ckpt.store.records.control import epoch_of_name
+from ckpt.transport.records import dataclass, field
+
+__all__ = ["JobDirectory", "image_directory", "image_stem"]
+
+JOB_NAME: Final = "job.json"
+KEY_NAME: Final = "key"
+EVENTS_NAME: Final = "events.jsonl"
+CONTROL: Final = "control"
+IMAGES: Final = "images"
+OUTPUT: Final = "output"
+_KIND: Final = "job"
+_HASH_SEED_LIMIT: Final = 4294967295
+
+
+def image_directory(rank: int) -> str:
+    """Directory of one rank's images, relative to the job."""
+    return f"{IMAGES}/rank-{rank:05d}"
+
+
+def image_stem(epoch: int, incarnation: int) -> str:
+    """First part of the file names of one image; a random part follows."""
+    return f"epoch-{epoch:08d}.i{incarnation:04d}"
+
+
+def incarnation_of_image(name: str) -> int:
+    """The incarnation in an image file's name, or -1 when it is none of ours."""
+    digits = name.removeprefix(TEMPORARY_PREFIX).split(".")[1:2]
+    found = digits[0].removeprefix("i") if digits and epoch_of_image(name) is not None else ""
+    return int(found) if found.isdecimal() and found.isascii() else -1
+
+
+def epoch_of_image(name: str) -> int | None:
+    """The epoch in an image file's name (temporary ones included), or None when it is none of ours."""
+    head = name.removeprefix(TEMPORARY_PREFIX).partition(".")[0]
+    digits = head.removeprefix("epoch-")
+    return int(digits) if head != digits and digits.isdecimal() and digits.isascii() else None
+
+
+@dataclass
+class JobDirectory:
+    """An open job; make one with `create` or `open`.
+
+    Attributes:
+        path: absolute path of the directory.
+        job_id: 16 hex digits.
+        key: 32 bytes; never printed, never sent.
+        command: what the ranks run.
+        size: number of ranks.
+        hash_seed: PYTHONHASHSEED of all ranks, part of every image.
+        python: version of the interpreter that started the job, "3.11.7".
+        created: ISO 8601.
+        cwd: where it was started.
+        options: free JSON of the controller.
+    """
+
+    path: str
+    job_id: str
+    key: bytes = field(repr=False)
+    command: list[str]
+    size: int
+    hash_seed: int
+    python: str
+    created: str
+    cwd: str
+    options: dict[str, Any]
+    fs: FileSystem = field(default_factory=FileSystem, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self.events = EventLog(os.path.join(self.path, EVENTS_NAME))
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        command: Sequence[str],
+        size: int,
+        options: Mapping[str, Any] | None = None,
+        hash_seed: int | None = None,
+        python: str | None = None,
+        fs: FileSystem | None = None,
+    ) -> JobDirectory:
+        """Make a new job in `path`, which must not exist, be empty, or be left over from a `create` that was
+        killed.
+
+        Raises:
+            JobExists: there is a job, or anything else.
+            JobLocked: another process is making a job there.
+            NotPrivate: the directory belongs to, or is writable by, somebody else.
+            StorageFailed: the system refused.
+        """
+        job, held = cls.create_held(
+            path, command=command, size=size, options=options, hash_seed=hash_seed, python=python, fs=fs
+        )
+        close_quietly(job.fs, held)
+        return job
+
+    @classmethod
+    def create_held(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        command: Sequence[str],
+        size: int,
+        options: Mapping[str, Any] | None = None,
+        hash_seed: int | None = None,
+        python: str | None = None,
+        fs: FileSystem | None = None,
+    ) -> tuple[JobDirectory, int]:
+        """The same, and the descriptor that holds its lock: for `lock`, so that nobody comes in between."""
+        if size < 1:
+            raise ValueError(f"a job has at least one rank, not {size}")
+        system = FileSystem() if fs is None else fs
+        root = os.path.abspath(os.fspath(path))
+        job = cls(
+            path=root,
+            job_id=os.urandom(8).hex(),
+            key=os.urandom(authenticated.KEY_BYTES),
+            command=list(command),
+            size=size,
+            hash_seed=_any_hash_seed() if hash_seed is None else hash_seed,
+            python=sys.version.split()[0] if python is None else python,
+            created=datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="seconds"),
+            cwd=os.getcwd(),
+            options=dict(options or {}),
+            fs=system,
+        )
+        held = make(
+            system,
+            root,
+            directories=[CONTROL, OUTPUT, IMAGES, *(image_directory(rank) for rank in range(size))],
+            key=(KEY_NAME, job.key.hex().encode() + b"\n"),
+            job=(JOB_NAME, authenticated.encode(job.key, _KIND, job.job_id, job._fields())),
+        )
+        return job, held
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, fs: FileSystem | None = None) -> JobDirectory:
+        """Open an existing job.
+
+        Raises:
+            JobMissing: no such directory, or no job in it.
+            NotPrivate: the directory, one inside or the key belongs to, or is open to, somebody else.
+            Incompatible: written by a version with another format.
+            RecordDamaged: job.json or the key does not verify.
+        """
+        system = FileSystem() if fs is None else fs
+        root = os.path.abspath(os.fspath(path))
+        try:
+            check_private_directory(root)
+        except FileNotFoundError:
+            raise JobMissing("no such job directory", path=root, hint=_LIST_HINT) from None
+        for name in (CONTROL, IMAGES, OUTPUT):
+            system.check_private(os.path.join(root, name))
+        data = _read_job_file(system, root)
+        claimed, job_id = authenticated.peek(data)
+        if claimed is not None and claimed != authenticated.FORMAT:
+            raise Incompatible(
+                f"the job has format {claimed}, this version reads format {authenticated.FORMAT}",
+                path=root,
+                hint="Use the version of the toolkit that started the job.",
+            )
+        key = _read_key(root)
+        name = os.path.join(root, JOB_NAME)
+        content = authenticated.decode(key, _KIND, job_id, data, name)
+        try:
+            return cls(
+                path=root,
+                job_id=content["job"],
+                key=key,
+                command=content["command"],
+                size=content["size"],
+                hash_seed=content["hash_seed"],
+                python=content["python"],
+                created=content["created"],
+                cwd=content["cwd"],
+                options=content["options"],
+                fs=system,
+            )
+        except KeyError as error:
+            raise RecordDamaged(f"job.json lacks {error}", path=name) from error
+
+    def _fields(self) -> dict[str, object]:
+        return {
+            "command": self.command,
+            "size": self.size,
+            "hash_seed": self.hash_seed,
+            "python": self.python,
+            "created": self.created,
+            "cwd": self.cwd,
+            "options": self.options,
+            "host": os.uname().nodename,
+            "implementation": sys.implementation.name,
+        }
+
+    @property
+    def control_directory(self) -> str:
+        return os.path.join(self.path, CONTROL)
+
+    def rank_directory(self, rank: int) -> str:
+        """Where the images of `rank` are; ValueError when the job has no such rank."""
+        if not 0 <= rank < self.size:
+            raise ValueError(f"rank {rank} of a job of {self.size}")
+        return os.path.join(self.path, image_directory(rank))
+
+    def output_path(self, rank: int, stream: str) -> str:
+        """File of a rank's standard output or error; `stream` is "out" or "err"."""
+        if stream not in ("out", "err"):
+            raise ValueError(f"stream is 'out' or 'err', not {stream!r}")
+        return os.path.join(self.path, OUTPUT, f"rank-{rank}.{stream}")
+
+    def record(self) -> LockRecord:
+        """What the last holder of the lock has said: where it is, which lines are the job's past. May raise
+        RecordDamaged, StorageFailed.
+        """
+        return read_record(self.path, self.key, self.job_id, self.fs)
+
+    def agent_log_path(self) -> str:
+        """Standard output and error of the agent, which keeps it locked: who lives in here holds that lock."""
+        return os.path.join(self.path, OUTPUT, "agent.log")
+
+    def lock(
+        self, held: int | None = None, *, seat: Seat | None = None, life: Life | None = None
+    ) -> LockHandle:
+        """Become the job's controller; `with job.lock() as lock:`. Raises JobLocked at once.
+
+        `held`: what holds the lock of a job just made; `seat`, `life`: see `LockHandle.claim` and `begin`.
+        """
+        from ckpt.store.job.lines import highest_generation
+
+        floor = highest_generation(self) if held is None else 0
+        return take_lock(
+            self.path, self.key, self.job_id, self.fs, floor=floor, held=held, seat=seat, life=life
+        )
+
+    def highest_epoch(self) -> int:
+        """The highest epoch number that left any trace on disk, committed or burnt; 0 if none.
+
+        A controller starts above this and above what the event log says, so that burnt numbers are not used
+        again.
+        """
+        highest = 0
+        for name in self._list(self.control_directory):
+            epoch = epoch_of_name(name.removeprefix(TEMPORARY_PREFIX)[: len("epoch-00000000.json")])
+            highest = max(highest, epoch or 0)
+        for rank in range(self.size):
+            for name in self._list(self.rank_directory(rank)):
+                highest = max(highest, epoch_of_image(name) or 0)
+        return highest
+
+    def highest_incarnation(self) -> int:
+        """The highest incarnation that left an image on disk; -1 if none."""
+        names = (name for rank in range(self.size) for name in self._list(self.rank_directory(rank)))
+        return max(map(incarnation_of_image, names), default=-1)
+
+    def _list(self, directory: str) -> list[str]:
+        try:
+            return self.fs.list_directory(directory)
+        except OSError as error:
+            raise StorageFailed("list", directory, error) from error
+
+
+def _any_hash_seed() -> int:
+    return int.from_bytes(os.urandom(8), "little") % _HASH_SEED_LIMIT + 1
+
+
+_LIST_HINT: Final = "Check the path; `ckpt run` starts a job and prints where it is."
+
+
+def _read_job_file(fs: FileSystem, root: str) -> bytes:
+    path = os.path.join(root, JOB_NAME)
+    try:
+        return fs.read_file(path, 1 << 24)
+    except FileNotFoundError:
+        raise JobMissing("this directory holds no job", path=root, hint=_LIST_HINT) from None
+    except OSError as error:
+        raise StorageFailed("read", path, error) from error
+
+
+def _read_key(root: str) -> bytes:
+    path = os.path.join(root, KEY_NAME)
+    try:
+        fd = open_regular(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError as error:
+        raise RecordDamaged(
+            f"the job's key cannot be read ({error.strerror})",
+            path=path,
+            hint="Without it no image can be trusted.",
+        ) from error
+    try:
+        check_private_file(fd, path)
+        text = os.read(fd, 4096)
+    except OSError as error:
+        raise StorageFailed("read", path, error) from error
+    finally:
+        with contextlib.suppress(OSError):  # nothing was written through it
+            os.close(fd)
+    digits = text[:-1]
+    if len(text) != 2 * authenticated.KEY_BYTES + 1 or text[-1:] != b"\n" or digits.lower() != digits:
+        raise RecordDamaged("the job's key is damaged", path=path, hint="Restore it from a backup.")
+    try:
+        return bytes.fromhex(digits.decode("ascii"))
+    except ValueError as error:
+        raise RecordDamaged(
+            "the job's key is damaged", path=path, hint="Restore it from a backup."
+        ) from error

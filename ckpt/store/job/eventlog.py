@@ -1,0 +1,192 @@
+"""The job's event log: one JSON object a line, only ever appended to (★ reads the clock, writes the file).
+
+Status, pictures, reports and tests read this and nothing else. Several processes append at the same time:
+each line is one `write` on a descriptor opened O_APPEND, which a local file system does not interleave.
+
+The log is a report, not the truth (that is the control files), and it must never stop a job: a line that the
+disk refuses is counted, and the next line that gets through carries the count as `"lost"`. A crash or a full
+disk may leave half a line: the next writer starts on a fresh line, and a reader reports the torn one and
+goes on.
+
+It is bounded: when a file has grown long, whoever holds the job's lock begins a new one (`begin_anew`), whose first line
+says what a reader has to know of all before. The file before that one is kept beside it, older ones are not.
+
+A log that the disk does not give back any more is put beside (`set_aside`), and a new one begun: whoever takes the job over
+knows what it needs from elsewhere (`lock.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from ckpt.store.disk.privacy import open_regular
+from ckpt.store.errors import StorageFailed, StoreError
+from ckpt.transport import jsontext
+from ckpt.transport.records import dataclass, field
+
+__all__ = ["EventLog", "EventPage"]
+
+
+@dataclass(frozen=True)
+class EventPage:
+    """What `EventLog.read` found.
+
+    Attributes:
+        events: the lines, oldest first.
+        damaged: (byte offset, text) of lines that are no JSON object.
+        torn: the file ends in the middle of a line: its writer died, or is at it right now.
+        end: byte offset after the last whole line; give it to the next `read` to see only what is new.
+    """
+
+    events: list[dict[str, Any]] = field(default_factory=list)
+    damaged: list[tuple[int, str]] = field(default_factory=list)
+    torn: bool = False
+    end: int = 0
+
+
+class EventLog:
+    """Appends to and reads one log file; the file appears with the first line.
+
+    Args:
+        clock_ns: wall clock in nanoseconds since 1970, UTC.
+        write: the system call (a test's place to let it fail).
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        clock_ns: Callable[[], int] = time.time_ns,
+        write: Callable[[int, bytes], int] = os.write,
+    ) -> None:
+        self.path = path
+        self.previous_path = path.removesuffix(".jsonl") + ".1.jsonl"
+        self.length = 0  # bytes, when this object has written last
+        self.lost = 0
+        self._clock_ns = clock_ns
+        self._write = write
+        self._fd = -1
+
+    def _at_line_start(self) -> bool:
+        """Whether the file ends with a whole line; asked every time: any writer may have died."""
+        if self._fd < 0:
+            self._fd = open_regular(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW)
+            self.length = os.fstat(self._fd).st_size
+        length = os.fstat(self._fd).st_size
+        return length == 0 or os.pread(self._fd, 1, length - 1) == b"\n"
+
+    def append(self, event: str, **fields: Any) -> bool:
+        """Add one line `{"t": ISO time, "ns": …, "event": event, **fields}`; False: not written."""
+        now_ns = self._clock_ns()
+        stamp = datetime.fromtimestamp(now_ns / 1e9, UTC).isoformat(timespec="microseconds")
+        line: dict[str, Any] = {"t": stamp, "ns": now_ns, "event": event, **fields}
+        if self.lost:
+            line["lost"] = self.lost
+        data = b""
+        try:
+            data = json.dumps(line, separators=(",", ":"), default=str).encode() + b"\n"
+            if not self._at_line_start():
+                data = b"\n" + data
+            written = self._write(self._fd, data)
+        except (OSError, StoreError, MemoryError):
+            written = -1
+        if written != len(data):
+            self.lost += 1
+            return False
+        self.lost = 0
+        self.length += written
+        return True
+
+    def begin_anew(self, event: str, **fields: Any) -> bool:
+        """Put a file with this one line in the place of the log, which stays as the previous one. False: refused.
+
+        A reader finds the one or the other at any moment, and after a crash too. Only for who holds the job's lock: what
+        another process appends meanwhile would be in the previous one.
+        """
+        mark = f".tmp-{os.path.basename(self.path)}.{os.urandom(4).hex()}"
+        new, kept = (os.path.join(os.path.dirname(self.path), mark + end) for end in ("", ".1"))
+        try:
+            begun = EventLog(new, clock_ns=self._clock_ns, write=self._write)
+            try:
+                if not begun.append(event, **fields):
+                    raise OSError("not written")
+                os.fsync(begun._fd)
+            finally:
+                begun.close()
+            os.link(self.path, kept, follow_symlinks=False)
+            os.replace(kept, self.previous_path)
+            os.replace(new, self.path)
+        except OSError:
+            for path in (new, kept):
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+            self.length = 0  # try again when as much has been added
+            return False
+        self.close()
+        return True
+
+    def set_aside(self) -> str | None:
+        """Rename the file, which cannot be read: the next line begins a new one. Where it is now; None: refused.
+
+        Only for who holds the job's lock. None that was set aside earlier is replaced.
+        """
+        self.close()
+        stem = self.path.removesuffix(".jsonl")
+        try:
+            number = next(
+                n for n in itertools.count(1) if not os.path.lexists(f"{stem}.unreadable-{n}.jsonl")
+            )
+            aside = f"{stem}.unreadable-{number}.jsonl"
+            os.rename(self.path, aside)
+        except OSError:
+            return None
+        return aside
+
+    def read(self, offset: int = 0) -> EventPage:
+        """The events from byte `offset` on. A missing file is an empty log.
+
+        Raises:
+            StorageFailed: the file is there and cannot be read.
+        """
+        try:
+            with open(open_regular(self.path, os.O_RDONLY), "rb") as file:
+                file.seek(offset)
+                data = file.read()
+        except FileNotFoundError:
+            return EventPage(end=offset)
+        except OSError as error:
+            raise StorageFailed("read", self.path, error) from error
+        whole, newline, rest = data.rpartition(b"\n")
+        events: list[dict[str, Any]] = []
+        damaged: list[tuple[int, str]] = []
+        position = offset
+        for line in whole.split(b"\n") if newline else ():
+            if line:
+                value = _parse(line)
+                if value is None:
+                    damaged.append((position, line[:200].decode("utf-8", "replace")))
+                else:
+                    events.append(value)
+            position += len(line) + 1
+        return EventPage(events, damaged, bool(rest), offset + len(whole) + len(newline))
+
+    def close(self) -> None:
+        """Close the descriptor; a later `append` opens it again."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    try:
+        value = jsontext.parse(line)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None

@@ -1,0 +1,288 @@
+"""The controller's lock on a job (★): never two controllers, and nothing left behind by one that was killed.
+
+Two parts:
+
+- `flock` on the file `lock`: the kernel drops it with the last descriptor, so a `kill -9` leaves nothing
+  behind. The content (pid, host) is only for the message that the next one gets.
+- the *record*, `generation.json` (MAC, commit sequence), which only the holder of the lock writes:
+    generation  one more with every lock taken. It goes into control files and events, and `LockHandle.check` refuses to
+                commit once a higher one is on disk or the lock file was replaced: that covers file systems whose
+                flock does not reach other machines, and people who delete lock files
+    seat        where the controller and its ranks are (`seat.py`); null: nobody lives
+    branch      which lines a restart may use when it is not simply the newest (`branch.py`); null: all
+    life        the last incarnation of the ranks: its number, and the mark of all that its agent has started. Written before
+                they are started, so that a number is not used twice even where the event log is lost; null: none, as yet
+
+A descriptor is inherited by `fork`: a process that forks without exec while it holds the lock must call
+`LockHandle.forget()` in the child, or the lock lives as long as the child does. (exec closes it.)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Final
+
+from ckpt.store.disk.fsio import FileSystem, close_quietly, commit_file
+from ckpt.store.errors import JobLocked, LockLost, RecordDamaged, StorageFailed, StoreError
+from ckpt.store.job.branch import Branch
+from ckpt.store.job.seat import Seat
+from ckpt.store.records import authenticated
+from ckpt.transport import jsontext
+from ckpt.transport.records import dataclass, replace
+
+__all__ = ["Life", "LockHandle", "LockRecord", "hold", "read_generation", "read_record", "take_lock"]
+
+_LOCK_NAME: Final = "lock"
+_GENERATION_NAME: Final = "generation.json"
+_KIND: Final = "generation"
+_ATTEMPTS: Final = 10
+
+
+@dataclass(frozen=True)
+class Life:
+    """One incarnation of the ranks. `mark`: the word in the environment of its agent (`ckpt.controller.launch.strays`)."""
+
+    incarnation: int
+    mark: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"incarnation": self.incarnation, "mark": self.mark}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Life:
+        """The inverse of `to_json`. Raises KeyError, TypeError, ValueError on values of another shape."""
+        return cls(int(value["incarnation"]), str(value["mark"]))
+
+
+@dataclass(frozen=True)
+class LockRecord:
+    """What `generation.json` says; see the module's header."""
+
+    generation: int = 0
+    seat: Seat | None = None
+    branch: Branch | None = None
+    life: Life | None = None
+
+
+class LockHandle:
+    """A lock that is held; use it as a context. `generation` is unique among all holders, ever.
+
+    `found`: the record of the holder before; `record`: what it is now.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        fd: int,
+        key: bytes,
+        job_id: str,
+        found: LockRecord,
+        record: LockRecord,
+        fs: FileSystem,
+    ) -> None:
+        self.path = path
+        self.found = found
+        self.record = record
+        self._fd = fd
+        self._key = key
+        self._job_id = job_id
+        self._fs = fs
+
+    @property
+    def generation(self) -> int:
+        return self.record.generation
+
+    def __enter__(self) -> LockHandle:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    @property
+    def held(self) -> bool:
+        """Whether this handle has not been released (says nothing about others: see `check`)."""
+        return self._fd >= 0
+
+    def check(self) -> None:
+        """Raise LockLost unless this is still the one lock on the job."""
+        if self._fd < 0:
+            raise LockLost("the lock was released", path=os.path.join(self.path, _LOCK_NAME))
+        if not self._fs.is_same_file(self._fd, os.path.join(self.path, _LOCK_NAME)):
+            raise LockLost(
+                "the lock file was replaced or removed",
+                path=os.path.join(self.path, _LOCK_NAME),
+                hint="Another controller may have taken the job: this one must stop.",
+            )
+        generation = read_generation(self.path, self._key, self._job_id, self._fs)
+        if generation != self.generation:
+            raise LockLost(
+                f"generation {generation} is on disk, ours is {self.generation}",
+                path=os.path.join(self.path, _GENERATION_NAME),
+                hint="Another controller has taken the job: this one must stop.",
+            )
+
+    def claim(self, seat: Seat) -> None:
+        """Say where the job's processes are from now on. Call it when none of an earlier seat lives, and before the
+        first one is started.
+        """
+        self._write(replace(self.record, seat=seat))
+
+    def leave(self) -> None:
+        """Say that no process of the job lives any more. What the disk refuses leaves the seat: the next one looks."""
+        if self.record.seat is not None and self.held:
+            try:
+                self._write(replace(self.record, seat=None))
+            except StoreError:
+                pass
+
+    def turn(self, branch: Branch) -> None:
+        """Say which lines a restart may use from now on."""
+        self._write(replace(self.record, branch=branch))
+
+    def begin(self, life: Life) -> None:
+        """Say which incarnation is about to be started."""
+        if life != self.record.life:
+            self._write(replace(self.record, life=life))
+
+    def _write(self, record: LockRecord) -> None:
+        self.check()
+        _commit(self.path, self._key, self._job_id, self._fs, record)
+        self.record = record
+
+    def release(self) -> None:
+        """Let go of it; harmless when done twice."""
+        self.forget()
+
+    def forget(self) -> None:
+        """Close the descriptor. In a forked child: the parent's lock is not touched."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            close_quietly(self._fs, fd)
+
+
+def read_generation(job_path: str, key: bytes, job_id: str, fs: FileSystem) -> int:
+    """The highest generation on disk; 0 when the job was never locked. May raise RecordDamaged."""
+    return read_record(job_path, key, job_id, fs).generation
+
+
+def read_record(job_path: str, key: bytes, job_id: str, fs: FileSystem) -> LockRecord:
+    """What is on disk; the empty record when the job was never locked. May raise RecordDamaged, StorageFailed."""
+    path = os.path.join(job_path, _GENERATION_NAME)
+    try:
+        data = fs.read_file(path, 1 << 20)
+    except FileNotFoundError:
+        return LockRecord()
+    except OSError as error:
+        raise StorageFailed("read", path, error) from error
+    content = authenticated.decode(key, _KIND, job_id, data, path)
+    # absent: written by an earlier version
+    seat, branch, life = (content.get(name) for name in ("seat", "branch", "life"))
+    try:
+        return LockRecord(
+            generation=int(content["generation"]),
+            seat=None if seat is None else Seat.from_json(seat),
+            branch=None if branch is None else Branch.from_json(branch),
+            life=None if life is None else Life.from_json(life),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RecordDamaged(f"generation.json lacks or garbles a field ({error!r})", path=path) from error
+
+
+def _commit(job_path: str, key: bytes, job_id: str, fs: FileSystem, record: LockRecord) -> None:
+    fields = {
+        "generation": record.generation,
+        "seat": None if record.seat is None else record.seat.to_json(),
+        "branch": None if record.branch is None else record.branch.to_json(),
+        "life": None if record.life is None else record.life.to_json(),
+    }
+    commit_file(
+        fs, job_path, _GENERATION_NAME, authenticated.encode(key, _KIND, job_id, fields), replaces=True
+    )
+
+
+def take_lock(
+    job_path: str,
+    key: bytes,
+    job_id: str,
+    fs: FileSystem,
+    *,
+    floor: int = 0,
+    held: int | None = None,
+    seat: Seat | None = None,
+    life: Life | None = None,
+) -> LockHandle:
+    """Take the lock or raise JobLocked at once. Seat, branch and life of the holder before stay what they are.
+
+    Args:
+        floor: the highest generation seen elsewhere (control files); the new one is above it in any case,
+            even when `generation.json` was lost.
+        held: the lock itself, if it is held already (`hold`).
+        seat, life: as `LockHandle.claim` and `begin`, in the same write.
+    """
+    fd = hold(job_path, fs) if held is None else held
+    try:
+        try:
+            found = read_record(job_path, key, job_id, fs)
+        except RecordDamaged:
+            found = LockRecord()  # `floor` keeps it above everything that was ever committed
+        generation = max(found.generation, floor) + 1
+        record = replace(found, generation=generation, seat=seat or found.seat, life=life or found.life)
+        _commit(job_path, key, job_id, fs, record)
+    except BaseException:
+        close_quietly(fs, fd)
+        raise
+    return LockHandle(job_path, fd, key, job_id, found, record, fs)
+
+
+def hold(job_path: str, fs: FileSystem) -> int:
+    """The lock itself, without a generation: the descriptor that holds it. Raises JobLocked at once."""
+    path = os.path.join(job_path, _LOCK_NAME)
+    for _ in range(_ATTEMPTS):
+        try:
+            fd = fs.open_lock(path)
+        except OSError as error:
+            raise StorageFailed("open", path, error) from error
+        try:
+            locked = fs.try_lock(fd)
+        except OSError as error:
+            close_quietly(fs, fd)
+            raise StorageFailed("flock", path, error) from error
+        except BaseException:
+            close_quietly(fs, fd)
+            raise
+        if not locked:
+            holder = _read_holder(fs, fd)
+            close_quietly(fs, fd)
+            raise JobLocked(
+                f"another controller holds it (pid {holder.get('pid', '?')} on {holder.get('host', '?')})",
+                path=job_path,
+                holder=holder,
+                hint="Use `ckpt status`, or `ckpt stop` to end it.",
+            )
+        if fs.is_same_file(fd, path):
+            fs.sign(fd, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode() + b"\n")
+            return fd
+        close_quietly(fs, fd)  # the file was replaced between open and lock: try the new one
+    raise JobLocked(
+        "the lock file is being replaced over and over",
+        path=path,
+        holder={},
+        hint="See who else uses this job.",
+    )
+
+
+def _read_holder(fs: FileSystem, fd: int) -> dict[str, Any]:
+    """Two words for a message; not authenticated, and so taken for no more than that."""
+    data = bytearray(4096)
+    try:
+        length = fs.preadv(fd, [data], 0)
+        value = jsontext.parse(bytes(data[:length]))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,1 @@
+"""What is written in a job directory, as records: job, manifest, control file, with their MACs."""

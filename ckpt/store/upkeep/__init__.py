@@ -1,0 +1,1 @@
+"""Looking after a job directory: verify, inspect, prune."""

@@ -1,0 +1,181 @@
+"""Removes what no kept line needs, without ever endangering one.
+
+Order, and why:
+
+1. The control directory is synced: the newest lines are durable before anything older goes.
+2. Kept are the `keep_last` newest lines of the job's past (`branch.py`) that verify (control file and manifests), two
+   at least, and all that is newer.
+3. Control files of older lines are removed, and the directory is synced: after a crash there is no control
+   file whose images are gone.
+4. Manifests and packs that no kept line refers to are removed. Of a rank whose manifest in a line not
+   older than the kept ones cannot be read, no pack is removed: what it needs is not known.
+5. Images newer than the newest committed line may belong to a round under way and stay, unless the caller
+   vouches that no writer is left (`fenced`). Temporary files go when their epoch is over (or `fenced`) and
+   no writer holds their lock.
+
+A file that comes back after a crash between two removals is garbage that the next prune removes.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ckpt.store.disk.fsio import TEMPORARY_PREFIX, close_quietly, sync_directory
+from ckpt.store.errors import Damaged, Incompatible, StorageFailed
+from ckpt.store.job.branch import Branch
+from ckpt.store.job.directory import JobDirectory, epoch_of_image, image_directory
+from ckpt.store.job.lines import list_lines, load_manifest
+from ckpt.store.job.lock import LockHandle
+from ckpt.store.records.control import control_name
+from ckpt.store.records.manifest import Manifest
+from ckpt.transport.records import dataclass, field
+
+__all__ = ["KEEP_LEAST", "PruneReport", "prune"]
+
+KEEP_LEAST = 2
+
+
+@dataclass
+class PruneReport:
+    """What `prune` did: epochs kept and removed, files removed (relative to the job), bytes they took."""
+
+    kept: list[int] = field(default_factory=list)
+    removed: list[int] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    bytes_freed: int = 0
+    unknown_ranks: list[int] = field(default_factory=list)
+
+
+@dataclass
+class _Needs:
+    """What must stay: paths relative to the job, and ranks of which nothing may go."""
+
+    paths: set[str] = field(default_factory=set)
+    unknown_ranks: set[int] = field(default_factory=set)
+
+
+def prune(
+    job: JobDirectory, keep_last: int = KEEP_LEAST, *, fenced: bool = False, lock: LockHandle | None = None
+) -> PruneReport:
+    """Keep the `keep_last` newest good lines (at least two) and remove what they do not need.
+
+    Args:
+        fenced: no process that could write an image of this job is alive.
+        lock: the controller's; checked first.
+
+    Raises:
+        LockLost: another controller took over; nothing was removed.
+        StorageFailed: the system refused; every kept line is whole.
+    """
+    if keep_last < KEEP_LEAST:
+        raise ValueError(f"at least {KEEP_LEAST} lines are kept, not {keep_last}")
+    if lock is not None:
+        lock.check()
+    sync_directory(job.fs, job.control_directory)
+    report = PruneReport()
+    lines = list_lines(job)
+    branch = job.record().branch if lock is None else lock.record.branch
+    needs, oldest_kept = _judge(job, keep_last, branch, report)
+    newest = max((line.epoch for line in lines if line.control is not None), default=0)
+    doomed = [line.epoch for line in lines if line.epoch < oldest_kept]
+    for epoch in doomed:
+        _remove(job, f"control/{control_name(epoch)}", report)
+    if doomed:
+        sync_directory(job.fs, job.control_directory)
+    report.removed = doomed
+    for rank in range(job.size):
+        _prune_rank(job, rank, needs, newest, fenced, report)
+    _prune_temporary(job, "control", newest, fenced, report)
+    if fenced:
+        _prune_temporary(job, ".", newest, fenced, report)
+    report.unknown_ranks = sorted(needs.unknown_ranks)
+    return report
+
+
+def _judge(
+    job: JobDirectory, keep_last: int, branch: Branch | None, report: PruneReport
+) -> tuple[_Needs, int]:
+    """What is needed, and the epoch of the oldest line to keep (0: remove none)."""
+    needs = _Needs()
+    for line in reversed(list_lines(job)):
+        if line.control is None:
+            # A newer control file that does not verify: what it referred to may still be rescued by hand.
+            needs.unknown_ranks.update(range(job.size))
+            continue
+        manifests: list[Manifest] = []
+        for entry in line.control.ranks:
+            needs.paths.add(entry.manifest)
+            try:
+                manifests.append(load_manifest(job, entry))
+            except (Damaged, Incompatible, StorageFailed):
+                needs.unknown_ranks.add(entry.rank)
+        for manifest in manifests:
+            needs.paths.update(pack.path for pack in manifest.packs)
+        if len(manifests) == line.control.size and (branch is None or branch.holds(line.epoch)):
+            report.kept.insert(0, line.epoch)
+            if len(report.kept) == keep_last:
+                return needs, line.epoch
+    return needs, 0
+
+
+def _prune_rank(
+    job: JobDirectory, rank: int, needs: _Needs, newest: int, fenced: bool, report: PruneReport
+) -> None:
+    directory = image_directory(rank)
+    if rank not in needs.unknown_ranks:
+        for name in _list(job, directory):
+            path = f"{directory}/{name}"
+            epoch = epoch_of_image(name)
+            ours = epoch is not None and not name.startswith(TEMPORARY_PREFIX)
+            if ours and path not in needs.paths and (fenced or (epoch or 0) <= newest):
+                _remove(job, path, report)
+    _prune_temporary(job, directory, newest, fenced, report)
+
+
+def _prune_temporary(
+    job: JobDirectory, directory: str, newest: int, fenced: bool, report: PruneReport
+) -> None:
+    for name in _list(job, directory):
+        if name.startswith(TEMPORARY_PREFIX):
+            epoch = epoch_of_image(name)
+            path = f"{directory}/{name}"
+            over = fenced or (epoch is not None and epoch <= newest)
+            if over and _is_abandoned(job, path):
+                _remove(job, path, report)
+
+
+def _is_abandoned(job: JobDirectory, path: str) -> bool:
+    """Whether nobody holds the lock that a living writer has on its temporary file."""
+    try:
+        fd = job.fs.open_read(os.path.join(job.path, path))
+    except OSError:
+        return False
+    try:
+        return job.fs.try_lock(fd)
+    except OSError:
+        return False
+    finally:
+        close_quietly(job.fs, fd)
+
+
+def _list(job: JobDirectory, directory: str) -> list[str]:
+    path = os.path.join(job.path, directory)
+    try:
+        return sorted(job.fs.list_directory(path))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise StorageFailed("list", path, error) from error
+
+
+def _remove(job: JobDirectory, path: str, report: PruneReport) -> None:
+    full = os.path.join(job.path, path)
+    try:
+        length = job.fs.file_size(full)
+        job.fs.unlink(full)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StorageFailed("unlink", full, error) from error
+    report.files.append(path)
+    report.bytes_freed += length

@@ -1,0 +1,218 @@
+"""`ckpt verify`: reads everything a restart would read, and more, without unpickling anything.
+
+For every line asked for: the control file (MAC, schema), every manifest (MAC, digest, place, schema), and
+every block: stored digest, decompression, plain digest, likeness. Blocks that several lines share are read once.
+Bounded memory: a block at a time. Files that no line refers to are counted, not judged.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ckpt.store.disk.fsio import TEMPORARY_PREFIX
+from ckpt.store.disk.memory import Staging
+from ckpt.store.errors import BlockDamaged, EpochMissing, Misplaced, StorageFailed, StoreError
+from ckpt.store.images.codec import Codec
+from ckpt.store.images.likeness import Likeness
+from ckpt.store.images.source import BlockSource, Target
+from ckpt.store.job.directory import JobDirectory, epoch_of_image, image_directory
+from ckpt.store.job.lines import Line, list_lines, load_manifest
+from ckpt.store.records.authenticated import digest
+from ckpt.store.records.control import ControlFile, RankEntry
+from ckpt.store.records.manifest import BlockRef, Manifest
+from ckpt.store.records.schema import check_control, check_manifest
+from ckpt.transport.records import dataclass, field
+
+__all__ = ["Finding", "LineReport", "VerifyReport", "verify"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something wrong: `kind` is the error's class name; rank None: not one rank's."""
+
+    kind: str
+    rank: int | None
+    path: str | None
+    message: str
+
+
+@dataclass
+class LineReport:
+    """One epoch: blocks and bytes read for it (beyond what an earlier line had), and what was wrong."""
+
+    epoch: int
+    blocks: int = 0
+    bytes_read: int = 0
+    bytes_raw: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def good(self) -> bool:
+        return not self.findings
+
+
+@dataclass
+class VerifyReport:
+    """All lines looked at. `orphans`: files that no line refers to (a round under way, or left over)."""
+
+    lines: list[LineReport] = field(default_factory=list)
+    orphans: list[str] = field(default_factory=list)
+    newest_good: int | None = None
+    incompatible: bool = False
+
+    @property
+    def good(self) -> bool:
+        return all(line.good for line in self.lines)
+
+    @property
+    def exit_code(self) -> int:
+        """0: all good; 3: damaged, and some line can be used; 12: none can; 13: of another format."""
+        if self.good:
+            return 0
+        if self.incompatible:
+            return 13
+        return 12 if self.newest_good is None else 3
+
+    def to_json(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "good": self.good,
+            "newest_good": self.newest_good,
+            "orphans": self.orphans,
+            "lines": [
+                {
+                    "epoch": line.epoch,
+                    "good": line.good,
+                    "blocks": line.blocks,
+                    "bytes_read": line.bytes_read,
+                    "bytes_raw": line.bytes_raw,
+                    "findings": [vars(finding) for finding in line.findings],
+                }
+                for line in self.lines
+            ],
+        }
+
+
+class _Verifier:
+    """One run; remembers which blocks were found good."""
+
+    def __init__(self, job: JobDirectory) -> None:
+        self.job = job
+        self.codec = Codec()
+        self.likeness = Likeness(job.key)
+        self.staging = Staging()
+        self.plain = Staging()
+        self.good_blocks: set[tuple[str, BlockRef]] = set()
+        self.referred: set[str] = set()
+
+    def line(self, line: Line) -> LineReport:
+        report = LineReport(line.epoch)
+        if line.control is None:
+            assert line.error is not None
+            report.findings.append(_finding(line.error, None))
+            return report
+        try:
+            check_control(self._read(line.path), line.path)
+        except StoreError as error:
+            report.findings.append(_finding(error, None))
+        report.bytes_raw = line.control.bytes_raw
+        self._check_size(line.control, line.path, report)
+        for entry in line.control.ranks:
+            try:
+                self._rank(entry, report)
+            except StoreError as error:
+                report.findings.append(_finding(error, entry.rank))
+        return report
+
+    def _read(self, path: str) -> bytes:
+        try:
+            return self.job.fs.read_file(path)
+        except OSError as error:
+            raise StorageFailed("read", path, error) from error
+
+    def _check_size(self, control: ControlFile, path: str, report: LineReport) -> None:
+        if control.size != self.job.size:
+            error = Misplaced(f"the line has {control.size} ranks, the job has {self.job.size}", path=path)
+            report.findings.append(_finding(error, None))
+
+    def _rank(self, entry: RankEntry, report: LineReport) -> None:
+        self.referred.add(entry.manifest)
+        manifest = load_manifest(self.job, entry)
+        path = os.path.join(self.job.path, entry.manifest)
+        check_manifest(self._read(path), path)
+        self.referred.update(pack.path for pack in manifest.packs)
+        source = BlockSource(self.job, manifest, self.job.fs)
+        try:
+            for block in sorted(manifest.blocks, key=lambda block: (block.pack, block.offset)):
+                self._block(source, manifest, block, report)
+        finally:
+            source.close()
+
+    def _block(self, source: BlockSource, manifest: Manifest, block: BlockRef, report: LineReport) -> None:
+        pack = manifest.packs[block.pack]
+        name = (pack.path, block._replace(pack=0))
+        if name in self.good_blocks:
+            return
+        plain = self.plain.take(block.length)
+        source.read(block, Target(plain, aligned=True), self.codec, self.staging)
+        alike = not block.likeness or self.likeness.of(plain) == block.likeness
+        if digest(plain) != block.digest or not alike:
+            raise BlockDamaged(
+                f"the block at byte {block.offset} unpacks to something else",
+                path=os.path.join(self.job.path, pack.path),
+            )
+        self.good_blocks.add(name)
+        report.blocks += 1
+        report.bytes_read += block.stored
+
+    def orphans(self) -> list[str]:
+        found: list[str] = []
+        for rank in range(self.job.size):
+            directory = image_directory(rank)
+            full = os.path.join(self.job.path, directory)
+            try:
+                names = self.job.fs.list_directory(full)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise StorageFailed("list", full, error) from error
+            for name in sorted(names):
+                path = f"{directory}/{name}"
+                image = name.startswith(TEMPORARY_PREFIX) or epoch_of_image(name) is not None
+                if image and path not in self.referred:
+                    found.append(path)
+        return found
+
+
+def _finding(error: StoreError, rank: int | None) -> Finding:
+    return Finding(type(error).__name__, rank, error.path, str(error))
+
+
+def verify(job: JobDirectory, epoch: int | None = None) -> VerifyReport:
+    """Verify one line, or all.
+
+    Raises:
+        EpochMissing: nothing was committed, or not that epoch.
+    """
+    lines = list_lines(job)
+    wanted = [line for line in lines if epoch is None or line.epoch == epoch]
+    if not wanted:
+        what = "nothing was committed yet" if epoch is None else f"no committed epoch {epoch}"
+        known = ", ".join(str(line.epoch) for line in lines) or "none"
+        raise EpochMissing(what, path=job.path, hint=f"Committed epochs: {known}.")
+    verifier = _Verifier(job)
+    report = VerifyReport()
+    for line in wanted:
+        report.lines.append(verifier.line(line))
+    report.incompatible = any(
+        finding.kind == "Incompatible" for line in report.lines for finding in line.findings
+    )
+    good = [line.epoch for line in report.lines if line.good]
+    report.newest_good = max(good, default=None)
+    if report.newest_good is None and epoch is not None:
+        others = [verifier.line(line) for line in lines if line.epoch != epoch]
+        report.newest_good = max((line.epoch for line in others if line.good), default=None)
+    if epoch is None:
+        report.orphans = verifier.orphans()
+    return report

@@ -1,0 +1,1 @@
+"""The command line: verbs, options, messages, exit codes."""

@@ -1,0 +1,275 @@
+"""What the `ckpt` command takes: verbs, options, help.
+
+Not here: what the verbs do (`cli_run`, `cli_job`, …), and where the program's own words begin (`command`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from ckpt.controller.cli.command import USAGE
+
+EXIT_CODES = """\
+exit codes:
+  0    done; for run and restart: the program's own exit code
+  1    failed: the checkpoint was not committed, processes could not be started
+  2    usage: no such script, impossible options
+  3    damaged but recoverable: an older checkpoint is whole
+  10   no such job or epoch, or no controller is running
+  11   another controller holds the job
+  12   no checkpoint of the job can be read
+  13   incompatible: number of ranks, program, Python, format or owner; the reason is printed
+  14   restarts used up
+  75   checkpointed and stopped: start me again (`ckpt restart JOB`)
+  124  the time limit was reached and the last checkpoint failed
+  128+N  stopped by signal N (`ckpt stop` counts as 15) without a last checkpoint
+"""
+
+
+_UNITS_S = {"ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?(?:ms|min|[smhd])?")
+
+
+def seconds(text: str) -> float:
+    """A duration: a number of seconds, or numbers with units: 10, 0.5, 500ms, 1s, 5m, 1h30m, 2d.
+
+    Raises argparse.ArgumentTypeError for what is none, or is not more than 0 and less than a billion seconds.
+    """
+    rest, total = text.strip(), 0.0
+    while rest and (part := _DURATION.match(rest)):
+        number = part[0].rstrip("mshdin")
+        unit = part[0][len(number) :]
+        if not unit and len(part[0]) != len(text.strip()):
+            break  # a number without a unit stands alone
+        total += float(number) * _UNITS_S[unit or "s"]
+        rest = rest[part.end() :].lstrip()
+    if rest or not 0 < total < 1e9:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no duration: give seconds, or a number and a unit (500ms, 1s, 5m, 1h30m, 2d)"
+        )
+    return total
+
+
+def _at_least(least: int) -> Any:
+    def count(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+        if value < least:
+            raise argparse.ArgumentTypeError(f"{text} is less than {least}")
+        return value
+
+    return count
+
+
+def _add_service_options(parser: argparse.ArgumentParser) -> None:
+    """Options of whoever supervises ranks. All default to None: "as before" for restart, built-in for run."""
+    add = parser.add_argument
+    add(
+        "--fenced",
+        metavar="HOST",
+        help="HOST, where the job was last, is dead: go on with it here (your word for it: nothing else can know)",
+    )
+    add(
+        "--chdir",
+        metavar="DIR",
+        help="go on with the job in DIR: the directory in which it was started has moved there",
+    )
+    add("--every", type=seconds, metavar="S", help="take a checkpoint every so many seconds")
+    add("--max-restarts", type=_at_least(0), metavar="K", help="restart at most K times (default 10)")
+    add(
+        "--on-failure",
+        choices=("restart", "continue"),
+        help="a rank dies: restart: all go on from the last checkpoint (default); continue: the others go on and are "
+        "told (MPI_ERR_PROC_FAILED), no checkpoints from then on",
+    )
+    add(
+        "--timeout",
+        type=seconds,
+        metavar="S",
+        help="give a checkpoint up after S seconds; the job goes on (default 120)",
+    )
+    add(
+        "--time-limit",
+        type=seconds,
+        metavar="S",
+        help="after S seconds take a last checkpoint and stop (exit code 75)",
+    )
+    add(
+        "--keep",
+        type=_at_least(2),
+        metavar="N",
+        help="keep the N newest checkpoints only, at least 2 (default 3)",
+    )
+    add(
+        "--no-mpi4py",
+        dest="mpi4py",
+        action="store_false",
+        default=None,
+        help="leave `import mpi4py` alone: the installed package, if any (default: it is answered here)",
+    )
+    add(
+        "--checkpoint-on-signal",
+        action="store_true",
+        default=None,
+        help="on Ctrl-C, SIGTERM, SIGHUP or SIGQUIT take a last checkpoint before stopping (exit code 75)",
+    )
+    add(
+        "--grace",
+        type=seconds,
+        metavar="S",
+        help="when the job is stopped by a signal or `ckpt stop`: so long the handlers of the program may run (default 5)",
+    )
+    add(
+        "--image-mode",
+        choices=("auto", "fork", "sync"),
+        help="fork: compute on while images are written; sync: wait; auto: fork unless memory is tight (default)",
+    )
+    add(
+        "--harmless-threads",
+        action="append",
+        metavar="PATTERN",
+        help="threads of the program with such names may run during a checkpoint, and are gone after a restart",
+    )
+    add(
+        "--explicit",
+        action="store_true",
+        default=None,
+        help="save only what the program registers, between two steps of ckpt.loop; works on every interpreter",
+    )
+    add("--prefix", action="store_true", help="print the rank in front of every line of output")
+    add(
+        "--entry", default=None, help=argparse.SUPPRESS
+    )  # for tests: module:function instead of ckpt.rank.boot:run_rank
+
+
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object, **__: object) -> NoReturn:
+        import platform
+
+        from ckpt.version import VERSION
+
+        print(f"ckpt {VERSION} (Python {platform.python_version()})")
+        parser.exit()
+
+
+class _Verb(argparse.ArgumentParser):
+    """The parser of one verb. What it does not know is its own error, with its usage and the options that come near."""
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Any = None, namespace: Any = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        parsed, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(
+                f"unknown: {' '.join(unknown)}{self._meant(unknown[0])}; {self.prog} --help lists the options"
+            )
+        return parsed, unknown
+
+    def _meant(self, word: str) -> str:
+        import difflib
+
+        known = [
+            name
+            for name, action in self._option_string_actions.items()
+            if name.startswith("--") and action.help != argparse.SUPPRESS
+        ]
+        near = difflib.get_close_matches(word.partition("=")[0], known, n=1)
+        return f" (did you mean {near[0]}?)" if near else ""
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """What the words of a command line mean. Prints, and raises SystemExit, as argparse does."""
+    return make_parser().parse_args(words)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Of the whole command."""
+    parser = argparse.ArgumentParser(
+        prog="ckpt",
+        description="Runs message-passing Python programs that survive kill -9.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version of ckpt and of Python")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=_Verb)
+
+    def verb(name: str, help_text: str, usage: str | None = None) -> argparse.ArgumentParser:
+        sub = verbs.add_parser(
+            name,
+            help=help_text,
+            description=help_text,
+            usage=usage,
+            epilog=EXIT_CODES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        sub.add_argument("--json", action="store_true", help="print JSON")
+        return sub
+
+    run = verb("run", "Run a program on N ranks.", f"ckpt run [options] [--] {USAGE}")
+    run.add_argument(
+        "-n", "-np", "--ranks", type=_at_least(1), metavar="N", help="number of ranks (default 1)"
+    )
+    run.add_argument("--job", metavar="DIR", help="job directory (default: a new one under ./.ckpt)")
+    run.add_argument(
+        "--resume",
+        choices=("auto", "never"),
+        default="never",
+        help="auto: go on with the job in DIR if there is one, else start it",
+    )
+    _add_service_options(run)
+
+    restart = verb("restart", "Go on with a job from its newest checkpoint, or from EPOCH.")
+    restart.add_argument("job", metavar="JOB[@EPOCH]")
+    _add_service_options(restart)
+
+    checkpoint = verb("checkpoint", "Take a checkpoint of a running job, and wait until it is committed.")
+    checkpoint.add_argument("job", metavar="JOB", nargs="?")
+    checkpoint.add_argument("--stop", action="store_true", help="then stop the job (its exit code is 75)")
+    checkpoint.add_argument("--no-wait", action="store_true", help="do not wait for the commit")
+
+    stop = verb("stop", "Stop a running job.")
+    stop.add_argument("job", metavar="JOB", nargs="?")
+    stop.add_argument("--checkpoint", action="store_true", help="take a last checkpoint before")
+
+    status = verb("status", "Show what a job does, or how it ended.")
+    status.add_argument("job", metavar="JOB", nargs="?")
+
+    ls = verb("ls", "List the committed checkpoints of a job.")
+    ls.add_argument("job", metavar="JOB", nargs="?")
+
+    verify = verb("verify", "Read everything a restart would read, and say whether it is whole.")
+    verify.add_argument("job", metavar="JOB[@EPOCH]")
+
+    inspect = verb(
+        "inspect", "Show what a checkpoint holds: stack, largest variables, messages, versions, blocks."
+    )
+    inspect.add_argument("job", metavar="JOB[@EPOCH]", nargs="?")
+    inspect.add_argument("-r", "--rank", type=_at_least(0), metavar="RANK", help="of one rank only, in full")
+
+    doctor = verb(
+        "doctor",
+        "Run a program a little, take images, bring them to life, and say what would not survive and why.",
+        f"ckpt doctor [options] [--] {USAGE}",
+    )
+    doctor.add_argument(
+        "-n", "-np", "--ranks", type=_at_least(1), metavar="N", help="number of ranks (default 1)"
+    )
+    doctor.add_argument(
+        "--seconds", type=seconds, metavar="S", default=3.0, help="how long to run it (default 3)"
+    )
+    doctor.add_argument(
+        "--images", type=_at_least(1), metavar="K", default=3, help="how many images to take (default 3)"
+    )
+
+    prune = verb("prune", "Remove old checkpoints.")
+    prune.add_argument("job", metavar="JOB")
+    prune.add_argument(
+        "--keep-last", type=_at_least(2), metavar="N", required=True, help="how many to keep, at least 2"
+    )
+    return parser

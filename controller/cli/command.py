@@ -1,0 +1,169 @@
+"""The words of a program on the command line of `ckpt run` and `ckpt doctor`: what to run, and by which interpreter.
+
+    APP.PY [ARG ...]        -m MODULE [ARG ...]        -c CODE [ARG ...]
+    python [OPTION ...] (any of the three)             TOOL [ARG ...]     a Python script found on PATH
+
+The words from the script, ``-m`` or ``-c`` on are kept as ``python`` itself takes them; that form is in `job.json`, and
+is what a rank gets. A leading ``python``, ``python3``, ``/path/to/python3.12`` is what people type after ``mpiexec -n 4``:
+it names the interpreter of the ranks, and the options behind it are that interpreter's.
+
+Imported before the agent is started, so nothing is imported here at the top that the interpreter has not loaded already.
+Not here: the options of `ckpt` itself (`arguments`), whether another interpreter can be used (`interpreter`).
+"""
+
+from __future__ import annotations
+
+import os
+
+from ckpt.controller.errors import UsageError
+
+TYPE_CHECKING = False  # what typing has, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Self
+
+USAGE = "(APP.PY | -m MODULE | -c CODE | python ...) [ARG ...]"
+
+_TAKEN = "bBdOqsuv"
+_TAKEN_WITH_VALUE = "WX"
+_REFUSED = {
+    "E": "the ranks' hash seed is handed down in the environment",
+    "I": "the ranks' hash seed is handed down in the environment",
+    "P": "a rank starts from the modules of the launcher",
+    "S": "ckpt is found through the site module",
+    "i": "a rank has no terminal",
+    "x": "a rank reads its script whole",
+}
+
+
+class Command:
+    """A program as it was typed. Attributes:
+
+    words: from the script, ``-m`` or ``-c`` on, as ``python`` takes them.
+    interpreter: the word that names another Python, as typed; None: the one that runs this command.
+    options: of that interpreter, to be handed on.
+    """
+
+    __slots__ = ("interpreter", "options", "words")
+
+    def __init__(
+        self, words: Sequence[str], interpreter: str | None = None, options: Sequence[str] = ()
+    ) -> None:
+        self.words = list(words)
+        self.interpreter = interpreter
+        self.options = list(options)
+
+    @classmethod
+    def parse(cls, words: Sequence[str]) -> Self:
+        """Raises UsageError for an option of Python that cannot be handed on."""
+        if not words or not names_python(words[0]):
+            return cls(words)
+        options, rest = _interpreter_options(words)
+        return cls(rest, words[0], options)
+
+    @property
+    def script(self) -> str | None:
+        """The file to run; None for a module, for code, and when there is no program."""
+        return self.words[0] if self.words and self.words[0] not in ("-m", "-c") else None
+
+    @property
+    def typed(self) -> list[str]:
+        """The words that mean the same program again."""
+        return [*([self.interpreter] if self.interpreter else []), *self.options, *self.words]
+
+    def complete(self) -> Self:
+        """The same with its script found: itself, or with a Python script of that name on PATH.
+
+        Raises UsageError when there is no program, or its script cannot be read.
+        """
+        script = self.script
+        if script is None:
+            if not self.words:
+                raise UsageError(f"which program? {USAGE}")
+            if len(self.words) < 2:
+                what = "a module" if self.words[0] == "-m" else "code"
+                raise UsageError(f"{self.words[0]} wants {what} behind it")
+            return self
+        if script == "-":
+            raise UsageError(
+                "a program that is read from standard input cannot be started again; name a file"
+            )
+        try:
+            with open(script, "rb"):
+                return self
+        except IsADirectoryError:
+            return self  # one with a __main__.py
+        except FileNotFoundError as error:
+            found = self._on_path(script) if self.interpreter is None and os.sep not in script else None
+            if found is not None:
+                return found
+            raise UsageError(f"cannot read {script}: {error.strerror}") from error
+        except OSError as error:
+            raise UsageError(f"cannot read {script}: {error.strerror}") from error
+
+    def _on_path(self, name: str) -> Self | None:
+        """The Python script that a shell would run for this word, by the interpreter in its first line."""
+        import shutil
+
+        path = shutil.which(name)
+        if path is None:
+            return None
+        try:
+            with open(path, "rb") as file:
+                first = file.readline(512)
+        except OSError:
+            return None
+        line = os.fsdecode(first[2:]).split() if first.startswith(b"#!") else []
+        if line and os.path.basename(line[0]) == "env":
+            line = line[1:]
+        if not line or not names_python(line[0]):
+            return None
+        options, _ = _interpreter_options(line)
+        return type(self)([path, *self.words[1:]], line[0], options)
+
+
+def split_program(arguments: Sequence[str], flags: frozenset[str]) -> tuple[list[str], list[str]]:
+    """Cut the arguments of `run` and `doctor` into (options, program with its arguments).
+
+    The program begins at the first word that is no option, behind ``--``, or with ``-m`` or ``-c``. `flags`: the
+    options that take no value.
+    """
+    position = 0
+    while position < len(arguments):
+        word = arguments[position]
+        if word == "--":
+            return list(arguments[:position]), list(arguments[position + 1 :])
+        if word in ("-m", "-c") or not word.startswith("-"):
+            break
+        glued = "=" in word or (word.startswith("-n") and word not in ("-n", "-np"))
+        position += 1 if word in flags or glued else 2
+    return list(arguments[:position]), list(arguments[position:])
+
+
+def names_python(word: str) -> bool:
+    """Whether a word is the name of an interpreter, and not that of a script."""
+    name = os.path.basename(word).removeprefix("python")
+    return name != os.path.basename(word) and all(part.isdecimal() for part in name.split(".") if name)
+
+
+def _interpreter_options(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """(the options behind the interpreter's own word, each one word; the program's words)."""
+    options: list[str] = []
+    rest = list(words[1:])
+    while rest and rest[0].startswith("-") and rest[0] not in ("-", "-m", "-c"):
+        word = rest.pop(0)
+        for index, letter in enumerate(word[1:], start=1):
+            glued = word[index + 1 :]
+            if letter in "mc":
+                return options, [f"-{letter}", *([glued] if glued else []), *rest]
+            if letter in _TAKEN_WITH_VALUE:
+                if not glued and not rest:
+                    raise UsageError(f"python's option -{letter} wants a value")
+                options.append(f"-{letter}{glued or rest.pop(0)}")
+                break
+            if letter not in _TAKEN:
+                option = word if letter == "-" else f"-{letter}"
+                reason = _REFUSED.get(letter, "it is not known here")
+                raise UsageError(f"python's option {option} cannot be handed on to ranks: {reason}")
+            options.append(f"-{letter}")
+    return options, rest

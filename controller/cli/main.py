@@ -1,0 +1,154 @@
+"""★ The `ckpt` command: what is done first, errors, exit codes. The options are in `arguments`, the verbs in the
+other modules of this room.
+
+Nothing is imported until it is needed, so that ``--help`` is quick, and so that `ckpt run` starts its agent within its
+first millisecond: the agent imports what ranks need while this process reads its options and makes the job (`_ahead`).
+Errors that were raised on purpose (this package's and the store's) become one line on standard error, or one JSON object
+with ``--json``, and their exit code.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]
+import os
+import sys
+
+from ckpt.controller.cli.command import names_python, split_program
+from ckpt.controller.errors import EXIT_UNREAD, ControllerError
+from ckpt.controller.launch.spawning import Spawned, new_hash_seed, spawn_agent
+
+TYPE_CHECKING = False  # what typing has, without importing it
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+_VERBS = {
+    "run": ("run", "run"),
+    "restart": ("run", "restart"),
+    "checkpoint": ("job", "checkpoint"),
+    "stop": ("job", "stop"),
+    "status": ("job", "status"),
+    "ls": ("store", "ls"),
+    "verify": ("store", "verify"),
+    "inspect": ("inspect", "inspect"),
+    "doctor": ("doctor", "doctor"),
+    "prune": ("store", "prune"),
+}
+
+# Options of `run` and `doctor` without a value; a test compares them with the parser, which is not there yet here.
+FLAGS = frozenset(
+    {"--explicit", "--json", "--checkpoint-on-signal", "--no-mpi4py", "--prefix", "-h", "--help"}
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit code (argparse exits by itself with 2).
+
+    Without `arguments` this is the process' only task: one that has ended a job leaves without taking the interpreter apart.
+    """
+    _fill_streams()
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None and _signal.getsignal(_signal.SIGCHLD) == _signal.SIG_IGN:
+        _signal.signal(
+            _signal.SIGCHLD, _signal.SIG_DFL
+        )  # as some parents leave it: no child's exit code would be known
+    program: list[str] = []
+    ahead: Spawned | None = None
+    if words[:1] in (["run"], ["doctor"]):
+        options, program = split_program(words[1:], FLAGS)
+        if words[0] == "run":
+            ahead = _ahead(options, program)
+        words = [words[0], *options]
+    try:
+        from ckpt.controller.cli.arguments import parse
+
+        parsed = parse(words)
+        parsed.program, parsed.ahead = program, ahead
+        code = _obey(parsed)
+    finally:
+        if ahead is not None:
+            ahead.discard()
+    if arguments is None and parsed.verb in ("run", "restart"):
+        _leave(code)
+    return code
+
+
+def _fill_streams() -> None:
+    """Standard streams that we were started without lead nowhere. Else the next files opened, the event log among them,
+    would have their numbers, and get what is printed."""
+    fd = os.open(os.devnull, os.O_RDWR)
+    while fd <= 2:
+        os.set_inheritable(fd, True)
+        fd = os.dup(fd)
+    os.close(fd)
+
+
+def _ahead(options: Sequence[str], program: Sequence[str]) -> Spawned | None:
+    """The agent of a new job, begun before the words are understood; None if they may want another one, or none."""
+    if not program or names_python(program[0]):
+        return None
+    if program[0] not in ("-m", "-c") and not os.access(program[0], os.R_OK):
+        return None
+    if any(word in ("-h", "--help") or word.startswith(("--resume", "--entry")) for word in options):
+        return None
+    try:
+        return spawn_agent(hash_seed=new_hash_seed())
+    except ControllerError:
+        return None  # who needs it tries again, and says so
+
+
+def _obey(parsed: argparse.Namespace) -> int:
+    from importlib import import_module
+
+    module_name, function = _VERBS[parsed.verb]
+    try:
+        code: int = getattr(import_module(f"ckpt.controller.cli.{module_name}"), function)(parsed)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        return _unread()
+    except ControllerError as error:
+        return _report(error, error.exit_code, parsed.json)
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        from ckpt.store.errors import StoreError
+
+        if not isinstance(error, StoreError):
+            raise
+        return _report(error, error.exit_code, parsed.json)
+    return code
+
+
+def _unread() -> int:
+    """Whoever read our output has seen enough (`| head`): end quietly, with the code of a command that SIGPIPE ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
+    return EXIT_UNREAD
+
+
+def _leave(code: int) -> None:
+    """End the process: everything of ours is closed, and taking its modules apart takes longer than the job's own end."""
+    import atexit
+
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError, AttributeError):
+        return  # the interpreter's own end says so, with its exit code
+    os._exit(code)
+
+
+def _report(error: Exception, exit_code: int, as_json: bool) -> int:
+    if as_json:
+        import json
+
+        print(
+            json.dumps(
+                {"ok": False, "error": type(error).__name__, "reason": str(error), "exit_code": exit_code}
+            )
+        )
+    print(f"ckpt: {error}", file=sys.stderr)
+    return exit_code

@@ -1,0 +1,355 @@
+"""★ `ckpt run` and `ckpt restart`: make or open the job, become its controller, run the service.
+
+Order matters for the time to the first instruction: the agent is started (and imports what ranks need) before
+this process imports what it needs itself, so modules are imported where they are used here; that of a new job runs already
+(`cli`). And for safety: lock first, then fence what an earlier controller left, then start.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import stat
+import time
+from typing import TYPE_CHECKING, Any
+
+from ckpt.controller.cli.command import Command
+from ckpt.controller.errors import EXIT_NOT_WRITTEN, NoSuchJob, UsageError
+from ckpt.controller.launch.spawning import DEFAULT_ENTRY, Interpreter, Spawned, new_hash_seed, spawn_agent
+
+if TYPE_CHECKING:
+    from ckpt.controller.launch.local import LocalLauncher
+    from ckpt.controller.service.report import Reporter
+    from ckpt.controller.service.service import ServiceOptions
+    from ckpt.controller.supervision.history import History
+    from ckpt.controller.supervision.lines import Lines
+    from ckpt.store import JobDirectory, LockHandle
+
+_DEFAULTS: dict[str, Any] = {
+    "every": None,
+    "max_restarts": 10,
+    "on_failure": "restart",
+    "timeout": 120.0,
+    "keep": 3,
+    "checkpoint_on_signal": False,
+    "grace": 5.0,
+    "image_mode": "auto",
+    "harmless_threads": (),
+    "explicit": False,
+    "mpi4py": True,
+}
+_NS = 1_000_000_000
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Start a job, or (``--resume auto``) go on with it."""
+    command = Command.parse(arguments.program)
+    if arguments.resume == "auto" and arguments.job is not None and _is_job(arguments.job) and command.words:
+        from ckpt.store import JobDirectory
+
+        return _go_on_or_start(JobDirectory.open(arguments.job), command, arguments)
+    return _start(command.complete(), arguments)
+
+
+def _go_on_or_start(job: JobDirectory, command: Command, arguments: argparse.Namespace) -> int:
+    _check_fit(job, size=arguments.ranks or 1, command=command)
+    return _go_on(job, None, arguments, or_start=True)
+
+
+def _is_job(directory: str) -> bool:
+    return os.path.exists(os.path.join(directory, "job.json"))
+
+
+def _start(command: Command, arguments: argparse.Namespace) -> int:
+    """A new job."""
+    interpreter, version = None, None
+    if command.interpreter is not None:
+        from ckpt.controller.launch.interpreter import named
+
+        interpreter, version = named(command.interpreter, command.options)
+    spawned = arguments.ahead or _spawn(arguments, None, new_hash_seed(), interpreter)
+    from ckpt.controller.supervision.history import History
+    from ckpt.controller.supervision.lines import Lines
+
+    try:
+        launcher = _launcher(spawned, os.getcwd())
+    except FileNotFoundError:
+        raise UsageError("the working directory has been removed: change to one that is there") from None
+    try:
+        from ckpt.controller.cli import scripts
+        from ckpt.controller.launch.whereabouts import new_seat
+        from ckpt.store import JobDirectory, JobExists
+        from ckpt.store.job.lock import Life
+
+        options = {
+            name: getattr(arguments, name) for name in _DEFAULTS if getattr(arguments, name) is not None
+        }
+        try:
+            job, held = JobDirectory.create_held(
+                arguments.job or _new_directory(command),
+                command=command.words,
+                size=arguments.ranks or 1,
+                options={
+                    "interpreter": spawned.interpreter.saved(),
+                    "stdin": _standard_input(),
+                    "script": scripts.note(command.script),
+                    **options,
+                },
+                hash_seed=spawned.hash_seed,
+                python=version,
+            )
+        except JobExists:
+            if arguments.resume != "auto" or arguments.job is None or not _is_job(arguments.job):
+                raise
+            # Somebody else has made it since we looked.
+            return _go_on_or_start(JobDirectory.open(arguments.job), command, arguments)
+        with job.lock(held, seat=new_seat(job), life=Life(0, launcher.bring_up())) as lock:
+            return _drive(job, lock, launcher, arguments, History(), Lines((), start_over=True), new=True)
+    finally:
+        launcher.close()
+
+
+def _standard_input() -> dict[str, Any] | None:
+    """What rank 0 will read: `{"kind": "file", "path", "offset"}`; another kind: cannot be read; None: nothing is there."""
+    try:
+        status = os.fstat(0)
+    except OSError:
+        return None  # closed
+    if stat.S_ISREG(status.st_mode):
+        if status.st_nlink == 0:
+            return {"kind": "a file that is deleted already (a here-document, say)"}
+        return {"kind": "file", "path": os.readlink("/proc/self/fd/0"), "offset": os.lseek(0, 0, os.SEEK_CUR)}
+    if stat.S_ISCHR(status.st_mode):
+        return {"kind": "a terminal"} if os.isatty(0) else None
+    return {"kind": "a pipe" if stat.S_ISFIFO(status.st_mode) else "a socket"}
+
+
+def restart(arguments: argparse.Namespace) -> int:
+    """Go on with a job whose controller is gone."""
+    from ckpt.controller.cli.common import split_epoch
+    from ckpt.store import JobDirectory
+
+    path, epoch = split_epoch(arguments.job)
+    job = JobDirectory.open(path)
+    _check_fit(job, size=None, command=None)
+    return _go_on(job, epoch, arguments, or_start=False)
+
+
+def _check_fit(job: JobDirectory, *, size: int | None, command: Command | None) -> None:
+    from ckpt.controller.launch.interpreter import named, of_job
+    from ckpt.controller.supervision import plan
+
+    if command is not None and command.interpreter is not None:
+        _, version = named(command.interpreter, command.options)
+    else:
+        _, version = of_job(job.options)
+    plan.check_fit(
+        size=job.size,
+        command=plan.words_of(job.command, job.options),
+        python=job.python,
+        new_size=size,
+        new_command=() if command is None else command.words,
+        new_python=version,
+    )
+
+
+def _new_directory(command: Command) -> str:
+    from ckpt.controller.cli.common import DEFAULT_ROOT
+
+    name = command.words[1] if command.words[0] == "-m" else os.path.basename(command.script or "code")
+    name = name.removesuffix(".py")
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    return os.path.join(DEFAULT_ROOT, f"{name}-{stamp}-{os.getpid()}")
+
+
+def _go_on(job: JobDirectory, epoch: int | None, arguments: argparse.Namespace, *, or_start: bool) -> int:
+    from ckpt.controller.launch.whereabouts import claim, clear
+    from ckpt.controller.supervision import past
+    from ckpt.controller.supervision.history import finished_code
+
+    with job.lock() as lock:
+        history, trouble = past.known(job, lock.record)
+        code = finished_code(history)
+        if code is not None and epoch is None and (code == 0 or not _seen(history)):
+            _reporter(job, arguments).say(f"the job has finished already, with exit code {code}")
+            job.events.append("result-reported", exit_code=code)
+            return code
+        reporter = _reporter(job, arguments)
+        lines = _usable_lines(job, lock, epoch, reporter, or_start=or_start)
+        if not lines.epochs and not or_start:
+            raise NoSuchJob(
+                f"{job.path}: nothing was committed yet; `ckpt run --resume auto` starts from the beginning"
+            )
+        ended = clear(job, lock, history, arguments.fenced)
+        if trouble is not None:
+            reporter.say(past.begin_anew(job, history, trouble))
+        if ended:
+            job.events.append("fenced", reason=ended)
+            if trouble is None:
+                # They committed nothing meanwhile (only a controller commits), but the log grew.
+                history, _ = past.known(job, lock.record)
+        claim(job, lock)
+        from ckpt.controller.launch.interpreter import of_job
+
+        directory = _directory_of(job, arguments)
+        spawned = _spawn(arguments, directory, job.hash_seed, of_job(job.options)[0])
+        launcher = _launcher(spawned, directory)
+        try:
+            return _drive(job, lock, launcher, arguments, history, lines, new=False)
+        finally:
+            launcher.close()
+
+
+def _directory_of(job: JobDirectory, arguments: argparse.Namespace) -> str:
+    """Where the ranks are started again."""
+    if arguments.chdir is None:
+        return job.cwd
+    if not os.path.isdir(arguments.chdir):
+        raise UsageError(f"--chdir {arguments.chdir}: no such directory")
+    return os.path.realpath(str(arguments.chdir))
+
+
+def _spawn(
+    arguments: argparse.Namespace, cwd: str | None, hash_seed: int, interpreter: Interpreter | None
+) -> Spawned:
+    """An agent that has begun to import."""
+    entry = arguments.entry or DEFAULT_ENTRY
+    return spawn_agent(hash_seed=hash_seed, entry=entry, cwd=cwd, interpreter=interpreter)
+
+
+def _launcher(spawned: Spawned, cwd: str) -> LocalLauncher:
+    from ckpt.controller.launch.local import LocalLauncher
+
+    return LocalLauncher(cwd=cwd, spawned=spawned)
+
+
+def _seen(history: History) -> bool:
+    """Whether somebody was told of this result: the controller that was there, or a later `ckpt restart`."""
+    return history.outcome is not None and (history.outcome.get("by") != "agent" or history.result_reported)
+
+
+def _usable_lines(
+    job: JobDirectory, lock: LockHandle, epoch: int | None, reporter: Reporter, *, or_start: bool
+) -> Lines:
+    """Lines a restart may use: the job's past, or the one asked for. Damaged control files are named and passed over.
+
+    `or_start`: where none can be read the program starts over; else the error is raised.
+    """
+    from ckpt.controller.service.commit import past
+    from ckpt.controller.supervision import plan
+    from ckpt.controller.supervision.lines import Lines
+    from ckpt.store import list_epochs, list_lines, load_control
+    from ckpt.store.errors import Incompatible
+
+    committed = past(list_epochs(job), lock.record.branch)
+    newest = max(committed, default=None)
+    if epoch is not None:
+        plan.resumable(list_epochs(job), epoch)
+        load_control(job, epoch)
+        return Lines([epoch], behind=epoch != newest)
+    lines = [line for line in list_lines(job) if line.epoch in committed]
+    good = [line.epoch for line in lines if line.control is not None]
+    if lines and isinstance(lines[-1].error, Incompatible):
+        raise lines[-1].error
+    for line in reversed(lines):
+        if line.control is None and (not good or line.epoch > good[-1]):
+            assert line.error is not None
+            job.events.append("line-unusable", epoch=line.epoch, rank=None, reason=str(line.error))
+            reporter.say(f"epoch {line.epoch} cannot be used: {line.error}")
+    if lines and not good:
+        assert lines[-1].error is not None
+        if not or_start:
+            raise lines[-1].error
+        job.events.append("starting-over", epoch=lines[-1].epoch, reason=str(lines[-1].error))
+        reporter.say("there is no checkpoint that can be used: the program starts over")
+    usable = plan.resumable(good, None)
+    return Lines(usable, start_over=or_start, behind=max(usable, default=None) != newest)
+
+
+def _reporter(job: JobDirectory, arguments: argparse.Namespace) -> Reporter:
+    from ckpt.controller.service.report import Reporter
+
+    return Reporter(size=job.size, json=arguments.json, prefix=arguments.prefix)
+
+
+def _drive(
+    job: JobDirectory,
+    lock: LockHandle,
+    launcher: LocalLauncher,
+    arguments: argparse.Namespace,
+    history: History,
+    lines: Lines,
+    *,
+    new: bool,
+) -> int:
+    """Supervise the job to its end, and see that nothing of it is left."""
+    from ckpt.controller.service.service import Service
+
+    seat = lock.record.seat
+    assert seat is not None, "claimed by the caller"
+    launcher.serve(job_dir=job.path, runtime_dir=seat.runtime, generation=lock.generation)
+    reporter = _reporter(job, arguments)
+    if new:
+        job.events.append(
+            "job-started", command=job.command, size=job.size, job=job.job_id, python=job.python
+        )
+        if not arguments.json and arguments.job is None:
+            reporter.say(f"job {os.path.relpath(job.path)}")
+    job.events.append(
+        "controller",
+        pid=os.getpid(),
+        host=seat.host,
+        boot=seat.boot,
+        generation=lock.generation,
+        lines=lines.epochs,
+    )
+    options = _options(job, arguments, new=new)
+    if lines:
+        from ckpt.controller.cli import scripts
+
+        changed = scripts.changed(job.options.get("script"), _directory_of(job, arguments))
+        if changed is not None:
+            reporter.say(changed)
+    service = Service(job, lock, launcher, reporter, options, history=history, lines=lines)
+    code = EXIT_NOT_WRITTEN
+    try:
+        code = service.run()
+    finally:
+        launcher.close()
+        lock.leave()
+        problem = reporter.finish()
+    return EXIT_NOT_WRITTEN if problem is not None and not code else code
+
+
+def _options(job: JobDirectory, arguments: argparse.Namespace, *, new: bool) -> ServiceOptions:
+    """What this command line says; else what the job was started with; else the default."""
+    from ckpt.controller.service.service import ServiceOptions
+    from ckpt.controller.supervision.coordinator import RoundOptions
+
+    def option(name: str) -> Any:
+        given = getattr(arguments, name)
+        return job.options.get(name, _DEFAULTS[name]) if given is None else given
+
+    every, limit = option("every"), arguments.time_limit
+    mode, timeout_ns = option("image_mode"), int(option("timeout") * _NS)
+    return ServiceOptions(
+        rounds=RoundOptions(
+            every_ns=None if every is None else int(every * _NS), timeout_ns=timeout_ns, mode=mode
+        ),
+        max_restarts=option("max_restarts"),
+        on_failure=option("on_failure"),
+        grace_ns=int(option("grace") * _NS),
+        keep=option("keep"),
+        time_limit_ns=None if limit is None else int(limit * _NS),
+        checkpoint_on_signal=option("checkpoint_on_signal"),
+        rank_options={
+            "image_mode": mode,
+            "image_limit_ns": timeout_ns,
+            "mpi4py": option("mpi4py"),
+            "on_failure": option("on_failure"),
+            "harmless_threads": list(option("harmless_threads")),
+            "explicit": option("explicit"),
+            "stdin": job.options.get("stdin"),
+            "moved": None if new or arguments.chdir is None else [job.cwd, _directory_of(job, arguments)],
+        },
+    )

@@ -1,0 +1,1 @@
+"""`ckpt doctor`: the trial, the comparison with an undisturbed run, the report."""

@@ -1,0 +1,377 @@
+"""★ `ckpt doctor`'s trial: runs the program a little, takes images, brings each to life again, and collects the facts.
+
+Everything happens in a job of its own in a temporary directory, through the `ckpt` command itself: `run` (with the watching
+rank of `ckpt.doctor`, threads tolerated, no restarts, all checkpoints kept), `checkpoint` at a few moments, `stop`; and for
+each checkpoint, newest first, `restart`, and `stop` again. Newest first, because a restart cuts the program's files back to
+the length they had. Before the first `stop`, the examinations that were due in the time are waited for, for
+`_EXAMINED_LIMIT_S` at most: what nobody has looked at must not pass for healthy. A restored program is left alone until it
+has printed as much as the first run had, or for as long as that ran after the image; what both have printed is compared, and
+whether it printed anything.
+
+A restored run that differs is made once more from the same image, to tell loss from chance; files of the program are
+compared, too, where it comes to its end (`doctor_compare`).
+
+The temporary directory, and whatever still runs of the trial, are gone at the end. What the program itself does to the
+world is done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ckpt.controller.doctor.compare import (
+    OUTPUT_BYTES,
+    Aside,
+    Outputs,
+    contents,
+    judge,
+    judge_files,
+    present,
+    put_back,
+    written,
+)
+from ckpt.controller.errors import LaunchFailed, NoSuchJob
+from ckpt.controller.launch.whereabouts import runtime_of, seat_of
+from ckpt.controller.service.clients import ask
+from ckpt.controller.supervision.history import summarise
+from ckpt.transport.records import dataclass
+
+if TYPE_CHECKING:
+    from ckpt.store import JobDirectory
+
+_ENTRY = "ckpt.doctor.rank:run_rank"
+_START_LIMIT_S = 60.0
+_STOP_LIMIT_S = 20.0
+_EXAMINED_LIMIT_S = 30.0
+_FIRST_IMAGE_S = 0.1
+_POLL_S = 0.02
+_ERROR_LINES = 12
+_RESTORED_LONGER_S = 1.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to try: the program's words, how long (seconds), how many images, on how many ranks."""
+
+    program: Sequence[str]
+    seconds: float = 3.0
+    images: int = 3
+    ranks: int = 1
+
+
+def try_program(options: Options) -> dict[str, Any]:
+    """The facts, as `doctor_report` wants them. Raises LaunchFailed when the program could not be started at all."""
+    from ckpt.image import available
+
+    supported, why = available()
+    if not supported:
+        return {"program": list(options.program), "unsupported": why}
+    directory = tempfile.mkdtemp(prefix="ckpt-doctor-")
+    trial = _Trial(options, directory)
+    try:
+        return trial.run()
+    finally:
+        trial.close()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+class _Trial:
+    """One trial in one temporary directory."""
+
+    def __init__(self, options: Options, directory: str) -> None:
+        self.options = options
+        self.directory = directory
+        self.job_path = os.path.join(directory, "job")
+        self.job: JobDirectory | None = None
+        self.process: subprocess.Popen[bytes] | None = None
+        self.files: dict[str, bytes] = {}
+        """Files under the working directory as the first run left them, if it came to its end."""
+        self.aside = Aside(os.getcwd(), os.path.join(directory, "aside"))
+        self.present: set[str] = set()
+        self.first_sizes: dict[int, int] = {}
+        self.not_compared: list[str] = []
+
+    def run(self) -> dict[str, Any]:
+        options = self.options
+        started_s = time.monotonic()
+        since_ns = time.time_ns()
+        self._start(
+            "run", "-n", options.ranks, "--job", self.job_path, "--keep", 1_000_000, "--max-restarts", 0,
+            "--timeout", max(options.seconds, 2.0), "--harmless-threads", "*", "--image-mode", "fork",
+            "--entry", _ENTRY, "--", *options.program,
+        )  # fmt: skip
+        self._wait(lambda: bool(self._events("running")), _START_LIMIT_S)
+        if self.job is None:
+            raise LaunchFailed(f"the program could not be started: {self._stderr()}")
+        images = list(self._take_images())
+        self._wait(self._is_examined, _EXAMINED_LIMIT_S)
+        ended = self._ended()
+        ran_s = time.monotonic() - started_s
+        code = self._stop()
+        first, self.first_sizes = self._outputs(), self._output_sizes()
+        error = self._error()
+        if ended and code == 0:
+            self.files, self.not_compared = written(os.getcwd(), since_ns)
+            self.present = present(os.getcwd())
+        restarts = [
+            self._examine(image, ran_s, first, code if ended else None)
+            for image in sorted((i for i in images if i["ok"]), key=lambda image: -image["epoch"])
+        ]
+        put_back(os.getcwd(), self.files)
+        return {
+            "program": list(options.program),
+            "unsupported": "",
+            "ran_s": round(ran_s, 2),
+            "ended_by_itself": ended,
+            "exit_code": code,
+            "error": error,
+            "images": images,
+            "restarts": restarts,
+            "not_compared": self.not_compared,
+            "ranks": self._lines_of_ranks(),
+        }
+
+    # ---- processes ---------------------------------------------------------------------------------------
+
+    def _start(self, *arguments: object) -> None:
+        command = [sys.executable, "-m", "ckpt.controller", *map(str, arguments)]
+        with open(os.path.join(self.directory, "stderr"), "wb") as errors:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors
+            )
+
+    def _ended(self) -> bool:
+        assert self.process is not None
+        return self.process.poll() is not None
+
+    def _wait(self, is_there: Callable[[], bool], limit_s: float) -> bool:
+        """Until it is there, the process has ended, or the limit; whether it is there."""
+        deadline = time.monotonic() + limit_s
+        while time.monotonic() < deadline:
+            if is_there():
+                return True
+            if self._ended():
+                return is_there()
+            time.sleep(_POLL_S)
+        return False
+
+    def _stop(self) -> int:
+        """End the job, gently first; its exit code."""
+        assert self.process is not None
+        if not self._ended() and self.job is not None:
+            with contextlib.suppress(NoSuchJob, TimeoutError, OSError):
+                ask(runtime_of(self.job), {"do": "stop"}, _STOP_LIMIT_S)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.process.wait(_STOP_LIMIT_S)
+        self.process.kill()
+        return self.process.wait()
+
+    def close(self) -> None:
+        """Leave nothing behind: neither processes nor sockets."""
+        if self.process is not None and not self._ended():
+            self._stop()
+        self.aside.give_back()
+        self._open_job()
+        if self.job is None:
+            return
+        from ckpt.controller.launch.local import fence_survivor
+
+        history = summarise(self.job.events.read().events)
+        seat, _ = seat_of(self.job)
+        runtime_directory = "" if seat is None else seat.runtime
+        with contextlib.suppress(OSError):
+            agent = [] if history.agent is None else [history.agent]
+            marks = [each.mark for each in agent]
+            fence_survivor(runtime_directory, 1 << 30, [*agent, *history.processes], marks)
+        shutil.rmtree(runtime_directory, ignore_errors=True)
+
+    # ---- the first run -----------------------------------------------------------------------------------
+
+    def _take_images(self) -> Iterator[dict[str, Any]]:
+        """Checkpoints at moments spread over the time there is, until the program ends."""
+        options = self.options
+        begun_s = time.monotonic()
+        last = max(1, options.images)
+        moments = [
+            _FIRST_IMAGE_S + index * (options.seconds - _FIRST_IMAGE_S) / last for index in range(last)
+        ]
+        for moment in moments:
+            self._wait(lambda until=begun_s + moment: time.monotonic() >= until, options.seconds)  # type: ignore[misc]
+            if self._ended():
+                return
+            image = self._take_image()
+            if image is not None:
+                yield {"t_s": round(time.monotonic() - begun_s, 2), **image}
+        self._wait(lambda: time.monotonic() - begun_s >= options.seconds, options.seconds)
+
+    def _take_image(self) -> dict[str, Any] | None:
+        """None: the program has ended meanwhile."""
+        assert self.job is not None
+        limit_s = max(self.options.seconds, 2.0) + _STOP_LIMIT_S
+        try:
+            answer = ask(runtime_of(self.job), {"do": "checkpoint", "wait": True}, limit_s)
+        except NoSuchJob:
+            return None
+        except TimeoutError:
+            return {"ok": False, "reason": "the controller did not answer"}
+        if answer["ok"] and "epoch" in answer:
+            return {"ok": True, "epoch": answer["epoch"], "ms": answer["ms"], "bytes": answer["bytes"]}
+        # A job that ends answers its last request with that; it says nothing about images.
+        if self._wait(self._ended, 1.0) and not self._events("round-aborted", epoch=answer.get("epoch")):
+            return None
+        return {"ok": False, "reason": str(answer.get("reason"))}
+
+    def _is_examined(self) -> bool:
+        """Whether every rank has made the examinations that are due in the time there is: on a slow machine, or with much to
+        look at, they come later."""
+        from ckpt.doctor.watch import examinations_due
+
+        due = examinations_due(self.options.seconds)
+        return all(
+            sum(line["kind"] in ("examination", "trouble") for line in lines) >= due
+            for lines in self._lines_of_ranks().values()
+        )
+
+    # ---- life after an image -----------------------------------------------------------------------------
+
+    def _examine(
+        self, image: dict[str, Any], ran_s: float, first: dict[int, bytes], first_code: int | None
+    ) -> dict[str, Any]:
+        """Restart from one image, let it run on, and compare; once more, where something differs."""
+        result, outputs, files = self._restore(image, ran_s, first_code)
+        whole = result["ended"] and first_code == 0
+        self._compare(result, first, outputs, None, files, None, whole=whole)
+        if result["ok"] and result["unsure"]:
+            again, outputs_again, files_again = self._restore(image, ran_s, first_code)
+            whole = whole and again["ended"]
+            self._compare(result, first, outputs, outputs_again, files, files_again, whole=whole)
+        return result
+
+    def _compare(
+        self, result: dict[str, Any], first: Outputs, once: Outputs, twice: Outputs | None,
+        files: Outputs, files_twice: Outputs | None, *, whole: bool,
+    ) -> None:  # fmt: skip
+        alike, unsure = judge(first, once, twice, whole=whole)
+        also: list[str] = []
+        if whole and alike is None:
+            alike, unsure_file, also = judge_files(self.files, files, files_twice)
+            unsure = unsure or unsure_file
+        result.update(differs=alike, unsure=unsure, also=also)
+
+    def _restore(
+        self, image: dict[str, Any], ran_s: float, first_code: int | None
+    ) -> tuple[dict[str, Any], dict[int, bytes], Outputs]:
+        """Restart from one image and let it run on: what became of it, what it printed and what is in the files."""
+        put_back(os.getcwd(), self.files)
+        since_ns = time.time_ns()
+        epoch = image["epoch"]
+        self._start("restart", f"{self.job_path}@{epoch}", "--max-restarts", 0, "--harmless-threads", "*")
+        before = len(self._events("restarted"))
+        begun_s = time.monotonic()
+        came_up = self._wait(lambda: len(self._events("restarted")) > before, _START_LIMIT_S)
+        up_s = time.monotonic()
+        at_first = self._output_sizes()
+        limit_s = max(0.0, ran_s - image["t_s"]) + _RESTORED_LONGER_S
+        if came_up:
+            self._wait(self._has_printed, limit_s)
+        ended = self._ended()
+        code = self._stop()
+        now, sizes = self._outputs(), self._output_sizes()
+        result = {
+            "epoch": epoch,
+            "ok": True,
+            "reason": "",
+            "restored_ms": round((up_s - begun_s) * 1000, 1),
+            "ended": ended,
+            "differs": None,
+            "unsure": None,
+            "also": [],
+        }
+        silent = [rank for rank, size in sizes.items() if size <= at_first[rank] < self.first_sizes[rank]]
+        if silent and not ended:
+            text = f"rank {silent[0]} printed nothing for {limit_s:.1f} s, where the first run had gone on printing"
+            result.update(ok=False, reason=text)
+        if not came_up or (ended and code != 0 and code != first_code):
+            result.update(ok=False, reason=self._error() or f"it ended with exit code {code}")
+        made, _ = written(os.getcwd(), since_ns, self.present) if ended and self.present else ({}, [])
+        files = {**contents(os.getcwd(), self.files), **made}
+        self.aside.put(made)
+        return result, now, files
+
+    def _has_printed(self) -> bool:
+        """As much as the first run, and more than it had at once after the restart."""
+        return all(size > self.first_sizes[rank] for rank, size in self._output_sizes().items())
+
+    # ---- what is left behind to read ---------------------------------------------------------------------
+
+    def _open_job(self) -> None:
+        if self.job is None and os.path.exists(os.path.join(self.job_path, "job.json")):
+            from ckpt.store import JobDirectory
+
+            self.job = JobDirectory.open(self.job_path)
+
+    def _events(self, name: str, **fields: object) -> list[Any]:
+        self._open_job()
+        if self.job is None:
+            return []
+        events = self.job.events.read().events
+        return [
+            event
+            for event in events
+            if event.get("event") == name and all(event.get(key) == value for key, value in fields.items())
+        ]
+
+    def _outputs(self) -> dict[int, bytes]:
+        return {rank: self._read_output(rank, "out") for rank in range(self.options.ranks)}
+
+    def _read_output(self, rank: int, stream: str) -> bytes:
+        assert self.job is not None
+        try:
+            with open(self.job.output_path(rank, stream), "rb") as file:
+                return file.read(OUTPUT_BYTES)
+        except FileNotFoundError:
+            return b""
+
+    def _output_sizes(self) -> dict[int, int]:
+        return {rank: self._output_size(rank) for rank in range(self.options.ranks)}
+
+    def _output_size(self, rank: int) -> int:
+        assert self.job is not None
+        with contextlib.suppress(FileNotFoundError):
+            return os.path.getsize(self.job.output_path(rank, "out"))
+        return 0
+
+    def _error(self) -> str:
+        """The last lines of the newest failure: a rank's traceback, else what the controller said."""
+        failed = self._events("rank-failed")
+        text = failed[-1].get("traceback", "") if failed else ""
+        return tail(text or self._stderr())
+
+    def _stderr(self) -> str:
+        with open(os.path.join(self.directory, "stderr"), encoding="utf-8", errors="replace") as file:
+            return file.read()
+
+    def _lines_of_ranks(self) -> dict[int, list[dict[str, Any]]]:
+        found: dict[int, list[dict[str, Any]]] = {}
+        for rank in range(self.options.ranks):
+            path = os.path.join(self.job_path, "doctor", f"rank-{rank}.jsonl")
+            try:
+                with open(path, encoding="utf-8") as file:
+                    found[rank] = [json.loads(line) for line in file if line.endswith("\n")]
+            except FileNotFoundError:
+                found[rank] = []
+        return found
+
+
+def tail(text: str) -> str:
+    """The last lines of an error."""
+    return "\n".join(text.strip().splitlines()[-_ERROR_LINES:])

@@ -1,0 +1,96 @@
+"""★ The interpreter that the ranks run under, when the command line names one: `ckpt run -n 4 /venv/bin/python app.py`.
+
+The word is looked up as a shell would. The interpreter that runs this command is known by its place and needs no question;
+any other is asked once what it is, and is used if it has this version of ckpt. What was used is in `job.json`, and a
+restart uses it again.
+
+Not here: how the word is told from a script (`command`), how an agent is started (`spawning`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ckpt.controller.errors import NotCompatible, UsageError
+from ckpt.controller.launch.spawning import Interpreter
+from ckpt.version import VERSION
+
+_ANSWER_LIMIT_S = 60
+_QUESTION = """
+import sys
+del sys.path[0]
+import json, platform
+try:
+    import ckpt.controller.launch.spawning
+    from ckpt.version import VERSION
+except ImportError:
+    VERSION = None
+print(json.dumps([sys.executable, platform.python_version(), VERSION]))
+"""
+
+
+def named(word: str | None, options: Sequence[str] = ()) -> tuple[Interpreter, str]:
+    """The interpreter that a command line names (None: this one), and its version as "3.11.7".
+
+    Raises:
+        UsageError: there is none of that name, or it does not start.
+        NotCompatible: it has no ckpt, or another version of it.
+    """
+    path = sys.executable if word is None else shutil.which(word)
+    if path is None:
+        raise UsageError(f"there is no {word} on PATH")
+    if word is None or _is_this(path):
+        return Interpreter(sys.executable, options), platform.python_version()
+    executable, version, theirs = _ask(path)
+    if executable == sys.executable:
+        return Interpreter(executable, options), version
+    if theirs is None:
+        raise NotCompatible(
+            f"{word} is {executable} (Python {version}), which has no ckpt: install it there "
+            f"({executable} -m pip install ckpt), or leave {word!r} out to run with {sys.executable}"
+        )
+    if theirs != VERSION:
+        raise NotCompatible(
+            f"{word} is {executable}, which has ckpt {theirs}; this command is ckpt {VERSION}. "
+            f"Use its own: {os.path.join(os.path.dirname(executable), 'ckpt')}"
+        )
+    return Interpreter(executable, options), version
+
+
+def of_job(options: Mapping[str, Any]) -> tuple[Interpreter, str]:
+    """The one that a job was started with. Raises as `named`."""
+    saved = options.get("interpreter")
+    return named(None) if saved is None else named(saved["executable"], saved["options"])
+
+
+def _is_this(path: str) -> bool:
+    """Whether it is this interpreter, in this environment: every virtual environment links to the same file."""
+    ours = os.path.dirname(sys.executable)
+    return os.path.samefile(path, sys.executable) and os.path.samefile(os.path.dirname(path) or ".", ours)
+
+
+def _ask(path: str) -> tuple[str, str, str | None]:
+    """(its executable, its version, the version of its ckpt or None)."""
+    try:
+        done = subprocess.run(
+            [path, "-c", _QUESTION],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_ANSWER_LIMIT_S,
+            check=True,
+        )
+        executable, version, theirs = json.loads(done.stdout)
+    except subprocess.CalledProcessError as error:
+        last = (error.stderr.strip().splitlines() or [f"exit code {error.returncode}"])[-1]
+        raise UsageError(f"{path} does not run as a Python interpreter: {last}") from error
+    except (OSError, subprocess.TimeoutExpired, ValueError) as error:
+        raise UsageError(f"{path} does not run as a Python interpreter: {error}") from error
+    return executable, version, theirs

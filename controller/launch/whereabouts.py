@@ -1,0 +1,126 @@
+"""★ Where the processes of a job are, and that none is left before new ones are started.
+
+The job's record names a seat (`ckpt.store.job.seat`): machine, directory, and the private directory with the sockets. The
+kernel answers what a record cannot: who holds the agent's log locked lives in this very directory.
+
+    runtime_of      for who wants to talk to the controller
+    clear           for who takes the job over: ends what an earlier controller has left here, or refuses by name
+    claim           the seat of this process, written before its first process is started
+
+What may be ended from here is what lives in this directory, and nothing else: a copied job directory has the log and the
+record of the original, whose processes are not its own. Of another machine nothing can be known; that it is dead is for
+the user to say (`--fenced HOST`).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from ckpt.controller.errors import JobBusy, NoSuchJob
+from ckpt.controller.launch.local import fence_survivor
+from ckpt.store.disk.privacy import is_private_directory, make_runtime_directory
+from ckpt.store.job.seat import compare, here, is_occupied
+
+if TYPE_CHECKING:
+    from ckpt.controller.supervision.history import History
+    from ckpt.store import JobDirectory, LockHandle
+    from ckpt.store.job.seat import Relation, Seat
+
+_PATIENCE_S = 5.0
+_POLL_S = 0.005
+
+
+def seat_of(job: JobDirectory) -> tuple[Seat | None, Relation]:
+    """The recorded seat, and what it means here."""
+    seat = job.record().seat
+    relation = compare(seat, here(job.path, ""))
+    if relation == "copied" and is_occupied(os.path.join(job.path, "lock")):
+        relation = "ours"  # the file system has given the file another number, but its controller is there
+    return seat, relation
+
+
+def runtime_of(job: JobDirectory) -> str:
+    """The directory with the sockets of the job's controller. Raises NoSuchJob when there is none to be reached."""
+    seat, relation = seat_of(job)
+    if seat is None or relation == "free":
+        raise NoSuchJob("the job is not running: no controller answers (`ckpt restart` goes on with it)")
+    if relation == "elsewhere":
+        raise NoSuchJob(
+            f"the job is on host {seat.host} (pid {seat.pid}), or was when that was last heard of: ask there. If that host "
+            f"is dead, `ckpt restart --fenced {seat.host} {job.path}` goes on with the job here"
+        )
+    if relation == "copied":
+        raise NoSuchJob(
+            f"{job.path} is a copy of {seat.path}: nothing runs in it (`ckpt restart` goes on with the copy; the original "
+            "is not touched)"
+        )
+    return seat.runtime
+
+
+def agent_lives(job: JobDirectory) -> bool:
+    """Whether an agent is at work in this directory, on this machine."""
+    return is_occupied(job.agent_log_path())
+
+
+def clear(job: JobDirectory, lock: LockHandle, history: History, fenced_host: str | None) -> str:
+    """See to it that no process of an earlier controller lives; call it with the lock held.
+
+    Returns what was ended, for the event log; "" when nothing was. Raises JobBusy when that cannot be done from here.
+    """
+    seat = lock.found.seat
+    relation = compare(seat, here(job.path, ""))
+    if relation == "elsewhere":
+        assert seat is not None
+        if fenced_host != seat.host:
+            raise JobBusy(
+                f"{job.path}: the job is on host {seat.host} (pid {seat.pid}), or was when that was last heard of: end it "
+                f"there (`ckpt stop`). Only if that host is dead: --fenced {seat.host}"
+            )
+        return f"host {seat.host} is dead, says --fenced"
+    ended = False
+    if relation == "ours" or agent_lives(job) or _writes_here(job, history):
+        agent, life = history.agent, lock.found.life
+        marks = {found.mark for found in (agent, life) if found is not None}
+        known = [*([agent] if agent is not None else []), *history.processes]
+        ended = fence_survivor("" if seat is None else seat.runtime, lock.generation, known, marks)
+    _wait_for_silence(job, seat)
+    return "processes of an earlier controller were alive" if ended else ""
+
+
+def _writes_here(job: JobDirectory, history: History) -> bool:
+    """Whether the agent that the log names writes into this directory: one of a version that took no lock."""
+    if history.agent is None:
+        return False
+    try:
+        return os.path.samefile(f"/proc/{history.agent.pid}/fd/1", job.agent_log_path())
+    except OSError:
+        return False
+
+
+def _wait_for_silence(job: JobDirectory, seat: Seat | None) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    while agent_lives(job):
+        if time.monotonic() > deadline:
+            where = "" if seat is None else f" on host {seat.host}, namespace {seat.namespace}"
+            raise JobBusy(
+                f"{job.path}: an agent of an earlier controller is at work{where} and cannot be ended from here: end it in "
+                "the container that it runs in, and try again"
+            )
+        time.sleep(_POLL_S)
+
+
+def new_seat(job: JobDirectory) -> Seat:
+    """Of a controller of a new job."""
+    return here(job.path, make_runtime_directory())
+
+
+def claim(job: JobDirectory, lock: LockHandle) -> None:
+    """The job is here from now on."""
+    seat = lock.found.seat
+    mine = here(job.path, "")
+    if compare(seat, mine) == "ours" and seat is not None and is_private_directory(seat.runtime):
+        lock.claim(here(job.path, seat.runtime))
+    else:
+        lock.claim(new_seat(job))

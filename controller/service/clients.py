@@ -1,0 +1,125 @@
+"""★ The controller's own socket, from both sides: `ckpt checkpoint`, `stop` and `status` use it.
+
+`controller.sock` in the job's private runtime directory; one JSON object per line, one answer per question:
+
+    {"do": "checkpoint", "wait": bool, "stop": bool} → {"ok", "epoch", "ms", "bytes"}, {"ok", "reason"}
+    {"do": "stop", "checkpoint": bool}               → {"ok", "exit_code", "reason"} once the job has ended
+    {"do": "status"}                                 → {"ok", …} within a quarter of a second
+
+A client that goes away is forgotten; what it asked for is done all the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from ckpt.controller.errors import MalformedPacket, NoSuchJob
+from ckpt.controller.supervision import messages
+
+SOCKET_NAME = "controller.sock"
+_QUESTION_BYTES_MAX = 1 << 16
+
+Answer = Callable[[dict[str, Any]], None]
+
+
+class ClientServer:
+    """The controller's side. `on_question(question, token)` is called for each; `answer` takes the token."""
+
+    def __init__(
+        self,
+        runtime_dir: str,
+        selector: selectors.BaseSelector,
+        on_question: Callable[[dict[str, Any], int], None],
+    ) -> None:
+        self.path = os.path.join(runtime_dir, SOCKET_NAME)
+        self._selector = selector
+        self._on_question = on_question
+        self._clients: dict[int, tuple[socket.socket, messages.Lines]] = {}
+        self._last_token = 0
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path)  # of a controller that was killed; the job's lock is ours
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(self.path)
+        self._listener.listen(16)
+        self._listener.setblocking(False)
+        selector.register(self._listener, selectors.EVENT_READ, self._accept)
+
+    def _accept(self) -> None:
+        try:
+            client, _ = self._listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        client.setblocking(False)
+        self._last_token += 1
+        token = self._last_token
+        self._clients[token] = (client, messages.Lines(_QUESTION_BYTES_MAX))
+        self._selector.register(client, selectors.EVENT_READ, lambda: self._read(token))
+
+    def _read(self, token: int) -> None:
+        client, lines = self._clients[token]
+        try:
+            data = client.recv(1 << 16)
+            questions = lines.feed(data)
+        except BlockingIOError:
+            return
+        except (OSError, MalformedPacket):
+            data, questions = b"", []
+        if not data:
+            self._drop(token)
+        for question in questions[:1]:
+            self._on_question(question, token)
+
+    def answer(self, token: int, fields: dict[str, Any]) -> None:
+        """Answer and hang up; nothing happens when the client has gone."""
+        if token not in self._clients:
+            return
+        client, _ = self._clients[token]
+        client.settimeout(1.0)  # a client that does not read its answer is not worth waiting for
+        with contextlib.suppress(OSError):
+            client.sendall(messages.encode_line(fields))
+        self._drop(token)
+
+    def _drop(self, token: int) -> None:
+        client, _ = self._clients.pop(token)
+        self._selector.unregister(client)
+        client.close()
+
+    def close(self) -> None:
+        for token in list(self._clients):
+            self._drop(token)
+        self._selector.unregister(self._listener)
+        self._listener.close()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path)
+
+
+def ask(runtime_dir: str, question: dict[str, Any], timeout_s: float | None = None) -> dict[str, Any]:
+    """Ask the controller of a job and wait for its answer.
+
+    Raises NoSuchJob when no controller runs, or when it ends without answering; TimeoutError after
+    `timeout_s`.
+    """
+    with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as connection:
+        connection.settimeout(timeout_s)
+        try:
+            connection.connect(os.path.join(runtime_dir, SOCKET_NAME))
+            connection.sendall(messages.encode_line(question))
+        except OSError as error:
+            raise NoSuchJob(
+                "the job is not running: no controller answers (`ckpt restart` goes on with it)"
+            ) from error
+        lines = messages.Lines()
+        while True:
+            try:
+                data = connection.recv(1 << 18)
+            except ConnectionError:
+                data = b""
+            if not data:
+                raise NoSuchJob("the controller ended without an answer")
+            for answer in lines.feed(data):
+                return answer

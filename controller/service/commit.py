@@ -1,0 +1,117 @@
+"""★ The commit of one line: from the votes of all ranks to a durable control file; and the removal of what
+is of no use any more (images of burnt rounds, old lines).
+
+Synchronous: nothing else may happen between the last vote and the commit. Whatever the disk refuses burns
+the round; a lost lock is no failure of the round but the end of this controller, and is raised.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from ckpt.controller.supervision.events import ControlFailed, ControlWritten, WriteControl
+from ckpt.store import (
+    ControlFile,
+    JobDirectory,
+    LockHandle,
+    LockLost,
+    RankEntry,
+    StoreError,
+    list_epochs,
+    list_lines,
+    prune,
+    write_control,
+)
+from ckpt.store.disk.fsio import TEMPORARY_PREFIX
+from ckpt.store.job.branch import Branch, turn_to
+from ckpt.store.job.directory import epoch_of_image
+
+
+def commit_line(
+    job: JobDirectory, lock: LockHandle, line: WriteControl, *, previous: int | None
+) -> ControlWritten | ControlFailed:
+    """Write the control file. Raises LockLost when another controller has taken the job."""
+    entries = [
+        RankEntry(
+            rank=vote.rank,
+            incarnation=vote.incarnation,
+            label=vote.label,
+            manifest=os.path.relpath(os.path.join(job.path, vote.manifest), job.path),
+            digest=vote.digest,
+            bytes_raw=vote.bytes_raw,
+            bytes_written=vote.bytes_written,
+            vectors=vote.vectors,
+        )
+        for vote in line.votes
+    ]
+    control = ControlFile(
+        epoch=line.epoch,
+        previous=previous or 0,
+        incarnation=line.incarnation,
+        generation=lock.generation,
+        ranks=entries,
+        committed_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+    )
+    try:
+        write_control(job, control, lock=lock)
+    except LockLost:
+        raise
+    except (StoreError, OSError, ValueError) as error:
+        return ControlFailed(line.epoch, f"{type(error).__name__}: {error}")
+    return ControlWritten(line.epoch)
+
+
+def remove_burnt(job: JobDirectory, *, committed: int, upto: int, fenced: bool = False) -> str | None:
+    """Remove the images of epochs above `committed` and up to `upto`: no line will ever refer to them.
+
+    `fenced`: nobody who could write an image is alive, so half-written files go, too. Returns why it
+    failed, or None.
+
+    A control file that was taken back (its commit failed after the rename) must not come back without its
+    images: its removal is made durable before the first of them goes.
+    """
+    problem = None
+    synced = False
+    for rank in range(job.size):
+        directory = job.rank_directory(rank)
+        try:
+            for name in job.fs.list_directory(directory):
+                epoch = epoch_of_image(name)
+                temporary = name.startswith(TEMPORARY_PREFIX)
+                if epoch is not None and committed < epoch <= upto and (fenced or not temporary):
+                    if not synced:
+                        job.fs.sync_directory(job.control_directory)
+                        synced = True
+                    job.fs.unlink(os.path.join(directory, name))
+        except FileNotFoundError:
+            continue  # its writer gave it up at the same moment
+        except OSError as error:
+            problem = str(error)
+    return problem
+
+
+def turn(job: JobDirectory, lock: LockHandle, epoch: int | None, *, above: int) -> None:
+    """Make it durable that the job goes on from `epoch` (None: from the start), and that newer lines are left behind."""
+    previous = {line.epoch: line.control.previous for line in list_lines(job) if line.control is not None}
+    lock.turn(turn_to(epoch, above, previous, past(list_epochs(job), lock.record.branch)))
+
+
+def past(epochs: Iterable[int], branch: Branch | None) -> list[int]:
+    """Those that the job may go on from."""
+    return [epoch for epoch in epochs if branch is None or branch.holds(epoch)]
+
+
+def remove_old_lines(job: JobDirectory, lock: LockHandle, keep: int) -> tuple[list[int], str | None]:
+    """Keep the newest `keep` lines. Returns the epochs that are left, and why removing failed (None: it did
+    not).
+    """
+    problem = None
+    try:
+        prune(job, keep, lock=lock)
+    except LockLost:
+        raise
+    except (StoreError, OSError) as error:
+        problem = str(error)
+    return list_epochs(job), problem

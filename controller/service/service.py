@@ -1,0 +1,399 @@
+"""★ The controller's event loop: binds the pure core to processes, sockets, clock, signals and the job
+directory.
+
+One thread, one selector. Everything that happens becomes an event for the `Supervisor`; the actions it
+returns are carried out in order (`_perform`), and completions go back as events. Sources:
+
+    agent       packets of the ranks, deaths            (`launch`)
+    clients     ckpt checkpoint, stop, status           (`clients`)
+    signals     stops, and those that the ranks get    (`signals`)
+    clock       deadlines of the core; the ranks' output files are looked at (`passthrough`)
+
+The control file is written here, synchronously: nothing else may happen between the last vote and the
+commit, and it takes milliseconds. No decision is made in this module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import time
+from collections import deque
+from typing import Any
+
+from ckpt.controller.errors import EXIT_TIMEOUT, LaunchFailed
+from ckpt.controller.launch.launcher import AgentGone, Launcher
+from ckpt.controller.service.clients import ClientServer
+from ckpt.controller.service.commit import commit_line, remove_burnt, remove_old_lines, turn
+from ckpt.controller.service.livestatus import LiveStatus
+from ckpt.controller.service.passthrough import Passthrough
+from ckpt.controller.service.report import Reporter
+from ckpt.controller.service.signals import PASSES, STOPS, SignalSource
+from ckpt.controller.supervision import packet_events, past, plan
+from ckpt.controller.supervision.coordinator import Coordinator, RoundOptions
+from ckpt.controller.supervision.events import (
+    Action,
+    AgentLost,
+    Begin,
+    CheckpointRequested,
+    ControlFailed,
+    ControlWritten,
+    Discard,
+    End,
+    Event,
+    Fence,
+    Launch,
+    Log,
+    Reply,
+    Say,
+    Send,
+    StopRequested,
+    Terminate,
+    Tick,
+    Turn,
+    WriteControl,
+)
+from ckpt.controller.supervision.failure_policy import OnFailure, signal_name
+from ckpt.controller.supervision.history import History
+from ckpt.controller.supervision.lines import Lines
+from ckpt.controller.supervision.supervisor import GRACE_NS, Supervisor
+from ckpt.store import JobDirectory, LockHandle, list_epochs
+from ckpt.transport.records import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceOptions:
+    """What a run is asked to do. `keep`: committed lines to keep on disk, None: all. `rank_options`: for
+    the ranks.
+    """
+
+    rounds: RoundOptions = field(default_factory=RoundOptions)
+    max_restarts: int = 10
+    on_failure: OnFailure = "restart"
+    grace_ns: int = GRACE_NS
+    keep: int | None = None
+    time_limit_ns: int | None = None
+    checkpoint_on_signal: bool = False
+    rank_options: dict[str, Any] = field(default_factory=dict)
+
+
+class Service:
+    """One controller's life, from holding the lock to the exit code.
+
+    `lines`: what to resume from; `history`: of the job's event log before this
+    controller.
+    """
+
+    def __init__(
+        self,
+        job: JobDirectory,
+        lock: LockHandle,
+        launcher: Launcher,
+        reporter: Reporter,
+        options: ServiceOptions,
+        *,
+        history: History,
+        lines: Lines,
+    ) -> None:
+        self.job = job
+        self.lock = lock
+        self.launcher = launcher
+        self.reporter = reporter
+        self.options = options
+        assert lock.record.seat is not None, "a controller has taken its seat"
+        self.runtime_dir = lock.record.seat.runtime
+        highest = max([history.highest_epoch, job.highest_epoch(), *lines.epochs])
+        coordinator = Coordinator(job.size, highest=highest, committed=lines.newest, options=options.rounds)
+        self.supervisor = Supervisor(
+            coordinator,
+            incarnation=history.incarnation + 1,
+            lines=lines.epochs,
+            start_over=lines.start_over,
+            behind=lines.behind,
+            max_restarts=options.max_restarts,
+            on_failure=options.on_failure,
+            grace_ns=options.grace_ns,
+        )
+        self.selector = selectors.DefaultSelector()
+        self.clients = ClientServer(self.runtime_dir, self.selector, self._question)
+        paths = [
+            (rank, stream, job.output_path(rank, stream))
+            for rank in range(job.size)
+            for stream in ("out", "err")
+        ]
+        self.passthrough = Passthrough(
+            paths, reporter.output, reporter.say, from_end=history.incarnation >= 0
+        )
+        self.signals = SignalSource()
+        self.pids: dict[int, int] = {}
+        self.questions: list[LiveStatus] = []
+        self.events: deque[Event] = deque()
+        self.end: End | None = None
+        self.output_due_ns = 0
+        self.limit_ns: int | None = None
+        self.watched: int | None = None
+
+    # ---- loop --------------------------------------------------------------------------------------------
+
+    def run(self) -> int:
+        """Run the job to its end; returns the exit code. LockLost and LaunchFailed end it otherwise."""
+        self.selector.register(self.signals.fileno(), selectors.EVENT_READ, self._on_signals)
+        try:
+            if self.options.time_limit_ns is not None:
+                self.limit_ns = time.monotonic_ns() + self.options.time_limit_ns
+            self._feed(Begin())
+            while self.end is None:
+                self._turn()
+        finally:
+            self.launcher.close()
+            self.clients.close()
+            self.passthrough.finish()
+            self.selector.unregister(self.signals.fileno())
+            self.signals.restore()
+            _sweep(self.runtime_dir)
+        end = self.end
+        self._log("job-finished", {"exit_code": end.exit_code, "reason": end.reason, "kind": end.kind})
+        if end.kind != "finished":
+            self.reporter.say(end.reason)
+        return end.exit_code
+
+    def _turn(self) -> None:
+        now_ns = time.monotonic_ns()
+        due = [self.output_due_ns, *(question.deadline_ns() for question in self.questions)]
+        core_ns = self.supervisor.deadline_ns()
+        if core_ns is not None:
+            due.append(core_ns)
+        if self.limit_ns is not None:
+            due.append(self.limit_ns)
+        for key, _ in self.selector.select(max(0, min(due) - now_ns) / 1e9):
+            key.data()
+        if self.launcher.fileno() < 0:
+            self._agent()
+        now_ns = time.monotonic_ns()
+        core_ns = self.supervisor.deadline_ns()
+        if core_ns is not None and now_ns >= core_ns:
+            self._feed(Tick())
+        if self.limit_ns is not None and now_ns >= self.limit_ns:
+            self.limit_ns = None
+            reason = "the time limit is reached"
+            self._feed(StopRequested(EXIT_TIMEOUT, reason, checkpoint=True, signal=signal.SIGTERM))
+        for question in self.questions:
+            question.tick(now_ns=now_ns)
+        self.questions = [question for question in self.questions if not question.finished]
+        self._output(now_ns)
+
+    def _output(self, now_ns: int) -> None:
+        self.reporter.flush()
+        if now_ns >= self.output_due_ns:
+            if not self.reporter.is_full:
+                self.passthrough.poll()
+            self.output_due_ns = time.monotonic_ns() + self.passthrough.interval_ns()
+
+    def _feed(self, event: Event) -> None:
+        self.events.append(event)
+        while self.events:
+            for action in self.supervisor.handle(self.events.popleft(), now_ns=time.monotonic_ns()):
+                self._perform(action)
+
+    def _log(self, name: str, fields: dict[str, Any]) -> None:
+        self.job.events.append(name, **fields)
+        if name in ("committed", "round-aborted") and (said := past.shorten(self.job, self.lock)):
+            self.reporter.say(said)
+        self.reporter.event(name, fields)
+
+    # ---- actions -----------------------------------------------------------------------------------------
+
+    def _perform(self, action: Action) -> None:
+        match action:
+            case Send(packet=packet, ranks=ranks):
+                self.launcher.send(dict(packet), ranks)
+            case Log(event=name, fields=fields):
+                self._log(name, dict(fields))
+            case Say(text=text):
+                self.reporter.say(text)
+            case Reply(token=token, ok=ok, fields=fields):
+                assert isinstance(token, int)
+                self.clients.answer(token, {"ok": ok, **fields})
+            case WriteControl():
+                self.events.append(self._commit(action))
+            case Discard(epoch=epoch):
+                self._discard(epoch)
+            case Launch():
+                self._discard(self.supervisor.coordinator.highest, fenced=True)
+                self._launch(action)
+            case Turn(epoch=epoch):
+                turn(self.job, self.lock, epoch, above=self.supervisor.coordinator.highest)
+            case Fence(incarnation=incarnation):
+                self.launcher.fence(incarnation)
+            case Terminate(number=number, ranks=ranks):
+                self.launcher.signal(number, ranks)
+            case End():
+                self.end = action
+
+    def _launch(self, action: Launch) -> None:
+        nodes = [plan.Node("localhost", self.job.size)]
+        specs = plan.specs(
+            program_of(self.job, self.runtime_dir, self.options.rank_options),
+            plan.place(self.job.size, nodes),
+            incarnation=action.incarnation,
+            epoch=action.epoch,
+        )
+        self.pids.clear()
+        if said := past.record(self.lock, action.incarnation, self.launcher.bring_up()):
+            self.reporter.say(said)
+        self.launcher.start(specs)
+        self._watch_agent()
+
+    def _watch_agent(self) -> None:
+        fd = self.launcher.fileno()
+        if fd == self.watched:
+            return
+        if self.watched is not None:
+            with contextlib.suppress(KeyError, ValueError):
+                self.selector.unregister(self.watched)
+        self.watched = fd if fd >= 0 else None
+        if self.watched is not None:
+            self.selector.register(self.watched, selectors.EVENT_READ, self._agent)
+
+    def _discard(self, epoch: int, *, fenced: bool = False) -> None:
+        committed = max(list_epochs(self.job), default=0)
+        problem = remove_burnt(self.job, committed=committed, upto=epoch, fenced=fenced)
+        if problem is not None:
+            self.reporter.say(f"images of burnt checkpoints could not be removed: {problem}")
+
+    def _commit(self, line: WriteControl) -> ControlWritten | ControlFailed:
+        written = commit_line(self.job, self.lock, line, previous=self.supervisor.lines.newest)
+        if isinstance(written, ControlWritten) and self.options.keep is not None:
+            left, problem = remove_old_lines(self.job, self.lock, self.options.keep)
+            self.supervisor.keep_lines(left)
+            if problem is not None:
+                self.reporter.say(f"old checkpoints could not be removed: {problem}")
+        return written
+
+    # ---- sources of events -------------------------------------------------------------------------------
+
+    def _agent(self) -> None:
+        try:
+            events = self.launcher.receive()
+        except AgentGone as gone:
+            self._watch_agent()
+            if not gone.started:
+                raise LaunchFailed(f"the agent could not be started: {gone}") from gone
+            self._feed(AgentLost(str(gone)))
+            return
+        for event in events:
+            self._agent_event(event)
+
+    def _agent_event(self, event: dict[str, Any]) -> None:
+        kind = event["e"]
+        if kind == "packet":
+            self._packet(event["rank"], event["incarnation"], event["packet"])
+        elif kind == "started":
+            self.pids[event["rank"]] = event["pid"]
+            names = ("rank", "pid", "incarnation", "start_ticks")
+            self._log("rank-started", {name: event[name] for name in names})
+        elif kind == "state" and not event["ranks"]:
+            self._log("agent-started", {name: event[name] for name in ("pid", "start_ticks", "mark")})
+        else:
+            if kind == "died":
+                self.pids.pop(event["rank"], None)
+            translated = packet_events.agent_event(event)
+            if translated is not None:
+                self._feed(translated)
+
+    def _packet(self, rank: int, incarnation: int, packet: dict[str, Any]) -> None:
+        if packet["m"] == "status":
+            for question in self.questions:
+                question.take(rank, packet, now_ns=time.monotonic_ns())
+            return
+        line = packet_events.log_line(rank, incarnation, packet)
+        if line is not None:
+            self._log(*line)
+        text = packet_events.said(rank, packet)
+        if text is not None:
+            self.reporter.say(text)
+        event = packet_events.rank_event(rank, incarnation, packet)
+        if event is not None:
+            self._feed(event)
+
+    def _question(self, question: dict[str, Any], token: int) -> None:
+        match question.get("do"):
+            case "checkpoint":
+                self._checkpoint(
+                    token, wait=question.get("wait") is not False, stop=question.get("stop") is True
+                )
+            case "stop":
+                last = question.get("checkpoint") is True
+                self._feed(_stop("stopped by `ckpt stop`", checkpoint=last, token=token))
+            case "status":
+                self.questions.append(
+                    LiveStatus(
+                        self.supervisor,
+                        self.launcher,
+                        self.runtime_dir,
+                        dict(self.pids),
+                        lambda answer: self.clients.answer(token, answer),
+                        now_ns=time.monotonic_ns(),
+                    )
+                )
+            case other:
+                self.clients.answer(token, {"ok": False, "reason": f"unknown question {other!r}"})
+
+    def _checkpoint(self, token: int, *, wait: bool, stop: bool) -> None:
+        if not wait:
+            self.clients.answer(token, {"ok": True})
+        waiting = token if wait else None
+        if stop:
+            self._feed(
+                _stop(
+                    "stopped by `ckpt checkpoint --stop`",
+                    checkpoint=True,
+                    only_if_committed=True,
+                    token=waiting,
+                )
+            )
+        else:
+            self._feed(CheckpointRequested(token=waiting))
+
+    # ---- signals -----------------------------------------------------------------------------------------
+
+    def _on_signals(self) -> None:
+        for number in self.signals.received():
+            if number in STOPS:
+                last = self.options.checkpoint_on_signal
+                reason = f"stopped by {signal_name(number)}"
+                self._feed(StopRequested(128 + number, reason, checkpoint=last, signal=number))
+            elif number in PASSES:
+                self._log("signal-passed-on", {"signal": int(number)})
+                self.launcher.signal(number, caught=True)
+            else:
+                self.launcher.signal(signal.SIGSTOP)
+                self.signals.suspend()
+                self.launcher.signal(signal.SIGCONT)
+
+
+def _stop(reason: str, **how: Any) -> StopRequested:
+    """A stop that somebody asks for counts as SIGTERM."""
+    return StopRequested(128 + signal.SIGTERM, reason, signal=signal.SIGTERM, **how)
+
+
+def _sweep(directory: str) -> None:
+    """Remove the sockets of a job that has ended, and their directory."""
+    for name in os.listdir(directory):
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(directory, name))
+    with contextlib.suppress(OSError):
+        os.rmdir(directory)
+
+
+def program_of(job: JobDirectory, runtime_dir: str, rank_options: dict[str, Any]) -> plan.Program:
+    """What the job directory says about the program."""
+    return plan.Program(
+        job_id=job.job_id,
+        job_dir=job.path,
+        runtime_dir=runtime_dir,
+        argv=tuple(plan.words_of(job.command, job.options)),
+        options=rank_options,
+    )

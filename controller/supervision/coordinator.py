@@ -1,0 +1,404 @@
+"""Checkpoint rounds: from a request to a committed line. Pure (no clock, no I/O).
+
+A round is one epoch number. Its states:
+
+    idle ──request, schedule──▶ asking ──all ready──▶ collecting ──all votes, vectors hold──▶ writing ──▶ committed
+                                  │                       │                                      │
+                                  │                       └── failed vote · death · timeout ·    └── ControlFailed ──▶ burnt
+                                  └── the same ──▶ burnt      bad label · bad vectors ──▶ burnt
+
+Rules
+- One round at a time. Numbers only grow, above the highest ever seen in the job (`highest`), and a burnt one
+  is never used again: frames and images labelled with it may exist.
+- Where there are several ranks, they are *asked* first whether they could be captured. Nobody stops or waits for that, and
+  until all have said so, no frame is labelled: one that cannot be captured costs the others nothing. They are told whose
+  programs wait for that: who cannot be captured and waits, perhaps for one of these, gives the round up.
+- A round needs the vote of every rank of the present incarnation. An image stands for the epochs in
+  (label[0], label[1]].
+- A vote counts only for the round that is open; anything else is late, and ignored.
+- Nothing commits without the check of every link's vectors (`vectors.check`), and nothing is announced before
+  the control file is durable.
+- While the control file is being written, deaths change nothing: the images are complete.
+- Requests merge: those that come before anybody (for a rank's own request: before that rank) has captured its
+  image join the round that is open; later ones share the next one. A request outlives a rollback (the next
+  incarnation serves it); a failed round answers its requests with the reason.
+- A rank that is gone for good (`incomplete`) ends all this for the incarnation: a line is the state of all
+  ranks, so every request is refused with the reason. Committed lines stay what they are.
+- The schedule counts from the start of a round, and is counted anew after a restart. After a commit the ranks are left
+  alone for as long as the round took: what an interval that is too short costs is bounded, and the program goes on.
+  Rounds that come to nothing make the schedule rarer, and are said once (`drought`).
+
+Not here: when processes are started or killed (`supervisor`), how a control file is written (`service`,
+`ckpt.store`).
+"""
+
+from __future__ import annotations
+
+from ckpt.controller.supervision import messages, vectors
+from ckpt.controller.supervision.boundaries import Agreement
+from ckpt.controller.supervision.events import (
+    Action,
+    Boundary,
+    Captured,
+    CheckpointRequested,
+    ControlFailed,
+    ControlWritten,
+    Discard,
+    Failed,
+    Log,
+    Ready,
+    Refused,
+    Reply,
+    RoundEvent,
+    Say,
+    Send,
+    Token,
+    Voted,
+    WriteControl,
+)
+from ckpt.controller.supervision.uncommitted import Drought
+from ckpt.transport.records import dataclass, field, replace
+
+_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class RoundOptions:
+    """`every_ns`: schedule, None for none. `timeout_ns`: after which a round is burnt. `mode`: "fork" or
+    "sync". `asks`: ranks are asked before a round, where there are several.
+    """
+
+    every_ns: int | None = None
+    timeout_ns: int = 120 * _NS
+    mode: str = "fork"
+    asks: bool = True
+
+
+@dataclass(slots=True)
+class Round:
+    """The open round. `ready`: ranks that could be captured when they were asked; None: nobody is asked any more."""
+
+    epoch: int
+    started_ns: int
+    deadline_ns: int
+    ready: set[int] | None = None
+    captured: set[int] = field(default_factory=set)
+    votes: dict[int, Voted] = field(default_factory=dict)
+    refusals: dict[int, Refused] = field(default_factory=dict)
+    tokens: list[Token] = field(default_factory=list)
+    waiting: set[int] = field(default_factory=set)  # ranks whose programs wait for it
+    writing: bool = False
+    agreement: Agreement = field(default_factory=Agreement)
+
+
+class Coordinator:
+    """See the module's header. `highest`: highest epoch number ever used; `committed`: newest committed
+    epoch.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        *,
+        highest: int = 0,
+        committed: int | None = None,
+        options: RoundOptions | None = None,
+    ) -> None:
+        if size < 1:
+            raise ValueError(f"size is {size}")
+        if committed is not None and committed > highest:
+            raise ValueError(f"epoch {committed} is committed, yet the highest number seen is {highest}")
+        self.size = size
+        self.options = options or RoundOptions()
+        self.highest = highest
+        self.committed = committed
+        self.incarnation: int | None = None  # None: no set of ranks that could take an image
+        self.round: Round | None = None
+        self.waiting: list[Token] = []  # requests for the next round
+        self.waiting_ranks: set[int] = set()  # whose programs wait for the next round
+        self.wanted = False  # a round is wanted though nobody waits for it
+        self.due_ns: int | None = None
+        self.refusal: str | None = None  # why there can be no more rounds in this incarnation
+        self.drought = Drought()
+
+    # ---- what the supervisor says ------------------------------------------------------------------------
+
+    def ready(self, incarnation: int, *, now_ns: int) -> list[Action]:
+        """All ranks of `incarnation` are connected: rounds may start."""
+        self.incarnation = incarnation
+        self.drought.starts_anew()
+        self._schedule(now_ns)
+        return self._maybe_start(now_ns)
+
+    def interrupted(self, reason: str) -> list[Action]:
+        """The ranks are going away: an open round is burnt, its requests wait for the next incarnation."""
+        self.incarnation = None
+        self.refusal = None
+        self.due_ns = None
+        self.waiting_ranks.clear()
+        if self.round is None or self.round.writing:
+            return []
+        return self._burn(reason, keep_requests=True)
+
+    def incomplete(self, reason: str) -> list[Action]:
+        """A rank is gone and does not come back: no round from now on. Whoever waits is told."""
+        self.refusal = f"{reason}: there is no checkpoint without it"
+        self.due_ns = None
+        self.wanted = False
+        waiting, self.waiting = self.waiting, []
+        burn: list[Action] = []
+        if self.round is not None and not self.round.writing:
+            say = Say(f"checkpoint {self.round.epoch} failed, the job goes on: {self.refusal}")
+            burn = [*self._burn(self.refusal), say]
+        return burn + [Reply(token, False, {"reason": self.refusal}) for token in waiting]
+
+    def closed(self, reason: str) -> list[Action]:
+        """The job is over: whoever waits is told."""
+        actions = self.interrupted(reason)
+        waiting, self.waiting = self.waiting, []
+        if self.round is not None:
+            waiting, self.round.tokens = self.round.tokens + waiting, []
+        epitaph = self.drought.epitaph()
+        if epitaph is not None:
+            actions.append(Say(epitaph))
+        return actions + [Reply(token, False, {"reason": reason}) for token in waiting]
+
+    # ---- events ------------------------------------------------------------------------------------------
+
+    def handle(self, event: RoundEvent, *, now_ns: int) -> list[Action]:
+        match event:
+            case CheckpointRequested():
+                return self._request(event, now_ns)
+            case Captured(rank=rank):
+                if self._concerns_round(event):
+                    assert self.round is not None
+                    self.round.captured.add(rank)
+                return []
+            case Ready():
+                return self._ready(event, now_ns)
+            case Boundary():
+                return self._boundary(event)
+            case Voted():
+                return self._vote(event, now_ns)
+            case Refused():
+                return self._refused(event)
+            case Failed():
+                if not self._concerns_round(event):
+                    return []
+                where = f" ({event.where})" if event.where else ""
+                return self._fail(f"rank {event.rank}: {event.reason}{where}", now_ns, event.held_ns)
+            case ControlWritten():
+                return self._written(event, now_ns)
+            case ControlFailed():
+                assert self.round is not None and self.round.writing and self.round.epoch == event.epoch
+                return self._fail(f"the control file: {event.reason}", now_ns)
+            case _:
+                return self._tick(now_ns)
+
+    def deadline_ns(self) -> int | None:
+        """When `Tick` is due; None: not before something else happens."""
+        if self.incarnation is None or (self.round is not None and self.round.writing):
+            return None
+        times = (self.drought.deadline_ns(), self.due_ns if self.round is None else self.round.deadline_ns)
+        return min((each for each in times if each is not None), default=None)
+
+    # ---- the inside --------------------------------------------------------------------------------------
+
+    def _concerns_round(self, event: Ready | Boundary | Captured | Voted | Refused | Failed) -> bool:
+        return (
+            self.round is not None
+            and not self.round.writing
+            and (self.round.ready is None or not isinstance(event, (Captured, Voted, Boundary)))
+            and event.incarnation == self.incarnation
+            and 0 <= event.rank < self.size
+            and event.epoch == self.round.epoch
+        )
+
+    def _request(self, event: CheckpointRequested, now_ns: int) -> list[Action]:
+        if self.refusal is not None:
+            log = Log("round-refused", {"reason": self.refusal})
+            return (
+                [log] if event.token is None else [log, Reply(event.token, False, {"reason": self.refusal})]
+            )
+        open_round = self.round
+        if open_round is not None and not open_round.writing:
+            late = event.rank in open_round.captured if event.rank is not None else bool(open_round.captured)
+            if not late:
+                if event.token is not None:
+                    open_round.tokens.append(event.token)
+                return self._wait(open_round, event)
+        self.wanted = True
+        if event.rank is not None and event.waits:
+            self.waiting_ranks.add(event.rank)
+        if event.token is not None:
+            self.waiting.append(event.token)
+        return self._maybe_start(now_ns)
+
+    def _wait(self, asking: Round, event: CheckpointRequested) -> list[Action]:
+        """A request joins the open round: while ranks are asked, they are told when a program waits for it."""
+        if event.rank is None or not event.waits or asking.ready is None:
+            return []
+        told = (event.rank,) if asking.waiting else None  # one is enough for the others to know
+        asking.waiting.add(event.rank)
+        return [Send(messages.ask(asking.epoch, asking.waiting), told)]
+
+    def _schedule(self, from_ns: int) -> None:
+        every_ns = self.options.every_ns
+        self.due_ns = None if every_ns is None or self.refusal is not None else from_ns + every_ns
+
+    def _maybe_start(self, now_ns: int) -> list[Action]:
+        if self.round is not None or self.incarnation is None or not self.wanted:
+            return []
+        self.wanted = False
+        self.highest += 1
+        self.round = Round(self.highest, now_ns, now_ns + self.options.timeout_ns, tokens=self.waiting)
+        self.waiting = []
+        self.round.waiting, self.waiting_ranks = self.waiting_ranks, set()
+        self._schedule(now_ns)
+        self.drought.round_begins(now_ns)
+        # The number is on record before anybody can label a frame with it.
+        log = Log("round-started", {"epoch": self.highest, "incarnation": self.incarnation})
+        if not self.options.asks or self.size == 1:
+            return [log, Send(messages.checkpoint(self.highest, self.options.mode))]
+        self.round.ready = set()
+        return [log, Send(messages.ask(self.highest, self.round.waiting))]
+
+    def _ready(self, event: Ready, now_ns: int) -> list[Action]:
+        if not self._concerns_round(event):
+            return []
+        assert self.round is not None
+        if self.round.ready is None:
+            return []
+        self.round.ready.add(event.rank)
+        if len(self.round.ready) < self.size:
+            return []
+        self.round.ready = None
+        self.round.refusals.clear()
+        self.round.started_ns = now_ns
+        self.round.deadline_ns = now_ns + self.options.timeout_ns
+        return [Send(messages.checkpoint(self.round.epoch, self.options.mode))]
+
+    def _vote(self, vote: Voted, now_ns: int) -> list[Action]:
+        if not self._concerns_round(vote):
+            return self._late(vote)
+        assert self.round is not None and self.incarnation is not None
+        previous, epoch = vote.label
+        if not previous < self.round.epoch <= epoch:
+            reason = f"rank {vote.rank} voted with an image for epochs ({previous}, {epoch}]"
+            return self._fail(reason, now_ns)
+        self.round.captured.add(vote.rank)
+        self.round.votes[vote.rank] = vote
+        if len(self.round.votes) < self.size:
+            return []
+        wrong = vectors.check({rank: each.vectors for rank, each in self.round.votes.items()})
+        if wrong:
+            text = "; ".join(str(each) for each in wrong[:3])
+            return self._fail(f"the images are no consistent line: {text}", now_ns)
+        self.round.writing = True
+        votes = tuple(self.round.votes[rank] for rank in range(self.size))
+        return [WriteControl(self.round.epoch, self.incarnation, votes)]
+
+    def _late(self, vote: Voted) -> list[Action]:
+        """An image of a burnt round was finished after all: it takes disk for nothing."""
+        newest_burnt = self.highest if self.round is None else self.round.epoch - 1
+        if (self.committed or 0) < vote.epoch <= newest_burnt:
+            return [Discard(vote.epoch)]
+        return []
+
+    def _boundary(self, event: Boundary) -> list[Action]:
+        if not self._concerns_round(event):
+            return []
+        assert self.round is not None
+        due = self.round.agreement.heard(
+            event.rank, event.count, event.reached, captured=self.round.captured, size=self.size
+        )
+        return [] if due is None else [Send(messages.cut(event.epoch, due["at"], due["take"]))]
+
+    def _refused(self, event: Refused) -> list[Action]:
+        if not self._concerns_round(event):
+            return []
+        assert self.round is not None
+        before = self.round.refusals.get(event.rank)
+        self.round.refusals[event.rank] = event
+        self.drought.refused(event.rank, event.reason)
+        if before is not None and replace(before, where=event.where) == event:
+            return []  # the same reason, perhaps elsewhere: the log has it already
+        fields = {"epoch": event.epoch, "rank": event.rank, "reason": event.reason, "where": event.where}
+        return [Log("refused", fields)]
+
+    def _written(self, event: ControlWritten, now_ns: int) -> list[Action]:
+        done = self.round
+        assert done is not None and done.writing and done.epoch == event.epoch
+        self.round = None
+        self.committed = event.epoch
+        self.drought.ends()
+        if self.due_ns is not None:
+            self.due_ns = max(self.due_ns, now_ns + (now_ns - done.started_ns))
+        fields = {
+            "epoch": event.epoch,
+            "ms": round((now_ns - done.started_ns) / 1e6, 3),
+            "bytes": sum(vote.bytes_raw for vote in done.votes.values()),
+            "bytes_written": sum(vote.bytes_written for vote in done.votes.values()),
+        }
+        actions: list[Action] = [Log("committed", fields), Send(messages.committed(event.epoch))]
+        actions += [Reply(token, True, fields) for token in done.tokens]
+        return actions + self._maybe_start(now_ns)
+
+    def _tick(self, now_ns: int) -> list[Action]:
+        if self.incarnation is None:
+            return []
+        notice = self.drought.notice(now_ns)
+        said: list[Action] = [] if notice is None else [Say(notice)]
+        if self.round is not None:
+            if self.round.writing or now_ns < self.round.deadline_ns:
+                return said
+            return said + self._fail(self._who_is_missing(), now_ns)
+        if self.due_ns is not None and now_ns >= self.due_ns:
+            self.wanted = True
+        return said + self._maybe_start(now_ns)
+
+    def _who_is_missing(self) -> str:
+        assert self.round is not None
+        parts = []
+        for rank in range(self.size):
+            if rank in self.round.votes or rank in (self.round.ready or ()):
+                continue
+            refusal = self.round.refusals.get(rank)
+            if rank in self.round.captured:
+                parts.append(f"rank {rank} is still writing its image")
+            elif refusal is not None:
+                parts.append(f"rank {rank} cannot be captured: {refusal.reason} ({refusal.where})")
+            else:
+                parts.append(f"rank {rank} has not answered")
+        return f"no line after {self.options.timeout_ns / _NS:g} s: " + "; ".join(parts)
+
+    def _fail(self, reason: str, now_ns: int, held_ns: int = 0) -> list[Action]:
+        """The round has come to nothing: the next one comes later, and the first is said."""
+        assert self.round is not None
+        is_first = self.drought.round_fails(reason)
+        epoch = self.round.epoch
+        actions = self._burn(reason)
+        if is_first:
+            actions.append(Say(f"checkpoint {epoch} failed, the job goes on: {reason}"))
+        notice = self.drought.notice(now_ns)
+        if notice is not None:
+            actions.append(Say(notice))
+        if self.options.every_ns is not None and self.due_ns is not None:
+            self.due_ns = max(self.due_ns, now_ns + self.drought.interval_ns(self.options.every_ns, held_ns))
+        return actions + self._maybe_start(now_ns)
+
+    def _burn(self, reason: str, *, keep_requests: bool = False) -> list[Action]:
+        burnt = self.round
+        assert burnt is not None
+        self.round = None
+        fields = {"epoch": burnt.epoch, "reason": reason}
+        actions: list[Action] = [
+            Log("round-aborted", fields),
+            Send(messages.abort(burnt.epoch, reason)),
+            Discard(burnt.epoch),
+        ]
+        if keep_requests:
+            self.waiting = burnt.tokens + self.waiting
+            self.wanted = self.wanted or bool(burnt.tokens)
+            return actions
+        return actions + [Reply(token, False, fields) for token in burnt.tokens]

@@ -1,0 +1,66 @@
+"""What the death of a rank means. Pure: facts in, decision and reason out.
+
+A death by signal (or of the agent) is an accident: restart, within the budget. An exit code, or leaving
+with status 0 without having said `finished`, is the program's doing: no restart can mend it.
+
+Where the program itself deals with failures (`--on-failure continue`), a process that is gone without a word,
+however it left, is a failed rank, and the others go on.
+"""
+
+from __future__ import annotations
+
+from signal import Signals
+from typing import Literal
+
+from ckpt.controller.errors import EXIT_FAILURE, EXIT_RESTARTS_USED_UP
+from ckpt.controller.supervision.events import Died
+from ckpt.transport.records import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do about a death, and why. `exit_code` is the job's when `verdict` is "end"."""
+
+    verdict: Literal["restart", "continue", "end"]
+    reason: str
+    exit_code: int = 0
+
+
+def signal_name(number: int) -> str:
+    """SIGKILL for 9; "signal 77" for one without a name."""
+    try:
+        return Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+OnFailure = Literal["restart", "continue"]
+
+
+def judge(died: Died, *, restarts: int, max_restarts: int, on_failure: OnFailure = "restart") -> Decision:
+    """Decide what the unexpected death of one rank means.
+
+    `restarts` is how many were used under this controller; `max_restarts` how many it may use.
+    """
+    if on_failure == "continue":
+        how = f"was killed by {signal_name(died.signal)}" if died.signal is not None else "left"
+        return Decision("continue", f"rank {died.rank} {how}")
+    if died.signal is not None:
+        what = f"rank {died.rank} was killed by {signal_name(died.signal)}"
+        return restart_if_left(what, restarts=restarts, max_restarts=max_restarts)
+    if died.code:
+        return Decision("end", f"rank {died.rank} left with exit code {died.code}", died.code)
+    return Decision(
+        "end",
+        f"rank {died.rank} left with exit code 0 without finishing (os._exit?): "
+        "the others cannot finish without it",
+        EXIT_FAILURE,
+    )
+
+
+def restart_if_left(what: str, *, restarts: int, max_restarts: int) -> Decision:
+    """Restart because of `what`, or end with exit code 14 when the budget is used up."""
+    if restarts >= max_restarts:
+        used = "no restarts are allowed" if max_restarts == 0 else f"all {max_restarts} restarts are used up"
+        return Decision("end", f"{what}, and {used}", EXIT_RESTARTS_USED_UP)
+    return Decision("restart", what)

@@ -1,0 +1,213 @@
+"""Packets of the control channel: what a rank and the controller may say to each other.
+
+Between a rank and its agent every packet is one JSON object in one datagram of a SOCK_SEQPACKET pair (so that
+the rank, its helper thread and an image child may all write without mixing). Between agent and controller,
+and between a client (`ckpt checkpoint …`) and the controller, packets are JSON objects on lines of a Unix
+stream (`Lines`).
+
+    rank → controller (key "m"; the agent adds rank and incarnation, which it knows better than the rank)
+        hello      rank, incarnation, pid, address            the port is bound; the table may be sent
+        ready      epoch                                      answer to `ask`: could be captured here
+        captured   epoch, previous, *_ns, mode                image captured, the rank computes again
+        voted      epoch, label, manifest, digest, vectors    the image is durable
+        refused    epoch, reason, where, since_ns             cannot be captured yet; the rank keeps trying
+        boundary   epoch, count, reached                      explicit ranks only, see `boundaries`
+        failed     epoch, reason, where, held_ns              there will be no vote: the round is burnt
+        finished   exit_code                                  program ended; serves its links until `release`
+        error      exit_code, traceback                       program raised; before hello: not loadable
+        request    what="checkpoint", wait                    ckpt.checkpoint(wait)
+        status     counters, where, epoch                     answer to `status`
+        event      event, …                                   free form, for the event log
+
+    controller → rank
+        table{peers}  ask{epoch, waiting}  checkpoint{epoch, mode}  cut{epoch, at, take}  abort{epoch, reason}
+        committed{epoch}  release  failed{ranks}  stop{exit_code, reason}  status
+
+    controller → agent (key "a")                 agent → controller (key "e")
+        attach   generation                          state    pid, generation, ranks (to attach, query)
+        start    specs                               started  rank, incarnation, pid, start_ticks
+        send     ranks | null, packet                packet   rank, incarnation, packet
+        signal   ranks | null, signal, caught        died     rank, incarnation, pid, signal | code, ns
+        fence    incarnation                         fenced   incarnation
+        end      reason                              ended    reason
+        query                                        refused  generation (an older controller attached)
+
+Nothing here does I/O. `parse_rank` is the one gate for what a rank says: beyond it, fields have the right
+types. Unknown keys are kept (a newer rank may say more); unknown kinds are refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from ckpt.controller.errors import MalformedPacket
+from ckpt.transport import jsontext
+
+Packet = dict[str, Any]
+
+MAX_LINE_BYTES: Final = 64 * 1024 * 1024
+
+_INT: Final = (int,)
+_STR: Final = (str,)
+_OPTIONAL_STR: Final = (str, type(None))
+
+_RANK_FIELDS: Final[dict[str, dict[str, tuple[type, ...]]]] = {
+    "hello": {"address": _STR},
+    "ready": {"epoch": _INT},
+    "captured": {"epoch": _INT},
+    "voted": {"epoch": _INT, "label": (list,), "manifest": _STR, "digest": _STR, "vectors": (dict,)},
+    "refused": {"epoch": _INT, "reason": _STR},
+    "boundary": {"epoch": _INT, "count": _INT},
+    "failed": {"epoch": _INT, "reason": _STR},
+    "finished": {"exit_code": _INT},
+    "error": {"exit_code": _INT, "traceback": _OPTIONAL_STR},
+    "request": {"what": _STR},
+    "status": {},
+    "event": {"event": _STR},
+}
+
+
+# ---- controller → rank -----------------------------------------------------------------------------------
+
+
+def table(peers: Mapping[int, tuple[int, str]]) -> Packet:
+    """Incarnation and address of every rank; sent once all have said hello."""
+    return {
+        "m": "table",
+        "peers": {str(rank): [inc, address] for rank, (inc, address) in sorted(peers.items())},
+    }
+
+
+def ask(epoch: int, waiting: Iterable[int] = ()) -> Packet:
+    """Could an image of `epoch` be taken now? Answered as soon as it could. Idempotent; sent again with more ranks whose
+    programs are `waiting` for it."""
+    return {"m": "ask", "epoch": epoch, "waiting": sorted(waiting)}
+
+
+def checkpoint(epoch: int, mode: str) -> Packet:
+    """Take the image of `epoch`. `mode` is "fork" (nonblocking), "sync" or "auto" (the rank chooses). Idempotent."""
+    return {"m": "checkpoint", "epoch": epoch, "mode": mode}
+
+
+def cut(epoch: int, at: int, take: bool) -> Packet:
+    """The boundary at which explicit ranks take the image of `epoch`; `take`: all are there, now."""
+    return {"m": "cut", "epoch": epoch, "at": at, "take": take}
+
+
+def abort(epoch: int, reason: str) -> Packet:
+    """The round is burnt: stop trying, forget a half-written image."""
+    return {"m": "abort", "epoch": epoch, "reason": reason}
+
+
+def committed(epoch: int) -> Packet:
+    return {"m": "committed", "epoch": epoch}
+
+
+def release() -> Packet:
+    """All ranks have finished: nobody needs your links any more."""
+    return {"m": "release"}
+
+
+def alone() -> Packet:
+    """From the agent itself: the controller is gone, so no round is open and no request will be answered."""
+    return {"m": "alone"}
+
+
+def failed(ranks: Iterable[int]) -> Packet:
+    """These ranks are dead and are not started again; all of them are named every time. Idempotent."""
+    return {"m": "failed", "ranks": sorted(ranks)}
+
+
+def stop(exit_code: int, reason: str = "") -> Packet:
+    """Leave within a second. A rank prints the reason: leave it out where the user is told once for all."""
+    return {"m": "stop", "exit_code": exit_code, "reason": reason}
+
+
+def status() -> Packet:
+    return {"m": "status"}
+
+
+# ---- rank → controller -----------------------------------------------------------------------------------
+
+
+def parse_rank(packet: object) -> Packet:
+    """Check one packet of a rank.
+
+    Returns the packet itself. Raises MalformedPacket naming what is wrong; the caller counts and drops it.
+    """
+    if not isinstance(packet, dict):
+        raise MalformedPacket(f"a packet is a JSON object, got {type(packet).__name__}")
+    kind = packet.get("m")
+    fields = _RANK_FIELDS.get(kind) if isinstance(kind, str) else None
+    if fields is None:
+        raise MalformedPacket(f"unknown kind {kind!r}")
+    for name, types in fields.items():
+        if name not in packet:
+            raise MalformedPacket(f"{kind}: {name} is missing")
+        value = packet[name]
+        if not isinstance(value, types) or isinstance(value, bool):
+            raise MalformedPacket(f"{kind}: {name} is {value!r:.60}")
+    if kind == "voted":
+        _check_vote(packet)
+    return packet
+
+
+def _check_vote(packet: Packet) -> None:
+    label = packet["label"]
+    if len(label) != 2 or not all(_is_count(number) for number in label):
+        raise MalformedPacket(f"voted: label is {label!r:.60}, not [previous, epoch]")
+    for peer, vector in packet["vectors"].items():
+        if not (isinstance(peer, str) and peer.isdecimal()):
+            raise MalformedPacket(f"voted: {peer!r:.20} is no rank")
+        if not (
+            isinstance(vector, list) and len(vector) == 3 and all(_is_count(number) for number in vector)
+        ):
+            raise MalformedPacket(f"voted: vector of link {peer} is {vector!r:.60}, not [tx, base, rx]")
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+# ---- encoding --------------------------------------------------------------------------------------------
+
+
+def encode(packet: Mapping[str, Any]) -> bytes:
+    """One packet as one datagram (no line end)."""
+    return json.dumps(packet, separators=(",", ":"), ensure_ascii=True).encode("ascii")
+
+
+def encode_line(packet: Mapping[str, Any]) -> bytes:
+    return encode(packet) + b"\n"
+
+
+def decode(data: bytes | bytearray | memoryview) -> Packet:
+    """Inverse of `encode`; MalformedPacket when `data` is no JSON object."""
+    try:
+        packet = jsontext.parse(bytes(data))
+    except ValueError as error:
+        raise MalformedPacket(f"no JSON: {bytes(data[:60])!r}") from error
+    if not isinstance(packet, dict):
+        raise MalformedPacket(f"a packet is a JSON object, got {type(packet).__name__}")
+    return packet
+
+
+class Lines:
+    """Turns a byte stream into packets. Keeps the unfinished last line; an endless line is an error."""
+
+    def __init__(self, limit_bytes: int = MAX_LINE_BYTES) -> None:
+        self._rest = bytearray()
+        self._limit_bytes = limit_bytes
+
+    def feed(self, data: bytes) -> list[Packet]:
+        """Packets completed by `data`, in order. After MalformedPacket the stream is of no further use."""
+        self._rest += data
+        if b"\n" not in data:
+            if len(self._rest) > self._limit_bytes:
+                raise MalformedPacket(f"a line of more than {self._limit_bytes} bytes")
+            return []
+        *complete, rest = bytes(self._rest).split(b"\n")
+        self._rest = bytearray(rest)
+        return [decode(line) for line in complete if line]

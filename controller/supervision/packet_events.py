@@ -1,0 +1,105 @@
+"""From packets to events: what a rank or an agent says, as the pure core understands it. Pure.
+
+Packets have passed `messages.parse_rank`; a packet that is of no concern to the core (counters, free-form
+events) becomes None and is for the event log only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ckpt.controller.supervision import messages
+from ckpt.controller.supervision.events import (
+    Boundary,
+    Captured,
+    CheckpointRequested,
+    Died,
+    Event,
+    Failed,
+    Fenced,
+    Finished,
+    Hello,
+    ProgramError,
+    Ready,
+    Refused,
+    Voted,
+)
+
+_LOGGED = ("captured", "voted", "failed", "event")
+_NOT_LOGGED_FIELDS = ("m", "vectors", "manifest", "digest", "rank", "incarnation", "event", "t", "ns")
+
+
+def rank_event(rank: int, incarnation: int, packet: messages.Packet) -> Event | None:
+    """The event behind one packet of a rank."""
+    match packet["m"]:
+        case "hello":
+            return Hello(rank, incarnation, packet["address"])
+        case "captured":
+            return Captured(rank, incarnation, packet["epoch"])
+        case "voted":
+            return _vote(rank, incarnation, packet)
+        case "ready":
+            return Ready(rank, incarnation, packet["epoch"])
+        case "refused":
+            return Refused(rank, incarnation, packet["epoch"], packet["reason"], packet.get("where", ""))
+        case "boundary":
+            return Boundary(rank, incarnation, packet["epoch"], packet["count"], bool(packet.get("reached")))
+        case "failed":
+            held_ns = packet.get("held_ns")
+            where = packet.get("where", "")
+            held_ns = held_ns if isinstance(held_ns, int) else 0
+            return Failed(rank, incarnation, packet["epoch"], packet["reason"], where, held_ns)
+        case "finished":
+            return Finished(rank, incarnation, packet["exit_code"])
+        case "error":
+            return ProgramError(rank, incarnation, packet["exit_code"] or 1, packet["traceback"] or "")
+        case "request" if packet["what"] == "checkpoint":
+            return CheckpointRequested(rank=rank, waits=packet.get("wait") is True)
+    return None
+
+
+def _vote(rank: int, incarnation: int, packet: messages.Packet) -> Voted:
+    previous, epoch = packet["label"]
+    return Voted(
+        rank=rank,
+        incarnation=incarnation,
+        epoch=packet["epoch"],
+        label=(previous, epoch),
+        manifest=packet["manifest"],
+        digest=packet["digest"],
+        vectors={int(peer): (tx, base, rx) for peer, (tx, base, rx) in packet["vectors"].items()},
+        bytes_raw=packet.get("bytes_raw", 0),
+        bytes_written=packet.get("bytes_written", 0),
+    )
+
+
+def agent_event(event: Mapping[str, Any]) -> Event | None:
+    """The event behind what an agent says of its own (not what it forwards)."""
+    match event["e"]:
+        case "died":
+            return Died(event["rank"], event["incarnation"], event["signal"], event["code"])
+        case "fenced":
+            return Fenced(event["incarnation"])
+    return None
+
+
+def said(rank: int, packet: messages.Packet) -> str | None:
+    """What the user is told of a packet, at once."""
+    match packet.get("event") if packet["m"] == "event" else None:
+        case "output-held-back":
+            reason, stream = packet.get("reason"), packet.get("stream")
+            return f"rank {rank}: {stream} cannot be written ({reason}); it is held back, and written when there is room"
+        case "output-written":
+            return f"rank {rank}: {packet.get('stream')} is written, {packet.get('bytes')} bytes late"
+    return None
+
+
+def log_line(rank: int, incarnation: int, packet: messages.Packet) -> tuple[str, dict[str, Any]] | None:
+    """Name and fields under which a packet goes into the event log; None: it does not."""
+    kind = packet["m"]
+    if kind not in _LOGGED:
+        return None
+    name = packet["event"] if kind == "event" else kind
+    fields = {key: value for key, value in packet.items() if key not in _NOT_LOGGED_FIELDS}
+    return name, {"rank": rank, "incarnation": incarnation, **fields}

@@ -1,0 +1,118 @@
+"""Where ranks run and from what they resume. Pure.
+
+`place` maps ranks to nodes; `specs` says to each rank's process all it has to know; `resumable` picks the
+lines that a restart may use; `check_fit` refuses to go on with an image that does not fit, and says why.
+
+A rank's identity is its number; nothing here is ever stored in an image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ckpt.controller.errors import NoSuchJob, NotCompatible, UsageError
+from ckpt.transport.records import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A machine that can run up to `slots` ranks."""
+
+    name: str
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    rank: int
+    node: str
+    local_rank: int
+    local_size: int
+
+
+def place(size: int, nodes: Sequence[Node]) -> list[Placement]:
+    """Ranks in blocks, in the order of the nodes. UsageError when there are not enough slots."""
+    free = sum(node.slots for node in nodes)
+    if size > free:
+        raise UsageError(f"{size} ranks do not fit into {free} slots")
+    placements: list[Placement] = []
+    for node in nodes:
+        count = min(node.slots, size - len(placements))
+        placements += [Placement(len(placements) + i, node.name, i, count) for i in range(count)]
+    return placements
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What all ranks of a job have in common. `argv`: the program's words, as ``python`` takes them."""
+
+    job_id: str
+    job_dir: str
+    runtime_dir: str
+    argv: tuple[str, ...]
+    options: Mapping[str, Any]
+
+
+def specs(
+    program: Program, placements: Sequence[Placement], *, incarnation: int, epoch: int | None
+) -> list[dict[str, Any]]:
+    """One description per rank, as `ckpt.rank.boot.run_rank` takes it.
+
+    `epoch`: the line to resume from; None: start the program. `restarts` is the incarnation: the first is 0.
+    """
+    return [
+        {
+            "rank": placement.rank,
+            "size": len(placements),
+            "local_rank": placement.local_rank,
+            "local_size": placement.local_size,
+            "job_id": program.job_id,
+            "job_dir": program.job_dir,
+            "runtime_dir": program.runtime_dir,
+            "argv": list(program.argv),
+            "incarnation": incarnation,
+            "restarts": incarnation,
+            "resume": epoch,
+            "epoch": epoch or 0,
+            "options": dict(program.options),
+        }
+        for placement in placements
+    ]
+
+
+def words_of(command: Sequence[str], options: Mapping[str, Any]) -> list[str]:
+    """The program's words, as ``python`` takes them. Jobs of version 0.1.0 have a module's name without ``-m``."""
+    return ["-m", *command] if options.get("module") else list(command)
+
+
+def resumable(committed: Sequence[int], requested: int | None) -> tuple[int, ...]:
+    """The lines a restart may use, ascending: all of them, or just the one asked for."""
+    if requested is None:
+        return tuple(sorted(committed))
+    if requested not in committed:
+        known = ", ".join(map(str, sorted(committed))) or "none"
+        raise NoSuchJob(f"no committed epoch {requested}; committed: {known}")
+    return (requested,)
+
+
+def check_fit(
+    *,
+    size: int,
+    command: Sequence[str],
+    python: str,
+    new_size: int | None,
+    new_command: Sequence[str],
+    new_python: str,
+) -> None:
+    """Raise NotCompatible unless a job can go on under this command line and interpreter.
+
+    Only the minor version of Python counts (an image of 3.11.7 resumes on 3.11.2). `new_size` None and an
+    empty `new_command` mean "whatever it was".
+    """
+    if new_size is not None and new_size != size:
+        raise NotCompatible(f"the job has {size} ranks, not {new_size}: an image fits its own number only")
+    if new_command and list(new_command) != list(command):
+        raise NotCompatible(f"the job runs {' '.join(command)!r}, not {' '.join(new_command)!r}")
+    if python.split(".")[:2] != new_python.split(".")[:2]:
+        raise NotCompatible(f"the job runs under Python {python}, this is Python {new_python}")

@@ -1,0 +1,527 @@
+"""The life of a job: start, death, rollback, stop, end. Pure (no clock, no I/O).
+
+    new ──Begin──▶ starting ──all said hello──▶ running ──all finished──▶ releasing ──all gone──┐
+                      ▲  │ death by signal,        │                                            │
+                      │  │ agent lost               │                                           ▼
+               Launch │  ▼                          │                                        fencing ──▶ ended
+                      └─ fencing ◀─────────────────┤                                            ▲
+                                                   └── program error · stop ──▶ stopping ───────┘
+
+Rules
+- Global rollback: after a death the whole incarnation is fenced (killed *and* reaped) before a process of the
+  next one is forked. The next one resumes from the newest committed line, or starts the program anew when
+  there is none.
+- A death by signal (or of the agent) is an accident: restart, within the budget. An exception, a nonzero exit
+  code, or a process that leaves with status 0 without having said `finished`, is the program's doing: no
+  restart can mend it, the job ends with that code, and the others are told.
+- A rank that fails before it has said hello, with an image to resume from, could not read that image: the
+  line is set aside and the next older one tried (`lines`). An interpreter that does not fit is no fault of a line.
+- Ranks that are told to stop have a second: stop packet, then SIGTERM, then SIGKILL. So they are after a last checkpoint,
+  which nothing shall follow, and when the program has failed: there the second begins when the rank that has failed is gone,
+  for it ends as an interpreter does, and what it still writes is its program's.
+- So do ranks that are released: they take the time that they need. One that does not leave with code 0 has not written what
+  it should have: by signal, an accident like any other death, else the job's exit code.
+- Who stops the job by a signal (or asks for it) stops the program: the ranks get the signal, their handlers run, and they
+  have `grace_ns` to come to an end together; a rank that has finished is released with the last of them. Once more, half a
+  second later or more (some send everything twice), ends them at once. The job's exit code is the signal's all the same.
+- Where the program deals with failures itself (`on_failure` "continue"), a dead rank is not an end and not a
+  reason to restart: the others are told at once and go on, without checkpoints from then on. The job is
+  finished when all that are left have finished, and interrupted when nobody is left. An exception or a
+  nonzero `sys.exit` still ends the job.
+- Nothing ends before everything is fenced: no image child, no rank survives the job.
+- An incarnation number is used once. Events of another incarnation than the present one are ignored.
+- Every decision carries its reason.
+
+The supervisor owns the `Coordinator` (checkpoint rounds) and tells it when ranks come and go. Not here:
+processes and sockets (`launch`, `service`), where ranks run (`plan`).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Iterable
+from typing import Literal
+
+from ckpt.controller.errors import (
+    EXIT_CHECKPOINTED,
+    EXIT_FAILURE,
+    EXIT_INCOMPATIBLE,
+    EXIT_RESTARTS_USED_UP,
+)
+from ckpt.controller.supervision import messages
+from ckpt.controller.supervision.coordinator import Coordinator
+from ckpt.controller.supervision.events import (
+    Action,
+    AgentLost,
+    Begin,
+    CheckpointRequested,
+    ControlFailed,
+    ControlWritten,
+    Died,
+    End,
+    Event,
+    Fence,
+    Fenced,
+    Finished,
+    Hello,
+    Launch,
+    Log,
+    ProgramError,
+    Reply,
+    Say,
+    Send,
+    StopRequested,
+    Terminate,
+    Tick,
+    Token,
+    Turn,
+)
+from ckpt.controller.supervision.failure_policy import (
+    Decision,
+    OnFailure,
+    judge,
+    restart_if_left,
+    signal_name,
+)
+from ckpt.controller.supervision.lines import Lines
+from ckpt.transport.records import replace
+
+_MS = 1_000_000
+TERM_AFTER_NS = 400 * _MS
+KILL_AFTER_NS = 900 * _MS
+GRACE_NS = 5_000 * _MS
+AGAIN_AFTER_NS = 500 * _MS
+_STOP_TOKEN: Token = "stop"
+
+Kind = Literal["finished", "stopped", "interrupted"]
+Phase = Literal["new", "starting", "running", "releasing", "stopping", "fencing", "ended"]
+
+
+class Supervisor:
+    """See the module's header.
+
+    `lines`, `start_over`, `behind`: see `lines.Lines`; `incarnation`: number of the first launch (above all
+    used ones).
+    """
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        *,
+        incarnation: int = 0,
+        lines: Iterable[int] = (),
+        max_restarts: int = 10,
+        on_failure: OnFailure = "restart",
+        start_over: bool = False,
+        behind: bool = False,
+        grace_ns: int = GRACE_NS,
+    ) -> None:
+        self.coordinator = coordinator
+        self.grace_ns = grace_ns
+        self.on_failure = on_failure
+        self.size = coordinator.size
+        self.phase: Phase = "new"
+        self.incarnation = incarnation
+        self.max_restarts = max_restarts
+        self.restarts = 0
+        self.lines = Lines(lines, start_over=start_over, behind=behind)
+        self.resumed: int | None = None  # epoch that the present incarnation resumed from
+        self.addresses: dict[int, str] = {}
+        self.finished: dict[int, int] = {}
+        self.gone: set[int] = set()
+        self.failed: set[int] = set()  # dead, and the others go on without them
+        self.outcome: End | None = None  # how it is going to end; None after fencing: launch again
+        self.relaunch_reason = "started"
+        self.since_ns = 0  # of the launch or the death: what `restarted` measures
+        self.stop: StopRequested | None = None  # waits for its last checkpoint
+        self.passed_on_ns: int | None = None  # when the ranks got the signal that ends the job
+        self.stop_tokens: list[Token] = []
+        self.stop_result: dict[str, object] = {}
+        self.ending: int | None = None  # the rank that has failed, and is not gone yet: it is waited for
+        self.steps: list[tuple[int, Action]] = []  # (when, what) while stopping
+
+    # ---- interface ---------------------------------------------------------------------------------------
+
+    def handle(self, event: Event, *, now_ns: int) -> list[Action]:
+        """One event; returns what is to be done, in order."""
+        if self.phase == "ended":
+            return []
+        actions = self._dispatch(event, now_ns)
+        return self._heed_last_checkpoint(actions, now_ns)
+
+    def deadline_ns(self) -> int | None:
+        """When the next `Tick` is due, or None."""
+        times = [when for when, _ in self.steps[:1]]
+        rounds = self.coordinator.deadline_ns()
+        if rounds is not None:
+            times.append(rounds)
+        return min(times, default=None)
+
+    def keep_lines(self, epochs: Collection[int]) -> None:
+        """Only these lines are left on disk (older ones were pruned)."""
+        self.lines.keep(epochs)
+
+    def clone(self) -> Supervisor:
+        """An independent copy, for exploration."""
+        return copy.deepcopy(self)
+
+    # ---- events ------------------------------------------------------------------------------------------
+
+    def _dispatch(self, event: Event, now_ns: int) -> list[Action]:
+        match event:
+            case Begin():
+                assert self.phase == "new", self.phase
+                reason = "resumed" if self.lines.epochs else "started"
+                return self._launch(reason, now_ns)
+            case Fenced():
+                return self._fenced(event, now_ns)
+            case AgentLost():
+                return self._agent_lost(event, now_ns)
+            case StopRequested():
+                return self._stop_requested(event, now_ns)
+            case Tick():
+                return self._tick(now_ns)
+            case CheckpointRequested(token=token):
+                if self.phase in ("starting", "running", "fencing") and self.outcome is None:
+                    return self.coordinator.handle(event, now_ns=now_ns)
+                return [] if token is None else [Reply(token, False, {"reason": "the job is ending"})]
+            case ControlWritten(epoch=epoch):
+                self.lines.committed(epoch)
+                return self.coordinator.handle(event, now_ns=now_ns)
+            case ControlFailed():
+                return self.coordinator.handle(event, now_ns=now_ns)
+        if event.incarnation != self.incarnation or not 0 <= event.rank < self.size:
+            return []  # an older incarnation still speaks; it is fenced or about to be
+        match event:
+            case Hello():
+                return self._hello(event, now_ns)
+            case Finished():
+                return self._finished(event, now_ns)
+            case ProgramError():
+                return self._program_error(event, now_ns)
+            case Died():
+                return self._died(event, now_ns)
+            case _:
+                return self.coordinator.handle(event, now_ns=now_ns)
+
+    def _launch(self, reason: str, now_ns: int) -> list[Action]:
+        self.phase = "starting"
+        self.resumed = self.lines.newest
+        self.addresses, self.finished, self.gone, self.failed = {}, {}, set(), set()
+        self.since_ns = self.since_ns or now_ns
+        return [Launch(self.incarnation, self.resumed, reason)]
+
+    def _hello(self, event: Hello, now_ns: int) -> list[Action]:
+        if self.phase != "starting":
+            return []
+        self.addresses[event.rank] = event.address
+        return self._check_there(now_ns)
+
+    def _check_there(self, now_ns: int) -> list[Action]:
+        if self.phase != "starting" or len(self.addresses.keys() | self.failed) < self.size:
+            return []
+        self.phase = "running"
+        peers = {
+            rank: (self.incarnation, address)
+            for rank, address in self.addresses.items()
+            if rank not in self.failed
+        }
+        took_ms = round((now_ns - self.since_ns) / _MS, 3)
+        fields = {"incarnation": self.incarnation, "from_epoch": self.resumed, "ms": took_ms}
+        self.lines.loaded()
+        turn: list[Action] = [Turn(self.resumed)] if self.lines.behind else []
+        self.lines.behind = False
+        actions: list[Action] = [
+            *turn,  # before any of them goes on
+            Send(messages.table(peers)),
+            Log("restarted" if self.restarts or self.resumed is not None else "running", fields),
+        ]
+        actions += self.coordinator.ready(self.incarnation, now_ns=now_ns)
+        return actions + self._check_finished(now_ns)
+
+    def _finished(self, event: Finished, now_ns: int) -> list[Action]:
+        if self.phase == "stopping" and self.passed_on_ns is not None:
+            self.finished[event.rank] = event.exit_code
+            log = Log("rank-finished", {"rank": event.rank, "exit_code": event.exit_code})
+            return [log, *self._release_the_stopped()]
+        if self.phase not in ("starting", "running"):
+            return []
+        if event.exit_code:
+            error = ProgramError(event.rank, event.incarnation, event.exit_code)
+            return self._program_error(error, now_ns)
+        self.finished[event.rank] = event.exit_code
+        log = Log("rank-finished", {"rank": event.rank, "exit_code": event.exit_code})
+        return [log, *self._check_finished(now_ns)]
+
+    def _check_finished(self, now_ns: int) -> list[Action]:
+        if self.phase != "running" or len(self.finished.keys() | self.failed) < self.size:
+            return []
+        reason = "all ranks have finished"
+        if self.failed:
+            reason = f"all ranks but {', '.join(map(str, sorted(self.failed)))}, which failed, have finished"
+        self.phase = "releasing"
+        self.outcome = End(max(self.finished.values()), reason)
+        actions = self.coordinator.closed(reason)
+        return [*actions, Send(messages.release()), *self._check_gone()]
+
+    def _program_error(self, event: ProgramError, now_ns: int) -> list[Action]:
+        if self.phase not in ("starting", "running"):
+            return []
+        if self._is_loading(event.rank) and event.exit_code != EXIT_INCOMPATIBLE:
+            return self._set_line_aside(
+                event.rank,
+                event.traceback.rstrip().rpartition("\n")[2] or f"exit code {event.exit_code}",
+                now_ns,
+            )
+        fields = {"rank": event.rank, "exit_code": event.exit_code, "traceback": event.traceback}
+        reason = f"rank {event.rank} failed with exit code {event.exit_code}"
+        say: list[Action] = [Log("rank-failed", fields)]
+        # The traceback itself is on the rank's standard error, which the user sees.
+        last_line = event.traceback.rstrip().rpartition("\n")[2]
+        say.append(Say(f"{reason}: {last_line}" if last_line else reason))
+        self.ending = None if event.rank in self.gone else event.rank
+        kind: Kind = "interrupted" if self._is_loading(event.rank) else "finished"
+        return say + self._stop_now(End(event.exit_code, reason, kind), now_ns)
+
+    def _is_loading(self, rank: int) -> bool:
+        return self.phase == "starting" and self.resumed is not None and rank not in self.addresses
+
+    def _set_line_aside(self, rank: int, why: str, now_ns: int) -> list[Action]:
+        said, end = self.lines.set_aside(rank, why)
+        if end is not None:
+            return said + self._stop_now(end, now_ns)
+        return said + self._fence(None, f"epoch {self.resumed} cannot be read")
+
+    def _died(self, event: Died, now_ns: int) -> list[Action]:
+        self.gone.add(event.rank)
+        how = {"signal": event.signal} if event.signal is not None else {"code": event.code}
+        fields = {"rank": event.rank, "incarnation": event.incarnation, **how}
+        if self.phase == "stopping":
+            if event.rank == self.ending:
+                self.ending = None
+                self.steps = self._pressing(now_ns)
+            return [Log("rank-left", fields), *self._release_the_stopped(), *self._check_gone()]
+        if self.phase == "fencing":
+            return []  # we are killing it
+        if self.phase == "releasing" and not self._left_badly(event):
+            return [Log("rank-left", fields), *self._check_gone()]
+        decision = judge(
+            event, restarts=self.restarts, max_restarts=self.max_restarts, on_failure=self.on_failure
+        )
+        log = Log("rank-died", fields)
+        if self._is_loading(event.rank) and self._cannot_be_loaded(event):
+            return [log, *self._set_line_aside(event.rank, decision.reason, now_ns)]
+        if decision.verdict == "continue":
+            return self._go_on_without(event.rank, decision.reason, log, now_ns)
+        return [log, *self._carry_out(decision, now_ns)]
+
+    def _cannot_be_loaded(self, event: Died) -> bool:
+        """Is the line the reason of a death? A rank that leaves by itself while it loads one says yes."""
+        return self.lines.died_loading() if event.signal is not None else event.code != EXIT_INCOMPATIBLE
+
+    def _left_badly(self, event: Died) -> bool:
+        """Has a rank that was released not come to its end? By an exit code it has: that becomes the job's."""
+        assert self.outcome is not None
+        if event.code and not self.outcome.exit_code:
+            reason = f"rank {event.rank} left with exit code {event.code}"
+            self.outcome = replace(self.outcome, exit_code=event.code, reason=reason)
+        if event.signal is None or self.on_failure == "continue":
+            return False
+        self.outcome = None
+        return True
+
+    def _go_on_without(self, rank: int, why: str, log: Log, now_ns: int) -> list[Action]:
+        self.failed.add(rank)
+        if len(self.failed) == self.size:
+            return [log, *self._stop_now(End(EXIT_FAILURE, f"{why}, the last one", "interrupted"), now_ns)]
+        failed = sorted(self.failed)
+        fields = {"rank": rank, "incarnation": self.incarnation, "failed": failed}
+        actions: list[Action] = [
+            Send(messages.failed(failed)),  # before anything else: the others wait for it
+            log,
+            Log("continuing", fields),
+            Say(f"{why}; the job goes on without it"),
+            *self.coordinator.incomplete(why),
+        ]
+        return actions + self._check_there(now_ns) + self._check_finished(now_ns)
+
+    def _agent_lost(self, event: AgentLost, now_ns: int) -> list[Action]:
+        log = Log("agent-lost", {"reason": event.reason})
+        if self.outcome is not None:
+            return [log, *self._fence(self.outcome, self.outcome.reason)]
+        what = f"the agent was lost ({event.reason})"
+        decision = restart_if_left(what, restarts=self.restarts, max_restarts=self.max_restarts)
+        if self.phase == "fencing":
+            return [log, Fence(self.incarnation)]
+        if self.on_failure == "continue":
+            end = End(EXIT_FAILURE, f"{what}, and all ranks with it", "interrupted")
+            return [log, *self._stop_now(end, now_ns)]
+        return [log, *self._carry_out(decision, now_ns)]
+
+    def _carry_out(self, decision: Decision, now_ns: int) -> list[Action]:
+        if decision.verdict == "end":
+            kind: Kind = "interrupted" if decision.exit_code == EXIT_RESTARTS_USED_UP else "finished"
+            outcome = End(decision.exit_code, decision.reason, kind)
+            # How a job was interrupted is the last thing that is said; see `service`.
+            say: list[Action] = [Say(decision.reason)] if kind == "finished" else []
+            return say + self._stop_now(outcome, now_ns)
+        if self.stop is not None:
+            reason = f"{decision.reason} while the job was being stopped"
+            return self._fence(End(self.stop.exit_code, reason, "stopped"), reason)
+        self.restarts += 1
+        self.since_ns = now_ns
+        news = Say(f"{decision.reason}; restarting from {self.lines.whence()}")
+        return [news, *self._fence(None, decision.reason)]
+
+    # ---- fencing, stopping -------------------------------------------------------------------------------
+
+    def _fence(self, outcome: End | None, reason: str) -> list[Action]:
+        """Kill everything; then launch again (`outcome` None) or end."""
+        self.phase = "fencing"
+        self.outcome = outcome
+        self.relaunch_reason = reason
+        self.steps = []
+        # To the coordinator both are an interruption; whoever waits for a checkpoint waits on only if there
+        # is a next.
+        tell = self.coordinator.interrupted if outcome is None else self.coordinator.closed
+        return [*tell(reason), Fence(self.incarnation)]
+
+    def _fenced(self, event: Fenced, now_ns: int) -> list[Action]:
+        if self.phase != "fencing" or event.incarnation != self.incarnation:
+            return []
+        if self.outcome is not None:
+            return self._end()
+        self.incarnation += 1
+        epoch = self.lines.newest
+        fields = {"from_epoch": epoch, "incarnation": self.incarnation, "reason": self.relaunch_reason}
+        return [Log("restarting", fields), *self._launch(self.relaunch_reason, now_ns)]
+
+    def _end(self) -> list[Action]:
+        assert self.outcome is not None
+        self.phase = "ended"
+        result = {"exit_code": self.outcome.exit_code, "reason": self.outcome.reason, **self.stop_result}
+        replies: list[Action] = [Reply(token, True, result) for token in self.stop_tokens]
+        return [*replies, self.outcome]
+
+    def _stop_now(self, outcome: End, now_ns: int) -> list[Action]:
+        """Tell the ranks to leave, and see to it."""
+        self.phase = "stopping"
+        self.outcome = outcome
+        self.steps = [] if self.ending is not None else self._pressing(now_ns)
+        closing = self.coordinator.closed(outcome.reason)
+        return [*closing, Send(messages.stop(outcome.exit_code)), *self._check_gone()]
+
+    def _pressing(self, now_ns: int) -> list[tuple[int, Action]]:
+        """What is done to ranks that do not leave."""
+        return [
+            (now_ns + TERM_AFTER_NS, Terminate()),
+            (now_ns + KILL_AFTER_NS, Fence(self.incarnation)),
+        ]
+
+    def _pass_on(self, outcome: End, number: int, now_ns: int) -> list[Action]:
+        """Let the program end itself."""
+        self.phase = "stopping"
+        self.outcome = outcome
+        self.passed_on_ns = now_ns
+        self.steps = [(now_ns + self.grace_ns, Fence(self.incarnation))]
+        closing = self.coordinator.closed(outcome.reason)
+        left = tuple(rank for rank in range(self.size) if rank not in self.finished and rank not in self.gone)
+        actions = [*closing, Terminate(number, left), *self._release_the_stopped(), *self._check_gone()]
+        patience = (
+            f"{signal_name(number)} is passed on to the ranks, which have {self.grace_ns / 1e9:g} s to end; "
+        )
+        return [*actions, Say(f"{patience}once more, and they are killed")]
+
+    def _release_the_stopped(self) -> list[Action]:
+        """Those that have come to their end wait for the others."""
+        if self.passed_on_ns is None or len(self.finished.keys() | self.gone) < self.size:
+            return []
+        if len(self.gone) == self.size:
+            return []
+        return [Send(messages.release())]
+
+    def _at_once(self, now_ns: int) -> list[Action]:
+        """Asked once more by a signal while the ranks have their time."""
+        if (
+            self.phase != "stopping"
+            or self.passed_on_ns is None
+            or now_ns < self.passed_on_ns + AGAIN_AFTER_NS
+        ):
+            return []
+        self.phase, self.steps = "fencing", []
+        return [Log("ended-at-once", {"incarnation": self.incarnation}), Fence(self.incarnation)]
+
+    def _stop_for(self, request: StopRequested, reason: str, now_ns: int) -> list[Action]:
+        outcome = End(request.exit_code, reason, "stopped")
+        if request.signal is None:
+            return self._stop_now(outcome, now_ns)
+        return self._pass_on(outcome, request.signal, now_ns)
+
+    def _check_gone(self) -> list[Action]:
+        if len(self.gone) < self.size:
+            return []
+        self.phase = "fencing"  # the ranks are gone; their image children may not be
+        self.steps = []
+        return [Fence(self.incarnation)]
+
+    def _stop_requested(self, event: StopRequested, now_ns: int) -> list[Action]:
+        if event.token is not None:
+            self.stop_tokens.append(event.token)
+        if self.phase in ("releasing", "stopping") and not self.steps:
+            return self._do_not_wait(event, now_ns)
+        if self.outcome is not None:
+            return self._at_once(now_ns) if event.token is None else []  # it is ending already
+        log = Log("stop-requested", {"reason": event.reason, "checkpoint": event.checkpoint})
+        first = self.stop is None
+        self.stop = event
+        if event.checkpoint and first:
+            return [log, *self.coordinator.handle(CheckpointRequested(_STOP_TOKEN), now_ns=now_ns)]
+        if self.phase == "fencing":
+            self.outcome = End(event.exit_code, event.reason, "stopped")
+            return [log, *self.coordinator.closed(event.reason)]
+        return [log, *self._stop_for(event, event.reason, now_ns)]
+
+    def _do_not_wait(self, event: StopRequested, now_ns: int) -> list[Action]:
+        """It is ending already, in its own time, and somebody does not want to wait for that."""
+        log = Log("stop-requested", {"reason": event.reason, "checkpoint": event.checkpoint})
+        if self.phase == "releasing":
+            return [log, *self._stop_for(event, event.reason, now_ns)]
+        if event.signal is None or self.ending is None:
+            self.steps = self._pressing(now_ns)
+            return [log]
+        self.passed_on_ns = now_ns
+        self.steps = [(now_ns + self.grace_ns, Fence(self.incarnation))]
+        return [log, Terminate(event.signal, (self.ending,))]
+
+    def _heed_last_checkpoint(self, actions: list[Action], now_ns: int) -> list[Action]:
+        """Take the answer to our own request (the last checkpoint before a stop) out of `actions`."""
+        kept: list[Action] = []
+        answer: Reply | None = None
+        for action in actions:
+            if isinstance(action, Reply) and action.token == _STOP_TOKEN:
+                answer = action
+            else:
+                kept.append(action)
+        if answer is None or self.stop is None or self.outcome is not None:
+            return kept
+        if answer.ok:
+            self.stop_result = dict(answer.fields)
+            reason = f"{self.stop.reason}; checkpoint {answer.fields['epoch']} is committed"
+            return kept + self._stop_now(End(EXIT_CHECKPOINTED, reason, "stopped"), now_ns)
+        why = answer.fields.get("reason")
+        if self.stop.only_if_committed:
+            kept += [Reply(token, False, answer.fields) for token in self.stop_tokens]
+            self.stop, self.stop_tokens = None, []
+            return kept
+        reason = f"{self.stop.reason}; the last checkpoint failed: {why}"
+        return kept + self._stop_for(self.stop, reason, now_ns)
+
+    def _tick(self, now_ns: int) -> list[Action]:
+        actions: list[Action] = []
+        while self.steps and self.steps[0][0] <= now_ns:
+            step = self.steps.pop(0)[1]
+            if isinstance(step, Fence):
+                self.phase = "fencing"
+                self.steps = []
+            actions.append(step)
+        return actions + self.coordinator.handle(Tick(), now_ns=now_ns)

@@ -1,0 +1,210 @@
+"""Objects that no image can hold, held for a moment: the capture is refused and names them."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import hmac
+import socket
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+
+import pytest
+
+from ckpt.image import Refused, run_base
+from ckpt.image.frames import _frames
+from ckpt.image.frames.stack import capture
+from ckpt.image.libraries.transient import refuse_passing
+
+
+def look(*_: object) -> str:
+    try:
+        refuse_passing(capture(at="call", skip=(look.__code__,)))
+    except Refused as refused:
+        return f"{refused.reason} at {refused.where}"
+    return ""
+
+
+def nothing() -> str:
+    x, y = [1], "text"
+    return look(x, y)
+
+
+def decompressor() -> str:
+    unpacker = zlib.decompressobj()
+    said = look()
+    unpacker.flush()
+    return said
+
+
+kept: object = None
+
+
+def variable_of_the_module() -> str:
+    global kept
+    kept = zlib.decompressobj()
+    said = look()
+    kept = None
+    return said
+
+
+def on_the_evaluation_stack() -> str:
+    said = []
+    assert zlib.decompressobj().flush()[: len(said.append(look()) or "")] == b""
+    return said[0]
+
+
+def operand() -> str:
+    def both(digest: object, said: str) -> str:
+        return said
+
+    return both(zlib.decompressobj(), look())
+
+
+def compressor() -> str:
+    squeeze = zlib.compressobj()
+    said = look()
+    squeeze.flush()
+    return said
+
+
+def frame_object() -> str:
+    frame = sys._getframe()
+    said = look()
+    assert frame is not None
+    return said
+
+
+def open_socket() -> str:
+    with socket.socket() as peer:
+        peer.setblocking(False)
+        return look()
+
+
+def running_child() -> str:
+    with subprocess.Popen(["sleep", "60"]) as child:
+        said = look()
+        child.kill()
+    assert look() == ""
+    return said
+
+
+def child_being_started() -> str:
+    class Output:
+        def fileno(self) -> int:
+            said.append(look())
+            return 1
+
+    said: list[str] = []
+    subprocess.run(["true"], stdout=Output(), check=True)
+    return said[0]
+
+
+def cache_being_made() -> str:
+    """What functools.lru_cache has between two instructions: how large it may get cannot be asked yet."""
+    made = functools._lru_cache_wrapper(nothing, 3, False, functools._CacheInfo)  # type: ignore[attr-defined]
+    said = look()
+    made.cache_parameters = lambda: {"maxsize": 3, "typed": False}
+    assert look() == ""
+    return said
+
+
+def digests_that_can_be_saved() -> str:
+    digests = hashlib.sha256(b"x"), hashlib.blake2b(b"x"), hmac.new(b"key", b"x", "sha256")
+    first, second, third = digests
+    hidden = third._hmac
+    said = look()
+    for each in (first, second, third, hidden):
+        each.update(b"y")
+    return said
+
+
+@pytest.mark.parametrize(
+    ("program", "named"),
+    [
+        (nothing, ""),
+        (digests_that_can_be_saved, ""),
+        (decompressor, "zlib.Decompress"),
+        (variable_of_the_module, "zlib.Decompress"),
+        (on_the_evaluation_stack, ""),
+        (operand, "zlib.Decompress"),
+        (compressor, "zlib.Compress"),
+        (frame_object, "a frame object"),
+        (open_socket, "socket.socket"),
+        (running_child, "the child process"),
+        (cache_being_made, "functools.lru_cache is wrapping a function"),
+        (child_being_started, "a child process is being started"),
+    ],
+)
+def test_named_where_it_is_held(program: Callable[[], str], named: str) -> None:
+    said = run_base(program)
+    assert named in said and bool(said) == bool(named)
+    if named:
+        assert "test_passing.py" in said or "subprocess.py" in said
+
+
+def test_only_unusual_objects_are_looked_at_in_python() -> None:
+    frame, instance = sys._getframe(), zlib.decompressobj()
+    usual = [
+        1,
+        -0,
+        1 << 20,
+        1.5,
+        "text",
+        b"",
+        (),
+        [instance],
+        {},
+        None,
+        look,
+        len,
+        sys,
+        int,
+        test_named_where_it_is_held,
+    ]
+    unusual = [(1 << 20) + 1, 1 << 62, frame, instance, Hashed(False)]
+    assert _frames.unusual([*usual, *unusual, _frames.NULL], {}, ()) == unusual
+    space = {"a": 1, "b": instance, "c": frame}
+    assert _frames.unusual([], space, ("c", "missing", "a")) == [frame]
+
+
+def address_in_a_variable() -> str:
+    x = [1]
+    key = id(x)
+    said = look()
+    return said if key else ""
+
+
+def large_number() -> str:
+    x = [1]
+    key = id(x) + 8
+    return look() if key and x else ""
+
+
+@pytest.mark.parametrize(("program", "named"), [(address_in_a_variable, "address"), (large_number, "")])
+def test_the_address_of_an_object_is_in_use(program: Callable[[], str], named: str) -> None:
+    said = run_base(program)
+    assert named in said and bool(said) == bool(named)
+
+
+class Hashed:
+    """Hashes by address, as objects do that stand for themselves; `said` when some of the hash is known, or nothing."""
+
+    def __init__(self, has_begun: bool) -> None:
+        self.has_begun = has_begun
+        self.said = ""
+
+    def __hash__(self) -> int:
+        found = hash((id(self), 1)) if self.has_begun else 0
+        self.said = look()
+        return found
+
+
+@pytest.mark.parametrize(("has_begun", "named"), [(True, "a hash is being computed"), (False, "")])
+def test_a_hash_of_which_some_is_known(has_begun: bool, named: str) -> None:
+    """Its rest would be added to what came of an address in the old process (xdsl)."""
+    found = Hashed(has_begun)
+    run_base(lambda: hash(found))
+    assert named in found.said and bool(found.said) == bool(named)

@@ -1,0 +1,552 @@
+"""What a program has changed in installed packages is part of its image."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from collections import OrderedDict, deque
+from pathlib import Path
+
+from ckpt.image.modules import package_changes
+from ckpt.image.modules.package_baseline import Notes
+from ckpt.image.modules.references import References
+from tests.unit.ckpt.image.support import LIBRARY_START, after_restart, image_failure
+
+
+def test_variables_set_added_and_removed(tmp_path: Path) -> None:
+    library = "level = 1\nold = 'x'\ndef get():\n    return level, extra\n"
+    program = """
+        import lib
+        lib.level, lib.extra = 7, [lib.get]
+        del lib.old
+        driver_tick()
+        print(lib.get() == (7, [lib.get]), hasattr(lib, "old"))
+    """
+    assert after_restart(tmp_path, library, program) == "True False\n"
+
+
+def test_a_function_of_the_library_that_another_one_has_replaced(tmp_path: Path) -> None:
+    library = "def slow():\n    return 'slow'\ndef fast():\n    return 'fast'\n"
+    program = """
+        import lib
+        lib.slow = lib.fast
+        driver_tick()
+        print(lib.slow(), lib.slow is lib.fast)
+    """
+    assert after_restart(tmp_path, library, program) == "fast True\n"
+
+
+def test_a_settings_object_keeps_its_identity(tmp_path: Path) -> None:
+    library = """
+        class Lazy:
+            _wrapped = None
+            def __getattribute__(self, name):
+                if name == "__class__" or name == "__dict__":
+                    raise RuntimeError("set up too early")
+                return object.__getattribute__(self, name)
+        settings = Lazy()
+        mine = settings
+    """
+    program = """
+        import lib
+        options = {"debug": True}
+        lib.settings._wrapped = options
+        driver_tick()
+        options["seen"] = 1
+        print(lib.settings._wrapped, lib.settings is lib.mine, lib.settings._wrapped is options)
+    """
+    assert after_restart(tmp_path, library, program) == "{'debug': True, 'seen': 1} True True\n"
+
+
+def test_registries_of_every_kind_are_filled_in_place(tmp_path: Path) -> None:
+    library = """
+        from collections import OrderedDict, defaultdict, deque
+        class Table(dict):
+            def __setitem__(self, key, value):
+                raise RuntimeError("not by this way")
+        a, b, c, d, e, f = {}, [], {"x"}, OrderedDict(p=1, q=2), defaultdict(list), deque(maxlen=2)
+        t = Table()
+        every = [a, b, c, d, e, f, t]
+    """
+    program = """
+        import lib
+        mine = lib.a
+        lib.a["k"] = lib.b
+        lib.b.append(mine)
+        lib.c |= {"y", "z"}
+        order = list(lib.c)
+        lib.d.move_to_end("p")
+        lib.e["n"].append(1)
+        lib.f.extend([1, 2, 3])
+        dict.__setitem__(lib.t, "in", 1)
+        driver_tick()
+        print(lib.a["k"] is lib.b, lib.b[0] is mine is lib.a, list(lib.c) == order, list(lib.d))
+        print(dict(lib.e), list(lib.f), lib.f.maxlen, lib.t, lib.every[2] is lib.c)
+    """
+    expected = "True True True ['q', 'p']\n{'n': [1]} [2, 3] 2 {'in': 1} True\n"
+    assert after_restart(tmp_path, library, program) == expected
+
+
+def test_class_attributes_and_tables_of_classes(tmp_path: Path) -> None:
+    library = "class Maker:\n    seed = None\n    known = {}\n    def make(self):\n        return self.seed, self.known\n"
+    program = """
+        import lib
+        class Mine: pass
+        lib.Maker.seed = 5
+        lib.Maker.known["mine"] = Mine
+        driver_tick()
+        print(lib.Maker().make() == (5, {"mine": Mine}))
+    """
+    assert after_restart(tmp_path, library, program) == "True\n"
+
+
+def test_a_generator_of_random_numbers(tmp_path: Path) -> None:
+    library = "import random as r\nrandom = r.Random()\nclass Box:\n    def __init__(self):\n        self.random = random\n"
+    program = """
+        import lib
+        box = lib.Box()
+        lib.random.seed(3)
+        expected = [lib.random.random() for _ in range(2)][1]
+        lib.random.seed(3)
+        lib.random.random()
+        driver_tick()
+        print(lib.random.random() == expected, box.random is lib.random)
+    """
+    assert after_restart(tmp_path, library, program) == "True True\n"
+
+
+def test_an_object_that_has_a_name_and_is_found_in_another_way_first(tmp_path: Path) -> None:
+    """As mpmath has it: the context is an attribute of a class in a module that is imported before it has its name."""
+    library = """
+        from lib.parts import Number, Context
+        mp = Context()
+        Number.context = mp
+        Number.context.odd = bytearray(b"a")
+    """
+    parts = "class Number: pass\nclass Context:\n    precision = 53\n"
+    program = """
+        import lib
+        def work(context):
+            driver_tick()
+            return context is lib.mp is lib.Number.context, lib.mp.precision, lib.mp.odd
+        lib.mp.precision = 7
+        print(work(lib.mp))
+    """
+    expected = "(True, 7, bytearray(b'a'))\n"
+    assert after_restart(tmp_path, library, program, parts=parts) == expected
+
+
+def test_a_context_that_holds_its_own_classes(tmp_path: Path) -> None:
+    """As mpmath has it: a list that a class made at run time shares with the context."""
+    library = """
+        class Number:
+            pass
+        class Context:
+            def __init__(self):
+                self.precision = [53]
+                self.number = type("number", (Number,), {"data": self.precision})
+                self.number.context = self
+        mp = Context()
+    """
+    program = """
+        import lib
+        lib.mp.precision[0] = 136
+        one = lib.mp.number()
+        driver_tick()
+        print(one.data, one.data is lib.mp.precision, type(one) is lib.mp.number, one.context is lib.mp)
+    """
+    assert after_restart(tmp_path, library, program) == "[136] True True True\n"
+
+
+def test_modules_imported_later_are_there_before_the_state(tmp_path: Path) -> None:
+    library = "table = {}\n"
+    plugin = "from lib import table\ntable['plugin'] = table.get('plugin', 0) + 1\n"
+    program = """
+        import lib
+        import lib.plugin
+        lib.table["more"] = 1
+        driver_tick()
+        import lib.plugin
+        print(lib.table)
+    """
+    assert after_restart(tmp_path, library, program, plugin=plugin) == "{'plugin': 1, 'more': 1}\n"
+
+
+def logged(tmp_path: Path, name: str) -> list[object]:
+    """What the lines of the driver's log say under that name."""
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    return [line[name] for line in lines if line.get(name)]
+
+
+def test_a_package_of_which_something_cannot_be_saved_starts_anew_as_a_whole(tmp_path: Path) -> None:
+    """That it is set up would be worse to know than nothing, without what was set up."""
+    library = """
+        import zlib
+        is_set_up, packer = False, None
+        def set_up():
+            global is_set_up, packer
+            is_set_up, packer = True, zlib.decompressobj()
+        def use():
+            if not is_set_up:
+                set_up()
+            return type(packer).__name__
+    """
+    program = """
+        import lib
+        lib.use()
+        driver_tick()
+        print(lib.use())
+    """
+    assert after_restart(tmp_path, library, program) == "Decompress\n"
+    ((left_out,),) = logged(tmp_path, "left_out")
+    assert (left_out["kind"], left_out["package"], left_out["variables"]) == (
+        "unsaved",
+        "lib",
+        ["lib.packer"],
+    )
+    assert "Decompress" in left_out["reason"]
+
+
+def test_a_variable_that_a_running_function_works_with_is_not_left_out(tmp_path: Path) -> None:
+    place = tmp_path / "site-packages" / "lib"
+    place.mkdir(parents=True)
+    (place / "__init__.py").write_text(
+        "import zlib\npacker = None\ndef work(tick):\n    global packer\n"
+        "    packer = zlib.decompressobj()\n    tick()\n    packer = 1\n"
+    )
+    assert "lib.packer" in image_failure(tmp_path, LIBRARY_START + "import lib\nlib.work(driver_tick)\n")
+
+
+def test_a_package_at_work_that_cannot_be_saved_burns_no_round(tmp_path: Path) -> None:
+    """The running function has nothing to do with the variable."""
+    library = """
+        import zlib
+        packer = None
+        def begin():
+            global packer
+            packer = zlib.decompressobj()
+        def work(tick):
+            begin()
+            tick()
+            return "done"
+    """
+    program = """
+        import lib
+        print(lib.work(driver_tick))
+    """
+    assert after_restart(tmp_path, library, program) == "done\n"
+
+
+def test_what_cannot_be_loaded_costs_no_restart(tmp_path: Path) -> None:
+    """The package's own way to make its object again fails in the new process."""
+    library = """
+        import os
+        level, handle = 1, None
+        class Handle:
+            def __init__(self, process):
+                if process != os.getpid():
+                    raise OSError("no handle of another process")
+            def __reduce__(self):
+                return Handle, (os.getpid(),)
+    """
+    program = """
+        import lib
+        driver_tick() if lib.level == 2 else None
+        lib.level, lib.handle = 2, lib.Handle(__import__("os").getpid())
+        driver_tick()
+        lib.level = lib.level if driver_tick() == "going on" else None
+        print("went on")
+    """
+    assert after_restart(tmp_path, library, program) == "went on\n"
+    (left_out,) = logged(tmp_path, "left_out")
+    assert left_out[0]["package"] == "lib" and "another process" in left_out[0]["reason"]
+
+
+def test_slots_threads_and_namespaces(tmp_path: Path) -> None:
+    library = """
+        import threading, types
+        class Slotted:
+            __slots__ = ("level", "gone")
+            def __init__(self):
+                self.level, self.gone = 1, 2
+            def __setattr__(self, name, value):
+                object.__setattr__(self, name, value)
+        slotted, local, space = Slotted(), threading.local(), types.SimpleNamespace(a=1)
+        def get():
+            return slotted.level, hasattr(slotted, "gone"), local.user, space.a
+    """
+    program = """
+        import lib
+        lib.slotted.level, lib.local.user, lib.space.a = 5, "me", 6
+        del lib.slotted.gone
+        driver_tick()
+        print(lib.get())
+    """
+    assert after_restart(tmp_path, library, program) == "(5, False, 'me', 6)\n"
+
+
+def test_settings_within_settings(tmp_path: Path) -> None:
+    library = "config = {'log': {'level': 1, 'to': [{'x': 1}]}, 3: []}\nlog = config['log']\n"
+    program = """
+        import lib
+        lib.config["log"]["level"] = 2
+        lib.config["log"]["to"][0]["x"] = 3
+        lib.config[3].append("y")
+        driver_tick()
+        print(lib.config, lib.config["log"] is lib.log)
+    """
+    expected = "{'log': {'level': 2, 'to': [{'x': 3}]}, 3: ['y']} True\n"
+    assert after_restart(tmp_path, library, program) == expected
+
+
+def test_counters_go_on(tmp_path: Path) -> None:
+    library = """
+        from itertools import count
+        numbers, by_two, new_id = count(), count(10, 2), count(5).__next__
+        class Node:
+            ids = count(100)
+            def __init__(self):
+                self.id = next(self.ids)
+    """
+    program = """
+        import lib
+        for _ in range(3):
+            next(lib.numbers), next(lib.by_two), lib.new_id(), lib.Node()
+        mine = lib.numbers
+        driver_tick()
+        print(next(lib.numbers), next(lib.by_two), lib.new_id(), lib.Node().id, next(mine))
+    """
+    assert after_restart(tmp_path, library, program) == "3 16 8 103 4\n"
+
+
+def test_a_method_of_a_class_of_the_library_that_the_program_has_replaced(tmp_path: Path) -> None:
+    library = (
+        "class Box:\n    def __init__(self):\n        self.x = 1\n    def get(self):\n        return 1\n"
+    )
+    program = """
+        import lib
+        first = lib.Box.__init__
+        def init(self):
+            first(self)
+            self.x += 1
+        lib.Box.__init__, lib.Box.get = init, lambda self: 2
+        driver_tick()
+        print(lib.Box().x, lib.Box().get())
+    """
+    assert after_restart(tmp_path, library, program) == "2 2\n"
+
+
+def test_a_table_by_addresses_starts_empty(tmp_path: Path) -> None:
+    library = "seen = {}\ndef see(obj):\n    return seen.setdefault(id(obj), len(seen))\n"
+    program = """
+        import lib
+        objects = [object() for _ in range(3)]
+        for obj in objects:
+            lib.see(obj)
+        driver_tick()
+        print([lib.see(obj) for obj in objects])
+    """
+    assert after_restart(tmp_path, library, program) == "[0, 1, 2]\n"
+    ((left_out,),) = logged(tmp_path, "left_out")
+    assert (left_out["kind"], left_out["variables"]) == ("addresses", ["lib.seen"])
+
+
+def test_what_the_program_holds_keeps_what_is_too_deep_to_be_noted(tmp_path: Path) -> None:
+    library = "class Box:\n    table = {'data': bytearray(b'a')}\n    other = {}\n"
+    program = """
+        import lib
+        mine, other = lib.Box.table, lib.Box.other
+        mine["data"] += b"b"
+        driver_tick()
+        print(mine["data"], other is lib.Box.other)
+    """
+    assert after_restart(tmp_path, library, program) == "bytearray(b'ab') True\n"
+
+
+def test_an_object_of_the_library_that_another_module_of_it_has_added(tmp_path: Path) -> None:
+    """The program imports the plugin, which imports the library: in the new process the library may come alone."""
+    library = "class Registry: pass\nregistry = Registry()\n"
+    program = """
+        import lib.plugin
+        table = lib.registry.table
+        del lib
+        driver_tick()
+        import lib.plugin
+        print(table is lib.registry.table)
+    """
+    plugin = "from lib import registry\nregistry.table = {}\n"
+    assert after_restart(tmp_path, library, program, plugin=plugin) == "True\n"
+
+
+def test_nothing_of_the_import_is_seen(tmp_path: Path) -> None:
+    """Loader, traceback and warnings are those of a plain import."""
+    library = "import warnings\nwarnings.warn('old', DeprecationWarning, stacklevel=2)\n"
+    program = """
+        import importlib.machinery, traceback, warnings
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            import lib
+        try:
+            import lib.broken
+        except ZeroDivisionError as error:
+            files = [entry.filename.rpartition("/")[2] for entry in traceback.extract_tb(error.__traceback__)]
+        driver_tick()
+        print(type(lib.__loader__) is importlib.machinery.SourceFileLoader, lib.__spec__.loader is lib.__loader__)
+        print([warning.filename.rpartition("/")[2] for warning in seen], files)
+    """
+    expected = "True True\n['program.py'] ['program.py', 'broken.py']\n"
+    assert after_restart(tmp_path, library, program, broken="1 / 0\n") == expected
+
+
+# ---------------------------------------------------------------------- looking
+
+
+def noted(**attributes: object) -> tuple[types.ModuleType, Notes]:
+    module = types.ModuleType("a_noted_library")
+    module.__dict__.update(attributes)
+    notes = Notes()
+    notes.begin()
+    notes.end(module)
+    return module, notes
+
+
+def looked_at(module: types.ModuleType, notes: Notes) -> package_changes.Changed:
+    sys.modules[module.__name__] = module
+    try:
+        references = References()
+        references.refresh()
+        return package_changes.look(notes, references)
+    finally:
+        del sys.modules[module.__name__]
+
+
+def changes(module: types.ModuleType, notes: Notes) -> list[str]:
+    found = [change for part in looked_at(module, notes).changes.values() for change in part]
+    return [f"{change.kind} {change.where}".replace("a_noted_library.", "") for change in found]
+
+
+class Loud:
+    def __eq__(self, other: object) -> bool:
+        raise AssertionError("compared")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_nothing_changed_is_nothing_saved() -> None:
+    module, notes = noted(a=[Loud()], b={1: Loud()}, c={"x", "y"}, d=OrderedDict(p=Loud()), e=deque([Loud()]))
+    assert changes(module, notes) == []
+    module.a[0] = Loud()
+    module.b[1] = Loud()
+    module.c.remove("x")
+    module.d.clear()
+    module.e.append(1)
+    assert changes(module, notes) == [f"content {name}" for name in "abcde"]
+
+
+def test_an_object_that_has_left_its_place_is_no_longer_noted() -> None:
+    module, notes = noted(table={})
+    module.table["x"] = 1
+    module.table = {}
+    assert changes(module, notes) == ["module table"]
+
+
+def test_a_failed_import_leaves_no_note() -> None:
+    notes = Notes()
+    notes.begin()
+    notes.end(None)
+    assert not notes.modules and not notes.objects
+
+
+def test_packages_with_compiled_modules_are_left_alone_and_named() -> None:
+    module, notes = noted(level=1)
+    module.level = 2
+    sys.modules["a_noted_library._fast"] = compiled = types.ModuleType("a_noted_library._fast")
+    compiled.__file__ = "/somewhere/_fast.so"
+    try:
+        found = looked_at(module, notes)
+    finally:
+        del sys.modules["a_noted_library._fast"]
+    assert found.changes == {} and found.ids == {}
+    (left_out,) = found.left_out
+    assert (left_out["kind"], left_out["variables"]) == ("compiled", ["a_noted_library.level"])
+    assert changes(module, notes) == ["module level"]
+
+
+def test_packages_that_cannot_be_saved_are_found_among_many() -> None:
+    found = package_changes.Changed(rebound={("p4.m", "b"), ("p5.m", "b")})
+    found.changes = {
+        f"p{n}": [package_changes.Change((f"p{n}.m",), "module", ({key: n}, [])) for key in "ab"]
+        for n in range(9)
+    }
+
+    def attempt(part: list[package_changes.Change]) -> Exception | None:
+        return TypeError("no") if any(change.where == "p4.m.b" for change in part) else None
+
+    package_changes.settle(found, attempt, ())
+    assert list(found.changes) == [f"p{n}" for n in range(9) if n != 4]
+    assert found.rebound == {("p5.m", "b")}
+    assert found.left_out == [{"kind": "unsaved", "package": "p4", "variables": ["p4.m.b"], "reason": "no"}]
+
+
+def test_noting_that_fails_does_not_harm_the_import() -> None:
+    class Odd(type):
+        __module__ = property(lambda cls: 1 / 0)
+
+    module, notes = noted(a=1)
+    module.__dict__["__name__"] = ["not", "a", "name"]
+    notes.begin()
+    notes.end(module)
+    assert list(notes.modules) == ["a_noted_library"]
+    assert changes(*noted(odd=Odd("Odd", (), {})())) == []
+
+
+def test_what_belongs_to_others_is_not_taken_for_the_librarys() -> None:
+    """pygments.lexers holds a module; many hold sys.modules, or their own globals()."""
+    module, notes = noted(modules=sys.modules, filters=sys.warnoptions, json=types.ModuleType("other"))
+    module.__dict__["space"] = module.__dict__
+    found = looked_at(module, notes)
+    assert id(sys.modules) not in found.ids and id(module.__dict__) not in found.ids
+    assert [change.where for part in found.changes.values() for change in part] == ["a_noted_library.space"]
+
+
+def test_a_file_in_the_state_of_a_library_is_written_once(tmp_path: Path) -> None:
+    """Whether it can be saved is tried first: what it has buffered must not get into the file by that."""
+    program = f"""
+        import lib
+        lib.log = open({str(tmp_path / "log")!r}, "w")
+        lib.log.write("once")
+        lib.level = 3
+        driver_tick()
+        lib.log = None
+        print(lib.level, repr(open({str(tmp_path / "log")!r}).read().replace("once", "", 1)))
+    """
+    assert after_restart(tmp_path, "log = None\nlevel = 1\n", program) == "3 ''\n"
+
+
+def test_what_a_class_holds_stays_one_with_what_its_running_instances_hold(tmp_path: Path) -> None:
+    """sympy asks `assumptions is cls.default_assumptions`, and writes to them if they are not."""
+    library = """
+        class Rules:
+            def __init__(self):
+                self.parts = [(Part(),)]  # what tuples hold is not noted
+        class Part:
+            pass
+        RULES = Rules()
+        class Facts(dict):
+            def __init__(self, rules):
+                self.rules = rules
+        class Number:
+            default = Facts(RULES)
+            def __init__(self, n):
+                self.n, self.facts = n, self.default
+            def __getnewargs__(self):
+                return (self.n,)
+            def call(self, function):
+                return function(), self.facts is Number.default, self.facts.rules is RULES
+    """
+    program = """
+        from lib import Number
+        print(Number(1).call(driver_tick), flush=True)
+    """
+    assert after_restart(tmp_path, library, program) == "('going on', True, True)\n"

@@ -1,0 +1,226 @@
+"""Which modules travel by value, and what a persistent id leads to."""
+
+from __future__ import annotations
+
+import collections.abc
+import importlib.util
+import json
+import os
+import random
+import shutil
+import sys
+import textwrap
+import types
+from pathlib import Path
+
+import pytest
+
+import ckpt
+from ckpt.image.errors import RestoreError
+from ckpt.image.modules import references as modules
+from ckpt.image.modules.references import References, is_by_value, resolve
+from tests.unit.ckpt.image.support import LIBRARY_START, copy_of, resumed_output
+
+
+def module(name: str, **attributes: object) -> types.ModuleType:
+    made = types.ModuleType(name)
+    made.__dict__.update(attributes)
+    return made
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "os",
+        "json",
+        "sys",
+        "builtins",
+        "collections.abc",
+        "ckpt",
+        "ckpt.image.modules.references",
+        "_frozen_importlib",
+        "pytest",
+    ],
+)
+def test_installed_modules_are_references(name: str) -> None:
+    assert not is_by_value(name, sys.modules[name])
+
+
+def test_modules_of_the_user_travel_by_value(tmp_path: Path) -> None:
+    assert is_by_value("__main__", sys.modules["__main__"])
+    assert is_by_value("app", module("app", __file__=str(tmp_path / "app.py")))
+    assert is_by_value("space", module("space", __path__=[str(tmp_path)]))
+    assert not is_by_value("fast", module("fast", __file__=str(tmp_path / "fast.so")))
+    assert not is_by_value("lib", module("lib", __file__=str(tmp_path / "site-packages" / "lib.py")))
+    assert is_by_value("ckpt", module("ckpt", __file__=str(tmp_path / "ckpt.py"))), "only the name is ours"
+
+
+def found(references: References, obj: object) -> object:
+    return references.finder({}, lambda container: None)(obj)
+
+
+def test_a_stale_entry_is_not_used() -> None:
+    library = module("a_library", __file__=os.path.join(os.path.dirname(json.__file__), "x.py"), table={})
+    sys.modules["a_library"] = library
+    try:
+        references = References()
+        references.refresh()
+        old = library.table
+        assert found(references, old) == ("attr", "a_library", "table")
+        library.table = {}  # the dictionary of the module keeps its length
+        assert found(references, old) is None
+    finally:
+        del sys.modules["a_library"]
+
+
+class Users:
+    pass
+
+
+def test_what_the_user_puts_into_a_library_stays_the_users() -> None:
+    mine = Users()
+    json.mine = mine  # type: ignore[attr-defined]
+    try:
+        references = References()
+        references.refresh()
+        assert found(references, mine) is None
+    finally:
+        del json.mine  # type: ignore[attr-defined]
+
+
+def test_refreshing_again_finds_new_modules_only() -> None:
+    references = References()
+    references.refresh()
+    walked: list[str] = []
+    references._walk = lambda name, attributes: walked.append(name)  # type: ignore[method-assign]
+    references.refresh()
+    assert walked == []
+    sys.modules["a_library"] = module("a_library", __spec__=collections.abc.__spec__)
+    try:
+        references.refresh()
+    finally:
+        del sys.modules["a_library"]
+    assert walked == ["a_library"]
+
+
+def test_resolving() -> None:
+    live = object()
+    assert resolve(("module", "json"), {}) is json
+    assert resolve(("dict", "json"), {}) is json.__dict__
+    assert resolve(("attr", "random", "_inst"), {}) is random._inst
+    assert resolve(("live", "x"), {"x": live}) is live
+    assert resolve(("std", "stdout"), {}) is sys.__stdout__
+    for pid in (("module", "no_such_module"), ("attr", "json", "no_such"), ("live", "y"), ("std", "stdlog")):
+        with pytest.raises(RestoreError):
+            resolve(pid, {"x": live})
+
+
+def test_ckpt_is_by_reference() -> None:
+    references = References()
+    references.refresh()
+    assert "ckpt" not in references.by_value
+    assert found(references, ckpt) == ("module", "ckpt")
+
+
+def test_two_modules_of_the_user_that_import_each_other(tmp_path: Path) -> None:
+    files = {
+        "left.py": "import right\ncount = 0\nclass Left:\n    def go(self):\n        return right.Right(self).back()\n",
+        "right.py": """
+            import left
+            made = []
+            class Right:
+                def __init__(self, other):
+                    global last
+                    made.append(other)
+                    last = self
+                def back(self):
+                    left.count += 1
+                    driver_tick()
+                    return left.count, len(made), isinstance(made[0], left.Left), last is self
+        """,
+    }
+    source = "import left, right\nprint(left.Left().go(), right.left is left)\nprint(left.Left().go())\n"
+    assert resumed_output(tmp_path, source, files=files) == "(1, 1, True, True) True\n(2, 2, True, True)\n"
+
+
+def test_a_package_with_relative_imports_and_a_patched_library(tmp_path: Path) -> None:
+    (tmp_path / "pkg").mkdir()
+    files = {
+        "pkg/__init__.py": "from .core import run\nNAME = 'pkg'\n",
+        "pkg/core.py": "from . import helper\ndef run():\n    driver_tick()\n    return helper.value()\n",
+        "pkg/helper.py": "def value():\n    from .late import late\n    return late()\n",
+        "pkg/late.py": "import time\ndef late():\n    return time.clock_of_the_user()\n",
+    }
+    source = "import pkg, time\ntime.clock_of_the_user = lambda: pkg.NAME\nprint(pkg.run(), pkg.core.helper.__name__)\n"
+    assert resumed_output(tmp_path, source, files=files) == "pkg pkg.helper\n"
+
+
+def test_plain_values_put_into_a_library(tmp_path: Path) -> None:
+    source = """
+        import builtins, os
+        builtins.SETTINGS = {"level": 3}
+        os.limits = limits = [1]
+        driver_tick()
+        limits.append(SETTINGS["level"])
+        print(os.limits, os.limits is limits)
+    """
+    assert resumed_output(tmp_path, source) == "[1, 3] True\n"
+
+
+def test_a_mark_that_is_its_own_name() -> None:
+    """decimal.ROUND_HALF_EVEN is the string "ROUND_HALF_EVEN": naming it by that very string would never end."""
+    import decimal
+
+    assert copy_of([decimal.ROUND_HALF_EVEN]) == ["ROUND_HALF_EVEN"]
+
+
+def test_a_library_module_with_a_lazy_object_that_does_not_like_to_be_asked(tmp_path: Path) -> None:
+    """django.conf.settings raises when isinstance() asks for its __class__ before it is configured."""
+    library = """
+        class Lazy:
+            def __getattribute__(self, name):
+                raise RuntimeError(f"asked for {name}")
+        settings = Lazy()
+        __version__ = Lazy()
+    """
+    (tmp_path / "site-packages").mkdir()
+    source = """
+        import sys
+        sys.path.append(sys.path[0] + "/site-packages")
+        import lazy_library
+        driver_tick()
+        print(type(lazy_library.settings).__name__)
+    """
+    assert resumed_output(tmp_path, source, files={"site-packages/lazy_library.py": library}) == "Lazy\n"
+
+
+def test_a_module_that_an_extension_makes_beside_itself_is_not_the_programs() -> None:
+    """`_openssl` of cryptography has neither file nor spec: it was taken for one that the program has made."""
+    assert modules._is_made_in_c(sys) and not modules._is_made_in_c(types.ModuleType("mine"))
+    assert not is_by_value("cython_runtime", types.ModuleType("cython_runtime"))
+    assert is_by_value("mine", types.ModuleType("mine"))
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("package", ["transportx", "ckptools", "controllers"])
+def test_what_is_put_into_a_package_whose_name_begins_as_ours_does_is_kept(
+    tmp_path: Path, package: str
+) -> None:
+    """A package with a compiled part: of one written in Python, changes are noted by another way, too."""
+    compiled = importlib.util.find_spec("_csv")
+    if compiled is None or not compiled.has_location or compiled.origin is None:
+        pytest.skip("this interpreter has no extension in a file of its own")
+    place = tmp_path / "site-packages" / package
+    place.mkdir(parents=True)
+    shutil.copy(compiled.origin, place)
+    program = f"""
+        import {package}
+        def report(): return "the program's"
+        {package}.report = report
+        driver_tick()
+        print({package}.report())
+    """
+    source = LIBRARY_START + textwrap.dedent(program)
+    text = f"from {package} import _csv\ndef report(): return 'its own'\n"
+    found = resumed_output(tmp_path, source, files={f"site-packages/{package}/__init__.py": text})
+    assert found == "the program's\n"

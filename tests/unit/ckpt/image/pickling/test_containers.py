@@ -1,0 +1,145 @@
+"""Sets come back with the order their history gave them; keys in cycles come back at all."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import random
+from typing import Any
+
+import pytest
+
+from ckpt.image.lowlevel import _lookup
+from tests.unit.ckpt.image.support import copy_of, pickled
+
+
+def set_with_a_history(seed: int) -> set[Any]:
+    draw = random.Random(seed)
+    made: set[Any] = set()
+    for _ in range(draw.randrange(300)):
+        member = draw.choice([draw.randrange(1000), str(draw.randrange(50)), -1, -2, (1, draw.randrange(9))])
+        (made.add if draw.random() < 0.6 else made.discard)(member)
+        if made and draw.random() < 0.05:
+            made.pop()
+    return set(made) if draw.random() < 0.3 else made
+
+
+def is_special(container: Any) -> bool:
+    finder = _lookup.Finder({}, {}, lambda pid, obj: pid, lambda obj: "special", lambda number: None)
+    return finder(container) is not None
+
+
+@pytest.mark.rotate(5)
+@pytest.mark.parametrize("seed", range(0, 400, 8))
+def test_a_copied_set_behaves_like_the_original_from_then_on(seed: int) -> None:
+    for original in map(set_with_a_history, range(seed, seed + 8)):
+        copy, frozen = copy_of((original, frozenset(original)))
+        assert list(copy) == list(original)
+        assert list(frozen) == list(frozenset(original))
+        draw = random.Random(seed)
+        for _ in range(60):
+            member = draw.randrange(1000)
+            for one in (copy, original):
+                (one.add if member % 2 else one.discard)(member)
+            assert list(copy) == list(original)
+        while original:
+            assert copy.pop() == original.pop()
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_only_sets_that_need_it_are_special(seed: int) -> None:
+    original = set_with_a_history(seed)
+    again: set[Any] = set()
+    for member in original:
+        again.add(member)
+    assert is_special(original) or list(again) == list(original)
+
+
+def test_ordinary_containers_are_left_to_c() -> None:
+    for ordinary in ({1, 2, "a"}, {"a": 1, (1, "b"): 2}, frozenset([3]), set(), frozenset(), {}, [1], 5):
+        assert not is_special(ordinary)
+    history = set(range(100))
+    history -= set(range(90))
+    assert is_special(history)
+
+
+def test_members_that_hash_differently_here_are_added_one_by_one() -> None:
+    members, places, hashes, mask, finger = _lookup.layout({1, 2, 3})
+    made: set[Any] = set()
+    assert _lookup.restore(made, members, places, hashes, mask, finger)
+    assert not _lookup.restore(made, members, places, b"\x01" * len(hashes), mask, finger)
+    assert made == {1, 2, 3}
+    frozen = _lookup.new_frozenset()
+    assert not _lookup.restore(frozen, members, places, b"\x01" * len(hashes), mask, finger)
+    assert hash(frozen) == hash(frozenset({1, 2, 3}))
+
+
+@pytest.mark.parametrize(
+    ("places", "hashes", "mask"),
+    [
+        (b"\x09\0\0\0", b"\x01" + b"\0" * 7, 7),
+        (b"", b"\0" * 8, 7),
+        (b"\0" * 4, b"", 7),
+        (b"\0" * 4, b"\0" * 8, 6),
+    ],
+)
+def test_what_is_no_layout_is_refused(places: bytes, hashes: bytes, mask: int) -> None:
+    with pytest.raises(ValueError, match="no layout"):
+        _lookup.restore(set(), [1], places, hashes, mask, 0)
+
+
+class City:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.roads: set[City] = set()
+        self.tolls: dict[City, int] = {}
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, City) and self.name == other.name
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    x: int
+    near: frozenset[Any] = frozenset()
+
+
+def test_keys_whose_hash_needs_what_comes_later() -> None:
+    one, two = City("one"), City("two")
+    one.roads |= {one, two}
+    two.roads.add(one)
+    one.tolls[two] = 5
+    two.tolls[one] = 6
+    copy = copy_of(one)
+    other = next(city for city in copy.roads if city is not copy)
+    assert copy in other.roads
+    assert copy.tolls[other] == 5
+    assert other.tolls[copy] == 6
+
+
+def test_frozen_sets_and_tuples_as_keys() -> None:
+    groups = {frozenset({Point(1), Point(2)}): "a", (Point(3), frozenset({4})): "b"}
+    nested = Point(5, frozenset({Point(6), Point(7)}))
+    copy, inner = copy_of((groups, {nested: 1}))
+    kind = type(next(iter(inner)))
+    assert copy[frozenset({kind(2), kind(1)})] == "a"
+    assert copy[(kind(3), frozenset({4}))] == "b"
+    assert inner[kind(5, frozenset({kind(7), kind(6)}))] == 1
+
+
+def test_constructors_called_while_loading_find_their_arguments_filled() -> None:
+    counted = collections.Counter([Point(1), Point(1), Point(2)])
+    copy = copy_of(counted)
+    assert sorted(copy.values()) == [1, 2]
+
+
+def test_shared_containers_stay_shared_and_cost_nothing_twice() -> None:
+    history = set(range(1000))
+    history -= set(range(500))
+    first, second = copy_of([history, history])
+    assert first is second
+    once, twice = (len(pickled([history] * times)[0].data) for times in (1, 50))
+    assert twice < once + 1500

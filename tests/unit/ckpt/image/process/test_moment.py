@@ -1,0 +1,98 @@
+"""What a forked child would not find as it was: every open descriptor, timers, the mask of signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from ckpt.image.errors import Unpicklable
+from ckpt.image.process import moment
+
+
+def noted() -> moment.Moment:
+    return moment.read(moment.note())
+
+
+def test_where_a_file_stands(tmp_path: Path) -> None:
+    with open(tmp_path / "a name", "w+b", buffering=0) as file:
+        file.write(b"0123456789")
+        file.seek(4)
+        note = noted().files[file.fileno()]
+    assert (note.path, note.kind, note.offset, note.length) == (str(tmp_path / "a name"), "file", 4, 10)
+    assert note.flags & os.O_ACCMODE == os.O_RDWR
+    with open(tmp_path / "a name", "ab") as file:
+        assert noted().files[file.fileno()].flags & os.O_APPEND
+
+
+def test_the_note_holds_although_the_file_goes_on(tmp_path: Path) -> None:
+    with open(tmp_path / "log", "wb", buffering=0) as file:
+        file.write(b"early")
+        before = moment.note()
+        file.write(b"late")
+        os.unlink(file.name)
+        note = moment.read(before).files[file.fileno()]
+    assert (note.path, note.kind, note.offset, note.length) == (str(tmp_path / "log"), "file", 5, 5)
+
+
+def test_kinds_of_descriptors() -> None:
+    out, into = os.pipe()
+    null = os.open(os.devnull, os.O_RDONLY)
+    with socket.socket() as connection, tempfile.TemporaryFile() as gone:
+        fds = (out, connection.fileno(), null, gone.fileno())
+        files = noted().files
+    for fd in (out, into, null):
+        os.close(fd)
+    assert [files[fd].kind for fd in fds] == ["pipe", "socket", "device", "deleted"]
+    assert out not in noted().files, "closed"
+
+
+def test_a_mere_place_in_the_file_system_is_no_file() -> None:
+    place = os.open(__file__, os.O_PATH)
+    assert noted().files[place].kind == "special file"
+    moment.check(moment.note())
+    os.close(place)
+
+
+def test_all_descriptors_are_found_wherever_their_numbers_are(tmp_path: Path) -> None:
+    """The kernel says how many there are; where they lie far apart, they are listed."""
+    with open(tmp_path / "far", "wb") as file:
+        near = set(noted().files)
+        far = os.dup2(file.fileno(), 1000, inheritable=False)
+        try:
+            assert set(noted().files) == near | {far}
+        finally:
+            os.close(far)
+
+
+def test_a_file_that_another_thread_opens_meanwhile_is_missed_by_no_image(tmp_path: Path) -> None:
+    before = moment.note()
+    moment.check(before)
+    out, into = os.pipe()  # nothing that could stand anywhere
+    moment.check(before)
+    with (
+        open(tmp_path / "new", "wb"),
+        pytest.raises(Unpicklable, match=r"new.*opened while the image was being taken"),
+    ):
+        moment.check(before)
+    moment.check(before)
+    os.close(out)
+    os.close(into)
+
+
+def test_timers_and_the_mask() -> None:
+    former = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2, signal.SIGRTMAX})
+    try:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 500, 0.25)
+        timing = noted().timing
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.pthread_sigmask(signal.SIG_SETMASK, former)
+    assert set(timing.blocked) == {int(number) for number in former} | {signal.SIGUSR2, signal.SIGRTMAX}
+    assert timing.timers[2] == (0.0, 0.0)
+    left, interval = timing.timers[1]
+    assert 400 < left <= 500.1 and interval == 0.25

@@ -1,0 +1,98 @@
+"""Handlers, the mask and timers come back, and nothing is delivered before the program runs again."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ckpt.image.process import signals
+from tests.unit.ckpt.image.support import resumed_output
+
+NOT_YET = ((0.0, 0.0),) * 3
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    handler = signal.getsignal(signal.SIGUSR1)
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    yield
+    signals.release()
+    signal.signal(signal.SIGUSR1, handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+def test_an_alarm_that_is_due_waits_for_the_program(tmp_path: Path) -> None:
+    # It used to be raised within the restart, which ended the rank: `test_interrupts` failed now and then.
+    source = """
+        import signal
+        from ckpt.image.process import moment, signals
+
+        class Interrupted(Exception):
+            pass
+
+        def interrupt(number, frame):
+            raise Interrupted(frame.f_code.co_name)
+
+        def wait():
+            driver_tick()
+            while True:
+                pass
+
+        soon = signals.Timing(((1e-6, 0.0), (0.0, 0.0), (0.0, 0.0)), ())
+        read = moment.read
+        moment.read = lambda noted: read(noted)._replace(timing=soon)  # as if right before the alarm
+        signal.signal(signal.SIGALRM, interrupt)
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        try:
+            wait()
+        except Interrupted as failure:
+            print("interrupted in", failure)
+    """
+    assert resumed_output(tmp_path, source) == "interrupted in wait\n"
+
+
+def test_the_mask_and_every_timer_come_back(tmp_path: Path) -> None:
+    source = """
+        import os, signal
+        signal.signal(signal.SIGUSR1, lambda number, frame: print("heard", number))
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGRTMIN})
+        for kind, seconds in ((signal.ITIMER_REAL, 500), (signal.ITIMER_VIRTUAL, 600), (signal.ITIMER_PROF, 700)):
+            signal.setitimer(kind, seconds, 10)
+        driver_tick()
+        os.kill(os.getpid(), signal.SIGUSR1)
+        print(sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
+        for kind in range(3):
+            left, interval = signal.getitimer(kind)
+            print(400 < left < 800, interval)
+    """
+    expected = f"{[signal.SIGUSR1, signal.SIGRTMIN]}\nheard {int(signal.SIGUSR1)}\n" + "True 10.0\n" * 3
+    assert resumed_output(tmp_path, source) == expected
+
+
+def test_code_of_the_program_that_runs_before_it_has_its_mask() -> None:
+    heard: list[int] = []
+    handlers = {int(signal.SIGUSR1): lambda number, frame: heard.append(number)}
+    signals.put_in_force({"handlers": handlers, "timers": NOT_YET, "blocked": (int(signal.SIGUSR2),)})
+    signal.raise_signal(signal.SIGUSR1)
+    assert not heard
+    with signals.let_through():
+        assert heard == [signal.SIGUSR1]
+        assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == {signal.SIGUSR2}
+    signal.raise_signal(signal.SIGUSR1)
+    assert len(heard) == 1
+    blocked = signals.release()
+    assert blocked == (signal.SIGUSR2,)
+    assert len(heard) == 1
+    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    assert len(heard) == 2
+
+
+def test_where_nothing_is_held_nothing_changes() -> None:
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    with signals.let_through():
+        assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == blocked
+    assert signals.release() is None

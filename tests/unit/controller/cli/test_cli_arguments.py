@@ -1,0 +1,185 @@
+"""The command line: where the program begins, what JOB means, what is refused."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ckpt.controller.cli.arguments import make_parser, seconds
+from ckpt.controller.cli.command import split_program
+from ckpt.controller.cli.common import find_job, size_text, split_epoch
+from ckpt.controller.cli.main import FLAGS, main
+from ckpt.controller.errors import NoSuchJob
+from ckpt.controller.service.livestatus import innermost_frame
+from ckpt.version import VERSION
+
+
+@pytest.mark.parametrize(
+    ("words", "options", "program"),
+    [
+        ("app.py", "", "app.py"),
+        ("-n 4 app.py -n 5", "-n 4", "app.py -n 5"),
+        ("-n4 app.py", "-n4", "app.py"),
+        ("-np 4 app.py", "-np 4", "app.py"),
+        ("--every=2 --json app.py --json", "--every=2 --json", "app.py --json"),
+        ("--prefix -n 2 -- app.py -m x", "--prefix -n 2", "app.py -m x"),
+        ("-n 2 -m pack.mod --flag", "-n 2", "-m pack.mod --flag"),
+        ("-n 2 -- -m pack.mod a", "-n 2", "-m pack.mod a"),
+        ("-n 2 -c code a", "-n 2", "-c code a"),
+        ("-n 4 python -u app.py", "-n 4", "python -u app.py"),
+        ("-n 2", "-n 2", ""),
+        ("--no-mpi4py app.py", "--no-mpi4py", "app.py"),
+    ],
+)
+def test_where_the_program_begins(words: str, options: str, program: str) -> None:
+    assert split_program(words.split(), FLAGS) == (options.split(), program.split())
+
+
+def test_options_without_a_value_are_those_of_the_parser() -> None:
+    verbs = next(a for a in make_parser()._actions if isinstance(a, argparse._SubParsersAction)).choices
+    found = {
+        name
+        for verb in ("run", "doctor")
+        for name, action in verbs[verb]._option_string_actions.items()
+        if action.nargs == 0
+    }
+    assert found == FLAGS
+
+
+@pytest.mark.parametrize(
+    ("text", "duration_s"),
+    [
+        ("10", 10), ("0.5", 0.5), (".5", 0.5), ("1e3", 1000), ("1s", 1), ("500ms", 0.5), ("2.5m", 150), ("3min", 180),
+        ("1h30m", 5400), ("1h 30m", 5400), ("2d", 172800),
+    ],
+)  # fmt: skip
+def test_durations_have_units_or_are_seconds(text: str, duration_s: float) -> None:
+    assert seconds(text) == pytest.approx(duration_s)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "s", "1x", "1h30", "30 1h", "-1", "0", "0s", "1e9", "nan", "inf", "1s2", "1.2.3"]
+)
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="is no duration"):
+        seconds(text)
+
+
+def test_a_mistyped_option_shows_the_usage_of_its_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, usage, near in (
+        ("run --evry 5 app.py", "usage: ckpt run [options]", "--every"),
+        ("checkpoint --stopp job", "usage: ckpt checkpoint", "--stop"),
+        ("ls --jsn", "usage: ckpt ls", "--json"),
+    ):
+        with pytest.raises(SystemExit) as leaving:
+            main(words.split())
+        printed = capsys.readouterr().err
+        assert leaving.value.code == 2
+        assert printed.startswith(usage) and f"did you mean {near}?" in printed
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as leaving:
+        main(["--version"])
+    assert leaving.value.code == 0
+    assert capsys.readouterr().out == f"ckpt {VERSION} (Python {platform.python_version()})\n"
+
+
+def test_job_and_epoch(tmp_path: Path) -> None:
+    assert split_epoch("job@12") == ("job", 12)
+    assert split_epoch("job") == ("job", None)
+    assert split_epoch("user@host") == ("user@host", None)
+    odd = tmp_path / "run@3"
+    odd.mkdir()
+    assert split_epoch(str(odd)) == (str(odd), None)
+
+
+def test_without_a_job_the_newest_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(NoSuchJob):
+        find_job(None)
+    for name in ("a", "b"):
+        directory = tmp_path / ".ckpt" / name
+        directory.mkdir(parents=True)
+        (directory / "job.json").touch()
+    (tmp_path / ".ckpt" / "junk").mkdir()
+    assert Path(find_job(None)).name == "b"
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["", "sing", "run -n 0 app.py", "run --every 0 app.py", "run --keep 1 app.py", "prune job --keep-last 1"],
+)
+def test_usage_errors_are_2(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as leaving:
+        main(words.split())
+    assert leaving.value.code == 2
+
+
+def test_a_script_that_does_not_exist_is_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--job", str(tmp_path / "job"), str(tmp_path / "missing.py")]) == 2
+    assert "missing.py" in capsys.readouterr().err
+    assert not (tmp_path / "job").exists()
+    assert main(["run", "-n", "2"]) == 2
+
+
+def test_errors_are_json_when_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "--json", str(tmp_path / "nowhere")]) == 10
+    assert '"exit_code": 10' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "verb", ["", "run", "restart", "checkpoint", "stop", "status", "ls", "verify", "prune"]
+)
+def test_help_names_every_exit_code(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as leaving:
+        main([*verb.split(), "--help"])
+    assert leaving.value.code == 0
+    text = capsys.readouterr().out
+    assert all(f"\n  {code} " in text for code in (0, 2, 3, 10, 11, 12, 13, 14, 75))
+
+
+def test_help_imports_nothing_heavy() -> None:
+    program = (
+        "import sys, ckpt.controller.cli.main\n"
+        "try: ckpt.controller.cli.main.main(['run', '--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'zmq', 'pydantic', 'numpy', 'dill', 'asyncio', 'ckpt.image', 'ckpt.store'} & set(sys.modules)\n"
+        "sys.exit(repr(heavy) if heavy else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_sizes_for_people() -> None:
+    assert [size_text(n) for n in (0, 999, 880_000, 1_200_000_000)] == ["0 B", "999 B", "880.0 KB", "1.2 GB"]
+
+
+def test_the_innermost_frame_of_a_written_stack() -> None:
+    text = (
+        "Current thread 0x1 (most recent call first):\n"
+        '  File "/a b/app.py", line 6 in <module>\n  File "x", line 1 in f\n'
+    )
+    assert innermost_frame(text) == "/a b/app.py:6 <module>"
+    assert innermost_frame("") == "unknown"
+
+
+@pytest.mark.serial
+@pytest.mark.timing
+def test_help_takes_less_than_150_ms_of_process_time_beyond_the_interpreters() -> None:
+    def process_time_s(*arguments: str) -> float:
+        times = []
+        for _ in range(3):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run([sys.executable, *arguments], stdout=subprocess.DEVNULL, check=True)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            times.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
+        return min(times)
+
+    assert process_time_s("-m", "ckpt.controller", "run", "--help") - process_time_s("-c", "pass") < 0.150

@@ -1,0 +1,72 @@
+"""What the words of a program mean: a script, a module, code, behind a Python or not."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from ckpt.controller.cli.command import Command
+from ckpt.controller.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("typed", "interpreter", "options", "words"),
+    [
+        ("app.py -x", None, "", "app.py -x"),
+        ("-m pkg -x", None, "", "-m pkg -x"),
+        ("-c code -x", None, "", "-c code -x"),
+        ("python app.py", "python", "", "app.py"),
+        ("python3 -m pkg a", "python3", "", "-m pkg a"),
+        ("python3.12 -c code", "python3.12", "", "-c code"),
+        ("/opt/v/bin/python -u -O app.py -u", "/opt/v/bin/python", "-u -O", "app.py -u"),
+        ("python -uBW ignore -X dev -Wdefault app.py", "python", "-u -B -Wignore -Xdev -Wdefault", "app.py"),
+        ("python -mpkg a", "python", "", "-m pkg a"),
+        ("python -um pkg a", "python", "-u", "-m pkg a"),
+        ("python", "python", "", ""),
+        ("pythonic.py", None, "", "pythonic.py"),
+        ("python.py", None, "", "python.py"),
+        ("my/python-tool", None, "", "my/python-tool"),
+    ],
+)
+def test_what_is_typed_after_mpiexec(typed: str, interpreter: str | None, options: str, words: str) -> None:
+    command = Command.parse(typed.split())
+    assert (command.interpreter, command.options, command.words) == (
+        interpreter,
+        options.split(),
+        words.split(),
+    )
+    assert Command.parse(command.typed).typed == command.typed
+
+
+@pytest.mark.parametrize("option", ["-E", "-I", "-i", "-S", "-P", "-uI", "--version", "-Z", "-W"])
+def test_options_of_python_that_ranks_cannot_have_are_refused(option: str) -> None:
+    with pytest.raises(UsageError, match=r"python's option -"):
+        Command.parse(["python", option])
+
+
+@pytest.mark.parametrize("words", [[], ["python"], ["-m"], ["-c"], ["-"], ["python", "-"], ["missing.py"]])
+def test_without_a_program_nothing_is_started(words: list[str]) -> None:
+    with pytest.raises(UsageError):
+        Command.parse(words).complete()
+
+
+def test_a_python_script_on_path_is_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, line in (
+        ("tool", f"#!{sys.executable} -u"),
+        ("envtool", "#!/usr/bin/env python3"),
+        ("shelltool", "#!/bin/sh"),
+    ):
+        (tmp_path / name).write_text(f"{line}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert Command.parse(["tool", "a"]).complete().typed == [
+        sys.executable,
+        "-u",
+        str(tmp_path / "tool"),
+        "a",
+    ]
+    assert Command.parse(["envtool"]).complete().typed == ["python3", str(tmp_path / "envtool")]
+    with pytest.raises(UsageError, match="cannot read shelltool"):
+        Command.parse(["shelltool"]).complete()

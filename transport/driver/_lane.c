@@ -1,0 +1,214 @@
+/* The ordinary message in C: what `Endpoint.send` does when the link is busy and the frame does not fill up.
+
+       Lane(endpoint, lock, backlog_bytes, check_mask)
+       lane.append(dst, message) -> whether it was appended; if not, nothing has happened and Endpoint.send has to do it
+
+   A lane has no state: it reads and writes the slots of the endpoint's own SendWindow, which stays the plain Python object that is
+   saved, cloned and explored.  It may be used without the port's lock being taken, because it looks whether anybody else has it
+   and then does everything in one piece, without giving the interpreter's lock away.
+
+   Everything out of the ordinary is answered with "not appended": an unknown or dropped rank, a window that is quiet (its link has
+   to be told), a frame that becomes full, a long message, somebody in the library, and every (mask + 1)-th message with a
+   backlog of more than `backlog_bytes`, so that the owner looks after acknowledgements. */
+
+#define PY_SSIZE_T_CLEAN
+#include "lane.h"
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *windows;  /* dict: rank -> SendWindow */
+    PyObject *locked;   /* bound method: is the port's lock taken? */
+    PyTypeObject *kind; /* SendWindow: offsets below are its slots' */
+    Py_ssize_t queue, queued, tx, quiet, sealed_charge, sent_charge, acked_charge;
+    long long coalesce, large, overhead, backlog, mask;
+} Lane;
+
+static PyTypeObject LaneType;
+
+static int number_of(PyObject *from, const char *name, long long *value)
+{
+    PyObject *found = PyObject_GetAttrString(from, name);
+    if (!found) return -1;
+    *value = PyLong_AsLongLong(found);
+    Py_DECREF(found);
+    return *value == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
+static void lane_dealloc(PyObject *self)
+{
+    Lane *lane = (Lane *)self;
+    PyObject_GC_UnTrack(self);
+    Py_CLEAR(lane->windows);
+    Py_CLEAR(lane->locked);
+    Py_CLEAR(lane->kind);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static int lane_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Lane *lane = (Lane *)self;
+    Py_VISIT(lane->windows);
+    Py_VISIT(lane->locked);
+    Py_VISIT(lane->kind);
+    return 0;
+}
+
+static int lane_clear(PyObject *self)
+{
+    Lane *lane = (Lane *)self;
+    Py_CLEAR(lane->windows);
+    Py_CLEAR(lane->locked);
+    return 0;
+}
+
+/* The slots of the class of the endpoint's windows. */
+static int learn_slots(Lane *lane, PyObject *windows)
+{
+    Py_ssize_t at = 0;
+    PyObject *window;
+    if (!PyDict_Next(windows, &at, NULL, &window)) {
+        PyErr_SetString(PyExc_ValueError, "an endpoint without windows");
+        return -1;
+    }
+    PyObject *kind = (PyObject *)Py_TYPE(window);
+    if ((lane->queue = slot_of(kind, "queue")) < 0 || (lane->queued = slot_of(kind, "queued")) < 0 ||
+        (lane->tx = slot_of(kind, "tx")) < 0 || (lane->quiet = slot_of(kind, "quiet")) < 0 ||
+        (lane->sealed_charge = slot_of(kind, "sealed_charge")) < 0 ||
+        (lane->sent_charge = slot_of(kind, "sent_charge")) < 0 ||
+        (lane->acked_charge = slot_of(kind, "acked_charge")) < 0)
+        return -1;
+    lane->kind = (PyTypeObject *)Py_NewRef(kind);
+    return 0;
+}
+
+static PyObject *lane_new(PyTypeObject *type, PyObject *args, PyObject *options)
+{
+    PyObject *endpoint, *lock;
+    long long backlog, mask;
+    static char *names[] = {"endpoint", "lock", "backlog_bytes", "check_mask", NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, options, "OOLL", names, &endpoint, &lock, &backlog, &mask)) return NULL;
+    Lane *lane = (Lane *)type->tp_alloc(type, 0);
+    if (!lane) return NULL;
+    lane->backlog = backlog;
+    lane->mask = mask;
+    lane->windows = PyObject_GetAttrString(endpoint, "_windows");
+    lane->locked = PyObject_GetAttrString(lock, "locked");
+    if (!lane->windows || !lane->locked || number_of(endpoint, "_coalesce", &lane->coalesce) ||
+        number_of(endpoint, "_large", &lane->large) || number_of(endpoint, "_overhead", &lane->overhead))
+        goto failed;
+    if (!PyDict_CheckExact(lane->windows)) {
+        PyErr_SetString(PyExc_TypeError, "the endpoint's windows are not in a dict");
+        goto failed;
+    }
+    if (learn_slots(lane, lane->windows)) goto failed;
+    return (PyObject *)lane;
+failed:
+    Py_DECREF(lane);
+    return NULL;
+}
+
+/* The slot as a number; -1 if it is none that small (never so). */
+static inline long long number(PyObject *window, Py_ssize_t offset)
+{
+    PyObject *value = SLOT(window, offset);
+    if (!value || !PyLong_CheckExact(value)) return -1;
+    int overflow;
+    return PyLong_AsLongLongAndOverflow(value, &overflow);
+}
+
+static PyObject *lane_open(PyObject *self, PyObject *dst, Py_ssize_t size)
+{
+    Lane *lane = (Lane *)self;
+    PyObject *window = PyDict_GetItemWithError(lane->windows, dst);
+    if (!window) {
+        PyErr_Clear();
+        return NULL;
+    }
+    if (!Py_IS_TYPE(window, lane->kind) || SLOT(window, lane->quiet) != Py_False || size > lane->large) return NULL;
+    long long queued = number(window, lane->queued), tx = number(window, lane->tx);
+    PyObject *queue = SLOT(window, lane->queue);
+    if (queued < 0 || tx < 0 || !queue || !PyList_CheckExact(queue)) return NULL;
+    if (queued + size + lane->overhead >= lane->coalesce) return NULL;
+    if (!(tx & lane->mask)) {
+        long long sealed = number(window, lane->sealed_charge), sent = number(window, lane->sent_charge);
+        if (queued + sealed + sent - number(window, lane->acked_charge) > lane->backlog) return NULL;
+    }
+    /* last, so that nothing runs between this and what the caller does */
+    PyObject *locked = PyObject_CallNoArgs(lane->locked);
+    if (!locked) PyErr_Clear();
+    Py_XDECREF(locked);
+    return locked == Py_False ? window : NULL;
+}
+
+static int lane_append(PyObject *self, PyObject *window, PyObject *message)
+{
+    Lane *lane = (Lane *)self;
+    long long size = (long long)PyBytes_GET_SIZE(message);
+    PyObject *tx = PyLong_FromLongLong(number(window, lane->tx) + 1);
+    PyObject *queued = PyLong_FromLongLong(number(window, lane->queued) + size + lane->overhead);
+    if (!tx || !queued || PyList_Append(SLOT(window, lane->queue), message)) {
+        Py_XDECREF(tx);
+        Py_XDECREF(queued);
+        return -1;
+    }
+    Py_SETREF(SLOT(window, lane->tx), tx);
+    Py_SETREF(SLOT(window, lane->queued), queued);
+    return 0;
+}
+
+static PyObject *append_method(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 2) {
+        PyErr_SetString(PyExc_TypeError, "append(dst, message)");
+        return NULL;
+    }
+    if (!PyBytes_CheckExact(args[1])) Py_RETURN_FALSE;
+    PyObject *window = lane_open(self, args[0], PyBytes_GET_SIZE(args[1]));
+    if (!window) Py_RETURN_FALSE;
+    if (lane_append(self, window, args[1])) return NULL;
+    Py_RETURN_TRUE;
+}
+
+static PyMethodDef methods[] = {
+    {"append", (PyCFunction)(void (*)(void))append_method, METH_FASTCALL,
+     "append(dst, message) -> bool: whether the message was enqueued; if not, nothing has happened."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyTypeObject LaneType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "ckpt.transport.driver._lane.Lane",
+    .tp_basicsize = sizeof(Lane),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_doc = "The short way to the windows of an endpoint; see the source.",
+    .tp_new = lane_new,
+    .tp_dealloc = lane_dealloc,
+    .tp_traverse = lane_traverse,
+    .tp_clear = lane_clear,
+    .tp_methods = methods,
+};
+
+static LaneApi api = {&LaneType, lane_open, lane_append};
+
+static struct PyModuleDef module = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "ckpt.transport.driver._lane",
+    .m_doc = "The ordinary message of a busy link.",
+    .m_size = -1,
+};
+
+PyMODINIT_FUNC PyInit__lane(void)
+{
+    if (PyType_Ready(&LaneType)) return NULL;
+    PyObject *made = PyModule_Create(&module);
+    if (!made) return NULL;
+    PyObject *capsule = PyCapsule_New(&api, LANE_API, NULL);
+    if (!capsule || PyModule_AddObjectRef(made, "Lane", (PyObject *)&LaneType) ||
+        PyModule_AddObjectRef(made, "api", capsule)) {
+        Py_XDECREF(capsule);
+        Py_DECREF(made);
+        return NULL;
+    }
+    Py_DECREF(capsule);
+    return made;
+}

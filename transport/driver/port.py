@@ -1,0 +1,435 @@
+"""A port: one Endpoint, one Wire, a clock and a lock, and whoever is in the library makes progress. (driver)
+
+Who drives. The application's thread takes `lock` for a whole library call, its waiting included, and drives
+the endpoint itself: no other thread stands in the path of a message. A helper thread (`start_helper`) takes
+over while the application computes; it only ever tries the lock, so it never makes the application wait for a
+hand-off.
+
+    progress()   drain the wire, run timers that passed, deliver, flush. Never blocks.
+    wait()       the same; if nothing came, spin for a bounded time that adapts to how long waits have been,
+                 yielding the core every time, then sleep on the wire's descriptor, the control descriptor and
+                 `wake`. Returns when something happened, and at least every 50 ms, so the caller re-checks
+                 its condition in a loop.
+
+Flushing. An idle link's message leaves inside `send` (`Endpoint.send` itself, which calls us back when it is
+time); on a busy link messages gather until a frame is full, an ack comes, somebody calls progress or wait, or
+the helper's next tick (5 ms). A congested wire refuses frames: they are kept in order, that peer is left
+alone until the wire has taken them, and the endpoint keeps the rest.
+
+Callbacks run under the lock, in the thread that makes progress; they may call `send` and `endpoint.consumed`,
+but neither progress nor wait. What a callback raises in the helper is raised again by the application's next
+progress or wait.
+
+What does not belong here: what messages mean, when to take images, anything about sockets. Not for forked
+children.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from collections.abc import Callable
+
+from ckpt.transport.driver.helper import ProgressHelper
+from ckpt.transport.driver.interrupts import InterruptGate
+from ckpt.transport.driver.refused import NEVER_NS, RefusedFrames
+from ckpt.transport.errors import TransportError
+from ckpt.transport.protocol.endpoint import Endpoint, EndpointConfig
+from ckpt.transport.protocol.events import Event, LinkStalled
+from ckpt.transport.protocol.state import Buffer, PortState
+from ckpt.transport.wires import owned
+from ckpt.transport.wires.bufferpool import BufferPool
+from ckpt.transport.wires.wire import ProcessGuard, Wire
+
+SPIN_LONGEST_NS = 150_000
+"""Spinning longer than waking an idle core takes (60 to 100 µs) never pays."""
+BULK_BYTES = 16 << 10
+"""Frames above this say that bandwidth counts, not latency: the core is better left to ZeroMQ's threads."""
+SLEEP_LONGEST_NS = 50_000_000
+"""wait() returns at least this often, so that calls queued for the main thread are noticed."""
+CONTROL_EVERY_NS = 2_000_000
+"""A wait that never sleeps looks at the control descriptor this often."""
+DRAIN_FRAMES = 64
+"""Frames taken from the wire before what they held is delivered and acks can leave."""
+
+
+def _no_messages(source: int, messages: list[Buffer]) -> None:
+    raise TransportError(f"{len(messages)} messages from rank {source}, but nobody set Port.on_messages")
+
+
+def _ignore_event(event: Event) -> None:
+    """What an owner that is not interested in events uses."""
+
+
+def _nothing() -> None:
+    """What an owner without a control channel uses."""
+
+
+class Port:
+    """One rank's port. All but `wake`, `start_helper`, `stop_helper` and `close` needs `lock` to be held."""
+
+    def __init__(
+        self,
+        config: EndpointConfig,
+        wire: Wire,
+        *,
+        state: PortState | None = None,
+        clock: Callable[[], int] = time.monotonic_ns,
+        spin_longest_ns: int = SPIN_LONGEST_NS,
+        lock: threading.Lock | None = None,
+    ) -> None:
+        """Own `wire` from now on. `lock`: one that is there already.
+
+        `state`: go on from an image; incarnation and epoch come from `config`.
+        """
+        self.lock = threading.Lock() if lock is None else lock
+        self.attentive_ns = 0
+        """The owner wants `on_idle_tick` at least this often for now, however quiet the application is; 0: it does not."""
+        self.wire = wire
+        self.on_messages: Callable[[int, list[Buffer]], None] = _no_messages
+        self.on_event: Callable[[Event], None] = _ignore_event
+        self.on_control: Callable[[], None] = _nothing
+        self.on_idle_tick: Callable[[], None] | None = None
+        self.endpoint = Endpoint(config, state, allocate=BufferPool().allocate)
+        self._marks = self.endpoint.marks
+        self.endpoint.on_flush_due = self._on_flush_due
+        self.send: Callable[..., int] = self.endpoint.send
+        """`send(dst, data, payload=None)` is the endpoint's own.
+
+        A call in between would cost a third of it.
+        """
+        self.interrupts = InterruptGate(self.lock, self._on_deferred_signal, self._on_interrupted)
+        self.entries = 0
+        """Counts the application's calls, for the helper to see whether it was in the library lately."""
+        self.helper_watching = False
+        """The helper sleeps on the wire's descriptor: rouse it on the way in."""
+        self.helper_parked = False
+        """The helper leaves all to this thread's wait: rouse it on the way out."""
+        self._failure: BaseException | None = None
+        self._bulk = False
+        """A frame that needs bandwidth passed in the present wait."""
+        self._answered = False
+        """Something was sent since the last wait."""
+        self._attention = False
+        """A failure of the helper or a deferred signal is to be raised in the application's thread."""
+        self.clock = clock
+        self._guard = ProcessGuard("this port")
+        self._refused = RefusedFrames(wire.send)
+        self._spin_longest_ns = self._spin_ns = spin_longest_ns
+        self._control_fd: int | None = None
+        self._control_checked_ns = 0
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._poller = select.epoll()
+        self._poller.register(wire.fileno(), select.EPOLLIN)
+        self._poller.register(self._wake_fd, select.EPOLLIN)
+        self._side_poller = select.epoll()
+        self._side_poller.register(self._wake_fd, select.EPOLLIN)
+        self._made = (self._wake_fd, self._poller.fileno(), self._side_poller.fileno())
+        owned.note(*self._made)
+        self._helper: ProgressHelper | None = None
+        self._closed = False
+        self.counts = dict.fromkeys(("waits_spun", "waits_slept", "helper_ticks"), 0)
+
+    def set_peer(self, rank: int, address: str, incarnation: int) -> None:
+        """`rank` runs as `incarnation` and is reached at `address`.
+
+        What was queued for its former address is forgotten.
+        """
+        self._refused.forget(rank)
+        self.wire.connect(rank, address)
+        self.endpoint.set_peer(rank, incarnation, self.clock())
+        self._flush(self.clock())
+
+    def drop_peer(self, rank: int) -> None:
+        """`rank` is dead and nobody will take its place: see `Endpoint.drop_peer`.
+
+        What its frames still hold in the wire's queue is read first: it had been sent.
+        """
+        now_ns = self.clock()
+        for _ in range(DRAIN_FRAMES):
+            frame = self.wire.receive()
+            if frame is None:
+                break
+            self.endpoint.receive(frame, now_ns)
+        self._deliver()
+        self._refused.forget(rank)
+        self.endpoint.drop_peer(rank)
+
+    @property
+    def control_fd(self) -> int | None:
+        """When this descriptor is readable, wait() and the helper call `on_control` (under the lock)."""
+        return self._control_fd
+
+    @control_fd.setter
+    def control_fd(self, fd: int | None) -> None:
+        former, self._control_fd = self._control_fd, fd
+        for poller in (self._poller, self._side_poller):
+            if former is not None:
+                poller.unregister(former)
+            if fd is not None:
+                poller.register(fd, select.EPOLLIN)
+        if self._helper is not None:
+            self._helper.watch(former, fd)
+
+    def start_helper(self) -> None:
+        """Start the thread that makes progress while the application computes. Idempotent."""
+        self._guard.check()
+        if self._helper is None:
+            self._helper = ProgressHelper(self, self.wire.fileno(), self._control_fd)
+            self._helper.start()
+
+    def stop_helper(self) -> None:
+        """End the helper thread and wait for its end. Not under the lock. Idempotent."""
+        helper, self._helper = self._helper, None
+        if helper is not None:
+            helper.stop()
+
+    def wake(self) -> None:
+        """Make wait() return soon and the helper tick soon. From any thread, with or without the lock."""
+        if not self._closed:
+            os.eventfd_write(self._wake_fd, 1)
+            self._rouse()
+
+    def progress(self) -> bool:
+        """Drain, run timers, deliver, flush.
+
+        Never blocks. True when a frame, a timer or control traffic was handled.
+        """
+        self.entries += 1
+        if self.helper_watching:
+            self._rouse()
+        if self._attention:
+            self._heed()
+        return self.pump()
+
+    def wait(self, timeout_ns: int | None = None) -> None:
+        """Return when something happened, after `timeout_ns`, after `wake` or after 50 ms."""
+        self.entries += 1
+        if self.helper_watching:
+            self._rouse()
+        if self._attention:
+            self._heed()  # before anything is taken that would then be lost
+        began_ns = self.clock()
+        limit_ns = SLEEP_LONGEST_NS if timeout_ns is None else min(timeout_ns, SLEEP_LONGEST_NS)
+        if not self._attend(began_ns) and not self._spin(began_ns, min(self._spin_ns, limit_ns)):
+            self._sleep(began_ns, began_ns + limit_ns)
+
+    def freeze(self) -> None:
+        """Stop the port: what comes is answered by a negative ack, nothing leaves."""
+        self.endpoint.freeze()
+
+    def snapshot(self) -> PortState:
+        """The state that an image keeps, by reference."""
+        return self.endpoint.snapshot()
+
+    def advance(self, epoch: int) -> None:
+        """The image of `epoch` is captured: label frames with it and take those that waited for it."""
+        self.endpoint.advance(epoch, self.clock())
+        self._deliver()
+
+    def thaw(self, epoch: int | None = None) -> None:
+        """Go on after a freeze. `epoch`: advance to it first."""
+        now_ns = self.clock()
+        if epoch is not None:
+            self.endpoint.advance(epoch, now_ns)
+        self.endpoint.thaw(now_ns)
+        marks = self._marks
+        if marks.dirty or marks.flush_due or self._refused.by_rank:
+            self._flush(now_ns)
+
+    def counters(self) -> dict[str, int]:
+        """What the endpoint, the wire and the port count."""
+        own = self.counts | {"frames_refused": self._refused.refused}
+        return self.endpoint.counters() | self.wire.counters() | own
+
+    def close(self) -> None:
+        """Stop the helper and close the wire.
+
+        Nothing is flushed. In a forked child: nothing at all. Idempotent.
+        """
+        if self._closed or not self._guard.mine():
+            return
+        self.stop_helper()
+        self.interrupts.uninstall()
+        self._closed = True
+        owned.forget(*self._made)
+        self._poller.close()
+        self._side_poller.close()
+        os.close(self._wake_fd)
+        self.wire.close()
+
+    def pump(self) -> bool:
+        """One round of progress. True when a frame, a timer or control traffic was handled."""
+        now_ns = self.clock()
+        receive, take = self.wire.receive, self.endpoint.receive
+        changed = False
+        for _ in range(DRAIN_FRAMES):
+            frame = receive()
+            if frame is None:
+                break
+            take(frame, now_ns)
+            changed = True
+            if len(frame) > 1 or len(frame[0]) > BULK_BYTES:
+                self._bulk = True
+        if changed:
+            self._deliver()
+        return self._attend(now_ns) or changed
+
+    def _attend(self, now_ns: int) -> bool:
+        """All of a round but receiving: timers, control traffic, flush. True when something was handled."""
+        marks = self._marks
+        changed = False
+        if marks.deadline_ns <= now_ns:
+            self.endpoint.tick(now_ns)
+            changed = self._deliver()
+        if marks.dirty or marks.flush_due or self._refused.by_rank:
+            self._flush(now_ns)
+        if now_ns - self._control_checked_ns >= CONTROL_EVERY_NS and self._check_side(now_ns):
+            changed = True
+        return changed
+
+    def fail(self, failure: BaseException) -> None:
+        """Raise `failure` in the application's next progress or wait."""
+        self._failure = failure
+        self._attention = True
+
+    def next_deadline_ns(self) -> int:
+        """When progress is next needed although nothing arrives."""
+        deadline_ns = self.endpoint.deadline_ns()
+        wire_ns = self.wire.deadline_ns()
+        if self.endpoint.flush_due:
+            return 0
+        return min(
+            NEVER_NS if deadline_ns is None else deadline_ns,
+            NEVER_NS if wire_ns is None else wire_ns,
+            self._refused.retry_at_ns,
+        )
+
+    def _deliver(self) -> bool:
+        endpoint = self.endpoint
+        delivered, events = endpoint.delivered(), endpoint.events()
+        for source, messages in delivered:
+            self.on_messages(source, messages)
+        for event in events:
+            if isinstance(event, LinkStalled):
+                self.wire.renew(event.rank)
+            self.on_event(event)
+        return bool(delivered or events)
+
+    def _on_flush_due(self) -> None:
+        if self.helper_watching:
+            self._rouse()
+        self._flush(self.clock())
+
+    def _flush(self, now_ns: int) -> None:
+        refused = self._refused
+        waiting = refused.by_rank
+        if waiting:
+            refused.retry(now_ns)
+        send = self.wire.send
+        for rank, parts in self.endpoint.transmit(now_ns, waiting):
+            if len(parts) > 1 or len(parts[0]) > BULK_BYTES:
+                self._spin_ns = 0
+                self._bulk = True
+            if rank not in waiting and send(rank, parts):
+                self._answered = True
+            else:
+                refused.add(rank, parts, now_ns)
+
+    def _spin(self, began_ns: int, spin_ns: int) -> bool:
+        """Poll the wire for at most `spin_ns`, giving the core away each time. True: a frame was handled."""
+        receive, clock, give_way = self.wire.receive, self.clock, os.sched_yield
+        marks = self._marks
+        end_ns = began_ns + spin_ns
+        if self._answered:
+            # Nothing can have come yet for what has just been sent: let the others run before looking.
+            self._answered = False
+            if spin_ns:
+                give_way()
+        while True:
+            frame = receive()
+            now_ns = clock()
+            if frame is not None:
+                self.endpoint.receive(frame, now_ns)
+                for source, messages in self.endpoint.delivered():
+                    self.on_messages(source, messages)
+                if marks.events:
+                    self._deliver()
+                if marks.flush_due:
+                    self._flush(now_ns)
+                bulk = len(frame) > 1 or len(frame[0]) > BULK_BYTES
+                self._spin_ns = 0 if bulk else self._spin_longest_ns
+                self.counts["waits_spun"] += 1
+                return True
+            if now_ns >= end_ns or marks.flush_due:
+                return False
+            give_way()
+
+    def _sleep(self, began_ns: int, until_ns: int) -> None:
+        """Sleep until something happened, running timers on the way."""
+        self.counts["waits_slept"] += 1
+        gate = self.interrupts
+        clock = self.clock
+        now_ns = clock()
+        changed = self._bulk = False
+        while now_ns < until_ns and not changed:
+            sleep_ns = min(until_ns, self.next_deadline_ns()) - now_ns
+            gate.sleeping = True
+            try:
+                gate.fire()
+                ready = self._poller.poll(max(sleep_ns, 0) / 1e9) if sleep_ns > 0 else []
+            except BaseException:
+                if self.helper_parked:
+                    self._rouse()  # nobody is in the library any more
+                raise
+            finally:
+                gate.sleeping = False
+            changed = any(fd != self.wire.fileno() for fd, _ in ready) and self._check_side(clock())
+            changed = self.pump() or changed
+            now_ns = clock()
+        # A wait that would have ended within a spin says that spinning pays, a longer one the contrary.
+        if self._bulk:
+            self._spin_ns = 0
+        elif now_ns - began_ns <= 2 * self._spin_longest_ns:
+            self._spin_ns = self._spin_longest_ns
+        else:
+            self._spin_ns //= 2
+        if changed and self.helper_parked:
+            self._rouse()
+
+    def _check_side(self, now_ns: int) -> bool:
+        """Look at the control and wake descriptors; True when there was something."""
+        self._control_checked_ns = now_ns
+        ready = self._side_poller.poll(0)
+        for fd, _ in ready:
+            if fd == self._wake_fd:
+                try:
+                    os.eventfd_read(fd)
+                except BlockingIOError:
+                    pass  # the other thread read it between our look and now
+            else:
+                self.on_control()
+        return bool(ready)
+
+    def _rouse(self) -> None:
+        self.helper_watching = self.helper_parked = False
+        if self._helper is not None:
+            self._helper.rouse()
+
+    def _on_deferred_signal(self) -> None:
+        self._attention = True
+        self._rouse()
+
+    def _on_interrupted(self) -> None:
+        self._rouse()
+        os.eventfd_write(self._wake_fd, 1)
+
+    def _heed(self) -> None:
+        """Raise here what is to be raised: nothing is half done."""
+        self._attention = False
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+        self.interrupts.fire()

@@ -1,0 +1,159 @@
+/* transport/protocol/batches.py in C: see there for what each function does, and tests/unit/transport/test_batches.py for the comparison. */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+#include <string.h>
+
+#define VARIED 0xFFFFFFFFu
+
+static PyObject *crc32; /* zlib's */
+
+static uint32_t little(const unsigned char *at)
+{
+    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+}
+
+static void put_little(unsigned char *at, uint32_t value)
+{
+    for (int i = 0; i < 4; i++) at[i] = (unsigned char)(value >> 8 * i);
+}
+
+/* Put the checksum of what follows into the first four bytes of a frame that nobody knows yet. */
+static int seal(PyObject *frame)
+{
+    char *start = PyBytes_AS_STRING(frame);
+    PyObject *rest = PyMemoryView_FromMemory(start + 4, PyBytes_GET_SIZE(frame) - 4, PyBUF_READ);
+    PyObject *sum = rest ? PyObject_CallOneArg(crc32, rest) : NULL;
+    Py_XDECREF(rest);
+    if (!sum) return -1;
+    put_little((unsigned char *)start, (uint32_t)PyLong_AsUnsignedLong(sum));
+    Py_DECREF(sum);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static int all_bytes(PyObject *list)
+{
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++)
+        if (!PyBytes_Check(PyList_GET_ITEM(list, i))) {
+            PyErr_SetString(PyExc_TypeError, "a message of a batch is not bytes");
+            return 0;
+        }
+    return 1;
+}
+
+static PyObject *common_length(PyObject *Py_UNUSED(self), PyObject *messages)
+{
+    PyObject *list = PySequence_List(messages);
+    if (!list) return NULL;
+    Py_ssize_t count = PyList_GET_SIZE(list);
+    unsigned long long length = VARIED;
+    if (!count) PyErr_SetString(PyExc_IndexError, "no messages");
+    if (!count || !all_bytes(list)) {
+        Py_DECREF(list);
+        return NULL;
+    }
+    length = (unsigned long long)PyBytes_GET_SIZE(PyList_GET_ITEM(list, 0));
+    if (count > 1 && !length) length = VARIED;
+    for (Py_ssize_t i = 1; i < count && length != VARIED; i++)
+        if ((unsigned long long)PyBytes_GET_SIZE(PyList_GET_ITEM(list, i)) != length) length = VARIED;
+    Py_DECREF(list);
+    return PyLong_FromUnsignedLongLong(length);
+}
+
+static PyObject *join(PyObject *Py_UNUSED(self), PyObject *args)
+{
+    PyObject *head, *messages;
+    unsigned long long length;
+    if (!PyArg_ParseTuple(args, "SOK", &head, &messages, &length)) return NULL;
+    PyObject *list = PySequence_List(messages), *frame = NULL;
+    if (!list) return NULL;
+    if (!all_bytes(list)) goto done;
+    Py_ssize_t count = PyList_GET_SIZE(list), size = 4 + PyBytes_GET_SIZE(head) + (length == VARIED ? 4 * count : 0);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        Py_ssize_t more = PyBytes_GET_SIZE(PyList_GET_ITEM(list, i));
+        if (more > PY_SSIZE_T_MAX - size || (length == VARIED && more > (Py_ssize_t)UINT32_MAX)) {
+            PyErr_SetString(PyExc_OverflowError, "a frame of such size");
+            goto done;
+        }
+        size += more;
+    }
+    frame = PyBytes_FromStringAndSize(NULL, size);
+    if (!frame) goto done;
+    unsigned char *at = (unsigned char *)PyBytes_AS_STRING(frame) + 4;
+    memcpy(at, PyBytes_AS_STRING(head), (size_t)PyBytes_GET_SIZE(head));
+    at += PyBytes_GET_SIZE(head);
+    if (length == VARIED)
+        for (Py_ssize_t i = 0; i < count; i++, at += 4)
+            put_little(at, (uint32_t)PyBytes_GET_SIZE(PyList_GET_ITEM(list, i)));
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *message = PyList_GET_ITEM(list, i);
+        memcpy(at, PyBytes_AS_STRING(message), (size_t)PyBytes_GET_SIZE(message));
+        at += PyBytes_GET_SIZE(message);
+    }
+    if (seal(frame)) Py_CLEAR(frame);
+done:
+    Py_DECREF(list);
+    return frame;
+}
+
+/* Do `count` messages fill the frame from `start` on? */
+static int fits(const unsigned char *frame, uint64_t size, uint64_t start, uint64_t count, uint64_t length)
+{
+    if (start > size) return 0;
+    if (length != VARIED) return (count == 1 || length) && count * length == size - start;
+    if (count > (size - start) / 4) return 0;
+    uint64_t total = start + 4 * count;
+    for (uint64_t i = 0; i < count; i++) total += little(frame + start + 4 * i);
+    return total == size;
+}
+
+static PyObject *split(PyObject *Py_UNUSED(self), PyObject *args)
+{
+    PyObject *frame;
+    Py_ssize_t start;
+    unsigned long count, length;
+    if (!PyArg_ParseTuple(args, "Snkk", &frame, &start, &count, &length)) return NULL;
+    const unsigned char *text = (unsigned char *)PyBytes_AS_STRING(frame);
+    if (start < 0 || count > UINT32_MAX || length > UINT32_MAX ||
+        !fits(text, (uint64_t)PyBytes_GET_SIZE(frame), (uint64_t)start, count, length))
+        Py_RETURN_NONE;
+    PyObject *messages = PyList_New((Py_ssize_t)count);
+    if (!messages) return NULL;
+    const unsigned char *lengths = text + start, *at = length == VARIED ? lengths + 4 * count : lengths;
+    for (unsigned long i = 0; i < count; i++) {
+        size_t size = length == VARIED ? little(lengths + 4 * i) : length;
+        PyObject *message = PyBytes_FromStringAndSize((const char *)at, (Py_ssize_t)size);
+        if (!message) {
+            Py_DECREF(messages);
+            return NULL;
+        }
+        PyList_SET_ITEM(messages, (Py_ssize_t)i, message);
+        at += size;
+    }
+    return messages;
+}
+
+static PyMethodDef functions[] = {
+    {"common_length", common_length, METH_O, "The length that all messages have, or VARIED."},
+    {"join", join, METH_VARARGS, "join(head, messages, length): one frame."},
+    {"split", split, METH_VARARGS, "split(frame, start, count, length): the messages, or None."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef module = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "ckpt.transport.protocol._batch",
+    .m_doc = "The body of a frame of many messages.",
+    .m_size = -1,
+    .m_methods = functions,
+};
+
+PyMODINIT_FUNC PyInit__batch(void)
+{
+    PyObject *zlib = PyImport_ImportModule("zlib");
+    crc32 = zlib ? PyObject_GetAttrString(zlib, "crc32") : NULL;
+    Py_XDECREF(zlib);
+    if (!crc32) return NULL;
+    return PyModule_Create(&module);
+}

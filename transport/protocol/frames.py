@@ -1,0 +1,185 @@
+"""Frames: what travels on the wire, byte for byte. No state, no decisions.
+
+A frame is one part (everything but large messages) or two: a head and a payload that is sent from, and lands
+in, memory nobody copies on the way. Every head starts with the same 72 bytes, little-endian:
+
+    crc32 of the rest of the head      u32
+    magic (protocol and version)       u16
+    kind, flags                        u8 u8
+    job                                u64
+    source rank, target rank           u32 u32
+    source, target incarnation         u32 u32
+    epoch                              u64   stamp: the sender's epoch when the frame was built
+    ack                                u64   sequences below are in state that the sender's image captures
+    window                             u64   charge the sender of this frame takes beyond `ack`
+    sequence                           u64   of the first message
+    count, length                      u32 u32   meaning by kind
+
+    MESSAGES  `count` messages from `sequence` on. All are `length` bytes long (several: not 0), or `length` is
+              VARIED and a table of count u32 lengths comes first.
+    FRAGMENT  a piece of message `sequence`: total u64, offset u64, crc of the payload part u32 (0 without the
+              flag), then `count` bytes of inline data; the second part has `length` bytes.
+    ACK       hints: `count` pairs u64 u64 (sequence ranges arrived beyond ack), then `length` triples u64 u64
+              u64 (sequence, start, stop: pieces of a message that arrived). Hints: nothing is freed because
+              of them.
+    PROBE     no body; asks for an ACK.
+    NACK      no body; the sender is frozen. Its ack and window are zero and mean nothing.
+
+Flags: ANSWER asks for an ack at once, CHECKED says that the payload's crc is given.
+The checksum finds accidents, not attackers: authenticity is the wire's business.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from itertools import chain
+from zlib import crc32
+
+from ckpt.transport.errors import FrameError
+from ckpt.transport.protocol import batches
+from ckpt.transport.protocol.batches import VARIED as VARIED
+
+Buffer = bytes | bytearray | memoryview
+Ident = tuple[int, int, int, int, int]
+"""job, source rank, target rank, source incarnation, target incarnation"""
+Stamp = tuple[int, int, int]
+"""epoch, ack, window: read together at the moment the frame is built"""
+Header = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int, int, int]
+"""crc, magic, kind, flags, job, source, target, source and target incarnation, epoch, ack, window, sequence,
+count, length"""
+
+MAGIC = 0xC701
+MESSAGES, FRAGMENT, ACK, PROBE, NACK = 1, 2, 3, 4, 5
+KIND_NAMES = {MESSAGES: "messages", FRAGMENT: "fragment", ACK: "ack", PROBE: "probe", NACK: "nack"}
+ANSWER, CHECKED = 1, 2
+MAX_HINTS = 64
+
+_HEAD = struct.Struct("<IHBBQIIIIQQQQII")
+_REST = struct.Struct("<HBBQIIIIQQQQII")
+_PIECE = struct.Struct("<QQI")
+HEADER_BYTES = _HEAD.size
+BODY = HEADER_BYTES
+_PIECE_END = HEADER_BYTES + _PIECE.size
+
+_pack_rest = _REST.pack
+_unpack_head = _HEAD.unpack_from
+
+
+def _seal(rest: bytes) -> bytes:
+    return crc32(rest).to_bytes(4, "little") + rest
+
+
+def encode_messages(
+    ident: Ident, stamp: Stamp, sequence: int, messages: Sequence[bytes], flags: int = 0
+) -> bytes:
+    """One frame with these messages (at least one)."""
+    count = len(messages)
+    if count == 1:
+        data = messages[0]
+        head = _pack_rest(MAGIC, MESSAGES, flags, *ident, *stamp, sequence, 1, len(data)) + data
+        return crc32(head).to_bytes(4, "little") + head
+    length = batches.common_length(messages)
+    head = _pack_rest(MAGIC, MESSAGES, flags, *ident, *stamp, sequence, count, length)
+    return batches.join(head, messages, length)
+
+
+def encode_fragment(
+    ident: Ident,
+    stamp: Stamp,
+    sequence: int,
+    total: int,
+    offset: int,
+    inline: Buffer,
+    payload: Buffer,
+    flags: int = 0,
+) -> tuple[bytes, Buffer]:
+    """Head and payload part of one piece: bytes [offset, offset + len(inline) + len(payload)) of a message of
+    `total`."""
+    check = crc32(payload) if flags & CHECKED else 0
+    head = _pack_rest(MAGIC, FRAGMENT, flags, *ident, *stamp, sequence, len(inline), len(payload))
+    return _seal(b"".join((head, _PIECE.pack(total, offset, check), inline))), payload
+
+
+def encode_ack(
+    ident: Ident,
+    stamp: Stamp,
+    ranges: Sequence[tuple[int, int]] = (),
+    pieces: Sequence[tuple[int, int, int]] = (),
+    flags: int = 0,
+) -> bytes:
+    """An ACK; `ranges` and `pieces` are hints (at most MAX_HINTS of each)."""
+    head = _pack_rest(MAGIC, ACK, flags, *ident, *stamp, 0, len(ranges), len(pieces))
+    if not ranges and not pieces:
+        return _seal(head)
+    numbers = [*chain.from_iterable(ranges), *chain.from_iterable(pieces)]
+    return _seal(head + struct.pack(f"<{len(numbers)}Q", *numbers))
+
+
+def encode_probe(ident: Ident, stamp: Stamp) -> bytes:
+    """A PROBE."""
+    return _seal(_pack_rest(MAGIC, PROBE, ANSWER, *ident, *stamp, 0, 0, 0))
+
+
+def encode_nack(ident: Ident, epoch: int) -> bytes:
+    """A NACK: this port is frozen, in `epoch`."""
+    return _seal(_pack_rest(MAGIC, NACK, 0, *ident, epoch, 0, 0, 0, 0, 0))
+
+
+def open_frame(parts: Sequence[Buffer]) -> tuple[Header, bytes]:
+    """Header and head bytes of a frame whose checksum, magic and kind are right. FrameError otherwise."""
+    if not 1 <= len(parts) <= 2:
+        raise FrameError("parts")
+    head = parts[0]
+    if head.__class__ is not bytes:
+        head = bytes(head)
+    if len(head) < HEADER_BYTES:
+        raise FrameError("truncated")
+    header: Header = _unpack_head(head)
+    if header[1] != MAGIC:
+        raise FrameError("magic")
+    # A short slice is cheaper than a view, a long one is not.
+    if header[0] != crc32(head[4:] if len(head) < 1024 else memoryview(head)[4:]):
+        raise FrameError("checksum")
+    if header[2] not in KIND_NAMES or (len(parts) == 2) != (header[2] == FRAGMENT):
+        raise FrameError("kind")
+    return header, head
+
+
+def decode_messages(head: bytes, count: int, length: int) -> list[bytes]:
+    """The messages of a MESSAGES frame."""
+    if count == 1 and length == len(head) - BODY:
+        return [head[BODY:]]
+    # As many empty messages as the head claims would cost nothing to claim: they come with a table.
+    messages = batches.split(head, BODY, count, length)
+    if messages is None:
+        raise FrameError("length")
+    return messages
+
+
+def decode_fragment(
+    parts: Sequence[Buffer], head: bytes, flags: int, count: int, length: int
+) -> tuple[int, int, memoryview, memoryview]:
+    """total, offset, inline bytes and payload of a FRAGMENT."""
+    if len(head) != _PIECE_END + count:
+        raise FrameError("length")
+    total, offset, check = _PIECE.unpack_from(head, BODY)
+    payload = memoryview(parts[1])
+    if payload.format != "B" or payload.ndim != 1:
+        payload = payload.cast("B")
+    if len(payload) != length or offset + count + length > total:
+        raise FrameError("length")
+    if flags & CHECKED and crc32(payload) != check:
+        raise FrameError("checksum")
+    return total, offset, memoryview(head)[_PIECE_END:], payload
+
+
+def decode_hints(
+    head: bytes, count: int, length: int
+) -> tuple[list[tuple[int, int]], list[tuple[int, int, int]]]:
+    """The hints of an ACK."""
+    if count > MAX_HINTS or length > MAX_HINTS or len(head) != BODY + 16 * count + 24 * length:
+        raise FrameError("length")
+    ranges = list(struct.iter_unpack("<QQ", head[BODY : BODY + 16 * count]))
+    pieces = list(struct.iter_unpack("<QQQ", head[BODY + 16 * count :]))
+    return ranges, pieces

@@ -1,0 +1,609 @@
+"""State machine of one link: this rank and one peer, in one incarnation each.
+
+It joins a SendWindow and a Ledger, owns the link's three timers and builds frames. It never looks at a clock.
+
+    state of the peer     unknown     no incarnation heard of or told. Nothing is sent.
+                          learnt      a frame addressed to my incarnation told it: its frames are taken,
+                                      nothing is sent.
+                          reachable   `set_peer` said so. Frames are sent.
+    paused                the peer's port is frozen (NACK): no messages, no retransmission; acks go on. Any
+                          other frame of the peer ends it; meanwhile the probe timer runs, so a lost or late
+                          NACK can never stop a link.
+
+    timer     runs while                                                  when it passes
+    rto       something is unacked and the link is not paused             the oldest unit in flight is sent
+                                                                          again, alone; the ack it brings
+                                                                          shows what else is lost
+    ack       something is delivered and not acked                        an ACK goes out
+    probe     paused, or messages wait for credit and nothing is unacked  a PROBE goes out, more and more
+                                                                          slowly
+
+Rules kept here: ack value, window and epoch are read together when a frame is built (`_stamp`); every
+duplicate is acked again; a gap is acked at once with hints; a cumulative ack below base or above tx changes
+nothing. What does not belong here: which frames may be processed at all (endpoint), and anything about
+images.
+"""
+
+from __future__ import annotations
+
+from ckpt.transport.protocol import frames
+from ckpt.transport.protocol.events import Event, LinkStalled, PeerHeard, PeerSilent
+from ckpt.transport.protocol.frames import ANSWER, CHECKED, MAX_HINTS, Buffer, Ident, Stamp
+from ckpt.transport.protocol.ledger import DUPLICATE, NEW, PIECE, REFUSED, Ledger
+from ckpt.transport.protocol.timeout import Timeout
+from ckpt.transport.protocol.window import Batch, SendWindow
+
+NEVER = 1 << 62
+"""A deadline that does not come."""
+
+STALLED_TIMEOUTS = 6
+"""So many timeouts in a row (some seconds) without an ack are told."""
+UNPROVEN_TIMEOUTS = 3
+"""After so many timeouts in a row the peer's hints are no longer believed."""
+
+BULK_CHARGE = 64 << 10
+"""An ack for this much delivered is delayed an eighth as long as usual.
+
+Senders of long messages wait for it.
+"""
+
+NO_ACK, PLAIN_ACK, HINTS_ACK = 0, 1, 2
+
+COUNTERS = (
+    "frames_sent",
+    "frames_received",
+    "retransmitted",
+    "timeouts",
+    "duplicates",
+    "early",
+    "refused",
+    "acks_sent",
+    "acks_received",
+    "probes_sent",
+    "nacks_sent",
+    "nacks_received",
+    "old_acks",
+    "invalid_acks",
+)
+
+
+class Common:
+    """What all links of an endpoint share: configuration, epoch, and the endpoint's to-do marks."""
+
+    __slots__ = (
+        "ack_bytes",
+        "ack_delay_ns",
+        "burst_bytes",
+        "checksum_payload",
+        "deadline_ns",
+        "dirty",
+        "epoch",
+        "events",
+        "floor",
+        "flush_due",
+        "hungry_floor",
+        "probe_max_ns",
+        "probe_ns",
+        "silent_ns",
+        "tight",
+        "update_bytes",
+    )
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.deadline_ns = NEVER
+        """No timer of any link passes before this."""
+        self.dirty: list[Link] = []
+        """Links with something to transmit."""
+        self.tight: set[Link] = set()
+        """Links whose peer was last told of little credit."""
+        self.events: list[Event] = []
+        self.floor = 0
+        self.flush_due = False
+        self.hungry_floor = 0
+        self.ack_bytes = self.ack_delay_ns = self.burst_bytes = 0
+        self.checksum_payload = False
+        self.probe_ns = self.probe_max_ns = self.silent_ns = self.update_bytes = 0
+
+
+class Link:
+    """See the module."""
+
+    __slots__ = (
+        "_ack_at",
+        "_ack_due",
+        "_acked_charge",
+        "_asked_ns",
+        "_asked_order",
+        "_common",
+        "_ident",
+        "_probe_at",
+        "_probe_due",
+        "_probe_wait_ns",
+        "_rto_at",
+        "_told_silent",
+        "counts",
+        "heard_ns",
+        "incarnation",
+        "ledger",
+        "paused",
+        "peer",
+        "peer_epoch",
+        "reachable",
+        "timeout",
+        "timeouts",
+        "window",
+    )
+
+    def __init__(
+        self, peer: int, ident: Ident, common: Common, window: SendWindow, ledger: Ledger, timeout: Timeout
+    ) -> None:
+        self.peer = peer
+        self._ident = ident
+        self._common = common
+        self.window = window
+        self.ledger = ledger
+        self.timeout = timeout
+        self.incarnation = -1
+        self.reachable = False
+        self.paused = False
+        self.peer_epoch = 0
+        self.heard_ns = 0
+        self.timeouts = 0
+        self._told_silent = False
+        self._asked_ns = 0
+        self._asked_order = -1
+        self._ack_due = NO_ACK
+        self._acked_charge = 0
+        self._probe_due = False
+        self._probe_wait_ns = common.probe_ns
+        self._rto_at = self._ack_at = self._probe_at = NEVER
+        self.counts = dict.fromkeys(COUNTERS, 0)
+
+    # ---- the peer --------------------------------------------------------------------------------
+
+    def meet(self, incarnation: int) -> None:
+        """The peer's incarnation is known now (first or a later one). A later one voids what the old one
+        told."""
+        if self.incarnation >= 0 and incarnation != self.incarnation:
+            window = self.window
+            window.requeue()
+            window.edge = max(window.edge, window.sent_charge)
+            self.ledger.forget_undelivered()
+            self.ledger.offered = self.ledger.delivered_charge + self.ledger.credit
+            self.paused = False
+            self.peer_epoch = 0
+            self.timeout.progress()
+            self._rto_at = self._probe_at = NEVER
+        self.incarnation = incarnation
+        job, source, target, mine, _ = self._ident
+        self._ident = (job, source, target, mine, incarnation)
+
+    def reach(self, now_ns: int) -> None:
+        """Frames can be sent to the peer from now on."""
+        self.reachable = True
+        self.heard_ns = max(self.heard_ns, now_ns)
+        self.stir(now=True)
+
+    def drop(self) -> None:
+        """The peer is gone for ever: nothing waits for it any more, and what it still sends is stale. What it
+        had sent completely, in order, is still delivered."""
+        window = self.window
+        if window.base != window.tx:
+            window.acknowledge(window.tx, 0)
+        window.resend.clear()
+        self.ledger.early.clear()
+        self.ledger.partials.clear()
+        self.ledger.early_charge = 0
+        self.incarnation = NEVER
+        self.reachable = self.paused = self._probe_due = False
+        self._ack_due = NO_ACK
+        self._rto_at = self._ack_at = self._probe_at = NEVER
+        self._common.tight.discard(self)
+
+    def stir(self, *, now: bool = False) -> None:
+        """Mark that transmit has something to do here; `now`: it should not wait for company."""
+        common = self._common
+        if self.window.quiet:
+            self.window.quiet = False
+            common.dirty.append(self)
+        if now:
+            common.flush_due = True
+
+    def enqueued(self) -> None:
+        """The first message since the last transmit was enqueued: an idle link sends at once, a busy one
+        waits for company."""
+        self.stir(now=not self.window.flight)
+
+    def _heard(self, now_ns: int) -> None:
+        self.heard_ns = now_ns
+        self.timeouts = 0
+        if self._told_silent:
+            self._told_silent = False
+            self._common.events.append(PeerHeard(self.peer))
+
+    # ---- frames that came (the endpoint has checked job, ranks, incarnations and epoch) ----------
+
+    def on_control(self, epoch: int, ack: int, window: int, flags: int, now_ns: int) -> None:
+        """What every frame but a NACK carries."""
+        self.counts["frames_received"] += 1
+        self.heard_ns = now_ns
+        if self.timeouts or self._told_silent:
+            self._heard(now_ns)
+        if epoch > self.peer_epoch:
+            self.peer_epoch = epoch
+        if self.paused:
+            self.resume(now_ns)
+        mine = self.window
+        if ack != mine.base:
+            if ack > mine.tx:
+                self.counts["invalid_acks"] += 1
+                return
+            if ack > mine.base:
+                self._on_ack(ack, now_ns)
+            else:
+                self.counts["old_acks"] += 1
+        if ack == mine.base:
+            edge = mine.acked_charge + window
+            if edge > mine.edge:
+                mine.edge = edge
+                if mine.quiet and (mine.sealed or mine.queue):
+                    self.stir(now=True)
+        if flags & ANSWER:
+            self.answer()
+
+    def _on_ack(self, ack: int, now_ns: int) -> None:
+        window, timeout = self.window, self.timeout
+        sample = window.acknowledge(ack, now_ns)
+        if sample:
+            timeout.sample(sample)
+        timeout.backoff = 0
+        if window.unacked:
+            self._arm_rto(now_ns)
+            self._repair(now_ns)
+        else:
+            self._rto_at = NEVER
+        if window.queue or window.sealed or window.current:
+            self.stir(now=not window.flight)
+
+    def _repair(self, now_ns: int) -> None:
+        window = self.window
+        for order in window.flight:
+            if order < window.top_order and window.find_lost(now_ns, self.timeout.reorder_ns()):
+                self.stir(now=True)
+            break
+
+    def on_messages(self, first: int, messages: list[bytes], charge: int, now_ns: int) -> bool:
+        """Small messages have come. True: the inbox has something new."""
+        verdict = self.ledger.accept(first, messages, charge)  # type: ignore[arg-type]
+        if verdict == NEW and not self.ledger.early:
+            return True
+        self._on_disorder(verdict)
+        return verdict == NEW
+
+    def on_piece(self, verdict: int, length: int, now_ns: int) -> bool:
+        """A piece of a long message has come and the ledger said `verdict`. True: the inbox has something
+        new."""
+        if verdict == PIECE:
+            self._acked_charge += length
+            if self._acked_charge >= self._common.ack_bytes:
+                self._owe_ack(HINTS_ACK, now=True)
+            else:
+                self._owe_ack_by(now_ns)
+            return False
+        if verdict == NEW and not self.ledger.early:
+            return True
+        self._on_disorder(verdict)
+        return verdict == NEW
+
+    def _on_disorder(self, verdict: int) -> None:
+        """Duplicates are acked again with the current value; a gap is told with what has come beyond it."""
+        if verdict == DUPLICATE:
+            self.counts["duplicates"] += 1
+        elif verdict == REFUSED:
+            self.counts["refused"] += 1
+        elif verdict != NEW:
+            self.counts["early"] += 1
+        self._owe_ack(HINTS_ACK, now=True)
+
+    def on_hints(
+        self, ranges: list[tuple[int, int]], pieces: list[tuple[int, int, int]], now_ns: int
+    ) -> None:
+        """The ACK's hints."""
+        self.counts["acks_received"] += 1
+        if not ranges and not pieces:
+            return
+        window = self.window
+        news, sample = window.hint(ranges, pieces, now_ns)
+        if sample:
+            self.timeout.sample(sample)
+        if news:
+            self.timeout.progress()
+            self._arm_rto(now_ns)
+            if window.current or window.resend or window.sealed or window.queue:
+                self.stir(now=True)
+        self._repair(now_ns)
+
+    def on_nack(self, epoch: int, now_ns: int) -> None:
+        """The peer says it is frozen: a hint. One that is older than what the peer sent since means
+        nothing."""
+        self.counts["nacks_received"] += 1
+        self.heard_ns = now_ns
+        if epoch < self.peer_epoch:
+            return
+        if not self.paused:
+            self.paused = True
+            self._rto_at = NEVER
+            self._asked_ns = now_ns
+            self._probe_wait_ns = self._common.probe_ns
+            self._set_probe(now_ns)
+
+    def resume(self, now_ns: int) -> None:
+        """The peer has thawed, or at least speaks."""
+        self.paused = False
+        self._probe_at = NEVER
+        window = self.window
+        if window.unacked:
+            self._arm_rto(now_ns)
+        if window.unacked or window.sealed or window.queue:
+            self.stir(now=True)
+
+    # ---- what is owed ----------------------------------------------------------------------------
+
+    def answer(self) -> None:
+        """An ack goes out at once: the peer asked for it, or it had a NACK and this port has thawed."""
+        self._owe_ack(PLAIN_ACK, now=True)
+
+    def _owe_ack(self, kind: int, *, now: bool = False) -> None:
+        if kind > self._ack_due:
+            self._ack_due = kind
+        self.stir(now=now)
+
+    def _owe_ack_by(self, now_ns: int) -> None:
+        delay_ns = self._common.ack_delay_ns
+        if self._acked_charge >= BULK_CHARGE:
+            delay_ns >>= 3
+        at = now_ns + delay_ns
+        if at < self._ack_at:
+            self._ack_at = at
+            if at < self._common.deadline_ns:
+                self._common.deadline_ns = at
+
+    def take(self, now_ns: int) -> list[Buffer]:
+        """Deliver the inbox; an ack is owed, soon or (when much was delivered) at once."""
+        ledger = self.ledger
+        self._acked_charge += ledger.inbox_charge
+        messages = ledger.take()
+        if self._acked_charge >= self._common.ack_bytes:
+            self._owe_ack(PLAIN_ACK, now=True)
+        elif self._ack_at == NEVER or self._acked_charge >= BULK_CHARGE:
+            self._owe_ack_by(now_ns)
+        return messages
+
+    def consumed(self, charge: int) -> None:
+        """The application took messages; tell the peer once a good part of the credit is free again."""
+        ledger = self.ledger
+        ledger.unconsumed -= charge
+        edge = ledger.delivered_charge + ledger.credit - ledger.unconsumed
+        if edge - ledger.offered >= self._common.update_bytes:
+            self._owe_ack(PLAIN_ACK, now=True)
+
+    def grant(self) -> None:
+        """The receiver is hungry now: if that means more credit, say so."""
+        ledger = self.ledger
+        if ledger.delivered_charge + ledger.window(self._common.floor) > ledger.offered:
+            self._owe_ack(PLAIN_ACK, now=True)
+
+    # ---- timers ----------------------------------------------------------------------------------
+
+    def _arm_rto(self, now_ns: int) -> None:
+        if self._rto_at == NEVER:
+            self._asked_ns = now_ns
+        self._rto_at = at = now_ns + self.timeout.rto_ns()
+        if at < self._common.deadline_ns:
+            self._common.deadline_ns = at
+
+    def _set_probe(self, now_ns: int) -> None:
+        self._probe_at = at = now_ns + self._probe_wait_ns
+        if at < self._common.deadline_ns:
+            self._common.deadline_ns = at
+
+    def deadline_ns(self) -> int:
+        """The earliest of the link's timers."""
+        return min(self._rto_at, self._ack_at, self._probe_at)
+
+    def tick(self, now_ns: int) -> int:
+        """Act on the timers that have passed; returns the next deadline."""
+        if now_ns >= self._ack_at:
+            self._ack_at = NEVER
+            self._owe_ack(HINTS_ACK if self.ledger.partials else PLAIN_ACK, now=True)
+        if now_ns >= self._rto_at:
+            self._on_timeout(now_ns)
+        if now_ns >= self._probe_at:
+            self._probe_at = NEVER
+            if self.paused or self.window.starved():
+                self._probe_due = True
+                self._probe_wait_ns = min(2 * self._probe_wait_ns, self._common.probe_max_ns)
+                self._set_probe(now_ns)
+                self._check_silence(now_ns)
+                self.stir(now=True)
+        return self.deadline_ns()
+
+    def _on_timeout(self, now_ns: int) -> None:
+        window = self.window
+        self._rto_at = NEVER
+        if not window.unacked or not self.reachable:
+            return
+        self.counts["timeouts"] += 1
+        self.timeouts += 1
+        self.timeout.expired()
+        asked_ns = self._asked_ns
+        if not window.expire() and not window.resend:
+            if self.timeout.backoff >= UNPROVEN_TIMEOUTS:
+                window.requeue()
+            else:
+                self._probe_due = True
+        self._arm_rto(now_ns)
+        self._asked_ns = asked_ns
+        if self.timeout.backoff % STALLED_TIMEOUTS == 0:
+            self._common.events.append(LinkStalled(self.peer, self.timeout.backoff))
+        self._check_silence(now_ns)
+        self.stir(now=True)
+
+    def _check_silence(self, now_ns: int) -> None:
+        silent_ns = now_ns - max(self.heard_ns, self._asked_ns)
+        if silent_ns >= self._common.silent_ns and not self._told_silent:
+            self._told_silent = True
+            self._common.events.append(PeerSilent(self.peer, silent_ns, self.timeouts))
+
+    # ---- building frames -------------------------------------------------------------------------
+
+    def _stamp(self) -> Stamp:
+        """Epoch, ack and window, read together."""
+        common, ledger = self._common, self.ledger
+        window = ledger.window(common.floor)
+        ledger.offered = ledger.delivered_charge + window
+        if window < common.hungry_floor:
+            common.tight.add(self)
+        elif common.tight:
+            common.tight.discard(self)
+        return common.epoch, ledger.rx, window
+
+    def _acked(self) -> None:
+        """A frame with the current ack goes out."""
+        self._ack_at = NEVER
+        self._acked_charge = 0
+        if self._ack_due == PLAIN_ACK:
+            self._ack_due = NO_ACK
+
+    def emit(self, out: list[tuple[int, tuple[Buffer, ...]]], now_ns: int) -> None:
+        """Append the frames to transmit now. Stirs itself again when a burst's worth was not all."""
+        window = self.window
+        window.quiet = True
+        if not self.reachable:
+            return
+        if not self.paused:
+            batch = window.take_batch(now_ns) if window.queue else None
+            if batch is not None:
+                frame = frames.encode_messages(self._ident, self._stamp(), batch.first, batch.messages)
+                out.append((self.peer, (frame,)))
+                self.counts["frames_sent"] += 1
+                self._acked()
+                if self._rto_at == NEVER:
+                    self._arm_rto(now_ns)
+            elif window.queue or window.sealed or window.current or window.resend:
+                self._emit_messages(out, now_ns)
+        if self._ack_due:
+            self._ack_due = NO_ACK
+            ranges, pieces = self.ledger.hints(MAX_HINTS)
+            frame = frames.encode_ack(self._ident, self._stamp(), ranges, pieces)
+            self._acked()
+            self.counts["acks_sent"] += 1
+            out.append((self.peer, (frame,)))
+        if self._probe_due:
+            self._probe_due = False
+            self.counts["probes_sent"] += 1
+            out.append((self.peer, (frames.encode_probe(self._ident, self._stamp()),)))
+
+    def emit_nack(self, out: list[tuple[int, tuple[Buffer, ...]]]) -> None:
+        """This port is frozen and a frame of the peer came: the negative ack."""
+        if self.reachable:
+            self.counts["nacks_sent"] += 1
+            out.append((self.peer, (frames.encode_nack(self._ident, self._common.epoch),)))
+
+    def _emit_messages(self, out: list[tuple[int, tuple[Buffer, ...]]], now_ns: int) -> None:
+        window, counts = self.window, self.counts
+        budget = self._common.burst_bytes
+        parts: tuple[Buffer, ...]
+        before = len(out)
+        while True:
+            unit = window.next_unit()
+            if unit is None:
+                if window.sealed or window.queue:
+                    self._ask_credit(now_ns)
+                break
+            flags = 0
+            if unit.sends:
+                flags = ANSWER
+                counts["retransmitted"] += 1
+            if isinstance(unit, Batch):
+                parts = (
+                    frames.encode_messages(self._ident, self._stamp(), unit.first, unit.messages, flags),
+                )
+            else:
+                if self._common.checksum_payload:
+                    flags |= CHECKED
+                large = unit.large
+                if unit.offset + unit.charge == large.size and window.flight_charge <= unit.offset:
+                    # Nothing else is in flight: the program may wait for its buffer. In a stream acks come by
+                    # volume and, at its end, by the shorter delay.
+                    flags |= ANSWER
+                inline, payload = unit.parts()
+                parts = frames.encode_fragment(
+                    self._ident, self._stamp(), large.first, large.size, unit.offset, inline, payload, flags
+                )
+            window.sent(unit, now_ns)
+            out.append((self.peer, parts))
+            budget -= unit.charge
+            if budget <= 0:
+                self.stir(now=True)
+                break
+        if len(out) > before:
+            counts["frames_sent"] += len(out) - before
+            self._acked()
+            if self._rto_at == NEVER:
+                self._arm_rto(now_ns)
+
+    def _ask_credit(self, now_ns: int) -> None:
+        """Messages wait for credit: ask for an ack once after each transmission, do not wait until it comes
+        by itself."""
+        window = self.window
+        if window.current is None and self._asked_order != window.order:
+            self._asked_order = window.order
+            self._probe_due = True
+        if not window.unacked and self._probe_at == NEVER:
+            self._asked_ns = now_ns
+            self._probe_wait_ns = self._common.probe_ns
+            self._set_probe(now_ns)
+
+    # ---- as a value ------------------------------------------------------------------------------
+
+    def clone(self, common: Common) -> Link:
+        """An independent copy that belongs to `common`."""
+        new = Link(
+            self.peer, self._ident, common, self.window.clone(), self.ledger.clone(), self.timeout.copy()
+        )
+        shared = {"_common", "_ident", "counts", "ledger", "peer", "timeout", "window"}
+        for name in self.__slots__:
+            if name not in shared:
+                setattr(new, name, getattr(self, name))
+        new.counts = self.counts.copy()
+        return new
+
+    def key(self, credit: bool = True, nacks: bool = True, timing: bool = True) -> tuple[object, ...]:
+        """Hashable protocol state: which timers run, not when they pass; no estimates, no counters.
+
+        The timer of an ack that is due anyhow changes nothing. The peer's epoch is looked at when a NACK comes.
+        """
+        window = self.window
+        ack_due, ack_later, quiet = self._ack_due, self._ack_at < NEVER, window.quiet
+        if ack_due == HINTS_ACK or (ack_due == PLAIN_ACK and not self.ledger.partials):
+            ack_later = False
+        elif ack_later and not timing and not self.ledger.partials:
+            ack_due, ack_later, quiet = PLAIN_ACK, False, False
+        all_hinted = bool(window.unacked) and not window.flight and not window.resend
+        return (
+            self._rto_at < NEVER,
+            ack_later,
+            self._probe_at < NEVER,
+            self.incarnation,
+            self.reachable,
+            self.paused,
+            self.peer_epoch if nacks else 0,
+            ack_due,
+            quiet,
+            self._probe_due,
+            min(self.timeout.backoff, UNPROVEN_TIMEOUTS) if all_hinted else 0,
+            window.key(credit),
+            self.ledger.key(credit),
+        )

@@ -1,0 +1,169 @@
+"""Large payloads straight from the sender's memory, between processes of one host. (driver)
+
+`DirectWire` stands on any wire. A frame of two parts whose payload is large leaves as its head and a *pointer*: who
+sends, where the payload lies, and a checksum of that. The receiver's wire copies the payload over itself
+(`ckpt.transport.wires.crossmemory`) and hands up the very frame that was sent. That is one copy instead of two through the
+kernel, costs the sender nothing, and does not pass through whatever encryption the wire below has.
+
+Why that is safe. A payload stays untouched until its message is acked (the wire's contract), and a frame that is
+read later than that is a duplicate, which the endpoint drops by its head, whatever the payload holds. A sender that
+died takes its unacked messages into its next incarnation; its old pointers name a process that is gone, or one with
+another badge, and count as lost frames.
+
+Who uses it for whom. A wire's address carries its badge. `connect` tries to read the peer's badge: what works in one
+direction between processes of one user works in the other too; where it does not, the wire below does all. Should a
+receiver not be allowed to read after all, it drops the frame and sends a *refusal*; from then on that sender uses the
+wire below, and its retransmission brings what was dropped.
+
+    pointer   (head, pointer, b"")     three parts: no other frame has three
+    refusal   (b"", refusal, b"")
+
+What does not belong here: retransmission, what is in a head, how memory is read.
+"""
+
+from __future__ import annotations
+
+import errno
+import struct
+from typing import Final
+from zlib import crc32
+
+from ckpt.transport.errors import AddressError
+from ckpt.transport.wires import crossmemory
+from ckpt.transport.wires.bufferpool import BufferPool
+from ckpt.transport.wires.wire import Frame, Wire
+
+DIRECT_FROM_BYTES: Final = 32 << 10
+"""Below, the copy through the kernel costs less than the call."""
+_SEPARATOR: Final = "#memory="
+_POINTER: Final = struct.Struct(f"<IBIQQ{crossmemory.PACKED_BADGE_BYTES}s")
+_READ, _REFUSED = 1, 2
+
+
+class DirectWire:
+    """Any wire, with large payloads read from the sender's memory. See the module's description."""
+
+    def __init__(self, inner: Wire, rank: int, *, limit_bytes: int = 16 << 20) -> None:
+        """`rank`: whose wire this is. `limit_bytes`: a pointer to more than that is dropped."""
+        self._inner = inner
+        self._rank = rank
+        self._limit_bytes = limit_bytes
+        self._able = crossmemory.available()
+        self._direct: set[int] = set()
+        self._connected: set[int] = set()
+        self._pool = BufferPool(limit_bytes=64 << 20, smallest_bytes=DIRECT_FROM_BYTES)
+        self._reader = crossmemory.Reader()
+        self._badge = crossmemory.Badge()
+        self._counts = dict.fromkeys(("direct_sent", "direct_read", "direct_failed", "direct_refused"), 0)
+        if self._able:
+            crossmemory.consent()
+        self._inner_send = inner.send
+        self._inner_receive = inner.receive
+
+    @property
+    def address(self) -> str:
+        """The inner wire's address and this process's badge."""
+        if not self._able:
+            return self._inner.address
+        return f"{self._inner.address}{_SEPARATOR}{self._badge.packed.hex()}"
+
+    def connect(self, rank: int, address: str) -> None:
+        """As the inner wire; direct if the peer says it can and its badge can be read. Raises AddressError."""
+        address, _, text = address.partition(_SEPARATOR)
+        self._direct.discard(rank)
+        self._inner.connect(rank, address)
+        self._connected.add(rank)
+        if text and self._able and address.startswith("ipc:"):
+            try:
+                badge = bytes.fromhex(text)
+                self._reader.read(badge, 0, bytearray())
+            except (ValueError, struct.error):
+                raise AddressError(f"{text!r} is no badge of a process") from None
+            except OSError:
+                return  # another host's process ids, another user, no permission: the wire below does it
+            self._direct.add(rank)
+
+    def reads_directly(self, rank: int) -> bool:
+        """Will `rank` read large payloads from this process's memory?"""
+        return rank in self._direct
+
+    def renew(self, rank: int) -> None:
+        """As the inner wire."""
+        self._inner.renew(rank)
+
+    def send(self, rank: int, parts: Frame) -> bool:
+        """As the inner wire."""
+        if len(parts) == 2 and rank in self._direct and len(parts[1]) >= DIRECT_FROM_BYTES:
+            payload = parts[1]
+            pointer = self._pack(_READ, crossmemory.address_of(payload), len(payload))
+            if not self._inner_send(rank, (parts[0], pointer, b"")):
+                return False
+            self._counts["direct_sent"] += 1
+            return True
+        return self._inner_send(rank, parts)
+
+    def receive(self) -> Frame | None:
+        """As the inner wire; pointers are followed, refusals obeyed."""
+        while True:
+            frame = self._inner_receive()
+            if frame is None or len(frame) < 3:
+                return frame
+            frame = self._follow(frame)
+            if frame is not None:
+                return frame
+
+    def fileno(self) -> int:
+        """The inner wire's descriptor."""
+        return self._inner.fileno()
+
+    def deadline_ns(self) -> int | None:
+        """As the inner wire."""
+        return self._inner.deadline_ns()
+
+    def counters(self) -> dict[str, int]:
+        """Frames sent and read directly, dropped because the memory could not be read, refused by receivers."""
+        return self._inner.counters() | self._counts
+
+    def close(self) -> None:
+        """Close the inner wire."""
+        self._inner.close()
+
+    def _pack(self, kind: int, address: int, nbytes: int) -> bytes:
+        fields = _POINTER.pack(0, kind, self._rank, address, nbytes, self._badge.packed)[4:]
+        return crc32(fields).to_bytes(4, "little") + fields
+
+    def _follow(self, frame: Frame) -> Frame | None:
+        """The frame that a pointer stands for; None for a refusal and for what is to be dropped."""
+        pointer = bytes(frame[1])
+        if len(frame) != 3 or len(pointer) != _POINTER.size or crc32(pointer[4:]) != _checksum(pointer):
+            self._counts["direct_failed"] += 1
+            return None
+        _, kind, source, address, nbytes, badge = _POINTER.unpack(pointer)
+        if kind == _REFUSED:
+            self._direct.discard(source)
+            self._counts["direct_refused"] += 1
+            return None
+        if kind != _READ or nbytes > self._limit_bytes or not self._able:
+            self._refuse(source)
+            return None
+        buffer = self._pool.allocate(nbytes)
+        try:
+            self._reader.read(badge, address, buffer)
+        except OSError as error:
+            if error.errno in (errno.EPERM, errno.EACCES, errno.ENOSYS):
+                self._refuse(source)
+            else:
+                self._counts["direct_failed"] += 1
+            return None
+        self._counts["direct_read"] += 1
+        return frame[0], memoryview(buffer).toreadonly()
+
+    def _refuse(self, source: int) -> None:
+        """Tell the sender to use the wire below. Lost when congested: the next pointer is refused too."""
+        self._counts["direct_failed"] += 1
+        if source in self._connected:
+            self._inner_send(source, (b"", self._pack(_REFUSED, 0, 0), b""))
+
+
+def _checksum(pointer: bytes) -> int:
+    return int.from_bytes(pointer[:4], "little")

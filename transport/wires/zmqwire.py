@@ -1,0 +1,457 @@
+"""A wire over ZeroMQ: one bound PULL socket for all that arrives, one PUSH socket per peer for what leaves.
+(driver)
+
+Why these sockets. One PULL is one descriptor to wait for, however many peers there are, and names no peers,
+so nothing is dropped for unknown or reconnecting ones as a ROUTER would. A PUSH per peer has a queue of its
+own, so a congested peer does not hold up the others, and it forgets a dead process together with its socket.
+ZeroMQ's own threads do the reading and writing, so data flows while the interpreter computes.
+
+Settings that matter:
+
+    LINGER 0           closing never waits for a dead peer
+    IMMEDIATE          nothing is queued before a connection stands; a peer that died takes its queue with it
+    SNDHWM, RCVHWM     a slow receiver fills bounded queues and then `send` says False
+    MAXMSGSIZE         a foreign process cannot make us allocate without limit
+    heartbeats off     they lose messages silently at every outage; TCP alone loses none in a short one
+
+ZeroMQ's descriptor is edge-triggered: it tells of messages only after a look found none. `receive` keeps
+track of that (`_armed`): after a look that found nothing, a poll of the descriptor (0.3 µs) stands for the
+look (1.2 µs, and 3 µs for a failing recv). pyzmq's classes for sockets add a layer of Python to every call;
+the hot path calls the base class.
+
+Copies: a frame's first part is copied by ZeroMQ when it is short of `copy_below_bytes`; second parts are sent
+from where they lie (pyzmq keeps the buffer alive until the network has it) and received as views of the
+buffer they arrived in. That costs page faults instead of copies unless freed memory is kept:
+`keep_freed_memory` tells malloc to. pyzmq keeps buffers alive by a thread, which it ends in a function of `atexit`. It would
+register that when the first buffer is sent; imported here, it registers it before the owner of a wire can register what
+waits for messages under way (functions of `atexit` are called last registered first).
+
+Authentication: with `curve`, both sides use the job's key pair, and the public key is as secret as the job's
+key file: who does not have it can neither connect nor be connected to. Every connection has short-term keys of its
+own, so a recorded handshake or a recorded frame is worth nothing later. Connections that were turned away are
+counted (`handshakes_refused`); ZeroMQ tells of them through a monitor, whose queue is emptied now and then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import socket
+import stat
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import zmq
+import zmq.utils.garbage
+from zmq import backend
+from zmq.utils import z85
+
+from ckpt.transport.errors import AddressError, AddressInUse, UnknownRank, WireClosed, WireError
+from ckpt.transport.protocol.state import Buffer
+from ckpt.transport.records import dataclass
+from ckpt.transport.wires import owned
+from ckpt.transport.wires.wire import Frame, ProcessGuard
+
+try:
+    from _blake2 import (
+        blake2b,  # hashlib's own, without all that hashlib loads# hashlib's own, without all that hashlib loads
+    )
+except ImportError:
+    from hashlib import blake2b
+
+_NOBLOCK = int(zmq.NOBLOCK)
+_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
+_POLLIN = int(zmq.POLLIN)
+_TRACKED_FROM_BYTES = 4 << 10
+"""A last part shorter than this is copied: keeping track of it costs more."""
+_LOOKS_PER_AUDIT = 16
+"""Looks that find nothing between two looks at the monitor."""
+_HANDSHAKE_FAILED = (
+    zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
+    | zmq.Event.HANDSHAKE_FAILED_AUTH
+)
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
+
+
+@dataclass(frozen=True, slots=True)
+class CurveKeys:
+    """A job's CURVE key pair in Z85.
+
+    `from_secret` derives it from the job's key, so that nobody has to hand it around.
+    """
+
+    public: bytes
+    secret: bytes
+
+    @classmethod
+    def from_secret(cls, job_key: bytes) -> CurveKeys:
+        """The pair that belongs to a job's key (any length, from the job's key file)."""
+        raw = blake2b(job_key, digest_size=32, person=b"transport-curve").digest()
+        secret = z85.encode(raw)
+        return cls(public=zmq.curve_public(secret), secret=secret)
+
+    def __repr__(self) -> str:
+        return "CurveKeys(…)"
+
+
+@dataclass(frozen=True, slots=True)
+class ZmqLimits:
+    """Bounds of one wire. Frames and bytes."""
+
+    queue_frames: int = 64
+    """Frames queued per direction and peer before `send` says False."""
+    frame_bytes: int = 16 << 20
+    """A part larger than this makes ZeroMQ drop the connection that sent it."""
+    copy_below_bytes: int = 64 << 10
+    """A first part shorter than this is copied; sending it from where it lies would cost more."""
+    ipc_buffer_bytes: int = 1 << 20
+    """Kernel buffer of an ipc connection; the usual 208 KiB cost a context switch for each filling. TCP sizes
+    its own."""
+    backlog: int = 1024
+    reconnect_ms: int = 5
+    reconnect_max_ms: int = 500
+    renew_after_ms: int = 5_000
+    handshake_ms: int = 10_000
+    """A handshake that takes longer is begun again: damage may have made one side wait for bytes that never come."""
+
+
+def keep_freed_memory(mmap_threshold_bytes: int = 32 << 20, trim_threshold_bytes: int = 256 << 20) -> bool:
+    """Tell malloc to keep freed blocks below the first threshold instead of returning them to the system.
+
+    Large messages cost page faults, not copies: first touch of new memory runs at about 2 GB/s, a copy at 10.
+    For the whole process; False where there is no such malloc. 32 MiB is the largest threshold glibc takes.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError):
+        return False
+    return bool(
+        mallopt(_M_MMAP_THRESHOLD, mmap_threshold_bytes) and mallopt(_M_TRIM_THRESHOLD, trim_threshold_bytes)
+    )
+
+
+class ZmqWire:
+    """The wire of one rank over `ipc://PATH` or `tcp://HOST:PORT` (port 0 or `*`: any free one)."""
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        curve: CurveKeys | None = None,
+        limits: ZmqLimits | None = None,
+        io_threads: int = 1,
+        on_refused: Callable[[int], None] | None = None,
+    ) -> None:
+        """Listen at `address`. Raises AddressError or AddressInUse; nothing is left behind then.
+
+        `on_refused`: told how many connections were turned away so far, when that is one, two, four, …: whoever keeps
+        knocking cannot fill a log. Called under the port's lock.
+        """
+        self._on_refused = on_refused
+        self._refused_to_tell = 1
+        self._limits = limits or ZmqLimits()
+        self._curve = curve
+        self._guard = ProcessGuard("this wire")
+        self._path = _check_address(address)
+        self._senders: dict[int, Callable[..., Any]] = {}
+        self._sockets: dict[int, zmq.Socket[bytes]] = {}
+        self._addresses: dict[int, str] = {}
+        self._begun_ns: dict[int, int] = {}
+        self._watched: dict[int, zmq.Socket[bytes]] = {}
+        self._armed = False
+        self._lends = False
+        self._closed = False
+        self._looks_to_audit = _LOOKS_PER_AUDIT
+        self._handshakes_refused = self._renewed = self._watches = 0
+        keep_freed_memory()
+        with owned.making() as self._made:
+            self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads)
+            try:
+                self._inbox = self._listen(address)
+            except BaseException:
+                self._context.destroy(linger=0)
+                raise
+            self._signal = select.epoll()
+        self._fd = int(self._inbox.get(zmq.FD))
+        self._signal.register(self._fd, select.EPOLLIN)
+        self._signalled = self._signal.poll
+        self._poll_items = [(self._inbox, _POLLIN)]
+        self._recv: Callable[..., Any] = partial(backend.Socket.recv, self._inbox)
+
+    # -- what a port uses
+    # ------------------------------------------------------------------------------------------
+
+    @property
+    def address(self) -> str:
+        """Where peers reach this wire."""
+        return self._address
+
+    def connect(self, rank: int, address: str) -> None:
+        """Send to `rank` at `address` from now on. Raises AddressError."""
+        self._check_usable()
+        _check_address(address)
+        self._disconnect(rank)
+        limits = self._limits
+        peer = self._context.socket(zmq.PUSH)
+        owned.note(int(peer.get(zmq.FD)))
+        peer.linger = 0
+        peer.immediate = 1
+        peer.sndhwm = limits.queue_frames
+        if address.startswith("ipc:"):
+            peer.sndbuf = limits.ipc_buffer_bytes
+        peer.reconnect_ivl = limits.reconnect_ms
+        peer.reconnect_ivl_max = limits.reconnect_max_ms
+        peer.handshake_ivl = limits.handshake_ms
+        if self._curve is not None:
+            peer.curve_serverkey = self._curve.public
+            peer.curve_publickey = self._curve.public
+            peer.curve_secretkey = self._curve.secret
+        if address.startswith("tcp:"):
+            with owned.making():
+                self._watched[rank] = self._watch(peer)
+        try:
+            peer.connect(address)
+        except zmq.ZMQError as error:
+            self._sockets[rank] = peer
+            self._disconnect(rank)
+            raise AddressError(f"cannot connect to {address}: {error}") from error
+        self._sockets[rank] = peer
+        self._addresses[rank] = address
+        self._begun_ns[rank] = time.monotonic_ns()
+        self._senders[rank] = partial(backend.Socket.send, peer)
+
+    def renew(self, rank: int) -> None:
+        """Begin the connection anew, unless that was done lately: it may still be shaking hands over a slow network.
+
+        Damage to a length makes ZeroMQ wait for bytes that never come, for ever.
+        """
+        if time.monotonic_ns() - self._begun_ns[rank] >= self._limits.renew_after_ms * 1_000_000:
+            self._begin_anew(rank)
+
+    def send(self, rank: int, parts: Frame) -> bool:
+        """Take one frame. False: congested or not connected yet."""
+        try:
+            send = self._senders[rank]
+        except KeyError:
+            self._check_usable()
+            raise UnknownRank(f"rank {rank} was never connected") from None
+        head = parts[0]
+        copied = len(head) < self._limits.copy_below_bytes
+        if not self._lends and (not copied or (len(parts) > 1 and len(parts[-1]) >= _TRACKED_FROM_BYTES)):
+            self._lends = True
+            with owned.making():  # pyzmq's thread that keeps buffers alive begins with the first one
+                self._lends = self.send(rank, parts)
+            return self._lends
+        try:
+            if len(parts) == 1:
+                send(head, _NOBLOCK, copied)
+            else:
+                # Once a frame's first part is taken ZeroMQ takes the rest: its bounds count whole messages.
+                send(head, _MORE, copied)
+                for part in parts[1:-1]:
+                    send(part, _MORE, True)
+                last = parts[-1]
+                send(last, _NOBLOCK, len(last) < _TRACKED_FROM_BYTES)
+        except zmq.Again:
+            return False
+        return True
+
+    def receive(self) -> Frame | None:
+        """One frame, or None when there is none."""
+        if self._armed:
+            if not self._signalled(0, 1):
+                return None
+            self._armed = False
+        elif not backend.zmq_poll(self._poll_items, 0):
+            self._armed = True
+            self._looks_to_audit -= 1
+            if not self._looks_to_audit:
+                self._audit()
+            return None
+        try:
+            head = self._recv(_NOBLOCK, False)
+        except zmq.Again:  # the descriptor tells of connections too
+            self._armed = True
+            return None
+        if not head.more:
+            return (head.bytes,)
+        parts: list[Buffer] = [head.bytes]
+        more = True
+        while more:
+            part = self._recv(_NOBLOCK, False)
+            parts.append(part.buffer.toreadonly())
+            more = part.more
+        return parts
+
+    def fileno(self) -> int:
+        """ZeroMQ's descriptor of the PULL socket."""
+        return self._fd
+
+    def deadline_ns(self) -> int | None:
+        """Nothing in here depends on time."""
+        return None
+
+    def counters(self) -> dict[str, int]:
+        """Connections turned away because whoever made them does not have the job's key; own ones begun anew."""
+        if not self._closed:
+            self._audit()
+        return {"handshakes_refused": self._handshakes_refused, "connections_renewed": self._renewed}
+
+    def close(self) -> None:
+        """Close all sockets; what is queued is lost. In a forked child: nothing at all."""
+        if self._closed or not self._guard.mine():
+            return
+        self._closed = True
+        owned.forget(*self._made)
+        self._signal.close()
+        for rank in list(self._sockets):
+            self._disconnect(rank)
+        self._inbox.disable_monitor()
+        self._monitor.close(linger=0)
+        self._inbox.close(linger=0)
+        self._context.term()
+        if self._path is not None:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path)
+
+    # -- inside
+    # ----------------------------------------------------------------------------------------------------
+
+    def _watch(self, watched: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
+        """A socket that tells of every handshake of `watched` that fails."""
+        monitor = self._context.socket(zmq.PAIR)
+        monitor.rcvhwm = 0  # a full queue would stop ZeroMQ's thread
+        # Of a name of its own: ZeroMQ frees the name of a socket that is closed some time later, in a thread of its own.
+        self._watches += 1
+        address = f"inproc://monitor-{self._watches}"
+        watched.monitor(address, _HANDSHAKE_FAILED)
+        monitor.connect(address)
+        return monitor
+
+    def _begin_anew(self, rank: int) -> None:
+        self._renewed += 1
+        self.connect(rank, self._addresses[rank])
+
+    def _disconnect(self, rank: int) -> None:
+        self._senders.pop(rank, None)
+        peer, monitor = self._sockets.pop(rank, None), self._watched.pop(rank, None)
+        if monitor is not None:
+            assert peer is not None
+            owned.forget(int(monitor.get(zmq.FD)))
+            peer.disable_monitor()
+            monitor.close(linger=0)
+        if peer is not None:
+            owned.forget(int(peer.get(zmq.FD)))
+            peer.close(linger=0)
+
+    def _audit(self) -> None:
+        """Count what the monitor tells, and connect anew where a handshake of ours was damaged on the way.
+
+        ZeroMQ gives a connection up for good after what it takes for a fault of the protocol.
+        """
+        self._looks_to_audit = _LOOKS_PER_AUDIT
+        while self._monitor.poll(0):
+            self._monitor.recv_multipart()
+            self._handshakes_refused += 1
+        for rank in [rank for rank, monitor in self._watched.items() if monitor.poll(0)]:
+            self._begin_anew(rank)
+        if self._handshakes_refused >= self._refused_to_tell:
+            self._refused_to_tell = 2 * self._handshakes_refused
+            if self._on_refused is not None:
+                self._on_refused(self._handshakes_refused)
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise WireClosed("this wire is closed")
+        self._guard.check()
+
+    def _listen(self, address: str) -> zmq.Socket[bytes]:
+        limits = self._limits
+        inbox = self._context.socket(zmq.PULL)
+        try:
+            inbox.linger = 0
+            inbox.handshake_ivl = limits.handshake_ms
+            inbox.rcvhwm = limits.queue_frames
+            inbox.backlog = limits.backlog
+            inbox.maxmsgsize = limits.frame_bytes
+            if self._path is not None:
+                inbox.rcvbuf = limits.ipc_buffer_bytes
+            if self._curve is not None:
+                inbox.curve_server = True
+                inbox.curve_publickey = self._curve.public
+                inbox.curve_secretkey = self._curve.secret
+            if self._path is not None:
+                _clear_stale_socket(self._path)
+            self._monitor = self._watch(inbox)
+            inbox.bind(address)
+            self._address = bytes(inbox.get(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
+        except zmq.ZMQError as error:
+            inbox.close(linger=0)
+            if error.errno == zmq.EADDRINUSE:
+                raise AddressInUse(
+                    error.errno, f"cannot listen at {address}: the address is in use"
+                ) from error
+            raise AddressError(f"cannot listen at {address}: {error}") from error
+        except BaseException:
+            inbox.close(linger=0)
+            raise
+        return inbox
+
+
+def _check_address(address: str) -> str | None:
+    """The path of an ipc address, None for tcp.
+
+    Raises AddressError with what is wrong and what would be right.
+    """
+    scheme, separator, rest = address.partition("://")
+    if not separator or not rest or scheme not in ("ipc", "tcp"):
+        raise AddressError(f"{address!r} is no address: use ipc://PATH or tcp://HOST:PORT")
+    if scheme == "tcp":
+        if ":" not in rest:
+            raise AddressError(f"{address!r} has no port: use tcp://HOST:PORT")
+        return None
+    if rest.startswith("@"):
+        raise AddressError(f"{address!r}: abstract sockets have no owner and no mode; use a path")
+    length = len(os.fsencode(rest))
+    if length > zmq.IPC_PATH_MAX_LEN:
+        raise AddressError(
+            f"the socket path is {length} bytes long, the system allows {zmq.IPC_PATH_MAX_LEN}: {rest}"
+        )
+    directory = os.path.dirname(rest) or "."
+    if not os.path.isdir(directory):
+        raise AddressError(f"no such directory for the socket: {directory}")
+    return rest
+
+
+def _clear_stale_socket(path: str) -> None:
+    """Remove what a killed process left at `path`.
+
+    ZeroMQ would remove a living one as well and so steal the address.
+    """
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise AddressError(f"cannot listen at {path}: something that is not a socket is there")
+    probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        probe.setblocking(False)
+        probe.connect(path)
+    except (ConnectionRefusedError, FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        return
+    except BlockingIOError:
+        pass  # a full backlog: somebody lives there
+    except OSError as error:
+        raise WireError(f"cannot tell whether somebody listens at {path}: {error}") from error
+    finally:
+        probe.close()
+    raise AddressInUse(98, f"cannot listen at {path}: another process listens there")
