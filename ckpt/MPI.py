@@ -43,7 +43,9 @@ from ckpt.mpi.base.group import GROUP_EMPTY, GROUP_NULL, Group
 from ckpt.mpi.base.info import INFO_ENV, INFO_NULL, Info
 from ckpt.mpi.comm.comm_inter import Intercomm
 from ckpt.mpi.comm.comm_topology import Cartcomm, Distgraphcomm, Graphcomm, Topocomm
-from ckpt.mpi.comm.communicator import COMM_NULL, Comm, Intracomm, self_of, world_of
+from ckpt.mpi.comm.communicator import COMM_NULL, Comm, Intracomm
+from ckpt.mpi.comm.communicator import self_of as _self_of
+from ckpt.mpi.comm.communicator import world_of as _world_of
 from ckpt.mpi.comm.message import MESSAGE_NO_PROC, MESSAGE_NULL, Message
 from ckpt.mpi.comm.session import SESSION_NULL, Session
 from ckpt.mpi.comm.unsupported import (
@@ -176,9 +178,9 @@ _LAZY = ("COMM_WORLD", "COMM_SELF", "buffer", "memory")
 
 def __getattr__(name: str) -> Any:
     if name == "COMM_WORLD":
-        return world_of(_engine())
+        return _world_of(_engine())
     if name == "COMM_SELF":
-        return self_of(_engine())
+        return _self_of(_engine())
     if name in ("buffer", "memory"):
         from ckpt.mpi.datatypes.memory import buffer_type
 

@@ -31,19 +31,10 @@ MINORS = (11, 12, 13)  # of the versions whose frames are known (ckpt/image/fram
 _SPINE = "tests/system/test_spine_restart.py"
 _IMAGE = "tests/unit/ckpt/image"
 TESTS = (  # frames, bytecode, generators, iterators and signals are what a version of Python changes
-    *(
-        f"{_IMAGE}/test_{name}.py"
-        for name in (
-            "stack",
-            "boundary",
-            "opcodes",
-            "generators",
-            "look",
-            "iterators",
-            "definitions",
-            "signals",
-        )
-    ),
+    f"{_IMAGE}/frames",
+    f"{_IMAGE}/reducers/test_iterators.py",
+    f"{_IMAGE}/modules/test_definitions.py",
+    f"{_IMAGE}/process/test_signals.py",
     f"{_SPINE}::test_a_killed_rank_changes_nothing_in_the_output[compute]",
     f"{_SPINE}::test_garbage_is_collected_after_a_restart_as_it_was_before",
     f"{_SPINE}::test_an_alarm_that_is_set_rings_after_a_restart_too",

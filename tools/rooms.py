@@ -149,7 +149,7 @@ def room_of(module: str, modules: dict[str, Path]) -> str | None:
         return None
     if module in FACE:
         return "face"
-    if module == "ckpt.controller.__main__":
+    if module in ("ckpt.__main__", "ckpt.controller.__main__"):
         return "main"
     room = module if modules[module].name == "__init__.py" else module.rpartition(".")[0]
     if room not in ORDER:
@@ -185,7 +185,7 @@ def title(room: str, modules: dict[str, Path]) -> str:
     if room == "face":
         return "`import ckpt`, `from ckpt import MPI`, `ckpt.ready`: what programs use."
     if room == "main":
-        return "`python -m ckpt.controller`."
+        return "`python -m ckpt`."
     text = ast.get_docstring(parse(modules[room])) or ""
     return text.split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
 
@@ -194,7 +194,7 @@ def folder_of(room: str, modules: dict[str, Path]) -> str:
     if room == "face":
         return "ckpt/"
     if room == "main":
-        return "controller/__main__.py"
+        return "ckpt/__main__.py"
     return f"{modules[room].parent.relative_to(ROOT)}/"
 
 

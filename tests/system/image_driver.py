@@ -110,6 +110,7 @@ class Driver:
             return
         try:
             stack = image.capture(at=at, skip=skip, value="going on")
+            image.refuse_passing(stack)
         except image.Refused as refused:
             self.refused[refused.reason] = self.refused.get(refused.reason, 0) + 1
             return

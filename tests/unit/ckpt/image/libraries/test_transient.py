@@ -142,7 +142,7 @@ def test_named_where_it_is_held(program: Callable[[], str], named: str) -> None:
     said = run_base(program)
     assert named in said and bool(said) == bool(named)
     if named:
-        assert "test_passing.py" in said or "subprocess.py" in said
+        assert "test_transient.py" in said or "subprocess.py" in said
 
 
 def test_only_unusual_objects_are_looked_at_in_python() -> None:
