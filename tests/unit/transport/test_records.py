@@ -1,5 +1,5 @@
 """Classes made by `ckpt.transport.records` are those of the standard library's `dataclasses`: both are made of the same
-source."""
+source, given ones and random ones."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ import inspect
 import pickle
 import sys
 import types
+from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from ckpt.transport import records
 
@@ -93,19 +96,24 @@ CALLS: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
 Modules = tuple[types.ModuleType, types.ModuleType]
 
 
+MAKERS: dict[str, Any] = {"made_by_stdlib": dataclasses, "made_by_lean": records}
+
+
+def module_of(name: str, source: str) -> types.ModuleType:
+    """The source as a module of this name, with the decorator that belongs to it."""
+    module = types.ModuleType(name)
+    vars(module).update(dataclass=MAKERS[name].dataclass, field=MAKERS[name].field)
+    sys.modules[name] = module
+    exec(source, vars(module))
+    return module
+
+
 @pytest.fixture
 def modules() -> Iterator[Modules]:
-    """The source as a module, with the standard library's decorator and with ours."""
-    made = []
-    for name, maker in (("made_by_stdlib", dataclasses), ("made_by_lean", records)):
-        module = types.ModuleType(name)
-        vars(module).update(dataclass=maker.dataclass, field=maker.field)
-        sys.modules[name] = module
-        exec(SOURCE, vars(module))
-        made.append(module)
-    yield made[0], made[1]
-    for module in made:
-        del sys.modules[module.__name__]
+    """The source with the standard library's decorator and with ours."""
+    yield module_of("made_by_stdlib", SOURCE), module_of("made_by_lean", SOURCE)
+    for name in MAKERS:
+        del sys.modules[name]
 
 
 def objects(module: types.ModuleType, name: str) -> list[Any]:
@@ -201,3 +209,208 @@ def test_copies_inside_are_taken_along() -> None:
 
     made = Outer([Inner([1])], {"x": Inner([2])})
     assert records.asdict(made) == {"inner": [{"values": [1]}], "by_name": {"x": {"values": [2]}}}
+
+
+class Pair(NamedTuple):
+    first: list[int]
+    second: int
+
+
+def test_copies_are_those_of_dataclasses_whatever_a_field_holds() -> None:
+    """Named tuples and sets: copied, and of their own type; so are default dicts (those of the library, from 3.12 on)."""
+    held: list[Any] = [Pair([1], 2), {1, 2}, bytearray(b"x"), ({"a": Pair([], 3)},)]
+    copies = []
+    for maker in MAKERS.values():
+
+        @maker.dataclass
+        class Holder:
+            held: Any
+
+        copies.append(maker.asdict(Holder(held))["held"])
+    assert copies[0] == copies[1] == held
+    assert [type(item) for item in copies[1]] == [type(item) for item in held]
+    assert all(ours is not item for ours, item in zip(copies[1], held, strict=True))
+    copy_of = records.asdict(Holder(defaultdict(list, a=[1])))["held"]
+    assert copy_of["a"] == [1] and copy_of["b"] == []
+
+
+# ---- random classes ------------------------------------------------------------------------------------------------
+
+HEAD = """
+from __future__ import annotations
+import dataclasses, typing, typing as t
+from typing import ClassVar, ClassVar as Shared
+
+class ClassVarious:
+    pass
+
+class Base:
+    a = 1
+    __slots__ = ()
+"""
+KINDS = st.sampled_from(
+    ["int", "ClassVar[int]", "ClassVar", "typing.ClassVar[int]", "t.ClassVar", "Shared[int]", "ClassVarious"]
+    + ["int"] * 5
+)
+VALUES = ["1", "'x'", "()", "None", "[]", "{}", "set()", "bytearray()", "int"]
+DEFAULTS = st.one_of(
+    st.just(""),
+    st.sampled_from([" = " + value for value in VALUES]),
+    st.builds(
+        " = field({})".format,
+        st.builds(
+            lambda first, words: ", ".join(filter(None, [first, *(f"{k}={v}" for k, v in words.items())])),
+            st.sampled_from(["", "", "default=2", "default=[]", "default_factory=list", "default=1, default_factory=int"]),
+            st.fixed_dictionaries(
+                {},
+                optional={
+                    "repr": st.booleans(),
+                    "compare": st.booleans(),
+                    "hash": st.sampled_from([None, True, False]),
+                },
+            ),
+        ),
+    ),
+)  # fmt: skip
+FIELD = st.builds("    {}: {}{}".format, st.sampled_from(["a", "b", "c", "self", "cls"]), KINDS, DEFAULTS)
+METHOD = st.sampled_from(
+    [
+        "    def __eq__(self, other): return True",
+        "    def __hash__(self): return 3",
+        "    __hash__ = None",
+        "    def __repr__(self): return 'own'",
+        "    def __init__(self, *values, **words): pass",
+        "    def __setattr__(self, name, value): object.__setattr__(self, name, value)",
+        "    def __delattr__(self, name): pass",
+        "    def __post_init__(self): object.__setattr__(self, 'after', 1)",
+        "    __match_args__ = ()",
+        "    __slots__ = ()",
+        "    b = field()",
+        "    c = 5",
+    ]
+)
+CLASS = st.tuples(
+    st.sampled_from(["", "frozen=True", "slots=True", "frozen=True, slots=True"]),
+    st.lists(FIELD, max_size=4),
+    st.lists(METHOD, max_size=1),
+)
+
+
+def source_of(classes: list[tuple[str, list[str], list[str]]], first: str, last: bool) -> str:
+    """Each a child of the one before; `last`: and one below that is not decorated."""
+    lines, base = [HEAD], first
+    for number, (words, fields, methods) in enumerate(classes):
+        lines += [f"@dataclass({words})", f"class C{number}({base}):", "    'Made.'", *fields, *methods]
+        base = f"C{number}"
+    return "\n".join([*lines, *([f"class Last({base}):", "    pass"] if last else [])])
+
+
+def outcome(name: str, source: str) -> list[Any]:
+    """Everything that can be seen of the classes of a source, as values that can be compared."""
+    try:
+        module = module_of(name, source)
+    except Exception as failure:
+        # From 3.12 on the words of one have an argument more.
+        return [type(failure), str(failure).partition(" follows default argument")[0]]
+    seen: list[Any] = []
+    for made in (cls for key, cls in vars(module).items() if key[0] in "CL" and cls.__module__ == name):
+        if made.__name__ == "ClassVarious":
+            continue
+        fields = (
+            [each.name for each in dataclasses.fields(made)]
+            if name == "made_by_stdlib"
+            else records.names(made)
+        )
+        seen += [list(fields), made.__hash__ is None, getattr(made, "__slots__", None), made.__match_args__]
+        seen += [sorted(key for key in vars(made) if key in ("a", "b", "c", "self", "cls", "__getstate__"))]
+        objects = [
+            tried(made, *arguments) for arguments in ((), (1,), (1, 2), (1, 2, 3), (1, 2, 4), (1, 2, 3, 4))
+        ]
+        for made_object in objects:
+            if isinstance(made_object, type):
+                seen.append(made_object)
+                continue
+            text = tried(repr, made_object)
+            seen += [text, [tried(lambda a, b: a == b, made_object, each) is True for each in objects]]
+            seen += [tried(hash, made_object) == tried(hash, each) for each in objects]
+            seen.append(tried(lambda it: repr(pickle.loads(pickle.dumps(it))), made_object))
+            # Of a frozen class with slots the library's `super().__setattr__` fails: it names the class without slots.
+            for attribute in [*fields, *(["after"] if "slots=True" not in source else [])]:
+                seen += [tried(setattr, made_object, attribute, 7), tried(repr, made_object)]
+                seen += [tried(delattr, made_object, attribute), tried(repr, made_object)]
+    return seen
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(CLASS, min_size=1, max_size=3), st.sampled_from(["object", "Base"]), st.booleans())
+@example([("", ["    a: list = []"], [])], "object", False)
+@example(
+    [("", ["    a: ClassVarious = 1", "    b: ClassVar[int]", "    c: Shared[int] = []"], [])],
+    "object",
+    False,
+)
+@example([("", ["    a: int = 1", "    b: int"], [])], "object", False)
+@example([("", ["    a: int"], []), ("", ["    a: int"], [])], "Base", False)
+@example(
+    [("", ["    a: int = 3"], []), ("slots=True", ["    a: int", "    b: int = 1"], [])], "object", False
+)
+@example([("frozen=True", ["    a: int"], [])], "object", True)
+@example([("frozen=True", ["    a: int"], ["    __hash__ = None"])], "object", False)
+@example([("", ["    self: int", "    a: int"], [])], "object", False)
+@example([("", ["    a: int = field(default=1, default_factory=int)"], [])], "object", False)
+@example([("", ["    a: ClassVar[int] = field(default_factory=list)"], [])], "object", False)
+@example([("", [], ["    b = field()"])], "object", False)
+@example([("frozen=True", [], []), ("", [], [])], "object", False)
+@example([("", [], []), ("frozen=True", [], [])], "object", False)
+@example([("slots=True", ["    a: int"], ["    __slots__ = ()"])], "object", False)
+@example([("frozen=True", [], ["    def __delattr__(self, name): pass"])], "object", False)
+def test_random_classes_made_both_ways_behave_alike(
+    classes: list[tuple[str, list[str], list[str]]], first: str, last: bool
+) -> None:
+    source = source_of(classes, first, last)
+    try:
+        assert outcome("made_by_lean", source) == outcome("made_by_stdlib", source)
+    finally:
+        for name in MAKERS:
+            sys.modules.pop(name, None)
+
+
+def test_an_object_that_holds_itself_is_shown() -> None:
+    shown = []
+    for maker in MAKERS.values():
+
+        @maker.dataclass
+        class Knot:
+            held: Any = None
+
+        knot = Knot()
+        knot.held = [knot]
+        shown.append(repr(knot))
+    assert shown[0] == shown[1]
+
+
+def test_annotations_need_not_be_text() -> None:
+    made: Any = type("Made", (), {"__annotations__": {"a": int, "b": ClassVar[int], "c": list[int]}, "b": []})
+    assert records.names(records.dataclass(made)) == ("a", "c")
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        *("a: dataclasses.InitVar", "a: dataclasses.InitVar[int] = 1", "_: dataclasses.KW_ONLY"),
+        *("a: int = field(init=False)", "a: int = field(kw_only=True)", "a: int = field(metadata={})"),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_name(what: str) -> None:
+    word = next(word for word in ("InitVar", "KW_ONLY", "init", "kw_only", "metadata") if word in what)
+    with pytest.raises(TypeError, match=word):
+        module_of("made_by_lean", f"{HEAD}\n@dataclass\nclass C0:\n    {what}")
+
+
+@pytest.mark.parametrize(
+    "option", ["eq", "order", "unsafe_hash", "init", "repr", "kw_only", "match_args", "weakref_slot"]
+)
+def test_options_of_the_decorator_that_are_not_there(option: str) -> None:
+    decorator: Any = records.dataclass
+    with pytest.raises(TypeError, match=option):
+        decorator(**{option: True})
