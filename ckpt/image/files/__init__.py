@@ -1,1 +1,1 @@
-"""Open files, descriptors and standard streams: noted before an image, opened again after a restart."""
+"""Open files, descriptors and standard streams: recorded before an image is taken, opened again after a restart."""

@@ -1,10 +1,10 @@
-"""What is to be written to files when an image is loaded: cut to their length, or given back their content.
+"""The changes that a restart makes to files: a file is cut to its saved length, or gets its saved content back.
 
-No file is touched while anything can still fail: opening one notes what is due (:func:`cut`, :func:`put_back`,
-:func:`cut_output`), and the loader calls :func:`settle` when all else has been loaded. So a restart that fails leaves
-files and output as they were, for another image too.
+No file is changed while the load can still fail: :func:`cut`, :func:`put_back` and :func:`cut_output` only record a change,
+and the loader calls :func:`settle`, which makes all changes, when everything else has been loaded. So a restart that fails
+leaves files and output as they were, and another image can still be loaded.
 
-Not here: which files, and why (:mod:`ckpt.image.files.reopen`).
+Not here: which files are changed, and why (:mod:`ckpt.image.files.reopen`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ __all__ = ["begin", "cut", "cut_output", "put_back", "settle"]
 
 @dataclass(frozen=True, slots=True)
 class _Due:
-    """A file that is to have ``length`` bytes, or this ``content``; ``fd`` is a descriptor for this alone. What loading
-    itself has printed, behind byte ``kept_from``, stays (``None``: there is no such thing).
+    """A recorded change: the file will have ``length`` bytes, or this ``content``. ``fd`` is a descriptor that only this
+    change uses. ``kept_from``: for standard output and error, the file's length when loading began; what loading itself
+    prints behind that byte is kept (``None``: the file is no standard stream).
     """
 
     fd: int
@@ -36,29 +37,33 @@ _due: list[_Due] = []
 
 
 def begin() -> None:
-    """A load begins: nothing is due yet."""
+    """A load begins: the list of recorded changes is emptied."""
     _due.clear()
 
 
 def cut(fd: int, length: int) -> None:
-    """The file is to be cut to its length. By settle() the object that owns ``fd`` may have been dropped: a duplicate."""
+    """Record that the file will be cut to ``length`` bytes. A duplicate of ``fd`` is kept, because the object that owns
+    ``fd`` may be gone when settle() runs.
+    """
     _due.append(_Due(numbers.aside(fd), length))
 
 
 def put_back(fd: int, content: bytes) -> None:
-    """The file is to have this content, whatever is in it now."""
+    """Record that the file will have this content, whatever is in the file now."""
     _due.append(_Due(numbers.aside(fd), len(content), content))
 
 
 def cut_output(fd: int, length: int) -> None:
-    """What a standard stream, if it is a file, now holds beyond ``length`` bytes is to be cut out of it."""
+    """Record that the bytes which the file of a standard stream now has beyond ``length`` will be cut out of the file.
+    Nothing is recorded for a stream that is no regular file, or has this length.
+    """
     status = os.fstat(fd)
     if stat.S_ISREG(status.st_mode) and status.st_size != length:
         _due.append(_Due(numbers.aside(fd), length, kept_from=status.st_size))
 
 
 def settle() -> None:
-    """Do what is due. Raises RestoreError: a file system that does not do it."""
+    """Make the recorded changes. Raises RestoreError if the file system refuses one."""
     done: set[tuple[int, int]] = set()
     try:
         for due in _due:
@@ -78,7 +83,9 @@ def settle() -> None:
 
 def _do(due: _Due) -> None:
     if due.content is not None:
-        with open(f"/proc/self/fd/{due.fd}", "wb") as file:  # not what was opened for appending, say
+        with open(
+            f"/proc/self/fd/{due.fd}", "wb"
+        ) as file:  # opened anew: the flags of due.fd (O_APPEND) must not apply
             file.write(due.content)
         return
     said = b""

@@ -1,23 +1,26 @@
-"""Descriptors by their numbers: which are the program's, and those that it keeps as mere numbers.
+"""Descriptors by their numbers: which descriptors belong to the program, and which of them no file object owns.
 
-Which they are
-    Every descriptor that is open when an image is taken, but for those that were open before the program began
-    (:func:`note_baseline`) and those of the port between ranks: eventfds and event polls of which it says so
-    (:mod:`ckpt.transport.wires.owned`), Unix sockets with a name (the program's own of these cannot be told from them).
+Which descriptors belong to the program
+    Every descriptor that is open when an image is taken, except those that were open before the program began
+    (:func:`note_baseline`) and those of the port between ranks. The port's descriptors are the eventfds and epoll
+    descriptors that it lists (:mod:`ckpt.transport.wires.owned`), and all Unix sockets with a name (a Unix socket with a
+    name that the program has made itself looks the same, and is taken for one of the port's).
 
     ======================  ================================================================================
-    regular files,          opened again under their number, when no file object owns them: a
-    directories, /dev/null  :class:`Descriptors` is pickled with the last, when all file objects of the
-                            image are known; for what is left, the process is searched for others
-    what a library opens    none of the program's: its reducer says so (``pickler.owned``)
-    again
-    written by nobody that  refused by name: a library in C has opened it (Python's own descriptors are not
-    is known                inherited by other programs, these are), and would write nowhere
+    regular files,          opened again under their number, when no file object owns them. A
+    directories, /dev/null  :class:`Descriptors` is pickled near the end, when the file objects of the
+                            image are known; the process is searched for other file objects (those
+                            that are not in the image) before a descriptor counts as owned by none
+    files that a library    not counted: the reducer of the library has put them into ``pickler.owned``
+    opens again itself
+    files open for writing  refused by name: a library in C has opened such a file (its descriptor is
+    that no object owns,    inheritable, those that Python opens are not), and would have no open file
+    inheritable             after a restart
     pipes, sockets, …       lost: their numbers are closed after a restart (:mod:`ckpt.image.files.numbers`)
     0, 1, 2                 the rank's own; or what ``os.dup2`` has put there (:func:`redirected`)
     ======================  ================================================================================
 
-At load a number that is in use by then is a :class:`RestoreError`: the program would write into what is not its own.
+A number that is already in use at load is a :class:`RestoreError`: the program would write into a file that is not its own.
 """
 
 from __future__ import annotations
@@ -61,13 +64,13 @@ _MOST_LOST = 256  # a library that makes a pipe for itself after each restart mu
 _NAMES = {0: "standard input", 1: "standard output", 2: "standard error"}
 _FILES = ("file", "deleted")
 
-_baseline: dict[int, tuple[int, int]] = {}  # and what is behind each: device, inode
+_baseline: dict[int, tuple[int, int]] = {}  # descriptor -> device and inode of its file
 _regular: list[int] = []
 _outputs: dict[int, str] = {}  # paths of standard output and error
 
 
 def note_baseline() -> None:
-    """What is open now does not belong to the program that is about to begin, or to go on."""
+    """Record the descriptors that are open before the program begins or goes on: they do not belong to the program."""
     _baseline.clear()
     _regular.clear()
     _outputs.clear()
@@ -85,12 +88,14 @@ def note_baseline() -> None:
 
 
 def baseline() -> Collection[int]:
-    """Descriptors that do not belong to the program, but for those whose number has been given away again since."""
+    """Descriptors that do not belong to the program. A number that has been closed and used for another file since
+    :func:`note_baseline` is not among them.
+    """
     return [fd for fd in _baseline if _is_ours(fd)]
 
 
 def our_files() -> tuple[int, ...]:
-    """Those of them that are regular files, standard streams apart."""
+    """The descriptors of :func:`baseline` that are regular files, without the standard streams."""
     return tuple(fd for fd in _regular if _is_ours(fd))
 
 
@@ -110,14 +115,16 @@ def _behind(fd: int) -> tuple[int, int]:
 
 
 def redirected(notes: Mapping[int, FileNote]) -> list[int]:
-    """Standard streams under whose numbers the program has put something else."""
+    """Those of the numbers 0, 1 and 2 under which the program has put another file (``os.dup2``)."""
     return [
         fd for fd in _STREAMS if fd in notes and fd in _baseline and notes[fd].identity[:2] != _baseline[fd]
     ]
 
 
 def own_lengths() -> dict[int, int]:
-    """In the parent: lengths of the rank's own output and error where those are not under their numbers."""
+    """In the parent: lengths in bytes of the rank's own output and error files, by number (1, 2), where the program has put
+    another file under that number.
+    """
     found: dict[int, int] = {}
     for fd in (1, 2):
         if fd in _outputs and not _is_ours(fd):
@@ -127,7 +134,7 @@ def own_lengths() -> dict[int, int]:
 
 
 def stream_of(fd: int, note: FileNote) -> int | None:
-    """1 or 2 for a descriptor through which the program writes to the rank's own output or error."""
+    """1 or 2 for a descriptor through which the program appends to the file of the rank's own output or error; else None."""
     if note.kind != "file" or not note.flags & os.O_APPEND:
         return None
     return next((own for own in (1, 2) if own in _outputs and note.identity[:2] == _baseline[own]), None)
@@ -137,14 +144,16 @@ def stream_of(fd: int, note: FileNote) -> int | None:
 
 
 class Survey(NamedTuple):
-    """``numbers``: all that belong to the program; ``lost``: those of what cannot be saved."""
+    """``numbers``: all descriptors of the program. ``lost``: those that refer to a pipe, a socket or the like: not saved."""
 
     numbers: list[int]
     lost: list[int]
 
 
 def survey(notes: Mapping[int, FileNote]) -> Survey:
-    """Before the child's descriptors are set apart."""
+    """The program's descriptors. Must run before the forked child gives the parent's pipes and sockets up
+    (:func:`ckpt.image.files.file_notes.set_apart`).
+    """
     ours = set(baseline())
     found: list[int] = []
     lost: list[int] = []
@@ -167,7 +176,7 @@ def survey(notes: Mapping[int, FileNote]) -> Survey:
 
 
 def _is_lost(fd: int, note: FileNote) -> bool:
-    """Is it the program's, and nothing that can be opened again?"""
+    """Does the descriptor belong to the program, and cannot be opened again?"""
     if note.kind in (*_FILES, "directory"):
         return False
     if note.kind == "socket":
@@ -178,7 +187,7 @@ def _is_lost(fd: int, note: FileNote) -> bool:
 
 
 def _has_a_name(fd: int) -> bool:
-    """A Unix socket with a place in the file system, on either side: as all of the port's."""
+    """Is the descriptor a Unix socket of which one side has a name? All Unix sockets of the port have one."""
     with socket.socket(fileno=os.dup(fd)) as each:
         if each.family != socket.AF_UNIX:
             return False
@@ -192,8 +201,9 @@ def _has_a_name(fd: int) -> bool:
 def unexplained(
     notes: Mapping[int, FileNote], known: Collection[int], owned: Collection[object]
 ) -> list[int]:
-    """Descriptors that belong to no file object; ``known``: those of file objects already met; ``owned``: of libraries,
-    by number or by device and inode. Raises Unpicklable for one that only a library in C can have opened.
+    """Descriptors that no file object owns. ``known``: descriptors of the file objects in the image. ``owned``: files of
+    libraries, each by descriptor or by (device, inode). Raises Unpicklable for a descriptor that only a library in C can
+    have opened.
     """
     ours = set(baseline())
     found = [
@@ -228,7 +238,7 @@ def _refuse_foreign(fd: int, notes: Mapping[int, FileNote]) -> None:
     if not is_written or note.flags & os.O_CLOEXEC or note.first != fd or stream_of(fd, note):
         return
     if any(other.first == fd and number != fd for number, other in notes.items()):
-        return  # os.dup2 makes such ones
+        return  # os.dup2 makes inheritable descriptors too
     raise Unpicklable(
         f"descriptor {fd}",
         f"the file {note.path!r} is open for writing, and no object of the program that can be saved has "
@@ -239,7 +249,10 @@ def _refuse_foreign(fd: int, notes: Mapping[int, FileNote]) -> None:
 
 
 class Descriptors:
-    """Stands for the descriptors that no file object pickled before it owns. ``saver``: a FileSaver."""
+    """A placeholder in the pickle stream: its reducer saves the descriptors that no file object owns.
+
+    ``saver``: a :class:`ckpt.image.files.open_files.FileSaver`.
+    """
 
     def __init__(self, saver: Any) -> None:
         self.saver = saver
@@ -257,6 +270,7 @@ def name_of(fd: int) -> str:
 
 
 def restore_descriptors(saved: list[reopen.SavedFile]) -> None:
+    """Open the files again under their numbers. Raises RestoreError: a number is in use."""
     for file in saved:
         fd = reopen.put(file)
         if fd != file.fd:

@@ -1,13 +1,14 @@
-"""Locks on files that the program holds: ``flock``, ``lockf`` and those of open files; taken again after a restart.
+"""Locks on files that the program holds: they are taken again after a restart.
 
-Which they are the kernel says, in ``/proc/self/fdinfo`` (noted before the fork, :mod:`ckpt.image.process.moment`). Advice
-only, as all such locks are; leases and what libraries written in C hold are not among them: those open their files
-again, and lock them.
+The kernel lists the locks in ``/proc/self/fdinfo`` (recorded before the fork, :mod:`ckpt.image.process.moment`): those of
+``flock(2)``, those of ``lockf`` (POSIX record locks), and open file description locks (``F_OFD_SETLK``). All of them are
+advisory locks. Leases are not saved, nor are locks of libraries written in C: such a library opens its files again, and
+locks them again.
 
-They are taken when everything else is in place, for a lock of ``lockf`` is lost as soon as the process closes any
-descriptor of that file. Somebody else may have taken one meanwhile. A process of the job's past is just ending, so it
-is tried for some seconds; then it is a :class:`RestoreError` that names file and holder, because a program that went
-on without its lock would write where it must not.
+The locks are taken when everything else has been restored, because the process loses a lock of ``lockf`` as soon as it
+closes any descriptor of that file. Another process may hold a lock by then. If this is a process of the job before the
+restart, it is about to end, so the lock is tried for ``_PATIENCE_S`` seconds. After that a :class:`RestoreError` names the
+file and the holder, because a program that went on without its lock would write where it must not.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ _KINDS = ("FLOCK", "POSIX", "OFDLCK")
 
 @dataclass(frozen=True, slots=True)
 class FileLock:
-    """``kind``: "FLOCK", "POSIX" or "OFDLCK"; ``length`` 0: to the end, wherever that is."""
+    """One lock. ``kind``: "FLOCK", "POSIX" or "OFDLCK", the kernel's words. ``start`` and ``length`` in bytes; length 0: to
+    the end of the file, also when the file grows (as in ``fcntl(2)``).
+    """
 
     kind: str
     is_exclusive: bool
@@ -41,7 +44,9 @@ class FileLock:
 
 
 def locks_of(lines: str) -> tuple[FileLock, ...]:
-    """Of the lines ``lock:  1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF`` of one descriptor."""
+    """The locks in the ``/proc/PID/fdinfo/FD`` of one descriptor, whose lines look like
+    ``lock:  1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF``.
+    """
     found = []
     for line in lines.splitlines():
         words = line.split()
@@ -56,12 +61,14 @@ _noted: list[tuple[int, str, FileLock]] = []
 
 
 def note(fd: int, path: str, locks: tuple[FileLock, ...]) -> None:
-    """To be taken again by :func:`take_again`. An exclusive ``flock`` that two descriptors show belongs to both."""
+    """Record the locks of a descriptor for :func:`take_again`. An exclusive ``flock`` may be recorded for two descriptors:
+    these are duplicates, and share one open file description and its lock.
+    """
     _noted.extend((fd, path, lock) for lock in locks)
 
 
 def take_again() -> None:
-    """Raises RestoreError: somebody else has one of them."""
+    """Take the recorded locks. Raises RestoreError: another process still holds one after ``_PATIENCE_S`` seconds."""
     deadline_s = time.monotonic() + _PATIENCE_S
     noted, _noted[:] = _noted[:], []
     for fd, path, lock in noted:
@@ -92,7 +99,7 @@ def _try(fd: int, lock: FileLock) -> bool:
 
 
 def _holder(fd: int) -> str:
-    """In words, as far as the kernel says."""
+    """The process that holds a lock on the file, in words; "another process" where the kernel does not say which."""
     inode = str(os.fstat(fd).st_ino)
     with open("/proc/locks") as listing:
         for line in listing:
@@ -104,9 +111,9 @@ def _holder(fd: int) -> str:
 
 
 def _who_has_locked(inode: str) -> str:
-    """A process that has an open file with a lock on it; "": none that may be looked into."""
+    """The pid of a process whose ``fdinfo`` shows a lock on this inode; "" if no process that may be read shows one."""
     for pid in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError):  # ended meanwhile, or somebody else's
+        with contextlib.suppress(OSError):  # the process has ended, or belongs to another user
             for fd in os.listdir(f"/proc/{pid}/fdinfo"):
                 with open(f"/proc/{pid}/fdinfo/{fd}") as info:
                     if any(line.startswith("lock:") and f":{inode} " in line for line in info):

@@ -1,12 +1,18 @@
-"""What every descriptor of this process refers to, noted in the parent before the fork (:mod:`ckpt.image.process.moment`).
+"""What each descriptor of this process refers to: recorded in the parent before the fork (:mod:`ckpt.image.process.moment`).
 
-After the fork parent and child share the offset of a file, and the parent goes on moving it: the child must not ask again
-(:mod:`ckpt.image.files.open_files`). Nor may it move it, or write: what the child asks of the program's objects runs their
-code, and a text layer that is asked for what it holds flushes the gzip file below, which writes. Nor may it have an open
-file in common with its parent at all: a ``flock`` lasts as long as anybody has the open file to which it belongs, so a
-program that closes its file would not be rid of its lock. So the fork itself puts files of the child's own, open for
-reading, in the place of regular ones, before the parent goes on (``_frames.fork``); then the child gives up the others
-(:func:`set_apart`).
+After a plain ``fork(2)`` parent and child share every open file description (POSIX), which has three consequences:
+
+- The parent moves the file offset while the child works, so the child must not ask the kernel for the offset: it uses the
+  offset recorded here (:mod:`ckpt.image.files.open_files`).
+- The child must not move the offset, or write. But the child calls methods of the program's file objects, and these may
+  write: asking a text layer over a gzip file for its buffered text flushes the gzip file.
+- A ``flock`` lasts as long as any process has the open file description, so the program could not release its lock by
+  closing its file while a child lives.
+
+Therefore ``_frames.fork`` replaces the child's regular files by files of the child's own, open for reading, before the
+parent goes on. Then the child gives up the program's pipes, sockets and the like (:func:`set_apart`).
+
+Not here: how a file is saved (:mod:`ckpt.image.files.saved_files`).
 """
 
 from __future__ import annotations
@@ -22,18 +28,19 @@ from ckpt.transport.records import dataclass, replace
 __all__ = ["FileNote", "completed", "kind_of", "set_apart"]
 
 _DELETED = " (deleted)"
-_STREAMS = 2  # the last of the standard ones
+_STREAMS = 2  # the highest descriptor of a standard stream
 
 
 @dataclass(frozen=True, slots=True)
 class FileNote:
     """What a descriptor referred to when the image was prepared. ``offset`` and ``length`` in bytes.
 
-    ``flags``: as opened, with ``O_CLOEXEC`` if it is set. ``first``: the lowest descriptor of the same open file (they have
-    their position in common). ``identity``: device, inode, when it was made (0: unknown). ``locks``: what
-    ``/proc/self/fdinfo`` says of them.
+    ``flags``: those of ``open(2)``, with ``O_CLOEXEC`` if it is set. ``first``: the lowest descriptor of the same open file
+    description (descriptors of one description share the offset). ``identity``: device, inode, time of creation in ns (0:
+    unknown). ``mode``: the permission bits. ``locks``: the lines of ``/proc/self/fdinfo`` about locks.
 
-    What is no regular file has a kind and an identity only: it cannot change before the child looks (:func:`completed`).
+    For a descriptor of no regular file, ``path`` and ``flags`` are filled in later by :func:`completed`: they cannot change
+    before the child looks at them.
     """
 
     path: str
@@ -48,7 +55,9 @@ class FileNote:
 
 
 def completed(fd: int, note: FileNote) -> FileNote:
-    """With path and flags, for what is no regular file; the descriptor must still be the parent's."""
+    """The note with path and flags, also for a descriptor of no regular file. The descriptor must not have been replaced
+    by :func:`set_apart` yet. Raises OSError: the descriptor is closed.
+    """
     if note.path:
         return note
     closes = os.O_CLOEXEC if fcntl.fcntl(fd, fcntl.F_GETFD) & fcntl.FD_CLOEXEC else 0
@@ -57,23 +66,24 @@ def completed(fd: int, note: FileNote) -> FileNote:
 
 
 def set_apart(notes: dict[int, FileNote], ours: Collection[int]) -> None:
-    """In a forked child: any use of the program's pipes, sockets and the like fails.
+    """In a forked child: replace the program's pipes, sockets, directories and the like by ``/dev/null``, open for reading,
+    so that the child cannot use them. The notes are completed before.
 
-    ``ours`` are needed, standard streams are taken care of by :mod:`ckpt.image.files.standard_output`, and devices are left
-    alone: what is saved of them is harmless.
+    Three kinds of descriptors are left alone: those in ``ours``, which ckpt itself needs; standard streams, which
+    :mod:`ckpt.image.files.standard_output` treats; and devices, of which only harmless ones can be saved.
     """
     nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     for fd, note in notes.items():
         if fd <= _STREAMS or note.kind in ("file", "deleted", "device") or fd in ours:
             continue
-        with contextlib.suppress(OSError):  # closed since
+        with contextlib.suppress(OSError):  # the descriptor has been closed
             notes[fd] = completed(fd, note)
             os.dup2(nothing, fd, inheritable=False)
     os.close(nothing)
 
 
 def kind_of(path: str, mode: int, links: int) -> str:
-    """A word for what a descriptor refers to; ``mode`` and ``links`` as in :class:`os.stat_result`."""
+    """The ``kind`` of a :class:`FileNote`. ``mode``, ``links``: ``st_mode`` and ``st_nlink`` of :class:`os.stat_result`."""
     if stat.S_ISREG(mode):
         return "deleted" if path.endswith(_DELETED) or links == 0 else "file"
     if stat.S_ISCHR(mode):

@@ -1,11 +1,12 @@
-"""Where the program *is* in its files, asked of the objects above a descriptor in the forked child.
+"""The program's logical position in its files: in the forked child, Python's file objects are asked for it.
 
-Buffers hold what the program has written but the kernel has not seen, and what has been read ahead. The objects can
-say where the program is only by touching their descriptor, so another file is put under it first: one of the child's
-own, opened again (readers), or a memory file that catches what flushing writes (writers). The parent's file is never
-touched. Without fork the writers are flushed for real: the program stands still.
+The offset of the kernel is not the program's position: buffers hold bytes that the program has written and the kernel has
+not got yet, and bytes that have been read ahead. File objects use their descriptor when they tell their position. So the
+child first puts another file under the descriptor: for a reader a file of the child's own, opened again; for a writer a
+memory file (``memfd_create(2)``), which takes the bytes that flushing writes. The parent's file is never changed. Without
+fork, writers are flushed into their real files: the program stands still meanwhile.
 
-Not here: what becomes of the answers (:mod:`ckpt.image.files.open_files`, :mod:`ckpt.image.files.text_files`).
+Not here: how the positions are saved (:mod:`ckpt.image.files.open_files`, :mod:`ckpt.image.files.text_files`).
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ HARMLESS_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/
 
 @dataclass(slots=True)
 class Opened:
-    """One descriptor met by the pickler.
+    """One descriptor of a file object that the pickler has met.
 
-    ``original``: a duplicate of the parent's, read with ``pread`` only.
+    ``original``: a duplicate of the descriptor as it was before another file was put under it; its offset is not moved.
+    Without fork ``original`` is ``fd`` itself.
     """
 
     note: FileNote
@@ -43,10 +45,11 @@ class Opened:
 
 
 class Positions:
-    """Of all files of one image. ``is_disposable``: this process is a forked child.
+    """Positions in all files of one image. ``is_disposable``: this process is a forked child.
 
-    ``opened``: by descriptor, those that were asked for. ``at``: id of a buffered object -> its position, once
-    text over it was taken apart. ``pending``: id of a buffered object -> what it, or text over it, had not written.
+    ``opened``: descriptor -> :class:`Opened`, for each :meth:`open`. ``at``: id of a buffered object -> its position; it is
+    kept, because taking a text layer above apart changes what the object itself answers. ``pending``: id of a buffered
+    object -> bytes that the object, or a text layer above it, had not written.
     """
 
     def __init__(self, notes: dict[int, FileNote], *, is_disposable: bool) -> None:
@@ -57,8 +60,8 @@ class Positions:
         self._notes = notes
 
     def open(self, fd: int) -> Opened:
-        """Put a file of this process' own under the descriptor, so that the objects above it may be asked
-        anything.
+        """Put a file of this process' own under the descriptor, so that any method of the file objects above the descriptor
+        may be called. Raises PicklingError: the descriptor is new, or refers to what cannot be saved.
         """
         opened = self.opened.get(fd)
         if opened is not None:
@@ -73,7 +76,9 @@ class Positions:
         if not self.is_disposable or note.kind == "device":
             return opened
         opened.original = os.dup(fd)
-        if note.flags & os.O_ACCMODE == os.O_RDONLY:  # one inherited by the program was not set apart
+        if (
+            note.flags & os.O_ACCMODE == os.O_RDONLY
+        ):  # a file that the program has inherited was not replaced by the fork
             own = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
         else:
             own = os.memfd_create("image")
@@ -86,6 +91,10 @@ class Positions:
         return opened
 
     def buffered(self, obj: Any) -> int | None:
+        """The logical position, in bytes, of an object of :mod:`io`'s buffered classes; what such an object has not written
+        is put into ``pending``. ``None``: the object cannot seek, is over a standard stream, or is a writer over a raw file
+        written in Python.
+        """
         known = self.at.get(id(obj))
         if known is not None:
             return known
@@ -110,13 +119,17 @@ class Positions:
         return position
 
     def flush_standard(self, obj: Any) -> None:
-        """A writer of the program over a standard stream: what it holds stays with it."""
+        """For a writer of the program over a standard stream: its unwritten bytes are saved with the writer (``pending``),
+        and not written.
+        """
         with catching(obj.raw, is_disposable=self.is_disposable) as caught:
             obj.flush()
         self.pending[id(obj)] = self.pending.get(id(obj), b"") + bytes(caught)
 
     def collect(self, fd: int, writer: Any) -> None:
-        """Take what flushing ``writer`` has written, from the memory file; without fork, note the file as it is now."""
+        """Add the bytes that flushing ``writer`` has written to the memory file to ``pending``. Without fork, the bytes are
+        in the real file: record its new offset and length.
+        """
         opened = self.opened[fd]
         note = opened.note
         if note.kind == "device":
@@ -127,15 +140,14 @@ class Positions:
             opened.note = replace(note, offset=end, length=length)
             return
         start = note.length if note.flags & os.O_APPEND else note.offset
-        # a seek of the program may have flushed before; then the descriptor stands elsewhere and nothing is
-        # pending
+        # If the program's last call was a seek, this has flushed already: the descriptor is elsewhere, nothing is pending.
         written = os.pread(fd, max(0, end - start), start)
         self.pending[id(writer)] = self.pending.get(id(writer), b"") + written[opened.collected :]
         opened.collected = max(opened.collected, len(written))
 
 
 def read_at(fd: int, offset: int, nbytes: int) -> bytes:
-    """Bytes of the file behind a descriptor, however it was opened, without moving its offset."""
+    """Bytes of the file of a descriptor, also of one that is open for writing only; the offset is not moved."""
     with open(f"/proc/self/fd/{fd}", "rb") as again:
         again.seek(offset)
         return again.read(nbytes)
@@ -143,6 +155,7 @@ def read_at(fd: int, offset: int, nbytes: int) -> bytes:
 
 @contextlib.contextmanager
 def memory_file(content: bytes) -> Iterator[int]:
+    """A descriptor of a memory file with this content, at offset 0; closed at the end."""
     fd = os.memfd_create("image")
     try:
         os.write(fd, content)

@@ -1,8 +1,8 @@
-"""★ The program's directory has moved since the image: where its paths lead now.
+"""★ New paths of files when the program's directory has moved since the image was taken.
 
-Said by whoever restarts the job (`ckpt restart --chdir`), before an image is loaded. What lay in or below the directory in
-which the job was started is looked for at the same place in the new one: the working directory, open files, entries of
-``sys.path``, the script. Texts in variables of the program stay what they are.
+The user who restarts the job names the new directory (`ckpt restart --chdir`), before an image is loaded. Paths in or below
+the directory in which the job was started are then translated to the same place in the new directory: the working
+directory, open files, entries of ``sys.path``, the script. Strings in variables of the program are not changed.
 
 Not here: environments that have moved (:mod:`ckpt.image.modules.search_path`).
 """
@@ -17,12 +17,12 @@ _moved: list[tuple[str, str]] = []
 
 
 def declare_moved(before: str, now: str) -> None:
-    """What was in `before` is in `now`; both absolute."""
+    """Declare that the directory `before` is now the directory `now`; both are absolute paths."""
     _moved[:] = [(before.rstrip(os.sep), now.rstrip(os.sep))] if before != now else []
 
 
 def moved(path: str) -> str:
-    """Where this path leads now."""
+    """The path as it is now: in the new directory if it was in the old one, else unchanged."""
     for before, now in _moved:
         if path == before or path.startswith(before + os.sep):
             return now + path[len(before) :]

@@ -1,9 +1,10 @@
-"""The numbers of descriptors: after a restart each that the program had is the same file again, or none.
+"""The numbers of descriptors: after a restart each number that the program had is the same file again, or no file.
 
-A program keeps such numbers, and nobody can tell one from any other integer. So while an image is loaded all of them
-are kept free for what belongs there (:func:`reserve`, :func:`place`); what libraries and the loader open meanwhile
-gets others. What cannot come back (a pipe, a socket) leaves its number closed to every use: the placeholder there
-stays, each call with it fails with EBADF, and no other file ever gets it, before the program closes it.
+A program may keep such numbers in its variables, and nothing distinguishes them from other integers. So while an image is
+loaded, a placeholder occupies each number of the program (:func:`reserve`) until the number gets its file again
+(:func:`place`); files that libraries and the loader open meanwhile get other numbers. A pipe or socket cannot be restored:
+its placeholder stays (a descriptor with ``O_PATH``), so reading and writing fail with EBADF, and no other file can get this
+number before the program closes it.
 
 Not here: what is opened (:mod:`ckpt.image.files.reopen`), and which descriptors are the program's
 (:mod:`ckpt.image.files.descriptors`).
@@ -21,7 +22,7 @@ from ckpt.image.errors import RestoreError
 
 __all__ = ["aside", "is_placeholder", "place", "release", "reserve"]
 
-_ROOM = 64  # for what loading itself opens
+_ROOM = 64  # numbers above the program's, for files that loading itself opens
 
 _reserved: set[int] = set()
 
@@ -35,14 +36,16 @@ def reserve(numbers: Iterable[int]) -> None:
     nothing = _elsewhere(nothing, set(wanted))
     for number in wanted:
         if not _is_open(number):
-            with contextlib.suppress(OSError):  # beyond the limit: said by whoever needs it
+            with contextlib.suppress(OSError):  # beyond the limit: place() raises if a file needs this number
                 os.dup2(nothing, number, inheritable=False)
                 _reserved.add(number)
     os.close(nothing)
 
 
 def _allow(wanted: list[int]) -> None:
-    """The program may have raised its limit, which is put back last."""
+    """Raise the soft limit of descriptors as far as these numbers need: the program may have raised its limit, and that
+    limit is restored last (:mod:`ckpt.image.process.limits`).
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted[-1] + _ROOM if wanted else 0
     if soft != resource.RLIM_INFINITY and needed > soft:
@@ -51,7 +54,7 @@ def _allow(wanted: list[int]) -> None:
 
 
 def _elsewhere(fd: int, wanted: set[int]) -> int:
-    """The same file under a number that is not wanted."""
+    """Move the descriptor to a number that is not in ``wanted``; returns the new number."""
     while fd in wanted:
         other = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, fd + 1)
         os.close(fd)
@@ -60,8 +63,8 @@ def _elsewhere(fd: int, wanted: set[int]) -> int:
 
 
 def place(fd: int, number: int, *, is_inheritable: bool = False) -> int:
-    """Move a descriptor to the number it has in the image, if that is free or kept for it; the number it has now. Raises
-    RestoreError: above the limit.
+    """Move the descriptor ``fd`` to ``number``, its number in the image, if that is free or reserved. Returns the
+    descriptor's number now. Raises RestoreError: the number is above the limit.
     """
     if fd != number and (number in _reserved or not _is_open(number)):
         try:
@@ -79,19 +82,19 @@ def place(fd: int, number: int, *, is_inheritable: bool = False) -> int:
 
 
 def aside(fd: int) -> int:
-    """A duplicate under a number that nothing of the image has."""
+    """A duplicate of ``fd``. As long as the numbers of the image are reserved, the duplicate gets none of them."""
     return os.dup(fd)
 
 
 def release(lost: Collection[int]) -> None:
-    """Loading is over: what was kept for nothing is free again, but for the numbers that lost what they stood for."""
+    """Loading is over: close the placeholders that no file has replaced, except those of the numbers in ``lost``."""
     for number in _reserved.difference(lost):
         os.close(number)
     _reserved.clear()
 
 
 def is_placeholder(path: str, flags: int) -> bool:
-    """Is a descriptor, by what the kernel says of it, one that stands for what was lost?"""
+    """Is a descriptor with this path and these flags a placeholder for a lost pipe or socket?"""
     return path == os.devnull and bool(flags & os.O_PATH)
 
 

@@ -1,31 +1,32 @@
-"""Open files: noted in the parent, understood in the child, opened again at load.
+"""Open files: recorded in the parent, saved in the child, opened again at load.
 
 In the parent, before the fork (:mod:`ckpt.image.process.moment`)
-    For every descriptor of this process: what it refers to, its offset, flags and length.
+    For every descriptor of this process: the file that it refers to, its offset, flags and length.
 
-In the child, when a file object is met (:class:`FileSaver`)
-    Buffers hold what the program has written but the kernel has not seen, and what has been read ahead; where the
-    program *is* the objects themselves are asked (:mod:`ckpt.image.files.file_positions`).
+In the child, when the pickler meets a file object (:class:`FileSaver`)
+    The offset of the kernel is not enough: buffers hold bytes that are not written yet, or are read ahead. The file objects
+    are asked for the program's position (:mod:`ckpt.image.files.file_positions`).
 
     ==================  ======================================================================================
     object              saved
     ==================  ======================================================================================
-    FileIO              path, access, offset; for writers the length; the content of small ones
+    FileIO              path, flags, offset; for writers the length; for small files the content
                         (:mod:`ckpt.image.files.saved_files`)
-    buffered ones       their raw file, the logical position, what has not been written yet
+    buffered objects    their raw file, the logical position, the bytes that are not written yet
     TextIOWrapper       its buffer and settings, the position of the next character (:mod:`.text_files`)
     standard streams    references; their lengths are in `ckpt.image.process.resources`. File objects of the program over
-                        them: with what they have not written
+                        them: with the bytes that are not written yet
     deleted files       with their content (temporary files)
-    NamedTemporaryFile  likewise; made again if it is gone
-    mere descriptors    :mod:`ckpt.image.files.descriptors`
-    pipes, sockets, …   not saved: named as the reason
+    NamedTemporaryFile  with its content; made again if it is gone
+    descriptors that    :mod:`ckpt.image.files.descriptors`
+    no object owns
+    pipes, sockets, …   not saved: the image fails, and the reason names them
     ==================  ======================================================================================
 
 At load (:mod:`ckpt.image.files.reopen`)
-    A writable file is cut to its saved length, what had not been flushed is in its buffer, and the program goes on
-    at its offset. A small file that is missing is made again; a larger one, or one that is too short, is a
-    :class:`RestoreError` that names the path; the loader adds the variable.
+    A writable file is cut to its saved length, the bytes that had not been flushed are in its buffer again, and the program
+    goes on at its offset. A small file that is missing is made again. A larger file that is missing, or is too short, is a
+    :class:`RestoreError` that names the path; the loader adds the name of the variable.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class FileSaver:
         }
 
     def reduce_temporary(self, pickler: Saver, obj: Any) -> Any:
-        """``NamedTemporaryFile``: its file is deleted when the program ends, so its content travels too."""
+        """``NamedTemporaryFile``: its file is deleted when the program ends, so the image holds its content."""
         raw: Any = obj.file
         raw = getattr(raw, "buffer", raw)
         raw = getattr(raw, "raw", raw)
@@ -95,7 +96,9 @@ class FileSaver:
         return reduce_raw(pickler, obj)
 
     def raw_descriptors(self, owned: Collection[object]) -> list[SavedFile]:
-        """What is open under mere numbers; :mod:`ckpt.image.files.descriptors`. ``owned``: what libraries have opened."""
+        """The files of descriptors that no file object owns. ``owned``: see
+        :func:`ckpt.image.files.descriptors.unexplained`, also for errors.
+        """
         return [
             self._saved(fd, completed(fd, self._notes[fd]))
             for fd in unexplained(self._notes, self._positions.opened, owned)
@@ -115,7 +118,7 @@ class FileSaver:
         return make_raw_file, (opened, obj.mode, obj.name, obj.closefd)
 
     def reduce_opened(self, pickler: Saver, opened: Opened) -> Any:
-        """One for all file objects of a descriptor."""
+        """One :class:`OpenedFile` for all file objects of a descriptor: the pickler's memo makes them share it."""
         return OpenedFile, (self._saved(opened.fd, opened.note),)
 
     def reduce_memory(self, pickler: Saver, obj: Any) -> Any:

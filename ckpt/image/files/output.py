@@ -1,19 +1,22 @@
-"""★ The files that a rank's standard output and error go to: what a full disk does not take is held back, not lost.
+"""★ The files of a rank's standard output and error: output for which a full disk has no room is held in memory, not lost.
 
-These files are in the job directory, so the program is not to blame when there is no room. :class:`Output` is the lowest
-layer of ``sys.stdout`` and ``sys.stderr``::
+These files are in the job directory, so a full disk is no fault of the program. :class:`Output` is the lowest layer of
+``sys.stdout`` and ``sys.stderr``::
 
     writing ──no space, or the quota is used up──▶ holding back ──all is written──▶ writing
                                                        │
-                                                       └── more than HELD_BYTES: who writes waits
+                                                       └── more than HELD_BYTES: the writing thread waits
 
-- It is tried again with every write, in waits, and by the helper thread's tick, under the runtime's lock, so that no image
-  is taken meanwhile: order is kept, nothing is written twice.
-- Each time it begins and ends is told to the controller, which says it: once, not for each line.
-- What is held back is part of an image, like what is in the buffers above (:mod:`ckpt.image.files.standard_output`).
-- At the end of the rank it is waited for (``PATIENCE_S``); then the exit code is Python's for what cannot be flushed.
+- Held output is written as soon as there is room. This is tried at each write, while the program waits, and at each tick of
+  the helper thread. A tick holds the runtime's lock for it, so that no image is taken meanwhile: the order is kept, and
+  nothing is written twice.
+- The controller is told when holding back begins and when it ends, and reports it once, not for each line.
+- Held output is part of an image, like the bytes in the buffers above (:mod:`ckpt.image.files.standard_output`).
+- At its end the rank waits ``PATIENCE_S`` seconds for room; after that the exit code is the one that Python uses when
+  standard output cannot be flushed.
 
-Other errors are the program's, as ever. Not here: what others write to the same descriptors (``os.write``, child processes).
+Errors other than ENOSPC and EDQUOT are raised to the program as usual. Not here: output that bypasses ``sys.stdout`` and
+``sys.stderr`` (``os.write``, child processes).
 """
 
 from __future__ import annotations
@@ -38,7 +41,9 @@ _sleep, _monotonic, _getpid, _write = time.sleep, time.monotonic, os.getpid, os.
 
 
 class Output(io.FileIO):
-    """``on_held``: called with "held back" and "written", the stream's name and a reason or number of bytes."""
+    """The raw layer of one stream. ``held``: the bytes that are held back. ``on_held``: called with
+    ("held back", the stream's name, the reason), and with ("written", the stream's name, the number of bytes as text).
+    """
 
     def __init__(self, fd: int, name: str) -> None:
         super().__init__(fd, "w", closefd=False)
@@ -50,7 +55,9 @@ class Output(io.FileIO):
         self._pid = _getpid()
 
     def write(self, data: Any, /) -> int:
-        """All of it, always: an unbuffered text stream does not ask how much was taken."""
+        """Write or hold back all of ``data``; never a part, because an unbuffered text stream ignores the number of bytes
+        written. Waits while more than HELD_BYTES are held back. Raises OSError, except for ENOSPC and EDQUOT.
+        """
         done = 0
         if not self.held:
             try:
@@ -61,7 +68,9 @@ class Output(io.FileIO):
             if done == len(data):
                 return done
         view = memoryview(data).cast("B")
-        if self.held and _getpid() != self._pid:  # a child of the program: this is its parent's to write
+        if (
+            self.held and _getpid() != self._pid
+        ):  # a child process of the program: the parent writes these bytes
             self.held.clear()
         if done < len(view):
             self._hold(bytes(view[done:]))
@@ -76,10 +85,10 @@ class Output(io.FileIO):
             self.retry()
 
     def retry(self) -> None:
-        """Write what is held back, as far as there is room. From any thread."""
+        """Write the held bytes, as far as there is room. May be called from any thread."""
         if not self.held or not self._lock.acquire(False):
             return
-        reason = ""  # not the exception itself: it would keep the callers' frames
+        reason = ""  # a text, because the exception itself would keep the callers' frames alive
         try:
             while self.held:
                 done = _write(self.fileno(), self.held)
@@ -92,7 +101,7 @@ class Output(io.FileIO):
         self._tell(reason)
 
     def take(self) -> bytes:
-        """What is held back, which is the caller's from here on."""
+        """Return the held bytes and hold them no longer: from here on the caller is responsible for them."""
         with self._lock:
             held = bytes(self.held)
             self.held.clear()
@@ -112,7 +121,7 @@ class Output(io.FileIO):
     _is_told = False
 
     def settle(self, patience_s: float = PATIENCE_S) -> bool:
-        """Wait until nothing is held back; False: there is no room for it."""
+        """Wait until nothing is held back, at most ``patience_s`` seconds; False: there is still no room."""
         deadline = _monotonic() + patience_s
         self.retry()
         while self.held and _monotonic() < deadline:

@@ -1,15 +1,16 @@
-"""Open files, put back at load: what the pickle of an image calls for them. Counterpart of
+"""Open files are restored: the functions that the pickle stream of an image calls. Counterpart of
 :mod:`ckpt.image.files.open_files`.
 
-Its names are part of the image format. A descriptor has its old number (:mod:`ckpt.image.files.numbers`); descriptors of
-one open file are again of one, with their position and locks in common. A writable file is cut to its saved length.
-
-A file that is gone is made again, if it was small enough for its content to be in the image; so is the content of one
-that is another now, or shorter than it was (a temporary file that the program has renamed or removed since, and made
-again). What cannot be opened is a :class:`RestoreError` with the path; the loader adds the variable.
-
-What the program had written but not flushed goes where it was, into the buffer of its file object: other descriptors of
-the same file may write first.
+- The names of this module are part of the image format.
+- A descriptor gets its old number again (:mod:`ckpt.image.files.numbers`). Descriptors that shared one open file description
+  (duplicates) share one again, with its offset and locks.
+- A writable file is cut to its saved length.
+- A file that is gone is made again if the image holds its content (small files). A writable file gets its saved content
+  back if another file has its path now, or if the file is shorter than it was: a temporary file, for example, that the
+  program has renamed or removed since the image, and made again.
+- A file that cannot be opened is a :class:`RestoreError` with the path; the loader adds the name of the variable.
+- Bytes that the program had written but not flushed are put into the buffer of their file object, not into the file: other
+  descriptors of the same file may write first.
 
 Not here: when files are cut or written (:mod:`ckpt.image.files.cuts`), and locked (:mod:`ckpt.image.files.file_locks`).
 """
@@ -31,14 +32,16 @@ from ckpt.image.frames import _frames
 from ckpt.image.reducers.rebuild import fill_attributes
 from ckpt.transport.records import dataclass
 
-_NEVER_AGAIN = os.O_CREAT | os.O_EXCL | os.O_TRUNC
+_NEVER_AGAIN = os.O_CREAT | os.O_EXCL | os.O_TRUNC  # flags of open(2) that a restart must leave out
 
 
 @dataclass(frozen=True, slots=True)
 class SavedFile:
-    """``length``: of a writable file; ``content``: of small ones, and of those without a name (``is_deleted``).
+    """One open file in an image.
 
-    ``stream``: 1 or 2 where it is the rank's own standard output or error, wherever that is now. For the others see
+    ``length``: in bytes, of a writable file; else None. ``content``: of a small file, or of one without a name
+    (``is_deleted``); else None. ``stream``: 1 or 2 if the file is the rank's own standard output or error: after a restart
+    the descriptor refers to that stream, whatever its path is then. The other fields:
     :class:`ckpt.image.files.file_notes.FileNote`.
     """
 
@@ -57,16 +60,16 @@ class SavedFile:
 
 
 _Opened = tuple[int, int, int]  # a descriptor, device, inode
-_opened: dict[int, _Opened] = {}  # by the first descriptor of the open file in the image
-_made: set[str] = set()  # files that were gone
-_made_directories: list[str] = []  # likewise, outermost first
+_opened: dict[int, _Opened] = {}  # by SavedFile.first
+_made: set[str] = set()  # paths of files that were gone and have been made again
+_made_directories: list[str] = []  # directories that have been made again, outermost first
 _parked: list[
     tuple[int, SavedFile]
-] = []  # what goes under the numbers of standard output and error at the end
+] = []  # files that get the numbers of standard output and error in settle()
 
 
 def begin() -> None:
-    """A load begins."""
+    """A load begins: the records of an earlier load are dropped."""
     _opened.clear()
     _made.clear()
     _made_directories.clear()
@@ -75,15 +78,17 @@ def begin() -> None:
 
 
 def put(saved: SavedFile) -> int:
-    """A descriptor of the file, where it stood, under its old number if that is to be had."""
+    """Open the file at its saved offset, under its old number if that is free or reserved. Returns the descriptor. Raises
+    RestoreError: the file cannot be opened, or is too short.
+    """
     fd = numbers.place(open_saved(saved), saved.fd, is_inheritable=not saved.flags & os.O_CLOEXEC)
     _remember(fd, saved)
     return fd
 
 
 def put_stream(saved: SavedFile) -> None:
-    """What the program had put in the place of a standard stream. Output and error are exchanged by :func:`settle`:
-    until then what is said goes where it is read.
+    """Open a file that the program had put under the number of a standard stream. Standard input is replaced at once,
+    output and error by :func:`settle`: until then messages of the loader go to the rank's own output, where they are read.
     """
     fd = open_saved(saved)
     if saved.fd == 0:
@@ -96,8 +101,8 @@ def put_stream(saved: SavedFile) -> None:
 
 
 def settle() -> None:
-    """Everything is loaded and nothing else can fail. Raises RestoreError: a file cannot be written, or somebody else
-    has locked it."""
+    """Change the files and take the locks; called when everything is loaded. Raises RestoreError: a file cannot be
+    written, or another process has locked it."""
     cuts.settle()
     for fd, saved in _parked:
         os.dup2(fd, saved.fd)
@@ -108,7 +113,7 @@ def settle() -> None:
 
 
 def abandon() -> None:
-    """The load has failed: files and directories that were not there are not there."""
+    """The load has failed: remove the files and directories that it has made."""
     for path in _made:
         with contextlib.suppress(OSError):
             os.unlink(path)
@@ -120,21 +125,21 @@ def abandon() -> None:
 
 
 def make_directory(path: str) -> None:
-    """It and what is above it, as far as it is not there. Raises OSError."""
+    """Make the directory and those above it, as far as they do not exist. Raises OSError."""
     if os.path.isdir(path):
         return
     make_directory(os.path.dirname(path))
     try:
         os.mkdir(path)
     except FileExistsError:
-        if not os.path.isdir(path):  # else another rank was faster
+        if not os.path.isdir(path):  # a directory there now has been made by another rank
             raise
     else:
         _made_directories.append(path)
 
 
 def _remember(fd: int, saved: SavedFile) -> None:
-    with contextlib.suppress(OSError):  # a device
+    with contextlib.suppress(OSError):  # a device cannot seek
         os.lseek(fd, saved.offset, os.SEEK_SET)
     status = os.fstat(fd)
     _opened.setdefault(saved.first, (fd, status.st_dev, status.st_ino))
@@ -142,7 +147,9 @@ def _remember(fd: int, saved: SavedFile) -> None:
 
 
 def open_saved(saved: SavedFile) -> int:
-    """A new descriptor of the file; one that is gone is made again if its content is known."""
+    """A new descriptor of the file. A file that is gone is made again if the image holds its content. A descriptor with the
+    same ``first`` as one before is a duplicate of that. Raises RestoreError.
+    """
     if saved.stream is not None:
         return os.dup(saved.stream)
     if saved.first in _opened:
@@ -159,7 +166,7 @@ def open_saved(saved: SavedFile) -> int:
 
 
 class OpenedFile:
-    """One descriptor, opened again."""
+    """The open file of one descriptor; its file objects are made over ``fd``."""
 
     def __init__(self, saved: SavedFile) -> None:
         self.fd = put(saved)
@@ -178,7 +185,7 @@ def make_closed_memory(cls: Any) -> Any:
 
 
 def _make_again(saved: SavedFile, content: bytes) -> None:
-    with contextlib.suppress(OSError):  # _open_again says what is wrong with the place
+    with contextlib.suppress(OSError):  # _open_again, which follows, raises and names the cause
         make_directory(os.path.dirname(moved(saved.path)))
         fd = os.open(moved(saved.path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         _made.add(moved(saved.path))
@@ -215,7 +222,9 @@ def _open_again(saved: SavedFile) -> int:
 
 
 def _is_the_same(status: os.stat_result, born_ns: int, saved: SavedFile) -> bool:
-    """Devices have other numbers after a reboot, so they count only where nobody knows when a file was made."""
+    """Is this the saved file, by inode and time of creation (``born_ns``, 0: unknown)? The device number is compared only
+    where the time of creation is unknown, because it may change with a reboot.
+    """
     device, inode, was_born_ns = saved.identity
     if (status.st_ino, born_ns) != (inode, was_born_ns):
         return False
@@ -223,9 +232,9 @@ def _is_the_same(status: os.stat_result, born_ns: int, saved: SavedFile) -> bool
 
 
 def _deleted_again(saved: SavedFile) -> int:
-    """A file without a name, with its content.
+    """A descriptor of a new file without a name, with the saved content.
 
-    The first descriptor gives the kernel's copy of the access mode.
+    The file is opened a second time for its saved flags, and then removed.
     """
     assert saved.content is not None
     directory = os.path.dirname(moved(saved.path))
@@ -245,8 +254,9 @@ def make_std_raw(fd: int, mode: str, name: Any) -> io.FileIO:
 
 
 def make_buffered(cls: Any, raw: Any, position: int | None, pending: bytes = b"") -> Any:
-    """``pending``: what its buffer holds, not written yet; ``position`` is behind it. One that only writes is where its
-    descriptor is, which others may share.
+    """A buffered object over ``raw``. ``pending``: the bytes in its buffer that are not written yet. ``position``: the
+    logical position in bytes, behind ``pending``. It is not used for a BufferedWriter, whose position is the offset of its
+    descriptor: other file objects may share that.
     """
     made = cls(raw, max(io.DEFAULT_BUFFER_SIZE, len(pending) + 1)) if pending else cls(raw)
     if position is not None and cls is not io.BufferedWriter:
@@ -261,7 +271,7 @@ def make_text(
 ) -> Any:
     made = io.TextIOWrapper(buffer, *settings)
     if position is not None and type(buffer) is not io.BufferedWriter and position != buffer.tell():
-        made.seek(position)  # which would flush what is pending
+        made.seek(position)  # before write(): a seek would flush the pending text
     if pending:
         made.write(pending)
     made.__dict__.update(attributes)
@@ -283,7 +293,9 @@ def make_closed(layer: str, name: Any, mode: str) -> Any:
 
 
 def compressed_readers() -> dict[type, Any]:
-    """Reducers for what decompresses: it cannot be saved, but begins again, and whoever is above seeks to the place."""
+    """Reducers for the raw readers of gzip, bz2 and lzma files. Their decompressor cannot be saved: it starts again at the
+    beginning of the file, and the buffered reader above seeks to the program's position.
+    """
     found: dict[type, Any] = {}
     for module, name in (("gzip", "_GzipReader"), ("_compression", "DecompressReader")):
         cls = getattr(sys.modules.get(module), name, None)
@@ -294,7 +306,7 @@ def compressed_readers() -> dict[type, Any]:
 
 def reduce_reader(pickler: Any, reader: Any) -> Any:
     attributes = {key: value for key, value in reader.__dict__.items() if key != "_decompressor"}
-    if "_decompressor" not in reader.__dict__:  # it is being made, and has read nothing
+    if "_decompressor" not in reader.__dict__:  # its __init__ has not finished: nothing has been read
         return make_reader, (type(reader),), attributes, None, None, fill_attributes
     return make_reader, (type(reader),), attributes, None, None, fill_reader
 
@@ -304,6 +316,6 @@ def make_reader(cls: Any) -> Any:
 
 
 def fill_reader(reader: Any, attributes: dict[str, Any]) -> None:
-    """At the beginning of the compressed file."""
+    """Restore the attributes; the reader is at the beginning of the compressed file."""
     reader.__dict__.update(attributes)
     reader._rewind()

@@ -1,11 +1,18 @@
-"""What an image says of one open file (:class:`ckpt.image.files.reopen.SavedFile`), its content included where that is
-small.
+"""The record of one open file in an image (:class:`ckpt.image.files.reopen.SavedFile`), with the file's content if small.
 
-The content of a file with a name is for the case that the file is gone at a restart, or another one: a program writes
-``state.tmp`` and renames it, reads a scratch file and removes it, begins a log anew. It is that of a regular file of at most
-``LIMIT_BYTES``, as long as all of them together are not more than ``LIMIT_ALL_BYTES``; larger ones must still be
-there. It is read after the fork: what the program overwrites in place meanwhile may be in it. Files without a name
-have theirs at any size up to 1 GiB, and so have temporary ones.
+A file with a name is saved with its content because the file may be gone at a restart, or replaced by another: programs
+write ``state.tmp`` and rename it, read a scratch file and remove it, begin a log anew.
+
+======================================  =====================================================================
+file                                    content in the image
+======================================  =====================================================================
+regular file with a name                up to ``LIMIT_BYTES``, and ``LIMIT_ALL_BYTES`` for all such files of
+                                        one image; a larger file must still exist at the restart
+deleted file, temporary file            always; a file of more than 1 GiB is an error
+below ``/proc``, ``/sys``, ``/dev``     never
+======================================  =====================================================================
+
+The content is read after the fork: bytes that the program overwrites in place meanwhile may be in the image.
 
 Not here: which descriptors are saved (:mod:`ckpt.image.files.open_files`, :mod:`ckpt.image.files.descriptors`).
 """
@@ -33,14 +40,16 @@ _NO_CONTENT = ("/proc/", "/sys/", "/dev/")
 
 
 class SavedFiles:
-    """Of one image."""
+    """The records of one image's files; counts the bytes of content that it holds."""
 
     def __init__(self) -> None:
         self._left_bytes = LIMIT_ALL_BYTES
         self._contents: dict[tuple[int, int, int], bytes | None] = {}
 
     def saved(self, fd: int, note: FileNote, readable: int, *, is_temporary: bool = False) -> SavedFile:
-        """``readable``: a descriptor of this process for it. Raises PicklingError: no name, and too large."""
+        """The record of a file. ``fd``: its descriptor in the program; ``readable``: a descriptor of the same file in this
+        process. Raises PicklingError: a deleted or temporary file is too large.
+        """
         is_deleted = note.kind == "deleted"
         content = None
         if is_deleted or is_temporary:
@@ -75,13 +84,14 @@ class SavedFiles:
             try:
                 content = read_at(readable, 0, note.length)
             except OSError:
-                pass  # not one that may be read: its name will do
+                pass  # reading is not permitted: the image holds the path only
         if content is not None and len(content) < note.length:
-            content = None  # cut since by the program
+            content = None  # the program has cut the file meanwhile
         self._left_bytes -= len(content or b"")
         self._contents[note.identity] = content
         return content
 
 
 def is_written(note: FileNote) -> bool:
+    """Is the file open for writing?"""
     return note.flags & os.O_ACCMODE != os.O_RDONLY

@@ -1,9 +1,9 @@
-"""Standard input that is a file: how far the program has read.
+"""Standard input that is a file: the position up to which the program has read.
 
-``ckpt run APP.PY < FILE`` gives rank 0 the file itself (:mod:`ckpt.rank.boot`), opened again at a restart. The position is
-that of the next character which the program will see, not of what was read ahead; ``sys.stdin`` is asked for it as all text
-files are (:mod:`ckpt.image.files.text_files`). A program that reads descriptor 0 past ``sys.stdin`` goes on at the same
-place.
+``ckpt run APP.PY < FILE`` gives rank 0 the file itself (:mod:`ckpt.rank.boot`); a restart opens the file again. The saved
+position is that of the next character that the program will see, not the offset of the descriptor, which is behind the bytes
+read ahead. ``sys.stdin`` is asked for the position like every text file (:mod:`ckpt.image.files.text_files`). A program that
+reads descriptor 0 without ``sys.stdin`` goes on at the same position.
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ __all__ = ["go_on_reading", "note_position"]
 
 _OFFSET = (
     1 << 64
-) - 1  # of what a text file's `tell` returns, the bytes; above it is the state of its decoder
+) - 1  # a text file's `tell` returns the byte position in the low 64 bits, and the decoder's state above
 
 
 def note_position(notes: dict[int, FileNote], *, is_disposable: bool) -> int | None:
-    """In the child: what :meth:`io.TextIOWrapper.seek` takes; ``None`` where standard input is no file."""
+    """In the child: the position as :meth:`io.TextIOWrapper.seek` takes it; ``None`` if standard input is no regular file.
+
+    ``is_disposable``: this process is a forked child. Raises PicklingError: the position cannot be found.
+    """
     note, stream = notes.get(0), sys.__stdin__
     if note is None or note.kind != "file" or not isinstance(stream, io.TextIOWrapper) or stream.closed:
         return None
@@ -33,9 +36,11 @@ def note_position(notes: dict[int, FileNote], *, is_disposable: bool) -> int | N
 
 
 def go_on_reading(position: int | None) -> None:
-    """Raises :class:`IncompatibleImage` when the file is no longer there, or is shorter than what had been read.
+    """Seek standard input to the saved position. Raises :class:`IncompatibleImage`: the file is gone, or is shorter than
+    what the program had read.
 
-    Not the image is at fault: no older one would do, and a program that starts over would find no input, or another one.
+    The error is not RestoreError, because the image is not at fault: an older image would fail in the same way, and a
+    program that starts from the beginning would find no input, or another.
     """
     stream = sys.__stdin__
     if position is None or not isinstance(stream, io.TextIOWrapper):

@@ -1,11 +1,11 @@
-"""What standard output and error hold that has not been written yet, and file objects of the program over them.
+"""Output in the buffers of standard output and error, and of the program's file objects over them, that is not written yet.
 
-The length of what has been printed is part of an image; what is still in a buffer then goes into the buffer of the new
-process. It is not flushed for an image: other descriptors of the same file (``os.write(1, …)``, a child process, a file
-object of the program over descriptor 1) may write before it does, and the order would change.
+An image holds the length of the output file, and the buffered bytes apart: after a restart they are in the buffer of the new
+process. They are not flushed into the file for an image, because other descriptors of the same file (``os.write(1, …)``, a
+child process, a file object of the program over descriptor 1) may write first, and the order would change.
 
-Flushing is the only way to see what a buffer holds, so a memory file is put under the descriptor meanwhile. Where the
-program itself stands still for its image (no fork) the bytes are written after all: there they are no longer buffered.
+Python shows the content of a buffer only by flushing it, so a memory file is put under the descriptor for a moment. Without
+fork (the program itself takes its image) the bytes are then written to the real file, since they are no longer buffered.
 
 Not here: lengths (:mod:`ckpt.image.process.resources`, :mod:`ckpt.image.files.reopen`), other files
 (:mod:`ckpt.image.files.open_files`).
@@ -30,7 +30,10 @@ _NAMES = ("stdout", "stderr")
 
 @contextlib.contextmanager
 def catching(raw: Any, *, is_disposable: bool) -> Iterator[bytearray]:
-    """What is written to the descriptor of ``raw`` within is put into the bytes given; nothing if it is no FileIO."""
+    """While the context is active, bytes written to the descriptor of ``raw`` go to a memory file; at the end they are in
+    the bytearray that the context gives. Nothing is caught if ``raw`` is no FileIO. Without fork (``is_disposable`` False)
+    the bytes are then written to ``raw``.
+    """
     caught = bytearray()
     if not isinstance(raw, io.FileIO) or not raw.writable():
         yield caught
@@ -53,7 +56,9 @@ def catching(raw: Any, *, is_disposable: bool) -> Iterator[bytearray]:
 
 
 def _streams() -> Iterator[tuple[str, io.TextIOWrapper]]:
-    """Those that this process was started with; what the program has put in their place are objects like any others."""
+    """Names and objects of the streams that this process was started with, if open. Objects that the program has assigned
+    to ``sys.stdout`` or ``sys.stderr`` are saved like other variables.
+    """
     for name in _NAMES:
         stream = getattr(sys, f"__{name}__")
         if state(stream) == "open":
@@ -61,7 +66,7 @@ def _streams() -> Iterator[tuple[str, io.TextIOWrapper]]:
 
 
 def note_unwritten(*, is_disposable: bool) -> dict[str, tuple[bytes, str]]:
-    """Name of the stream → what its buffer holds, and what the text layer above that does.
+    """Name of the stream → (bytes in its binary buffer, text in the text layer above); only streams that hold some.
 
     ``is_disposable``: this process is a forked child.
     """
@@ -72,7 +77,9 @@ def note_unwritten(*, is_disposable: bool) -> dict[str, tuple[bytes, str]]:
             if isinstance(raw, Output):
                 os.write(raw.fileno(), raw.take())
             stream.buffer.flush()
-        again = len(raw.held) if isinstance(raw, Output) else 0  # no fork: it was given back, and comes first
+        again = (
+            len(raw.held) if isinstance(raw, Output) else 0
+        )  # no fork: `catching` has put these bytes back, and flush() writes them first
         with catching(raw, is_disposable=is_disposable) as written:
             stream.flush()
         del written[:again]
@@ -83,7 +90,7 @@ def note_unwritten(*, is_disposable: bool) -> dict[str, tuple[bytes, str]]:
 
 
 def put_back_unwritten(saved: dict[str, tuple[bytes, str]]) -> None:
-    """Last of all: setting a stream up flushes it."""
+    """Fill the buffers again. Called after all settings of the streams have been restored: that flushes a stream."""
     for name, stream in _streams():
         buffered, text = saved.get(name, (b"", ""))
         stream.buffer.write(buffered)
@@ -91,5 +98,5 @@ def put_back_unwritten(saved: dict[str, tuple[bytes, str]]) -> None:
 
 
 def outputs() -> list[Output]:
-    """Where standard output and error of a rank go, whatever the program has done with the streams above."""
+    """The raw layers of a rank's standard output and error, also if the program has replaced ``sys.stdout``."""
     return [layer for layer in all_layers() if isinstance(layer, Output)]

@@ -1,8 +1,12 @@
-"""Text layers over files: saved with the position of the next character, and the settings nobody can ask for.
+"""Text layers over files: they are saved with the position of the next character, and with their settings.
 
-A :class:`~io.TextIOWrapper` keeps to itself which ``newline`` it was made with, and while a ``for`` loop reads its lines
-it refuses to tell where it is. Both are found by a try: on a memory file put under its descriptor
-(:mod:`ckpt.image.files.file_positions`), or by reading the rest and looking where it begins.
+A :class:`~io.TextIOWrapper` does not show its ``newline`` argument, and while a ``for`` loop reads its lines, ``tell()``
+raises OSError. Both are found by experiment:
+
+- ``newline``: the layer reads or writes a probe, on a memory file put under its descriptor
+  (:mod:`ckpt.image.files.file_positions`).
+- position in a ``for`` loop: the layer's remaining text is read, and the place in the file where this text begins is
+  searched for. This uses the object up, so it is done in a forked child only.
 """
 
 from __future__ import annotations
@@ -44,7 +48,9 @@ class TextSaver:
         self._is_disposable = positions.is_disposable
 
     def position(self, obj: io.TextIOWrapper) -> int | None:
-        """What ``seek`` takes to go on with the character that the program will see next; of a reader over a file."""
+        """The argument for ``seek`` at which a reader over a file goes on with the next character that the program sees.
+        ``None``: it cannot seek. Raises PicklingError: the position cannot be found.
+        """
         fd = obj.fileno()
         self._positions.open(fd)
         return self._position(obj, fd, _is_iterated(obj))
@@ -87,7 +93,9 @@ class TextSaver:
         return make_text, (buffer, settings, position, attributes)
 
     def _reduce_unbuffered(self, obj: io.TextIOWrapper, buffer: Any, attributes: dict[str, Any]) -> Any:
-        """Over a mere file, or over a standard stream that others write too: what it holds stays with it."""
+        """A text layer over a FileIO, or over a standard stream, to which others write too. Its unwritten text is saved with
+        the layer, and not written.
+        """
         raw = buffer if isinstance(buffer, io.FileIO) else buffer.raw
         newline, text = None, ""
         if raw is not buffer:
@@ -108,7 +116,9 @@ class TextSaver:
         return make_text, (buffer, settings, position, attributes, text)
 
     def _reduce_writer(self, obj: io.TextIOWrapper, buffer: Any, attributes: dict[str, Any]) -> Any:
-        """Over what is no file itself, such as a compressed file: what it holds stays with it."""
+        """A writing text layer over an object written in Python, such as a compressed file. Its unwritten text is saved with
+        the layer, and not written.
+        """
         if not self._is_disposable and codecs.lookup(obj.encoding).name not in _STATELESS_CODECS:
             raise PicklingError(
                 f"a text layer over {type(buffer).__name__} needs fork, or utf-8, to be saved"
@@ -132,7 +142,7 @@ class TextSaver:
         return make_text_writer, (buffer, settings, has_begun, text, attributes)
 
     def _reduce_in_memory(self, obj: io.TextIOWrapper, buffer: io.BytesIO, attributes: dict[str, Any]) -> Any:
-        """Over a BytesIO, which can be asked everything; in a ``for`` loop by using the text up."""
+        """A text layer over a BytesIO. In a ``for`` loop, the remaining text is read to find the position."""
         if not _is_iterated(obj):
             position: int | None = obj.tell()  # writes what is pending
         elif self._is_disposable and codecs.lookup(obj.encoding).name in _STATELESS_CODECS:
@@ -158,7 +168,9 @@ class TextSaver:
         return make_text, (buffer, settings, position, attributes)
 
     def _reduce_in_a_loop(self, obj: io.TextIOWrapper, buffer: Any, attributes: dict[str, Any]) -> Any:
-        """Over a buffer that is no file itself (gzip): by reading the rest, and finding where it begins."""
+        """A text layer in a ``for`` loop over a buffer that is no file of the kernel (gzip): the remaining text is read, and
+        its beginning is searched for.
+        """
         where = f"a text layer over {type(buffer).__name__} in the middle of a for loop"
         if not self._is_disposable or codecs.lookup(obj.encoding).name not in _STATELESS_CODECS:
             raise PicklingError(
@@ -180,9 +192,9 @@ class TextSaver:
         raise PicklingError(f"the position in {where} cannot be worked out")
 
     def _position(self, obj: io.TextIOWrapper, fd: int, is_iterated: bool) -> int | None:
-        """The cookie for ``seek``.
+        """The cookie for ``seek`` (:meth:`io.TextIOBase.tell`).
 
-        While a ``for`` loop reads lines Python refuses to tell; then it is worked out.
+        While a ``for`` loop reads lines ``tell()`` raises OSError; then the cookie is computed from the remaining text.
         """
         if not obj.seekable():
             return None
@@ -194,9 +206,9 @@ class TextSaver:
             raise PicklingError(f"a for loop over a file in encoding {obj.encoding!r} cannot be saved")
         original = self._positions.opened[fd].original
         buffer: Any = obj.buffer
-        end: int = buffer.tell()  # up to here the text layer has taken bytes
+        end: int = buffer.tell()  # the text layer has taken the bytes before this position
         rest = b""
-        if codecs.lookup(obj.encoding).name == "utf-8":  # it may hold half a character
+        if codecs.lookup(obj.encoding).name == "utf-8":  # the decoder may hold the first bytes of a character
             for byte in read_at(original, end, 3):
                 if byte & 0xC0 != 0x80:
                     break
@@ -216,7 +228,7 @@ class TextSaver:
         return end - len(before) + start
 
     def _newline(self, obj: io.TextIOWrapper) -> str | None:
-        """The ``newline`` argument, which nobody can ask for, found by a try on a memory file."""
+        """The ``newline`` argument, which has no attribute: found with a probe on a memory file."""
         fd = obj.fileno()
         if self._positions.opened[fd].note.kind == "device":
             return None
@@ -234,7 +246,9 @@ class TextSaver:
 
 
 def _asked(obj: io.TextIOWrapper, name: str, otherwise: str | None) -> Any:
-    """An attribute that may belong to what is below; a closed ``BZ2File`` has no name, later ones raise ValueError."""
+    """An attribute that the layer may take from the object below, or ``otherwise``: a closed ``BZ2File`` has no ``name``, in
+    later versions of Python it raises ValueError.
+    """
     try:
         return getattr(obj, name)
     except (AttributeError, ValueError):
@@ -242,7 +256,7 @@ def _asked(obj: io.TextIOWrapper, name: str, otherwise: str | None) -> Any:
 
 
 def _is_iterated(obj: io.TextIOWrapper) -> bool:
-    """Is a ``for`` loop reading its lines? Then Python refuses to tell the position."""
+    """Is a ``for`` loop reading its lines? Then ``tell()`` raises OSError."""
     try:
         obj.tell()
     except OSError:
@@ -251,7 +265,7 @@ def _is_iterated(obj: io.TextIOWrapper) -> bool:
 
 
 def _newline_in_memory(obj: io.TextIOWrapper, buffer: io.BytesIO) -> str | None:
-    """The ``newline`` argument, found by a try; the content of ``buffer`` is overwritten."""
+    """The ``newline`` argument, found with a probe; the content of ``buffer`` is overwritten."""
     probe = _READ_PROBE.encode(obj.encoding)
     obj.seek(0)
     buffer.seek(0)
@@ -281,7 +295,7 @@ def _try_newline(obj: io.TextIOWrapper, probe: int) -> str | None:
 
 
 def _start_of(pending: str, before: bytes, encoding: str, errors: str, newline: str | None) -> int | None:
-    """Index in ``before`` from which on it reads as ``pending``."""
+    """The index of ``before`` from which its bytes, decoded, are the text ``pending``; None: there is none."""
     first = len(before) - len(pending.encode(encoding, errors))
     for start in range(first, max(0, first - pending.count("\n") - 1) - 1, -1):
         text = before[start:].decode(encoding, errors) if start >= 0 else None

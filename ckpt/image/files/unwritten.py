@@ -1,10 +1,11 @@
-"""What a buffer, or a text layer, holds that it has not written yet, where no file of the kernel is below.
+"""Unwritten data of a buffer or text layer over an object that is no file of the kernel.
 
-Flushing is the only way to see it, and whoever is below (the gzip file under ``gzip.open(..., "wt")``, a raw file written in
-Python) must not notice: it may be in the image already, and its methods are the program's. So for a moment its methods
-``write``, ``flush`` and ``tell`` are ours: attributes of the instance, which hide those of its class.
+Such an object is, for example, the gzip file under ``gzip.open(..., "wt")``, or a raw file written in Python. Python shows
+the data only by flushing it, but the object below must not get the data: the image may hold the object already, and its
+methods may be the program's code. So for a moment its methods ``write``, ``flush`` and ``tell`` are replaced: attributes of
+the instance hide those of its class.
 
-Where the program itself stands still for its image (no fork) what was caught is put back where it came from.
+Without fork (the program itself takes its image) the caught data is put back into the buffer or layer.
 
 Not here: files (:mod:`ckpt.image.files.file_positions`), standard streams (:mod:`ckpt.image.files.standard_output`).
 """
@@ -22,13 +23,15 @@ __all__ = ["can_be_caught", "caught_from", "make_text_writer", "unwritten_bytes"
 
 
 def can_be_caught(below: Any) -> bool:
-    """Has it attributes of its own?"""
+    """Has the object a ``__dict__``, so that its methods can be replaced for a moment?"""
     return attributes_of(below) is not None
 
 
 @contextlib.contextmanager
 def caught_from(below: Any) -> Iterator[bytearray]:
-    """What is written to the object within is put into the bytes given, and it does not hear of it."""
+    """While the context is active, bytes written to the object go into the bytearray that the context gives, and none of
+    the object's own methods is called.
+    """
     caught = bytearray()
 
     def write(data: Any) -> int:
@@ -50,12 +53,14 @@ def caught_from(below: Any) -> Iterator[bytearray]:
 
 
 def unwritten_bytes(buffer: io.BufferedWriter, *, is_disposable: bool) -> bytes:
-    """What the buffer holds; ``is_disposable``: this process is a forked child, and it need not hold it any longer."""
+    """The bytes that the buffer holds. ``is_disposable``: this process is a forked child, and the buffer stays empty; else
+    the bytes are put back into the buffer.
+    """
     with caught_from(buffer.raw) as caught:
         buffer.flush()
         if not is_disposable:
             pending = bytes(caught)
-            buffer.write(pending)  # less than it has room for
+            buffer.write(pending)  # fits: the buffer held these bytes before
             return pending
     return bytes(caught)
 
@@ -66,12 +71,12 @@ def unwritten_bytes(buffer: io.BufferedWriter, *, is_disposable: bool) -> bytes:
 def make_text_writer(
     buffer: Any, settings: tuple[Any, ...], has_begun: bool, text: str, attributes: dict[str, Any]
 ) -> io.TextIOWrapper:
-    """A text layer that holds ``text``; ``has_begun``: no mark of the byte order is due any more."""
+    """A text layer that holds the unwritten ``text``. ``has_begun``: the encoder has written its byte order mark already."""
     with caught_from(buffer):
         made = io.TextIOWrapper(buffer, *settings)
         if has_begun:
             made.write("\n")
             made.flush()
-    made.write(text)  # less than it has room for
+    made.write(text)  # fits: a text layer held this text before
     made.__dict__.update(attributes)
     return made
