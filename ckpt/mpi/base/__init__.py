@@ -1,1 +1,1 @@
-"""What every room of ckpt.mpi knows: constants, errors, handles, info, attributes, envelopes."""
+"""Definitions that every room of ckpt.mpi uses: constants, errors, handles, infos, attributes, groups, envelopes."""

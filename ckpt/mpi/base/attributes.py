@@ -1,7 +1,9 @@
-"""Attributes: objects that a program hangs onto communicators and datatypes under keys it created.
+"""Attributes: objects that a program attaches to communicators and datatypes, under keys that the program created
+(MPI standard, "Attribute caching").
 
-Keys belong to a kind of object and to the process (process.py). `copy_fn` decides what a duplicate gets,
-`delete_fn` is called before an attribute goes.
+A key is valid for one kind of object ("Comm", "Datatype", "Win"). Keys belong to the process, not to an object: they
+are in process.py. The `copy_fn` of a key decides which attribute a duplicate of the object gets. The `delete_fn` of a
+key is called before an attribute is deleted or replaced.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ class HasAttributes:
     __slots__ = ()
 
     def _attribute_table(self) -> dict[int, Any]:
-        """Where this object's attributes are; raises for the null object."""
+        """The object's attributes: key number -> (Keyval, value). Raises MpiException for the null object."""
         raise NotImplementedError
 
     @classmethod
@@ -40,8 +42,11 @@ class HasAttributes:
         delete_fn: Callable[..., Any] | None = None,
         nopython: bool = False,
     ) -> int:
-        """A new key. copy_fn: None or False (duplicates get nothing), True (the same object) or a function
-        of (object, key, value) that returns the copy or NotImplemented."""
+        """The number of a new key.
+
+        copy_fn: None or False (a duplicate gets no attribute), True (a duplicate gets the same value), or a function
+        of (object, key, value) that returns the duplicate's value, or NotImplemented for no attribute.
+        delete_fn: a function of (object, key, value). nopython: the values must be integers."""
         state = process_state()
         number = state.next_keyval
         state.next_keyval += 1
@@ -50,7 +55,9 @@ class HasAttributes:
 
     @classmethod
     def Free_keyval(cls, keyval: int) -> int:
-        """KEYVAL_INVALID; the key's attributes stay reachable until they are deleted."""
+        """Free a key and return KEYVAL_INVALID. MpiException (ERR_KEYVAL): there is no such key.
+
+        Attributes under the key stay with their objects: they are still copied, and deleted with the object."""
         if process_state().keyvals.pop(argument(keyval), None) is None:
             raise MpiException(ERR_KEYVAL, f"{keyval} is no key")
         return KEYVAL_INVALID
@@ -95,13 +102,13 @@ class HasAttributes:
             _guard(held[0].delete, self, keyval, held[1])
 
     def _delete_attributes(self) -> None:
-        """The object is freed."""
+        """Delete all attributes, because the object is being freed."""
         table = self._attribute_table()
         for keyval in list(table):
             self._before_delete(keyval, table.pop(keyval))
 
     def _copy_attributes(self, target: HasAttributes) -> None:
-        """The object is duplicated."""
+        """Copy attributes to `target`, a new duplicate of this object, as the `copy_fn` of each key says."""
         table = self._attribute_table()
         for keyval, (key, value) in list(table.items()):
             if key.copy is None or key.copy is False:
@@ -112,7 +119,7 @@ class HasAttributes:
 
 
 def _guard(function: Any, *args: Any) -> Any:
-    """Call a function of the program's own: its exception is printed and becomes ERR_OTHER, as in mpi4py."""
+    """Call a function that the program gave. Its exception is printed and becomes MpiException (ERR_OTHER), as in mpi4py."""
     try:
         return function(*args)
     except Exception as error:

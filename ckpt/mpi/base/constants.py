@@ -1,5 +1,7 @@
-"""Named numbers and marker objects. Numbers differ between MPI libraries; only names and distinctness are
-promised."""
+"""Constants of MPI: named numbers, and marker objects such as IN_PLACE.
+
+The values differ between MPI libraries. A program may rely on the names, and on different values for different
+names of one kind; it may not rely on the values. Error classes are in errors.py."""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ COMBINERS = (
     "F90_REAL",
     "F90_COMPLEX",
 )
-"""Ways to make a datatype; COMBINER_x is its place here plus one."""
+"""The ways to make a datatype. The number COMBINER_x is the position of x in this tuple, plus one."""
 
 NUMBERS: dict[str, int] = {
     "UNDEFINED": UNDEFINED,
@@ -51,7 +53,7 @@ NUMBERS: dict[str, int] = {
     "ANY_TAG": ANY_TAG,
     "PROC_NULL": PROC_NULL,
     "ROOT": ROOT,
-    # keys of predefined attributes
+    # Keys of the predefined attributes.
     "KEYVAL_INVALID": 0,
     "TAG_UB": 1001,
     "IO": 1002,
@@ -138,13 +140,14 @@ NUMBERS: dict[str, int] = {
     "MAX_PSET_NAME_LEN": 256,
     "MAX_STRINGTAG_LEN": 256,
 }
-"""Every number that MPI exports, error classes excepted, by its name."""
+"""All numbers that the module MPI exports, by name, without the error classes."""
 NUMBERS.update({f"COMBINER_{name}": at + 1 for at, name in enumerate(COMBINERS)})
 
 
 class Marker(int):
-    """An argument that stands for something else than a value. Equal to its number, exports an empty
-    buffer where Python lets classes do so (3.12)."""
+    """An argument that is not a value but asks for a special treatment (IN_PLACE, BOTTOM, BUFFER_AUTOMATIC).
+
+    A marker is equal to its number. It exports an empty buffer, from Python 3.12 on (PEP 688)."""
 
     _name = ""
 
@@ -162,7 +165,7 @@ class Marker(int):
 
 
 class InPlaceType(Marker):
-    """Type of IN_PLACE: the send buffer is the receive buffer."""
+    """Type of IN_PLACE: the receive buffer is also the send buffer."""
 
     _name = "IN_PLACE"
 
@@ -171,18 +174,18 @@ class InPlaceType(Marker):
 
 
 class BottomType(Marker):
-    """Type of BOTTOM, the origin of absolute addresses: accepted where no data moves."""
+    """Type of BOTTOM, the origin of absolute addresses."""
 
     _name = "BOTTOM"
     window: Any = None
-    """Makes something that gives and takes bytes by address; set by memory.py, which knows how."""
+    """A class whose objects read and write memory by absolute address. The module datatypes/memory.py sets it."""
 
     def __new__(cls) -> BottomType:
         return int.__new__(cls, 0)
 
 
 class BufferAutomaticType(Marker):
-    """Type of BUFFER_AUTOMATIC: the library manages the buffer for buffered sends (it always does)."""
+    """Type of BUFFER_AUTOMATIC: the library manages the buffer of buffered sends (this library always does)."""
 
     _name = "BUFFER_AUTOMATIC"
 

@@ -1,27 +1,28 @@
-"""The 32 bytes in front of every message: what matching needs, in fixed places.
+"""The envelope: 32 bytes in front of every message, with all that matching needs at fixed offsets.
 
-     0  'C', 29      opcode SHORT_BINBYTES and its length
-     2  kind         u8   EAGER, SYNC (wants an answer once matched), MATCHED (that answer), REVOKE,
-                          AGREE (token: which agreement; a pickle follows)
+     0  'C', 29      pickle opcode SHORT_BINBYTES and the length of its argument
+     2  kind         u8   EAGER, SYNC (the sender wants a MATCHED message once the message is matched), MATCHED,
+                          REVOKE (the sender's communicator is revoked; a pickle of its members follows),
+                          AGREE (token: number of the agreement; a pickle follows)
      3  zero
      4  source       i32  sender's rank in the communicator
      8  tag          i32
-    12  context      u64  which communicator, and which plane of it
-    20  token        u64  names the synchronous send; zero for EAGER
+    12  context      u64  the communicator, and its plane
+    20  token        u64  number of the synchronous send; zero for EAGER
     28  zero         3 bytes
-    31  '0'          opcode POP
+    31  '0'          pickle opcode POP
 
-The first, second and last byte make an envelope a pickle that does nothing, so a message that carries a
-pickled object is one pickle from its first byte and is loaded without slicing. 32 bytes keep what follows
-aligned.
+The first, second and last byte make the envelope a pickle fragment that pushes a bytes object and pops it again. So a
+message that carries a pickled object is one pickle from its first byte, and is loaded without slicing. The length of 32
+bytes keeps the data after the envelope aligned.
 
-Nothing in an EAGER envelope differs between two messages of one (context, source, tag): the sender prepares
-it once, the receiver finds the queue by looking these very bytes up. Messages of other kinds are looked up
-under the EAGER envelope of their (context, source, tag).
+All EAGER messages of one (context, source, tag) have the same envelope, byte by byte. Therefore the sender packs the
+envelope once, and the receiver finds the queue of messages with the envelope's bytes as the key. A message of another
+kind is put into the queue of the EAGER envelope of its (context, source, tag).
 
-Context numbers: (creator's world rank << 32 | creator's count) * PLANES + plane. Whoever creates a
-communicator takes the next count, so no agreement is needed for uniqueness. Planes keep point-to-point,
-collective and internal traffic apart.
+Context number: (creator's world rank << 32 | creator's count) * PLANES + plane. The rank that creates a communicator
+takes its own next count. So context numbers are unique, and ranks need not agree on them. Planes separate the
+point-to-point, collective, internal and partitioned messages of one communicator.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ assert _CODEC.size == SIZE
 
 
 def pack(kind: int, source: int, tag: int, context: int, token: int = 0) -> bytes:
-    """Envelope as bytes. Ranges: source and tag i32, context and token u64."""
+    """An envelope of SIZE bytes. Ranges: source and tag i32, context and token u64; struct.error outside of them."""
     return _CODEC.pack(b"C\x1d", kind, source, tag, context, token, b"0")
 
 
@@ -60,10 +61,10 @@ def unpack(data: Buffer) -> tuple[int, int, int, int, int]:
 
 
 def is_predefined(base: int) -> bool:
-    """Is this the world, or a rank alone (counts 0 and 1)?"""
+    """Whether `base` is the context of COMM_WORLD (count 0) or of a COMM_SELF (count 1)."""
     return (base // PLANES) & 0xFFFFFFFF <= 1
 
 
 def context_base(creator: int, count: int) -> int:
-    """Number of the first plane of the communicator that `creator` (world rank) made as its `count`-th."""
+    """Context number of plane 0 of the communicator with number `count` among those that world rank `creator` made."""
     return (creator << 32 | count) * PLANES

@@ -1,8 +1,10 @@
-"""Error handlers: what happens when a call on an object fails.
+"""Error handlers: they decide what happens when a call on an object fails (MPI standard, "Error handling").
 
-Calls here raise MPI.Exception, which is what mpi4py's ERRORS_RETURN means and the default for every object.
-ERRORS_ARE_FATAL and ERRORS_ABORT end the job instead; a handler of the program's own is called with the
-object and the error class, then the exception is raised.
+    ERRORS_RETURN                    the call raises MPI.Exception; the default for every object, as in mpi4py
+    ERRORS_ARE_FATAL, ERRORS_ABORT   the job ends
+    a handler made by the program    is called with the object and the error code; then the call raises MPI.Exception
+
+Not here: the calls of handlers when a call of the program fails (requests/handling.py, comm/guard.py).
 """
 
 from __future__ import annotations
@@ -16,11 +18,13 @@ from ckpt.mpi.base.integers import argument
 from ckpt.mpi.base.process import process_state
 
 HANDLERS_MAX = 32
-"""Handlers of the program's own per kind of object, as in mpi4py."""
+"""Number of handlers that a program may make for one kind of object, as in mpi4py."""
 
 
 class Errhandler(Handle):
-    """`bool(handler)` is False for the null handler."""
+    """An error handler: its kind ("return", "abort", "fatal", "user-Comm" …) and the program's function, if any.
+
+    `bool(handler)` is False for the null handler."""
 
     __slots__ = ("__weakref__", "_kind", "_target")
     _constants: ClassVar[tuple[str, ...]] = (
@@ -82,12 +86,12 @@ ERRORS_ARE_FATAL = Errhandler._make("fatal")
 
 
 class HasErrhandler:
-    """Mixin: objects with an error handler. `_errhandler_slot` says where it is kept."""
+    """Mixin for objects that have an error handler."""
 
     __slots__ = ()
 
     def _errhandler_slot(self) -> Any:
-        """The object with an attribute `errhandler`; raises for the null object."""
+        """The object whose attribute `errhandler` holds the handler. Raises MpiException for the null object."""
         raise NotImplementedError
 
     def _fatal(self, code: int) -> None:
@@ -95,7 +99,7 @@ class HasErrhandler:
 
     @classmethod
     def Create_errhandler(cls, errhandler_fn: Callable[[Any, int], None]) -> Errhandler:
-        """A handler that calls a function of the program's own with the object and the error code."""
+        """A handler that calls `errhandler_fn(object, error code)`. RuntimeError: HANDLERS_MAX handlers exist."""
         kind = "user-" + getattr(cls, "_errhandler_kind", cls.__name__)
         made = process_state().interned.setdefault(("errhandlers", kind), set())
         if len(made) >= HANDLERS_MAX:
@@ -114,7 +118,7 @@ class HasErrhandler:
         slot.errhandler = Errhandler(errhandler)
 
     def Call_errhandler(self, errorcode: int) -> None:
-        """Let the object's handler handle an error."""
+        """Call the object's handler with an error code. No effect under ERRORS_RETURN."""
         errorcode = argument(errorcode)
         held: Errhandler | None = self._errhandler_slot().errhandler
         if held is None:

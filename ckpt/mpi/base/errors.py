@@ -1,12 +1,12 @@
 """Errors of message passing: one exception type that carries an MPI error class.
 
     RuntimeError
-     └─ MpiException          exported as MPI.Exception; `.error_class` says which
-         └─ PeerFailed        the other side is dead
+     └─ MpiException          exported as MPI.Exception; `.error_class` is its MPI error class
+         └─ PeerFailed        the peer of the operation has failed (ERR_PROC_FAILED)
 
-Error codes are error classes here until a program adds its own. Numbers follow MPICH; only their names are
-promised. Wrong Python types (a string for a rank, an object without a buffer) raise TypeError, ValueError
-or BufferError, as in mpi4py.
+Every error code is its own error class, except the codes that a program adds with `add_error_code`. The numbers are
+those of MPICH; a program may rely on the names only. Wrong Python types (a string for a rank, an object without a
+buffer) raise TypeError, ValueError or BufferError, as in mpi4py.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ _TABLE = (
 )
 
 ERROR_CLASSES: dict[str, int] = {name: number for name, number, _ in _TABLE}
-"""Every error class by its name in MPI."""
+"""The number of each error class, by its name in MPI."""
 
 _TEXTS: dict[int, str] = {number: text for _, number, text in _TABLE}
 _NAMES: dict[int, str] = {number: name for name, number, _ in _TABLE}
@@ -122,7 +122,7 @@ ERR_REVOKED = 73
 
 
 def error_string(code: int) -> str:
-    """The text of an error code; an unknown number is itself an error (ERR_ARG)."""
+    """The text of an error code. MpiException (ERR_ARG): there is no such code."""
     code = argument(code)
     text = _TEXTS.get(code)
     if text is not None:
@@ -133,7 +133,7 @@ def error_string(code: int) -> str:
 
 
 def error_class(code: int) -> int:
-    """The class of an error code; classes are their own."""
+    """The class of an error code; a class is its own class. MpiException (ERR_ARG): there is no such code."""
     code = argument(code)
     if code in _TEXTS:
         return code
@@ -144,7 +144,7 @@ def error_class(code: int) -> int:
 
 
 def add_error_class() -> int:
-    """A new class of the program's own."""
+    """The number of a new error class for the program."""
     state = process_state()
     number = state.next_error
     state.next_error += 1
@@ -153,7 +153,7 @@ def add_error_class() -> int:
 
 
 def add_error_code(errorclass: int) -> int:
-    """A new code of a class."""
+    """The number of a new error code in the class `errorclass`."""
     of = error_class(errorclass)
     number = add_error_class()
     process_state().error_classes[number] = of
@@ -199,7 +199,7 @@ def _forget_error(code: int) -> None:
 
 
 class MpiException(RuntimeError):
-    """An MPI call failed. `error_class` is one of ERROR_CLASSES; compares and hashes like that number."""
+    """An MPI call failed. The exception compares and hashes like its error code."""
 
     error_code: int = SUCCESS
 
@@ -209,13 +209,14 @@ class MpiException(RuntimeError):
         self.error_code = code if code >= SUCCESS else ERR_UNKNOWN
         self.detail = detail
         self.handled = False
-        """An error handler has had it."""
+        """Whether an error handler has been called with this exception."""
         self.where: Any = None
-        """What its communicator's handles share, while it is on its way to the handler."""
+        """The state (CommShared) of the communicator where the error happened, for the choice of the error handler."""
         self.agreed: int | None = None
-        """What members agreed on though one had failed: set by Comm.Agree."""
+        """The value that the members agreed on although a member had failed. Comm.Agree sets it."""
         self.requests: tuple[int, ...] = ()
-        """Indices of the requests that have failed: set by calls on several, which cannot return them."""
+        """Indices of the requests that have failed. Calls on several requests set it, because they return no value
+        when they raise."""
 
     @property
     def error_class(self) -> int:
@@ -270,4 +271,4 @@ class MpiException(RuntimeError):
 
 
 class PeerFailed(MpiException):
-    """An operation with a failed rank (ERR_PROC_FAILED): raised when blocking, else kept by the request."""
+    """The operation's peer has failed (ERR_PROC_FAILED). A blocking call raises it; a request raises it on completion."""

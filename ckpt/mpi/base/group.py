@@ -1,4 +1,7 @@
-"""Groups: ordered sets of processes, named by their rank in the world."""
+"""Groups: ordered sets of processes (MPI standard, "Group management").
+
+A process is identified by its rank in COMM_WORLD, its *world rank*. The position of a process in the group is its
+rank in the group."""
 
 from __future__ import annotations
 
@@ -12,7 +15,9 @@ from ckpt.mpi.base.integers import argument, elements
 
 
 class Group(Handle):
-    """Immutable. `bool(group)` is False for the null group."""
+    """A group of processes. It never changes, but Free makes the handle null. `bool(group)` is False for the null group.
+
+    `_ranks`: the world ranks of the members; None for the null group. `_me`: the world rank of this process."""
 
     __slots__ = ("__weakref__", "_me", "_ranks")
     _constants: ClassVar[tuple[str, ...]] = ("GROUP_NULL", "GROUP_EMPTY")
@@ -29,7 +34,7 @@ class Group(Handle):
 
     @classmethod
     def _make(cls, ranks: Sequence[int], me: int) -> Group:
-        """Group of these world ranks, asked by world rank `me`."""
+        """The group of the world ranks `ranks`, for the process with world rank `me`."""
         group = cls()
         group._ranks = tuple(ranks)
         group._me = me
@@ -59,7 +64,7 @@ class Group(Handle):
         return len(self._members)
 
     def Get_rank(self) -> int:
-        """This process's rank, or UNDEFINED."""
+        """This process's rank in the group; UNDEFINED if the process is not a member."""
         return self._members.index(self._me) if self._me in self._members else UNDEFINED
 
     size = property(Get_size)
@@ -84,7 +89,10 @@ class Group(Handle):
         return SIMILAR if set(self._members) == set(group._members) else UNEQUAL
 
     def Translate_ranks(self, ranks: Sequence[int] | None = None, group: Group | None = None) -> list[int]:
-        """Ranks of this group in the other one; UNDEFINED where it is not a member, PROC_NULL stays."""
+        """For each of `ranks` in this group, the rank of the same process in `group`.
+
+        The result is UNDEFINED for a process that is not a member of `group`, and PROC_NULL for PROC_NULL. `ranks` None:
+        all ranks of this group. `group` None: the result has world ranks."""
         members = self._members
         others = {} if group is None else {world: rank for rank, world in enumerate(group._members)}
         if group is None:
@@ -101,14 +109,14 @@ class Group(Handle):
         return rank
 
     def Incl(self, ranks: Sequence[int]) -> Group:
-        """The members of these ranks, in this order."""
+        """The group of the members `ranks`, in the order of `ranks`. MpiException (ERR_RANK): no member, or given twice."""
         chosen = [self._members[self._checked(rank)] for rank in elements(ranks)]
         if len(set(chosen)) != len(chosen):
             raise MpiException(ERR_RANK, "a rank is given twice")
         return Group._make(chosen, self._me)
 
     def Excl(self, ranks: Sequence[int]) -> Group:
-        """All members but these ranks."""
+        """The group of all members except `ranks`. MpiException (ERR_RANK): a rank is no member, or is given twice."""
         given = elements(ranks)
         out = {self._checked(rank) for rank in given}
         if len(out) != len(given):
@@ -122,7 +130,7 @@ class Group(Handle):
             if stride == 0:
                 raise MpiException(ERR_RANK, "a stride of 0")
             part = range(first, last + (1 if stride > 0 else -1), stride)
-            if part:  # its ends say it of all
+            if part:  # all of a range is in bounds when its first and last element are
                 self._checked(part[0]), self._checked(part[-1])
             out.extend(part)
         return out
@@ -137,7 +145,7 @@ class Group(Handle):
 
     @classmethod
     def Create_from_session_pset(cls, session: Any, pset_name: str) -> Group:
-        """The group of a session's process set."""
+        """The group of the process set `pset_name` of a session."""
         group: Group = session.Create_group(pset_name)
         return group
 

@@ -1,13 +1,14 @@
-"""What all objects of MPI share as Python objects: equality without hashing, constants that stay themselves
-when pickled, numbers that stand for them.
+"""The base class of all MPI objects. It defines equality without hashing, pickling, and handle numbers.
 
-A *constant* is a predefined object, named in the module that defines its class. Pickling it gives the name,
-so that it is the same object afterwards; a copy of one is pickled as a copy of it. What else a program makes
-(communicators, groups, requests, messages, sessions) cannot be pickled by it, as in mpi4py: ValueError. A process
-image holds all of it by value: `__image_reduce__`.
+Pickling by the program:
+- A *constant* is a predefined object with a name in the module that defines its class (COMM_NULL, ERRORS_RETURN …).
+  A constant is pickled as its name, so it is the same object after loading.
+- A copy of a constant is pickled as a copy of that constant.
+- Any other object (communicator, group, request, message, session) raises ValueError, as in mpi4py. A process image
+  does hold such objects, by value: the image's pickler calls `__image_reduce__`.
 
-Handle numbers are made on demand: `handle` (and toint, py2f) gives a number, `fromhandle` the object for it,
-in this process and as long as the object lives. They mean nothing to another process.
+Handle numbers: `handle` (also toint, py2f) returns a number for an object, and `fromhandle` returns the object of a
+number. A number is valid in this process, as long as its object lives.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any, ClassVar, TypeVar
 H = TypeVar("H", bound="Handle")
 
 _LIVE: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-"""Objects that were asked for their number."""
+"""The objects whose `handle` was read, by handle number."""
 
 
 class Handle:
@@ -32,7 +33,7 @@ class Handle:
     __hash__ = None  # type: ignore[assignment]
 
     def _named(self) -> str | None:
-        """Name of the constant that this very object is."""
+        """The name of the constant, if this object is a constant (by identity); else None."""
         for kind in type(self).__mro__[:-1]:
             for name in kind.__dict__.get("_constants", ()):
                 if _namespace(kind).get(name) is self:
@@ -40,7 +41,7 @@ class Handle:
         return None
 
     def _original(self) -> Any:
-        """The constant that this is a copy of; None: it is none."""
+        """The constant that is equal to this object; None if there is none."""
         for kind in type(self).__mro__[:-1]:
             for name in kind.__dict__.get("_constants", ()):
                 constant = _namespace(kind).get(name)
@@ -68,14 +69,14 @@ class Handle:
 
     @property
     def handle(self) -> int:
-        """A number for this object, in this process."""
+        """The handle number of this object in this process."""
         number = id(self)
         _LIVE[number] = self
         return number
 
     @classmethod
     def fromhandle(cls, handle: int) -> Any:
-        """The object of a number that `handle` gave; ValueError if there is none."""
+        """The object with this handle number. ValueError: there is no such object of this class, or it is gone."""
         found = _LIVE.get(handle)
         if not isinstance(found, cls):
             raise ValueError(f"{handle} is no handle of a {cls.__name__}")
@@ -96,7 +97,7 @@ class Handle:
         return cls.fromhandle(arg)
 
     def free(self) -> None:
-        """Free unless it is a constant or null: never raises."""
+        """Free the object, as mpi4py's `free`. No effect on a constant and on a null object."""
         if self and not self._named():
             self._discard()
 
@@ -105,7 +106,7 @@ class Handle:
 
 
 def _namespace(kind: type) -> dict[str, Any]:
-    """The names of the module that defines a class."""
+    """The global names of the module that defines the class `kind`."""
     for member in kind.__dict__.values():
         if isinstance(member, FunctionType):
             inner = getattr(member, "__wrapped__", member)  # guard.py wraps methods
@@ -115,7 +116,7 @@ def _namespace(kind: type) -> dict[str, Any]:
 
 
 def expect(cls: type, obj: Any, kind: type) -> Any:
-    """The argument of a constructor that copies: None or an object of the class; TypeError otherwise."""
+    """Check the argument `obj` of a copying constructor of `cls`. TypeError: it is neither None nor of class `kind`."""
     if obj is not None and not isinstance(obj, kind):
         raise TypeError(f"{cls.__name__}: expected {kind.__name__}, got {type(obj).__name__}")
     return obj

@@ -1,7 +1,7 @@
-"""Info objects: ordered strings by string, with the methods of a dictionary.
+"""Info objects: ordered mappings from strings to strings, with MPI's methods and those of a dictionary.
 
-Copies of the Python object refer to the same info; `Dup` and `copy` make another. The null info is empty
-and cannot be changed.
+Several Python objects may refer to one info: `Info(info)` makes one more reference, `Dup` and `copy` make a new info.
+Freeing one reference frees the info for all of them. The null info is empty and cannot be changed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MISSING = object()
 
 
 class Box:
-    """The content that all copies of one info share."""
+    """The content of an info. All Python objects that refer to the same info share one Box."""
 
     __slots__ = ("freed", "items")
 
@@ -31,7 +31,7 @@ class Box:
 
 
 class Info(Handle):
-    """`bool(info)` is False for the null info."""
+    """A reference to an info. `bool(info)` is False for the null info, and when the info is freed."""
 
     __slots__ = ("__weakref__", "_box")
     _constants: ClassVar[tuple[str, ...]] = ("INFO_NULL", "INFO_ENV")
@@ -81,7 +81,7 @@ class Info(Handle):
 
     @classmethod
     def Create_env(cls, args: Sequence[str] | None = None) -> Info:
-        """What is known of how the program was started."""
+        """An info that describes how the program was started: thread_level, command, argv (MPI's INFO_ENV)."""
         words = list(sys.argv) if args is None else list(args)
         items = {"thread_level": "MPI_THREAD_SERIALIZED"}
         if words:

@@ -1,16 +1,18 @@
-"""Integers as mpi4py takes them. There are two ways, and every number that a program gives goes one of them before it is
-compared or packed.
+"""Conversion of a program's numbers to integers, with mpi4py's rules.
 
-An *argument* is declared as a C integer in mpi4py: a rank, tag, root, color, key, count of a datatype, position. What has
-`__int__` is cut down to an integer: numpy's booleans and floating-point numbers (2.7 is 2), arrays of no dimension,
-`Decimal`; but no text and no `None`. pySDC, for one, splits a communicator by the result of a comparison of numpy's. What
-has `__index__` alone is taken too: mpi4py takes it in the build that serves all versions of Python, and refuses it in those
-for one version.
+Every number that a program gives is converted by `argument` or by `element` before it is compared or packed.
 
-An *element* of a list (dimensions, coordinates, ranks of a group, edges, block lengths) and a count or displacement of a
-message has to have `__index__`: no floating-point number, and none of numpy's booleans.
+`argument` is for parameters that mpi4py declares as C integers: a rank, tag, root, color, key, count of a datatype,
+position. It accepts every object with `__int__` and truncates it: numpy's booleans and floating-point numbers (2.7
+becomes 2), arrays of no dimension, `Decimal`; but not text and not `None`. (pySDC, for example, splits a communicator with
+a numpy boolean as the color.) It also accepts an object that has `__index__` but not `__int__`: mpi4py's build for all
+versions of Python accepts such an object, its builds for one version refuse it.
 
-What does not fit into the C type raises OverflowError: an `int`, or where mpi4py says MPI_Count or MPI_Aint, 64 bits.
+`element` is for elements of a list (dimensions, coordinates, ranks of a group, edges, block lengths) and for the count or
+displacement of a message. It requires `__index__`: floating-point numbers and numpy's booleans are refused.
+
+A number that does not fit into the C type raises OverflowError. The C type is `int` (limit INT), or, where mpi4py declares
+MPI_Count or MPI_Aint, an integer of 64 bits (limit COUNT).
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ COUNT = 1 << 63
 
 
 def argument(value: Any, limit: int = INT) -> int:
-    """A number given on its own. TypeError when it is none."""
-    if type(value) is not int:  # most are, on ways where every tenth of a microsecond counts
+    """`value` as an integer, truncated. TypeError: it is no number. OverflowError: it is not in [-limit, limit)."""
+    if type(value) is not int:  # most values are int; the test saves time in calls where 0.1 µs counts
         whole = isinstance(value, int) or not hasattr(type(value), "__int__")
         value = operator.index(value) if whole else int(value)
     if -limit <= value < limit:
@@ -34,7 +36,7 @@ def argument(value: Any, limit: int = INT) -> int:
 
 
 def element(value: Any, limit: int = INT) -> int:
-    """A number out of a list or message. TypeError when it is no integer."""
+    """`value` as an integer. TypeError: it has no `__index__`. OverflowError: it is not in [-limit, limit)."""
     number = operator.index(value)
     if -limit <= number < limit:
         return number
@@ -42,7 +44,7 @@ def element(value: Any, limit: int = INT) -> int:
 
 
 def elements(values: Sequence[Any], count: int | None = None, limit: int = INT) -> list[int]:
-    """The numbers of anything with a length and places. ValueError unless they are `count`."""
+    """The elements of an object with a length and indices. ValueError: there are not exactly `count` of them."""
     numbers = [element(values[at], limit) for at in range(len(values))]
     if count is not None and len(numbers) != count:
         raise ValueError(f"expecting {count} items, got {len(numbers)}")
@@ -50,7 +52,7 @@ def elements(values: Sequence[Any], count: int | None = None, limit: int = INT) 
 
 
 def is_one(value: Any) -> bool:
-    """Whether this is one integer where a list could be as well."""
+    """Whether the value is one integer, for parameters that are an integer or a list. An array of no dimension is one."""
     if not hasattr(type(value), "__index__"):
         return False
     if not hasattr(type(value), "__getitem__"):

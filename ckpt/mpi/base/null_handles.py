@@ -1,9 +1,11 @@
-"""What a null or freed communicator has in place of its engine, its group, its rank and its routes.
+"""The null object `NOTHING`: a null or freed communicator has it in place of its engine, group, rank and routes.
 
-Every use of `NOTHING` raises NullCommunicator: an attribute, a call, an index, a number, a comparison. So the methods
-of a communicator need no look whether it is null, and its class no `__getattr__`, which would make every attribute and
-method that Python looks up on any communicator several times as dear. What hands a part out as it is has to use it first
-(`Get_rank`). Whether a communicator is null is asked by identity: `comm._shared is NOTHING`.
+Every use of `NOTHING` raises NullCommunicator: reading an attribute, calling, indexing, converting to a number, comparing.
+So the methods of a communicator need not test whether the communicator is null. The alternative, a `__getattr__` in the
+communicator's class, would make every attribute lookup on every communicator several times slower.
+
+A method that returns such a part unchanged (`Get_rank`) must use the part once before, so that it raises. To ask whether a
+communicator is null, compare by identity: `comm._shared is NOTHING`.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from ckpt.mpi.base.errors import ERR_COMM, MpiException
 
 
 class NullCommunicator(MpiException, AttributeError):
-    """A call on the null communicator: ERR_COMM, and a missing attribute to Python itself."""
+    """A null communicator was used (ERR_COMM). It is an AttributeError too, so that `hasattr` returns False."""
 
 
 def _refuse(*args: Any) -> NoReturn:
@@ -35,7 +37,7 @@ class Nothing:
     __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = _refuse
 
     def __reduce__(self) -> str:
-        return "NOTHING"  # there is one: also in an image
+        return "NOTHING"  # pickled by name: the restored process has one NOTHING, too
 
 
 NOTHING: Any = Nothing()

@@ -1,7 +1,7 @@
-"""What belongs to the process and to no communicator: keys of attributes, error codes of the program's own.
+"""MPI state of the process that belongs to no communicator: keys of attributes, the program's error codes.
 
-MPI makes these global, so there is one `ProcessState` per process. Its content travels in the process image
-with the engine's; loading an image puts it into the one of the new process.
+MPI makes this state global, so there is one `ProcessState` per process. A process image holds its content, next to the
+engine's state. A restart puts the content into the `ProcessState` of the new process.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any
 from ckpt.transport.records import dataclass, field
 
 KEYVAL_FIRST = 1 << 16
-"""Keys of the program's own attributes start here; predefined ones are below."""
+"""The first key number for the program's attributes; predefined attributes have smaller numbers."""
 
 ERROR_FIRST = 0x3FFFFFFF + 1
-"""Error classes and codes of the program's own start here (ERR_LASTCODE + 1)."""
+"""The first number for error classes and codes that the program adds (ERR_LASTCODE + 1)."""
 
 
 @dataclass(slots=True)
 class Keyval:
-    """One attribute key: `kind` is the class of objects it is for."""
+    """An attribute key. `kind` is the kind of object the key is for ("Comm", "Datatype", "Win")."""
 
     kind: str
     copy: Callable[..., Any] | bool | None
@@ -30,7 +30,7 @@ class Keyval:
 
 @dataclass(slots=True)
 class ProcessState:
-    """Keys by number; error classes and codes by number (a class is its own class)."""
+    """Attribute keys by number; the class of each error code by code (a class is its own class); their texts."""
 
     keyvals: dict[int, Keyval] = field(default_factory=dict)
     next_keyval: int = KEYVAL_FIRST
@@ -38,18 +38,18 @@ class ProcessState:
     error_texts: dict[int, str] = field(default_factory=dict)
     next_error: int = ERROR_FIRST
     attached: Any = None
-    """The buffer the program attached for buffered sends: kept, never used."""
+    """The buffer that the program attached for buffered sends. Detach_buffer returns it; sends do not use it."""
     codec: Any = None
-    """Settings of `MPI.pickle` (functions, protocol, threshold), when the program changed them."""
+    """Settings of `MPI.pickle` (dumps, loads, protocol, threshold); None unless the program changed them."""
     interned: dict[Any, Any] = field(default_factory=dict)
-    """Objects that a program may ask for again and expects to be the same."""
+    """Objects of which the process has one, by key: calls that ask again must get the same object."""
 
     def content(self) -> dict[str, Any]:
-        """Everything, for an image."""
+        """All fields by name, for the process image."""
         return {name: getattr(self, name) for name in self.__slots__}
 
     def adopt(self, content: dict[str, Any]) -> None:
-        """Become what an image held."""
+        """Set the fields from `content` of an image."""
         for name, value in content.items():
             setattr(self, name, value)
 
@@ -58,5 +58,5 @@ _STATE = ProcessState()
 
 
 def process_state() -> ProcessState:
-    """The one of this process."""
+    """The ProcessState of this process."""
     return _STATE

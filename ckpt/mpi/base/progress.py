@@ -1,12 +1,14 @@
-"""The seam to what carries messages.
+"""The interface between ckpt.mpi and the transport.
 
-A `Progress` delivers messages exactly once and in order per pair of ranks. It hands arriving messages to
-`Engine.on_messages` under `lock`. The main thread holds `lock` during a whole library call, waiting included.
+A `Progress` delivers messages exactly once, and in order for each pair of ranks. It passes arriving messages to
+`Engine.on_messages` with `lock` held. The main thread holds `lock` during a whole library call, also while it waits.
 
-`block` is the one place inside the library where a process image may be taken: all frames between the
-user's call and `block` must be plain Python frames whose locals can be pickled (no generator, no
-comprehension over something that blocks, no C function that calls back, no memoryview). After a restart the
-call simply returns, in another process.
+`block` is the only place inside the library where a process image may be taken. Therefore all stack frames between the
+user's call and `block` must be plain Python frames whose local variables can be pickled (no generator, no comprehension
+over something that blocks, no C function that calls back, no memoryview). After a restart, `block` returns in the new
+process as it would have returned in the old one.
+
+Not here: the implementation (the rank's runtime over ckpt.transport; tests have others).
 """
 
 from __future__ import annotations
@@ -17,11 +19,11 @@ from typing import Protocol, TypeAlias
 __all__ = ["Buffer", "Lock", "Progress"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-"""Contiguous bytes. Whoever receives one must not write to it."""
+"""Contiguous bytes. A function that is given a Buffer must not write to it."""
 
 
 class Lock(Protocol):
-    """What the engine uses of a `threading.Lock`."""
+    """The methods of a `threading.Lock` that the engine uses."""
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool: ...
     def release(self) -> None: ...
@@ -32,7 +34,7 @@ class Lock(Protocol):
 
 
 class Progress(Protocol):
-    """What the engine needs from below. Every method is called with `lock` held by the calling thread."""
+    """The engine's requirements on the transport. The caller of every method holds `lock`."""
 
     @property
     def rank(self) -> int: ...
@@ -44,30 +46,32 @@ class Progress(Protocol):
     def send(self, dst: int, data: Buffer, payload: Buffer | None = None) -> int:
         """Enqueue the message `data` followed by `payload` for rank `dst` and return its sequence number.
 
-        Never blocks; an idle link transmits soon without further calls. `payload` is kept by reference: it
-        must stay unchanged until `acked(dst)` is above the sequence number. May be called from within
-        `Engine.on_messages`.
+        `send` never blocks, and needs no further call to transmit on an idle link. `payload` is kept by reference: it
+        must stay unchanged until `acked(dst)` is above the sequence number. `Engine.on_messages` may call `send`.
         """
 
     def acked(self, dst: int) -> int:
-        """All messages to `dst` with sequence numbers below this one are acknowledged."""
+        """A sequence number: all messages to `dst` with smaller sequence numbers are acknowledged."""
 
     def release(self, dst: int, sequence: int) -> bool:
-        """Give the memory of the message's `payload` back before it is acknowledged, keeping a copy. False: not
-        yet, it is being sent; ask again after a `poll` or `block`."""
+        """Copy the `payload` of message `sequence`, so that the program may use its memory before the acknowledgement.
+
+        False: the payload is being sent, and cannot be copied now; call again after a `poll` or `block`."""
 
     def backlog_bytes(self, dst: int) -> int:
-        """Bytes to `dst` that are queued or not yet acknowledged."""
+        """Number of bytes to `dst` that are queued, or sent and not acknowledged."""
 
     def consumed(self, src: int, nbytes: int, nmessages: int) -> None:
-        """The program took this much out of the mailbox: flow-control credit goes back to `src`."""
+        """The program has taken `nmessages` messages of `src`, of `nbytes` bytes in total, from the mailbox.
+
+        The rank `src` gets that much flow-control credit back."""
 
     def poll(self) -> None:
         """Make progress without waiting."""
 
     def block(self, hungry: bool) -> None:
-        """Wait until any progress was made. MAY TAKE A PROCESS IMAGE.
+        """Wait until some progress is made. THIS CALL MAY TAKE A PROCESS IMAGE.
 
-        hungry: receives are posted and nothing in the mailbox matches them, so more credit must be granted
-        however full the mailbox is. Callers re-check their condition in a loop.
+        hungry: receives are posted and no message in the mailbox matches them. So the peers must get more credit, even
+        if the mailbox is full. Callers test their condition again in a loop.
         """
