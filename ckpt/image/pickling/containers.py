@@ -1,21 +1,20 @@
-"""Sets and dictionaries that pickle would bring back in another order, or could not bring back at all.
+"""Sets, dictionaries and floats that pickle would restore in another order, as other objects, or not at all.
 
 Three problems
-    - The order of a set depends on all insertions and removals in its life; adding its members one by one
-      gives another one, and a program that iterates over it, or pops from it, would go another way.
-    - A key whose ``__hash__`` is the program's may be part of a cycle (a node in the set of neighbours of its
-      neighbour): while loading it is asked for its hash before it has its attributes.
+    - The order of a set depends on all insertions and removals in its life. Adding the members one by one gives another
+      order, and a program that iterates over the set, or pops from it, would compute something else.
+    - A key whose class defines ``__hash__`` in the program may be part of a cycle (a node in the set of neighbours of its
+      neighbour). Then pickle asks the key for its hash before the key has its attributes.
+    - A ``nan`` is found in a dictionary or list by its identity only, and pickle does not keep the identity of floats.
 
-    - A ``nan`` is found in a dictionary or list by its identity only, which pickle does not keep for floats.
-
-So these containers and values (:class:`ckpt.image.lowlevel._lookup.Finder` recognises them; all others are left to the C
-pickler) are saved as a persistent id that carries their content: ``("fill", number, kind, content)`` where they are met
-first, ``("again", number, kind)`` later.
+So such containers and floats are saved as a persistent id that carries their content: ``("fill", number, kind, content)`` at
+the first occurrence, ``("again", number, kind)`` later. :class:`ckpt.image.lowlevel._lookup.Finder` recognises them; all
+other containers are left to the C pickler.
 
 At load (:class:`Filler`)
-    A container is filled as soon as its content is there, because constructors that are called while loading
-    may read it. If that fails, or if the hashes have changed when everything has been loaded, it is filled
-    once more at the end. Inner containers come first.
+    A container is filled as soon as its content is loaded, because constructors that are called during the load may read
+    the container. If filling fails, or if a hash has changed when everything has been loaded, the container is filled once
+    more at the end, inner containers before outer ones.
 """
 
 from __future__ import annotations
@@ -29,11 +28,13 @@ __all__ = ["Content", "Filler"]
 
 
 class Content:
-    """The saving side: numbers the special containers of one image and takes them apart."""
+    """The saving side: gives each special container or float of one image a number. Calling it with an object returns the
+    persistent id.
+    """
 
     def __init__(self) -> None:
         self._numbers: dict[int, int] = {}
-        self._kept: list[Any] = []  # so that no address is used twice
+        self._kept: list[Any] = []  # keeps the objects alive, so that no address is used twice
 
     def __call__(self, obj: Any) -> tuple[Any, ...]:
         kind = type(obj).__name__
@@ -49,13 +50,14 @@ class Content:
 
 
 class Filler:
-    """The loading side."""
+    """The loading side: makes and fills the objects of one image."""
 
     def __init__(self) -> None:
         self._made: dict[int, Any] = {}
         self._filled: list[tuple[Any, Any, list[int] | None]] = []
 
     def load(self, pid: tuple[Any, ...]) -> Any:
+        """The object of a persistent id; see :meth:`pickle.Unpickler.persistent_load`."""
         number, kind = pid[1], pid[2]
         if kind == "float":
             if pid[0] == "fill":
@@ -70,13 +72,15 @@ class Filler:
             try:
                 hashes = _hashes(content)
                 _fill(made, content)
-            except Exception:  # a member that is not complete yet, whatever it says about that: see finish()
+            except Exception:  # any error of a member that is not complete yet: see finish()
                 hashes = None
             self._filled.append((made, content, hashes))
         return made
 
     def finish(self) -> list[Any]:
-        """Everything so far is loaded: what could not be filled, or was filled too early, is filled now, and returned."""
+        """Everything so far is loaded: fill the containers whose filling failed or came too early. Returns these containers.
+        Raises what ``__hash__`` or ``__eq__`` of a member raises.
+        """
         again = []
         for made, content, hashes in self._filled:
             if hashes is None or hashes != _hashes(content):

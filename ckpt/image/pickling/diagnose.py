@@ -1,8 +1,8 @@
-"""Which variable could not be saved: the path to it, searched for after a failure.
+"""The path to the object that could not be saved: searched for after a failure.
 
-The C pickler says what it could not pickle, not how it got there. So the failing variable is taken apart:
-each part is pickled on its own into nothing, and the search goes on in the first part that fails, until no
-part fails any more. This is slow, bounded by ``limit_s``, and happens only when the round is lost anyway.
+The C pickler reports the object that it could not pickle, not the path that has led to it. So the failing variable is taken
+apart: each part is pickled alone, without output, and the search goes on in the first part that fails, until no part fails
+any more. The search is slow; ``limit_s`` limits it, and it happens only when the checkpoint round has failed anyway.
 
 The path reads like Python: ``.attribute``, ``[index]``, ``['key']``, ``<closure 'name'>``.
 """
@@ -31,7 +31,8 @@ def find(
 ) -> tuple[str, str]:
     """``(path, reason)`` of the innermost object inside ``value`` that fails.
 
-    ``attempt(obj)`` pickles one object and returns its failure; ``failure`` is the one of ``value`` itself.
+    ``attempt(obj)`` pickles one object and returns its failure, None if there is none. ``failure``: the failure of ``value``
+    itself. The search ends after ``limit_s`` seconds, with the innermost object found so far.
     """
     deadline = time.monotonic() + limit_s
     path, seen = "", {id(value)}
@@ -57,8 +58,9 @@ def path_to(
 ) -> str:
     """The shortest path from one of ``roots`` (``(name, object)``) to the object ``target``; ``""`` if none is found.
 
-    Goes through what this module can name first, then through whatever the garbage collector knows (written
-    ``<…>``). Objects for which ``is_boundary`` are not entered. ``deadline``: on ``time.monotonic``.
+    The first search goes through the parts that this module can name, a second one also through all that the garbage
+    collector knows (steps written ``<…>``). Objects for which ``is_boundary`` returns True are not entered. ``deadline``: in
+    seconds of ``time.monotonic``.
     """
     starts = list(roots)
     for neighbours in (_parts, _all_parts):
@@ -104,17 +106,17 @@ def _reason(value: object, failure: Exception) -> str:
 
 
 def _text(failure: Exception) -> str:
-    """What a failure says; ``NotImplementedError("{} cannot be pickled", name)``, as torch has it, put together."""
+    """The text of a failure. Torch raises ``NotImplementedError("{} cannot be pickled", name)``: its parts are joined."""
     if len(failure.args) > 1 and isinstance(failure.args[0], str) and "{}" in failure.args[0]:
         try:
             return failure.args[0].format(*failure.args[1:])
         except (IndexError, KeyError, ValueError):
-            pass  # it was not meant so
+            pass  # the text was no format
     return str(failure) or type(failure).__name__
 
 
 def _remedy(text: str, cls: type, kind: str) -> str:
-    """What to do, for reasons that do not say so themselves; ``ckpt doctor`` knows more."""
+    """Advice for the user, for a reason that contains none; ``ckpt doctor`` gives more."""
     if kind.startswith("_ctypes."):
         return (
             "keep it in no variable that lives through a checkpoint, or make it again in ckpt.on_restart(f)"
@@ -126,7 +128,7 @@ def _remedy(text: str, cls: type, kind: str) -> str:
         found = getattr(found, part, None)
     if found is cls:
         return f"close it before a checkpoint, or say how it is saved: ckpt.register_type({kind}, save, load)"
-    # not every class of C is found under its name
+    # the class is written in C and is not found under its name, so the advice cannot name it
     return (
         "close it before a checkpoint, or say how it is saved: ckpt.register_type(cls, save, load), "
         "where cls is type(x) of one such object x"
@@ -189,7 +191,7 @@ def _attributes(value: Any) -> Iterator[tuple[str, object]]:
 def _generator_parts(value: Any) -> Iterator[tuple[str, object]]:
     try:
         info = gen_info(value)
-    except Exception:  # whatever it is, it is the reason that will be reported for the generator itself
+    except Exception:  # the same failure will be reported for the generator itself
         return
     code = value.gi_code if isinstance(value, types.GeneratorType) else value.cr_code
     names = (*code.co_varnames, *code.co_cellvars, *code.co_freevars)

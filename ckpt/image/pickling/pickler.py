@@ -1,24 +1,25 @@
 """The pickler of images: C's ``pickle.Pickler`` with three hooks.
 
 ``persistent_id``
-    a lookup by address: modules, objects of by-reference modules, live objects (:mod:`ckpt.image.modules.references`);
-    containers that need care (:mod:`ckpt.image.pickling.containers`); numbers that are addresses
-    (:mod:`ckpt.image.lowlevel.addresses`). Called for every object, so it is C.
+    A lookup by address: modules, objects of by-reference modules, live objects (:mod:`ckpt.image.modules.references`);
+    containers that pickle cannot restore exactly (:mod:`ckpt.image.pickling.containers`); integers that are addresses
+    (:mod:`ckpt.image.lowlevel.addresses`). It is called for every object, so it is written in C.
 ``reducer_override``
-    one dictionary lookup per object of no builtin container type; the reducer for a class is chosen once
-    (:func:`ImagePickler.kind_of`). Plain instances go back to C at once.
+    One dictionary lookup per object that is of no builtin container type. The reducer for a class is chosen once
+    (:meth:`ImagePickler.kind_of`). Plain instances go back to the C pickler at once.
 ``buffer_callback``
-    large buffers leave out of band, uncopied; small ones stay inside.
+    Large buffers are written out of band (PEP 574), without a copy; small ones stay in the stream.
 
 Deep structures
-    C recurses for every level of nesting, so images are pickled on a large C stack (:func:`on_deep_stack`), in
+    The C pickler recurses for every level of nesting, so images are pickled on a large C stack (:func:`on_deep_stack`), in
     the same thread, with the recursion limit raised.
 
-Nothing is mutated, and nothing but C code and this package runs, with these exceptions: ``__reduce_ex__`` of
-classes of installed packages, and of C types; in a forked child also objects that can only be understood by
-using them up (:attr:`ImagePickler.is_disposable`).
+Rules
+    No object of the program is changed, and only C code and this package run, with two exceptions: ``__reduce_ex__`` of
+    classes of installed packages and of C types; and, in a forked child, objects whose state is found only by using them up
+    (:attr:`ImagePickler.is_disposable`), such as some iterators.
 
-:class:`ImageUnpickler` is the counterpart.
+:class:`ImageUnpickler` is the counterpart. Not here: how each type is taken apart (:mod:`ckpt.image.reducers`).
 """
 
 from __future__ import annotations
@@ -75,15 +76,15 @@ class Sink(Protocol):
         """The next piece of the pickle stream."""
 
     def buffer(self, buffer: pickle.PickleBuffer) -> None:
-        """The next out-of-band buffer; unchanged until the sink is finished."""
+        """The next out-of-band buffer. Its memory does not change before the sink has finished."""
 
 
 class Enough(Exception):  # no error
-    """More need not be written."""
+    """Raised by :class:`Nowhere` to end a trial: the object can be pickled as far as the trial needs to know."""
 
 
 class Nowhere:
-    """A sink that keeps nothing; raises :class:`Enough` when it has got more than ``most_bytes``."""
+    """A sink that keeps nothing. Raises :class:`Enough` after more than ``most_bytes`` bytes (None: never)."""
 
     def __init__(self, most_bytes: int | None = None) -> None:
         self._left_bytes = most_bytes
@@ -99,18 +100,23 @@ class Nowhere:
 
 
 def failure_of(pickler: pickle.Pickler, obj: object) -> Exception | None:
-    """What saving an object ends in; ``None``: it can be saved. For picklers that write into :class:`Nowhere`."""
+    """Try to save an object. Returns the exception, or ``None``: the object can be saved. ``pickler`` must write into
+    :class:`Nowhere`.
+    """
     try:
         pickler.dump(obj)
     except Enough:
         return None
-    except Exception as failure:  # the very thing that is asked for
+    except Exception as failure:  # any failure is the result
         return failure
     return None
 
 
 class Stream:
-    """Collects what the pickler writes into pieces of a megabyte, and counts bytes."""
+    """The file that the pickler writes to: hands the bytes to the sink in pieces of about one MiB, and counts them.
+
+    ``failure``: an exception that the sink has raised, to tell it from a failure to pickle an object.
+    """
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -122,7 +128,7 @@ class Stream:
 
     @property
     def total_bytes(self) -> int:
-        """Bytes so far, in and out of band."""
+        """Number of bytes so far, in and out of band."""
         return self.stream_bytes + self.buffer_bytes
 
     def write(self, data: Buffer) -> None:
@@ -148,7 +154,7 @@ class Stream:
             raise
 
     def buffer(self, buffer: pickle.PickleBuffer) -> bool:
-        """``buffer_callback``: true keeps the buffer inside the stream."""
+        """The ``buffer_callback`` of :class:`pickle.Pickler`: True keeps the buffer inside the stream."""
         nbytes = buffer.raw().nbytes
         if nbytes < _IN_BAND_BYTES:
             return True
@@ -166,23 +172,23 @@ _registered: dict[type, Reducer] = {}
 
 
 def register_reducer(cls: type, reducer: Reducer) -> None:
-    """Save instances of exactly ``cls`` by ``reducer``, before any rule of this package."""
+    """Save instances of exactly the type ``cls`` with ``reducer``; this has precedence over all rules of this package."""
     _registered[cls] = reducer
 
 
 class ImagePickler(pickle.Pickler):
-    """Pickles any number of objects into one stream with one memo; see the module's theory of operation.
+    """Pickles any number of objects into one stream with one memo; see the module's header.
 
-    ``is_disposable``: this process is a forked child, whose objects may be used up to see what is in them.
-    ``roots``: what the program reaches its objects from, for numbers that are addresses.
-    ``rehearsal``: another one like this, that writes into nothing.
-    ``is_raw``: classes of installed packages with a ``__reduce__`` → are instances, also of their subclasses, saved
-    past it?
+    ``is_disposable``: this process is a forked child, whose objects may be used up to find their state.
+    ``roots``: the objects from which all objects of the program are reached; used to find integers that are addresses.
+    ``rehearsal``: makes another pickler like this, which writes into :class:`Nowhere`, for trials.
+    ``is_raw``: class of an installed package with a ``__reduce__`` → are its instances, and those of subclasses, saved raw
+    (:mod:`ckpt.image.reducers.raw_instances`), without calling that ``__reduce__``?
     ``running``: ids of the objects of which a method is on the captured stack.
-    ``cached_calls``: the calls of caches on it that will be made again.
+    ``cached_calls``: calls through caches (``functools.lru_cache``) on the captured stack, which are made again at load.
     ``deferred``: ``(callable, arguments)`` to be pickled last, and called when everything has been loaded.
-    ``owned``: descriptors of what libraries have opened, and open again: numbers, or device and inode of the file.
-    ``shared``: what several reducers of :mod:`ckpt.ready` have in common, by a key of theirs.
+    ``owned``: files that libraries have opened, and open again at load, each by descriptor or by (device, inode).
+    ``shared``: objects that several reducers of one library share (:mod:`ckpt.ready`), by a key that they choose.
     """
 
     def __init__(
@@ -209,7 +215,7 @@ class ImagePickler(pickle.Pickler):
         self.deferred: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         self.owned: set[object] = set()
         self.shared: dict[object, Any] = {}
-        self.memory: dict[int, Any] = {}  # address -> array or storage of a tensor that was met there first
+        self.memory: dict[int, Any] = {}  # address -> the first array, or storage of a tensor, met at it
         self._kinds: dict[type, Reducer] = {
             **by_value.REDUCERS,
             **builtin_types.REDUCERS,
@@ -239,12 +245,12 @@ class ImagePickler(pickle.Pickler):
             kind = self.kind_of(cls)
         if kind is _PLAIN:
             attributes = obj.__dict__
-            # the instance, this variable and the argument are three; more: the dictionary is shared
+            # Three references are the instance, this variable and the argument; with more, the dictionary is shared.
             return NotImplemented if _getrefcount(attributes) <= 3 else kind(self, obj)
         return kind(self, obj)
 
     def kind_of(self, cls: type) -> Reducer:
-        """The reducer for objects of exactly this type; chosen once per pickler."""
+        """Choose the reducer ("kind") for objects of exactly this type; called once per type and pickler."""
         kind: Reducer | None
         if issubclass(cls, type):
             kind = by_value.reduce_class
@@ -262,7 +268,9 @@ class ImagePickler(pickle.Pickler):
         self._kinds[cls] = kind
 
     def can_be_raw(self, obj: object, author: type) -> bool:
-        """Can it be saved past the ``__reduce__`` of that class, with all that is in it? Tried, for the first megabytes."""
+        """Can the object, with all that it refers to, be saved raw, without the ``__reduce__`` of the class ``author``? A
+        trial tells, which ends after the first megabytes.
+        """
         if self._rehearsal is None:
             return False
         other = self._rehearsal()
@@ -275,9 +283,11 @@ class ImagePickler(pickle.Pickler):
         return found or c_objects.kind_by_base(cls)
 
     def copy_of_memo(self) -> dict[int, tuple[int, Any]]:
+        """Id of each object saved so far → (its number in the memo, the object)."""
         return self.memo.copy()
 
     def defer(self, function: Callable[..., object], *args: Any) -> None:
+        """Pickle the call ``function(*args)`` last; it is made when everything has been loaded."""
         self.deferred.append((function, args))
 
 
@@ -302,7 +312,7 @@ class ImageUnpickler(pickle.Unpickler):
         return resolve(pid, self._live)
 
     def finish(self) -> None:
-        """Everything has been loaded."""
+        """Everything has been loaded: fill the containers and iterators that had to wait."""
         iterators.finish(self._filler.finish())
 
 
@@ -310,9 +320,9 @@ class ImageUnpickler(pickle.Unpickler):
 
 
 def on_deep_stack(work: Callable[[], T]) -> T:
-    """``work()`` on a large C stack, with a recursion limit to match.
+    """Call ``work()`` on a large C stack, with a recursion limit that fits it. Tries smaller stacks if there is no memory.
 
-    Signals stay blocked meanwhile, so that no handler of the program runs in between.
+    Signals are blocked meanwhile, so that no handler of the program runs. Raises what ``work`` raises, and MemoryError.
     """
     limit = sys.getrecursionlimit()
     for stack_bytes in _STACK_BYTES:
@@ -349,6 +359,7 @@ def _signals_blocked() -> Iterator[None]:
 
 @contextlib.contextmanager
 def collector_off() -> Iterator[None]:
+    """A context in which the garbage collector does not run."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,9 +1,9 @@
-"""How large the variables of an image are, and which are the largest: noted while it is written.
+"""Sizes of the variables of an image, and the largest ones: recorded while the image is written.
 
-Nothing is measured on purpose: the pickler knows how many bytes the stream and the buffers have grown by when a variable
-has been saved. So an object counts where it is met first, modules before frames, outer frames before inner ones, and a
-variable that names it again is small. What is kept is one tuple per variable (0.2 µs); names of types are looked up
-for the few that are reported, and run nothing of the program.
+The size of a variable is the number of bytes by which the stream and the buffers have grown when it has been saved; nothing
+else is measured. So an object counts for the variable that the pickler meets first (modules before frames, outer frames
+before inner ones), and a second variable with the same object is small. The record is one tuple per variable (0.2 µs). Types
+are described for variables of at least 64 bytes only, and without running code of the program.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ class SizeTable:
         self._totals: defaultdict[tuple[str, Any], list[int]] = defaultdict(lambda: [0, 0])
 
     def note(self, label: tuple[Any, ...], value: object, nbytes: int) -> None:
-        """One saved variable; ``label`` as in :mod:`ckpt.image.dumping`. Holds no reference to ``value``."""
+        """Record one saved variable of ``nbytes`` bytes; ``label`` as in :mod:`ckpt.image.dumping`. The table keeps no
+        reference to ``value``.
+        """
         if label[0] == "frame" and label[1] >= _FRAMES:
             return  # a deep recursion: thousands of frames of no interest
         match label:
@@ -53,8 +55,8 @@ class SizeTable:
     def as_dict(self) -> dict[str, list[dict[str, Any]]]:
         """``{"modules": […], "frames": […], "rest": […]}``: ``{"name" or "frame", "bytes", "variables", "largest"}``.
 
-        ``largest``: ``{"name", "bytes", "type"}``, largest first, five for each place; modules and rest with the largest
-        first, frames in the order of the stack, the 200 largest of each kind.
+        ``largest``: ``{"name", "bytes", "type"}`` of the five largest variables of a place, largest first. Each list has the
+        200 largest places of its kind: modules and rest by size, largest first; frames in the order of the stack.
         """
         largest: defaultdict[tuple[str, Any], list[dict[str, Any]]] = defaultdict(list)
         for nbytes, kind, place, name, what in sorted(self._rows, key=lambda row: -row[0]):

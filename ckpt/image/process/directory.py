@@ -1,12 +1,12 @@
-"""★ The working directory: which it was, and what of it a restart can make again.
+"""★ The working directory of the program, in an image and after a restart.
 
-At a restart it may be gone: a scratch directory, cleaned up in between. As with open files, what the image knows the content
-of is made again, and all else is an input that is missing, and named:
+At a restart the directory may be gone, for example a scratch directory that has been cleaned up. What a restart does depends
+on the directory's state when the image was taken:
 
-    was removed already     a directory that is removed again, so that `getcwd` fails as before
-    was empty               made again, with its mode; files that the program has open do not count: they are made again
-                            themselves, or named
-    held other files        RestoreError: they are not in the image
+    removed already         the restart makes a directory and removes it, so that `getcwd` fails as before
+    empty                   made again, with its mode; files that the program has open do not count: they are made again
+                            themselves, or a RestoreError names them
+    with other files        RestoreError: these files are not in the image
 
 Not here: where it has moved to (:mod:`ckpt.image.files.moved`), temporary directories (:mod:`ckpt.image.stdlib.temporary`).
 """
@@ -30,9 +30,10 @@ _FILES = ("file", "deleted")
 
 
 def note_directory(notes: Iterable[FileNote]) -> dict[str, Any]:
-    """``directory``: its path, None if it was removed; ``directory_mode``: None if it cannot be made again.
+    """Part of the early state: ``directory``: the path, None if the directory has been removed; ``directory_mode``: its
+    permission bits, None if a restart cannot make it again.
 
-    ``notes``: of all descriptors; those of regular files have paths.
+    ``notes``: the notes of all descriptors; those of regular files have paths.
     """
     try:
         directory = os.getcwd()
@@ -46,18 +47,21 @@ def note_directory(notes: Iterable[FileNote]) -> dict[str, Any]:
         if is_empty:
             mode = stat.S_IMODE(os.stat(directory).st_mode)
     except OSError:
-        pass  # may be entered, and not read
+        pass  # a directory that may be entered but not read
     return {"directory": directory, "directory_mode": mode}
 
 
 def go_back(saved: Mapping[str, Any]) -> None:
-    """Change to it. Raises RestoreError: it is gone, or cannot be entered."""
+    """Change to the saved directory. Raises RestoreError: the directory is gone, or cannot be entered."""
     if saved["directory"] is None:
         removed = tempfile.mkdtemp()
         os.chdir(removed)
         os.rmdir(removed)
         return
-    directory, mode = moved(saved["directory"]), saved.get("directory_mode")  # of an earlier version: None
+    directory, mode = (
+        moved(saved["directory"]),
+        saved.get("directory_mode"),
+    )  # images of an earlier version have no mode
     try:
         if mode is not None and not os.path.lexists(directory):
             reopen.make_directory(directory)

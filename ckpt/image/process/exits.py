@@ -1,9 +1,17 @@
-"""Functions that a program registers with ``atexit``, recorded, since the interpreter shows them to nobody.
+"""Functions that a program registers with ``atexit``: they are recorded, because the interpreter has no way to list them.
 
-:func:`install` puts a recording ``register`` and ``unregister`` into :mod:`atexit` before the program starts. What its own
-modules register is part of its images and is registered again at load, and so is what installed packages register while they
-work for it (a pool of workers that closes itself). What libraries register when they are imported is registered again by
-importing them, and the standard library sees to itself (:mod:`ckpt.image.stdlib.finalizers`).
+:func:`install` replaces ``register``, ``unregister`` and ``_clear`` of :mod:`atexit` by recording ones before the program
+starts.
+
+=====================================================  ====================================================
+registered by                                          after a restart
+=====================================================  ====================================================
+modules of the program (by value)                      registered again: part of the image
+installed packages, while the program calls them       registered again: part of the image
+(a pool of workers that closes itself)
+installed packages, when another package imports them  registered again by the import
+the standard library                                   :mod:`ckpt.image.stdlib.finalizers`
+=====================================================  ====================================================
 """
 
 from __future__ import annotations
@@ -20,8 +28,8 @@ __all__ = ["Entry", "forget", "install", "recorded", "register_again"]
 
 
 class Entry(NamedTuple):
-    """``caller``: the module that has registered it. ``importing``: that whose code at module level has led there, if any:
-    ``__main__``, as a rule."""
+    """One registered function. ``caller``: name of the module that has called ``register``. ``importing``: name of the
+    module whose module-level code is the innermost on the call stack, "" if there is none; usually ``__main__``."""
 
     caller: str
     importing: str
@@ -37,7 +45,7 @@ _clear = atexit._clear
 
 
 def install() -> None:
-    """Record from now on. The record starts empty."""
+    """Start recording, with an empty record."""
     _entries.clear()
     atexit.register = register
     atexit.unregister = unregister
@@ -72,12 +80,14 @@ def clear() -> None:
 
 
 def forget() -> None:
-    """They have all been called."""
+    """Empty the record: the functions have all been called."""
     _entries.clear()
 
 
 def recorded(by_value: Collection[str]) -> list[Entry]:
-    """What modules with these names have registered, or others in their service; first one first."""
+    """The entries that an image holds, in the order of registration. ``by_value``: names of the program's modules. Includes
+    entries of installed packages that were made while code of such a module, or no module-level code, was running.
+    """
     return [entry for entry in _entries if entry.caller in by_value or _is_in_service(entry, by_value)]
 
 
@@ -89,6 +99,7 @@ def _is_in_service(entry: Entry, by_value: Collection[str]) -> bool:
 
 
 def register_again(entries: list[Entry]) -> None:
+    """At load: start recording, and register the saved functions."""
     install()
     for entry in entries:
         _register(entry.func, *entry.args, **entry.kwargs)

@@ -1,10 +1,12 @@
-"""What the kernel and the interpreter hold a process to, and a program may change: priority, limits, processors, threads.
+"""Limits of a process that a program may change: priority, resource limits, processors, stack size of threads, digits of
+int.
 
-Only what the program has changed is part of an image: what differs from what its process began with (:func:`note_baseline`).
-All else is a matter of the machine, or of the batch system, that a restart happens in. Put back last of all, so that a low
-limit does not stand in the way of the restart itself; a hard limit that may not be raised any more is kept, which is said.
+An image holds only the values that the program has changed, that is, those that differ from the values with which its
+process began (:func:`note_baseline`). The machine or the batch system of the restart decides all others. The values are
+restored last, so that a low limit does not disturb the restart itself. A hard limit that may not be raised again is kept,
+and reported.
 
-Not here: how deep calls may go, the umask (:mod:`ckpt.image.process.resources`).
+Not here: the recursion limit and the umask (:mod:`ckpt.image.process.resources`).
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ _not_put_back: list[str] = []
 
 
 def note_baseline() -> None:
-    """The program begins here, or goes on."""
+    """Record the values with which the process begins; called before the program begins or goes on."""
     _not_put_back.clear()
     _baseline.clear()
     _baseline.update(_present())
@@ -39,7 +41,7 @@ def _present() -> dict[str, Any]:
         "threads' stack": _stack_size(),
         "digits of an int": sys.get_int_max_str_digits(),
     }
-    with contextlib.suppress(OSError):  # a sandbox may not let us ask
+    with contextlib.suppress(OSError):  # a sandbox may forbid this call
         found["nice"] = os.getpriority(os.PRIO_PROCESS, 0)
     with contextlib.suppress(OSError):
         found["processors"] = tuple(sorted(os.sched_getaffinity(0)))
@@ -52,18 +54,18 @@ def _present() -> dict[str, Any]:
 
 
 def _stack_size() -> int:
-    size = _thread.stack_size()  # which sets it to the default
+    size = _thread.stack_size()  # the call also sets the size to the default
     _thread.stack_size(size)
     return size
 
 
 def note_limits() -> dict[str, Any]:
-    """What the program has changed: plain values by name."""
+    """The values that the program has changed, by name; plain values only."""
     return {name: value for name, value in _present().items() if _baseline.get(name, value) != value}
 
 
 def put_back_limits(saved: dict[str, Any]) -> None:
-    """What is not allowed is left, and told by :func:`not_put_back`."""
+    """Set the saved values. Values that may not be set here are left as they are; :func:`not_put_back` lists them."""
     for name, value in saved.items():
         try:
             _put_back(name, value)
@@ -72,7 +74,7 @@ def put_back_limits(saved: dict[str, Any]) -> None:
 
 
 def not_put_back() -> list[str]:
-    """What the program had changed, and could not be put back in this process, with the reason."""
+    """Texts for people: the values that could not be set in this process, with the reasons."""
     return list(_not_put_back)
 
 

@@ -1,16 +1,17 @@
-"""What a forked child would not find as it was: timers, the mask of signals, where open files stand.
+"""The state that a forked child cannot read later: interval timers, the signal mask, offsets of open files.
 
-::
+A child of ``fork(2)`` has no timers of its parent, and shares file offsets with it. So this state is recorded before the
+fork. One record is a ``bytes`` object, called ``noted`` here and elsewhere::
 
-    note()          in the parent, right before the fork: bytes; the child of ``_frames.fork(noted)`` has open files of its
-                    own where the program has regular ones, before its parent goes on
-    check(noted)    first of all in the child: has another thread opened a file meanwhile?
-    read(noted)     in the child (or in the same process, where nothing is forked): a Moment
+    note()          in the parent, right before the fork: the record. ``_frames.fork(noted)`` then gives the child open
+                    files of its own in place of the program's regular files, before the parent goes on
+    check(noted)    the child's first action: has another thread opened a file meanwhile?
+    read(noted)     in the child (or in the same process, if there is no fork): the record as a Moment
 
-Noted by C, in one piece (``frames_moment.c`` has the layout): the program stands still meanwhile, and each Python object
-that is looked at after a fork costs it a page fault.
+C code writes the record as one block (``frames_moment.c`` has the layout). The program stands still meanwhile, and after the
+fork each Python object that is used costs a page fault.
 
-Not here: what a child has its own copy of (:mod:`ckpt.image.process.resources`), and what is made of all this
+Not here: state of which a child has its own copy (:mod:`ckpt.image.process.resources`), and how the record is used
 (:mod:`ckpt.image.process.signals`, :mod:`ckpt.image.files.file_notes`).
 """
 
@@ -34,20 +35,22 @@ _SIGNALS = 64
 
 
 class Moment(NamedTuple):
-    """``files``: by descriptor, all that are open."""
+    """The record, decoded. ``files``: descriptor -> its note, for all open descriptors."""
 
     timing: Timing
     files: dict[int, FileNote]
 
 
 def note() -> bytes:
-    """Some 30 µs for 30 descriptors. Raises OSError, where no descriptor is left to list them with."""
+    """Make the record; takes about 30 µs for 30 descriptors. Raises OSError: the process has no free descriptor, and
+    listing ``/proc/self/fd`` needs one.
+    """
     return _frames.note_moment()
 
 
 def check(noted: bytes) -> None:
-    """The descriptors of a forked child are those of that very moment. Raises :class:`Unpicklable` for a file among them
-    that was not noted, as nobody knows where it stood."""
+    """Compare the descriptors of the forked child with the record. Raises :class:`Unpicklable` for a regular file that is
+    open but not in the record: another thread has opened it before the fork, and its offset is unknown."""
     known = read(noted).files
     for fd in map(int, os.listdir("/proc/self/fd")):
         try:
@@ -55,11 +58,11 @@ def check(noted: bytes) -> None:
                 path = os.readlink(f"/proc/self/fd/{fd}")
                 raise Unpicklable(f"descriptor {fd} ({path})", "opened while the image was being taken")
         except OSError:
-            continue  # the descriptor of the listing itself
+            continue  # the descriptor of os.listdir itself, closed by now
 
 
 def read(noted: bytes) -> Moment:
-    """What :func:`note` has noted."""
+    """Decode the record of :func:`note`."""
     *timers, mask = _HEAD.unpack_from(noted)
     seconds = [whole + micro / 1e6 for whole, micro in zip(timers[::2], timers[1::2], strict=True)]
     blocked = tuple(number for number in range(1, _SIGNALS + 1) if mask >> (number - 1) & 1)

@@ -1,23 +1,21 @@
-"""The state of a program that is in no variable of its: streams, directory, environment, random numbers,
-signals, …
+"""The state of a program that is in none of its variables: streams, directory, environment, random numbers, signals, …
 
 ::
 
-    note_early()          in the child: what must be in force before anything is loaded
-    note_late()           in the child: values that may be objects of the program
-    apply_early/late()    in the new process
+    note_early()          in the child: plain values that must be set before anything is loaded ("early state")
+    note_late()           in the child: values that may be objects of the program ("late" or ambient state)
+    apply_early/late()    in the new process: set the values
 
-A forked child has its own copy of all of this but for timers and the offsets of open files
-(:mod:`ckpt.image.process.moment`), so nothing else is looked at in the parent. Everything is noted in the thread that runs
-the program, since contexts belong to threads.
+A forked child has its own copy of all of this state except timers and the offsets of open files
+(:mod:`ckpt.image.process.moment`), so the parent looks at nothing else. :func:`note_late` runs in the thread that runs the
+program, because context variables belong to a thread.
 
-What is set back: ``sys.path``, ``sys.argv``, directory, ``os.environ``, recursion limit, umask, lengths of standard
-output and error (when they are regular files: what was printed after the image is cut off), what the program has put under
-their numbers, ``random`` and
-``numpy.random``, signals (:mod:`ckpt.image.process.signals`), context variables, decimal context, replaced standard
-streams and their settings, ``sys`` hooks, warning filters, garbage collector settings, functions registered
-with ``atexit``, what is set in libraries (:mod:`ckpt.image.libraries.settings`), and what the program has put into modules
-of others (monkey patches).
+The state: ``sys.path``, ``sys.argv``, directory, ``os.environ``, recursion limit, umask; lengths of the files of standard
+output and error (what was printed after the image is cut off); files that the program has put under the numbers of standard
+streams; ``random`` and ``numpy.random``; signals (:mod:`ckpt.image.process.signals`); context variables, decimal context;
+replaced standard streams and their settings; ``sys`` hooks, warning filters, garbage collector settings; functions
+registered with ``atexit``; settings of libraries (:mod:`ckpt.image.libraries.settings`); values that the program has put
+into modules of others (monkey patches).
 
 Not here: the modules' variables and the stack (:mod:`ckpt.image.dumping`).
 """
@@ -55,7 +53,7 @@ if TYPE_CHECKING:
 __all__ = ["Collector", "apply_early", "apply_late", "note_early", "note_late"]
 
 Collector = tuple[bool, tuple[int, int, int]]
-"""Is garbage collected, and the thresholds."""
+"""Is the garbage collector enabled, and its thresholds."""
 
 _STREAMS = ("stdin", "stdout", "stderr")
 _HOOKS = ("excepthook", "displayhook", "unraisablehook", "breakpointhook")
@@ -72,8 +70,9 @@ def note_early(
     *,
     is_disposable: bool,
 ) -> dict[str, Any]:
-    """Plain values only: they are loaded before any module is there. ``own_lengths``: of the rank's own output and error
-    where those are not under their numbers. ``is_disposable``: this process is a forked child. Raises Unpicklable."""
+    """The early state: plain values only, because they are loaded before any module exists. ``own_lengths``: see
+    :func:`ckpt.image.files.descriptors.own_lengths`. ``is_disposable``: this process is a forked child. Raises Unpicklable:
+    a standard stream has been redirected to a file that cannot be saved."""
     umask = os.umask(0o077)
     os.umask(umask)
     redirected = descriptors.redirected(notes)
@@ -112,7 +111,10 @@ def _note_redirected(fd: int, note: FileNote, saved_files: SavedFiles) -> reopen
 
 
 def apply_early(saved: dict[str, Any], environment: Mapping[str, str]) -> None:
-    """Raises :class:`RestoreError` when the working directory is gone, or a file."""
+    """Set the early state. ``environment``: environment variables that have other values now; a variable that the program
+    has deleted stays deleted. Raises :class:`RestoreError`: the working directory or a file is gone, and
+    :class:`IncompatibleImage`: so is standard input.
+    """
     numbers.reserve(saved["numbers"])
     restore_directories(saved["temporary"])
     directory.go_back(saved)
@@ -139,7 +141,9 @@ def apply_early(saved: dict[str, Any], environment: Mapping[str, str]) -> None:
 
 
 def note_late(references: References, timing: signals.Timing, collector: Collector) -> dict[str, Any]:
-    """Name → value, each pickled on its own. Called in the thread that runs the program."""
+    """The late state: name → value; each value is pickled as a pair of its own. Called in the thread that runs the
+    program.
+    """
     noted: dict[str, Any] = {
         "signals": signals.note(timing),
         "context": [item for item in contextvars.copy_context().items() if item[0].name != "decimal_context"],
@@ -188,7 +192,9 @@ def _apply_decimal(context: Any) -> None:
 
 
 def _apply_warnings(saved: tuple[list[Any], object]) -> None:
-    """The filters; and what has been warned of already stays so, which modules remember by the version of the filters."""
+    """Set the filters. Warnings that have been shown once stay suppressed: each module's ``__warningregistry__`` is valid
+    for one version of the filters only, so the registries of the image get the new version.
+    """
     import warnings
 
     filters, version = saved
@@ -202,7 +208,9 @@ def _apply_warnings(saved: tuple[list[Any], object]) -> None:
 
 
 def _filters_version() -> object:
-    """The number that changes whenever the filters do; the interpreter shows it only in the registry of a warning."""
+    """The version of the warning filters, which each change of the filters increments. The interpreter shows it only in the
+    registry of a warning, so one (ignored) warning is given.
+    """
     import warnings
 
     registry: dict[Any, Any] = {}
@@ -232,7 +240,9 @@ def _apply_context(items: list[tuple[contextvars.ContextVar[Any], Any]]) -> None
 
 
 def _note_stream_objects() -> dict[str, Any]:
-    """The objects now called ``sys.stdout`` …, and how the original ones are set."""
+    """``current``: the objects that are ``sys.stdin``, ``sys.stdout``, ``sys.stderr`` now; ``settings``: encoding, errors
+    and buffering of the original streams (``sys.__stdout__`` …); ``gone``: those of them that are closed or detached.
+    """
     settings, gone = {}, {}
     for name in _STREAMS:
         stream = getattr(sys, f"__{name}__")
@@ -281,7 +291,7 @@ def _apply_hooks(hooks: dict[str, Any]) -> None:
 
 
 def _is_users(obj: Any, references: References) -> bool:
-    """Is it a function, method, class or instance from a by-value module?"""
+    """Is the object a function, method, class or instance of a by-value module?"""
     if isinstance(obj, types.MethodType):
         obj = obj.__self__ if not isinstance(obj.__self__, type) else obj.__func__
     if isinstance(obj, (types.FunctionType, type)):
@@ -290,7 +300,9 @@ def _is_users(obj: Any, references: References) -> bool:
 
 
 def _note_patches(references: References) -> list[tuple[str, str, Any]]:
-    """What the program has put into other people's modules: functions, classes, instances, new plain values."""
+    """``(module, name, value)`` of what the program has put into modules of others: functions, classes, instances, new plain
+    values.
+    """
     return [
         (module, name, value)
         for module, name, value in references.patches()

@@ -1,9 +1,9 @@
-"""Signals of the program: handlers, the mask, interval timers.
+"""Signals of the program: handlers, the signal mask, interval timers.
 
-At load the handlers are put in force while much of the program is not there yet, and what calls them would come before
-its time: a timer that was about to end, a signal from outside. So signals are held back, blocked, from
-:func:`put_in_force` until the innermost frame of the program runs again, which is where the interpreter calls the handler
-then; timers are started just before.
+The handlers are set during the load, when much of the program does not exist yet. A signal from outside, or from a timer,
+would then call a handler too early. So all signals are blocked from :func:`put_in_force` until the innermost frame of the
+program runs again; the interpreter then calls the handlers of the signals that have arrived. The timers are started just
+before that (:func:`release`).
 
 Not here: signals of the job's own (none in ranks but SIGKILL).
 """
@@ -21,7 +21,9 @@ _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
 
 class Timing(NamedTuple):
-    """``timers``: for each kind, seconds until its signal, and between the next. ``blocked``: numbers of signals."""
+    """``timers``: for real, virtual and profiling timer, (seconds until the signal, interval in seconds), as
+    :func:`signal.getitimer`. ``blocked``: numbers of the blocked signals.
+    """
 
     timers: tuple[tuple[float, float], ...]
     blocked: tuple[int, ...]
@@ -31,6 +33,9 @@ _held: Timing | None = None
 
 
 def note(timing: Timing) -> dict[str, Any]:
+    """The state of signals for an image. A handler is a number (SIG_DFL, SIG_IGN), an object of the program, or None: it was
+    not set from Python.
+    """
     handlers: dict[int, Any] = {}
     for number in signal.valid_signals():
         handler = signal.getsignal(number)
@@ -42,7 +47,7 @@ def note(timing: Timing) -> dict[str, Any]:
 
 
 def put_in_force(saved: dict[str, Any]) -> None:
-    """The handlers; their signals wait for the program."""
+    """Block all signals and set the handlers."""
     global _held
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     _held = Timing(saved["timers"], saved["blocked"])
@@ -52,13 +57,17 @@ def put_in_force(saved: dict[str, Any]) -> None:
         present = signal.getsignal(number)
         if present is handler or (isinstance(present, signal.Handlers) and int(present) == handler):
             continue
-        with contextlib.suppress(OSError):  # SIGKILL and its like, which nobody can have changed either
+        with contextlib.suppress(
+            OSError
+        ):  # SIGKILL and SIGSTOP cannot be set; the program has not changed them either
             signal.signal(number, handler)
 
 
 @contextlib.contextmanager
 def let_through() -> Iterator[None]:
-    """For code of the program's that runs before its frames do; what it starts shall have the program's mask."""
+    """A context in which code of the program runs before its frames do (hooks): the program's own signal mask is set, so
+    that threads and processes which this code starts inherit it.
+    """
     if _held is None:
         yield
         return
@@ -70,7 +79,9 @@ def let_through() -> Iterator[None]:
 
 
 def release() -> tuple[int, ...] | None:
-    """Start the timers. Returns the signals to be blocked by whoever lets the program run; None: as they are."""
+    """Start the timers. Returns the numbers of the signals that the caller must block when it lets the program run; None:
+    the mask stays as it is, because no image was loaded.
+    """
     global _held
     timing, _held = _held, None
     if timing is None:
