@@ -3,19 +3,19 @@
     TransportError
     ├── ConfigError          a limit or an identity is out of range (also a ValueError)
     ├── UsageError           the caller broke the order of calls (also a RuntimeError)
-    │   └── EpochError       an epoch that does not grow
+    │   └── EpochError       the new epoch is not above the present one
     ├── UnknownRank          a rank outside 0 … size-1 (also an IndexError)
     ├── StateMismatch        a saved port state that does not fit the configuration (also a ValueError)
     ├── FrameError           bytes that are not a frame of this protocol; the endpoint counts and drops them
     └── WireError            the wire below the endpoint (drivers only; the pure modules never raise these)
         ├── AddressError     an address that cannot be used: malformed, too long, no such directory (also a
                              ValueError)
-        ├── AddressInUse     somebody listens there already (also an OSError)
-        ├── WireClosed       used after close, or in a forked child
-        └── FaultPlanError   a fault plan that cannot be understood (also a ValueError)
+        ├── AddressInUse     another socket is bound to that address already (also an OSError)
+        ├── WireClosed       the wire was used after close, or in a forked child
+        └── FaultPlanError   a fault plan that cannot be parsed (also a ValueError)
 
-What arrives from the wire never raises: it is counted and dropped. What the program does wrong raises at
-once.
+A bad frame from the wire never raises out of an endpoint: the endpoint counts the frame and drops it. A mistake of the
+program raises at once, in the call that makes it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class UsageError(TransportError, RuntimeError):
 
 
 class EpochError(UsageError):
-    """An epoch that does not grow: epochs only grow, an aborted round burns its number."""
+    """The new epoch is not above the present one. Epochs only grow: the number of an aborted round is never used again."""
 
 
 class UnknownRank(TransportError, IndexError):
@@ -54,7 +54,7 @@ class FrameError(TransportError, ValueError):
 
 
 class WireError(TransportError):
-    """Base of what a wire raises at its owner's mistakes; a bad network never raises."""
+    """Base of the errors that a wire raises for mistakes of its owner; a bad network never raises."""
 
 
 class AddressError(WireError, ValueError):
@@ -62,7 +62,7 @@ class AddressError(WireError, ValueError):
 
 
 class AddressInUse(WireError, OSError):
-    """Somebody listens at that address already."""
+    """Another socket is bound to that address already."""
 
 
 class WireClosed(WireError):
@@ -70,4 +70,4 @@ class WireClosed(WireError):
 
 
 class FaultPlanError(WireError, ValueError):
-    """A fault plan that cannot be understood."""
+    """A fault plan (`faultinject.FaultPlan`) that cannot be parsed."""

@@ -1,7 +1,7 @@
-"""JSON that somebody else has written: whatever the text holds, it is a value or a ValueError. Pure.
+"""Parses JSON that another process has written: the result is a value or a ValueError, whatever the text holds. Pure.
 
-The standard parser also raises RecursionError, for text that is nested a thousand times. Files, packets and lines are
-read with this one, so that a reader has one exception to think of.
+The parser of the standard library also raises RecursionError, for text that is nested a thousand times. Files, packets
+and log lines are read with `parse`, so that a reader has to handle one exception only.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["parse"]
 
 
 def parse(text: str | bytes | bytearray) -> Any:
-    """The value. Raises ValueError for anything that is no JSON, is nested too deeply or is no UTF-8."""
+    """Return the value of the JSON `text`. Raises ValueError if the text is not JSON, not UTF-8, or nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError:

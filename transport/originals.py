@@ -1,22 +1,25 @@
 """Own copies of `os`, `os.path`, `time`, `io`, `open` and others for the modules of a rank's libraries. (driver)
 
-Programs and their tests replace functions of the standard library: unittest.mock, freezegun, pyfakefs, what gevent does. A
-rank's libraries must go on with the genuine ones: a clock that stands still would stop the transport, a file system in
-memory would get the images. So `keep` gives every module of `PACKAGES`, loaded already or later, copies that nobody else has
-under the names `os`, `time`, `io`, `_io`, `fcntl`, `threading` and `open`.
+Programs and their tests replace functions of the standard library (unittest.mock, freezegun, pyfakefs, gevent's
+monkey-patching). The modules of this package must keep the genuine functions: a frozen clock would stop the transport, and
+an in-memory file system would receive the images. So `keep` gives every module of `PACKAGES`, loaded already or imported
+later, private copies under the names `os`, `time`, `io`, `_io`, `fcntl`, `threading` and `open`.
 
-freezegun and pyfakefs also walk through all modules that are loaded, and put their own where they find a genuine module or
-function, by its identity or its name. The copies have other names; functions that a module of ours has under a name of its
-own, and `open`, are wrapped (`functools.partial`), so that they are no functions for who looks.
+freezegun and pyfakefs also walk through all loaded modules, and replace each genuine module or function that they find by
+its identity or its name. Therefore the copies have other names. `open`, and functions that a module of `PACKAGES` has
+imported under a name of its own, are wrapped in `functools.partial`: a patching library does not take such an object for a
+function.
 
-The copies of `os`, `posixpath` and `genericpath` are executed anew, since their functions written in Python (`makedirs`,
-`path.exists`) look others up in their own module. What they have to share with the genuine ones stays the same object: the
-environment, and the classes that programs subclass or register with.
+The copies of `os`, `posixpath` and `genericpath` are made by executing these modules a second time, since their functions
+written in Python (`makedirs`, `path.exists`) look other functions up in their own module. Objects that the copies and the
+genuine modules have to share are shared (`_SHARED`): the environment, and the classes that programs subclass or register
+with.
 
-gevent gives the main thread another number. Who asks the copy of `threading` for the thread that runs is told by the
-genuine one.
+gevent gives the main thread another identifier. The copy of `threading` therefore answers `current_thread` and `get_ident`
+with the kernel threads' identifiers, not with gevent's.
 
-Called once, before ranks are forked, so a rank's start pays nothing. Not here: patches of other modules, of C itself.
+`keep` is called once, before ranks are forked, so the start of a rank pays nothing for it. What does not belong here:
+patches of other modules, and patches of C functions.
 """
 
 from __future__ import annotations
@@ -40,12 +43,12 @@ __all__ = ["PACKAGES", "keep"]
 PACKAGES = ("ckpt",)
 
 _SHARED = ("environ", "environb", "PathLike", "_Environ", "name", "linesep", "devnull")
-_WALKED = ("posix", "time", "_io", "io")  # of whose functions patches look for other names
+_WALKED = ("posix", "time", "_io", "io")  # patching libraries search all modules for functions of these four
 _copies: dict[str, Any] = {}
 
 
 def keep() -> None:
-    """From here on the modules of `PACKAGES` do not see what others do to `os`, `time`, `open` and the like. Idempotent."""
+    """Shield the modules of `PACKAGES`, from now on, from patches of `os`, `time`, `open` and the like. Idempotent."""
     if _copies:
         return
     for name, genuine in (
@@ -83,7 +86,7 @@ def _rebind(module: types.ModuleType) -> None:
     if space is globals():
         return
     for name, value in list(space.items()):
-        if name in _copies:  # even if it is a replacement: of a module that is loaded while one is in place
+        if name in _copies:  # also where a patch that is active now has put its replacement
             space[name] = _copies[name]
         elif type(value) is types.BuiltinFunctionType and value.__module__ in _WALKED:
             space[name] = functools.partial(value)
@@ -99,7 +102,7 @@ def _note_main_thread() -> None:
 
 
 def _current_thread() -> threading.Thread | None:
-    """None: not known here."""
+    """Return the running thread, or None when `threading` does not know it (it was started in another way)."""
     ident = _get_ident()
     if ident in _main:
         return threading.main_thread()
@@ -111,7 +114,7 @@ def _threads() -> Any:
 
 
 class _Threading(types.ModuleType):
-    """The genuine module, also for who sets something in it; but for which thread this one is."""
+    """Reads and writes attributes of the genuine `threading`, except those that say which thread is running."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name, threading.__doc__)
@@ -128,7 +131,7 @@ class _Threading(types.ModuleType):
 def _copy_of_os() -> types.ModuleType:
     path = sys.modules["os.path"]
     copy = _again("os")
-    sys.modules["os.path"] = path  # which os.py has set
+    sys.modules["os.path"] = path  # executing os.py has replaced this entry
     generic, own_path = _again("genericpath"), _again("posixpath")
     generic.__dict__["os"] = own_path.__dict__["os"] = copy
     for name in generic.__dict__["__all__"]:
@@ -145,7 +148,7 @@ def _again(name: str) -> types.ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    module.__name__ = f"{__name__}.{name}"  # who looks for the genuine one by name passes it over
+    module.__name__ = f"{__name__}.{name}"  # a search for the genuine module by name passes over this one
     return module
 
 

@@ -1,20 +1,22 @@
 """The thread that makes progress while the application computes. (driver)
 
-It only tries the port's lock. Its states, and what ends each:
+The helper thread never blocks on the port's lock: it only tries to take it. Its states, and what ends each:
 
-    ticking    the application was in the library since the last tick: look again in 5 ms
-    watching   it was not: everything is drained, so sleep on the wire's, the control and the rouse descriptor
-               until the next deadline. The application rouses it on its way into the library, since two
-               sleepers on one descriptor would both wake for every message; from then on it is ticking
-    parked     the lock was taken at many ticks in a row and the application sleeps inside wait(): it serves
-               the port itself. Sleep until it rouses us on its way out
+    ticking    the application was in the library since the last tick. The helper looks again in 5 ms
+    watching   the application was not in the library and the wire is drained. The helper sleeps on the wire's, the
+               control and its own wake-up descriptor (`rouse`) until the next deadline. The application wakes it when it
+               enters the library, since two threads that sleep on one descriptor would both wake for every message.
+               The next state is ticking
+    parked     the lock was taken at many ticks in a row and the application sleeps inside wait(), so the application
+               itself makes progress. The helper sleeps until the application wakes it when it leaves the library,
+               at most 100 ms
 
-So it costs nothing while all is idle, two hundred short wake-ups a second while the application communicates,
-and answers at once while the application computes for long. A wire's descriptor tells of a frame only after a
-look that found none; that holds when watching begins, since the helper has just drained the wire and nobody
-was in the library since.
+So the helper costs nothing while all is idle and two hundred short wake-ups a second while the application communicates,
+and it answers peers at once while the application computes for long. A wire's descriptor becomes readable for a frame only
+after a `receive` that returned None. That holds when watching begins: the helper has just drained the wire, and no other
+thread was in the library since.
 
-What a callback raises is kept for the application's thread. Not for forked children: a fork has no helper.
+An exception of a callback is kept and raised in the application's thread. A forked child has no helper thread.
 """
 
 from __future__ import annotations
@@ -39,14 +41,14 @@ MOST_ROUNDS = 8
 
 
 class _Thread(threading.Thread):
-    """A program that has its threads renumbered (gevent) is not told of the end of this one by a traceback."""
+    """A thread whose end prints no traceback in a program where gevent has given the threads other identifiers."""
 
     def _delete(self) -> None:
         threading._active.pop(self.ident, None)  # type: ignore[attr-defined]
 
 
 class ProgressHelper:
-    """The helper of one port."""
+    """The helper thread of one port, and the descriptors that it sleeps on."""
 
     def __init__(self, port: Port, wire_fd: int, control_fd: int | None) -> None:
         self._port = port
@@ -82,7 +84,7 @@ class ProgressHelper:
         os.eventfd_write(self._rouse_fd, 1)
 
     def watch(self, former_fd: int | None, fd: int | None) -> None:
-        """Replace the control descriptor."""
+        """Watch the control descriptor `fd` instead of `former_fd` (None: no descriptor)."""
         if former_fd is not None:
             self._everything.unregister(former_fd)
         if fd is not None:
@@ -120,7 +122,7 @@ class ProgressHelper:
                 self._nap(self._rousing, TICK_NS)
 
     def _tick(self) -> bool:
-        """Make progress until nothing is left to do; False when there is still more."""
+        """Make progress until nothing is left to do; False when there may be more, or when progress raised."""
         port = self._port
         port.counts["helper_ticks"] += 1
         try:
@@ -128,16 +130,16 @@ class ProgressHelper:
                 if not port.pump():
                     return True
         except BaseException as failure:
-            # Raised again where somebody can see it: in the application's next call.
+            # An exception in this thread would go unseen: the application's next call raises it again.
             port.fail(failure)
         return False
 
     def _rest(self, *, parked: bool) -> None:
-        """The application is in the library: stay out of its way."""
+        """Sleep while the application holds the lock: for one tick or, when `parked`, until the application's wait ends."""
         port = self._port
         if parked and port.interrupts.sleeping:
             port.helper_parked = True
-            if port.interrupts.sleeping:  # still: it will see the flag on its way out
+            if port.interrupts.sleeping:  # it still sleeps, so it will see the flag when it wakes
                 self._nap(self._rousing, PARK_LONGEST_NS)
             port.helper_parked = False
         else:

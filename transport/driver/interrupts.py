@@ -1,22 +1,25 @@
-"""Signals that arrive while a library call holds the port's lock wait until it is safe to raise. (driver)
+"""Defers the program's signal handlers while a library call holds the port's lock. (driver)
 
-Python runs a signal's handler in the main thread between any two instructions; a KeyboardInterrupt, or a timeout of the
-program's own, raised in the middle of a window or a queue would leave it half changed, or the lock held for ever. So the
-gate stands before every handler written in Python, those that are there when it is installed and those set afterwards:
+CPython runs a signal handler in the main thread between any two bytecode instructions. A KeyboardInterrupt, or a timeout of
+the program's own, that is raised in the middle of a change of a send window or a queue would leave the structure half
+changed, or the lock held for ever. So `InterruptGate` is called in place of every handler written in Python: those that are
+set when it is installed, and those that the program sets afterwards.
 
     the lock is free                        the handler runs at once
-    the main thread sleeps inside `wait`    the same: everything is consistent there, and the sleep ends
-    the lock is held otherwise              the signal is remembered; `wait` delivers it before it looks for anything, or
-                                            the helper thread sends it again when it finds the lock free: milliseconds later
+    the main thread sleeps inside `wait`    the handler runs at once (all state is consistent there), and the sleep ends
+    the lock is held otherwise              the signal is remembered. The next `progress` or `wait` delivers it before it
+                                            handles anything; or the helper thread sends the signal again when it finds the
+                                            lock free, some milliseconds later
 
-Where the lock is held and a handler runs all the same, it is released meanwhile: a handler may call the library as anybody
-may. The helper thread may then take what the wait was for, so the waiting thread is told to look again.
+When a handler runs although the lock is held, the lock is released for as long as the handler runs, since a handler may
+call the library. The helper thread may then handle what the wait was for, so the waiting thread is told to look again.
 
-To be before handlers that a program sets later, and hidden from it and from images, `install` gives the standard module
-`signal` another `_signal` to call, whose `signal` and `getsignal` take and give the program's handlers. The functions that
-programs import stay the same objects. In a forked child all is let through.
+The gate must also come before handlers that the program sets later, and neither the program nor an image may see it.
+Therefore `install` gives the standard module `signal` another `_signal` to call; the `signal` and `getsignal` of that
+substitute take and return the program's handlers. The functions that programs import from `signal` stay the same objects.
+In a forked child no signal is deferred.
 
-The hot path pays nothing for it. What does not belong here: what a signal means.
+The hot path pays nothing for this. What does not belong here: what a signal means.
 """
 
 from __future__ import annotations
@@ -40,22 +43,23 @@ class InterruptGate:
     def __init__(
         self, lock: threading.Lock, on_deferred: Callable[[], None], on_interrupted: Callable[[], None]
     ) -> None:
-        """`on_deferred` is called in the handler when a signal was remembered: rouse whoever delivers it.
-        `on_interrupted`: before and after a handler that runs while the main thread waits, under the lock."""
+        """`lock`: the port's. `on_deferred` is called, inside the signal handler, when a signal was remembered: it has to
+        wake the thread that delivers the signal. `on_interrupted` is called under the lock, before and after a handler that
+        runs while the main thread holds the lock."""
         self._lock = lock
         self._on_deferred = on_deferred
         self._on_interrupted = on_interrupted
         self._handlers: dict[int, Handler] = {}
-        """The program's, by signal."""
+        """The program's handlers, by signal number."""
         self._main_thread: int | None = None
         self._process: int | None = None
         self.sleeping = False
         self.running = 0
-        """Handlers of the program that are at work, one within the other."""
+        """Number of the program's handlers that are running now, nested in each other."""
         self.pending: deque[int] = deque()
 
     def install(self) -> None:
-        """Stand before all handlers from now on. From the main thread only (ValueError otherwise)."""
+        """Come before all handlers from now on. Raises ValueError outside the main thread."""
         if threading.current_thread() is not threading.main_thread():
             raise ValueError("signals belong to the main thread")
         self._main_thread = threading.get_ident()
@@ -69,7 +73,7 @@ class InterruptGate:
                 self._set(number, handler)
 
     def uninstall(self) -> None:
-        """Leave everything as it would be without the gate. In another thread, which cannot, nothing happens."""
+        """Set the program's handlers directly again. Does nothing outside the main thread, which alone may set handlers."""
         if threading.get_ident() == self._main_thread:
             vars(signal)["_signal"] = _signal
             for number in self._handlers:
@@ -78,15 +82,14 @@ class InterruptGate:
             self._main_thread = None
 
     def fire(self) -> None:
-        """Deliver what was remembered, from the main thread, which holds the lock, at a consistent place.
-
-        May raise what handlers raise.
+        """Run the handlers of the remembered signals. The caller is the main thread, holds the lock, and has left all
+        state consistent. Raises what the handlers raise.
         """
         while (number := self._next()) is not None:
             self._run(number, sys._getframe(), locked=True)
 
     def redeliver(self) -> None:
-        """From another thread, the lock being free: send the main thread its signals again."""
+        """Send the remembered signals to the main thread again. Called by another thread when the lock is free."""
         while self._main_thread is not None and (number := self._next()) is not None:
             signal.pthread_kill(self._main_thread, number)
 
@@ -126,16 +129,16 @@ class InterruptGate:
                 self._on_interrupted()
 
     def _get(self, signalnum: int) -> Any:
-        """The program's handler."""
+        """Return the program's handler, as `signal.getsignal` would without the gate."""
         handler = _signal.getsignal(signalnum)
         return self._handlers.get(signalnum) if handler == self._handle else handler
 
     def _set(self, signalnum: int, handler: Any) -> Any:
-        """Set the program's handler; the former one."""
+        """Set the program's handler and return the former one, as `signal.signal` would without the gate."""
         former = self._get(signalnum)
         known = self._handlers.get(signalnum)
         if callable(handler):
-            self._handlers[signalnum] = handler  # first: the signal may come at once
+            self._handlers[signalnum] = handler  # before the system call: the signal may arrive at once
         try:
             _signal.signal(signalnum, self._handle if callable(handler) else handler)
         except BaseException:

@@ -1,27 +1,26 @@
-"""A port: one Endpoint, one Wire, a clock and a lock, and whoever is in the library makes progress. (driver)
+"""A port: one Endpoint, one Wire, a clock and a lock. The thread that is in the library makes progress. (driver)
 
-Who drives. The application's thread takes `lock` for a whole library call, its waiting included, and drives
-the endpoint itself: no other thread stands in the path of a message. A helper thread (`start_helper`) takes
-over while the application computes; it only ever tries the lock, so it never makes the application wait for a
-hand-off.
+Which thread makes progress. The application's thread holds `lock` for a whole library call, its waiting included, and
+runs the endpoint itself: no other thread stands in the path of a message. A helper thread (`start_helper`) makes progress
+while the application computes. The helper only tries the lock, so the application never waits for a hand-off.
 
-    progress()   drain the wire, run timers that passed, deliver, flush. Never blocks.
-    wait()       the same; if nothing came, spin for a bounded time that adapts to how long waits have been,
-                 yielding the core every time, then sleep on the wire's descriptor, the control descriptor and
+    progress()   drain the wire, run the timers that passed, deliver, flush. Never blocks.
+    wait()       the same. If nothing came, spin for a bounded time, which adapts to the length of earlier waits, and
+                 yield the core in every turn; then sleep on the wire's descriptor, the control descriptor and
                  `wake`. Returns when something happened, and at least every 50 ms, so the caller re-checks
                  its condition in a loop.
 
-Flushing. An idle link's message leaves inside `send` (`Endpoint.send` itself, which calls us back when it is
-time); on a busy link messages gather until a frame is full, an ack comes, somebody calls progress or wait, or
-the helper's next tick (5 ms). A congested wire refuses frames: they are kept in order, that peer is left
-alone until the wire has taken them, and the endpoint keeps the rest.
+Flushing. On an idle link a message leaves inside `send`: that is `Endpoint.send` itself, which calls `on_flush_due` when
+frames should leave. On a busy link messages gather until a frame is full, an acknowledgement comes, a thread calls
+progress or wait, or the helper ticks (every 5 ms). A congested wire refuses frames: the port keeps these in order and asks
+the endpoint for none to that peer until the wire has taken them; the endpoint keeps the other messages.
 
-Callbacks run under the lock, in the thread that makes progress; they may call `send` and `endpoint.consumed`,
-but neither progress nor wait. What a callback raises in the helper is raised again by the application's next
+Callbacks run under the lock, in the thread that makes progress. They may call `send` and `endpoint.consumed`,
+but neither progress nor wait. An exception of a callback in the helper thread is raised again by the application's next
 progress or wait.
 
-What does not belong here: what messages mean, when to take images, anything about sockets. Not for forked
-children.
+What does not belong here: what messages mean, when to take images, anything about sockets. A port must not be used in a
+forked child.
 """
 
 from __future__ import annotations
@@ -46,13 +45,13 @@ from ckpt.transport.wires.wire import ProcessGuard, Wire
 SPIN_LONGEST_NS = 150_000
 """Spinning longer than waking an idle core takes (60 to 100 µs) never pays."""
 BULK_BYTES = 16 << 10
-"""Frames above this say that bandwidth counts, not latency: the core is better left to ZeroMQ's threads."""
+"""A frame above this size shows that bandwidth counts, not latency: the core is better left to ZeroMQ's threads."""
 SLEEP_LONGEST_NS = 50_000_000
 """wait() returns at least this often, so that calls queued for the main thread are noticed."""
 CONTROL_EVERY_NS = 2_000_000
 """A wait that never sleeps looks at the control descriptor this often."""
 DRAIN_FRAMES = 64
-"""Frames taken from the wire before what they held is delivered and acks can leave."""
+"""At most so many frames are taken from the wire before their messages are delivered and acknowledgements can leave."""
 
 
 def _no_messages(source: int, messages: list[Buffer]) -> None:
@@ -60,15 +59,15 @@ def _no_messages(source: int, messages: list[Buffer]) -> None:
 
 
 def _ignore_event(event: Event) -> None:
-    """What an owner that is not interested in events uses."""
+    """Default of `Port.on_event`."""
 
 
 def _nothing() -> None:
-    """What an owner without a control channel uses."""
+    """Default of `Port.on_control`."""
 
 
 class Port:
-    """One rank's port. All but `wake`, `start_helper`, `stop_helper` and `close` needs `lock` to be held."""
+    """One rank's port. The caller of any method but `wake`, `start_helper`, `stop_helper` and `close` must hold `lock`."""
 
     def __init__(
         self,
@@ -80,13 +79,15 @@ class Port:
         spin_longest_ns: int = SPIN_LONGEST_NS,
         lock: threading.Lock | None = None,
     ) -> None:
-        """Own `wire` from now on. `lock`: one that is there already.
+        """Make a port that owns `wire` from now on.
 
-        `state`: go on from an image; incarnation and epoch come from `config`.
+        `state`: the port state of an image to go on from; incarnation and epoch come from `config`. `clock`: monotonic
+        nanoseconds. `spin_longest_ns`: longest time that a wait spins before it sleeps. `lock`: use this lock instead of a
+        new one. Raises StateMismatch if `state` does not fit `config`.
         """
         self.lock = threading.Lock() if lock is None else lock
         self.attentive_ns = 0
-        """The owner wants `on_idle_tick` at least this often for now, however quiet the application is; 0: it does not."""
+        """The helper calls `on_idle_tick` at least this often, also while all is quiet; 0: it need not."""
         self.wire = wire
         self.on_messages: Callable[[int, list[Buffer]], None] = _no_messages
         self.on_event: Callable[[Event], None] = _ignore_event
@@ -96,22 +97,19 @@ class Port:
         self._marks = self.endpoint.marks
         self.endpoint.on_flush_due = self._on_flush_due
         self.send: Callable[..., int] = self.endpoint.send
-        """`send(dst, data, payload=None)` is the endpoint's own.
-
-        A call in between would cost a third of it.
-        """
+        """`send(dst, data, payload=None)` is `Endpoint.send` itself: a method in between would add a third to its time."""
         self.interrupts = InterruptGate(self.lock, self._on_deferred_signal, self._on_interrupted)
         self.entries = 0
-        """Counts the application's calls, for the helper to see whether it was in the library lately."""
+        """Number of calls of the application: the helper sees by it whether the application was in the library lately."""
         self.helper_watching = False
-        """The helper sleeps on the wire's descriptor: rouse it on the way in."""
+        """The helper sleeps on the wire's descriptor: the application has to wake it when it enters the library."""
         self.helper_parked = False
-        """The helper leaves all to this thread's wait: rouse it on the way out."""
+        """The helper leaves all progress to the application's wait, which has to wake it when the wait ends."""
         self._failure: BaseException | None = None
         self._bulk = False
-        """A frame that needs bandwidth passed in the present wait."""
+        """A frame above BULK_BYTES, or of two parts, was sent or received in the present wait."""
         self._answered = False
-        """Something was sent since the last wait."""
+        """A frame was sent since the last wait."""
         self._attention = False
         """A failure of the helper or a deferred signal is to be raised in the application's thread."""
         self.clock = clock
@@ -133,9 +131,9 @@ class Port:
         self.counts = dict.fromkeys(("waits_spun", "waits_slept", "helper_ticks"), 0)
 
     def set_peer(self, rank: int, address: str, incarnation: int) -> None:
-        """`rank` runs as `incarnation` and is reached at `address`.
+        """Tell the port that `rank` runs as `incarnation` and is reached at `address`.
 
-        What was queued for its former address is forgotten.
+        Frames queued for its former address are dropped. Raises AddressError, UnknownRank.
         """
         self._refused.forget(rank)
         self.wire.connect(rank, address)
@@ -143,9 +141,9 @@ class Port:
         self._flush(self.clock())
 
     def drop_peer(self, rank: int) -> None:
-        """`rank` is dead and nobody will take its place: see `Endpoint.drop_peer`.
+        """Tell the port that `rank` is dead and will not be restarted: see `Endpoint.drop_peer`.
 
-        What its frames still hold in the wire's queue is read first: it had been sent.
+        Frames in the wire's queue are read first (at most DRAIN_FRAMES): `rank` may have sent some before it died.
         """
         now_ns = self.clock()
         for _ in range(DRAIN_FRAMES):
@@ -159,7 +157,7 @@ class Port:
 
     @property
     def control_fd(self) -> int | None:
-        """When this descriptor is readable, wait() and the helper call `on_control` (under the lock)."""
+        """The control descriptor: when it is readable, wait() and the helper call `on_control` (under the lock)."""
         return self._control_fd
 
     @control_fd.setter
@@ -181,7 +179,7 @@ class Port:
             self._helper.start()
 
     def stop_helper(self) -> None:
-        """End the helper thread and wait for its end. Not under the lock. Idempotent."""
+        """End the helper thread and wait for its end. The caller must not hold the lock. Idempotent."""
         helper, self._helper = self._helper, None
         if helper is not None:
             helper.stop()
@@ -210,22 +208,22 @@ class Port:
         if self.helper_watching:
             self._rouse()
         if self._attention:
-            self._heed()  # before anything is taken that would then be lost
+            self._heed()  # first of all: a message taken before an exception would be lost
         began_ns = self.clock()
         limit_ns = SLEEP_LONGEST_NS if timeout_ns is None else min(timeout_ns, SLEEP_LONGEST_NS)
         if not self._attend(began_ns) and not self._spin(began_ns, min(self._spin_ns, limit_ns)):
             self._sleep(began_ns, began_ns + limit_ns)
 
     def freeze(self) -> None:
-        """Stop the port: what comes is answered by a negative ack, nothing leaves."""
+        """Stop the port: a frame that comes is answered by a negative acknowledgement (NACK), and nothing else leaves."""
         self.endpoint.freeze()
 
     def snapshot(self) -> PortState:
-        """The state that an image keeps, by reference."""
+        """Return the state that an image keeps; messages are in it by reference."""
         return self.endpoint.snapshot()
 
     def advance(self, epoch: int) -> None:
-        """The image of `epoch` is captured: label frames with it and take those that waited for it."""
+        """The image of `epoch` is captured: stamp frames with `epoch` from now on, and process the frames held for it."""
         self.endpoint.advance(epoch, self.clock())
         self._deliver()
 
@@ -240,14 +238,14 @@ class Port:
             self._flush(now_ns)
 
     def counters(self) -> dict[str, int]:
-        """What the endpoint, the wire and the port count."""
+        """Counters of the endpoint, the wire and the port, by name."""
         own = self.counts | {"frames_refused": self._refused.refused}
         return self.endpoint.counters() | self.wire.counters() | own
 
     def close(self) -> None:
         """Stop the helper and close the wire.
 
-        Nothing is flushed. In a forked child: nothing at all. Idempotent.
+        Nothing is flushed. In a forked child this does nothing. Idempotent.
         """
         if self._closed or not self._guard.mine():
             return
@@ -278,7 +276,7 @@ class Port:
         return self._attend(now_ns) or changed
 
     def _attend(self, now_ns: int) -> bool:
-        """All of a round but receiving: timers, control traffic, flush. True when something was handled."""
+        """A round of progress without receiving: timers, control traffic, flush. True when something was handled."""
         marks = self._marks
         changed = False
         if marks.deadline_ns <= now_ns:
@@ -291,12 +289,12 @@ class Port:
         return changed
 
     def fail(self, failure: BaseException) -> None:
-        """Raise `failure` in the application's next progress or wait."""
+        """Keep `failure`: the application's next progress or wait raises it."""
         self._failure = failure
         self._attention = True
 
     def next_deadline_ns(self) -> int:
-        """When progress is next needed although nothing arrives."""
+        """Time of the clock at which progress is next needed even if nothing arrives; NEVER_NS: no timer runs."""
         deadline_ns = self.endpoint.deadline_ns()
         wire_ns = self.wire.deadline_ns()
         if self.endpoint.flush_due:
@@ -339,12 +337,12 @@ class Port:
                 refused.add(rank, parts, now_ns)
 
     def _spin(self, began_ns: int, spin_ns: int) -> bool:
-        """Poll the wire for at most `spin_ns`, giving the core away each time. True: a frame was handled."""
+        """Poll the wire for at most `spin_ns`, yielding the core after each look. True: a frame was handled."""
         receive, clock, give_way = self.wire.receive, self.clock, os.sched_yield
         marks = self._marks
         end_ns = began_ns + spin_ns
         if self._answered:
-            # Nothing can have come yet for what has just been sent: let the others run before looking.
+            # The answer to a frame that was just sent cannot be here yet: let the peers run before the first look.
             self._answered = False
             if spin_ns:
                 give_way()
@@ -382,14 +380,14 @@ class Port:
                 ready = self._poller.poll(max(sleep_ns, 0) / 1e9) if sleep_ns > 0 else []
             except BaseException:
                 if self.helper_parked:
-                    self._rouse()  # nobody is in the library any more
+                    self._rouse()  # the application leaves the library
                 raise
             finally:
                 gate.sleeping = False
             changed = any(fd != self.wire.fileno() for fd, _ in ready) and self._check_side(clock())
             changed = self.pump() or changed
             now_ns = clock()
-        # A wait that would have ended within a spin says that spinning pays, a longer one the contrary.
+        # If the wait was about as short as a spin, spinning pays next time; if it was longer, it does not.
         if self._bulk:
             self._spin_ns = 0
         elif now_ns - began_ns <= 2 * self._spin_longest_ns:
@@ -400,7 +398,7 @@ class Port:
             self._rouse()
 
     def _check_side(self, now_ns: int) -> bool:
-        """Look at the control and wake descriptors; True when there was something."""
+        """Look at the control and wake descriptors; True when one of them was readable."""
         self._control_checked_ns = now_ns
         ready = self._side_poller.poll(0)
         for fd, _ in ready:
@@ -408,7 +406,7 @@ class Port:
                 try:
                     os.eventfd_read(fd)
                 except BlockingIOError:
-                    pass  # the other thread read it between our look and now
+                    pass  # the other thread has read it since the poll
             else:
                 self.on_control()
         return bool(ready)
@@ -427,7 +425,7 @@ class Port:
         os.eventfd_write(self._wake_fd, 1)
 
     def _heed(self) -> None:
-        """Raise here what is to be raised: nothing is half done."""
+        """Raise the helper's failure, or run deferred signal handlers: no operation is half done at this place."""
         self._attention = False
         failure, self._failure = self._failure, None
         if failure is not None:

@@ -1,8 +1,8 @@
-"""Frames the wire refused because a peer's queue is full or its connection is not up yet. (driver)
+"""Frames that the wire refused because a peer's queue is full or its connection is not up yet. (driver)
 
-They are kept in order and offered again after a wait that doubles while nothing is taken; the endpoint is
-told to leave those peers alone meanwhile, so what piles up here is bounded by one burst per peer. Keeping a
-built frame for later is like a slow network: its ack and epoch were read together when it was built.
+These frames are kept in order and offered again after a wait, which doubles while the wire takes none. Meanwhile the port
+asks the endpoint for no frames to those peers, so at most one burst per peer is kept here. To send a built frame later is
+correct, like a slow network: the acknowledgement and the epoch in it were read together when the frame was built.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ NEVER_NS = 1 << 62
 
 
 class RefusedFrames:
-    """Refused frames by rank. `retry_at_ns` is when to call `retry` next."""
+    """Refused frames by target rank. `retry_at_ns`: the time at which to call `retry` next."""
 
     def __init__(self, send: Callable[[int, Frame], bool]) -> None:
         self.by_rank: dict[int, list[Frame]] = {}
         self.retry_at_ns = NEVER_NS
         self.refused = 0
-        """How often the wire refused a frame."""
+        """How often a peer's first frame was refused; frames that queue behind it are not counted."""
         self._send = send
         self._wait_ns = FIRST_WAIT_NS
 
     def add(self, rank: int, parts: Frame, now_ns: int) -> None:
-        """The wire has just refused this frame, or an earlier one for the same rank waits."""
+        """Keep a frame that the wire has just refused, or that comes after a kept frame for the same rank."""
         if not self.by_rank:
             self.retry_at_ns = now_ns + self._wait_ns
         if rank not in self.by_rank:
@@ -36,17 +36,14 @@ class RefusedFrames:
         self.by_rank.setdefault(rank, []).append(parts)
 
     def forget(self, rank: int) -> None:
-        """The rank has moved.
-
-        What was meant for its former address is void, and its new one is worth a quick try.
-        """
+        """Drop the frames for `rank`, which has another address now or is dead; the next retry comes soon."""
         self.by_rank.pop(rank, None)
         self._wait_ns = FIRST_WAIT_NS
         if not self.by_rank:
             self.retry_at_ns = NEVER_NS
 
     def retry(self, now_ns: int) -> None:
-        """Offer the wire everything again, in order, when it is time to."""
+        """Offer the wire all kept frames again, in order; does nothing before `retry_at_ns`."""
         if now_ns < self.retry_at_ns:
             return
         taken = False
