@@ -1,1 +1,1 @@
-"""What carries frames: ZeroMQ, shared memory of two processes, and wires that lose and reorder."""
+"""What carries frames: ZeroMQ, reads from the memory of the sending process, and a wire that injects faults."""

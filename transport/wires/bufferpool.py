@@ -1,4 +1,4 @@
-"""Buffers for reassembled large messages, used again once nobody else holds them. (driver)
+"""Buffers for reassembled large messages, used again when the pool holds the only reference to them. (driver)
 
 New memory costs more than the copy into it: the first touch of fresh pages runs at about 2 GB/s. Programs
 that exchange large arrays exchange the same sizes again and again, so a few buffers of exact sizes are kept.
@@ -12,11 +12,11 @@ import sys
 from collections import OrderedDict
 
 _ONLY_OURS = 2
-"""References that `sys.getrefcount` reports for what only a list holds (its argument is one)."""
+"""`sys.getrefcount` of an object that only a list refers to (the function's argument is the second reference)."""
 
 
 class BufferPool:
-    """Keeps up to `limit_bytes` of buffers, the longest unused going first."""
+    """Keeps up to `limit_bytes` of buffers; the sizes that were not asked for longest are dropped first."""
 
     def __init__(self, limit_bytes: int = 256 << 20, smallest_bytes: int = 1 << 20) -> None:
         """Buffers smaller than `smallest_bytes` are not kept: malloc does that well enough."""
@@ -26,7 +26,7 @@ class BufferPool:
         self._kept: OrderedDict[int, list[bytearray]] = OrderedDict()
 
     def allocate(self, nbytes: int) -> bytearray:
-        """A buffer of exactly `nbytes`, of any content."""
+        """Return a buffer of exactly `nbytes`; its content is arbitrary."""
         if not self._smallest_bytes <= nbytes <= self._limit_bytes:
             return bytearray(nbytes)
         same_size = self._kept.get(nbytes)

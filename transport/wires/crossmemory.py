@@ -1,11 +1,11 @@
-"""Reading the memory of another process of this host: `process_vm_readv(2)`, and nothing else. (driver)
+"""Reads the memory of another process of this host by `process_vm_readv(2)`. (driver)
 
-One copy instead of two, and no system call of the process that is read. The kernel allows it where it would allow
-a debugger: same user, no larger capabilities, and no security module that says no. Yama's mode 1 (`ptrace_scope`,
-common on desktops) asks the process that is read for its consent: `consent`.
+That is one copy instead of two, and no system call of the process whose memory is read. The kernel allows the call under
+the rules of ptrace(2): same user, no larger capabilities, and no security module that forbids it. Yama's mode 1
+(`ptrace_scope`, common on desktops) requires the consent of the process whose memory is read: `consent`.
 
-Process ids are used again, so whoever is read shows a *badge*: random bytes at an address of its own, read by the
-same system call before the data. A process that is not the one meant has other bytes there, or nothing.
+The kernel gives process ids to new processes again. So each process has a *badge*: random bytes at an address of its
+own, which the same system call reads before the data. Another process with the same id has other bytes there, or none.
 
 What does not belong here: frames, ranks, sockets.
 """
@@ -65,7 +65,7 @@ def _system_call() -> Any:
 _read = _system_call()
 
 if sys.implementation.name == "cpython":
-    # Our own: what is said of the functions of ctypes.pythonapi holds for the program, too.
+    # Not ctypes.pythonapi: argument types set on its functions would hold for the program too.
     _python = ctypes.PyDLL(None)
     _get_buffer = _python.PyObject_GetBuffer
     _get_buffer.argtypes = (ctypes.py_object, ctypes.POINTER(_View), ctypes.c_int)
@@ -77,18 +77,18 @@ else:
 
 
 def available() -> bool:
-    """Does this system have the call? Whether a certain process may be read, only `Reader.read` tells."""
+    """Does this system have the call? Whether the memory of a certain process may be read, only `Reader.read` tells."""
     return _read is not None
 
 
 def consent() -> None:
-    """Let any process of this user read this one where Yama asks for that; elsewhere without effect."""
+    """Allow any process of this user to read this process's memory where Yama requires that; no effect elsewhere."""
     prctl = ctypes.CDLL(None).prctl
     prctl(_PR_SET_PTRACER, _PTRACER_ANY, 0, 0, 0)
 
 
 def address_of(buffer: Any) -> int:
-    """Where the bytes of a contiguous buffer lie. Valid for as long as somebody keeps the buffer as it is."""
+    """Return the address of a contiguous buffer's bytes. The caller keeps the buffer alive and its size unchanged."""
     view = _View()
     _get_buffer(buffer, ctypes.byref(view), 0)
     try:
@@ -98,7 +98,7 @@ def address_of(buffer: Any) -> int:
 
 
 class Badge:
-    """What shows others that this process is the one they mean: `packed` names process, address and bytes."""
+    """The badge of this process (see the module). `packed`: process id, address and random bytes, for other processes."""
 
     def __init__(self) -> None:
         self._bytes = ctypes.create_string_buffer(os.urandom(BADGE_BYTES), BADGE_BYTES)
@@ -110,7 +110,7 @@ PACKED_BADGE_BYTES: Final = _BADGE.size
 
 
 class Reader:
-    """Reads other processes. Keeps the little arrays that the call takes, so one per thread at a time."""
+    """Reads memory of other processes. A Reader holds the argument arrays of the call: one thread uses it at a time."""
 
     def __init__(self) -> None:
         self._seen = ctypes.create_string_buffer(BADGE_BYTES)
@@ -123,10 +123,10 @@ class Reader:
         self._remote_at = ctypes.addressof(self._remote)
 
     def read(self, badge: bytes, address: int, into: bytearray) -> None:
-        """Fill `into` from `address` of the process that wears `badge` (packed).
+        """Fill `into` from `address` in the process that has `badge` (packed).
 
-        OSError: not allowed (EPERM), no such process (ESRCH), no such memory (EFAULT). ProcessLookupError also when
-        the process has another badge.
+        Raises OSError: not allowed (EPERM), no such process (ESRCH), no such memory (EFAULT). Raises ProcessLookupError
+        also when the process has another badge. Raises struct.error when `badge` has another length.
         """
         pid, badge_at, expected = _BADGE.unpack(badge)
         nbytes = len(into)

@@ -1,24 +1,25 @@
-"""Large payloads straight from the sender's memory, between processes of one host. (driver)
+"""A wire that lets the receiver read large payloads from the sender's memory, between processes of one host. (driver)
 
-`DirectWire` stands on any wire. A frame of two parts whose payload is large leaves as its head and a *pointer*: who
-sends, where the payload lies, and a checksum of that. The receiver's wire copies the payload over itself
-(`ckpt.transport.wires.crossmemory`) and hands up the very frame that was sent. That is one copy instead of two through the
-kernel, costs the sender nothing, and does not pass through whatever encryption the wire below has.
+`DirectWire` stands on any wire, the *inner wire*. A frame of two parts whose payload is large leaves as its head and a
+*pointer*: the sender's rank, the address of the payload in its memory, and a checksum of these. The receiver's wire copies
+the payload itself (`ckpt.transport.wires.crossmemory`) and returns the very frame that was sent. That is one copy instead of
+two through the kernel, costs the sender nothing, and the payload does not pass through the encryption of the inner wire.
 
-Why that is safe. A payload stays untouched until its message is acked (the wire's contract), and a frame that is
-read later than that is a duplicate, which the endpoint drops by its head, whatever the payload holds. A sender that
-died takes its unacked messages into its next incarnation; its old pointers name a process that is gone, or one with
-another badge, and count as lost frames.
+Why that is safe. A payload stays unchanged until its message is acknowledged (the wire's contract). A frame that is
+read later than that is a duplicate, and the endpoint drops it by its head, whatever the payload holds. When a sender
+dies, its next incarnation sends its unacknowledged messages again; its old pointers name a process that is gone, or one
+with another badge, and count as lost frames.
 
-Who uses it for whom. A wire's address carries its badge. `connect` tries to read the peer's badge: what works in one
-direction between processes of one user works in the other too; where it does not, the wire below does all. Should a
-receiver not be allowed to read after all, it drops the frame and sends a *refusal*; from then on that sender uses the
-wire below, and its retransmission brings what was dropped.
+Which peers read directly. A wire's address carries the badge of its process. `connect` tries to read the peer's badge: if
+that is allowed in one direction between two processes of one user, it is allowed in the other too. If it fails, or the
+inner address is not `ipc:`, all frames to that peer go through the inner wire. If the receiver is not allowed to read
+after all, it drops the frame and sends a *refusal*; from then on that sender uses the inner wire for this peer, and its
+retransmission brings the dropped message.
 
     pointer   (head, pointer, b"")     three parts: no other frame has three
     refusal   (b"", refusal, b"")
 
-What does not belong here: retransmission, what is in a head, how memory is read.
+What does not belong here: retransmission, the content of a head, how memory is read.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from ckpt.transport.wires.bufferpool import BufferPool
 from ckpt.transport.wires.wire import Frame, Wire
 
 DIRECT_FROM_BYTES: Final = 32 << 10
-"""Below, the copy through the kernel costs less than the call."""
+"""Below this size the copy through the kernel costs less than the call of process_vm_readv."""
 _SEPARATOR: Final = "#memory="
 _POINTER: Final = struct.Struct(f"<IBIQQ{crossmemory.PACKED_BADGE_BYTES}s")
 _READ, _REFUSED = 1, 2
@@ -44,7 +45,7 @@ class DirectWire:
     """Any wire, with large payloads read from the sender's memory. See the module's description."""
 
     def __init__(self, inner: Wire, rank: int, *, limit_bytes: int = 16 << 20) -> None:
-        """`rank`: whose wire this is. `limit_bytes`: a pointer to more than that is dropped."""
+        """`rank`: the rank that owns this wire. `limit_bytes`: a pointer to a larger payload is refused."""
         self._inner = inner
         self._rank = rank
         self._limit_bytes = limit_bytes
@@ -68,7 +69,7 @@ class DirectWire:
         return f"{self._inner.address}{_SEPARATOR}{self._badge.packed.hex()}"
 
     def connect(self, rank: int, address: str) -> None:
-        """As the inner wire; direct if the peer says it can and its badge can be read. Raises AddressError."""
+        """As the inner wire; direct if the address is `ipc:` and its badge can be read. Raises AddressError."""
         address, _, text = address.partition(_SEPARATOR)
         self._direct.discard(rank)
         self._inner.connect(rank, address)
@@ -80,7 +81,7 @@ class DirectWire:
             except (ValueError, struct.error):
                 raise AddressError(f"{text!r} is no badge of a process") from None
             except OSError:
-                return  # another host's process ids, another user, no permission: the wire below does it
+                return  # another host's process ids, another user, no permission: the inner wire carries all
             self._direct.add(rank)
 
     def reads_directly(self, rank: int) -> bool:
@@ -103,7 +104,7 @@ class DirectWire:
         return self._inner_send(rank, parts)
 
     def receive(self) -> Frame | None:
-        """As the inner wire; pointers are followed, refusals obeyed."""
+        """As the inner wire; the payload of a pointer is read, and a refusal switches its sender to the inner wire."""
         while True:
             frame = self._inner_receive()
             if frame is None or len(frame) < 3:
@@ -121,7 +122,7 @@ class DirectWire:
         return self._inner.deadline_ns()
 
     def counters(self) -> dict[str, int]:
-        """Frames sent and read directly, dropped because the memory could not be read, refused by receivers."""
+        """The inner wire's counters, and `direct_`: frames sent, read, failed (dropped here), refused (by receivers)."""
         return self._inner.counters() | self._counts
 
     def close(self) -> None:
@@ -133,7 +134,7 @@ class DirectWire:
         return crc32(fields).to_bytes(4, "little") + fields
 
     def _follow(self, frame: Frame) -> Frame | None:
-        """The frame that a pointer stands for; None for a refusal and for what is to be dropped."""
+        """Return the frame that a pointer stands for; None for a refusal, and for a frame that is dropped."""
         pointer = bytes(frame[1])
         if len(frame) != 3 or len(pointer) != _POINTER.size or crc32(pointer[4:]) != _checksum(pointer):
             self._counts["direct_failed"] += 1
@@ -159,7 +160,7 @@ class DirectWire:
         return frame[0], memoryview(buffer).toreadonly()
 
     def _refuse(self, source: int) -> None:
-        """Tell the sender to use the wire below. Lost when congested: the next pointer is refused too."""
+        """Tell the sender to use the inner wire. A refusal lost to congestion does no harm: the next pointer is refused."""
         self._counts["direct_failed"] += 1
         if source in self._connected:
             self._inner_send(source, (b"", self._pack(_REFUSED, 0, 0), b""))

@@ -1,21 +1,19 @@
-"""A bad network on the real wire: loss, duplication, reordering, delay, corruption, partition, by seed.
-(driver)
+"""Fault injection on a real wire: loss, duplication, reordering, delay, corruption, partition, by seed. (driver)
 
-`FaultyWire` stands between a port and any wire and mistreats the frames that leave. Faults are decided on the
-sending side only: every rank of a job under test has one, so each direction of each link is covered, and the
-sending side is the one that knows the peer. Decisions come from one generator per rank seeded by (seed,
-rank), so that the sequence of decisions repeats; which frame meets which decision still depends on timing, as
-on any real network.
+`FaultyWire` stands between a port and any wire and applies faults to the frames that leave. Faults are applied on the
+sending side only: every rank of a job under test has a `FaultyWire`, so each direction of each link is covered, and the
+sending side knows the peer. Decisions come from one random generator per rank, seeded by (seed, rank), so the sequence of
+decisions is the same in every run; which frame meets which decision still depends on timing, as on any real network.
 
-    loss       the frame vanishes
-    dup        it is sent twice, the second copy somewhat later
-    reorder    it is held back up to `reorder_ns`, so that later frames overtake it
+    loss       the frame is dropped
+    dup        the frame is sent twice, the second copy up to `reorder_ns` later
+    reorder    the frame is held back up to `reorder_ns`, so that later frames overtake it
     delay      every frame is held back by a random time up to `delay_ns`
-    corrupt    a copy with a bit flipped, a part cut short or a part missing is sent in its place
-    partition  for a while ranks of different groups do not hear each other
+    corrupt    a copy with a bit flipped, a part cut short or a part missing is sent instead of the frame
+    partition  for some time frames between ranks of different groups are dropped
 
-Frames held back are references, like those in any queue; `deadline_ns` tells when the next has to go. What
-does not belong here: repair of any kind, knowledge of what is in a frame.
+Frames held back are kept by reference, like those in any queue; `deadline_ns` tells when the next has to leave. What
+does not belong here: repair of any kind, knowledge of the content of a frame.
 """
 
 from __future__ import annotations
@@ -39,21 +37,21 @@ _UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": _SECOND_NS}
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Ranks of different groups do not hear each other; times count from when the wire was opened."""
+    """Frames between ranks of different groups are dropped in [begin_ns, end_ns), counted from the opening of the wire."""
 
     groups: tuple[frozenset[int], ...]
     begin_ns: int
     end_ns: int
 
     def separates(self, a: int, b: int) -> bool:
-        """Are the two in different groups? A rank in no group belongs to all of them."""
+        """Are the ranks `a` and `b` in different groups? A rank in no group is separated from none."""
         of_a = [index for index, group in enumerate(self.groups) if a in group]
         of_b = [index for index, group in enumerate(self.groups) if b in group]
         return bool(of_a) and bool(of_b) and not set(of_a) & set(of_b)
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """`0+1|2+3@0.5-1.5`: ranks 0 and 1 apart from 2 and 3 between 0.5 s and 1.5 s."""
+        """Parse `0+1|2+3@0.5-1.5`: ranks 0 and 1 apart from 2 and 3 between 0.5 s and 1.5 s. Raises FaultPlanError."""
         try:
             groups, _, period = text.partition("@")
             begin, _, end = period.partition("-")
@@ -70,7 +68,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class FaultPlan:
-    """What to do to frames. Probabilities of 0 … 1, times in nanoseconds."""
+    """Which faults to inject: probabilities per frame (0 … 1) and times in nanoseconds. Raises FaultPlanError."""
 
     seed: int = 0
     loss: float = 0.0
@@ -91,14 +89,14 @@ class FaultPlan:
 
     @property
     def harmless(self) -> bool:
-        """Would a wire with this plan do nothing at all?"""
+        """Does this plan inject no fault at all?"""
         return not (self.loss or self.dup or self.reorder or self.corrupt or self.delay_ns or self.partition)
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """`seed=1,loss=0.1,dup=0.05,reorder=0.1,reorder_by=2ms,delay=2ms,corrupt=0.01,partition=0|1@0.5-1.5`.
+        """Parse `seed=1,loss=0.1,dup=0.05,reorder=0.1,reorder_by=2ms,delay=2ms,corrupt=0.01,partition=0|1@0.5-1.5`.
 
-        Raises FaultPlanError.
+        Each item may be missing. Raises FaultPlanError.
         """
         values: dict[str, int | float | Partition] = {}
         known = set(field_names(cls))
@@ -142,12 +140,12 @@ def _parse_time_ns(name: str, text: str) -> int:
 
 
 class FaultyWire:
-    """Any wire, mistreated according to a plan. See the module's description."""
+    """Any wire, with the faults of a plan. See the module's description."""
 
     def __init__(
         self, inner: Wire, plan: FaultPlan, rank: int, *, clock: Callable[[], int] = time.monotonic_ns
     ) -> None:
-        """`rank` is the one whose wire this is; `clock` gives monotonic nanoseconds."""
+        """`rank`: the rank that owns this wire; `clock`: monotonic nanoseconds."""
         self._inner = inner
         self._plan = plan
         self._rank = rank
@@ -165,16 +163,13 @@ class FaultyWire:
         return self._inner.address
 
     def connect(self, rank: int, address: str) -> None:
-        """As the inner wire; what is held back for the rank's former address is forgotten."""
+        """As the inner wire; frames held back for the rank's former address are dropped."""
         self._held = [held for held in self._held if held[2] != rank]
         heapq.heapify(self._held)
         self._inner.connect(rank, address)
 
     def cut(self, ranks: Iterable[int]) -> None:
-        """From now on nothing goes to these ranks (and to those only).
-
-        A partition by hand. `cut(())` heals it.
-        """
+        """Drop all frames for these ranks, and for these only, from now on; `cut(())` ends that."""
         self._cut = frozenset(ranks)
 
     def renew(self, rank: int) -> None:
@@ -182,15 +177,15 @@ class FaultyWire:
         self._inner.renew(rank)
 
     def send(self, rank: int, parts: Frame) -> bool:
-        """Take a frame, whatever becomes of it.
+        """Take a frame, even one that a fault drops.
 
-        False only when the inner wire says so to a frame left alone.
+        False only when the inner wire refuses a frame that is sent at once.
         """
         now_ns = self._clock()
         self._release(now_ns)
         plan, chance, counters = self._plan, self._random.random, self._counters
-        # All decisions are drawn for every frame, so that one fault's setting does not shift another's
-        # sequence.
+        # All decisions are drawn for every frame, so that the setting of one fault does not change the sequence of
+        # decisions of another.
         lost, doubled, overtaken, corrupted, late = (chance() for _ in range(5))
         if rank in self._cut or self._partitioned(rank, now_ns):
             counters["cut"] += 1
@@ -216,7 +211,7 @@ class FaultyWire:
         return self._inner.send(rank, parts)
 
     def receive(self) -> Frame | None:
-        """As the inner wire, after sending what is due."""
+        """As the inner wire, after sending the held frames that are due."""
         if self._held:
             self._release(self._clock())
         return self._inner.receive()
@@ -226,18 +221,18 @@ class FaultyWire:
         return self._inner.fileno()
 
     def deadline_ns(self) -> int | None:
-        """When the next frame held back is due."""
+        """When the next held frame is due, or the inner wire's deadline, if that is earlier."""
         inner_ns = self._inner.deadline_ns()
         if not self._held:
             return inner_ns
         return self._held[0][0] if inner_ns is None else min(inner_ns, self._held[0][0])
 
     def counters(self) -> dict[str, int]:
-        """Faults done so far, by kind, as `fault_…`, beside the inner wire's own."""
+        """Faults injected so far, as `fault_` + kind, and the inner wire's own counters."""
         return self._inner.counters() | {f"fault_{name}": count for name, count in self._counters.items()}
 
     def close(self) -> None:
-        """Forget what is held back and close the inner wire."""
+        """Drop the held frames and close the inner wire."""
         self._held.clear()
         self._inner.close()
 
@@ -251,7 +246,7 @@ class FaultyWire:
         heapq.heappush(self._held, (due_ns, self._serial, rank, parts))
 
     def _release(self, now_ns: int) -> None:
-        """Send what is due. What the inner wire refuses then is lost: this is a bad network."""
+        """Send the held frames that are due. A frame that the inner wire refuses then counts as lost."""
         held = self._held
         while held and held[0][0] <= now_ns:
             _, _, rank, parts = heapq.heappop(held)
@@ -259,7 +254,7 @@ class FaultyWire:
                 self._counters["lost"] += 1
 
     def _corrupt(self, parts: Frame) -> Frame:
-        """A damaged copy; the original stays as it is, since it is sent again from where it lies."""
+        """Return a damaged copy. The original stays unchanged, since a retransmission sends it from the same memory."""
         choose = self._random
         damaged: list[Buffer] = list(parts)
         index = choose.randrange(len(damaged))

@@ -1,12 +1,14 @@
-"""Numbers of the event descriptors (eventfds, event polls) that are the library's own. (driver)
+"""A registry of the library's own event descriptors (eventfd and epoll file descriptors). (driver)
 
-The kernel does not say whose they are, and a process image has to know: those of the program are numbers that it keeps,
-and that mean nothing after a restart. So whoever makes one here notes it, and forgets it when it is closed. ZeroMQ makes its
-own in the calling thread, when a context, its first socket, a socket or a monitor is made, and never later (measured with
-4.3.5): what is new behind such a call, `making`, is ZeroMQ's.
+The kernel does not say which module opened a descriptor, and a process image has to tell the library's descriptors from the
+program's: a program keeps the numbers of its own, and these mean nothing after a restart. So each module of the library
+registers an event descriptor when it opens one (`note`), and removes it when it closes it (`forget`). ZeroMQ opens its
+event descriptors in the calling thread when a context, the first socket, a socket or a monitor is created, and never later
+(measured with ZeroMQ 4.3.5). So the descriptors that appear during such a call (`making`) are ZeroMQ's.
 
-Another thread that makes one in that very moment has it taken for the library's. A wire is made before the program begins,
-and a socket for a peer says its number itself; what is left is the moment of the first large message.
+Limit: a descriptor that another thread opens during such a call is taken for the library's. A wire is opened before the
+program begins, and the socket for a peer reports its descriptor itself; so this can only happen during the first large
+message, when pyzmq starts its thread.
 """
 
 from __future__ import annotations
@@ -23,23 +25,23 @@ _own: set[int] = set()
 
 
 def numbers() -> frozenset[int]:
-    """Those that are open and the library's."""
+    """Return the numbers of the library's event descriptors that are open."""
     return frozenset(_own)
 
 
 def note(*fds: int) -> None:
-    """These belong to the library."""
+    """Register `fds` as the library's."""
     _own.update(fds)
 
 
 def forget(*fds: int) -> None:
-    """These are about to be closed; their numbers may be anybody's next."""
+    """Remove `fds`, which are about to be closed: the program may get the same numbers next."""
     _own.difference_update(fds)
 
 
 @contextlib.contextmanager
 def making() -> Iterator[set[int]]:
-    """What appears meanwhile belongs to the library; it is in the set at the end."""
+    """Register the event descriptors that appear inside the `with` block; at its end the yielded set holds them."""
     before, made = _open(), set[int]()
     try:
         yield made
@@ -51,7 +53,7 @@ def making() -> Iterator[set[int]]:
 def _open() -> set[int]:
     found = set()
     for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # the one that listed the directory
+        with contextlib.suppress(OSError):  # the descriptor that listed the directory is closed by now
             if os.readlink(f"/proc/self/fd/{name}") in _KINDS:
                 found.add(int(name))
     return found

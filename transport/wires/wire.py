@@ -1,27 +1,27 @@
-"""The seam between a port and whatever carries its frames.
+"""The interface between a port and the wire that carries its frames.
 
 A wire is one rank's attachment to the network: it has one address at which every peer reaches it, and it
-carries whole frames (one or two parts) to peers that were named by `connect`. It may lose, duplicate, reorder
+carries whole frames to peers that were named by `connect`. A port's frames have one or two parts; a wire that stands on
+another wire may send frames of three (`directwire.py`). A wire may lose, duplicate, reorder
 and corrupt frames; the endpoint above it repairs all of that. It must never block, never split or join frames
 and never raise because of the network. What does not belong here: sequence numbers, retries, knowledge of
-what is in a frame, threads, clocks.
+the content of a frame, threads, clocks.
 
 How a port waits decides the shape of `receive` and `fileno`:
 
     receive() returned a frame   there may be more: call again
-    receive() returned None      nothing is there, and from now on `fileno()` becomes readable (and stays so
-    until the next
-                                 receive) when a frame arrives; receive() in this state is cheap, so it can be
-                                 polled
+    receive() returned None      nothing is there, and from now on `fileno()` becomes readable when a frame
+                                 arrives (and stays so until the next receive); receive() in this state is
+                                 cheap, so it can be polled
 
 So a port spins on `receive` for a bounded time and then sleeps on `fileno()`, together with its other
 descriptors. Nothing else may be assumed of the descriptor: it can be readable without a frame being there. A
 wire through shared memory fits the same contract: `receive` looks at a ring, and the None that follows a look
 arms the descriptor.
 
-Ownership: buffers given to `send` stay untouched by their owner until the frame is acked at the level above,
-but may be read by the wire later than that (an old copy of a retransmitted frame): wires keep them alive, and
-their content may change then without harm, since the receiver drops duplicates by their head. Not
+Ownership: the owner of a buffer given to `send` leaves it unchanged until the endpoints have acknowledged the message. The
+wire may read the buffer later than that (an old copy of a retransmitted frame): wires keep buffers alive, and
+a change of their content does no harm then, since the receiver drops a duplicate by its head. A wire is not
 thread-safe: the port's lock guards it.
 """
 
@@ -42,27 +42,26 @@ class Wire(Protocol):
 
     @property
     def address(self) -> str:
-        """Where peers reach this wire, to be handed to their `connect`."""
+        """The address at which peers reach this wire; it is the argument of their `connect`."""
         ...
 
     def connect(self, rank: int, address: str) -> None:
-        """From now on frames for `rank` go to `address`; frames still queued for its former address are
-        forgotten.
+        """Send frames for `rank` to `address` from now on; frames still queued for its former address are dropped.
 
-        Raises AddressError for an address this kind of wire cannot reach; that nobody listens there is no
+        Raises AddressError for an address that this kind of wire cannot reach. An address at which no wire listens is no
         error.
         """
         ...
 
     def renew(self, rank: int) -> None:
-        """Nothing seems to reach `rank` any more: begin its connection anew, if there is something like that."""
+        """Nothing seems to reach `rank` any more: close its connection and open it again, if the wire has connections."""
         ...
 
     def send(self, rank: int, parts: Frame) -> bool:
-        """Take one frame of one or two parts. False: congested or not connected yet, try the very same frame
-        later.
+        """Take one frame (see the module for the number of parts). False: the peer's queue is full or its connection is
+        not up yet; the caller offers the very same frame again later.
 
-        The first part is copied when small; a second part is always sent from where it lies.
+        Whether the wire copies a part or sends it from the caller's memory is its own matter: see the module, Ownership.
         """
         ...
 
@@ -71,19 +70,19 @@ class Wire(Protocol):
         ...
 
     def fileno(self) -> int:
-        """Readable after `receive` returned None and a frame arrived since."""
+        """A descriptor that is readable when a frame has arrived since `receive` returned None."""
         ...
 
     def deadline_ns(self) -> int | None:
-        """When `receive` has to be called even if `fileno()` stays silent (monotonic clock), or None."""
+        """Time (monotonic clock, ns) at which `receive` has to be called even if `fileno()` is not readable, or None."""
         ...
 
     def counters(self) -> dict[str, int]:
-        """What this wire counts, by name."""
+        """The counters of this wire, by name."""
         ...
 
     def close(self) -> None:
-        """Let go of everything; what is still queued is lost. Idempotent."""
+        """Free all resources; frames still queued are lost. Idempotent."""
         ...
 
 
@@ -100,7 +99,7 @@ class ProcessGuard:
         self._pid = os.getpid()
 
     def mine(self) -> bool:
-        """Is this still the process that opened it?"""
+        """Is this still the process that opened the resource?"""
         return os.getpid() == self._pid
 
     def check(self) -> None:

@@ -1,9 +1,8 @@
-"""A wire over ZeroMQ: one bound PULL socket for all that arrives, one PUSH socket per peer for what leaves.
-(driver)
+"""A wire over ZeroMQ: one bound PULL socket for arriving frames, one PUSH socket per peer for leaving frames. (driver)
 
-Why these sockets. One PULL is one descriptor to wait for, however many peers there are, and names no peers,
-so nothing is dropped for unknown or reconnecting ones as a ROUTER would. A PUSH per peer has a queue of its
-own, so a congested peer does not hold up the others, and it forgets a dead process together with its socket.
+Why these sockets. One PULL socket is one descriptor to wait for, however many peers there are. It does not identify peers,
+so it drops no frames of unknown or reconnecting peers, as a ROUTER socket would. The PUSH socket of each peer has its own
+queue, so a congested peer does not hold up the others, and the queue for a dead process goes when its socket is closed.
 ZeroMQ's own threads do the reading and writing, so data flows while the interpreter computes.
 
 Settings that matter:
@@ -14,22 +13,23 @@ Settings that matter:
     MAXMSGSIZE         a foreign process cannot make us allocate without limit
     heartbeats off     they lose messages silently at every outage; TCP alone loses none in a short one
 
-ZeroMQ's descriptor is edge-triggered: it tells of messages only after a look found none. `receive` keeps
-track of that (`_armed`): after a look that found nothing, a poll of the descriptor (0.3 µs) stands for the
-look (1.2 µs, and 3 µs for a failing recv). pyzmq's classes for sockets add a layer of Python to every call;
+ZeroMQ's descriptor is edge-triggered: it becomes readable for a message only after a poll of the socket that found none.
+`receive` keeps track of that (`_armed`): after such a poll, a poll of the descriptor (0.3 µs) takes the place of the
+poll of the socket (1.2 µs, and 3 µs for a failing recv). pyzmq's socket classes add a layer of Python to every call;
 the hot path calls the base class.
 
-Copies: a frame's first part is copied by ZeroMQ when it is short of `copy_below_bytes`; second parts are sent
-from where they lie (pyzmq keeps the buffer alive until the network has it) and received as views of the
-buffer they arrived in. That costs page faults instead of copies unless freed memory is kept:
-`keep_freed_memory` tells malloc to. pyzmq keeps buffers alive by a thread, which it ends in a function of `atexit`. It would
-register that when the first buffer is sent; imported here, it registers it before the owner of a wire can register what
-waits for messages under way (functions of `atexit` are called last registered first).
+Copies: ZeroMQ copies a frame's first part when it is shorter than `copy_below_bytes`, and the last part when it is shorter
+than 4 KiB. A longer last part is sent from the caller's memory (pyzmq keeps the buffer alive until the network has it) and
+received as a view of ZeroMQ's buffer. That costs page faults instead of copies unless malloc keeps freed memory, which
+`keep_freed_memory` tells it to do. pyzmq keeps buffers alive by a thread, and ends that thread in an `atexit` function.
+pyzmq would register this function when the first buffer is sent. The import of `zmq.utils.garbage` here registers it before
+the owner of a wire can register a function that waits for messages under way (`atexit` calls the last registered function
+first).
 
-Authentication: with `curve`, both sides use the job's key pair, and the public key is as secret as the job's
-key file: who does not have it can neither connect nor be connected to. Every connection has short-term keys of its
-own, so a recorded handshake or a recorded frame is worth nothing later. Connections that were turned away are
-counted (`handshakes_refused`); ZeroMQ tells of them through a monitor, whose queue is emptied now and then.
+Authentication: with `curve`, both sides use the job's CURVE key pair, and the public key is as secret as the job's
+key file: a process without that key can neither connect nor accept connections. Every connection has short-term keys of
+its own, so a recorded handshake or a recorded frame is worth nothing later. Connections that were turned away are
+counted (`handshakes_refused`); ZeroMQ reports them through a monitor socket, whose queue is emptied now and then.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from ckpt.transport.wires.wire import Frame, ProcessGuard
 
 try:
     from _blake2 import (
-        blake2b,  # hashlib's own, without all that hashlib loads# hashlib's own, without all that hashlib loads
+        blake2b,  # the same function as hashlib's, without the modules that hashlib imports
     )
 except ImportError:
     from hashlib import blake2b
@@ -67,9 +67,9 @@ _NOBLOCK = int(zmq.NOBLOCK)
 _MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 _POLLIN = int(zmq.POLLIN)
 _TRACKED_FROM_BYTES = 4 << 10
-"""A last part shorter than this is copied: keeping track of it costs more."""
+"""A last part shorter than this is copied: that costs less than keeping the caller's buffer alive."""
 _LOOKS_PER_AUDIT = 16
-"""Looks that find nothing between two looks at the monitor."""
+"""The monitor is read after so many polls of the socket that found no frame."""
 _HANDSHAKE_FAILED = (
     zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
     | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
@@ -83,7 +83,7 @@ _M_MMAP_THRESHOLD = -3
 class CurveKeys:
     """A job's CURVE key pair in Z85.
 
-    `from_secret` derives it from the job's key, so that nobody has to hand it around.
+    `from_secret` derives the pair from the job's key, so that the pair need not be distributed.
     """
 
     public: bytes
@@ -91,7 +91,7 @@ class CurveKeys:
 
     @classmethod
     def from_secret(cls, job_key: bytes) -> CurveKeys:
-        """The pair that belongs to a job's key (any length, from the job's key file)."""
+        """Derive the pair from the job's key (any length, from the job's key file) by BLAKE2b."""
         raw = blake2b(job_key, digest_size=32, person=b"transport-curve").digest()
         secret = z85.encode(raw)
         return cls(public=zmq.curve_public(secret), secret=secret)
@@ -109,16 +109,16 @@ class ZmqLimits:
     frame_bytes: int = 16 << 20
     """A part larger than this makes ZeroMQ drop the connection that sent it."""
     copy_below_bytes: int = 64 << 10
-    """A first part shorter than this is copied; sending it from where it lies would cost more."""
+    """A first part shorter than this is copied: that costs less than sending it from the caller's memory."""
     ipc_buffer_bytes: int = 1 << 20
-    """Kernel buffer of an ipc connection; the usual 208 KiB cost a context switch for each filling. TCP sizes
-    its own."""
+    """Kernel buffer of an ipc connection; the usual 208 KiB cost a context switch each time they are full. TCP sizes
+    its own buffers."""
     backlog: int = 1024
     reconnect_ms: int = 5
     reconnect_max_ms: int = 500
     renew_after_ms: int = 5_000
     handshake_ms: int = 10_000
-    """A handshake that takes longer is begun again: damage may have made one side wait for bytes that never come."""
+    """A handshake that takes longer is started again: damaged bytes may make one side wait for bytes that never come."""
 
 
 def keep_freed_memory(mmap_threshold_bytes: int = 32 << 20, trim_threshold_bytes: int = 256 << 20) -> bool:
@@ -150,8 +150,8 @@ class ZmqWire:
     ) -> None:
         """Listen at `address`. Raises AddressError or AddressInUse; nothing is left behind then.
 
-        `on_refused`: told how many connections were turned away so far, when that is one, two, four, …: whoever keeps
-        knocking cannot fill a log. Called under the port's lock.
+        `on_refused` is called with the number of connections turned away so far, each time that number has doubled (1, 2,
+        4, …), so that a process which keeps trying cannot fill a log. It is called under the port's lock.
         """
         self._on_refused = on_refused
         self._refused_to_tell = 1
@@ -189,7 +189,7 @@ class ZmqWire:
 
     @property
     def address(self) -> str:
-        """Where peers reach this wire."""
+        """The address at which peers reach this wire."""
         return self._address
 
     def connect(self, rank: int, address: str) -> None:
@@ -227,9 +227,10 @@ class ZmqWire:
         self._senders[rank] = partial(backend.Socket.send, peer)
 
     def renew(self, rank: int) -> None:
-        """Begin the connection anew, unless that was done lately: it may still be shaking hands over a slow network.
+        """Close the connection and open it again, unless it was opened within the last `renew_after_ms`: its handshake may
+        still be under way over a slow network.
 
-        Damage to a length makes ZeroMQ wait for bytes that never come, for ever.
+        Why: after damage to a length field ZeroMQ waits for ever for bytes that never come.
         """
         if time.monotonic_ns() - self._begun_ns[rank] >= self._limits.renew_after_ms * 1_000_000:
             self._begin_anew(rank)
@@ -245,14 +246,14 @@ class ZmqWire:
         copied = len(head) < self._limits.copy_below_bytes
         if not self._lends and (not copied or (len(parts) > 1 and len(parts[-1]) >= _TRACKED_FROM_BYTES)):
             self._lends = True
-            with owned.making():  # pyzmq's thread that keeps buffers alive begins with the first one
+            with owned.making():  # pyzmq starts its thread that keeps buffers alive with the first buffer
                 self._lends = self.send(rank, parts)
             return self._lends
         try:
             if len(parts) == 1:
                 send(head, _NOBLOCK, copied)
             else:
-                # Once a frame's first part is taken ZeroMQ takes the rest: its bounds count whole messages.
+                # When ZeroMQ has taken the first part it takes the others too: its queue bounds count whole messages.
                 send(head, _MORE, copied)
                 for part in parts[1:-1]:
                     send(part, _MORE, True)
@@ -276,7 +277,7 @@ class ZmqWire:
             return None
         try:
             head = self._recv(_NOBLOCK, False)
-        except zmq.Again:  # the descriptor tells of connections too
+        except zmq.Again:  # the descriptor is also readable for events of connections
             self._armed = True
             return None
         if not head.more:
@@ -294,17 +295,17 @@ class ZmqWire:
         return self._fd
 
     def deadline_ns(self) -> int | None:
-        """Nothing in here depends on time."""
+        """None: this wire has no timer."""
         return None
 
     def counters(self) -> dict[str, int]:
-        """Connections turned away because whoever made them does not have the job's key; own ones begun anew."""
+        """`handshakes_refused`: connections of processes without the job's key; `connections_renewed`: own, reopened."""
         if not self._closed:
             self._audit()
         return {"handshakes_refused": self._handshakes_refused, "connections_renewed": self._renewed}
 
     def close(self) -> None:
-        """Close all sockets; what is queued is lost. In a forked child: nothing at all."""
+        """Close all sockets; queued frames are lost. In a forked child this does nothing. Idempotent."""
         if self._closed or not self._guard.mine():
             return
         self._closed = True
@@ -324,10 +325,10 @@ class ZmqWire:
     # ----------------------------------------------------------------------------------------------------
 
     def _watch(self, watched: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
-        """A socket that tells of every handshake of `watched` that fails."""
+        """Return a monitor socket that reports every failed handshake of `watched`."""
         monitor = self._context.socket(zmq.PAIR)
         monitor.rcvhwm = 0  # a full queue would stop ZeroMQ's thread
-        # Of a name of its own: ZeroMQ frees the name of a socket that is closed some time later, in a thread of its own.
+        # A new name each time: ZeroMQ's own thread frees the name of a closed socket only some time later.
         self._watches += 1
         address = f"inproc://monitor-{self._watches}"
         watched.monitor(address, _HANDSHAKE_FAILED)
@@ -351,9 +352,9 @@ class ZmqWire:
             peer.close(linger=0)
 
     def _audit(self) -> None:
-        """Count what the monitor tells, and connect anew where a handshake of ours was damaged on the way.
+        """Count the failed handshakes, and connect again where a handshake of this wire was damaged on the way.
 
-        ZeroMQ gives a connection up for good after what it takes for a fault of the protocol.
+        Why again: after a violation of its protocol ZeroMQ gives a connection up for good.
         """
         self._looks_to_audit = _LOOKS_PER_AUDIT
         while self._monitor.poll(0):
@@ -405,10 +406,7 @@ class ZmqWire:
 
 
 def _check_address(address: str) -> str | None:
-    """The path of an ipc address, None for tcp.
-
-    Raises AddressError with what is wrong and what would be right.
-    """
+    """Return the path of an ipc address, None for tcp. Raises AddressError, whose text says what to use instead."""
     scheme, separator, rest = address.partition("://")
     if not separator or not rest or scheme not in ("ipc", "tcp"):
         raise AddressError(f"{address!r} is no address: use ipc://PATH or tcp://HOST:PORT")
@@ -430,9 +428,9 @@ def _check_address(address: str) -> str | None:
 
 
 def _clear_stale_socket(path: str) -> None:
-    """Remove what a killed process left at `path`.
+    """Remove the socket that a killed process left at `path`. Raises AddressInUse if a process listens there.
 
-    ZeroMQ would remove a living one as well and so steal the address.
+    Why: ZeroMQ would also remove the socket of a living process and so take over its address.
     """
     try:
         mode = os.lstat(path).st_mode
@@ -449,7 +447,7 @@ def _clear_stale_socket(path: str) -> None:
             os.unlink(path)
         return
     except BlockingIOError:
-        pass  # a full backlog: somebody lives there
+        pass  # the backlog is full: a living process listens there
     except OSError as error:
         raise WireError(f"cannot tell whether somebody listens at {path}: {error}") from error
     finally:
