@@ -3,21 +3,22 @@
 =========  ==========================================================================================================
 asked for  done
 =========  ==========================================================================================================
-fork       fork; where the kernel refuses that, this one image is written synchronously; where it has killed the copy, the
-           next ones
-sync       synchronously: the program waits until the image is durable
-auto       fork, unless memory is too tight for it
+fork       the rank forks; where the kernel refuses the fork, this one image is written synchronously; where the kernel has
+           killed the forked copy, the next images are written synchronously
+sync       the image is written synchronously: the program waits until the image is durable
+auto       as fork, unless there is too little memory for a forked copy
 =========  ==========================================================================================================
 
-A file that is mapped for shared writing is one memory in program and copy: with one, images are written synchronously,
-whatever was asked for.
+A file that is mapped for shared writing is the same memory in the program and in its copy. A process with such a file
+writes its images synchronously, whatever was asked for.
 
-*Too tight*: every page the program writes to while its copy lives is doubled. At least a quarter of its memory must be
-available, for each of the ranks that share the limit: they fork at the same time. Where more is written to, and memory does
-run out, the kernel kills the copy (:func:`ckpt.capture.memory.die_first`), the round is burnt, and the next images are
-written synchronously (:mod:`ckpt.capture.taker`). Where it kills all processes of the group at once, there must be enough
-for all of it. A small image is no reason to do without fork: the fork of a small process takes less than the sync to disk
-that the program would wait for.
+*Too little memory*: every page that the program writes to while its copy lives is doubled. A quarter of the process's
+resident memory must be available, for each of the ranks that share the limit, since these ranks fork at the same time.
+Where the program writes to more pages and memory does run out, the kernel kills the copy
+(:func:`ckpt.capture.memory.die_first`), the round fails, and the next images are written synchronously
+(:mod:`ckpt.capture.taker`). Where the kernel would kill all processes of the control group at once, all of the resident
+memory must be available. A small image is no reason to write synchronously: the fork of a small process takes less time
+than the sync to disk for which the program would wait.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _WRITER_NEEDS_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """``mode``: "fork" or "sync"; ``reason``: why, in words."""
+    """How one image is written. ``mode``: "fork" or "sync"; ``reason``: why this mode was chosen, in words for the user."""
 
     mode: str
     reason: str
@@ -50,11 +51,12 @@ def choose(
     one_fate: bool = False,
     shared_files: Sequence[str] = (),
 ) -> Choice:
-    """The mode for the next image.
+    """The mode for the next image. ``asked``: one of `MODES`.
 
-    ``available_bytes``: of memory, within this process's limits; ``None``: not known. ``sharers``: ranks under the same
-    limits, this one included. ``one_fate``: at a limit all are killed. ``shared_files``: mapped by this process for shared
-    writing.
+    ``resident_bytes``: the memory that this process uses now. ``available_bytes``: the memory that the processes under the
+    same limit can still get; ``None``: not known. ``sharers``: the number of ranks under that limit, this one included.
+    ``one_fate``: when the limit is reached, the kernel kills all processes of the control group. ``shared_files``: the
+    files that this process has mapped for shared writing.
     """
     if shared_files:
         return Choice("sync", f"mapped for shared writing: {', '.join(shared_files[:3])}")

@@ -1,6 +1,8 @@
-"""What a rank offers to those that take its images, and what it needs of a program that saves itself.
+"""Protocols (``typing.Protocol``): what a rank offers to the modules that take its images.
 
-:class:`ckpt.rank.runtime.Runtime` is the rank. The rooms below name the protocols only, so that imports run one way.
+:class:`RankContext` is implemented by :class:`ckpt.rank.runtime.Runtime`, :class:`Control` by
+:class:`ckpt.rank.control.ControlChannel` and :class:`ReplayedProgram` by :class:`ckpt.replay.program.ExplicitWay`. Modules
+of `ckpt/capture` and `ckpt/replay` name the protocols only, so that imports run one way.
 """
 
 from __future__ import annotations
@@ -22,54 +24,57 @@ __all__ = ["Control", "RankContext", "ReplayedProgram"]
 
 
 class Control(Protocol):
-    """The way to the controller."""
+    """The rank's channel to the controller."""
 
     def send(self, packet: dict[str, Any]) -> bool:
-        """``False``: there is nobody to take it."""
+        """Send one packet to the controller. ``False``: the other end of the channel is closed."""
 
 
 class ReplayedProgram(Protocol):
-    """A program that saves what it registers, between two steps of its loops (:mod:`ckpt.replay.program`)."""
+    """A program that saves the objects it has registered, between two steps of its loops (:mod:`ckpt.replay.program`).
+
+    Such a program is called *explicit*, after ``ckpt run --explicit``. A *boundary* is the moment between two steps.
+    """
 
     def wanted(self, epoch: int) -> None:
         """An image of this epoch is wanted."""
 
     def blocked(self) -> bool:
-        """The program waits in the library. ``True``: an image was taken, or given up."""
+        """The program waits inside a library call. ``True``: the image was taken, or the rank has given it up."""
 
     def problem(self) -> str:
-        """Why no image can be taken at this boundary; empty: it can."""
+        """Why no image can be taken at this boundary; empty: an image can be taken."""
 
     def settle(self) -> None:
-        """Before the port is frozen."""
+        """Called before the port is frozen."""
 
     def prepare(self, port_state: Any) -> Any:
-        """Just before the fork: what the image will hold."""
+        """Called just before the fork: returns the content of the image."""
 
 
 class RankContext(Protocol):
     """One rank of a job."""
 
     spec: dict[str, Any]
-    """What the agent has started this rank with."""
+    """The start parameters that the agent has given to this rank."""
 
     rank: int
     incarnation: int
     lock: Lock
-    """Held by the main thread during library calls, and by whoever else looks into the rank."""
+    """Held by the main thread during library calls, and by any other thread while it reads or changes the rank's state."""
 
     registered: dict[str, object]
     finished_code: int | None
     """The program's exit code, once it has ended."""
 
     alone: bool
-    """There is no controller: nobody collects votes."""
+    """There is no controller any more: nobody collects votes."""
 
     incomplete: bool
-    """A rank has died and is not started again."""
+    """A rank of the job has died and is not started again."""
 
     in_hook: bool
-    """A hook of the program is running: nobody may wait for messages."""
+    """A hook of the program is running: the program may not wait for messages."""
 
     engine: Engine | None
     port: Port | None
@@ -84,14 +89,20 @@ class RankContext(Protocol):
 
     @property
     def explicit(self) -> ReplayedProgram | None:
-        """Set when the program saves itself, in all ranks and from the start."""
+        """Set when the program is explicit (:class:`ReplayedProgram`), in all ranks and from the start; else ``None``."""
 
     @property
     def live(self) -> Mapping[str, object]:
-        """Objects that an image refers to by name, and that the resumed process replaces by its own."""
+        """Objects that an image holds by name only (persistent ids). A resumed process puts its own objects there."""
 
     def block(self, hungry: bool) -> None:
-        """Wait until anything has happened. The caller holds ``lock``."""
+        """Wait until a message, an acknowledgement or a packet of the controller has been handled.
+
+        The caller holds ``lock``. ``hungry``: the program waits for a message that is not in the mailbox.
+        """
 
     def frames_to_skip(self) -> Sequence[CodeType]:
-        """Between a waiting library function and the capture: left out of an image."""
+        """Code of the runtime's functions whose frames lie between a waiting library call and the capture of the stack.
+
+        These frames are left out of an image.
+        """

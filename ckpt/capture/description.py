@@ -1,16 +1,17 @@
-"""What the manifest of an image says about messages: the port and the mailbox, for `ckpt inspect`.
+"""The messages that an image holds, described in the image's manifest for `ckpt inspect`.
 
-Plain numbers, taken in the image child from the very objects that are saved, so that nobody has to unpickle an image
-to know them. The lists are bounded (`_ROWS`), the totals are not; a message is counted, never looked into.
+The description has plain numbers and short texts. The image child takes them from the objects that it saves, so no reader
+has to unpickle an image to learn them. Each list has at most `_ROWS` rows; the totals count everything. The content of
+a message is never read.
 
 ::
 
-    {"epoch", "incarnation",                             of the port when it was frozen
+    {"epoch", "incarnation",                             those of the port when it was frozen
      "peers":    {"1": {"tx", "base", "rx", "unacked", "unacked_bytes"}, …},
      "unacked":  {"messages", "bytes"},                  sent, not acknowledged: a restart sends them again
      "pending":  {"messages", "bytes", "largest": […]},  arrived, not received by the program yet
      "receives": {"posted", "first": […]},               receives that wait for a message
-     "synchronous_sends": n}                             sends that wait to be matched
+     "synchronous_sends": n}                             synchronous sends that no receive has matched yet
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _PLANE_NAMES = ("point-to-point", "collective", "internal", "recovery")
 
 
 def describe_messages(extras: Mapping[str, Any]) -> dict[str, Any]:
-    """The description in the module's header, of the runtime's share of an image (`ckpt.port`, `ckpt.engine`)."""
+    """The description as in the header of this module. ``extras`` has the port's state (`ckpt.port`) and `ckpt.engine`."""
     state: PortState = extras["ckpt.port"]
     engine: Engine = extras["ckpt.engine"]
     peers = {str(peer): _peer(link) for peer, link in sorted(state.links.items())}

@@ -1,20 +1,20 @@
-"""What a program adds to its checkpoints: functions called around them, and ways to save types that we cannot know.
+"""What a program adds to its checkpoints: functions called around them, and functions that save instances of a type.
 
 Hooks
     ``on_checkpoint`` hooks are called in the program's main thread, wherever the program happens to be, once its stack has
-    been captured and before anything else of the image is taken: a pause of the program, so they should be quick. The
-    latest registered runs first. ``on_restart`` hooks are called in the new process when everything has been loaded,
-    before the program goes on, in the order of registration. Both get the epoch. Messages may be sent, but not waited
-    for. A hook that raises before an image costs the round (hook and error are named); one that raises after a restart
-    is the program's failure. Hooks are part of the image.
+    been captured and before anything else of the image is taken. The program pauses for them, so they should be quick. The
+    hook that was registered last is called first. ``on_restart`` hooks are called in the new process when everything has
+    been loaded, before the program goes on, in the order of registration. Each hook gets the epoch as its argument. A hook
+    may send messages, but may not wait for messages. If an ``on_checkpoint`` hook raises, the round fails, and the report
+    names the hook and the error. If an ``on_restart`` hook raises, the program fails. Hooks are part of the image.
 
 Types
     ``register_type(cls, save, load)``: instances of exactly ``cls`` are saved as ``save(obj)`` and come back as
     ``load(state)``. ``save`` runs while the image is written, in a forked copy of the program unless the image is written
-    synchronously: it may look at everything and must change nothing outside. Objects keep their identity and stay shared.
-    The state must not contain the object itself.
+    synchronously: ``save`` may read everything and must change nothing outside the process. Objects keep their identity and
+    stay shared. The state must not contain the object itself.
 
-Not here: the ready-made ways for libraries (:mod:`ckpt.ready`).
+Not here: the ready-made registrations for well-known libraries (:mod:`ckpt.ready`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ F = TypeVar("F", bound=Hook)
 
 
 class Hooks:
-    """The hooks and the types of one rank. Saved with each image, as an object like any others."""
+    """The hooks and the registered types of one rank. Each image holds this object."""
 
     def __init__(self) -> None:
         self.before: list[Hook] = []
@@ -48,7 +48,7 @@ class Hooks:
         return hook
 
     def remove(self, hook: Hook) -> None:
-        """Forget ``hook``, wherever it is registered. Raises :class:`RegistrationError` where it is not."""
+        """Remove ``hook`` from both lists. Raises :class:`RegistrationError` if ``hook`` is in neither."""
         known = len(self.before) + len(self.after)
         self.before = [each for each in self.before if each is not hook and each != hook]
         self.after = [each for each in self.after if each is not hook and each != hook]
@@ -56,7 +56,10 @@ class Hooks:
             raise RegistrationError(f"{name_of(hook)} is registered as no hook")
 
     def register_type(self, cls: type, save: Callable[[Any], object], load: Callable[[Any], object]) -> None:
-        """See the module. A later registration of the same type replaces the earlier one."""
+        """Register ``save`` and ``load`` for ``cls``, as in the header of this module; an earlier registration is replaced.
+
+        Raises :class:`RegistrationError` if ``cls`` is no class, or if ``save`` or ``load`` cannot be called.
+        """
         if not isinstance(cls, type):
             raise RegistrationError(f"register_type takes a class, not {cls!r}")
         if not callable(save) or not callable(load):
@@ -65,12 +68,12 @@ class Hooks:
         self._use(cls, save, load)
 
     def use_types(self) -> None:
-        """After loading an image: its types are this process's."""
+        """Register the types again, in the process that has loaded this object from an image."""
         for entry in self.types:
             self._use(*entry)
 
     def reducers(self) -> dict[type, Callable[[Any], Any]]:
-        """By type: the function that gives what ``__reduce__`` would."""
+        """The reducers by type. A reducer takes an object and returns a value as ``__reduce__`` does."""
         return {cls: _reducer(save, load) for cls, save, load in self.types}
 
     @staticmethod
@@ -83,7 +86,7 @@ class Hooks:
     # ------------------------------------------------------------------ calling
 
     def call_before(self, epoch: int) -> None:
-        """Raises :class:`HookFailed` with the first failure; the hooks after it are not called."""
+        """Call the ``on_checkpoint`` hooks. Raises :class:`HookFailed` for the first that fails; the rest are not called."""
         for hook in reversed(self.before):
             try:
                 hook(epoch)
@@ -93,7 +96,7 @@ class Hooks:
                 ) from failure
 
     def call_after(self, epoch: int) -> None:
-        """What a hook raises passes through, with a note that says which it was."""
+        """Call the ``on_restart`` hooks. An exception of a hook passes through; a note (PEP 678) in it names the hook."""
         for hook in list(self.after):
             try:
                 hook(epoch)
@@ -116,7 +119,7 @@ def _reducer(save: Callable[[Any], object], load: Callable[[Any], object]) -> Ca
 
 
 def load_registered(load: Callable[[Any], object], state: object) -> object:
-    """What the pickle of a registered type calls."""
+    """The function that the pickle of a registered type's instance calls."""
     return load(state)
 
 

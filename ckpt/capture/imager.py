@@ -1,4 +1,4 @@
-"""★ The images of one rank: whether one could be taken, when one is wanted, what becomes of it.
+"""★ The images of one rank: whether an image could be taken now, when an image is wanted, and how the attempt ends.
 
 ::
 
@@ -11,19 +11,21 @@
 
 Rules (``PROTOCOL``: what makes the cut consistent)
 
-- Who is *asked* answers that it could be captured, and nothing else happens: no frame is labelled, nobody waits. The
-  controller begins the round when all have said so; until then, who cannot be captured costs nobody anything.
-- An image is taken *before* any frame of its epoch is processed: the endpoint holds such frames until
+- A rank that is *asked* answers as soon as its program could be captured, and nothing else happens: no frame is labelled
+  with the epoch, and no rank waits. The controller begins the round when all ranks have answered. Until then, a rank that
+  cannot be captured costs the other ranks nothing.
+- An image is taken *before* any frame (of the wire) of its epoch is processed: the endpoint holds such frames until
   :meth:`Endpoint.advance`.
-- A rank that never voted for an epoch may take its label without an image, since a line needs every rank's vote. That is
-  what an aborted round, a failed image and the rank's own time limit do, so that a program that cannot be captured
-  never hangs the others.
-- A rank that is *held up* gives its image up: it waits, in a place that cannot be captured, for what may be a held frame,
-  or, while asked, for what a rank may send whose program waits for the round.
+- A rank that never voted for an epoch may take the epoch's label without an image, since a line (the images of all ranks
+  for one epoch) needs every rank's vote. An aborted round, a failed image and the rank's own time limit end so. Thus a
+  program that cannot be captured never hangs the other ranks.
+- A rank that is *held up* gives up its image. Held up means: the program waits, at a place where it cannot be captured, for
+  a message that may be in a held frame; or, while the rank is asked, for a message of a rank whose program waits for this
+  very round.
 
-Not here: where the program can be captured (:mod:`ckpt.capture.places`), the taking itself, fork or not
-(:mod:`ckpt.capture.taker`), what the child does (:mod:`ckpt.capture.writing`), what an image contains (:mod:`ckpt.image`),
-how it becomes durable (:mod:`ckpt.store`).
+Not here: where the program can be captured (:mod:`ckpt.capture.places`), freezing, fork and thawing
+(:mod:`ckpt.capture.taker`), the work of the child (:mod:`ckpt.capture.writing`), the content of an image
+(:mod:`ckpt.image`), how an image becomes durable (:mod:`ckpt.store`).
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ _TICK_LONGEST_NS = 20_000_000
 _RETRY_NS = 2_000_000
 _RETRY_LONGEST_NS = 20_000_000
 _IN_C_NS = 200_000_000
-"""After so long without a place between two instructions, who is asked answers all the same."""
+"""A rank that is asked answers after this time, even if the interpreter has reached no place between two instructions."""
 
 
 class Imager:
@@ -67,7 +69,7 @@ class Imager:
         self.epoch: int = runtime.spec["epoch"]
         self.wanted = self.epoch
         self.asked = 0
-        """The epoch for which the controller wants to know whether this rank could be captured; 0: none, or it knows."""
+        """The epoch for which the controller asks whether this rank could be captured; 0: no question is open."""
         self.refusals = 0
         self.refused_longest_ns = 0
         self.taker = Taker(runtime)
@@ -75,33 +77,33 @@ class Imager:
         self._places = Places(runtime, self._frames_to_skip())
         self._wanted_since_ns = 0
         self._reported_ns = 0
-        self._is_refused = False  # the last look was
+        self._is_refused = False  # the last look found that the program cannot be captured there
         self._held_up, self._awaited = HeldUp(), Awaited()
         self._waiting: Sequence[
             int
         ] = ()  # ranks whose programs wait for the round that this one is asked for
         self._own_epoch = 0  # the program of this rank waits for that round
         self.in_vain = False
-        """The round that the program waits for has come to nothing."""
+        """The round that the program waits for will not commit."""
 
     @staticmethod
     def _frames_to_skip() -> tuple[CodeType, ...]:
-        """Between a blocked call and the capture."""
+        """Code of the functions of this class whose frames lie between a blocked library call and the capture."""
         return Imager._take.__code__, Imager.take.__code__, Imager.look.__code__, Imager.rehearse.__code__
 
     # ------------------------------------------------------------------ wanting
 
     @property
     def is_looking(self) -> bool:
-        """Is a place looked for where the program can be captured?"""
+        """Does the rank look for a place where the program can be captured?"""
         return self.wanted > self.epoch or bool(self.asked)
 
     def expect(self) -> None:
-        """The program is about to wait for a round; it is told of which."""
+        """The program is about to wait for a round. :meth:`ask` will name its epoch."""
         self._own_epoch, self.in_vain = 0, False
 
     def ask(self, epoch: int, waiting: Sequence[int] = ()) -> None:
-        """Could this rank be captured now? Answered as soon as it could. The programs of ``waiting`` wait for that."""
+        """Could this rank be captured? It answers as soon as it could. ``waiting``: ranks whose programs await the round."""
         if self._runtime.rank in waiting:
             self._own_epoch = epoch
         if epoch >= self.asked:
@@ -115,7 +117,10 @@ class Imager:
         self._begin()
 
     def want(self, epoch: int, reason: str, *, mode: str | None = None) -> None:
-        """An image of ``epoch`` is due; taken at the next place where the program can be captured."""
+        """An image of ``epoch`` is due. It is taken at the next place where the program can be captured.
+
+        ``reason``: why the image is due; not used here. ``mode``: see :mod:`ckpt.capture.choice`; ``None``: as before.
+        """
         if epoch <= self.wanted:
             return
         self.taker.choose(mode)
@@ -129,7 +134,7 @@ class Imager:
             self._begin()
 
     def _begin(self, *, queue: bool = True) -> None:
-        """Look for a place from now on."""
+        """Look for a place from now on. ``queue``: have looks called between two instructions of the program."""
         self._wanted_since_ns = time.monotonic_ns()
         self._reported_ns = 0
         self._is_refused, self._held_up, self._awaited = False, HeldUp(), Awaited()
@@ -139,10 +144,10 @@ class Imager:
         if queue and threading.current_thread() is not threading.main_thread():
             self._places.queue(
                 self._at_check
-            )  # who hears of it in the main thread is in the library, and waits there next
+            )  # in the main thread this runs inside a library call, which looks for itself when it waits
 
     def abort(self, epoch: int) -> None:
-        """No line of ``epoch`` will ever commit: its frames may be processed without an image."""
+        """No line of ``epoch`` will ever commit: frames of that epoch may be processed without an image."""
         self.in_vain = self.in_vain or epoch == self._own_epoch
         if self.asked == epoch:
             self.asked = 0
@@ -175,13 +180,16 @@ class Imager:
     # ------------------------------------------------------------------ looking
 
     def _at_check(self) -> bool:
-        """Runs in the main thread between two instructions of the program (or of the library). ``True``: at the next too."""
+        """Runs in the main thread between two instructions of the program (or of the library).
+
+        ``True``: the interpreter is to call this function again at its next check.
+        """
         runtime = self._runtime
         if not self.is_looking or runtime.in_hook:
             return False
         began_ns = time.monotonic_ns()
-        # Inside the library: a waiting place of its own takes the image, or a check after it has returned does.
-        # Never wait for the lock here: it may be this very thread that holds it.
+        # Inside a library call: the call takes the image when it waits, or a check after the call's return takes it.
+        # Never wait for the lock here: this very thread may hold it.
         if inside_library() or not runtime.lock.acquire(blocking=False):
             self._places.spend(began_ns)
             return True
@@ -191,7 +199,10 @@ class Imager:
             runtime.lock.release()
 
     def look(self, at: Literal["call", "check"]) -> bool:
-        """Is this a place? ``True``: there is nothing more to look for, until the next image."""
+        """Look whether the program can be captured here; if it can, answer the question, or take the image that is wanted.
+
+        ``True``: no image is wanted and no question is open any more.
+        """
         if not self.is_looking:
             return True
         if at == "call" and self._is_refused and self._places.is_blocked():
@@ -214,7 +225,7 @@ class Imager:
         self.refused_longest_ns = max(self.refused_longest_ns, time.monotonic_ns() - self._wanted_since_ns)
 
     def tick(self) -> None:
-        """The helper's housekeeping while the program is outside the library."""
+        """The housekeeping of the port's helper thread while the program is outside the library."""
         is_over = self._housekeep()
         held_ns = self._held_up_ns(waits=False)
         is_stall = is_over or held_ns or self._is_awaited_for_long(waits=False)
@@ -241,17 +252,20 @@ class Imager:
                     self._runtime.lock.release()
 
     def _is_in_c_for_long(self) -> bool:
-        """Asked, and nothing known against it: a long call in C holds nobody up, and there may be the next one behind it."""
+        """The rank is asked, no look was refused, and the interpreter has made no check for `_IN_C_NS`: a long call in C.
+
+        The rank answers then, since a question holds nobody up, and the next long call may follow this one at once.
+        """
         asked_ns = time.monotonic_ns() - self._wanted_since_ns
         return bool(self.asked) and not self._is_refused and asked_ns > _IN_C_NS
 
     def blocked(self) -> None:
-        """The same while the main thread waits inside the library (under the lock)."""
+        """The same housekeeping as :meth:`tick`, while the main thread waits inside the library (under the lock)."""
         if (self.taker.is_writing or self.is_looking) and self._housekeep():
             self.give_up()
 
     def _housekeep(self) -> bool:
-        """Reap image children, report a wait that has become long. ``True``: the rank's own limit has passed."""
+        """Reap image children; report a long search for a place. ``True``: the rank's own time limit has passed."""
         if self.taker.is_writing:
             self.taker.reap()
         if not self.is_looking:
@@ -276,7 +290,10 @@ class Imager:
         return waited_ns > self.limit_ns and self.wanted > self.epoch
 
     def _held_up_ns(self, *, waits: bool) -> int:
-        """How long the program has been held up by the image that it cannot have, if that is too long; else 0."""
+        """For how long, in ns, the image that cannot be taken has held the program up, if that is too long; else 0.
+
+        ``waits``: the program waits inside the library now.
+        """
         port = self._runtime.port
         assert port is not None
         held = port.endpoint.held if self._is_refused and self.wanted > self.epoch else 0
@@ -284,8 +301,10 @@ class Imager:
         return held_ns if self._held_up.is_stall(held_ns, entries=port.entries, waits=waits) else 0
 
     def _give_up_if_held_up(self) -> bool:
-        """The program waits, where it cannot be captured, for messages that are held back until it is: then neither ever
-        comes."""
+        """Give up if the program waits, where it cannot be captured, for messages that are held until its image is taken.
+
+        Neither the messages nor the image would ever come. ``True``: the image, or the answer, has been given up.
+        """
         if self._is_awaited_for_long(waits=True):
             self._give_up_awaited()
             return True
@@ -297,7 +316,10 @@ class Imager:
         return bool(held_ns)
 
     def _is_awaited_for_long(self, *, waits: bool) -> bool:
-        """Does a program wait for the round that cannot begin since this one waits, perhaps for that program?"""
+        """Has the program of another rank waited too long for the round, which cannot begin because of this rank?
+
+        This rank's program may wait for a message of that very program. ``waits``: this rank's program waits now.
+        """
         if not (self.asked and self._waiting and self._is_refused):
             return False
         port = self._runtime.port
@@ -316,14 +338,20 @@ class Imager:
             self.give_up(f"the program waits for its checkpoint where {self._reason}")
 
     def give_up_here(self) -> bool:
-        """The program itself waits for an image, at a place that cannot be captured: there will be none."""
+        """The program itself waits for an image, at a place where it cannot be captured: give up the image.
+
+        ``False``: nothing was given up, since the program may be captured here later.
+        """
         if not (self._is_refused and self.is_looking and self._places.has_obstacle()):
             return False
         self.give_up(f"the program waits for its checkpoint where {self._reason}")
         return True
 
     def give_up(self, reason: str | None = None, held_ns: int = 0) -> None:
-        """There will be no image of this epoch: by default, since the rank's own limit has passed."""
+        """There will be no image of this epoch: tell the controller, and take the label without an image.
+
+        ``reason``: by default, that the rank's own time limit has passed. ``held_ns``: see :func:`say_failed`.
+        """
         reason = reason or f"not possible within the limit: {self._reason}"
         say_failed(self._runtime, self.asked or self.wanted, reason, self.where(), held_ns)
         self.asked = 0
@@ -335,9 +363,10 @@ class Imager:
     # ------------------------------------------------------------------ taking
 
     def take(self, at: Literal["call", "check"]) -> bool:
-        """Capture the stack and let the image be taken. ``False``: refused here, to be tried again.
+        """Capture the stack and take the image. ``False``: the program cannot be captured here; the rank tries again later.
 
-        Untraced: neither the program's profile nor the child that writes the image is to have this in it.
+        Tracing and profiling are off meanwhile: these calls shall appear neither in the program's profile nor in the child
+        that writes the image.
         """
         from ckpt.image.frames import _frames
 
@@ -386,7 +415,10 @@ class Imager:
         return self._burn(failed) if failed is not None else True
 
     def take_explicitly(self, way: ReplayedProgram) -> bool:
-        """At a boundary of an explicit program, where all ranks are. Always ``True``: taken, or given up."""
+        """Take the image at the boundary of an explicit program that all ranks have agreed on. ``way``: that program.
+
+        Always returns ``True``: the image has been taken or given up.
+        """
         problem = way.problem()
         if problem:
             self.give_up(problem)
@@ -406,7 +438,7 @@ class Imager:
         return self._burn(failed) if failed is not None else True
 
     def _call_hooks(self) -> bool:
-        """Call the program's hooks, without the lock. ``False``: no image is to be taken now, and all is said."""
+        """Call the program's hooks, without the lock. ``False``: no image is to be taken now; a failure was reported."""
         runtime, called_for = self._runtime, self.epoch
         while self.epoch < self.wanted != called_for:  # meanwhile the round may end, or the next one begin
             called_for = self.wanted
@@ -428,10 +460,10 @@ class Imager:
         return bool(self.wanted > self.epoch)
 
     def rehearse(self) -> None:
-        """Do what a capture does, and forget it: called when the program waits for messages anyway.
+        """Capture the stack and discard the result: called when the program waits for messages anyway.
 
-        A fork leaves every page of this process to be faulted in again by the first write to it, reference counts
-        included. Without a rehearsal the next pause pays for that: 0.9 ms instead of 0.1 ms.
+        After a fork, the first write to each page of this process causes a page fault; a change of a reference count is
+        such a write. Without a rehearsal the next pause has these faults: 0.9 ms instead of 0.1 ms.
         """
         if not self.taker.cold or self._runtime.explicit is not None:
             return
@@ -439,10 +471,10 @@ class Imager:
         try:
             self._places.rehearse()
         except Exception:
-            return  # out of descriptors, say: the real image meets it too, and says so; the program must not suffer
+            return  # for example, no descriptor is left: the real image will fail and report it; the program must not
 
     def _burn(self, failure: Exception) -> bool:
-        """This image cannot be taken, and the program must not suffer from it: no vote, go on."""
+        """This image cannot be taken, and the program must not fail: report it, take the label, go on. Always ``True``."""
         reason = getattr(failure, "reason", None) or f"{type(failure).__name__}: {failure}"
         say_failed(self._runtime, self.wanted, reason, getattr(failure, "path", None) or self.where())
         self._pass_over()

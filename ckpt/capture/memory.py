@@ -1,7 +1,7 @@
-"""How much memory this process has, and how much more it can get: what the kernel says, read without a lock.
+"""How much memory this process uses, and how much more it can get: numbers of the kernel, read from /proc without a lock.
 
-The limit is the smallest of what the machine has available and what the control groups of this process leave it
-(:mod:`ckpt.capture.memory_groups`).
+The available memory is the smaller of two numbers: the memory that the machine has available (``MemAvailable``), and the
+memory that the control groups of this process allow (:mod:`ckpt.capture.memory_groups`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def peak_bytes() -> int:
 
 
 def shared_files() -> list[str]:
-    """Files that this process has mapped for shared writing. Some 0.2 ms, more the more is mapped."""
+    """Paths of the files that this process has mapped for shared writing. Takes some 0.2 ms, more with more mappings."""
     found = []
     try:
         with open("/proc/self/maps", "rb") as maps:
@@ -41,20 +41,25 @@ def shared_files() -> list[str]:
                     if path and _is_a_file(path[0]):
                         found.append(os.fsdecode(path[0].strip()))
     except OSError:
-        pass  # no such file system: no fork of ours either
+        pass  # there is no /proc
     return list(dict.fromkeys(found))
 
 
 def _is_a_file(path: bytes) -> bool:
-    """Semaphores of ``multiprocessing`` are none: images know their value otherwise (:mod:`ckpt.image.stdlib.processes`)."""
+    """Is the mapped path a file whose content the program may change?
+
+    Semaphores of ``multiprocessing`` are no such files: :mod:`ckpt.image.stdlib.processes` saves their values.
+    """
     return path.startswith(b"/") and not path.startswith(
         (b"/dev/zero", b"/memfd:", b"/SYSV", b"/dev/nvidia", b"/dev/shm/sem.")
     )
 
 
 def available(meminfo: str = "/proc/meminfo", proc: str = "/proc/self") -> Room | None:
-    """What can still be had before something is killed or swapped, by all processes under the same limit together;
-    ``None``: the kernel does not say."""
+    """The memory that all processes under the same limit can still get together before the kernel kills or swaps.
+
+    ``None``: the kernel does not say.
+    """
     machine = _of_machine(meminfo)
     found = [] if machine is None else [Room(machine, False)]
     group = room(proc)
@@ -62,12 +67,12 @@ def available(meminfo: str = "/proc/meminfo", proc: str = "/proc/self") -> Room 
 
 
 def die_first() -> None:
-    """Where memory runs out, this process is killed, and not another of the same group."""
+    """Ask the kernel to kill this process first when memory runs out, before others of the same control group."""
     try:
         with open("/proc/self/oom_score_adj", "wb") as file:
             file.write(b"1000")
     except OSError:
-        pass  # a kernel that has no such file kills whom it likes
+        pass  # this kernel has no such file and chooses the process by its own rules
 
 
 def _of_machine(meminfo: str) -> int | None:
@@ -77,5 +82,5 @@ def _of_machine(meminfo: str) -> int | None:
                 if line.startswith(b"MemAvailable:"):
                     return int(line.split()[1]) * 1024
     except (OSError, ValueError, IndexError):
-        pass  # not a Linux that says it
+        pass  # this kernel does not report MemAvailable
     return None

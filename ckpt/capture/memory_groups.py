@@ -1,8 +1,8 @@
-"""How much memory the control groups of this process leave it: both versions, and all groups above its own.
+"""How much memory the control groups (cgroups) of this process leave it: versions 1 and 2, its own group and all above.
 
-The nearest limit counts, wherever it stands: a container's is often on a group above the process's own. What a group has in
-use includes pages of files, which go before anything is killed, so most of these count as free; as in the kernel's own
-``MemAvailable``.
+Of all limits, the one that leaves least memory counts, whichever group has it: the limit of a container is often set on a
+group above the process's own. The memory in use by a group includes the page cache. The kernel drops pages of the cache
+before it kills a process, so most of them count as free, as in the kernel's ``MemAvailable``.
 
 =========  ==================================  ===========================================  ==========================
 version    its line in ``/proc/self/cgroup``   limits                                       in use
@@ -11,11 +11,13 @@ version    its line in ``/proc/self/cgroup``   limits                           
 1          ``4:memory:/path``                  ``memory.limit_in_bytes``                    ``memory.usage_in_bytes``
 =========  ==================================  ===========================================  ==========================
 
-Where a hierarchy is mounted, and which part of it, says ``/proc/self/mountinfo``; in a namespace of its own a process sees
-paths that begin elsewhere: those of groups outside begin with ``/..``, and a hierarchy that was mounted outside has such a
-root. A group that is not below what is mounted cannot be looked at. Every value is read anew, the mounts once.
+``/proc/self/mountinfo`` says where a hierarchy is mounted, and which part of the hierarchy (see cgroups(7) and
+cgroup_namespaces(7)). In a cgroup namespace, paths are relative to the root of the namespace: the path of a group outside
+begins with ``/..``, and the root of a hierarchy that was mounted outside does too. A group that is not below a mounted part
+cannot be read. Every value is read at each call; the mounts are read once.
 
-When memory runs out below a limit, all of the highest group with ``memory.oom.group`` is killed that is not above the limit.
+When memory runs out below a limit, the kernel looks at the groups from the process's own up to the group with the limit. If
+one of them has ``memory.oom.group``, the kernel kills all processes of the highest such group.
 """
 
 from __future__ import annotations
@@ -26,12 +28,14 @@ from typing import NamedTuple
 __all__ = ["Room", "room"]
 
 _UNLIMITED_BYTES = 1 << 60
-"""What the first version says where there is no limit is a little less than 2^63."""
+"""A limit from here on means no limit: version 1 then reports a number a little below 2^63."""
 
 
 class Room(NamedTuple):
-    """``available_bytes``: until a limit is reached. ``one_fate``: whoever shares this process's group is killed with the
-    others then (``memory.oom.group``).
+    """The memory left below one limit.
+
+    ``available_bytes``: until the limit is reached. ``one_fate``: at the limit, the kernel kills all processes of this
+    process's group together (``memory.oom.group``).
     """
 
     available_bytes: int
@@ -48,13 +52,16 @@ _mounts: dict[str, list[_Mount]] = {}
 
 
 def room(proc: str = "/proc/self") -> Room | None:
-    """What is left below the nearest limit; ``None``: there is none, or the kernel does not say."""
+    """The least memory that is left below a limit; ``None``: there is no limit, or the kernel does not say.
+
+    ``proc``: the process's directory in /proc.
+    """
     found = [left for directory, top, version in _groups(proc) for left in _of_all(directory, top, version)]
     return min(found, default=None)
 
 
 def _groups(proc: str) -> list[tuple[str, str, int]]:
-    """Directory of this process's group, and the highest that can be seen, in every hierarchy that limits memory."""
+    """For every hierarchy that limits memory: directory of this process's group, highest visible directory, version."""
     try:
         if proc not in _mounts:
             with open(f"{proc}/mountinfo", "rb") as file:
@@ -76,7 +83,10 @@ def _groups(proc: str) -> list[tuple[str, str, int]]:
 
 
 def _mount_of(line: bytes) -> _Mount | None:
-    """One line of mountinfo: the fields up to " - ", of which the fourth and the fifth are wanted; kind, source, options."""
+    """The mount of a memory hierarchy that one line of mountinfo describes (proc_pid_mountinfo(5)); ``None``: another mount.
+
+    The fourth and fifth field are root and mount point; after " - " follow file system type, source and options.
+    """
     before, _, after = line.decode(errors="surrogateescape").partition(" - ")
     kind, _, options = [*after.split(), "", "", ""][:3]
     if kind == "cgroup2":
@@ -90,7 +100,7 @@ def _mount_of(line: bytes) -> _Mount | None:
 
 
 def _within(mount: _Mount, path: str) -> str | None:
-    """Where the group is seen; if it cannot be found below what is mounted, as far up as can be. None: it is outside."""
+    """The directory of the group ``path``; the mount point, if that directory is missing. ``None``: the group is outside."""
     root = mount.root.rstrip("/")
     inside = path[len(root) :] if path == root or path.startswith(root + "/") else ""
     if inside == "/.." or inside.startswith("/../"):
@@ -100,7 +110,7 @@ def _within(mount: _Mount, path: str) -> str | None:
 
 
 def _of_all(directory: str, top: str, version: int) -> list[Room]:
-    """From the group itself to the top."""
+    """The memory left below each limit, from the group itself up to ``top``."""
     found = []
     one_fate = False
     while True:
@@ -126,7 +136,7 @@ def _of_one(directory: str, version: int) -> int | None:
 
 
 def _reclaimable(path: str, prefix: str) -> int:
-    """Pages of files that nobody has used lately, and half of those that somebody has."""
+    """Bytes of the page cache that the kernel can take back: all inactive pages, and half of the active pages."""
     found = {}
     try:
         with open(path, "rb") as file:
@@ -139,7 +149,7 @@ def _reclaimable(path: str, prefix: str) -> int:
 
 
 def _number(path: str) -> int | None:
-    """``None``: there is no such file, or it says "max"."""
+    """The number in the file ``path``; ``None``: there is no such file, or it contains "max"."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # a file object takes three times as long
     except OSError:

@@ -1,13 +1,16 @@
-"""★ Where the program can be captured: the looks at its stack, and what they may cost it.
+"""★ Where the program can be captured: the looks at its stack, and how much time the looks may take.
 
-Two places lead to an image: the main thread blocked in the library (``at="call"``) and the interpreter's own check between
-two instructions (``at="check"``), for which the helper thread queues a look every few milliseconds. A check that finds the
-main thread inside the library does nothing: the library gets there by itself.
+A *place* is a moment at which the stack can be captured. There are two kinds: the main thread is blocked in a library call
+(``at="call"``), or the interpreter makes its check between two instructions (``at="check"``; CPython's eval breaker), for
+which the helper thread queues a look every few milliseconds. A check that finds the main thread inside a library call does
+nothing: the call looks when it waits.
 
-A look that is refused names the frame that stands in the way (``Refused.obstacle``). Until that frame has left its
-instruction, looks are a comparison in C (``_frames.look``); when it has, or now and then in any case, the whole stack is
-looked at again. All of that is paid for from an :class:`~ckpt.capture.check_budget.Allowance`, so a program that can never
-be captured runs on as if nobody had asked.
+A look that fails (``Refused``) names the *obstacle*: the frame of the stack that prevents the capture. Until that frame has
+left its instruction, a look is a comparison in C (``_frames.look``). When the frame has left, and at every
+`_WHOLE_EVERY`-th tick in any case, the whole stack is looked at again. The time for all looks comes from an
+:class:`~ckpt.capture.check_budget.Allowance`, so a program that can never be captured is hardly slowed.
+
+A *passing* obstacle is an object that no image can hold, referred to by a running function, which will drop it soon.
 
 Not here: when an image is wanted (:mod:`ckpt.capture.imager`), what is captured (:mod:`ckpt.image`).
 """
@@ -31,34 +34,37 @@ if TYPE_CHECKING:
 __all__ = ["Places", "inside_library", "is_library"]
 
 _CHECKS = 16
-"""Places that are looked at after each tick of the helper: some of them lie behind the obstacle."""
+"""Successive checks that may look after each tick of the helper: the program may pass the obstacle between them."""
 _WHOLE_EVERY = 32
-"""Ticks after which the whole stack is looked at though the obstacle seems to be there: it may have come again."""
+"""At every so many ticks the whole stack is looked at, even if the obstacle seems to be there: it may be another call."""
 _PASSING_NS = 2_000_000_000
-"""So long an object that no image can hold, held by running functions at every place, is taken for one that goes soon."""
+"""If every look for this time meets a passing obstacle, the obstacle is no longer taken for a passing one."""
 
 
 class Places:
-    """The looks at one rank's stack. Called under the runtime's lock, but for :meth:`queue` and :meth:`where`."""
+    """The looks at one rank's stack. Methods are called under the runtime's lock, except :meth:`queue` and :meth:`where`."""
 
     def __init__(self, runtime: RankContext, frames_to_skip: Sequence[CodeType]) -> None:
-        """``frames_to_skip``: between a look and :meth:`capture`; like the runtime's own they are left out of an image."""
+        """``frames_to_skip``: code of functions whose frames lie between a look and :meth:`capture`.
+
+        These frames and the runtime's own (:meth:`RankContext.frames_to_skip`) are left out of an image.
+        """
         self._runtime = runtime
         self._skipped = (Places.capture.__code__, *frames_to_skip, *runtime.frames_to_skip())
         self._allowance = Allowance()
         self._obstacle = (0, 0)
         self._ticks = 0
-        self._passing_since_ns = 0  # every refusal since then was for something that a function holds
+        self._passing_since_ns = 0  # every look since then met a passing obstacle; 0: the last one did not
 
     def begin(self) -> None:
-        """Looks are wanted from now on."""
+        """A search for a place begins."""
         self._allowance.begin(time.monotonic_ns())
         self._obstacle = (0, 0)
         self._ticks = 0
         self._passing_since_ns = 0
 
     def queue(self, look: Callable[[], bool]) -> None:
-        """Have ``look`` called at the main thread's next checks, and again while it returns ``True``. From any thread."""
+        """Have ``look`` called at the main thread's next check, and again while it returns ``True``. From any thread."""
         if not self._allowance.is_left(time.monotonic_ns()):
             return
         from ckpt.image.frames import _frames
@@ -68,11 +74,11 @@ class Places:
         _frames.look(look, *obstacle, _CHECKS)
 
     def spend(self, since_ns: int) -> None:
-        """The program was stopped since then (on ``time.monotonic_ns``)."""
+        """Take from the allowance: the program has been stopped since ``since_ns`` (on ``time.monotonic_ns``)."""
         self._allowance.spend(time.monotonic_ns() - since_ns)
 
     def is_blocked(self) -> bool:
-        """In the main thread: can nothing have changed since the last refusal, or is no time left to look?"""
+        """In the main thread: is the obstacle still on the stack, or is no time left to look?"""
         now_ns = time.monotonic_ns()
         if self._obstacle[0]:
             from ckpt.image.frames import _frames
@@ -82,18 +88,21 @@ class Places:
         return not self._allowance.is_left(now_ns)
 
     def goes_on(self) -> bool:
-        """Refused at a check: is it worth while to look at the next? What is no frame's fault does not change so soon."""
+        """After a look that failed at a check: is it useful to look at the next check?
+
+        It is where the obstacle is a frame or a passing one. Other reasons (a thread, a handler) do not change so soon.
+        """
         is_near = bool(self._obstacle[0] or self._passing_since_ns)
         return is_near and self._allowance.is_left(time.monotonic_ns())
 
     def has_obstacle(self) -> bool:
-        """Is it a frame that stands in the way?"""
+        """Is the reason of the last failed look a frame of the stack?"""
         return bool(self._obstacle[0])
 
     def capture(self, at: Literal["call", "check"], *, passing: bool = True) -> Stack | None:
-        """The stack; ``None``: the program has ended. Raises :class:`ckpt.image.Refused`.
+        """The stack; ``None``: the program has ended. Raises :class:`ckpt.image.Refused` if it cannot be captured here.
 
-        ``passing``: also for what a function holds, and no image can, but will be gone soon.
+        ``passing``: raise for passing obstacles too.
         """
         from ckpt import image
 
@@ -115,7 +124,7 @@ class Places:
         return stack
 
     def rehearse(self) -> None:
-        """Do what a capture does, and forget it. Raises whatever comes."""
+        """Do the work of a capture and discard the result. Exceptions pass through."""
         from ckpt import image
         from ckpt.image.process import moment
 
@@ -125,7 +134,7 @@ class Places:
         moment.note()
 
     def _refuse_passing(self, stack: Stack) -> None:
-        """Raise Refused for what no image can hold, unless it has been met at every place for some seconds: it stays."""
+        """Raise Refused for a passing obstacle, unless every look for `_PASSING_NS` has met one."""
         from ckpt import image
 
         now_ns = time.monotonic_ns()
@@ -139,14 +148,17 @@ class Places:
             raise
 
     def _refuse_others(self) -> None:
-        """Only the main thread's stack is captured, and not with a handler between functions of the library."""
+        """Raise Refused while a signal handler of the program or another thread of the application runs.
+
+        Only the main thread's stack is captured, and a handler may run between two functions of the library.
+        """
         if self._runtime.port is not None and self._runtime.port.interrupts.running:
             raise _refused("a signal handler of the program is running", self.where())
         for thread in self._runtime.threads.others():
             raise _refused(f"the application's thread {thread.name!r} is running", f"thread {thread.name}")
 
     def where(self) -> str:
-        """Where the program is, as ``file:line function``, for status and for a round that waits. From any thread."""
+        """Where the program is, as ``file:line function``, for `ckpt status` and for reports of a round. From any thread."""
         if self._runtime.finished_code is not None:
             return "finished, serving its peers"
         frame = sys._current_frames().get(threading.main_thread().ident or 0)
@@ -161,7 +173,10 @@ class Places:
 
 
 def inside_library() -> bool:
-    """Is a function of this library on the main thread's stack, inside the program's base?"""
+    """Is a function of this library on the calling thread's stack, above the base frame of the program?
+
+    The caller of this function and the frame of this function itself are not counted.
+    """
     from ckpt.image.frames.stack import BASES
 
     frame: FrameType | None = sys._getframe(2)

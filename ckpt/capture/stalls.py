@@ -1,17 +1,19 @@
 """Does an image that cannot be taken hold the program up? Pure.
 
-Messages that were sent after another rank's image wait for this rank's own. While this one cannot be captured, that is a
-stall if the program wants them, and nobody can know: they may be others. So it is a matter of patience:
+A message that another rank sent after its image is *held* until this rank has taken its own image. While this rank cannot
+be captured, that is a stall if its program needs a held message. Nobody can know whether the program needs a held message
+or another one, so a time limit decides (:class:`HeldUp`):
 
-- the program *waits*, in a place that cannot be captured: for what is held, most probably (`LONGEST_WAIT_NS`);
-- it calls the library again and again (`iprobe` in a loop, say): longer (`LONGEST_CALLS_NS`);
-- it computes: it does not want them yet.
+- the program *waits* at a place where it cannot be captured: it most probably waits for a held message
+  (`LONGEST_WAIT_NS`);
+- the program calls the library again and again (for example `iprobe` in a loop): the limit is longer (`LONGEST_CALLS_NS`);
+- the program computes: it does not need the held messages yet, and there is no limit.
 
-The same while ranks are only asked, where the program of a rank waits for the round, and with it perhaps for who cannot be
-captured: who waits for that rank's next message keeps the round from ever beginning. There a wait counts only as long as
-nothing is received.
+The same limits hold while ranks are only asked, if the program of a rank A waits for the round (:class:`Awaited`). If this
+rank cannot be captured because its program waits for A's next message, the round would never begin. In this case a wait
+counts only as long as no message is received.
 
-Not here: what is done about it (:mod:`ckpt.capture.imager`).
+Not here: how a rank gives up its image (:mod:`ckpt.capture.imager`).
 """
 
 from __future__ import annotations
@@ -21,18 +23,21 @@ __all__ = ["Awaited", "HeldUp"]
 LONGEST_WAIT_NS = 200_000_000
 LONGEST_CALLS_NS = 1_000_000_000
 _ONE_WAIT_NS = 100_000_000
-"""Looks of one wait follow each other faster than that (`ckpt.transport.driver.port.Port.wait`)."""
+"""During one wait, looks follow each other at shorter intervals than this (`ckpt.transport.driver.port.Port.wait`)."""
 
 
 class HeldUp:
-    """Of one rank. All times on one monotonic clock."""
+    """Measures for how long held frames have kept one rank's program waiting. All times are on one monotonic clock."""
 
     def __init__(self) -> None:
-        self._since_ns = 0  # since then frames are held; 0: none are
+        self._since_ns = 0  # since when frames are held; 0: no frame is held
         self._entries = 0
 
     def look(self, now_ns: int, *, held: int, entries: int) -> int:
-        """So many frames are held, and the program has called the library so often. How long that has been, in ns."""
+        """For how long frames have been held, in ns; 0: none are.
+
+        ``held``: the number of held frames now; ``entries``: how often the program has called the library so far.
+        """
         if not held:
             self._since_ns = 0
             return 0
@@ -41,12 +46,15 @@ class HeldUp:
         return now_ns - self._since_ns
 
     def is_stall(self, held_ns: int, *, entries: int, waits: bool) -> bool:
-        """Has the program been held up for too long? ``waits``: it does, now."""
+        """Has the program been held up for too long? ``held_ns``: from :meth:`look`; ``waits``: the program waits now."""
         return held_ns > LONGEST_WAIT_NS if waits else held_ns > LONGEST_CALLS_NS and entries != self._entries
 
 
 class Awaited:
-    """Of one rank that is asked, in vain so far, while a program waits for the round. All times on one monotonic clock."""
+    """Measures for how long one rank has been asked, and could not be captured, while a program waits for the round.
+
+    All times are on one monotonic clock.
+    """
 
     def __init__(self) -> None:
         self._since_ns = 0
@@ -56,7 +64,11 @@ class Awaited:
         self._received = 0
 
     def is_stall(self, now_ns: int, *, entries: int, received: int, waits: bool) -> bool:
-        """Has that lasted too long? ``received``: so many messages have been; ``waits``: the program does, now."""
+        """Has the program waited for the round for too long?
+
+        ``entries``: how often this rank's program has called the library so far; ``received``: how many messages this rank
+        has received so far; ``waits``: this rank's program waits now.
+        """
         if not self._since_ns:
             self._since_ns, self._entries = now_ns, entries
         if waits:

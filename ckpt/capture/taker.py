@@ -1,11 +1,12 @@
-"""Takes one image: freeze the port, save its state, prepare, fork (or write here), thaw, report the pause.
+"""Takes one image: freeze the port, save the port's state, prepare, fork (or write here), thaw, report the pause.
 
-All of it under the port's lock; the pause of the program is only that. How it is written is chosen when the image is first
-wanted (:mod:`ckpt.capture.choice`), and logged when that changes; where the kernel refuses a fork all the same, the image
-is written synchronously, with the port frozen: the peers are told by its negative acks. Which mode was used is part of the
-report.
+All these steps run under the port's lock; they are the whole pause of the program. The mode (fork or synchronous) is chosen
+when the image is first wanted (:mod:`ckpt.capture.choice`), and a change of the mode is logged. Where the kernel refuses the
+fork, the image is written synchronously, and the frozen port answers its peers with negative acknowledgements. The report
+of the image names the mode that was used.
 
-Children that write are reaped here, by whichever thread comes first; one that died without a vote is the round's failure.
+The children that write images are reaped here, by the main thread or the helper thread, whichever comes first. If a child
+died without a vote, the round fails.
 
 Not here: when an image is due and where the program can be captured (:mod:`ckpt.capture.imager`), the writing itself
 (:mod:`ckpt.capture.writing`).
@@ -33,22 +34,22 @@ __all__ = ["Taker"]
 
 _REHEARSAL_LONGEST_NS = 3_000_000
 _IMAGES_WITHOUT_FORK = 10
-"""After the kernel has refused to fork, or has killed a writer."""
+"""So many images are written without fork after the kernel has refused a fork or has killed a child that was writing."""
 
 
 class Taker:
-    """Takes the images of one rank. Called under the runtime's lock, but for :meth:`reap`."""
+    """Takes the images of one rank. Methods are called under the runtime's lock, except :meth:`reap`."""
 
     def __init__(self, runtime: RankContext) -> None:
         self._runtime = runtime
         self.asked: str = runtime.spec.get("options", {}).get("image_mode") or "auto"
         self.choice = Choice("fork", "no image has been taken yet")
-        self._without_fork = 0  # so many images are written without, before fork is tried again
+        self._without_fork = 0  # so many images are written without fork before a fork is tried again
         self._why_without_fork = ""
         self._writer_was_killed = False
         self.pauses_ns: list[int] = []
         self.cold = False
-        """Forked, and not rehearsed since: see :meth:`ckpt.capture.imager.Imager.rehearse`."""
+        """The process has forked, and no rehearsal has followed: see :meth:`ckpt.capture.imager.Imager.rehearse`."""
         self._children: dict[int, int] = {}  # pid of an image child -> its epoch
         self._lost: deque[tuple[int, int]] = (
             deque()
@@ -56,16 +57,19 @@ class Taker:
 
     @property
     def writers(self) -> frozenset[int]:
-        """Process ids of the children at work."""
+        """Process ids of the children that write images now."""
         return frozenset(self._children)
 
     @property
     def is_writing(self) -> bool:
-        """Is a child at work?"""
+        """Does a child write an image now?"""
         return bool(self._children)
 
     def choose(self, asked: str | None) -> None:
-        """Decide how the next image will be written; a choice that differs from the last one is logged."""
+        """Decide how the next image will be written; log the choice if it differs from the last one.
+
+        ``asked``: "auto", "fork" or "sync"; ``None``: as asked before.
+        """
         self.asked = asked or self.asked
         before = self.choice
         if self._without_fork and (
@@ -97,10 +101,11 @@ class Taker:
         started_ns: int,
         waited_since_ns: int,
     ) -> Exception | None:
-        """Take the image labelled (previous, epoch]. ``prepare(port_state)`` gives what will be dumped.
+        """Take the image labelled (previous, epoch]. ``prepare(port_state)`` returns the content of the image.
 
-        ``started_ns``: on ``time.perf_counter_ns``, when the capture began; ``waited_since_ns``: on ``time.monotonic_ns``,
-        when the image was first wanted. Returns what ``prepare`` raised; the port is thawed then, and nothing has happened.
+        ``started_ns``: when the capture began, on ``time.perf_counter_ns``; ``waited_since_ns``: when the image was first
+        wanted, on ``time.monotonic_ns``. Returns the exception that ``prepare`` raised, if any: then no image was taken, and
+        the port has been thawed.
         """
         port = self._runtime.port
         assert port is not None
@@ -112,7 +117,7 @@ class Taker:
         try:
             registry.before_image()
             prepared = prepare(state)
-        except Exception as failure:  # a file of the program that cannot be flushed, say
+        except Exception as failure:  # for example, a file of the program cannot be flushed
             port.thaw()
             return failure
         times = {
@@ -177,7 +182,7 @@ class Taker:
         )
 
     def _write_here(self, job: Writing) -> None:
-        """The synchronous mode: the port stays frozen, and free for the helper, which answers for it."""
+        """The synchronous mode: the port stays frozen; its lock is released, so that the helper thread can answer peers."""
         self._runtime.lock.release()
         try:
             write(self._runtime, job)
@@ -185,7 +190,7 @@ class Taker:
             self._runtime.lock.acquire()
 
     def _do_without_fork(self, why: str) -> None:
-        """For a while; said when the next image is wanted."""
+        """Write the next `_IMAGES_WITHOUT_FORK` images synchronously. :meth:`choose` logs the reason ``why``."""
         self._without_fork, self._why_without_fork = _IMAGES_WITHOUT_FORK, why
 
     # ------------------------------------------------------------------ children
@@ -198,7 +203,7 @@ class Taker:
             except ChildProcessError:
                 done, status = pid, 0  # the program's own os.wait() was faster
             if done:
-                self._children.pop(pid, None)  # gone: the other of main and helper thread came first
+                self._children.pop(pid, None)  # absent: the other thread has reaped it
                 if os.WIFSIGNALED(status):
                     self._lost.append((epoch, status))
         while self._lost:
@@ -207,7 +212,7 @@ class Taker:
             except IndexError:
                 break  # the other thread reported it
             number = os.WTERMSIG(status)
-            if number == signal.SIGKILL:  # nobody else kills it while its rank lives, as a rule
+            if number == signal.SIGKILL:  # as a rule by the kernel: no memory
                 self._do_without_fork("the image writer was killed, as it is where memory runs out")
                 self._writer_was_killed = True
             say_failed(self._runtime, epoch, f"the image writer died (signal {number})", "image child")

@@ -1,11 +1,12 @@
-"""Writes one image and votes: in the forked child, or where the program stands still.
+"""Writes one image and votes: in the forked child, or in the rank itself while the program stands still.
 
-The child pickles, compresses, writes, syncs and votes. It touches no socket but the control channel, runs no finalizer
-and ends with ``os._exit``: it must never return into the program, whatever went wrong. Every failure is said as
-``failed`` with a reason and the place (a variable where one is to blame), and costs the round, never the program.
+The child pickles, compresses, writes, syncs and votes. The child uses no socket but the control channel, runs no finalizer
+and ends with ``os._exit``: it must never return into the program, whatever happens. Every failure is reported to the
+controller in a ``failed`` packet with a reason and a place (a variable, where a variable is the cause). A failure ends the
+round, never the program.
 
-Not here: when and how an image is taken (:mod:`ckpt.capture.imager`, :mod:`ckpt.capture.taker`), what is in it
-(:mod:`ckpt.image`), how it becomes durable (:mod:`ckpt.store`).
+Not here: when and how an image is taken (:mod:`ckpt.capture.imager`, :mod:`ckpt.capture.taker`), the content of an image
+(:mod:`ckpt.image`), how an image becomes durable (:mod:`ckpt.store`).
 """
 
 from __future__ import annotations
@@ -27,15 +28,16 @@ if TYPE_CHECKING:
 __all__ = ["Writing", "say_failed", "write", "write_in_child"]
 
 _HEAD_START_S = 0.003
-"""The child waits this long: the program's first steps fault on pages shared with it, and a child that works on the same
-memory meanwhile makes each of them slower (1 GB in 4 KiB pages: pause 24 ms without, 22 ms with)."""
+"""The child waits so long before it begins. The program's first writes after the fork cause faults on pages shared with the
+child, and each fault is slower while the child works on the same memory (1 GB in 4 KiB pages: the pause is 24 ms without
+this wait and 22 ms with it)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """What is to be written: ``prepared`` by :func:`ckpt.image.prepare`, labelled (previous, epoch].
+    """One image to be written: ``prepared`` by :func:`ckpt.image.prepare`, labelled (previous, epoch].
 
-    ``vectors``: peer → (tx, base, rx) of the port as frozen.
+    ``vectors``: for each peer (tx, base, rx) of the frozen port: numbers of messages sent, acknowledged and received.
     """
 
     prepared: Any
@@ -45,7 +47,7 @@ class Writing:
 
 
 def write_in_child(runtime: RankContext, job: Writing) -> NoReturn:
-    """The forked child: write, vote, vanish."""
+    """Runs in the forked child: write the image, vote, end the process."""
     code = 1
     try:
         from ckpt import image
@@ -59,14 +61,14 @@ def write_in_child(runtime: RankContext, job: Writing) -> NoReturn:
             image.check(job.prepared)
         code = 0 if write(runtime, job) else 3
     except BaseException as failure:
-        # The child must never return into the program; whatever went wrong is the round's failure.
+        # The child must never return into the program; any exception ends the round only.
         say_failed(runtime, job.epoch, _told(failure), "image child")
     finally:
         os._exit(code)
 
 
 def write(runtime: RankContext, job: Writing) -> bool:
-    """Write and vote; ``False``: it failed, and the controller has been told why."""
+    """Write the image and vote. ``False``: the image could not be written, and the controller has been told why."""
     from ckpt import image
     from ckpt.capture.description import describe_messages
     from ckpt.store import ImageWriter, JobDirectory
@@ -102,7 +104,7 @@ def write(runtime: RankContext, job: Writing) -> bool:
     except image.Unpicklable as failure:
         say_failed(runtime, epoch, failure.reason, failure.path)
         return False
-    except Exception as failure:  # disk full, no memory, a __reduce__ that raises: the round's failure, named
+    except Exception as failure:  # a full disk, no memory, a __reduce__ that raises
         say_failed(runtime, epoch, _told(failure), runtime.spec["job_dir"])
         return False
     lost = [row["package"] for row in report.left_out if row["kind"] == "unsaved"]
@@ -126,7 +128,7 @@ def write(runtime: RankContext, job: Writing) -> bool:
 
 
 def _told(failure: BaseException) -> str:
-    """What nobody has put into words: the type, the text, and where it was raised unless the text names a file."""
+    """A text for an unexpected exception: its type and message, and where it was raised unless the message names a file."""
     text = f"{type(failure).__name__}: {failure}"
     frames = traceback.extract_tb(failure.__traceback__)
     if not frames or getattr(failure, "filename", None) is not None:
@@ -135,6 +137,9 @@ def _told(failure: BaseException) -> str:
 
 
 def say_failed(runtime: RankContext, epoch: int, reason: str, where: str, held_ns: int = 0) -> None:
-    """Tell the controller that this rank will not vote for the epoch. ``held_ns``: so long the round held the program up."""
+    """Tell the controller that this rank will not vote for the epoch, and why.
+
+    ``where``: a place in the program or a variable; ``held_ns``: for how long the round has held the program up.
+    """
     packet = {"m": "failed", "epoch": epoch, "reason": reason, "where": where}
     runtime.control.send(packet | {"held_ns": held_ns} if held_ns else packet)
