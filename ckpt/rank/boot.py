@@ -1,7 +1,7 @@
 """★ From a forked process to a running rank: streams, environment, port, then the program from its start or from its image.
 
-:func:`run_rank` is called by the agent in the child it has just forked, and never returns: it ends in SystemExit, which the
-agent's frames let through. Order of things:
+The agent calls :func:`run_rank` in the child that it has just forked. The function never returns: it raises SystemExit,
+which passes through the agent's frames of the stack. The steps, in order:
 
 1. standard streams (files in the job directory, appended to), environment, signal dispositions;
 2. for a resumed rank: the image, authenticated and loaded (modules, open files, random state, port state, engine);
@@ -41,8 +41,8 @@ def run_rank(
     """Become rank ``spec["rank"]`` of the job and run to the end.
 
     ``spec`` is the agent's description of the rank (see ``ckpt.controller.supervision.messages``); ``control_fd`` is this
-    rank's end of the packet socket to the agent; ``make_runtime``: for a rank that is watched (:mod:`ckpt.doctor`). The
-    exit status of the process is the program's.
+    rank's end of the packet socket to the agent; ``make_runtime`` makes the runtime from ``spec`` and the control channel
+    (:mod:`ckpt.doctor` gives a class of its own). The exit status of the process is the program's.
     """
     _open_streams(spec)
     control = ControlChannel(_lowest(control_fd))
@@ -61,7 +61,7 @@ def run_rank(
         else:
             run = _resumed(runtime)
     except BaseException as failure:
-        # The program has not started: whatever it is, it is said to the controller and ends this rank.
+        # The program has not started: any exception is reported to the controller and ends this rank.
         text = f"{failure}\n" if is_in_words(failure) else text_of(failure)
         control.send({"m": "error", "exit_code": exit_code_of(failure), "traceback": text})
         sys.stderr.write(text)
@@ -71,7 +71,10 @@ def run_rank(
 
 
 def _lowest(fd: int) -> int:
-    """The same under the lowest number that is free: in every incarnation the same one, which the program never gets."""
+    """Move the descriptor to the lowest free number; return that number.
+
+    The number is the same in every incarnation, so it cannot collide with a descriptor of the program in an image.
+    """
     low = os.dup(fd)
     os.close(max(low, fd))
     return min(low, fd)
@@ -94,7 +97,7 @@ def preload() -> None:
 
 
 def _check_interpreter(runtime: Runtime) -> None:
-    """Raises CannotCapture at once rather than at every image."""
+    """Raise CannotCapture if the stack of this interpreter cannot be captured: now, rather than fail at every image."""
     from ckpt import image
 
     ok, reason = image.available()
@@ -106,8 +109,10 @@ def _check_interpreter(runtime: Runtime) -> None:
 
 
 def _open_streams(spec: Mapping[str, Any]) -> None:
-    """fd 0 is the file given as standard input (rank 0), or /dev/null; fds 1 and 2 append to the rank's files, whose
-    lengths become part of each image.
+    """Open the standard streams.
+
+    fd 0 is the file given as standard input (rank 0 only), or /dev/null; fds 1 and 2 append to the rank's output files,
+    whose lengths become part of each image.
     """
     given = spec.get("options", {}).get("stdin") if spec["rank"] == 0 else None
     output = os.path.join(spec["job_dir"], "output")
@@ -130,7 +135,7 @@ def _open_streams(spec: Mapping[str, Any]) -> None:
             os.dup2(opened, fd)
             os.close(opened)
     if spec.get("resume") is None and spec["restarts"]:
-        # started again from the beginning, because nothing had been committed: so does its output
+        # The job starts again from its beginning, since no checkpoint had been committed: the output begins anew too.
         os.ftruncate(1, 0)
         os.ftruncate(2, 0)
     if given and given["kind"] == "file":
@@ -142,7 +147,7 @@ def _open_streams(spec: Mapping[str, Any]) -> None:
     sys.stderr = _text_stream(2, "stderr", "backslashreplace")
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr  # type: ignore[misc]
     faulthandler.enable(file=sys.stderr)
-    standard_streams.std_objects()  # their layers are known from here on
+    standard_streams.std_objects()  # records the three streams, with their buffers and raw files
 
 
 def _no_input(given: Mapping[str, Any]) -> _NoInput:
@@ -155,7 +160,7 @@ def _no_input(given: Mapping[str, Any]) -> _NoInput:
 
 
 class _NoInput(io.RawIOBase):
-    """Standard input that could not be read (again): says so to a program that reads it, and is quiet to all others."""
+    """Standard input that cannot be read, or not again after a restart. Each read raises NoInput, which gives the reason."""
 
     name = "<stdin>"
 
@@ -173,8 +178,11 @@ class _NoInput(io.RawIOBase):
 
 
 def _conversion(name: str, errors: str) -> tuple[str, str, bool]:
-    """Encoding and error handler that the interpreter has chosen, by locale and ``PYTHONIOENCODING``; whether it writes
-    everything at once (``-u``, ``PYTHONUNBUFFERED``)."""
+    """Encoding, error handler and ``write_through`` of the interpreter's own stream ``name``.
+
+    The interpreter chooses encoding and error handler by locale and ``PYTHONIOENCODING``, and ``write_through`` by ``-u`` or
+    ``PYTHONUNBUFFERED``. ``errors``: the error handler if there is no such stream.
+    """
     stream = getattr(sys, f"__{name}__", None)
     if not isinstance(stream, io.TextIOWrapper):
         return "utf-8", errors, False
@@ -215,7 +223,7 @@ def job_environment(spec: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _fresh(runtime: Runtime) -> Callable[[], object]:
-    """A program from its start."""
+    """A function that runs the program from its start. Opens and binds the port."""
     from ckpt.image import prepare_program
     from ckpt.mpi import make_world
     from ckpt.rank.network import open_port
@@ -227,7 +235,10 @@ def _fresh(runtime: Runtime) -> Callable[[], object]:
 
 
 def _resumed(runtime: Runtime) -> Callable[[], object]:
-    """A program from the image of epoch ``spec["resume"]``."""
+    """A function that resumes the program from the image of epoch ``spec["resume"]``. Loads the image and binds the port.
+
+    Raises IncompatibleImage, and the errors of :mod:`ckpt.store` and :mod:`ckpt.image`.
+    """
     from ckpt import image
     from ckpt.mpi import make_world
     from ckpt.mpi.comm.communicator import self_of, world_of
@@ -242,7 +253,7 @@ def _resumed(runtime: Runtime) -> Callable[[], object]:
     if runtime.explicit is not None:
         return _replayed(runtime, reader)
     image.check_compatible(reader.meta["image"])
-    runtime.engine, runtime.world = make_world(runtime)  # what libraries see that are imported for the image
+    runtime.engine, runtime.world = make_world(runtime)  # for imports while the image is loaded
     assert self_of(runtime.engine)
     runtime.engine.imports.provisional = True
     if runtime.options.get("moved"):
@@ -273,7 +284,7 @@ def _resumed(runtime: Runtime) -> Callable[[], object]:
     assert loaded.stack is not None, "only a finished rank has no stack"
     box = [loaded.stack]
     locked: bool = extras["ckpt.locked"]
-    del loaded, extras, state, reader, engine  # the program's objects live as long as the program says
+    del loaded, extras, state, reader, engine  # else these references would keep objects of the program alive
 
     def go_on() -> object:
         if runtime.hooks.after:
@@ -287,7 +298,10 @@ def _resumed(runtime: Runtime) -> Callable[[], object]:
 
 
 def _replayed(runtime: Runtime, source: ImageReader) -> Callable[[], object]:
-    """An explicit program: from its start, but with the port of the image; it restores itself on its way."""
+    """A function that runs an explicit program from its start, with the port's state from the image.
+
+    ``source``: the image. The program restores its registered objects while it runs (:mod:`ckpt.replay.program`).
+    """
     from ckpt.image import prepare_program
     from ckpt.mpi import make_world
     from ckpt.rank.network import open_port

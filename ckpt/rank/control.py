@@ -1,12 +1,13 @@
 """★ The rank's end of the control channel: one JSON object per packet to and from the agent that started it.
 
-The channel is one end of a ``SOCK_SEQPACKET`` pair made by the agent before the rank was forked, so it is private
-to the two, keeps packet boundaries, needs no address and dies with either side. The image child of a checkpoint
-inherits it and reports its own vote: packets are atomic, so the two writers never mix.
+The channel is one end of a ``SOCK_SEQPACKET`` pair that the agent makes before it forks the rank. So the channel is private
+to agent and rank, keeps packet boundaries, needs no address and ends when either process ends. The image child of a
+checkpoint inherits the descriptor and reports its own vote: packets are atomic, so the packets of rank and child never mix.
 
-Rules: reading never blocks; writing waits at most until the agent reads (the agent does nothing else); a packet that
-does not parse is an error of this package, not of the application, and is reported as such. What a packet means is
-not known here (:mod:`ckpt.rank.runtime`).
+Rules: reading never blocks; writing waits at most until the agent reads. A packet that is no JSON is an error of this
+package, not of the application: ``json`` raises ValueError.
+
+Not here: the meaning of packets (:mod:`ckpt.rank.runtime`).
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _PACKET_BYTES_MAX = 160 * 1024  # below the default SO_SNDBUF of Linux (212 992 
 class ControlChannel:
     """Packets to and from the agent.
 
-    ``fd`` is the file descriptor the rank inherited. ``alive`` turns false once the agent is gone; sending is then a
-    no-op that returns ``False``, so that a rank can finish its work without its agent.
+    ``fd`` is the file descriptor that the rank has inherited. ``alive`` turns false when the agent has closed its end;
+    :meth:`send` then does nothing and returns ``False``.
     """
 
     def __init__(self, fd: int) -> None:
@@ -41,7 +42,10 @@ class ControlChannel:
         return self._socket.fileno()
 
     def send(self, packet: Packet) -> bool:
-        """Hand one packet to the agent; ``False`` when the agent is gone."""
+        """Send one packet to the agent; ``False``: the agent has closed its end.
+
+        A packet of more than `_PACKET_BYTES_MAX` bytes is shortened.
+        """
         if not self.alive:
             return False
         data = json.dumps(packet, separators=(",", ":"), default=str).encode()
@@ -81,7 +85,7 @@ class ControlChannel:
 
 
 def _shortened(packet: Packet) -> Packet:
-    """The same packet with its longest texts and lists cut, so that it fits."""
+    """The same packet with long texts and lists cut, so that its encoding is smaller."""
     short: Packet = {}
     for name, value in packet.items():
         if isinstance(value, str) and len(value) > 4096:

@@ -1,24 +1,26 @@
-"""★ The end of a rank: as an interpreter ends, with MPI_Finalize where mpi4py has it.
+"""★ The end of a rank: in the order in which CPython's interpreter ends, with MPI_Finalize where mpi4py has it.
 
 ::
 
     the program's frames are left      an exception is printed by ``sys.excepthook``, as Python prints it
     threads                            those that are not daemons are joined
     functions of ``atexit``            last registered first. :meth:`Ending.close` is registered before the program starts:
-                                       it comes after all that the program and its imports registered, and before what
-                                       the libraries of a rank did (pyzmq ends the thread there that keeps messages alive)
+                                       it is called after all functions that the program and its imports have registered,
+                                       and before the functions that the rank's own libraries have registered (pyzmq's
+                                       function ends the thread that keeps messages alive). :meth:`Ending.close`:
         standard streams are flushed
         the rank has finished          it serves its peers until all ranks have (:meth:`ckpt.rank.runtime.Runtime.finish`)
-        or has failed                  that is said to the controller
+        or has failed                  the controller is told
         port, socket and helper thread are closed
-    the interpreter                    ``SystemExit`` leaves all frames of launcher and agent: modules are taken apart,
+    the interpreter                    ``SystemExit`` leaves all frames of launcher and agent: modules are cleared,
                                        ``__del__`` and finalizers called, files written and closed, C's own exit
                                        functions run. The exit code is the interpreter's, 120 included
 
-A child that the program has forked ends in the same way, but is no rank and speaks to nobody. A rank that is *told* to end,
-or finds that it is replaced, leaves at once (:meth:`ckpt.rank.runtime.Runtime.leave`): its work is rolled back or given up.
+A child that the program has forked ends in the same way, but is no rank and sends nothing to peers or controller. A rank
+that the controller *tells* to end, or that finds a newer incarnation of itself, leaves at once
+(:meth:`ckpt.rank.runtime.Runtime.leave`): its work is rolled back or given up.
 
-Not here: how a rank starts (:mod:`ckpt.rank.boot`), how long others wait for one that ends
+Not here: how a rank starts (:mod:`ckpt.rank.boot`), how long other ranks wait for a rank that ends
 (``ckpt.controller.supervision.supervisor``).
 """
 
@@ -46,12 +48,14 @@ _EXIT_UNRECOVERABLE = 12
 _EXIT_INCOMPATIBLE = 13
 _EXIT_INTERRUPTED = 130
 _EXIT_NOT_FLUSHED = 120
-"""What Python exits with when it cannot write what its standard streams still hold."""
+"""Python's exit code when the buffers of the standard streams cannot be written."""
 
 
 class Ending:
-    """The end of one rank. Made before the program starts, and before ``atexit`` is recorded
-    (:mod:`ckpt.image.process.exits`)."""
+    """The end of one rank.
+
+    The object is made before the program starts, and before :mod:`ckpt.image.process.exits` records the table of ``atexit``.
+    """
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -61,7 +65,7 @@ class Ending:
         atexit.register(self.close)
 
     def run(self, run: Callable[[], object]) -> NoReturn:
-        """Run the program to its end, and end this process as the interpreter would: raises SystemExit."""
+        """Call ``run``, the program, then end this process as the interpreter would: raises SystemExit."""
         if self._runtime.finished_code is None:
             self._run(run)
         else:
@@ -72,7 +76,7 @@ class Ending:
         _join_threads()
         atexit._run_exitfuncs()
         self.close()  # in case the program has emptied the table of exit functions
-        gc.unfreeze()  # what was imported before the fork is as mortal as the rest
+        gc.unfreeze()  # objects made before the fork are collected like the others
         raise SystemExit(self._code)
 
     def _run(self, run: Callable[[], object]) -> None:
@@ -99,7 +103,7 @@ class Ending:
             self._code = code
 
     def close(self) -> None:
-        """The library's own end. Never raises: what stands in its way is an end with an error."""
+        """The end of the library in this rank. Never raises: an exception on the way makes the rank's end a failure."""
         if self._is_closed or os.getpid() != self._runtime.pid:
             return
         self._is_closed = True
@@ -116,8 +120,11 @@ class Ending:
 
 
 def _look_codecs_up() -> None:
-    """An interpreter that takes itself apart finds a codec only by a name it was found by before: in the program's first
-    process it was."""
+    """Look up the codecs in use by each of their names, so that the interpreter's cache has the names.
+
+    While the interpreter finalizes, it finds a codec only by a name that has been looked up before. The program's first
+    process had looked the names up; a restarted process has not.
+    """
     aliases: Any = getattr(sys.modules.get("encodings.aliases"), "aliases", {})
     for alias, name in list(aliases.items()):
         if f"encodings.{name}" in sys.modules or name in _USUAL_CODECS:
@@ -126,13 +133,13 @@ def _look_codecs_up() -> None:
 
 
 _USUAL_CODECS = ("utf_8", "latin_1", "ascii", "cp437")
-"""Of the standard library's files: the last one is zipfile's."""
+"""Codecs that the standard library uses for files; zipfile uses cp437."""
 
 
 def _join_threads() -> None:
     try:
         threading._shutdown()  # type: ignore[attr-defined]
-    except BaseException as failure:  # an interrupt: said, and the end goes on
+    except BaseException as failure:  # an interrupt: reported, and the end goes on
         hook: Any = sys.unraisablehook
         hook(
             SimpleNamespace(
@@ -146,7 +153,7 @@ def _join_threads() -> None:
 
 
 def _flush() -> bool:
-    """What the interpreter flushes before it takes itself apart; ``False``: it will say what cannot be written."""
+    """Flush the standard streams, as the interpreter does before it finalizes. ``False``: a stream could not be written."""
     done = True
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -174,12 +181,12 @@ def _system_exit_code(leaving: SystemExit) -> int:
     try:
         print(leaving.code, file=sys.stderr)
     except Exception:
-        return 1  # no such stream, or it is closed: Python says nothing, too
+        return 1  # there is no stderr, or it is closed: Python prints nothing, too
     return 1
 
 
 def _print_exception(failure: BaseException) -> int | None:
-    """As the interpreter prints what nobody has caught; the exit code if the program's hook asks for one."""
+    """Print an uncaught exception as the interpreter does; return the exit code if ``sys.excepthook`` raises SystemExit."""
     sys.last_type, sys.last_value, sys.last_traceback = type(failure), failure, failure.__traceback__
     if sys.version_info >= (3, 12):
         sys.last_exc = failure
@@ -202,12 +209,15 @@ def _print_exception(failure: BaseException) -> int | None:
 def text_of(failure: BaseException) -> str:
     try:
         return "".join(traceback.format_exception(failure))
-    except Exception:  # the program has replaced what looks for lines of source
+    except Exception:  # for example, the program has replaced linecache or traceback
         return f"{type(failure).__name__}: {failure}\n"
 
 
 def _without_launcher(failure: BaseException) -> None:
-    """Its traceback begins with the program's frames, not with the launcher's; a handler's follow what it interrupts."""
+    """Remove frames of this library from the traceback.
+
+    These are the launcher's frames at its beginning, and frames between a signal handler and the code that it interrupted.
+    """
     entry = failure.__traceback__
     while entry is not None and entry.tb_frame.f_globals.get("__name__", "").startswith("ckpt."):
         entry = entry.tb_next
@@ -225,7 +235,7 @@ def _without_launcher(failure: BaseException) -> None:
 
 
 def is_in_words(failure: BaseException) -> bool:
-    """Whether it was raised on purpose, with all there is to say in its text: a traceback would only hide it."""
+    """Was the exception raised by this package with a text for the user? Such an exception is printed without traceback."""
     from ckpt.image import ImageError
     from ckpt.store import StoreError
 
@@ -233,7 +243,7 @@ def is_in_words(failure: BaseException) -> bool:
 
 
 def exit_code_of(failure: BaseException) -> int:
-    """The code with which a process ends because of this."""
+    """The exit code of a process that ends because of this exception."""
     from ckpt.image import ImageError
     from ckpt.store import StoreError
 

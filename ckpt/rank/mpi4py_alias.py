@@ -1,11 +1,11 @@
-"""`import mpi4py` and `from mpi4py import MPI`, answered by this toolkit, in a rank's process only.
+"""`import mpi4py` and `from mpi4py import MPI` give this toolkit's modules, in a rank's process only.
 
-`install` puts a finder in front of the others. `mpi4py` itself is made here; `mpi4py.MPI` is the module
-`ckpt.MPI`. When the real package is installed too, its pure-Python parts (futures, util, run, bench, typing)
-are found in its directory and work on top; the compiled part is never loaded. Without it, importing them
-says what is missing.
+`install` puts a finder (importlib's meta path finder) in front of the others. The module `mpi4py` is made here;
+`mpi4py.MPI` is the module `ckpt.MPI`. When the real package is installed too, its pure-Python parts (futures, util, run,
+bench, typing) are imported from its directory and use `ckpt.MPI`; the compiled part is never loaded. When the real package
+is not installed, an import of these parts raises ModuleNotFoundError, whose text says what to install.
 
-A rank is restored with the finder in place before its modules are, so an image holds references only.
+A restart installs the finder before it restores the modules, so an image holds these modules by reference.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ VERSION = "4.1.2"
 
 
 class Rc(ModuleType):
-    """mpi4py's runtime options, also importable as `mpi4py.rc`: kept for programs that set them, without
-    effect here."""
+    """mpi4py's runtime options, also importable as `mpi4py.rc`. Programs may set the options; they have no effect here."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__("mpi4py.rc")
@@ -89,7 +88,7 @@ class _Finder:
         if module.__name__ == "mpi4py.rc":
             return
         if module.__name__ != "mpi4py":
-            # The import system has just written the alias into the module: what it is has not changed.
+            # The import system has just written the alias's spec into the module ckpt.MPI: put its own spec back.
             module.__spec__ = importlib.machinery.PathFinder.find_spec("ckpt.MPI", _own_path())
             return
         module.__file__ = "<offered by ckpt>"  # no source of the program's: images refer to it by name
@@ -121,6 +120,6 @@ def _real_package() -> list[str]:
 
 
 def install() -> None:
-    """Answer for mpi4py from now on. May be called again."""
+    """Put the finder for mpi4py in front of the others. Further calls do nothing."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())

@@ -1,11 +1,12 @@
-"""★ How a rank is attached to its peers: which wires, with which keys. One place for the whole decision.
+"""★ How a rank is connected to its peers: which wires, with which keys. The whole decision is made in this module.
 
-    ZmqWire      a Unix socket in the job's private directory; CURVE with keys derived from the job's key, always: who
-                 cannot read the key file can neither connect nor be connected to
-    FaultyWire   the faults of ``CKPT_FAULTS``, when that is set
-    DirectWire   large payloads of ranks on one host are read from the sender's memory, past sockets and encryption
+    ZmqWire      a Unix socket in the job's private directory; always with CURVE (RFC 26 of ZeroMQ), whose keys are derived
+                 from the job's key: a process that cannot read the key file can neither connect nor be connected to
+    FaultyWire   injects the faults of ``CKPT_FAULTS``, when that variable is set
+    DirectWire   reads large payloads of ranks on one host from the sender's memory, without sockets and encryption
 
-Not here: what is sent (:mod:`ckpt.transport.protocol.endpoint`), who drives it (:mod:`ckpt.transport.driver.port`).
+Not here: the messages (:mod:`ckpt.transport.protocol.endpoint`), the loop of sockets and clocks
+(:mod:`ckpt.transport.driver.port`).
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ def open_port(
     *,
     on_refused: Callable[[int], None] | None = None,
 ) -> Port:
-    """The port of the rank that ``spec`` describes, listening, connected to nobody yet.
+    """The port of the rank that ``spec`` describes. The port listens, and is not connected to any peer yet.
 
-    ``state``: that of an image. ``on_refused``: told how many connections without the job's key were
-    turned away. Raises StoreError when the job's key cannot be read, WireError when the socket cannot
-    be made, FaultPlanError for a wrong ``CKPT_FAULTS``.
+    ``state``: the port's state from an image; ``None``: a fresh port. ``on_refused``: called with the number of connections
+    that were refused so far because they did not have the job's key. Raises StoreError when the job's key cannot be read,
+    WireError when the socket cannot be made, FaultPlanError for a wrong ``CKPT_FAULTS``.
     """
     plan = _faults()
     config = EndpointConfig(
@@ -62,7 +63,7 @@ def open_port(
 
 
 def _faults() -> FaultPlan | None:
-    """What ``CKPT_FAULTS`` asks for; without it nothing of that is imported."""
+    """The faults that ``CKPT_FAULTS`` asks for. Without that variable the module for faults is not imported."""
     if "CKPT_FAULTS" not in os.environ:
         return None
     from ckpt.transport.wires.faultinject import FaultPlan

@@ -4,24 +4,25 @@ Who makes progress
     The main thread holds ``lock`` for the whole of every library call and drives the port itself. Outside the
     library, the port's helper thread drives it and obeys the controller. Both reach this module under ``lock``.
 
-What a rank is told and what it does
+Packets from the controller, and what the rank does
     ========== =================================================================================================
     packet     effect
     ========== =================================================================================================
     table      addresses and incarnations of the peers: given to the port
-    ask        could an image of that epoch be taken? Answered (``ready``) as soon as it could
+    ask        could an image of that epoch be taken? The rank answers ``ready`` as soon as it could
     checkpoint an image of that epoch is wanted (:mod:`ckpt.capture.imager` takes it as soon as the program can be captured)
     cut        explicit ranks: at which boundary the image is taken, or that all are there (:mod:`ckpt.replay.program`)
     abort      the epoch cannot commit any more: nobody waits for its image, frames of that epoch are accepted
-    committed  remembered, wakes :func:`ckpt.checkpoint` callers
-    release    all ranks have finished: a rank that lingers in :meth:`Runtime.finish` may leave
+    committed  the rank keeps the number of the committed epoch
+    release    all ranks have finished: a rank that waits in :meth:`Runtime.finish` may leave
     alone      the controller is gone (until ``table`` comes again): nobody collects votes, so no image is wanted
     failed     these ranks are dead and are not started again: operations with them end, there are no more images
     stop       leave at once, with the given exit code
     status     answer with counters and with where the program is
     ========== =================================================================================================
 
-A rank without its agent is fenced: it stops. A rank whose *controller* is gone goes on; it cannot notice.
+A rank whose agent is gone stops itself (fencing). A rank whose *controller* is gone goes on; the agent tells the rank
+(``alone``).
 
 Not here: how an image is taken (:mod:`ckpt.capture.imager`), how a rank is started or resumed (:mod:`ckpt.rank.boot`),
 matching and collectives (:mod:`ckpt.mpi`).
@@ -61,14 +62,14 @@ _STATUS_PAUSES_KEPT = 64
 _OF_THE_PROGRAM = (
     signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2
 )  # fmt: skip
-"""Signals from outside mean the program; the rank of one that has ended is released, or stopped, by its controller."""
+"""Signals meant for the program. When the program has ended, the rank ignores them: the controller ends the rank."""
 
 
 class Runtime:
     """One rank of a job. Implements the communicator's ``Progress`` protocol.
 
-    ``lock`` is held by the main thread during library calls; ``live`` names the objects that an image refers to
-    by name and that the resumed process replaces by its own.
+    The main thread holds ``lock`` during library calls. ``live`` maps names to the objects that an image holds by name only
+    (persistent ids); a resumed process puts its own objects there.
     """
 
     def __init__(self, spec: Mapping[str, Any], control: ControlChannel) -> None:
@@ -99,7 +100,7 @@ class Runtime:
 
             self.explicit = ExplicitWay(self)
         self.in_hook = False
-        """A hook of the program is running: nobody may wait for messages."""
+        """A hook of the program is running: the program may not wait for messages."""
         self.imager = Imager(self)
         self.outputs: Sequence[Output] = ()
         self.send: Callable[..., int] = _no_port
@@ -126,7 +127,7 @@ class Runtime:
         port.on_control = self._on_control
         port.on_idle_tick = self._tick
         port.control_fd = self.control.fileno()
-        # bound once: these are the communicator's hot path
+        # bound methods, looked up once: the communicator calls them for every message
         self.send = port.send
         self.acked: Callable[[int], int] = port.endpoint.base
         self.release: Callable[[int, int], bool] = port.endpoint.release
@@ -152,7 +153,7 @@ class Runtime:
         port.start_helper()
 
     def watch_output(self, outputs: Sequence[Output]) -> None:
-        """What a full disk does not take of these is tried again, and told."""
+        """Watch the output streams: output that a full disk has refused is tried again later, and the controller is told."""
         self.outputs = outputs
         for output in outputs:
             output.on_held = self._on_held
@@ -163,7 +164,7 @@ class Runtime:
         self.control.send({"m": "event", "event": event, "stream": stream.strip("<>"), field: detail})
 
     def _tick(self) -> None:
-        """The helper's housekeeping."""
+        """The housekeeping of the port's helper thread."""
         if any(output.held for output in self.outputs) and self.lock.acquire(blocking=False):
             try:
                 self._write_held()
@@ -184,9 +185,11 @@ class Runtime:
         self.port.progress()
 
     def block(self, hungry: bool) -> None:
-        """Wait until anything has happened; a process image may be taken here. The caller holds ``lock``.
+        """Wait until a message, an acknowledgement or a packet of the controller has been handled.
 
-        ``hungry``: nothing in the mailbox matches, so more messages are let in than the credit allows.
+        An image may be taken here. The caller holds ``lock``. ``hungry``: no message in the mailbox matches, so the port
+        accepts more messages than the credit allows. Raises CkptError inside an ``on_checkpoint`` hook, and before the rank
+        has its port.
         """
         port = self.port
         if port is None:
@@ -239,7 +242,7 @@ class Runtime:
             )
 
     def on_strangers(self, count: int) -> None:
-        """``count`` connections to this rank's socket were turned away so far: they did not have the job's key."""
+        """``count`` connections to this rank's socket have been refused so far: they did not have the job's key."""
         self.control.send({"m": "event", "event": "handshakes-refused", "count": count})
 
     def _on_control(self) -> None:
@@ -303,7 +306,7 @@ class Runtime:
         from ckpt.image import look
 
         self.threads.check()
-        look()  # now, rather than while the program stands still for its first image
+        look()  # now, so that the pause for the first image is shorter
 
     def checkpoint(self, wait: bool = True) -> int | None:
         """Ask the controller for a checkpoint of the whole job; see :func:`ckpt.checkpoint`."""
@@ -326,7 +329,10 @@ class Runtime:
             return None if self.imager.in_vain or self.imager.epoch == before else self.imager.epoch
 
     def register(self, name: str, obj: object) -> object:
-        """Name an object, so that it is found again by that name; returns the object (the restored one after a restart)."""
+        """Register ``obj`` under ``name``; returns the object (see :func:`ckpt.register`). Raises RegistrationError.
+
+        ``name``: identifiers, separated by dots.
+        """
         if not name.isidentifier() and not all(part.isidentifier() for part in name.split(".")):
             raise RegistrationError(f"{name!r} is no usable name: letters, digits, '_' and '.' only")
         if self.explicit is not None:
@@ -356,7 +362,7 @@ class Runtime:
     # ------------------------------------------------------------------ the end
 
     def finish(self, exit_code: int) -> None:
-        """The program has ended: go on serving acks and epochs until every rank has finished."""
+        """The program has ended: acknowledge messages and take images until every rank has finished."""
         for number in _OF_THE_PROGRAM:
             signal.signal(number, signal.SIG_IGN)
         with self.lock:
@@ -366,15 +372,17 @@ class Runtime:
                 self.block(False)
 
     def close(self, exit_code: int, traceback_text: str) -> None:
-        """Let go of peers and controller, and tell the latter of a failure: it stops the others, and waits for this one's
-        end. From here on nobody tells this rank to leave."""
+        """Close the port, and tell the controller of a failure. From here on nobody tells this rank to leave.
+
+        After a failure the controller stops the other ranks, and waits for the end of this process.
+        """
         if self.port is not None:
             self.port.close()
         if exit_code or traceback_text:
             self.control.send({"m": "error", "exit_code": exit_code, "traceback": traceback_text})
 
     def fail(self, exit_code: int, traceback_text: str) -> NoReturn:
-        """The program wants all ranks to end now (MPI_Abort): tell the controller, who stops the others, and leave."""
+        """The program wants all ranks to end now (MPI_Abort): tell the controller, which stops the others, and leave."""
         self.control.send({"m": "error", "exit_code": exit_code, "traceback": traceback_text})
         self.leave(exit_code, None)
 
@@ -383,14 +391,14 @@ class Runtime:
         self.fail(exit_code & 0xFF or 1, f"MPI.Comm.Abort({exit_code}) was called\n")
 
     def leave(self, exit_code: int, reason: str | None) -> NoReturn:
-        """End this process now, from whichever thread: no finalizers, output flushed."""
+        """End this process now, from any thread: flush output, run no finalizers. ``reason``: printed to stderr."""
         if reason:
             os.write(2, f"{reason}\n".encode(errors="replace"))
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
             except (OSError, ValueError, RuntimeError, AttributeError):
-                continue  # closed, replaced or busy in the other thread: what it held is the program's loss, not ours
+                continue  # closed, replaced or busy in the other thread: its buffered text is lost
         os._exit(exit_code)
 
 

@@ -1,7 +1,8 @@
-"""A one-rank world without a job: what ``ckpt.enable()`` gives under plain ``python``.
+"""A world of one rank without a job: ``ckpt.enable()`` makes it under plain ``python``.
 
-The communicator and its engine are the real ones; only the progress below them is a loop back to the same engine. There
-are no checkpoints here, and waiting for a message that this rank has not sent itself can never end: that is an error.
+The communicator and its engine are the same as in a job; only the ``Progress`` below them differs: it hands each sent
+message to the same engine. There are no checkpoints here. Waiting for a message that this rank has not sent itself can
+never end, so :meth:`Standalone.block` raises Deadlock.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Standalone:
-    """The ``Progress`` of a world of one rank: what is sent has arrived."""
+    """The ``Progress`` of a world of one rank: each message arrives at once, and counts as acknowledged."""
 
     rank = 0
     size = 1
@@ -53,7 +54,7 @@ class Standalone:
     # ------------------------------------------------------------------ what a program can ask
 
     def enter(self, explicit: bool) -> None:
-        """Nothing is to be looked at: there are no images."""
+        """Nothing is checked, since there are no images."""
 
     def checkpoint(self, wait: bool = True) -> int | None:
         return None

@@ -1,5 +1,8 @@
-"""What `import ckpt` works on: a rank of a job (:class:`ckpt.rank.runtime.Runtime`), or a program of one rank without a job
-(:class:`ckpt.rank.standalone.Standalone`)."""
+"""The protocol (``typing.Protocol``) that the functions of `import ckpt` use.
+
+Two classes implement the protocol: a rank of a job (:class:`ckpt.rank.runtime.Runtime`), and a program of one rank without
+a job (:class:`ckpt.rank.standalone.Standalone`).
+"""
 
 from __future__ import annotations
 
@@ -26,11 +29,11 @@ class World(Protocol):
 
     @property
     def epoch(self) -> int:
-        """Of the last image; 0 before the first."""
+        """The epoch of this rank's last image; 0 before the first."""
 
     @property
     def explicit(self) -> ExplicitWay | None:
-        """Set where the program saves what it registers."""
+        """Set where the program saves its registered objects itself (``ckpt run --explicit``); else ``None``."""
 
     @property
     def engine(self) -> Engine | None: ...
@@ -42,10 +45,10 @@ class World(Protocol):
         """The program asks for its communicator. Raises NotEnabled, ThreadsRunning."""
 
     def checkpoint(self, wait: bool = True) -> int | None:
-        """Ask for a checkpoint of the whole job; the epoch, or None: see :func:`ckpt.checkpoint`."""
+        """Ask for a checkpoint of the whole job; returns the epoch, or None: see :func:`ckpt.checkpoint`."""
 
     def register(self, name: str, obj: object) -> object:
-        """Name an object in images; returns it. Raises RegistrationError."""
+        """Register ``obj`` under ``name``; returns the object. Raises RegistrationError."""
 
     def abort(self, exit_code: int) -> NoReturn:
         """End all ranks, as MPI_Abort does."""
