@@ -1,20 +1,21 @@
 """The rank's side of `ckpt doctor`: a rank that looks at itself while it runs, and writes down what it finds.
 
-The program runs as any rank does, in a job of its own (`--entry ckpt.doctor.rank:run_rank`). Beside it a thread asks for
-a check every few milliseconds, and counts where the program could be captured and where not (:mod:`.watch`). Now
-and then the rank forks a child that writes an image into nothing and notes all that cannot be saved
-(:mod:`ckpt.image.trial`). Threads, child processes and descriptors are looked at from outside
-(:mod:`.surroundings`), and files that are opened for appending as the interpreter reports them (:mod:`.appends`).
+The program runs as in any job, with another entry function (`--entry ckpt.doctor.rank:run_rank`). A thread asks the
+interpreter for a check every few milliseconds, and counts where the program could be captured and where not
+(:mod:`.watch`). At times the rank forks a child that writes an image, keeps none of its bytes, and records the objects
+that cannot be saved (:mod:`ckpt.image.trial`). Threads, child processes and descriptors are read from ``threading`` and
+/proc (:mod:`.surroundings`). Files that are opened for appending are counted by an audit hook (:mod:`.appends`).
 
-What is found goes to ``doctor/rank-N.jsonl`` in the job directory, one JSON object a line:
+The findings go to ``doctor/rank-N.jsonl`` in the job directory, one JSON object a line:
 
     {"kind": "samples", "t_s", "taken", "captured", "in_library", "refused": [{"reason", "where", "samples", "longest_s"}],
      "late": {"samples", "longest_s", "where"}, "appended": [{"path", "times", "where"}]}      the newest line counts
     {"kind": "examination", "t_s", "captured", "findings": […], "variables": {…}, "stream_bytes", "buffer_bytes", "stack"}
     {"kind": "surroundings", "t_s", "threads": […], "children": […], "descriptors": […],
      "has_hooks": for a restart, "types": names of the registered ones}
-    {"kind": "trouble", "t_s", "text"}                                        an examination that failed by itself
+    {"kind": "trouble", "t_s", "text"}                                        an examination that failed itself
 
-What is made of it, and whether the images come to life again, is the controller's side. The program is disturbed as
-little as can be, yet it is: do not measure under the doctor.
+The program runs slower under the doctor: do not measure times there.
+
+Not here: the report, and the test whether images can be resumed (the controller's side, `controller/doctor`).
 """

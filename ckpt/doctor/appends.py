@@ -1,7 +1,10 @@
-"""★ Files that are opened for appending again and again (installs an audit hook, which stays for ever).
+"""★ Files that are opened for appending again and again.
 
-An image has the files that are open, and a restart cuts them back to their length of then. A file that the program opens,
-appends a line to and closes is open at no image: what was appended after the image stays, and is appended once more.
+An image records the files that are open, and a restart cuts these files back to the length they had at the image. If the
+program opens a file, appends a line and closes the file, no image finds that file open: the lines that were appended after
+the image stay in the file, and the restarted program appends them once more.
+
+This module installs an audit hook (PEP 578), which cannot be removed from a process.
 """
 
 from __future__ import annotations
@@ -17,17 +20,17 @@ _KEPT = 50
 
 
 class Appends:
-    """Counts how often each file was opened for appending, by whatever way, and where last."""
+    """Counts how often each file was opened for appending, by any function, and keeps where it was opened last."""
 
     def __init__(self) -> None:
         self._opened: dict[str, tuple[int, str]] = {}
 
     def watch(self) -> None:
-        """From now on."""
+        """Install the audit hook: files are counted from now on."""
         sys.addaudithook(self._on_event)
 
     def found(self) -> list[dict[str, Any]]:
-        """Regular files that were opened so more than once: ``{"path", "times", "where"}``."""
+        """Regular files that were opened for appending more than once: ``{"path", "times", "where"}``."""
         return [
             {"path": path, "times": times, "where": where}
             for path, (times, where) in list(self._opened.items())
@@ -35,11 +38,11 @@ class Appends:
         ]
 
     def _on_event(self, event: str, args: tuple[Any, ...]) -> None:
-        # for every event that the interpreter knows, most of which are of no interest; what is raised here, open() raises
+        # called for every audit event of the interpreter, so it must be quick; an exception here would come out of open()
         if event != "open" or not isinstance(args[2], int) or not args[2] & os.O_APPEND:
             return
         if not isinstance(args[0], (str, bytes, os.PathLike)):
-            return  # a descriptor
+            return  # a descriptor was given, not a path
         path = os.path.abspath(os.fsdecode(args[0]))
         if path in self._opened or len(self._opened) < _KEPT:
             times, _ = self._opened.get(path, (0, ""))
@@ -47,7 +50,7 @@ class Appends:
 
 
 def _caller() -> str:
-    """The nearest line that is not the standard library's: ``file:line function``."""
+    """The line of the innermost frame of the stack that is not in the standard library: ``file:line function``."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]

@@ -1,4 +1,4 @@
-"""★ The entry of a rank under `ckpt doctor`: the usual rank, and a watch on it from its first instruction on."""
+"""★ The entry function of a rank under `ckpt doctor`: a usual rank with a :class:`Watch`, started before the program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["preload", "run_rank"]
 
 
 class WatchedRuntime(Runtime):
-    """Starts the watch when everything of the library's own is there, and nothing of the program's."""
+    """Starts the watch after the library has opened its own descriptors and threads, and before the program starts."""
 
     def bind(self, port: Port, engine: Engine, world: Communicator) -> None:
         super().bind(port, engine, world)
@@ -28,5 +28,5 @@ class WatchedRuntime(Runtime):
 
 
 def run_rank(spec: Mapping[str, Any], control_fd: int) -> NoReturn:
-    """As :func:`ckpt.rank.boot.run_rank`."""
+    """The same as :func:`ckpt.rank.boot.run_rank`, with a :class:`WatchedRuntime`."""
     run_usual_rank(spec, control_fd, WatchedRuntime)

@@ -1,8 +1,8 @@
-"""What belongs to a process and is in no variable: threads, child processes, descriptors. Read from /proc.
+"""Parts of a process that are in no variable of the program: threads, child processes, descriptors. Read from /proc.
 
-Descriptors are judged by who holds them: those the library had before the program began are its own; those of file and
-socket objects are found as objects; the others are *raw*. A raw descriptor is not part of an image, and nothing fails
-when it is missing: only the doctor sees it.
+There are three sorts of descriptors. The descriptors that were open before the program began belong to the library. A
+descriptor of a file or socket object is found with its object by the pickler. All others are *raw*. A raw descriptor is not
+part of an image, and no image fails because of it: only the doctor reports it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _COMMAND_CHARS = 120
 def threads(runtime: Runtime, *, undeclared: tuple[str, ...]) -> list[dict[str, Any]]:
     """Threads of the application: ``{"name", "daemon", "target", "harmless"}``.
 
-    ``undeclared``: patterns that are the doctor's, so that what they allow is not harmless yet.
+    ``undeclared``: patterns that the doctor has declared for itself. A thread that only they match counts as not harmless.
     """
     declared = runtime.threads.patterns
     mine = [pattern for pattern in undeclared if pattern in declared]
@@ -52,7 +52,10 @@ def threads(runtime: Runtime, *, undeclared: tuple[str, ...]) -> list[dict[str, 
 
 
 def children(pid: int, *, without: Collection[int]) -> list[dict[str, Any]]:
-    """Living child processes: ``{"pid", "command"}``; those that were forked and run the same are called so."""
+    """Living child processes of ``pid``: ``{"pid", "command"}``. ``without``: process ids to leave out.
+
+    The command of a child with the same command line is given as "a forked copy of the program".
+    """
     found = []
     own = _command(pid)
     try:
@@ -73,24 +76,25 @@ def _command(pid: int | str) -> str:
 
 
 def descriptors() -> dict[int, str]:
-    """Open descriptors of this process beyond the standard ones, and what they refer to."""
+    """Open descriptors of this process except 0, 1 and 2: number to target, as the links in /proc/self/fd name it."""
     found = {}
     for name in os.listdir("/proc/self/fd"):
         try:
             target = os.readlink(f"/proc/self/fd/{name}")
         except OSError:
-            continue  # the one this listing was made through
+            continue  # the descriptor that listdir has used, closed by now
         if int(name) not in _STD_FDS:
             found[int(name)] = target
     return found
 
 
 def raw_descriptors(own: dict[int, str], *, with_sockets: bool) -> list[dict[str, Any]]:
-    """Descriptors that no file or socket object holds: ``{"fd", "target", "kind"}``. Walks all objects: in a child.
+    """Descriptors that no file or socket object holds: ``{"fd", "target", "kind"}``.
 
-    ``own``: those of the library. ``with_sockets``: look for connections too, of a C library say; false when this
-    library may open some at any time (several ranks). Event descriptors are the library's, or belong to an object that
-    is found by itself.
+    The function looks at all objects of the process, which takes long: call it in a child. ``own``: descriptors of this
+    library. ``with_sockets``: look for internet sockets too, for example those of a C library; false when this library may
+    open sockets at any time (several ranks). Event descriptors (``anon_inode:``) are left out: they are the library's, or
+    belong to an object that the pickler finds.
     """
     connections = _connections() if with_sockets else frozenset()
     held: set[int] = set()
@@ -137,4 +141,4 @@ def _read(path: str) -> str:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()
     except OSError:
-        return ""  # it has ended meanwhile
+        return ""  # the process has ended meanwhile

@@ -1,17 +1,21 @@
 """★ The watch on a rank: samples of where it could be captured, and examinations in forked children.
 
-A thread asks for a check every `_PERIOD_S` and does not ask again before it has come. In the check, which runs in the
-main thread between two instructions, the stack is captured and forgotten: a *sample*. It is one of
+A thread asks the interpreter for a check every `_PERIOD_S`; the thread does not ask again before the check has been made.
+The check runs in the main thread between two instructions: it captures the stack and discards the result. This is a
+*sample*. Its result is one of
 
-    captured      the program could have been imaged here
-    in_library    it is inside a call of this library, which takes images by itself
-    refused       by name and place; samples in a row are one refusal, and how long it lasted is noted
-    late          the check did not come for `_LATE_S`: a long call into C, which holds no place between instructions
+    captured      an image of the program could have been taken here
+    in_library    the program is inside a call of this library, which takes images when it waits
+    refused       the stack cannot be captured here. Samples in a row with the same reason and place are one refusal; the
+                  duration of the longest is kept
 
-At the moments in `_EXAMINATIONS_S`, and every ten seconds after those, an examination is due: the rank forks, and the
-child writes its findings. That is at the next place where the stack can be captured, or, after `_PATIENCE_S`, at any
-other: then only the variables of the frames are looked at. Never while a module is being imported, half of which is
-there. A child that takes longer than `_CHILD_LIMIT_S` is killed.
+A sample is *late* if the check came more than `_LATE_S` after the request: the program was in a long call into C.
+
+At the moments in `_EXAMINATIONS_S`, and every ten seconds after those, an *examination* is due: the rank forks, and the
+child writes its findings. The examination takes place at the next sample with result `captured`, or, after `_PATIENCE_S`,
+at any sample: then the child has no captured stack, only the variables of the program's frames. No examination takes place
+while a module is being imported, since its variables are incomplete. A child that takes longer than `_CHILD_LIMIT_S` is
+killed.
 """
 
 from __future__ import annotations
@@ -52,7 +56,7 @@ _DIRECTORY = "doctor"
 
 
 class Watch:
-    """See the module's theory of operation. Made before the program begins; `start` returns at once."""
+    """Samples and examinations of one rank. The object is made before the program begins; `start` returns at once."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -71,8 +75,8 @@ class Watch:
         self._taken = self._captured = self._in_library = 0
         self._refused: dict[
             tuple[str, str], list[float]
-        ] = {}  # samples, longest, end of the present run's begin
-        self._run: tuple[tuple[str, str], float] | None = None  # refusal in a row, and since when
+        ] = {}  # (reason, place): number of samples, longest duration in seconds
+        self._run: tuple[tuple[str, str], float] | None = None  # refusal of the last samples, and since when
         self._late: dict[str, Any] = {"samples": 0, "longest_s": 0.0, "where": ""}
         self._examinations = iter(_moments())
         self._next_s = next(self._examinations)
@@ -119,7 +123,7 @@ class Watch:
     # ------------------------------------------------------------------ the check
 
     def _at_check(self) -> None:
-        """In the main thread, between two instructions."""
+        """Take a sample; start an examination that is due. Called in the main thread, between two instructions."""
         self._is_asked = False
         now_s = time.monotonic()
         self._taken += 1
@@ -167,7 +171,10 @@ class Watch:
     # ------------------------------------------------------------------ examinations
 
     def _examine(self, stack: Stack | None) -> None:
-        """Fork a child that looks at everything. In the parent: a millisecond, as for an image."""
+        """Fork a child that examines the program. The parent stops for about a millisecond, as for an image.
+
+        ``stack``: the captured stack; ``None``: it cannot be captured here.
+        """
         from ckpt import image
         from ckpt.image.frames import _frames
 
@@ -183,7 +190,7 @@ class Watch:
                 stack, {"ckpt.registered": runtime.registered, "ckpt.hooks": runtime.hooks}
             )
             pid = image.fork(prepared.noted)
-        except Exception as failure:  # a file that cannot be flushed, no memory for a fork
+        except Exception as failure:  # for example a file that cannot be flushed, or no memory for a fork
             self._write("trouble", text=f"{type(failure).__name__}: {failure}")
             return
         if pid:
@@ -237,7 +244,10 @@ class Watch:
         )
 
     def _write(self, kind: str, **fields: Any) -> float:
-        """Append one line; returns its `t_s`: now, unless it is given (the lines of one examination have one time)."""
+        """Append one line; returns its `t_s` (seconds since the start): now, unless given.
+
+        The lines of one examination have the same `t_s`.
+        """
         t_s: float = fields.pop("t_s", None) or round(time.monotonic() - self._started_s, 3)
         line = {"kind": kind, "t_s": t_s, **fields}
         os.write(self._file, json.dumps(line, default=str).encode() + b"\n")
@@ -245,7 +255,10 @@ class Watch:
 
 
 def examinations_due(after_s: float) -> int:
-    """How many examinations are due in a rank's first `after_s`. Each leaves a line, an examination or trouble."""
+    """How many examinations are due in a rank's first `after_s` seconds.
+
+    Each examination leaves a line of kind "examination" or "trouble".
+    """
     return sum(1 for _ in takewhile(lambda moment_s: moment_s <= after_s, _moments()))
 
 
@@ -267,7 +280,10 @@ def _is_importing() -> bool:
 
 
 def _program_frames(make: Any) -> Iterator[Any]:
-    """The program's frames and variables, outermost first, when the stack cannot be captured."""
+    """The program's frames of the stack with their variables, outermost first, for a stack that cannot be captured.
+
+    ``make``: called with the qualified name of the function and a dictionary of its variables.
+    """
     from ckpt.image.frames.stack import BASES
 
     found: list[FrameType] = []
