@@ -1,26 +1,24 @@
 """Message passing with mpi4py's names and semantics over a reliable point-to-point transport.
 
-The package knows nothing of sockets, processes, checkpoints or files. It needs one thing from below, a
-`Progress` (progress.py): enqueue a message, say what is acknowledged, make progress, wait. Everything else
-is state that is pickled by value into a process image together with the user's stack, so a blocked receive,
-a half-done collective and a pending request are simply there again after a restart.
+The package does not use sockets, processes, checkpoints or files. It uses one interface of the transport, `Progress`
+(base/progress.py): enqueue a message, ask which messages are acknowledged, make progress, wait. All other state is
+pickled by value into the process image, together with the user's stack. So a restart restores a blocked receive, a
+collective under way and a pending request like any other object.
 
-    errors.py        error classes, MpiException
-    constants.py     wildcard ranks and tags, IN_PLACE …
-    envelope.py      the 32 bytes in front of every message
-    matching.py      posted receives against unexpected messages
-    operations.py    what a request stands for: a send, a receive
-    schedule.py      a collective under way: a program of sends, receives and local steps
-    engine.py        binds these to a Progress
-    comm_state.py    what it knows of a communicator
-    request.py status.py op.py datatypes.py buffers.py group.py    the objects a user sees
-    object_messages.py buffer_messages.py                          send, recv …; Send, Recv …
-    quick.py                                                       the short way of ordinary objects, in C
-    object_collectives.py buffer_collectives.py                    bcast …; Bcast, Ibcast, Bcast_init …
-    communicator.py and comm_*.py                                  communicators: what else they are made of, by area
-    plans.py, collectives_*.py                                     arguments to schedules; algorithms
-    losses.py, agreement.py                                        who has failed, and what the living agree on
-    imports.py                                                     what libraries make while a restart imports them anew
+    base/          constants, errors, the envelope of a message, groups, infos, error handlers, attributes
+    datatypes/     datatypes, buffers, reduction operations, Status
+    engine/        one rank's engine over a Progress
+        matching.py       posted receives and unexpected messages
+        operations.py     the operation of a request: a send, a receive
+        schedule.py       a collective under way: a program of sends, receives and local steps
+        comm_state.py     the engine's state of a communicator
+        quick.py          the fast path for small pickled objects, in C
+        failures.py       failed ranks and revoked communicators; agreement.py: agreement of the living ranks
+        imports.py        communicators that library modules make when a restart imports them again
+    requests/      Request, Prequest, Grequest, and calls on several requests
+    collectives/   the algorithms, as builders of schedules
+    comm/          communicators, messages (send, Send …), collectives (bcast, Bcast …), Message, Session
+    environment.py, libraries.py   functions of the module MPI
 """
 
 from __future__ import annotations

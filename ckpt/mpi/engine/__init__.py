@@ -1,1 +1,1 @@
-"""The engine: matching, operations under way, failures of ranks; it carries what communicators ask for."""
+"""The engine of one rank: matching, operations under way, failures of ranks. Communicators call the engine."""

@@ -1,30 +1,31 @@
 """Agreement of the members of a communicator on one value, while members may die at any moment. Pure.
 
-Every member contributes once; all that live on get the same value, and it is made of the contributions of at
-least all of them. The one who combines is the *coordinator*: the lowest member that is not known to have
-failed. Its death is survived by the next one, because nobody takes a value for decided before everybody
-alive holds it:
+Every member contributes one value. All members that stay alive decide the same result, and the result is combined from
+the contributions of at least all these members. The *coordinator* combines: it is the member with the lowest rank that is
+not known to have failed. If the coordinator dies, the next member takes its place. That is safe, because a value is decided
+only when every living member has accepted it:
 
-    member ──report──▶ coordinator        its contribution, the last proposal it has seen, what it has decided
-    coordinator ──propose──▶ members      when everybody alive has reported
+    member ──report──▶ coordinator        the member's contribution, last proposal seen, and decision
+    coordinator ──propose──▶ members      when every living member has reported
     member ──accepted──▶ coordinator
-    coordinator ──decide──▶ members       when everybody alive has accepted
+    coordinator ──decide──▶ members       when every living member has accepted
 
 Rules
-- Failures are true and final: who is reported dead is dead, and in the end everybody alive hears of it.
-- A member that hears of its coordinator's death reports to the next one, and takes nothing of the dead one
-  from then on. It does so even when it has decided, for as long as it remembers the agreement.
-- A new coordinator proposes the newest proposal that any report holds; only if there is none, a value of its
-  own. A decision in a report is passed on as it is.
+- Failure reports are true and final: a member that is reported dead is dead, and in the end every living member gets
+  the report.
+- A member that hears of its coordinator's death reports to the next coordinator, and from then on ignores messages of the
+  dead one. The member does so even when it has decided, as long as it remembers the agreement.
+- A new coordinator proposes the newest proposal in its reports. Only if no report holds a proposal, the coordinator
+  combines a value. If a report holds a decision, the coordinator passes on the decision.
 
-Why all survivors agree: a coordinator that decided value v had v accepted by all who were alive, so every
-report to a later coordinator holds v, as the newest proposal or as a decision. Why nobody hangs: whoever is
-waited for either answers or is found dead.
+Why all survivors agree: before a coordinator decided value v, all living members had accepted v. So every report to a
+later coordinator holds v, as the newest proposal or as a decision. Why no member waits for ever: a member that others wait
+for answers, or is reported dead.
 
-A decision may be forgotten once all members have it: reports say up to where their sender has decided every
-agreement (`low`), and decisions carry the smallest of these.
+A member may forget a decision once all members have it. For that, a report says up to which number its sender has decided
+every agreement (`low`), and a decision carries the smallest of these numbers.
 
-Not here: sending, what contributions mean (`combine`), numbering of agreements (`losses`).
+Not here: sending, the meaning of contributions (`combine`), the numbering of agreements (failures.py).
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ Combine = Callable[[dict[int, Any], frozenset[int]], Any]
 
 
 class Agreement:
-    """One agreement at one member. Methods return messages to send, as (member, message).
+    """One agreement at one member. The methods return the messages to send, as (member, message).
 
-    Reports may come before this member takes part (`start`); nothing else can, since nobody proposes without
-    everybody's report.
+    Reports may come before this member takes part (`start`). No other message can come before, because a coordinator
+    proposes only when it has the reports of all members.
     """
 
     __slots__ = (
@@ -75,21 +76,23 @@ class Agreement:
         self.mine: Any = None
         self.combine: Combine | None = None
         self.reports: dict[int, tuple[Any, Any, bool, Any, int]] = {}
-        """By member: contribution, proposal as (ballot, value) or None, decided or not, decision, low."""
+        """Reports by member: (contribution, proposal as (ballot, value) or None, whether decided, decision, low)."""
         self.proposal: tuple[int, Any] | None = None
         self.ballot: int | None = None
-        """Of my own proposal; None: I have proposed nothing."""
+        """Ballot number of this member's own proposal; None: this member has proposed nothing."""
         self.accepted: set[int] = set()
         self.low = 0
 
     def start(self, members: tuple[int, ...], mine: Any, combine: Combine, low: int) -> Outgoing:
-        """Take part. `low`: number below which this member has decided every agreement of the communicator."""
+        """Take part with the contribution `mine`.
+
+        low: this member has decided every agreement of the communicator with a smaller number."""
         self.members = tuple(sorted(members))
         self.mine, self.combine, self.low, self.started = mine, combine, low, True
         return self._report()
 
     def receive(self, src: int, message: Message) -> Outgoing:
-        """A message of another member."""
+        """Handle a message of the member `src`."""
         if src in self.failed:
             return []
         kind = message[0]
@@ -109,7 +112,7 @@ class Agreement:
         return []
 
     def lost(self, member: int) -> Outgoing:
-        """A member has failed."""
+        """Handle the report that a member has failed."""
         if member in self.failed:
             return []
         before = self.coordinator() if self.started else None
@@ -119,7 +122,7 @@ class Agreement:
         return self._report() if before == member else self._lead()
 
     def coordinator(self) -> int:
-        """Who combines, as far as is known here."""
+        """The coordinator, as far as this member knows of failures."""
         for member in self.members:
             if member not in self.failed:
                 return member
@@ -130,7 +133,8 @@ class Agreement:
     def _report(self) -> Outgoing:
         coordinator = self.coordinator()
         if coordinator == self.me:
-            if self.decided:  # reports may have come before the decision, and before I knew that I lead
+            if self.decided:
+                # Answer reports that came before the decision, or before this member became the coordinator.
                 waiting = [
                     other for other in self._others() if other in self.reports and not self.reports[other][2]
                 ]
@@ -142,7 +146,7 @@ class Agreement:
         return [member for member in self.members if member != self.me and member not in self.failed]
 
     def _lead(self) -> Outgoing:
-        """Go on as coordinator, as far as what has come allows."""
+        """If this member is the coordinator: propose when all reports are here, decide when all have accepted."""
         if self.coordinator() != self.me:
             return []
         others = self._others()

@@ -1,4 +1,6 @@
-"""What the engine knows of a communicator: its state, which all handles share, and what it asks of a handle."""
+"""The state of a communicator, which all its handles share, and the methods of a handle that the engine calls.
+
+The class of the handles is Comm (comm/). Each handle refers to one CommShared."""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ if TYPE_CHECKING:
 
 
 class CommShared:
-    """State common to all handles of one communicator."""
+    """The state of one communicator. `base` is its first context number (envelope.py), `group` and `peers` are the world
+    ranks of the local and of the remote group, in order; an intracommunicator has the same tuple in both."""
 
     __slots__ = (
         "acknowledged",
@@ -53,43 +56,45 @@ class CommShared:
         self.peers = peers
         self.name = name
         self.handle = handle
-        """Makes a handle of it, for an error handler of the program's own, which is called with one."""
+        """Makes a handle of the communicator: the program's error handler is called with a handle as its argument."""
         self.freed = False
         self.revoked = False
         self.closed = False
-        """Freed or revoked: no operation may begin."""
+        """The communicator is freed or revoked: no operation may begin."""
         self.broken = False
-        """A member has failed, as far as is known here: collectives cannot work any more."""
+        """This rank knows that a member has failed: collectives end with an error."""
         self.kin: tuple[int, ...] = ()
-        """World ranks that are no members, but whose failure ends collectives here too."""
+        """World ranks that are not members, but whose failure also ends the communicator's collectives."""
         self.parts: tuple[int, ...] = ()
         """Contexts of private communicators that are revoked with this one."""
         self.acknowledged: set[int] = set()
         """Failed members (world ranks) that the program has acknowledged."""
         self.agreements = 0
-        """Agreements begun so far: every rank counts the same."""
+        """Number of agreements begun so far; it is the same at every rank."""
         self.undecided: set[int] = set()
+        """Numbers of the agreements that this rank has begun and not decided."""
         self.forgotten = 0
-        """Agreements below this number are decided at all members."""
+        """All members have decided the agreements below this number; this rank has forgotten them."""
         self.routes: dict[tuple[int, int], tuple[int, bytes]] = {}
+        """(destination, tag) -> (world rank, packed envelope), prepared by the first send."""
         self.collectives = 0
-        """Collective operations started so far: every rank counts the same."""
+        """Number of collective operations started so far; it is the same at every rank."""
         self.persistent = 0
-        """Persistent collectives made so far."""
+        """Number of persistent collectives made so far."""
         self.pending: dict[int, Any] = {}
-        """Collectives under way, by tag."""
+        """Collectives under way: tag -> the schedules with this tag, in the order of their start."""
         self.attributes: dict[int, Any] = {}
         self.info: dict[str, str] = {}
         self.errhandler: Any = None
         self.buffer: Any = None
         self.topology: Any = None
-        """What a topology is made of (comm_topology.py); None without."""
+        """Content of the communicator's topology (comm_topology.py); None for a communicator without topology."""
         self.extras: dict[Any, Any] = {}
-        """Things that libraries above keep with a communicator (locks, private duplicates)."""
+        """Objects that other modules keep with the communicator (locks, private duplicates, counts), by key."""
 
 
 class CommHandle(Protocol):
-    """A communicator as the program holds it: what an engine that takes over from another does with it."""
+    """A handle of a communicator, as the program holds it, with the methods that `imports.take_over` calls."""
 
     _shared: CommShared
 

@@ -1,16 +1,18 @@
 """The engine: one rank's message passing, bound to a `Progress`.
 
-It matches arriving messages, keeps what nobody asked for yet, answers synchronous sends, advances
-collectives and waits. Everything but `progress` and `lock` (live references) is pickled by value: the
-engine is the mailbox of the process image.
+The engine matches arriving messages, keeps unexpected messages (the mailbox), answers synchronous sends, advances
+collectives, and waits. Its whole state is pickled by value into the process image; `progress` and `lock` are
+references to live objects, which the restored process replaces by its own.
 
-Who runs what: `on_messages` is called under the lock, by the main thread inside the library or by the
-helper thread while the program computes; it matches and copies into posted buffers. Collectives are
-advanced (`settle`) only by a thread inside the library, because they may call the user's reduction.
+Threads: the main thread inside the library, or the helper thread while the program computes, calls `on_messages` with the
+lock held; it matches messages and copies them into posted buffers. Collectives are advanced (`settle`) only by a thread
+that is inside the library, because they may call the user's reduction function.
 
-Flow control: messages taken by the program are reported to `Progress.consumed` in batches, at latest before
-waiting. Blocking sends wait while the backlog to their destination is above SEND_HIGH_BYTES; nonblocking
-ones never do.
+Flow control: the engine reports the messages that the program has taken to `Progress.consumed`, in batches, at the latest
+before it waits. A blocking send waits while the backlog to its destination is above SEND_HIGH_BYTES; a nonblocking send
+never waits.
+
+Not here: the transport (base/progress.py), the rules of matching (matching.py), communicator handles (comm/).
 """
 
 from __future__ import annotations
@@ -40,28 +42,28 @@ if TYPE_CHECKING:
     from ckpt.mpi.engine.schedule import Schedule
 
 SEND_HIGH_BYTES = 16 << 20
-"""A blocking send waits while more than this is queued or unacknowledged to its destination."""
+"""A blocking send waits while more bytes than this are queued or unacknowledged to its destination."""
 
 SEND_POLL_BYTES = 1 << 20
-"""A blocking send makes progress when the backlog is above this; below, messages gather into full frames."""
+"""A blocking send makes progress when the backlog is above this. Below, messages are gathered into full wire frames."""
 
 SEND_CHECK_MASK = 63
-"""Small sends look at the backlog every (mask + 1)-th time."""
+"""Every (mask + 1)-th small send tests the backlog."""
 
 REFERENCE_BYTES = 64 << 10
-"""Immutable payloads from this size on are handed down by reference, not joined to their envelope."""
+"""Immutable payloads of this size or more are passed to the transport by reference, not joined to their envelope."""
 
 DEBT_UNIT = 1 << 48
 DEBT_LIMIT = 64 * DEBT_UNIT
-"""Consumption of one source is summed up as messages * DEBT_UNIT + bytes; up to the limit it is reported only
-before waiting. Messages of REFERENCE_BYTES and more are reported at once."""
+"""The consumption of one source's messages is counted in one number, messages * DEBT_UNIT + bytes. Up to DEBT_LIMIT it is
+reported only before waiting. A message of REFERENCE_BYTES or more is reported at once."""
 
 _NOT_SAVED = frozenset({"codec", "lane"})
 
 WORLD_COUNT = 0
 SELF_COUNT = 1
 FIRST_COUNT = 2
-"""Counts in context numbers: the world (creator 0), each rank alone, then what programs create."""
+"""Counts in context numbers: COMM_WORLD (creator 0), COMM_SELF of each rank, communicators that programs create."""
 
 
 class Engine:
@@ -93,11 +95,11 @@ class Engine:
         self.matcher = Matcher()
         self.debts = [0] * progress.size
         self.taken = [0] * progress.size
-        """Like `debts`, what the program's thread took without the lock: nobody else writes to it."""
+        """Like `debts`: consumption that the program's thread counted without the lock. Only that thread writes here."""
         self.ready: list[Schedule] = []
         self.sends = 0
         self.shared: dict[int, CommShared] = {}
-        """Communicators that may be revoked or lose members, by context number."""
+        """The communicators of this rank by first context number: revocations and failures are applied to these."""
         self.losses = Losses(self)
         self.syncs: dict[int, SyncSend] = {}
         self.token = 0
@@ -105,7 +107,7 @@ class Engine:
         self.imports = Imports()
         self.codec: Any = None
         self.lane: Any = None
-        """The short way down for small messages (quick.py), if there is one; not part of an image."""
+        """The `Lane`, the fast path to the transport for small messages (quick.py), or None. Not part of the image."""
         self._world: CommHandle | None = None
         self._self: CommHandle | None = None
 
@@ -128,24 +130,24 @@ class Engine:
 
     @property
     def predefined(self) -> dict[str, CommHandle]:
-        """The communicators that nobody creates, as far as they have been asked for, by the name of their slot."""
+        """COMM_WORLD and COMM_SELF, as far as they have been made, by the name of their slot in the engine."""
         both = {"_world": self._world, "_self": self._self}
         return {name: comm for name, comm in both.items() if comm is not None}
 
     def take_over(self, provisional: Engine, states: dict[str, Any]) -> None:
-        """Make the predefined communicators of `provisional`, and what libraries made of them, this engine's.
+        """Bind the predefined communicators of `provisional`, and their duplicates made by libraries, to this engine.
 
-        `states`: those that the predefined ones had here. See imports.py.
+        states: the states of this engine's predefined communicators. See imports.py.
         """
         take_over(self, provisional, states)
 
     def next_context(self) -> int:
-        """Number for a communicator that this rank may create; unique in the job, never used twice."""
+        """The context number for a communicator that this rank may create. It is unique in the job, and never reused."""
         self.count += 1
         return envelope.context_base(self.progress.rank, self.count)
 
     def register(self, shared: CommShared) -> None:
-        """A new communicator exists here."""
+        """Register a communicator that is new at this rank."""
         if self.shared.setdefault(shared.base, shared) is shared:
             self.losses.register(shared)
             if not envelope.is_predefined(shared.base):
@@ -154,23 +156,23 @@ class Engine:
     # -- objects -----------------------------------------------------------------------------------
 
     def dumps(self, obj: Any) -> bytes:
-        """An object as bytes, by the program's own codec if it set one."""
+        """An object as bytes, pickled by the program's codec (`MPI.pickle`) if the program has set one."""
         return pickle.dumps(obj, 5) if self.codec is None else bytes(self.codec.dumps(obj))
 
     def loads(self, data: Buffer) -> Any:
-        """The object of a message, envelope included."""
+        """The object of a message. `data` includes the envelope."""
         if self.codec is None:
             return pickle.loads(data)
         return self.codec.loads(memoryview(data)[envelope.SIZE :])
 
     def loads_value(self, data: Buffer) -> Any:
-        """The object of a message without envelope."""
+        """The object of a message. `data` does not include the envelope."""
         return pickle.loads(data) if self.codec is None else self.codec.loads(data)
 
     # -- arrival -----------------------------------------------------------------------------------
 
     def on_messages(self, src: int, batch: list[Buffer]) -> None:
-        """Messages of world rank `src`, in order. Called with the lock held."""
+        """Match or keep the messages of world rank `src`, which come in order. Called with the lock held."""
         matcher = self.matcher
         at = 0
         while True:
@@ -185,7 +187,7 @@ class Engine:
             if found is None or (matcher.posted and found.context.wild):
                 self._arrive(src, data)
             elif found.posted:
-                # an eager message, being found by these bytes, for the first that waits for it
+                # The message is EAGER, since its bytes are a key of by_envelope: the oldest posted receive takes it.
                 matcher.posted -= 1
                 receive = found.posted.popleft()
                 self.settle_account(found, data)
@@ -218,7 +220,7 @@ class Engine:
             operation.done = True
 
     def settle_account(self, channel: Channel, data: Buffer) -> None:
-        """A message leaves the mailbox: note it for flow control and answer a synchronous sender."""
+        """A message leaves the mailbox: count it for flow control, and answer if it is of a synchronous send."""
         src = channel.src
         debt = self.debts[src] = self.debts[src] + len(data) + DEBT_UNIT
         if debt > DEBT_LIMIT or len(data) >= REFERENCE_BYTES:
@@ -228,13 +230,13 @@ class Engine:
             self.progress.send(src, envelope.pack(envelope.MATCHED, source, tag, number, token))
 
     def pay(self, src: int) -> None:
-        """Report what was consumed from one source."""
+        """Report the consumption of one source's messages to the transport."""
         messages, nbytes = divmod(self.debts[src], DEBT_UNIT)
         self.debts[src] = 0
         self.progress.consumed(src, nbytes, messages)
 
     def pay_all(self) -> None:
-        """Report everything consumed so far. From the program's thread only."""
+        """Report the consumption of all sources' messages. Only the program's thread may call this."""
         debts, taken = self.debts, self.taken
         for src in range(len(debts)):
             if taken[src]:
@@ -246,7 +248,7 @@ class Engine:
     # -- sending -----------------------------------------------------------------------------------
 
     def after_send(self, dst: int, nbytes: int, shared: CommShared) -> None:
-        """Called after a blocking send: looks at the backlog, now and then for small messages."""
+        """Called after a blocking send: tests the backlog, for small messages only at every 64th send."""
         self.sends += 1
         if nbytes >= REFERENCE_BYTES or not self.sends & SEND_CHECK_MASK:
             self.throttle(dst, shared)
@@ -260,9 +262,9 @@ class Engine:
             self.throttle(dst)
 
     def throttle(self, dst: int, shared: CommShared | None = None) -> None:
-        """Take acknowledgements in when the backlog to `dst` has grown; wait while it is high.
+        """Make progress when the backlog to `dst` is above SEND_POLL_BYTES; wait while it is above SEND_HIGH_BYTES.
 
-        `shared`: of a send, which ends with an error when its communicator is revoked or its peer fails.
+        shared: the communicator of a send. Raises MpiException when it is revoked or `dst` has failed. None: a collective.
         """
         backlog = self.progress.backlog_bytes(dst)
         if backlog <= SEND_POLL_BYTES:
@@ -276,7 +278,7 @@ class Engine:
             raise self.losses.failure(dst)
 
     def start_sync(self, dst: int, context: Context) -> SyncSend:
-        """A synchronous send that waits for the answer to its token."""
+        """A new synchronous send with a new token. It is done when the MATCHED message with this token arrives."""
         self.token += 1
         operation = self.syncs[self.token] = SyncSend(dst, self.token, context.number)
         return operation
@@ -284,7 +286,7 @@ class Engine:
     # -- receiving ---------------------------------------------------------------------------------
 
     def start_receive(self, context: Context, receive: Receive, src: int) -> None:
-        """Match a receive now or post it. `src`: world rank of its source, ignored for ANY_SOURCE."""
+        """Match a receive now, or post it. `src`: world rank of the receive's source, ignored for ANY_SOURCE."""
         channel = self.matcher.find(context, receive.want_source, receive.want_tag)
         if channel is None:
             if src in self.losses.known and receive.want_source != ANY_SOURCE:
@@ -298,7 +300,7 @@ class Engine:
         receive.fill(channel.source, channel.tag, data)
 
     def find(self, context: Context, source: int, tag: int) -> Channel | None:
-        """Channel with a message that (source, tag) matches; makes progress once if there is none."""
+        """The channel of the message that (source, tag) matches, or None. Makes progress once if there is no message."""
         channel = self.matcher.find(context, source, tag)
         if channel is None:
             self.make_progress()
@@ -306,7 +308,7 @@ class Engine:
         return channel
 
     def find_wait(self, context: Context, source: int, tag: int) -> Channel:
-        """The same, waiting for it."""
+        """The channel of the message that (source, tag) matches. Waits until there is a message."""
         while True:
             channel = self.find(context, source, tag)
             if channel is not None:
@@ -321,7 +323,7 @@ class Engine:
     # -- waiting -----------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Advance collectives whose awaited messages are here."""
+        """Advance the collectives whose awaited messages have arrived."""
         while self.ready:
             self.ready.pop(0).advance()
 
@@ -358,11 +360,12 @@ class Engine:
         return False
 
     def wait_receive(self, receive: Receive) -> None:
-        """Wait for a receive nobody else knows of; take it back when interrupted."""
+        """Wait for a receive that has no request. If an exception interrupts the wait, withdraw the receive."""
         try:
             self.wait(receive)
         except BaseException as error:
             self.matcher.withdraw(receive)
             if isinstance(error, MpiException) and error.error_code == ERR_PROC_FAILED_PENDING:
-                raise MpiException(ERR_PROC_FAILED, error.detail) from None  # nothing is pending any more
+                # The receive is withdrawn: its error is not a pending one any more.
+                raise MpiException(ERR_PROC_FAILED, error.detail) from None
             raise

@@ -1,28 +1,32 @@
-"""Members that have failed, communicators that are revoked: what is known here, and what it ends.
+"""Failed ranks and revoked communicators: this rank's knowledge of them, and the operations that they end.
 
-Whoever sees ranks die (the job's controller, through the runtime) calls `lose`, once per rank and for good.
-From then on, in every communicator that the rank was a member of:
+The semantics are those of ULFM (User-Level Failure Mitigation, as in mpi4py 4: Revoke, Shrink, Agree, Ack_failed).
+
+The runtime calls `lose` when the job's controller reports that ranks have died. A failed rank stays failed. From then on,
+in every communicator that the failed rank is a member of:
 
     operation                                   outcome
-    receive from it, nothing of it in the       ERR_PROC_FAILED; also if it was posted before
-        mailbox
-    send to it, synchronous send, large send    ERR_PROC_FAILED; what had been queued is dropped
-    receive from ANY_SOURCE                     ERR_PROC_FAILED_PENDING from wait and test, and the request stays
-                                                pending, until the failure is acknowledged; ERR_PROC_FAILED if
-                                                blocking. A message that is there is received all the same.
-    collective, begun or not                    ERR_PROC_FAILED. Nobody passes on anything after that, so no
-                                                value is made of less than everybody's.
-    agreement                                   goes on without it (agreement.py)
+    receive from it, no message of it in        ERR_PROC_FAILED, also if the receive was posted before the failure
+        the mailbox
+    send to it, synchronous send, large send    ERR_PROC_FAILED; queued messages are dropped
+    receive from ANY_SOURCE                     wait and test raise ERR_PROC_FAILED_PENDING, and the request stays
+                                                pending, until the failure is acknowledged; a blocking receive raises
+                                                ERR_PROC_FAILED. A message in the mailbox is received all the same.
+    collective, begun or not                    ERR_PROC_FAILED. After that, the rank passes on nothing, so that no
+                                                result is combined from fewer values than all members'.
+    agreement                                   goes on without the failed rank (agreement.py)
 
-A blocking call raises; a nonblocking one never does when it is started, its wait or test does.
+A blocking call raises the error. A nonblocking call does not raise; the wait or test of its request does.
 
-Revoking ends everything that is pending in a communicator with ERR_REVOKED at every member: who hears of it
-first tells all the others, so that it reaches everybody even if the revoker dies while telling.
+Revoking a communicator ends all its pending operations with ERR_REVOKED, at every member. Every member that hears of the
+revocation for the first time tells all other members. So all members hear of it, even if the rank that revoked dies while
+it sends.
 
-Memory of the program that a failed operation was sending from is the program's again when the operation is
-done; until the transport has let go of it, the operation is not.
+A failed operation that was sending from the program's memory is done only when the transport no longer reads that memory.
 
-The engine's lock is held in all of this. Nothing here is shared between ranks; everything is part of an image.
+Every function here needs the engine's lock. Nothing here is shared between ranks; everything is part of the image.
+
+Not here: how failures are detected.
 """
 
 from __future__ import annotations
@@ -50,11 +54,13 @@ if TYPE_CHECKING:
     from ckpt.mpi.engine.matching import Context
 
 FREED_KEPT = 256
-"""Freed communicators whose last agreements are remembered for members that have not heard the outcome."""
+"""Number of freed communicators whose last agreements are kept, for members that have not received the decision."""
 
 
 class Losses:
-    """One rank's knowledge of failures. `known` and `order` hold world ranks, `order` as they were heard of."""
+    """One rank's knowledge of failures and revocations.
+
+    `known` is the set of the failed world ranks; `order` lists them in the order of their reports."""
 
     __slots__ = ("agreements", "engine", "freed", "known", "order", "revoked", "trouble")
 
@@ -63,16 +69,16 @@ class Losses:
         self.known: set[int] = set()
         self.order: list[int] = []
         self.revoked: set[int] = set()
-        """Contexts of communicators that were revoked before this rank knew of them."""
+        """Context numbers (`base`) of communicators that were revoked before they existed at this rank."""
         self.agreements: dict[tuple[int, int], Agreement] = {}
         self.freed: list[int] = []
         self.trouble = False
-        """Whether operations may have failed: a process has, or a communicator is revoked."""
+        """Whether operations may have failed, because a process has failed or a communicator is revoked."""
 
     # -- failures ----------------------------------------------------------------------------------
 
     def lose(self, ranks: Iterable[int]) -> None:
-        """These world ranks have failed."""
+        """Handle the report that the world ranks `ranks` have failed: end the operations that need them."""
         new = [rank for rank in ranks if rank not in self.known and rank != self.engine.progress.rank]
         if not new:
             return
@@ -97,11 +103,11 @@ class Losses:
         return PeerFailed(ERR_PROC_FAILED, f"rank {rank} of the job has failed")
 
     def failed_in(self, shared: CommShared) -> list[int]:
-        """Failed members of a communicator (of both groups), as world ranks in the order they were heard of."""
+        """Failed members of a communicator (of both groups), as world ranks in the order of their reports."""
         return [rank for rank in self.order if rank in shared.group or rank in shared.peers]
 
     def register(self, shared: CommShared) -> None:
-        """A communicator is new here."""
+        """Apply the known failures and revocations to a communicator that is new at this rank."""
         shared.broken = bool(self.known) and self._touches(shared)
         if shared.base in self.revoked:
             self.trouble = True
@@ -110,7 +116,7 @@ class Losses:
                 each.routes.clear()
 
     def forget(self, shared: CommShared) -> None:
-        """A communicator is freed."""
+        """Forget the agreements of freed communicators, except the FREED_KEPT last ones; `shared` has just been freed."""
         if shared.agreements:
             self.freed.append(shared.base)
             if len(self.freed) > FREED_KEPT:
@@ -135,7 +141,7 @@ class Losses:
         self._end_collectives(shared, self.collective_error(shared))
 
     def collective_error(self, shared: CommShared) -> MpiException:
-        """Why collectives of this communicator cannot go on: revoked, or a member has failed."""
+        """The error of collectives of a communicator that is revoked or has a failed member."""
         if shared.revoked:
             return MpiException(ERR_REVOKED, "the communicator is revoked")
         lost = [rank for rank in self.order if rank in (*shared.group, *shared.peers, *shared.kin)]
@@ -150,16 +156,16 @@ class Losses:
             for schedule in chain:
                 schedule.fail(error)
 
-    # -- what waits --------------------------------------------------------------------------------
+    # -- receives and probes from ANY_SOURCE -------------------------------------------------------
 
     def check(self, operation: Operation) -> None:
-        """Raise ERR_PROC_FAILED_PENDING for a receive from anybody that a failed member might have served."""
+        """Raise ERR_PROC_FAILED_PENDING for a receive from ANY_SOURCE while a failure is not acknowledged."""
         error = self.pending(operation)
         if error is not None:
             raise error
 
     def pending(self, operation: Operation) -> MpiException | None:
-        """The same error, or None."""
+        """The error that `check` raises, or None."""
         if isinstance(operation, Receive) and operation.want_source == ANY_SOURCE and not operation.done:
             shared = self._shared(operation.context)
             if shared is not None:
@@ -167,7 +173,7 @@ class Losses:
         return None
 
     def check_probe(self, context: Context, source: int, *, blocking: bool) -> None:
-        """Raise for a probe that found nothing and may never find anything."""
+        """Raise for a probe that found no message, if a failed member might have sent it."""
         shared = self._shared(context.number)
         if shared is None:
             return
@@ -179,7 +185,7 @@ class Losses:
             raise self.failure(shared.peers[source])
 
     def _unheard(self, shared: CommShared, code: int) -> MpiException | None:
-        """The error of who waits for anybody while a failure is not acknowledged."""
+        """The error of a receive from ANY_SOURCE while a failure of a member is not acknowledged; else None."""
         if shared.broken:
             for rank in shared.peers:
                 if rank in self.known and rank not in shared.acknowledged:
@@ -196,7 +202,7 @@ class Losses:
     # -- revoking ----------------------------------------------------------------------------------
 
     def revoke(self, base: int) -> None:
-        """A communicator is revoked: tell its other members, end what is pending."""
+        """Revoke a communicator: tell its other members, end its pending operations."""
         shared = self.engine.shared[base]
         if not shared.revoked:
             shared.revoked = shared.closed = self.trouble = True
@@ -207,7 +213,7 @@ class Losses:
                 self.revoke(part)
 
     def on_revoke(self, data: Buffer) -> None:
-        """A member says that a communicator is revoked."""
+        """Handle the message of a member that a communicator is revoked."""
         base = envelope.unpack(data)[3]
         if base in self.engine.shared:
             self.revoke(base)
@@ -216,7 +222,8 @@ class Losses:
             self._spread(base, pickle.loads(data))
 
     def _spread(self, base: int, members: tuple[int, ...]) -> None:
-        """Tell the members; they are named in the message, since a receiver may not know them yet."""
+        """Send the revocation to the members. The message lists them, because the communicator may not exist yet at a
+        receiver, which has to tell them too."""
         progress = self.engine.progress
         message = envelope.pack(envelope.REVOKE, 0, 0, base) + pickle.dumps(members, 5)
         for world in members:
@@ -243,8 +250,8 @@ class Losses:
     def agree(
         self, shared: CommShared, contribution: Any, combine: Combine, finish: Callable[..., None], *args: Any
     ) -> Consensus:
-        """Take part in the communicator's next agreement. `finish(consensus, *args)` is called with the value
-        before it is done."""
+        """Take part in the communicator's next agreement. When it is decided, `poll` of the returned operation calls
+        `finish(consensus, *args)`."""
         number = shared.agreements
         shared.agreements += 1
         key = shared.base, number
@@ -258,7 +265,7 @@ class Losses:
         return Consensus(agreement, shared, finish, args)
 
     def on_agree(self, src: int, data: Buffer) -> None:
-        """A message of an agreement."""
+        """Handle a message of an agreement from the world rank `src`."""
         if src in self.known:
             return
         _, _, _, base, number = envelope.unpack(data)
@@ -293,7 +300,7 @@ class Losses:
 
 
 class Consensus(Operation):
-    """An agreement as a request waits for it."""
+    """The operation of a request that waits for an agreement."""
 
     __slots__ = ("agreement", "args", "finish", "shared")
 
@@ -308,7 +315,7 @@ class Consensus(Operation):
 
     @property
     def value(self) -> Any:
-        """What was agreed on, once it is done."""
+        """The value that was decided. Valid when the operation is done."""
         return self.agreement.value
 
     def poll(self) -> bool:

@@ -1,14 +1,16 @@
-"""Duplicates that libraries make of communicators while they are imported (`comm = MPI.COMM_WORLD.Dup()`).
+"""Communicators that library modules duplicate while they are imported (`comm = MPI.COMM_WORLD.Dup()`).
 
-Library modules are not part of an image: a restart imports them anew, each rank at its own time, before it reads its
-image, and nobody can agree on anything with the others then. But all has been agreed on already: the n-th
-communicator that a module makes while it is imported is the one that was its n-th before, and is in the image.
+Library modules are not part of an image. A restart imports them again, each rank at its own time, before the rank reads
+its image. At that time the ranks cannot agree on the context of a new communicator. They need not: the n-th
+communicator that a module makes during its import is the n-th communicator that it made in the first run, and the
+image holds that communicator.
 
-    first run     Dup works as always; `made` keeps which context it got, by module and number
-    restart       Dup under a provisional engine: a handle of the same ranks, which cannot carry messages yet
-    image read    `Engine.take_over` binds every handle of the provisional engine to what it stands for
+    first run     Dup works as always; `made` records the context of the new communicator, by module and n
+    restart       Dup under a provisional engine returns a handle of the same ranks, which cannot carry messages yet
+    image read    `Engine.take_over` binds every handle of the provisional engine to its communicator of the image
 
-Not here: other ways of making communicators. Who gets into them is what the ranks have to tell each other.
+Not here: other ways to make communicators (Split, Create …). Their members follow from what the ranks tell each other, and
+a provisional engine cannot carry messages.
 """
 
 from __future__ import annotations
@@ -22,34 +24,37 @@ if TYPE_CHECKING:
 
 
 class Imports:
-    """Of one engine. `handles` is kept by a provisional one only."""
+    """The record of one engine. `handles` is used in a provisional engine only: all handles made under that engine."""
 
     __slots__ = ("handles", "made", "provisional")
 
     def __init__(self) -> None:
         self.made: dict[tuple[str, int], int] = {}
-        """(module, how many it had made before) → number of the communicator's first context."""
+        """(module, number of communicators that it had made before) -> the communicator's first context number."""
         self.provisional = False
-        """Under an engine that an image's is about to replace."""
+        """Whether the engine is provisional: the engine of an image will replace it."""
         self.handles: list[CommHandle] = []
 
     def note(self, shared: CommShared) -> None:
-        """A communicator was made, perhaps by a module that is being imported."""
+        """Record a new communicator, if a module that is being imported has made it."""
         module = module_being_imported()
         if module is not None:
             number = sum(1 for name, _ in self.made if name == module)
             self.made[module, number] = shared.base
 
     def successors(self, later: Imports) -> dict[int, int]:
-        """Contexts made under this engine → what `later`, that of an image, has for them."""
+        """First context number under this engine -> first context number of the same communicator in `later`.
+
+        `later` is the record of the image's engine."""
         return {base: later.made[key] for key, base in self.made.items() if key in later.made}
 
 
 def take_over(engine: Engine, provisional: Engine, states: dict[str, Any]) -> None:
-    """Bind every handle of `provisional` to the communicator of `engine` that it stands for.
+    """Bind every handle of `provisional` to its communicator of `engine`, the engine of an image.
 
-    Libraries may keep COMM_WORLD when they are imported, other handles of it, or duplicates: so it has to be there before
-    the image is read, and to be the one that the program had. `states`: those of the predefined communicators.
+    Libraries may keep COMM_WORLD, other handles of it, or duplicates when they are imported. So COMM_WORLD has to exist
+    before the image is read, and these handles have to become handles of the program's communicators.
+    states: the states of the predefined communicators in the image, by slot.
     """
     successors = provisional.imports.successors(engine.imports)
     predefined = {id(comm._shared): comm for comm in provisional.predefined.values()}
@@ -71,7 +76,7 @@ def take_over(engine: Engine, provisional: Engine, states: dict[str, Any]) -> No
 
 
 def module_being_imported() -> str | None:
-    """The innermost module whose import is under way in this thread; None in a program that runs."""
+    """The name of the innermost module whose import is under way in this thread; None if there is none."""
     frame = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_name == "<module>":

@@ -1,20 +1,20 @@
-"""Matching: posted receives against messages that arrived before anybody asked for them.
+"""Matching of receives and messages: the queues of posted receives and of unexpected messages.
 
-Pure bookkeeping; who sends, waits or copies is elsewhere.
-
-A *channel* is one (context, source, tag). It holds either unexpected messages or posted exact receives,
-never both: a message goes to the earliest posted receive that accepts it, a receive takes the earliest
-message it accepts. Receives with a wildcard are kept per context. Tickets number receives in the order of
-posting, serials number messages in the order of arrival; both only grow.
+A *channel* is one (context, source, tag). It holds either unexpected messages, or posted receives without wildcard, never
+both: an arriving message goes to the earliest posted receive that accepts it, and a new receive takes the earliest
+message that it accepts. Receives with a wildcard are kept in a list for each context. Tickets number receives in the
+order of posting; serials number messages in the order of arrival. Both only grow.
 
 Rules
-  * Non-overtaking: messages of one source reach a channel in order, and among several channels of one
-    source a wildcard
-    takes the lowest serial.
-  * Fairness: a wildcard takes the lowest serial of all sources, so no source waits for ever.
-  * Exact matching costs one lookup, and so does a wildcard that only one channel of its context answers to. The
-    order across channels is kept only for contexts with many channels in which another wildcard was used.
-  * Empty channels are forgotten when there are many, so that programs with ever new tags stay small.
+  * Non-overtaking (MPI standard): messages of one source enter a channel in order. Among several channels, a receive
+    with a wildcard takes the message with the lowest serial.
+  * Fairness: a receive with a wildcard takes the lowest serial of all sources, so no source waits for ever.
+  * Cost: a receive without wildcard costs one lookup. So does a wildcard that exactly one channel of the context matches.
+    The order across channels is kept only for contexts with more than SCAN_CHANNELS channels, after another wildcard was
+    used there.
+  * Empty channels are forgotten when there are many, so that a program that uses ever new tags needs bounded memory.
+
+Not here: sending, waiting, copying into buffers.
 """
 
 from __future__ import annotations
@@ -28,14 +28,16 @@ from ckpt.mpi.base.progress import Buffer
 from ckpt.mpi.engine.operations import Receive, frozen
 
 CHANNELS_MIN = 1024
-"""Below this many channels in a context nothing is forgotten."""
+"""Empty channels of a context are forgotten only when the context has this many channels."""
 
 SCAN_CHANNELS = 16
-"""In a context of no more channels a wildcard looks at all of them; with more, an order across them is kept."""
+"""In a context with at most this many channels a wildcard scans all of them; with more, an order across them is kept."""
 
 
 class Channel:
-    """Messages or receives of one (context, source, tag). `src`: the source's rank in the world."""
+    """Messages, or posted receives, of one (context, source, tag). `src`: world rank of the source.
+
+    `messages`: unexpected messages as (serial, bytes with envelope), oldest first."""
 
     __slots__ = ("context", "messages", "posted", "source", "src", "tag")
 
@@ -66,26 +68,28 @@ class Context:
         self.number = number
         self.channels: dict[tuple[int, int], Channel] = {}
         self.direct: dict[tuple[int, int], Channel] = {}
-        """`channels`, and under (source, tag) with wildcards the channel that alone answers to them; empty while the
-        order across channels is kept. What is found here may be taken without asking anybody."""
+        """All of `channels`; also, under a (source, tag) with a wildcard, the channel if it is the only one that matches.
+        Empty while the order across channels is kept. A receive may take from a channel found here without a search."""
         self.wild: list[Receive] = []
         self.order: OrderedDict[int, Channel] | None = None
         self.sweep_at = CHANNELS_MIN
 
     def keep_no_order(self) -> None:
-        """Forget the order across channels, and which of them answer to wildcards."""
+        """Stop keeping the order across channels, and forget which channels match wildcards."""
         self.order = None
         self.direct.clear()
         self.direct.update(self.channels)
 
     def busy(self) -> bool:
-        """Whether a message or a receive waits here."""
+        """Whether an unexpected message or a posted receive is in this context."""
         channels = self.channels.values()
         return bool(self.wild) or any(channel.messages or channel.posted for channel in channels)
 
 
 class Matcher:
-    """All contexts of one rank. `posted` counts receives that wait for a message."""
+    """All contexts of one rank.
+
+    `by_envelope`: packed EAGER envelope -> channel. `posted`: number of posted receives."""
 
     __slots__ = ("by_envelope", "contexts", "posted", "serial", "ticket")
 
@@ -99,14 +103,14 @@ class Matcher:
     # -- structure ---------------------------------------------------------------------------------
 
     def context(self, number: int) -> Context:
-        """The context of this number, made on first use: peers may send before this rank knows of it."""
+        """The context with this number. It is made on first use: peers may send before the communicator exists here."""
         found = self.contexts.get(number)
         if found is None:
             found = self.contexts[number] = Context(number)
         return found
 
     def channel(self, context: Context, source: int, tag: int, src: int) -> Channel:
-        """The channel of (context, source, tag), made on first use."""
+        """The channel of (context, source, tag). It is made on first use. `src`: world rank of the source."""
         found = context.channels.get((source, tag))
         if found is None:
             if len(context.channels) >= context.sweep_at:
@@ -114,7 +118,7 @@ class Matcher:
             found = context.channels[source, tag] = Channel(context, source, tag, src)
             direct = context.direct
             for wildcard in ((source, ANY_TAG), (ANY_SOURCE, tag), (ANY_SOURCE, ANY_TAG)):
-                direct.pop(wildcard, None)  # may have another channel to itself no longer
+                direct.pop(wildcard, None)  # perhaps another channel was the only match; now there are two
             if context.order is None:
                 direct[source, tag] = found
             self.by_envelope[envelope.pack(envelope.EAGER, source, tag, context.number)] = found
@@ -130,7 +134,7 @@ class Matcher:
         context.sweep_at = max(CHANNELS_MIN, 2 * len(context.channels))
 
     def forget(self, number: int) -> None:
-        """Drop a context of a freed communicator, with what is still in it."""
+        """Drop a context of a freed communicator, with its messages and receives."""
         context = self.contexts.pop(number, None)
         if context is None:
             return
@@ -144,7 +148,7 @@ class Matcher:
     def arrive(
         self, src: int, source: int, tag: int, number: int, data: Buffer
     ) -> tuple[Channel, Receive | None]:
-        """A message came in: the receive it matches, else None and it is kept."""
+        """Match an arriving message: (its channel, the receive that takes it). None for the receive: the message is kept."""
         context = self.context(number)
         channel = self.channel(context, source, tag, src)
         receive = self._earliest(channel)
@@ -155,7 +159,7 @@ class Matcher:
         return channel, None
 
     def keep(self, channel: Channel, data: Buffer) -> None:
-        """A message of this channel has come that nobody waits for."""
+        """Append an unexpected message to its channel."""
         self.serial = serial = self.serial + 1
         channel.messages.append((serial, data))
         if channel.context.order is not None:
@@ -180,7 +184,7 @@ class Matcher:
     # -- receives ----------------------------------------------------------------------------------
 
     def find(self, context: Context, source: int, tag: int) -> Channel | None:
-        """The channel whose oldest message a receive of (source, tag) would take now; wildcards allowed."""
+        """The channel whose oldest message a receive of (source, tag) would take now, or None. Wildcards are allowed."""
         channel = context.direct.get((source, tag))
         if channel is not None:
             return channel if channel.messages else None
@@ -198,7 +202,7 @@ class Matcher:
         return None
 
     def _scan(self, context: Context, source: int, tag: int) -> Channel | None:
-        """The same for a wildcard, by a look at every channel."""
+        """The result of `find` for a wildcard, by a scan of all channels."""
         found = only = None
         count = 0
         for channel in context.channels.values():
@@ -213,7 +217,7 @@ class Matcher:
         return found
 
     def _order(self, context: Context) -> OrderedDict[int, Channel]:
-        """Begin to keep the order across channels."""
+        """Begin to keep the order across channels: serial -> channel, lowest serial first."""
         waiting: dict[int, Channel] = {}
         for channel in context.channels.values():
             for serial, _ in channel.messages:
@@ -225,14 +229,14 @@ class Matcher:
         return order
 
     def pop(self, channel: Channel) -> Buffer:
-        """Take the oldest message off a channel."""
+        """Remove the oldest message of a channel and return it."""
         serial, data = channel.messages.popleft()
         if channel.context.order is not None:
             del channel.context.order[serial]
         return data
 
     def post(self, context: Context, receive: Receive, src: int) -> None:
-        """Wait for a message; `find` gave none. `src`: world rank of the source, ignored for ANY_SOURCE."""
+        """Post a receive for which `find` returned None. `src`: world rank of the source, ignored for ANY_SOURCE."""
         self.ticket += 1
         receive.ticket = self.ticket
         if receive.want_source == ANY_SOURCE or receive.want_tag == ANY_TAG:
@@ -242,7 +246,7 @@ class Matcher:
         self.posted += 1
 
     def posted_in(self, number: int) -> list[Receive]:
-        """Receives that wait in a context."""
+        """All posted receives of a context."""
         context = self.contexts.get(number)
         if context is None:
             return []
@@ -252,8 +256,9 @@ class Matcher:
         return found
 
     def posted_with_source(self, number: int, peers: tuple[int, ...]) -> list[tuple[Receive, int]]:
-        """Receives that wait in a context for a certain source, with its world rank. `peers`: world ranks by
-        rank in the communicator."""
+        """The posted receives of a context, except those from ANY_SOURCE, each with its source's world rank.
+
+        peers: world ranks by rank in the communicator."""
         context = self.contexts.get(number)
         if context is None:
             return []
@@ -267,7 +272,7 @@ class Matcher:
         return found
 
     def withdraw(self, receive: Receive) -> bool:
-        """Take a posted receive back; False if it is not posted (any more)."""
+        """Remove a posted receive. False: the receive is not posted, or no longer."""
         context = self.contexts.get(receive.context)
         if context is None:
             return False

@@ -1,10 +1,12 @@
-"""What a request stands for: an operation that is done at some time.
+"""Operations: a send or receive that was started and will be done. A request holds one operation.
 
-An operation is created under the engine's lock, becomes `done` there, and is asked for its result once.
-`error` is set instead of raised where the failure is noticed while a message arrives; whoever waits raises
-it.
+    started ──▶ done        both under the engine's lock; `poll` tells whether the operation is done
+    done ──▶ result         asked for once, without the lock
 
-Operations are part of the process image. Views of received frames become bytes when pickled.
+An error that is noticed while a message arrives is not raised there. It is stored in `error`, and the wait or test of the
+request raises it.
+
+Operations are part of the process image. A memoryview of a received wire frame is pickled as bytes.
 """
 
 from __future__ import annotations
@@ -25,12 +27,12 @@ if TYPE_CHECKING:
 
 
 def frozen(data: Any) -> Any:
-    """The same bytes without a view of somebody else's memory: fit for pickling."""
+    """`data`, or its bytes if `data` is a memoryview, which cannot be pickled."""
     return bytes(data) if type(data) is memoryview else data
 
 
 class Operation:
-    """Base of everything that can be waited for."""
+    """Base class of all operations. `source`, `tag` and `nbytes` (of the message without envelope) are for the Status."""
 
     __slots__ = ("cancelled", "done", "error", "nbytes", "source", "tag")
 
@@ -43,11 +45,11 @@ class Operation:
         self.cancelled = False
 
     def poll(self) -> bool:
-        """Whether it is done. Called with the engine's lock held; never waits."""
+        """Whether the operation is done. Called with the engine's lock held; never waits."""
         return self.done
 
     def result(self) -> Any:
-        """What a lower-case wait returns. Called once, when done, without the lock."""
+        """The value that `Request.wait` (lower case) returns. Called once, when done, without the lock."""
         return None
 
     def complete(self, status: Status | None) -> Any:
@@ -56,7 +58,7 @@ class Operation:
         return self.result()
 
     def tell(self, status: Status | None) -> None:
-        """Fill the status, raise the error. When done; changes nothing."""
+        """Fill the status, and raise the error if there is one. Called when done; does not change the operation."""
         error = self.error
         if status is not None:
             code = error.error_code if isinstance(error, MpiException) else SUCCESS
@@ -78,7 +80,7 @@ class Operation:
 
 
 class Done(Operation):
-    """Completed when it was started: a send whose bytes were copied, a transfer with PROC_NULL."""
+    """An operation that is done at its start: a send whose bytes were copied, a transfer with PROC_NULL."""
 
     __slots__ = ()
 
@@ -90,7 +92,9 @@ class Done(Operation):
 
 
 class Lost(Operation):
-    """Could not even begin: its peer has failed, or the communicator is revoked. Whoever waits is told."""
+    """An operation that could not start, because its peer has failed or the communicator is revoked.
+
+    The wait of its request raises the error."""
 
     __slots__ = ("shared",)
 
@@ -102,7 +106,7 @@ class Lost(Operation):
 
 
 class BufferSend(Operation):
-    """A send by reference: done when the transport no longer needs the user's memory."""
+    """A send by reference. It is done when the transport no longer needs the user's memory."""
 
     __slots__ = ("dst", "engine", "sequence", "shared")
 
@@ -129,7 +133,7 @@ class BufferSend(Operation):
 
 
 class SyncSend(Operation):
-    """A synchronous send: done when the receiver says that the message was matched."""
+    """A synchronous send. It is done when the receiver has answered that the message was matched."""
 
     __slots__ = ("context", "dst", "token")
 
@@ -141,7 +145,10 @@ class SyncSend(Operation):
 
 
 class Receive(Operation):
-    """A posted receive. An object's message is kept until asked for, a buffer is filled on arrival."""
+    """A receive.
+
+    target None: the message is stored in `data`, and `result` unpickles it. target given: the buffer is filled when the
+    message arrives. owner given: the message is passed to `owner.arrived(slot, data)` instead."""
 
     __slots__ = ("codec", "context", "data", "owner", "slot", "target", "ticket", "want_source", "want_tag")
 
@@ -169,7 +176,7 @@ class Receive(Operation):
         return (self.want_source in (source, ANY_SOURCE)) and (self.want_tag in (tag, ANY_TAG))
 
     def fill(self, source: int, tag: int, data: Buffer) -> None:
-        """Take the matched message (envelope included)."""
+        """Take the matched message. `data` includes the envelope."""
         self.source = source
         self.tag = tag
         self.nbytes = len(data) - envelope.SIZE
@@ -182,7 +189,7 @@ class Receive(Operation):
         self.done = True
 
     def _write(self, target: BufferSpec, data: Buffer) -> None:
-        """Put the message into the program's buffer; what does not fit is cut off: ERR_TRUNCATE."""
+        """Write the message into the program's buffer. If it is too long, it is truncated (`error` is ERR_TRUNCATE)."""
         if self.nbytes > target.nbytes:
             self.error = MpiException(
                 ERR_TRUNCATE, f"message of {self.nbytes} bytes for a buffer of {target.nbytes} bytes"
@@ -195,7 +202,7 @@ class Receive(Operation):
     def result(self) -> Any:
         data, self.data = self.data, None
         if data is None or len(data) <= envelope.SIZE:
-            return None  # a buffer of no bytes, received as an object
+            return None  # an empty buffer was sent, and is received as an object
         if self.codec is None:
             return pickle.loads(data)
         return self.codec.loads(memoryview(data)[envelope.SIZE :])

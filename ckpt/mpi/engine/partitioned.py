@@ -1,12 +1,14 @@
-"""Partitioned messages: a buffer that is sent and received in parts, each as soon as it is ready.
+"""Partitioned communication (MPI standard 4, Psend_init, Precv_init): a buffer that is sent and received in partitions.
 
-Every part is a message of its own in a plane of its own: how many parts there are and which one it is (4 bytes
-each), then the elements. So the two sides may cut the buffer differently. The k-th partitioned send to a (destination, tag)
-belongs to the k-th partitioned receive from there, in the order in which they were made; k is told apart by the
-envelope's source, which is k * ranks + rank.
+Each partition of the sender is one message, in the plane PLANE_PARTS: the number of partitions, the index of this
+partition (4 bytes each, little-endian), then its elements. So the sender and the receiver may partition the buffer
+differently.
 
-    PartSend       done when all partitions were marked as ready; a part is copied when it is
-    PartReceive    posts one receive after the other until the whole buffer has come
+The k-th partitioned send to a (destination, tag) matches the k-th partitioned receive from there, in the order of the
+init calls. The source in the envelope is k * ranks + rank, so messages of different k do not match.
+
+    PartSend       done when all partitions were marked as ready; a partition is copied when it is marked
+    PartReceive    posts one receive after the other until the whole buffer has arrived
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ _HEAD = struct.Struct("<II")
 
 
 def cut(buf: Any, partitions: int, *, writable: bool) -> BufferSpec:
-    """The buffer of a partitioned operation. ValueError unless it can be cut into so many equal parts."""
+    """The buffer of a partitioned operation. ValueError: its elements cannot be divided into `partitions` equal parts."""
     spec = simple(buf, writable=writable)
     if partitions < 1 or spec.count % partitions:
         raise ValueError(f"{spec.count} elements cannot be cut into {partitions} partitions")
@@ -36,7 +38,7 @@ def cut(buf: Any, partitions: int, *, writable: bool) -> BufferSpec:
 
 
 def match_number(shared: CommShared, kind: str, peer: int, tag: int) -> int:
-    """How many partitioned operations of this kind with this peer and tag were made before."""
+    """The number of partitioned operations of this kind, peer and tag that were made before (k in the header)."""
     key = "partitioned", kind, peer, tag
     number: int = shared.extras.get(key, 0)
     shared.extras[key] = number + 1
@@ -44,7 +46,7 @@ def match_number(shared: CommShared, kind: str, peer: int, tag: int) -> int:
 
 
 class PartSend(Operation):
-    """A send under way. `source` in the envelope tells which one."""
+    """A partitioned send under way. `head`: the packed envelope. `missing`: partitions that are not marked as ready."""
 
     __slots__ = ("dst", "engine", "head", "missing", "partitions", "shared", "spec")
 
@@ -61,7 +63,7 @@ class PartSend(Operation):
         self.missing = set(range(partitions))
 
     def ready(self, partition: int) -> None:
-        """Send one partition. The lock is held."""
+        """Send one partition. The lock is held. MpiException (ERR_ARG): it was sent already, or does not exist."""
         if partition not in self.missing:
             raise MpiException(ERR_ARG, f"partition {partition} is ready already, or there is none")
         self.missing.discard(partition)
@@ -83,7 +85,9 @@ class PartSend(Operation):
 
 
 class PartReceive(Operation):
-    """A receive under way. `parts`: how many the sender makes, 0 before the first has come; `here`: those that have."""
+    """A partitioned receive under way.
+
+    `parts`: the sender's number of partitions, 0 before the first has arrived. `here`: those that have arrived."""
 
     __slots__ = (
         "engine",
@@ -139,7 +143,7 @@ class PartReceive(Operation):
         return bool(self.parts) and len(self.here) == self.parts
 
     def arrived(self, slot: int, data: Buffer) -> None:
-        """A part has come (envelope included)."""
+        """Write an arrived partition of the sender into the buffer. `data` includes the envelope."""
         self.parts, part = _HEAD.unpack_from(data, envelope.SIZE)
         body = memoryview(data)[envelope.SIZE + _HEAD.size :]
         count = len(body) // max(self.spec.datatype.size, 1)
@@ -153,7 +157,7 @@ class PartReceive(Operation):
             self._more()
 
     def has(self, partition: int) -> bool:
-        """Whether all of a partition is here."""
+        """Whether all elements of a partition of the receiver have arrived. MpiException (ERR_ARG): it does not exist."""
         if not 0 <= partition < self.partitions:
             raise MpiException(ERR_ARG, f"partition {partition} of {self.partitions}")
         if not self.parts:
@@ -161,7 +165,7 @@ class PartReceive(Operation):
         first, last = (
             partition * self.parts,
             (partition + 1) * self.parts,
-        )  # in units that both cuts are made of
+        )  # in units of 1 / (partitions * parts) of the buffer, which divide both sides' partitions
         needed = range(first // self.partitions, -(-last // self.partitions))
         return self.here.issuperset(needed)
 

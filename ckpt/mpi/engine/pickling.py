@@ -1,7 +1,7 @@
-"""`MPI.Pickle`: how objects become bytes for the lower-case methods.
+"""`MPI.Pickle` and `MPI.pickle`: the serialization of objects for the lower-case methods (send, bcast …).
 
-The default needs no object at all: the engine pickles by itself. As soon as a program changes functions or
-protocol of `MPI.pickle`, the engine asks this object instead.
+By default the engine calls the module `pickle` directly. When a program changes the functions or the protocol of
+`MPI.pickle`, the engine calls that object instead.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from ckpt.mpi.base.process import process_state
 from ckpt.mpi.engine import worlds
 
 THRESHOLD = 1 << 18
-"""Buffers from this size on (bytes) are kept apart by dumps_oob."""
+"""Size in bytes from which `dumps_oob` returns a buffer out of band (PEP 574), not inside the pickle."""
 
 
 class Pickle:
-    """`dumps` and `loads` of the program's choice; a pair of functions, a protocol, or both."""
+    """A serializer: a pair of functions that the program chooses, a pickle protocol, or both."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Pickle:
         self._changed()
 
     def _changed(self) -> None:
-        """A setting has changed."""
+        """Called after a setting has changed; ModulePickle overrides it."""
 
     @property
     def _plain(self) -> bool:
@@ -67,7 +67,7 @@ class Pickle:
         return _pickle.loads(data) if self._loads is None else self._loads(data)
 
     def dumps_oob(self, obj: Any) -> tuple[bytes, list[Any]]:
-        """(pickle, its large buffers): the buffers are the object's own memory."""
+        """(pickle, list of its large buffers). The buffers share the object's memory; they are not copies."""
         from ckpt.mpi.datatypes.memory import buffer_type
 
         window = buffer_type().frombuffer
@@ -92,7 +92,7 @@ class Pickle:
 
 
 class ModulePickle(Pickle):
-    """The one named `MPI.pickle`: its settings are the engine's, and part of the image."""
+    """The class of `MPI.pickle`: the engine uses its settings, and the image holds them."""
 
     def _changed(self) -> None:
         process_state().codec = None if self._plain else self._settings()
@@ -113,7 +113,7 @@ pickle._adopt((None, None, _pickle.HIGHEST_PROTOCOL, THRESHOLD))
 
 
 def restored() -> ModulePickle | None:
-    """`MPI.pickle` as the process state says: what the engine uses, None for the default."""
+    """Give `MPI.pickle` the settings of the process state and return it. None: the settings are the default."""
     settings = process_state().codec
     if settings is None:
         return None

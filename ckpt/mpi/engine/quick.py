@@ -1,15 +1,18 @@
-"""The short way for ordinary object messages: in C where that is built; without it, Python does everything.
+"""The fast path for small messages that carry pickled objects: in C where the C modules are built, else in Python.
 
-`_quick.c` and `transport/driver/_lane.c` do what `ObjectMessages.send`, `ObjectMessages.recv` and `Engine.on_messages` do
-when nothing is unusual, on the very objects that these use, and keep no state. Each function says when it has done nothing;
-its caller goes on in Python then. So what takes the place of `send` and `recv` where C is missing simply always says so.
-Both ways leave the same behind (tests/unit/ckpt/mpi/engine/test_quick.py).
+`_quick.c` and `transport/driver/_lane.c` do the work of `ObjectMessages.send`, `ObjectMessages.recv` and
+`Engine.on_messages` for ordinary cases. They work on the same objects as the Python code, and keep no state. A function
+that meets another case returns a value that says so, and has changed nothing; then its caller continues in Python.
+Where the C modules are missing, `send` and `recv` always return that value. Both paths leave the same state
+(tests/unit/ckpt/mpi/engine/test_quick.py).
 
-    send(comm, obj, dest, tag)         None: it is sent. False: nothing has happened. bytes: the pickle, which is not sent
-    recv(comm, source, tag, status)    the object, or MISS: nothing has happened
-    sort_in(matcher, batch, start)     puts messages that nobody waits for into their channels, while these exist; the index
-                                       of the first that is not ordinary. Under the lock, nothing posted
-    know(cls)                          learn where a class keeps its slots
+    send(comm, obj, dest, tag)         None: the message is sent. False: nothing is done. bytes: the object is pickled
+                                       to these bytes, but not sent
+    recv(comm, source, tag, status)    the object, or MISS: nothing is done
+    sort_in(matcher, batch, start)     puts unexpected messages into their channels, up to the first message without a
+                                       channel, or not of type bytes; returns the index of that message. The caller holds
+                                       the lock, and no receive is posted
+    know(cls)                          registers the offsets of a class's slots
 """
 
 from __future__ import annotations
@@ -48,7 +51,7 @@ def _sort_in(matcher: Any, batch: list[Any], start: int) -> int:
 
 
 def _know(cls: type) -> None:
-    """Nothing needs to be known."""
+    """The Python path needs no offsets of slots."""
 
 
 try:
@@ -63,8 +66,8 @@ else:
 
 
 def make_lane(endpoint: Endpoint, lock: Lock, backlog_bytes: int, check_mask: int) -> Any:
-    """The short way into the windows of an endpoint whose owner uses `lock`; None without C.
+    """A `Lane`: the fast path into the send windows of an endpoint whose owner uses `lock`. None without the C modules.
 
-    Every (check_mask + 1)-th message goes the long way when the backlog is above `backlog_bytes`.
+    When the backlog is above `backlog_bytes`, every (check_mask + 1)-th message takes the Python path.
     """
     return None if Lane is None else Lane(endpoint, lock, backlog_bytes, check_mask)

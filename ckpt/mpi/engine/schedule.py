@@ -1,24 +1,22 @@
-"""A collective operation under way: a program of sends, receives and local steps over a few values.
+"""A collective operation under way: a program of sends, receives and local steps on numbered values (slots).
 
-A *builder* (collectives_*.py) writes the program once; the same program serves the blocking call (start,
-then wait), the nonblocking one (start, give a request) and the persistent one (start again and again).
-Nothing of it lives in a call stack, so a half-done collective is part of a process image like any other
-data.
+A *builder* (ckpt/mpi/collectives) writes the program once. The same program serves the blocking call (start, then wait),
+the nonblocking call (start, return a request) and the persistent call (start again and again). No state of the program
+is in a call stack, so a collective under way is pickled into a process image like any other data.
 
-    send(peer, slot)      the value of the slot goes to the peer; never waits
-    recv(peer, slot)      the peer's next message will be the value of the slot
-    fence()               go on when all receives so far have arrived
-    call(function, …)     function(schedule, …) works on the values
+    send(peer, slot)      send the value of the slot to the peer; never waits
+    recv(peer, slot)      the peer's next message becomes the value of the slot
+    fence()               wait until the messages of all receives so far have arrived
+    call(function, …)     call function(schedule, …), which works on the values
 
-A value is immutable bytes (possibly a view of a received message), a `BufferSpec` (the program's own
-memory, read when the step runs), or whatever calls put there. Values that were sent or received are never
-written to, therefore they can go down by reference; only memory of the program must not change before it is
-acknowledged: then completion waits for that.
+A value is immutable bytes (possibly a view of a received message), a `BufferSpec` (the program's memory, read when the
+step runs), or an object that a call step has put there. Sent and received values are never written to, so the transport
+may take them by reference. The program's memory may change after the operation is done; so when it was sent by reference,
+the operation is done only after the acknowledgement.
 
-Messages of one operation carry its tag, in the collective plane of the communicator, with world ranks as
-sources. Tags are numbered in the order in which operations are started, which MPI demands to be equal at
-all ranks, modulo TAGS. An operation whose tag is still in use by an earlier one is queued behind it, so
-messages of the two cannot be confused.
+The messages of one operation carry its tag, in the collective plane of the communicator, with world ranks as sources.
+The tag is the number of the operation modulo TAGS, in the order of starts; MPI requires the same order at all ranks. If
+an earlier operation still uses the tag, the new operation is queued behind it, so their messages cannot be confused.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
     from ckpt.mpi.engine.matching import Context
 
 TAGS = 16
-"""Tags in use by operations under way; further operations of a communicator queue."""
+"""Number of tags, and so of operations under way, of one communicator; further operations are queued."""
 
 SEND = 0
 RECV = 1
@@ -46,14 +44,19 @@ FENCE = 2
 CALL = 3
 
 COPY_BYTES = 2 << 20
-"""The program's own memory is copied when sent below this, else waited for."""
+"""Below this size the program's memory is copied when it is sent; from this size on the operation waits for the
+acknowledgement instead."""
 
 VIEW_BYTES = 4096
-"""Received messages from this size on are viewed instead of sliced."""
+"""From this size on a received message becomes a value as a memoryview, not as a copy."""
 
 
 class Schedule(Operation):
-    """One collective operation of one rank. `rank` and `size` are those of the local group."""
+    """One collective operation of one rank. `rank` and `size` are those of the local group.
+
+    `pc`: index of the next step. `waiting`: receives that wait for a message. `suspended`: the program has stopped at a
+    fence. `finisher`: makes the result from the schedule. `sent`: (world rank, sequence number) of messages sent by
+    reference from the program's memory. `initial`: the values at the first start, for a persistent operation."""
 
     __slots__ = (
         "context",
@@ -99,7 +102,7 @@ class Schedule(Operation):
     # -- writing the program -----------------------------------------------------------------------
 
     def slot(self, value: Any = None) -> int:
-        """A new value."""
+        """The number of a new slot with this value."""
         self.values.append(value)
         return len(self.values) - 1
 
@@ -118,7 +121,7 @@ class Schedule(Operation):
     # -- running it --------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin, or queue behind the operation that uses the same tag. The lock is held."""
+        """Start the operation, or queue it behind the operation that uses the same tag. The lock is held."""
         if self.shared.revoked or self.shared.broken:
             self.fail(self.engine.losses.collective_error(self.shared))
             return
@@ -131,7 +134,7 @@ class Schedule(Operation):
             chain.append(self)
 
     def restart(self) -> None:
-        """Begin again (a persistent operation)."""
+        """Start a persistent operation again, with the initial values."""
         if self.initial is None:
             self.initial = list(self.values)
         self.values = list(self.initial)
@@ -141,7 +144,9 @@ class Schedule(Operation):
         self.start()
 
     def fail(self, error: Exception) -> None:
-        """End with an error; done once the program's memory is no longer needed. The lock is held."""
+        """End the operation with an error. It is done when the transport no longer needs the program's memory.
+
+        The lock is held."""
         if self.error is None:
             self.error = error
         self.pc = len(self.program)
@@ -150,7 +155,7 @@ class Schedule(Operation):
         self.done = not self.sent
 
     def arrived(self, slot: int, data: Buffer) -> None:
-        """A posted receive got its message (envelope included)."""
+        """Store the message of a posted receive in its slot. `data` includes the envelope."""
         self._put(slot, data)
         self.waiting -= 1
         if self.waiting == 0 and self.suspended:
@@ -164,11 +169,12 @@ class Schedule(Operation):
             self.values[slot] = memoryview(data)[envelope.SIZE :]
 
     def advance(self) -> None:
-        """Run until a fence that waits, or to the end. The lock is held; exceptions of calls become
-        `error`."""
+        """Run the program to its end, or to a fence that has to wait. The lock is held.
+
+        An exception of a step is not raised: it is stored in `error`."""
         program = self.program
         if self.done or self.error is not None:
-            return  # failed meanwhile
+            return  # the operation has failed since it was queued
         try:
             while self.pc < len(program):
                 step = program[self.pc]
@@ -225,7 +231,7 @@ class Schedule(Operation):
         )
 
     def _end(self) -> None:
-        """The program has run: let the next operation of this tag begin."""
+        """The program has ended: start the next operation with the same tag, if one is queued."""
         chain = self.shared.pending[self.number]
         chain.pop(0)
         if chain:
@@ -257,5 +263,5 @@ class Schedule(Operation):
 
 
 def load(value: Any) -> Buffer:
-    """The bytes of a value."""
+    """The bytes of a value: those of the program's memory for a BufferSpec, else the value."""
     return value.read() if type(value) is BufferSpec else value

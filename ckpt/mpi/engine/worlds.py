@@ -1,7 +1,7 @@
-"""Where module-level functions of MPI find the engine of this process.
+"""The registry of this process's engine, for functions of the module MPI that have no communicator as an argument.
 
-ckpt.mpi knows nothing of jobs; whoever makes the world (the rank's runtime, or the one-rank stand-in)
-registers a function that gives it.
+ckpt.mpi does not know jobs. The module MPI registers two functions here (`provide`): one returns the engine of the
+rank's runtime, and one ends the job.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ _abort: list[Callable[[int], NoReturn]] = []
 
 
 def provide(find: Callable[[], Engine], abort: Callable[[int], NoReturn]) -> None:
-    """`find` gives this process's engine, making it if need be; `abort` ends the whole job."""
+    """Register the functions. `find` returns this process's engine, which it makes if necessary; `abort` ends the job."""
     _find[:] = [find]
     _abort[:] = [abort]
 
 
 def is_provided() -> bool:
-    """Whether this process has a world."""
+    """Whether the functions are registered."""
     return bool(_find)
 
 
 def engine() -> Engine:
-    """This process's engine."""
+    """This process's engine. IndexError before `provide`."""
     return _find[0]()
 
 
 def abort(exit_code: int) -> NoReturn:
-    """End the job."""
+    """End the whole job with this exit code."""
     _abort[0](exit_code)
 
 
 def codec_changed(codec: Any) -> None:
-    """Objects are pickled by `codec` from now on; None: as by default."""
+    """The engine pickles objects with `codec` from now on. None: with the default."""
     engine().codec = codec
