@@ -1,11 +1,12 @@
-"""The body of a frame of many messages: put together and taken apart. No state, no decisions.
+"""Joins many messages into the body of a wire frame, and splits the body again. No state, no decisions.
 
-    common_length(messages)            the length that all have, or VARIED: they differ, or there are several of no length
-    join(head, messages, length)       a checksum, `head`, the table of lengths if they are VARIED, and the messages
-    split(frame, start, count, length) the messages that lie in a frame from `start` on; None: they do not
+    common_length(messages)            the length of every message; VARIED if lengths differ, or if several are empty
+    join(head, messages, length)       crc32 of the rest, `head`, the table of lengths if VARIED, and the messages
+    split(frame, start, count, length) the `count` messages that fill a frame from `start` to its end; None: they do not
 
-In C where that is built (`_batch.c`), since here every message costs. What is written in Python below is the specification,
-which C is compared with (tests/unit/transport/protocol/test_batches.py), and what is used without it.
+The functions are written in C (`_batch.c`) where that module is built, since their time counts for every message. The
+Python functions below are the specification that the C functions are compared with
+(tests/unit/transport/protocol/test_batches.py); they are used where the C module is missing.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ __all__ = ["VARIED", "common_length", "join", "split"]
 def _common_length(messages: Sequence[bytes]) -> int:
     length = len(messages[0])
     if len(messages) > 1 and not length:
-        return VARIED  # so many empty messages would cost nothing to claim
+        return VARIED  # without a table, a short frame could claim any number of empty messages
     return length if all(len(message) == length for message in messages) else VARIED
 
 

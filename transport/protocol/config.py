@@ -1,4 +1,4 @@
-"""Who an endpoint is, and its limits: every number that shapes the transport stands here, with its unit."""
+"""The identity and the limits of an endpoint: every number that shapes the transport stands here, with its unit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from ckpt.transport.records import dataclass, names
 
 @dataclass(frozen=True, slots=True)
 class EndpointConfig:
-    """Who this endpoint is, and its limits. Bytes and nanoseconds. Immutable and hashable."""
+    """Identity (job, rank, size, incarnation, epoch) and limits, in bytes and nanoseconds. Immutable and hashable.
+
+    Raises ConfigError for a value out of its range. Flow control counts in *charge*: the charge of a message is its length
+    plus `message_overhead_bytes`.
+    """
 
     job: int
     rank: int
@@ -16,29 +20,29 @@ class EndpointConfig:
     incarnation: int = 0
     epoch: int = 0
     credit_bytes: int = 16 << 20
-    """Charge (length + message_overhead_bytes each) a link may hold that the application has not consumed."""
+    """Largest charge of the messages on one link that the application has not consumed."""
     initial_credit_bytes: int = 4 << 20
-    """What a sender presumes before the peer's first ack."""
+    """Credit that a sender assumes before the peer's first acknowledgement."""
     hungry_credit_bytes: int = 1 << 20
-    """Least credit that a hungry receiver grants."""
+    """Least credit that a hungry receiver (`Endpoint.hungry`) grants."""
     message_overhead_bytes: int = 48
-    """Charge of a message beside its length: bounds memory for very small ones."""
+    """Charge of a message beside its length: it bounds the memory for many very small messages."""
     coalesce_bytes: int = 128 << 10
     """Charge at which a batch of small messages is full."""
     large_bytes: int = 64 << 10
-    """A message longer than this travels in fragments (head + payload part), uncopied by the sender."""
+    """A message longer than this travels in fragments (head + payload part), and the sender does not copy it."""
     fragment_bytes: int = 1 << 20
     burst_bytes: int = 4 << 20
-    """At most about this much is returned for one link by one transmit; `flush_due` stays true while there is
+    """One `transmit` returns at most about this much for one link; `flush_due` stays true while there is
     more."""
     pipeline_bytes: int = 16 << 20
-    """Fragments in flight per link."""
+    """Largest charge in flight per link before no further fragment is cut."""
     held_bytes: int = 32 << 20
     held_frames: int = 4096
     max_message_bytes: int = 1 << 40
     checksum_payload: bool = False
-    """Also guard payload parts of fragments by crc32 (about 1 to 2.5 GB/s). Heads and message frames always
-    are."""
+    """Guard the payload parts of fragments by crc32 too (about 1 to 2.5 GB/s). Heads and MESSAGES frames always have
+    a crc32."""
     ack_delay_ns: int = 10_000_000
     rto_initial_ns: int = 300_000_000
     rto_min_ns: int = 100_000_000
@@ -46,7 +50,7 @@ class EndpointConfig:
     probe_ns: int = 50_000_000
     probe_max_ns: int = 1_000_000_000
     silent_ns: int = 10_000_000_000
-    """A peer that owes an answer and says nothing for so long is reported (PeerSilent)."""
+    """A peer that owes an answer and sends nothing for so long is reported (PeerSilent)."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.job < 1 << 64:

@@ -1,37 +1,37 @@
 """All links of one rank: the transport's core, a value without clock, socket, thread, file or random number.
 
-The owner (a driver, a simulation, an explorer) brings frames and the time, and takes frames, messages and
+The owner (a port, a simulation, a model checker) passes frames and the time, and takes frames, messages and
 events:
 
     receive(parts, now)   one frame from the wire        send(dst, data, payload)   a message of the program
     tick(now)             timers, see deadline_ns()      transmit(now)              frames for the wire
-    delivered()           messages in order              events()                   what the owner must know
+    delivered()           messages in order              events()                   see `events.py`
 
-States: running; frozen (between `freeze` and `thaw`: nothing is processed, delivered or sent but negative
-acks; what comes is held); zombie (this process was replaced: nothing comes in or goes out any more, for
-ever).
+States: running; frozen (between `freeze` and `thaw`: frames that come are held, no message is delivered, and only NACKs,
+the negative acknowledgements, are sent); zombie (this process was replaced by a later incarnation: no frame is processed or
+sent any more, for ever).
 
 What happens to a frame, in this order:
 
     malformed, corrupted, other job, other target rank     counted, dropped
     target incarnation below mine                          counted, dropped: meant for my predecessor
     target incarnation above mine                          Zombie
-    source incarnation below the known one                 counted, dropped: its sender is dead (so is one
-                                                           that `drop_peer` was told of)
-    source incarnation above the known one                 PeerRestarted, dropped (`set_peer` has to tell)
+    source incarnation below the known one                 counted, dropped: its sender is dead (the same for
+                                                           a peer that `drop_peer` has dropped)
+    source incarnation above the known one                 PeerRestarted, dropped, until `set_peer` is called
     frozen                                                 held, NACK
     NACK                                                   the link pauses (a hint)
     epoch above mine                                       ImageDue, held until `advance` reaches it: THE
                                                            EPOCH RULE, for messages and acks alike
     else                                                   ack, window, messages
 
-Held frames are bounded; beyond, they are dropped and the peer sends them again.
+Held frames are bounded in bytes and number; frames beyond the bounds are dropped, and the peer sends them again.
 
-To take an image: freeze, snapshot (one step with the application's state), advance(epoch), thaw. An image
-that fails is not advanced to, so what is held stays held until the next attempt: a later epoch serves as well
-(epochs may jump).
+To take an image: freeze, snapshot (in one step with the application's state), advance(epoch), thaw. When an image
+fails, the owner does not advance, so held frames stay held until the next attempt succeeds. The next attempt may have any
+higher epoch: epochs may jump.
 
-Messages to oneself never become frames: they wait in their window and `delivered` hands them over.
+Messages of a rank to itself never become frames: they wait in their window until `delivered` returns them.
 """
 
 from __future__ import annotations
@@ -95,14 +95,14 @@ class Endpoint:
         *,
         allocate: Callable[[int], bytearray] = bytearray,
     ) -> None:
-        """A new port, or one restored from `state` (whose incarnation and epoch do not count: the
-        configuration's do).
+        """Make a new endpoint, or restore one from `state`; incarnation and epoch come from `config` in both cases.
 
-        `allocate(n)` gives the buffer in which a long message is put together; its content need not be zero.
+        `allocate(n)` returns the buffer of n bytes in which a long message is reassembled; its content need not be zero.
+        Raises StateMismatch if `state` is of another job, rank or size, of a later epoch or incarnation, or incomplete.
         """
         self.config = config
         self.on_flush_due: Callable[[], None] | None = None
-        """Called at the end of a `send` that leaves `flush_due` true, so that an owner need not look each time."""
+        """Called at the end of a `send` that leaves `flush_due` true, so that the owner need not check after each `send`."""
         self._allocate = allocate
         self._coalesce = config.coalesce_bytes
         self._large = config.large_bytes
@@ -160,16 +160,16 @@ class Endpoint:
     # ---- the program's side ----------------------------------------------------------------------
 
     def send(self, dst: int, data: Buffer, payload: Buffer | None = None) -> int:
-        """Enqueue the message data ++ payload (as one message) to `dst`; never blocks. Returns its sequence.
+        """Enqueue `data` followed by `payload` as one message to `dst`; never blocks. Returns its sequence number.
 
-        A long payload (or long data without payload) is kept by reference: leave it unchanged until base(dst)
-        is above the returned sequence. Of short messages a copy is kept unless they are `bytes`. Raises
-        UnknownRank.
+        A long payload (or long data without payload) is kept by reference: the caller leaves it unchanged until base(dst)
+        is above the returned number. A short message is copied unless it is one `bytes` object. Raises UnknownRank, and
+        UsageError for a message above max_message_bytes.
         """
         try:
             window = self._windows[dst]
         except KeyError:
-            return self._link(dst).window.tx - 1  # dropped: nobody will read it
+            return self._link(dst).window.tx - 1  # the peer was dropped: the message is discarded
         if payload is not None or data.__class__ is not bytes or len(data) > self._large:
             return self._send_other(dst, window, data, payload)
         window.queue.append(data)
@@ -223,28 +223,28 @@ class Endpoint:
 
     @property
     def flush_due(self) -> bool:
-        """Transmit should be called at once: an idle link has a message, a batch is full, an ack is due, more
-        of a burst is left. A message on a busy link waits for company until the owner's next regular
-        transmit."""
+        """Should the owner call transmit at once? An idle link has a message, a batch is full, an ACK is due, or the last
+        transmit was not all. A message on a busy link waits, to share a frame with others, until the owner's next
+        regular transmit."""
         return self._common.flush_due
 
     @property
     def marks(self) -> Common:
-        """For an owner's hot path, to look at without a call: deadline_ns, dirty, events and flush_due. Not
-        to be changed."""
+        """For the owner's hot path, which reads these without a call: deadline_ns, dirty, events and flush_due. The owner
+        must not change them."""
         return self._common
 
     @property
     def deliverable(self) -> bool:
-        """Would `delivered` hand something over?"""
+        """Would `delivered` return any message?"""
         return not self._frozen and not self._zombie and bool(self._fresh or not self._self_window.quiet)
 
     def delivered(self) -> list[tuple[int, list[Buffer]]]:
-        """Take the messages that have come in order, per source. They count as part of the application's
-        state from here on (rx moves, acks follow): put them where the image sees them before anything else
-        happens.
+        """Return the messages that have come in order, per source rank. From here on they count as part of the
+        application's state (rx moves, acks follow): the caller must put them where an image captures them before it does
+        anything else.
 
-        Short ones are bytes; long ones bytearray, or bytes.
+        Short messages are bytes; long ones are bytearray, bytes or a read-only memoryview.
         """
         taken: list[tuple[int, list[Buffer]]] = []
         if self._frozen or self._zombie:
@@ -272,17 +272,17 @@ class Endpoint:
         return messages
 
     def consumed(self, src: int, nbytes: int, nmessages: int) -> None:
-        """The application took `nmessages` messages of `nbytes` in all out of its mailbox: their credit goes
-        back."""
+        """The application took `nmessages` messages of `nbytes` in all out of its mailbox: the peer gets their credit
+        back. Raises UnknownRank."""
         link = self._link(src)
         if link.window is not self._self_window:
             link.consumed(nbytes + self._overhead * nmessages)
 
     def hungry(self, yes: bool, now_ns: int) -> None:
-        """The receiver is blocked and nothing in its mailbox matches (or no longer is).
+        """Tell whether the receiver is *hungry*: blocked in a receive that no message in its mailbox matches.
 
-        While it is, every peer gets at least hungry_credit_bytes, so that a mailbox full of other messages
-        cannot keep the awaited one away. Cheap to repeat.
+        While it is hungry, every peer gets at least hungry_credit_bytes, so that a mailbox full of other messages
+        cannot keep the awaited one away. A repeated call with the same value is cheap.
         """
         common = self._common
         if not yes:
@@ -294,29 +294,29 @@ class Endpoint:
                     link.grant()
 
     def base(self, dst: int) -> int:
-        """Lowest sequence to `dst` that is not acked; buffers of messages below are free."""
+        """Lowest sequence number to `dst` that is not acknowledged; the buffers of messages below it are free."""
         return self._link(dst).window.base
 
     def tx(self, dst: int) -> int:
-        """Messages enqueued to `dst` so far."""
+        """Number of messages enqueued to `dst` so far."""
         return self._link(dst).window.tx
 
     def rx(self, src: int) -> int:
-        """Messages of `src` delivered so far."""
+        """Number of messages of `src` delivered so far."""
         return self._link(src).ledger.rx
 
     def backlog_bytes(self, dst: int) -> int:
-        """What is enqueued to `dst` and not acked: length + message_overhead_bytes of each message."""
+        """Charge of the messages to `dst` that are not acknowledged: length + message_overhead_bytes of each."""
         try:
             window = self._windows[dst]
         except KeyError:
-            return self._link(dst).window.backlog()  # dropped: none
+            return self._link(dst).window.backlog()  # the peer was dropped: 0
         return window.queued + window.sealed_charge + window.sent_charge - window.acked_charge
 
     def release(self, dst: int, sequence: int) -> bool:
-        """The program wants its memory of this message back before it is acked: keep a copy instead.
+        """Keep a copy of this message instead of a reference, since the program wants its memory back before the ack.
 
-        False: frames with it are on their way and may be read from that memory still; ask again later.
+        False: frames of the message are in flight and the wire may still read that memory; the caller tries again later.
         """
         window = self._link(dst).window
         for entry in (*window.unacked, *window.sealed):
@@ -327,7 +327,7 @@ class Endpoint:
         return True
 
     def idle(self) -> bool:
-        """Nothing is pending or unacked on any link."""
+        """Are all messages on all links acknowledged?"""
         return all(window.base == window.tx for window in self._windows.values())
 
     def _link(self, rank: int) -> Link:
@@ -339,8 +339,8 @@ class Endpoint:
     # ---- the wire's side -------------------------------------------------------------------------
 
     def set_peer(self, rank: int, incarnation: int, now_ns: int) -> None:
-        """The peer of this incarnation can be reached. Nothing is sent to a peer before. An older one is
-        ignored."""
+        """Tell that `rank` can be reached, as `incarnation`. Nothing is sent to a peer before this call. A lower
+        incarnation than the known one is ignored. Raises UnknownRank."""
         link = self._link(rank)
         if link.window is self._self_window or incarnation < link.incarnation:
             return
@@ -349,11 +349,11 @@ class Endpoint:
         link.reach(now_ns)
 
     def drop_peer(self, rank: int) -> None:
-        """The peer is dead and nobody will take its place.
+        """Tell that `rank` is dead and will not be restarted.
 
-        Messages to it, present and future, count as acknowledged, so their buffers are free; nothing goes to
-        it any more, and frames that it had sent count as stale. Idempotent. Raises UnknownRank, UsageError
-        for oneself.
+        Messages to it, present and future, count as acknowledged, so their buffers are free. No frame is sent to
+        it any more, and frames of it that come later are stale. Idempotent. Raises UnknownRank; UsageError
+        for this rank itself.
         """
         link = self._link(rank)
         if link.window is self._self_window:
@@ -364,10 +364,10 @@ class Endpoint:
             self._nacked.pop(rank, None)
 
     def receive(self, parts: Sequence[Buffer], now_ns: int) -> None:
-        """Take one frame from the wire. Never raises because of what it holds.
+        """Process one frame from the wire. Never raises because of the frame's content.
 
-        Best give parts[0] as bytes; parts[1] may be any buffer, is read before this returns unless the frame
-        is held, so it must not be reused by the caller.
+        parts[0] is best passed as bytes; parts[1] may be any buffer. The caller must not reuse the buffers: the endpoint
+        may keep the frame (it is held), or keep a read-only payload as the message.
         """
         self._clock_ns = now_ns
         if self._zombie:
@@ -484,9 +484,8 @@ class Endpoint:
                 self.receive(parts, now_ns)
 
     def transmit(self, now_ns: int, blocked: Container[int] = ()) -> list[tuple[int, tuple[Buffer, ...]]]:
-        """Frames to put on the wire now: (rank, (head,)) or (rank, (head, payload)). Ranks in `blocked` are
-        left alone (their wire is congested); they count as sent later. A frame that is returned counts as
-        sent."""
+        """Return the frames to put on the wire now: (rank, (head,)) or (rank, (head, payload)). A frame that is returned
+        counts as sent. No frame is built for ranks in `blocked`, whose connection is congested: their messages wait."""
         out: list[tuple[int, tuple[Buffer, ...]]] = []
         common = self._common
         common.flush_due = False
@@ -508,7 +507,7 @@ class Endpoint:
         return out
 
     def tick(self, now_ns: int) -> None:
-        """Act on timers that have passed; call transmit afterwards. Cheap when nothing is due."""
+        """Act on the timers that have passed; the owner calls transmit afterwards. Cheap when no timer has passed."""
         common = self._common
         if now_ns < common.deadline_ns or self._frozen or self._zombie:
             return
@@ -518,12 +517,12 @@ class Endpoint:
         common.deadline_ns = min(common.deadline_ns, deadline_ns)
 
     def deadline_ns(self) -> int | None:
-        """When tick is needed next: may be early, never late. None: no timer runs."""
+        """Time at which tick is needed next; it may be too early, never too late. None: no timer runs."""
         deadline_ns = self._common.deadline_ns
         return None if deadline_ns == NEVER or self._frozen or self._zombie else deadline_ns
 
     def events(self) -> list[Event]:
-        """Take the events since the last call."""
+        """Return the events since the last call."""
         events = self._common.events
         if events:
             self._common.events = []
@@ -539,21 +538,20 @@ class Endpoint:
 
     @property
     def held(self) -> int:
-        """Frames of a later epoch that wait for the image."""
+        """Number of held frames: frames of a later epoch, which wait for the image, and frames that came while frozen."""
         return len(self._held)
 
     @property
     def frozen(self) -> bool:
-        """Between freeze and thaw."""
+        """Is the endpoint between freeze and thaw?"""
         return self._frozen
 
     def freeze(self) -> None:
-        """Stop: what comes is held and answered by a negative ack, nothing is delivered, nothing else goes
-        out."""
+        """Stop: frames that come are held and answered by NACKs, no message is delivered, no other frame is sent."""
         self._frozen = True
 
     def thaw(self, now_ns: int) -> None:
-        """Go on: process what is held, tell the peers that had a negative ack."""
+        """Go on after `freeze`: process the held frames, and send an ACK to the peers that got a NACK."""
         if not self._frozen:
             return
         self._frozen = False
@@ -582,8 +580,8 @@ class Endpoint:
             self._release_held(now_ns)
 
     def snapshot(self) -> PortState:
-        """What the image keeps, by reference. One step with the capture of the application's state, and
-        before `advance`."""
+        """Return the state that the image keeps; messages are in it by reference. The caller takes it in one step with the
+        capture of the application's state, and before `advance`."""
         config = self.config
         links: dict[int, LinkState] = {}
         for peer, link in self._links.items():
@@ -611,7 +609,7 @@ class Endpoint:
         return counters
 
     def counters(self) -> dict[str, int]:
-        """Totals over all peers, and what was dropped before a link saw it (dropped_*), by reason."""
+        """Totals over all peers, and the frames dropped before they reached a link, by reason (`dropped_*`)."""
         peers = self.peer_counters().values()
         total = {
             name: sum(peer[name] for peer in peers)
@@ -625,7 +623,7 @@ class Endpoint:
         }
 
     def clone(self) -> Endpoint:
-        """An independent copy; messages are shared, being immutable."""
+        """An independent copy; it shares the messages, which are immutable."""
         new = Endpoint.__new__(Endpoint)
         for name in self.__slots__:
             setattr(new, name, getattr(self, name))
@@ -647,15 +645,15 @@ class Endpoint:
         return new
 
     def key(self, *, credit: bool = True, nacks: bool = True, timing: bool = True) -> tuple[object, ...]:
-        """Hashable protocol state, without timers, estimates and counters: equal keys behave alike, timing
-        aside. Without `credit` they do as long as no limit on it is reached, without `nacks` as long as no
-        peer sends one, without `timing` as long as every timer has passed before each transmission."""
+        """The protocol state as a hashable value, without times, estimates and counters. Endpoints with equal keys behave
+        alike apart from timing. Without `credit` that holds while no credit limit is reached; without `nacks`, while no
+        peer sends a NACK; without `timing`, if every timer has passed before each transmission."""
         common = self._common
         held = frozenset((epoch, tuple(map(bytes, parts))) for epoch, parts, _ in self._held)
         return (
             common.epoch,
             common.floor,
-            max(self._due, common.epoch),  # an image that is taken is asked for no more
+            max(self._due, common.epoch),  # an ImageDue at or below the epoch has no effect any more
             self._frozen,
             self._zombie,
             held,

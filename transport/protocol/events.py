@@ -1,8 +1,7 @@
-"""What an endpoint has to tell its owner, besides messages.
+"""Events: what an endpoint reports to its owner, besides messages.
 
-Events are values, taken with `Endpoint.events()`. None of them needs an answer for the protocol to stay
-correct; ImageDue needs one for it to go on, since the frames that wait for the image are held until
-`advance`.
+Events are values; the owner takes them with `Endpoint.events()`. The protocol stays correct if the owner ignores an
+event. After ImageDue it does not go on, though: the frames that wait for the image are held until `advance`.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ class Event:
 class ImageDue(Event):
     """Traffic stamped with a higher epoch has come: take the image, then call `advance(epoch)`.
 
-    Told once for each higher epoch. The stamp on traffic is how the command spreads when the controller's is
-    slow.
+    Reported once for each higher epoch. Stamps on traffic spread the command to take an image when the controller's
+    command is slow or lost. `source`: the rank whose frame had the stamp.
     """
 
     epoch: int
@@ -29,9 +28,9 @@ class ImageDue(Event):
 
 @dataclass(frozen=True, slots=True)
 class Zombie(Event):
-    """A peer addresses a later incarnation of this rank: this process was replaced and has to stop.
+    """A frame of a peer names a later incarnation of this rank: this process was replaced and has to stop.
 
-    From then on the endpoint neither sends nor takes anything.
+    From then on the endpoint neither sends nor processes frames.
     """
 
     incarnation: int
@@ -40,7 +39,7 @@ class Zombie(Event):
 
 @dataclass(frozen=True, slots=True)
 class PeerRestarted(Event):
-    """A frame of a later incarnation of `rank` was dropped: ask who that is, then `set_peer`."""
+    """A frame of a later incarnation of `rank` was dropped. The owner asks the controller, then calls `set_peer`."""
 
     rank: int
     incarnation: int
@@ -48,8 +47,7 @@ class PeerRestarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class PeerSilent(Event):
-    """Nothing was heard from `rank` for `silent_ns` although an answer is due. Told once, until it speaks
-    again."""
+    """No frame came from `rank` for `silent_ns` although it owes an answer. Reported once, until a frame comes again."""
 
     rank: int
     silent_ns: int
@@ -58,10 +56,10 @@ class PeerSilent(Event):
 
 @dataclass(frozen=True, slots=True)
 class LinkStalled(Event):
-    """What `rank` was sent has been sent again `timeouts` times in a row and never acked.
+    """The retransmission timer of the link to `rank` passed `timeouts` times in a row without an acknowledgement.
 
-    The peer may be slow; or the connection may be one that will never deliver anything any more, so a wire that can
-    should begin it anew. Told again whenever that many timeouts more have passed.
+    The peer may be slow, or the connection may never deliver anything any more: a wire that has connections should open
+    a new one (`Wire.renew`). Reported at every sixth timeout in a row (`link.STALLED_TIMEOUTS`).
     """
 
     rank: int
@@ -70,6 +68,6 @@ class LinkStalled(Event):
 
 @dataclass(frozen=True, slots=True)
 class PeerHeard(Event):
-    """A rank that PeerSilent named speaks again."""
+    """A frame came from `rank`, which had been reported as silent (PeerSilent)."""
 
     rank: int

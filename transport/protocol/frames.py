@@ -1,7 +1,7 @@
-"""Frames: what travels on the wire, byte for byte. No state, no decisions.
+"""Wire frames: their layout, byte for byte, and functions that encode and decode them. No state, no decisions.
 
-A frame is one part (everything but large messages) or two: a head and a payload that is sent from, and lands
-in, memory nobody copies on the way. Every head starts with the same 72 bytes, little-endian:
+A frame has one part, or two if it is a FRAGMENT of a large message: a head, and a payload that is sent and received
+without a copy in this module. Every head starts with the same 72 bytes, little-endian:
 
     crc32 of the rest of the head      u32
     magic (protocol and version)       u16
@@ -10,8 +10,9 @@ in, memory nobody copies on the way. Every head starts with the same 72 bytes, l
     source rank, target rank           u32 u32
     source, target incarnation         u32 u32
     epoch                              u64   stamp: the sender's epoch when the frame was built
-    ack                                u64   sequences below are in state that the sender's image captures
-    window                             u64   charge the sender of this frame takes beyond `ack`
+    ack                                u64   cumulative: messages below are delivered, and the image of this
+                                             frame's sender captures them
+    window                             u64   charge that the sender of this frame accepts beyond `ack`
     sequence                           u64   of the first message
     count, length                      u32 u32   meaning by kind
 
@@ -20,13 +21,13 @@ in, memory nobody copies on the way. Every head starts with the same 72 bytes, l
     FRAGMENT  a piece of message `sequence`: total u64, offset u64, crc of the payload part u32 (0 without the
               flag), then `count` bytes of inline data; the second part has `length` bytes.
     ACK       hints: `count` pairs u64 u64 (sequence ranges arrived beyond ack), then `length` triples u64 u64
-              u64 (sequence, start, stop: pieces of a message that arrived). Hints: nothing is freed because
-              of them.
+              u64 (sequence, start, stop: pieces of a message that arrived). A hint frees no message at the
+              receiver of the ACK, unlike `ack`.
     PROBE     no body; asks for an ACK.
     NACK      no body; the sender is frozen. Its ack and window are zero and mean nothing.
 
 Flags: ANSWER asks for an ack at once, CHECKED says that the payload's crc is given.
-The checksum finds accidents, not attackers: authenticity is the wire's business.
+The checksum finds accidental damage, not forgery: authentication is the wire's task.
 """
 
 from __future__ import annotations
@@ -122,12 +123,12 @@ def encode_probe(ident: Ident, stamp: Stamp) -> bytes:
 
 
 def encode_nack(ident: Ident, epoch: int) -> bytes:
-    """A NACK: this port is frozen, in `epoch`."""
+    """A NACK, which says that this port is frozen, in `epoch`."""
     return _seal(_pack_rest(MAGIC, NACK, 0, *ident, epoch, 0, 0, 0, 0, 0))
 
 
 def open_frame(parts: Sequence[Buffer]) -> tuple[Header, bytes]:
-    """Header and head bytes of a frame whose checksum, magic and kind are right. FrameError otherwise."""
+    """Check number of parts, checksum, magic and kind of a frame; return its header and head bytes. Raises FrameError."""
     if not 1 <= len(parts) <= 2:
         raise FrameError("parts")
     head = parts[0]
@@ -138,7 +139,7 @@ def open_frame(parts: Sequence[Buffer]) -> tuple[Header, bytes]:
     header: Header = _unpack_head(head)
     if header[1] != MAGIC:
         raise FrameError("magic")
-    # A short slice is cheaper than a view, a long one is not.
+    # Copying a short slice costs less than making a view; copying a long one costs more.
     if header[0] != crc32(head[4:] if len(head) < 1024 else memoryview(head)[4:]):
         raise FrameError("checksum")
     if header[2] not in KIND_NAMES or (len(parts) == 2) != (header[2] == FRAGMENT):
@@ -147,10 +148,10 @@ def open_frame(parts: Sequence[Buffer]) -> tuple[Header, bytes]:
 
 
 def decode_messages(head: bytes, count: int, length: int) -> list[bytes]:
-    """The messages of a MESSAGES frame."""
+    """The messages of a MESSAGES frame. Raises FrameError."""
     if count == 1 and length == len(head) - BODY:
         return [head[BODY:]]
-    # As many empty messages as the head claims would cost nothing to claim: they come with a table.
+    # Without a table of lengths, a short frame could claim any number of empty messages: they must come with a table.
     messages = batches.split(head, BODY, count, length)
     if messages is None:
         raise FrameError("length")
@@ -160,7 +161,7 @@ def decode_messages(head: bytes, count: int, length: int) -> list[bytes]:
 def decode_fragment(
     parts: Sequence[Buffer], head: bytes, flags: int, count: int, length: int
 ) -> tuple[int, int, memoryview, memoryview]:
-    """total, offset, inline bytes and payload of a FRAGMENT."""
+    """total, offset, inline bytes and payload of a FRAGMENT. Raises FrameError."""
     if len(head) != _PIECE_END + count:
         raise FrameError("length")
     total, offset, check = _PIECE.unpack_from(head, BODY)
@@ -177,7 +178,7 @@ def decode_fragment(
 def decode_hints(
     head: bytes, count: int, length: int
 ) -> tuple[list[tuple[int, int]], list[tuple[int, int, int]]]:
-    """The hints of an ACK."""
+    """The hints of an ACK: ranges of sequence numbers, and pieces (sequence, start, stop). Raises FrameError."""
     if count > MAX_HINTS or length > MAX_HINTS or len(head) != BODY + 16 * count + 24 * length:
         raise FrameError("length")
     ranges = list(struct.iter_unpack("<QQ", head[BODY : BODY + 16 * count]))

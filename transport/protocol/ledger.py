@@ -1,17 +1,17 @@
-"""Receiver's side of one link: duplicate filter, order, reassembly, and what is owed to the sender.
+"""Receiver's side of one link: duplicate filter, order, reassembly, and credit for the sender.
 
-    rx        messages below are delivered: the application's state holds them, an image captures them. This
-              is the ack.
-    arrived   messages below have come in order; [rx, arrived) waits in `inbox` for `take`
-    early     messages beyond a gap, by their first sequence
+    rx        messages below this sequence number are delivered: the application's state holds them, and an image
+              captures them. This is the value of the cumulative acknowledgement.
+    arrived   messages below this sequence number have come in order; [rx, arrived) waits in `inbox` for `take`
+    early     messages beyond a gap, by the sequence number of the first
     partials  long messages of which pieces are missing
 
-Only `take` moves rx, so nothing is acked that an image could miss. What is not delivered is in no image: the
-sender has it. Early and partial messages are bounded by `limit`: beyond, frames are refused (the sender sends
-them again); the message that is next in order is always accepted.
+Only `take` moves rx, so no message is acknowledged that an image could miss. A message that is not delivered is in no image
+of the receiver: the sender still has it. The charge of early and partial messages is bounded by `limit`: frames beyond
+it are refused, and the sender sends them again. The message that is next in order is always accepted.
 
-Credit: window() is the charge the sender may have sent beyond rx. It shrinks by what is delivered and not
-consumed.
+Credit: window() is the charge that the sender may send beyond rx. It shrinks by the charge of the messages that are
+delivered and not consumed. What does not belong here: time, frames, when an acknowledgement leaves (`link.py`).
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from ckpt.transport.protocol.rangeset import RangeSet
 Buffer = bytes | bytearray | memoryview
 
 NEW, DUPLICATE, EARLY, REFUSED, PIECE = 0, 1, 2, 3, 4
-"""In order; seen before; beyond a gap; no room for it; part of a message still incomplete."""
+"""Verdicts of `Ledger.accept` and `accept_piece`: in order; received before; beyond a gap; no room; part of a message that
+is still incomplete."""
 
 MAX_PARTIALS = 64
 
 END_OF_SEQUENCES = 1 << 63
-"""No honest sender gets this far; hints of what lies beyond would not fit into a frame."""
+"""No correct sender reaches this sequence number; hints about numbers beyond would not fit into a frame."""
 
 _COPIED = (
     "arrived",
@@ -42,7 +43,7 @@ _COPIED = (
 
 
 class Partial:
-    """A long message being put together."""
+    """A long message during reassembly: `filled` holds the byte ranges that have come."""
 
     __slots__ = ("buffer", "filled")
 
@@ -52,12 +53,12 @@ class Partial:
 
 
 def _is_constant(payload: Buffer) -> bool:
-    """Will nobody write to it? A wire hands out read-only views of memory that nobody else uses."""
+    """Is the payload immutable? A read-only view counts as immutable: a wire returns such views of its own memory only."""
     return payload.readonly if isinstance(payload, memoryview) else isinstance(payload, bytes)
 
 
 class Ledger:
-    """See the module. `credit`, `limit`: charge; `overhead`: charge of a message beside its length."""
+    """Receiver's side of one link; see the module. `credit`, `limit`: charge; `overhead`: charge beside the length."""
 
     __slots__ = (
         "arrived",
@@ -89,14 +90,14 @@ class Ledger:
         self.unconsumed = 0
         self.delivered_charge = 0
         self.offered = 0
-        """Where the last window told to the sender ended, counted like delivered_charge."""
+        """End of the last window that was sent to the peer, counted from the link's start, like `delivered_charge`."""
 
     def charge(self, messages: Sequence[Buffer]) -> int:
-        """Credit these messages take."""
+        """The credit that these messages take: their lengths plus `overhead` for each."""
         return sum(map(len, messages)) + self.overhead * len(messages)
 
     def accept(self, first: int, messages: list[Buffer], charge: int) -> int:
-        """Messages `first` … have come. Returns NEW, DUPLICATE, EARLY or REFUSED."""
+        """Take messages with the sequence numbers `first`, `first` + 1, …. Returns NEW, DUPLICATE, EARLY or REFUSED."""
         arrived = self.arrived
         if first > arrived:
             return self._accept_early(first, messages, charge)
@@ -129,7 +130,7 @@ class Ledger:
         return EARLY
 
     def _join(self) -> None:
-        """Early messages that the gap no longer separates go to the inbox."""
+        """Move early messages that now follow in order to the inbox."""
         while self.early:
             first = min(self.early)
             if first > self.arrived:
@@ -152,7 +153,10 @@ class Ledger:
         payload: Buffer,
         allocate: Callable[[int], bytearray],
     ) -> int:
-        """A piece of message `sequence` has come. Also PIECE: taken, the message is not complete yet."""
+        """Take one piece of message `sequence`: bytes from `offset` on, of `total` in all; `inline` comes before `payload`.
+
+        Returns what `accept` returns, or PIECE: the piece was taken and the message is not complete yet.
+        """
         if sequence < self.arrived or sequence in self.early:
             return DUPLICATE
         partial = self.partials.get(sequence)
@@ -179,7 +183,7 @@ class Ledger:
         stop = middle + len(payload)
         if not partial.filled.add(offset, stop):
             return DUPLICATE
-        # Through a view: a bytearray takes a slice from anything but a bytearray by way of a second copy.
+        # Through a view: a slice assignment to a bytearray itself copies any source but a bytearray twice.
         with memoryview(buffer) as view:
             if middle > offset:
                 view[offset:middle] = inline
@@ -188,7 +192,7 @@ class Ledger:
             return PIECE
         del self.partials[sequence]
         if sequence > self.arrived:
-            # bounded already when the partial was let in
+            # its charge was checked against `limit` when the partial was made
             self.early[sequence] = [buffer]
             self.early_charge += total + self.overhead
             return EARLY
@@ -198,7 +202,7 @@ class Ledger:
         return sum(len(partial.buffer) for partial in self.partials.values())
 
     def take(self) -> list[Buffer]:
-        """Hand the inbox over: from now on these messages are delivered, and may be acked."""
+        """Return the messages of the inbox: from now on they are delivered, and may be acknowledged."""
         messages = self.inbox
         self.inbox = []
         self.rx = self.arrived
@@ -208,7 +212,7 @@ class Ledger:
         return messages
 
     def forget_undelivered(self) -> None:
-        """The sender's incarnation changed: what came from the old one and was not delivered is void."""
+        """Drop all messages that are not delivered: they came from an earlier incarnation of the sender."""
         self.inbox = []
         self.inbox_charge = self.early_charge = 0
         self.early.clear()
@@ -216,13 +220,13 @@ class Ledger:
         self.arrived = self.rx
 
     def window(self, floor: int) -> int:
-        """Charge the sender may send beyond rx; at least `floor` (what a hungry receiver grants)."""
+        """The charge that the sender may send beyond rx; at least `floor` (the credit that a hungry receiver grants)."""
         window = self.credit - self.unconsumed
         return window if window > floor else floor
 
     def hints(self, most: int) -> tuple[list[tuple[int, int]], list[tuple[int, int, int]]]:
-        """What has come beyond rx: ranges of sequences, and pieces (sequence, start, stop); at most `most` of
-        each."""
+        """What has come beyond rx: ranges of sequence numbers [start, stop), and pieces (sequence, start, stop) in bytes;
+        at most `most` of each."""
         ranges = RangeSet()
         ranges.add(self.rx, self.arrived)
         for first in sorted(self.early):
@@ -235,7 +239,7 @@ class Ledger:
         return list(ranges)[:most], pieces[:most]
 
     def clone(self) -> Ledger:
-        """An independent copy; delivered buffers are shared, partial ones are not."""
+        """An independent copy; complete messages are shared, the buffers of partial ones are copied."""
         new = Ledger(credit=self.credit, limit=self.limit, overhead=self.overhead)
         for name in _COPIED:
             setattr(new, name, getattr(self, name))
@@ -247,7 +251,7 @@ class Ledger:
         return new
 
     def key(self, credit: bool = True) -> tuple[object, ...]:
-        """Hashable contents."""
+        """The content as a hashable value, to compare states; without `credit`, flow control is left out."""
         return (
             self.rx,
             self.arrived,

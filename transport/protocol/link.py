@@ -1,26 +1,28 @@
 """State machine of one link: this rank and one peer, in one incarnation each.
 
-It joins a SendWindow and a Ledger, owns the link's three timers and builds frames. It never looks at a clock.
+It joins a SendWindow and a Ledger, owns the link's three timers and builds frames. It never reads a clock.
 
-    state of the peer     unknown     no incarnation heard of or told. Nothing is sent.
-                          learnt      a frame addressed to my incarnation told it: its frames are taken,
-                                      nothing is sent.
-                          reachable   `set_peer` said so. Frames are sent.
-    paused                the peer's port is frozen (NACK): no messages, no retransmission; acks go on. Any
-                          other frame of the peer ends it; meanwhile the probe timer runs, so a lost or late
-                          NACK can never stop a link.
+    state of the peer     unknown     the peer's incarnation is not known. Nothing is sent.
+                          learnt      a frame that names this rank's incarnation has shown the peer's. Its frames are
+                                      processed; nothing is sent.
+                          reachable   the owner has called `set_peer`. Frames are sent.
+    paused                the peer's port is frozen (it sent a NACK): no messages, no retransmission; ACKs are still
+                          sent. Any other frame of the peer ends this state. Meanwhile the probe timer runs, so a lost
+                          or late NACK can never stop a link.
 
     timer     runs while                                                  when it passes
-    rto       something is unacked and the link is not paused             the oldest unit in flight is sent
-                                                                          again, alone; the ack it brings
-                                                                          shows what else is lost
-    ack       something is delivered and not acked                        an ACK goes out
-    probe     paused, or messages wait for credit and nothing is unacked  a PROBE goes out, more and more
-                                                                          slowly
+    rto       messages are unacked and the link is not paused             the oldest unit in flight is sent
+                                                                          again, alone; the ack that follows
+                                                                          shows which others are lost. With
+                                                                          none in flight (all hinted): a PROBE,
+                                                                          and all again from the third time on
+    ack       messages are delivered, or pieces have come, unacked        an ACK is sent
+    probe     paused, or messages wait for credit and nothing is unacked  a PROBE is sent, at longer and longer
+                                                                          intervals
 
 Rules kept here: ack value, window and epoch are read together when a frame is built (`_stamp`); every
-duplicate is acked again; a gap is acked at once with hints; a cumulative ack below base or above tx changes
-nothing. What does not belong here: which frames may be processed at all (endpoint), and anything about
+duplicate is acknowledged again; a gap is acknowledged at once with hints; a cumulative ack below base or above tx changes
+nothing. What does not belong here: the decision whether a frame may be processed at all (endpoint), and anything about
 images.
 """
 
@@ -34,18 +36,16 @@ from ckpt.transport.protocol.timeout import Timeout
 from ckpt.transport.protocol.window import Batch, SendWindow
 
 NEVER = 1 << 62
-"""A deadline that does not come."""
+"""The deadline of a timer that does not run."""
 
 STALLED_TIMEOUTS = 6
-"""So many timeouts in a row (some seconds) without an ack are told."""
+"""After so many timeouts in a row (some seconds) without an ack, LinkStalled is reported."""
 UNPROVEN_TIMEOUTS = 3
-"""After so many timeouts in a row the peer's hints are no longer believed."""
+"""After so many timeouts in a row the peer's hints are ignored and all hinted units are sent again."""
 
 BULK_CHARGE = 64 << 10
-"""An ack for this much delivered is delayed an eighth as long as usual.
-
-Senders of long messages wait for it.
-"""
+"""The ack for at least this much charge is delayed only an eighth as long as usual, since senders of long messages wait
+for it."""
 
 NO_ACK, PLAIN_ACK, HINTS_ACK = 0, 1, 2
 
@@ -68,7 +68,7 @@ COUNTERS = (
 
 
 class Common:
-    """What all links of an endpoint share: configuration, epoch, and the endpoint's to-do marks."""
+    """Data that all links of an endpoint share: configuration, epoch, and marks that say what the endpoint has to do."""
 
     __slots__ = (
         "ack_bytes",
@@ -96,7 +96,7 @@ class Common:
         self.dirty: list[Link] = []
         """Links with something to transmit."""
         self.tight: set[Link] = set()
-        """Links whose peer was last told of little credit."""
+        """Links whose last frame granted the peer less credit than a hungry receiver grants."""
         self.events: list[Event] = []
         self.floor = 0
         self.flush_due = False
@@ -107,7 +107,7 @@ class Common:
 
 
 class Link:
-    """See the module."""
+    """One link: this rank and one peer; see the module."""
 
     __slots__ = (
         "_ack_at",
@@ -163,8 +163,8 @@ class Link:
     # ---- the peer --------------------------------------------------------------------------------
 
     def meet(self, incarnation: int) -> None:
-        """The peer's incarnation is known now (first or a later one). A later one voids what the old one
-        told."""
+        """Set the peer's incarnation, the first one known or another one. Another one makes all hints and undelivered
+        messages of the earlier one invalid."""
         if self.incarnation >= 0 and incarnation != self.incarnation:
             window = self.window
             window.requeue()
@@ -186,8 +186,8 @@ class Link:
         self.stir(now=True)
 
     def drop(self) -> None:
-        """The peer is gone for ever: nothing waits for it any more, and what it still sends is stale. What it
-        had sent completely, in order, is still delivered."""
+        """The peer is gone for ever: messages to it are freed, and its later frames are stale. Messages that it had sent
+        completely, in order, are still delivered."""
         window = self.window
         if window.base != window.tx:
             window.acknowledge(window.tx, 0)
@@ -202,7 +202,7 @@ class Link:
         self._common.tight.discard(self)
 
     def stir(self, *, now: bool = False) -> None:
-        """Mark that transmit has something to do here; `now`: it should not wait for company."""
+        """Mark that transmit has something to do for this link; `now`: it should not wait for more messages."""
         common = self._common
         if self.window.quiet:
             self.window.quiet = False
@@ -212,7 +212,7 @@ class Link:
 
     def enqueued(self) -> None:
         """The first message since the last transmit was enqueued: an idle link sends at once, a busy one
-        waits for company."""
+        waits for more messages, to send them in one frame."""
         self.stir(now=not self.window.flight)
 
     def _heard(self, now_ns: int) -> None:
@@ -225,7 +225,7 @@ class Link:
     # ---- frames that came (the endpoint has checked job, ranks, incarnations and epoch) ----------
 
     def on_control(self, epoch: int, ack: int, window: int, flags: int, now_ns: int) -> None:
-        """What every frame but a NACK carries."""
+        """Process the header fields that every frame but a NACK has: epoch, ack, window and flags."""
         self.counts["frames_received"] += 1
         self.heard_ns = now_ns
         if self.timeouts or self._told_silent:
@@ -274,7 +274,7 @@ class Link:
             break
 
     def on_messages(self, first: int, messages: list[bytes], charge: int, now_ns: int) -> bool:
-        """Small messages have come. True: the inbox has something new."""
+        """Process the small messages of a MESSAGES frame. True: the inbox has new messages."""
         verdict = self.ledger.accept(first, messages, charge)  # type: ignore[arg-type]
         if verdict == NEW and not self.ledger.early:
             return True
@@ -282,8 +282,7 @@ class Link:
         return verdict == NEW
 
     def on_piece(self, verdict: int, length: int, now_ns: int) -> bool:
-        """A piece of a long message has come and the ledger said `verdict`. True: the inbox has something
-        new."""
+        """A piece of `length` bytes has come and the ledger returned `verdict`. True: the inbox has a new message."""
         if verdict == PIECE:
             self._acked_charge += length
             if self._acked_charge >= self._common.ack_bytes:
@@ -297,7 +296,7 @@ class Link:
         return verdict == NEW
 
     def _on_disorder(self, verdict: int) -> None:
-        """Duplicates are acked again with the current value; a gap is told with what has come beyond it."""
+        """Acknowledge a duplicate again with the current value, and a gap with hints about what has come beyond it."""
         if verdict == DUPLICATE:
             self.counts["duplicates"] += 1
         elif verdict == REFUSED:
@@ -309,7 +308,7 @@ class Link:
     def on_hints(
         self, ranges: list[tuple[int, int]], pieces: list[tuple[int, int, int]], now_ns: int
     ) -> None:
-        """The ACK's hints."""
+        """Process the hints of an ACK frame."""
         self.counts["acks_received"] += 1
         if not ranges and not pieces:
             return
@@ -325,8 +324,8 @@ class Link:
         self._repair(now_ns)
 
     def on_nack(self, epoch: int, now_ns: int) -> None:
-        """The peer says it is frozen: a hint. One that is older than what the peer sent since means
-        nothing."""
+        """Process a NACK: the peer was frozen when it sent it. A NACK with a lower epoch than a frame that came since is
+        ignored."""
         self.counts["nacks_received"] += 1
         self.heard_ns = now_ns
         if epoch < self.peer_epoch:
@@ -339,7 +338,7 @@ class Link:
             self._set_probe(now_ns)
 
     def resume(self, now_ns: int) -> None:
-        """The peer has thawed, or at least speaks."""
+        """End the pause, because a frame of the peer that is not a NACK has come."""
         self.paused = False
         self._probe_at = NEVER
         window = self.window
@@ -351,7 +350,7 @@ class Link:
     # ---- what is owed ----------------------------------------------------------------------------
 
     def answer(self) -> None:
-        """An ack goes out at once: the peer asked for it, or it had a NACK and this port has thawed."""
+        """Send an ACK at once: the peer asked for it, or got a NACK and this port has thawed."""
         self._owe_ack(PLAIN_ACK, now=True)
 
     def _owe_ack(self, kind: int, *, now: bool = False) -> None:
@@ -370,7 +369,7 @@ class Link:
                 self._common.deadline_ns = at
 
     def take(self, now_ns: int) -> list[Buffer]:
-        """Deliver the inbox; an ack is owed, soon or (when much was delivered) at once."""
+        """Deliver the messages of the inbox; an ACK follows after a delay, or at once when much was delivered."""
         ledger = self.ledger
         self._acked_charge += ledger.inbox_charge
         messages = ledger.take()
@@ -381,7 +380,7 @@ class Link:
         return messages
 
     def consumed(self, charge: int) -> None:
-        """The application took messages; tell the peer once a good part of the credit is free again."""
+        """The application has consumed messages of this charge; an ACK tells the peer when `update_bytes` are free again."""
         ledger = self.ledger
         ledger.unconsumed -= charge
         edge = ledger.delivered_charge + ledger.credit - ledger.unconsumed
@@ -389,7 +388,7 @@ class Link:
             self._owe_ack(PLAIN_ACK, now=True)
 
     def grant(self) -> None:
-        """The receiver is hungry now: if that means more credit, say so."""
+        """The receiver is hungry now: if that means more credit for the peer, send it in an ACK."""
         ledger = self.ledger
         if ledger.delivered_charge + ledger.window(self._common.floor) > ledger.offered:
             self._owe_ack(PLAIN_ACK, now=True)
@@ -470,14 +469,15 @@ class Link:
         return common.epoch, ledger.rx, window
 
     def _acked(self) -> None:
-        """A frame with the current ack goes out."""
+        """A frame with the current ack value is sent: no other ACK is owed."""
         self._ack_at = NEVER
         self._acked_charge = 0
         if self._ack_due == PLAIN_ACK:
             self._ack_due = NO_ACK
 
     def emit(self, out: list[tuple[int, tuple[Buffer, ...]]], now_ns: int) -> None:
-        """Append the frames to transmit now. Stirs itself again when a burst's worth was not all."""
+        """Append (peer, parts) of each frame to transmit now to `out`. If `burst_bytes` are reached before all is sent, the
+        link marks itself again (`stir`)."""
         window = self.window
         window.quiet = True
         if not self.reachable:
@@ -506,7 +506,7 @@ class Link:
             out.append((self.peer, (frames.encode_probe(self._ident, self._stamp()),)))
 
     def emit_nack(self, out: list[tuple[int, tuple[Buffer, ...]]]) -> None:
-        """This port is frozen and a frame of the peer came: the negative ack."""
+        """Append a NACK to `out`: this port is frozen and a frame of the peer has come."""
         if self.reachable:
             self.counts["nacks_sent"] += 1
             out.append((self.peer, (frames.encode_nack(self._ident, self._common.epoch),)))
@@ -535,8 +535,8 @@ class Link:
                     flags |= CHECKED
                 large = unit.large
                 if unit.offset + unit.charge == large.size and window.flight_charge <= unit.offset:
-                    # Nothing else is in flight: the program may wait for its buffer. In a stream acks come by
-                    # volume and, at its end, by the shorter delay.
+                    # The last fragment of the only message in flight: the program may wait to use its buffer again. In
+                    # a stream of messages, ACKs come by volume and, at its end, after the shorter delay.
                     flags |= ANSWER
                 inline, payload = unit.parts()
                 parts = frames.encode_fragment(
@@ -555,8 +555,7 @@ class Link:
                 self._arm_rto(now_ns)
 
     def _ask_credit(self, now_ns: int) -> None:
-        """Messages wait for credit: ask for an ack once after each transmission, do not wait until it comes
-        by itself."""
+        """Messages wait for credit: ask for an ACK, once after each transmission, instead of waiting for the delayed one."""
         window = self.window
         if window.current is None and self._asked_order != window.order:
             self._asked_order = window.order
@@ -581,9 +580,10 @@ class Link:
         return new
 
     def key(self, credit: bool = True, nacks: bool = True, timing: bool = True) -> tuple[object, ...]:
-        """Hashable protocol state: which timers run, not when they pass; no estimates, no counters.
+        """The protocol state as a hashable value: which timers run, but not when they pass; no estimates, no counters.
 
-        The timer of an ack that is due anyhow changes nothing. The peer's epoch is looked at when a NACK comes.
+        The timer of an ACK that is due anyhow is left out, since it changes nothing. The peer's epoch is left out without
+        `nacks`, since only a NACK is compared with it.
         """
         window = self.window
         ack_due, ack_later, quiet = self._ack_due, self._ack_at < NEVER, window.quiet

@@ -1,7 +1,7 @@
-"""Disjoint half-open integer ranges: which pieces of a message, or which sequences, are here.
+"""A set of integers as disjoint half-open ranges: the bytes of a message, or the sequence numbers, that have arrived.
 
-Invariant: sorted, disjoint, not touching, none empty. Adding at the end, the usual case, is O(1); elsewhere
-O(n).
+Invariant: the ranges are sorted, disjoint, not adjacent, and none is empty. Adding at the end, the usual case, is O(1);
+elsewhere O(n).
 """
 
 from __future__ import annotations

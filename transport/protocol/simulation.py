@@ -1,23 +1,23 @@
 """A job of many endpoints on a lossy network under a virtual clock: everything follows from a seed.
 
-For tests of this project and of its users' programs. The parts that ship (Endpoint and below) run unchanged;
-what is simulated is the network, time, the coordinator of checkpoints and the death of processes.
+For tests of this project and of its users' programs. The shipped code (Endpoint and the modules it uses) runs unchanged;
+the network, time, the coordinator of checkpoints and the death of processes are simulated.
 
     network       loses, duplicates, delays, reorders and corrupts frames, and partitions ranks
-    processes     pump their endpoint late; freeze for an image and thaw later; take the image some time after
+    processes     make progress late; freeze for an image and thaw later; take the image some time after
                   it is due; write an image that never becomes a vote
-    coordinator   starts rounds (commands get lost too: stamps on traffic have to spread them), burns some
-                  numbers, commits a line once every rank has voted, checks every link's vectors, keeps the
-                  last line
-    crashes       a rank dies; after a while all ranks restart from the last line as the next incarnation.
-                  Survivors of the old one may go on for a while as zombies
+    coordinator   starts rounds (commands get lost too: stamps on traffic have to spread them), aborts some rounds,
+                  commits a line once every rank has voted, checks every link's vectors, keeps the last line
+    crashes       a rank dies; some time later all ranks restart from the last line as the next incarnation.
+                  Processes of the old incarnation may go on for some time as zombies
 
-A program is a `Program`: it runs as far as it can without waiting. A simulation is done when every program is
-finished and every message acked. `run` is the phase with faults; `finish` switches them off and gives a
-bounded time to get done.
+A *line* is a recovery line: one image of every rank. The number of an aborted round is *burnt*: never used again. A
+program is a `Program`: it runs as far as it can without waiting. A simulation is done when every program is
+finished and every message is acknowledged. `run` is the phase with faults; `finish` switches them off and gives a
+bounded time until the simulation must be done.
 
-Only virtual time passes here, and every choice comes from one random generator in the order of events: the
-same seed and options are the same run, byte for byte.
+Only virtual time passes here, and every choice comes from one random generator in the order of events: two runs with the
+same seed and options are the same, byte for byte.
 """
 
 from __future__ import annotations
@@ -39,30 +39,30 @@ MOST_EVENTS = 500_000
 
 
 class SimulationError(AssertionError):
-    """A rule of the protocol was broken; the text says where, with the seed and the latest events."""
+    """A rule of the protocol was broken; the text names the rule, the seed and the latest events."""
 
 
 class Program(Protocol):
-    """What a simulated rank runs; a value that an image can copy."""
+    """The program of a simulated rank; a value that an image can copy."""
 
     def deliver(self, source: int, messages: list[Buffer]) -> None:
         """Put messages into the mailbox."""
 
     def run(self, port: Endpoint) -> None:
-        """Go on until a message is missing: `port.send`, and `port.consumed` for what is taken from the
-        mailbox."""
+        """Go on until a message is missing. The program calls `port.send`, and `port.consumed` for each message that it
+        takes from its mailbox."""
 
     def copy(self) -> Self:
-        """What an image keeps."""
+        """Return an independent copy, which an image keeps."""
 
     @property
     def finished(self) -> bool:
-        """Nothing is left to do."""
+        """Has the program nothing left to do?"""
 
 
 @dataclass(frozen=True)
 class Faults:
-    """How bad the world is. Probabilities per frame, per image or per round; times in virtual nanoseconds."""
+    """Which faults happen. Probabilities per frame, per image or per round; times in virtual nanoseconds."""
 
     loss: float = 0.0
     duplicate: float = 0.0
@@ -78,19 +78,19 @@ class Faults:
     round_every_ns: int = 0
     command_loss: float = 0.0
     burn: float = 0.0
-    """A round's number is burnt: one rank's image gets no vote."""
+    """Probability that one rank's image in a round gets no vote, so that the round is aborted."""
     slow_image: float = 0.0
-    """An image is taken only some time after it is due."""
+    """Probability that an image is taken only some time after it is due."""
     frozen: float = 0.0
-    """The port stays frozen for a while at an image."""
+    """Probability that the port stays frozen for some time at an image."""
     pump_ns: int = 0
-    """A process looks at its port up to this late."""
+    """A process handles arrived frames up to this late."""
     undelivered: float = 0.0
-    """A round of progress takes frames but does not deliver what they brought until the next."""
+    """Probability that a round of progress takes frames but delivers their messages only in the next round."""
 
     @classmethod
     def drawn(cls, random: Random) -> Faults:
-        """Settings for one run; some faults are wholly off in it."""
+        """Draw the settings for one run from `random`; some faults are switched off in it."""
 
         def maybe(most: float) -> float:
             return round(random.uniform(0, most), 3) if random.random() < 0.6 else 0.0
@@ -119,7 +119,7 @@ class Faults:
 
 @dataclass(frozen=True)
 class Image:
-    """What one rank saved: it stands for the epochs (previous, epoch]."""
+    """The image of one rank: it is valid for the epochs (previous, epoch]."""
 
     previous: int
     epoch: int
@@ -157,11 +157,11 @@ LIMITS: Mapping[str, int | bool] = {
     "probe_ns": 2 * MS,
     "probe_max_ns": 20 * MS,
 }
-"""Small limits, so that a short run meets all of them."""
+"""Small limits for `EndpointConfig`, so that a short run reaches all of them."""
 
 
 class Simulation:
-    """One job. `make(rank)` gives each rank's program as of the start."""
+    """One simulated job. `make(rank)` returns the program of a rank in its initial state."""
 
     def __init__(
         self,
@@ -174,8 +174,7 @@ class Simulation:
         endpoint: type[Endpoint] = Endpoint,
         line: Mapping[int, Image] | None = None,
     ) -> None:
-        """`endpoint`: the class to run (tests of the tests put a broken one here). `line`: start from these
-        images."""
+        """`endpoint`: the class to run (mutation tests pass a broken one). `line`: start from these images."""
         self.size = size
         self.seed = seed
         self.faults = faults
@@ -224,16 +223,16 @@ class Simulation:
         self.log.append(f"{self.now_ns / MS:10.3f} ms  {text}")
 
     def fail(self, reason: str) -> None:
-        """Raise SimulationError with what is needed to understand and repeat it."""
+        """Raise SimulationError with the reason, the seed, the faults and the latest events."""
         log = "\n".join(self.log)
         raise SimulationError(f"{reason}\nseed {self.seed}, {self.faults}\nlatest events:\n{log}")
 
     def run(self, until_ns: int) -> None:
-        """With faults, until then or until done."""
+        """Run with faults for `until_ns` of virtual time, or until the simulation is done."""
         self._run(self.now_ns + until_ns)
 
     def finish(self, within_ns: int = 20_000 * MS) -> None:
-        """Without faults: everything has to get done within this time."""
+        """Run without faults. Raises SimulationError unless the simulation is done within this virtual time."""
         self._quiet = True
         self._cut.clear()
         self._run(self.now_ns + within_ns)
@@ -259,7 +258,7 @@ class Simulation:
             act(*args)
 
     def done(self) -> bool:
-        """Every program is finished and every message acked."""
+        """Is every program finished and every message acknowledged?"""
         return not self._restarting and all(p.program.finished and p.endpoint.idle() for p in self.processes)
 
     # ---- processes
@@ -373,7 +372,7 @@ class Simulation:
     # ---- checkpoints
 
     def _round(self) -> None:
-        """Start a round; one that is still open is aborted, its number burnt."""
+        """Start a round; an open round is aborted, and its number is burnt."""
         if self._quiet:
             return
         if not self._restarting:

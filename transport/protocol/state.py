@@ -1,12 +1,13 @@
-"""PortState: what an image keeps of a port, and nothing else.
+"""PortState: the part of a port's state that an image keeps.
 
-For every peer: the messages that this rank must send again (enqueued and not acked, in order, by reference),
-the vectors (tx, base, rx) and the bytes delivered but not yet consumed by the application. Not in it: what
-arrived and was not delivered, partial messages, timers, estimates and the peer's incarnation. The sender
-still holds the former, the rest is learnt again (the five states of a message: see the package's
-documentation).
+For every peer: the messages that this rank must send again (enqueued and not acknowledged, in order, by reference),
+the vectors (tx, base, rx), and the charge of the messages that are delivered and not yet consumed by the application.
+Not in it: messages that arrived and were not delivered, and partial messages (their sender still holds them); timers,
+round-trip estimates and the peer's incarnation (these are learnt again after a restart).
 
-A consistent line has base_i ≤ rx_j ≤ tx_i on every link i→j (`link_error`).
+A recovery line (one image of every rank, in this package called a *line*) is consistent when base_i ≤ rx_j ≤ tx_i on every
+link i→j (`link_error`). rx_j > tx_i would be an orphan message (Randell 1975; Chandy and Lamport 1985), rx_j < base_i a
+lost one.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Message = Buffer | tuple[Buffer, Buffer]
 
 
 def _portable(message: object) -> object:
-    """A message as something pickle takes: views become out-of-band buffers of protocol 5."""
+    """Return a message in a form that pickle takes: a view becomes an out-of-band buffer of pickle protocol 5."""
     if isinstance(message, tuple):
         return tuple(_portable(part) for part in message)
     if isinstance(message, memoryview):
@@ -31,8 +32,8 @@ def _portable(message: object) -> object:
 
 @dataclass(slots=True)
 class LinkState:
-    """One peer's share. `messages[i]` has sequence `base + i`; a pair is (data, payload), one message in two
-    buffers."""
+    """The state of the link to one peer. `messages[i]` has the sequence number `base + i`; a pair (data, payload) is one
+    message in two buffers. `unconsumed_bytes` is a charge: lengths plus overheads."""
 
     base: int = 0
     tx: int = 0
@@ -49,8 +50,7 @@ class LinkState:
 
 @dataclass(slots=True)
 class PortState:
-    """State of a whole port as of one moment; `epoch` and `incarnation` are those in force when it was
-    taken."""
+    """State of a whole port at one moment; `epoch` and `incarnation` are those in force when the snapshot was taken."""
 
     job: int
     rank: int
@@ -64,7 +64,7 @@ class PortState:
         return {peer: (link.tx, link.base, link.rx) for peer, link in self.links.items()}
 
     def nbytes(self) -> int:
-        """Bytes of message content held."""
+        """Total length of the messages in it, in bytes."""
         total = 0
         for link in self.links.values():
             for message in link.messages:
@@ -77,9 +77,9 @@ Vectors = Mapping[int, Mapping[int, tuple[int, int, int]]]
 
 
 def link_error(vectors: Vectors) -> str | None:
-    """Why these ranks' vectors are no consistent line, or None: base_i ≤ rx_j ≤ tx_i on every link i→j.
+    """Check that base_i ≤ rx_j ≤ tx_i on every link i→j; return None, or a text that names the first bad link.
 
-    `vectors[rank][peer]` as from `PortState.vectors`; a peer that is missing counts as (0, 0, 0).
+    `vectors[rank][peer]` is (tx, base, rx) as from `PortState.vectors`; a peer that is missing counts as (0, 0, 0).
     """
     nothing = (0, 0, 0)
     for i in sorted(vectors):

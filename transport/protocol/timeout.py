@@ -1,7 +1,7 @@
 """Round-trip estimate and retransmission timeout, by RFC 6298, in integer nanoseconds.
 
-Samples come from frames that were sent exactly once (Karn). Each expiry doubles the timeout up to the
-maximum; an ack of something new ends the backoff. The clock granularity G of the RFC is 1 ms: the timers of a
+Samples come from frames that were sent exactly once (Karn's algorithm). Each expiry doubles the timeout up to the
+maximum; an acknowledgement of a new message ends the backoff. The RFC's clock granularity G is 1 ms here: the timers of a
 busy process are no finer.
 """
 
@@ -11,7 +11,7 @@ GRANULARITY_NS = 1_000_000
 
 
 class Timeout:
-    """Estimator of one link."""
+    """Round-trip estimator of one link (RFC 6298)."""
 
     __slots__ = ("_initial_ns", "_max_ns", "_min_ns", "_var_ns", "backoff", "srtt_ns")
 
@@ -26,7 +26,7 @@ class Timeout:
         """Expiries in a row."""
 
     def sample(self, rtt_ns: int) -> None:
-        """A measured round trip."""
+        """Take a measured round trip into the estimate."""
         if rtt_ns < 1:
             rtt_ns = 1
         if not self.srtt_ns:
@@ -37,7 +37,7 @@ class Timeout:
         self.srtt_ns += (rtt_ns - self.srtt_ns) >> 3  # stays above 0, since both are
 
     def rto_ns(self) -> int:
-        """Timeout to arm now."""
+        """The timeout to set a timer to now: RTO of RFC 6298 with backoff, within minimum and maximum."""
         if self.srtt_ns:
             rto = self.srtt_ns + max(GRANULARITY_NS, 4 * self._var_ns)
             rto = max(rto, self._min_ns)
@@ -46,16 +46,17 @@ class Timeout:
         return min(rto << min(self.backoff, 32), self._max_ns)
 
     def reorder_ns(self) -> int:
-        """A frame unacked for this long after later ones were acked counts as lost (9/8 round trips)."""
+        """A frame counts as lost when a later one was acknowledged and this time (9/8 round trips) has passed since it
+        was sent."""
         srtt = self.srtt_ns or self._initial_ns
         return max(srtt + (srtt >> 3), GRANULARITY_NS)
 
     def expired(self) -> None:
-        """The timeout passed without an ack."""
+        """Take note that the timeout passed without an acknowledgement."""
         self.backoff += 1
 
     def progress(self) -> None:
-        """Something new was acked."""
+        """Take note that a new message was acknowledged: the backoff ends."""
         self.backoff = 0
 
     def copy(self) -> Timeout:

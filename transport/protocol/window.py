@@ -1,25 +1,25 @@
-"""Sender's side of one link: what was enqueued and is not acked yet.
+"""Sender's side of one link: the messages that are enqueued and not acknowledged yet.
 
 A message goes through: queue → sealed → unacked → gone.
 
     queue     small messages since the last seal, one list; the hot path only appends here
     sealed    entries that wait for credit: a Batch (small messages that will share a frame) or a Large (one
               long message)
-    unacked   entries handed to the wire at least once, in order; freed only when the cumulative ack passes
-              them whole
-    current   the Large that is being cut; what follows it in `sealed` waits
+    unacked   entries handed to the wire at least once, in order; an entry is freed only when the cumulative
+              acknowledgement covers all of it
+    current   the Large that is being cut into fragments; the entries after it in `sealed` wait
 
-What is transmitted is a *unit*: a Batch, or a Fragment of a Large. A unit is READY, in FLIGHT, LOST (will be
-sent again), HINTED (the peer says it has it: not sent again for now, not freed either) or DONE. Every
-transmission gets a number (order); a unit counts as lost when something transmitted REORDER later arrived, or
-something later arrived and it was sent long ago.
+A *unit* is transmitted as one frame: a Batch, or a Fragment of a Large. A unit is READY, in FLIGHT, LOST (it will be
+sent again), HINTED (the peer reports that it has the unit, which is not sent again for now, and not freed either) or DONE.
+Every transmission gets a number (its order). A unit counts as lost when a transmission at least REORDER numbers later
+has arrived, or when any later one has arrived and the unit was sent more than `reorder_ns` ago (like RACK, RFC 8985).
 
-Credit is counted in charge: length + overhead of each message. `edge` is the charge that may have been sent
-in total; it only grows. A single entry may always go when nothing is unacked and the edge has not been
-reached, however large it is.
+Credit is counted in charge: length + overhead of each message. `edge` is the total charge that may have been sent since
+the link's start; it only grows. One entry of any size may be sent when nothing is unacknowledged and less than the edge
+has been sent.
 
-Not here: time (the caller passes it), timers, frames, epochs. Invariants: base ≤ first of unacked ≤ … ≤ tx;
-acked_charge ≤ sent_charge; flight_charge is the charge of the units in `flight`.
+What does not belong here: time (the caller passes it), timers, frames, epochs. Invariants: base ≤ first of unacked ≤ … ≤
+tx; acked_charge ≤ sent_charge; flight_charge is the charge of the units in `flight`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _COPIED = (
 
 
 class Batch:
-    """Small messages first … end-1 that share a frame."""
+    """Small messages that share a frame, with the sequence numbers `first` … `end` - 1."""
 
     __slots__ = ("charge", "end", "first", "messages", "order", "sends", "sent_ns", "state")
 
@@ -63,8 +63,8 @@ class Batch:
 
 
 class Large:
-    """One long message: data (travels inside heads) and payload (travels in parts of its own, never
-    copied)."""
+    """One long message: `data` is sent inside the heads of fragments, `payload` in parts of their own without a copy.
+    `cursor`: bytes cut into fragments so far."""
 
     __slots__ = ("charge", "cursor", "data", "end", "first", "payload", "pieces", "size")
 
@@ -104,8 +104,8 @@ Entry = Batch | Large
 
 
 class SendWindow:
-    """See the module. `overhead`, `fragment` and `pipeline` in bytes; `edge` the credit presumed before the
-    first ack."""
+    """Sender's side of one link; see the module. `overhead`, `fragment` and `pipeline` in bytes; `edge`: the credit
+    assumed before the first acknowledgement."""
 
     __slots__ = (
         "acked_charge",
@@ -152,15 +152,14 @@ class SendWindow:
         self.acked_charge = 0
         self.edge = edge
         self.urgent = False
-        """The first unit to send again goes out however much is in flight."""
+        """The next LOST unit is sent even if `flight_charge` has reached `pipeline`."""
         self.quiet = True
-        """The endpoint does not know yet that this window has something to do (its mark, kept here for
-        speed)."""
+        """The link is not in the endpoint's list of links with something to transmit (kept here for speed)."""
 
     # ---- enqueueing ------------------------------------------------------------------------------
 
     def seal(self) -> None:
-        """Close the open batch: what comes next goes into another frame."""
+        """Close the open batch: later messages go into another frame."""
         queue = self.queue
         if queue:
             self.sealed.append(Batch(self.tx - len(queue), queue, self.queued))
@@ -169,14 +168,14 @@ class SendWindow:
             self.queued = 0
 
     def add_small(self, message: bytes) -> int:
-        """Enqueue a message that shares a frame (`Endpoint.send` has this inline)."""
+        """Enqueue a message that shares a frame; return its sequence number (`Endpoint.send` has this code inline)."""
         self.queue.append(message)
         self.queued += len(message) + self.overhead
         self.tx += 1
         return self.tx - 1
 
     def add_large(self, data: Buffer, payload: memoryview) -> int:
-        """Enqueue a message that travels in fragments; both buffers are kept by reference."""
+        """Enqueue a message that is sent in fragments; return its sequence number. Both buffers are kept by reference."""
         self.seal()
         large = Large(self.tx, data, payload, len(data) + len(payload) + self.overhead)
         self.sealed.append(large)
@@ -185,11 +184,11 @@ class SendWindow:
         return large.first
 
     def backlog(self) -> int:
-        """Charge of everything that is not acked."""
+        """Charge of all messages that are not acknowledged."""
         return self.queued + self.sealed_charge + self.sent_charge - self.acked_charge
 
     def messages(self) -> list[Message]:
-        """base … tx-1, by reference."""
+        """The messages with the sequence numbers base … tx-1, by reference."""
         found: list[Message] = []
         for entry in (*self.unacked, *self.sealed):
             if isinstance(entry, Batch):
@@ -204,7 +203,7 @@ class SendWindow:
     # ---- transmission ----------------------------------------------------------------------------
 
     def next_unit(self) -> Unit | None:
-        """What to put on the wire next, or None when there is nothing or no credit. Follow by `sent`."""
+        """The unit to send next; None when there is none, no credit, or too much in flight. The caller then calls `sent`."""
         resend = self.resend
         while resend:
             unit = resend[0]
@@ -237,9 +236,9 @@ class SendWindow:
         return self._cut(large)
 
     def take_batch(self, now_ns: int) -> Batch | None:
-        """The common case in one step: nothing waits but the open batch, and its credit is there.
+        """Do `next_unit` and `sent` in one step in the common case: only the open batch waits, and there is credit for it.
 
-        What `next_unit` and `sent` would do; None when they have to.
+        None in all other cases: the caller then uses these two.
         """
         charge = self.queued
         sent_charge = self.sent_charge + charge
@@ -274,7 +273,7 @@ class SendWindow:
         return unit
 
     def sent(self, unit: Unit, now_ns: int) -> None:
-        """The unit went out."""
+        """Take note that `unit` was handed to the wire."""
         self.order = order = self.order + 1
         unit.order = order
         unit.sends += 1
@@ -284,8 +283,8 @@ class SendWindow:
         self.flight_charge += unit.charge
 
     def starved(self) -> bool:
-        """Something waits and only the peer's credit is missing, with nothing on the way that would bring
-        news of it."""
+        """Do messages wait for credit while nothing is unacknowledged? Then no acknowledgement is under way that could
+        bring credit."""
         return not self.unacked and bool(self.sealed or self.queue)
 
     # ---- news from the peer ----------------------------------------------------------------------
@@ -308,7 +307,7 @@ class SendWindow:
                     self.top_order = entry.order
             else:
                 sample = self._settle(entry.pieces, DONE, now_ns) or sample
-                entry.pieces.clear()  # they refer back to it: only a collection would free the payload
+                entry.pieces.clear()  # a reference cycle: without this, only the garbage collector would free the payload
                 if entry is self.current:
                     self.current = None
         self.base = ack
@@ -320,7 +319,7 @@ class SendWindow:
         return sample
 
     def _skip(self, ack: int) -> None:
-        """Messages acked before they were sent: the peer's image had them when this state was restored."""
+        """Free messages that are acknowledged before they were sent: after a restart the peer's image had them already."""
         if self.queue and self.tx - len(self.queue) < ack:
             self.seal()
         sealed = self.sealed
@@ -360,8 +359,10 @@ class SendWindow:
     def hint(
         self, ranges: Sequence[tuple[int, int]], pieces: Sequence[tuple[int, int, int]], now_ns: int
     ) -> tuple[bool, int]:
-        """The peer holds these already: do not send them again for now. Returns (anything new, round-trip
-        sample or 0)."""
+        """Mark units that the peer reports to have as HINTED. Returns (was any unit marked, round-trip sample in ns or 0).
+
+        `ranges`: (start, stop) of sequence numbers; `pieces`: (sequence, start, stop) in bytes.
+        """
         units: list[Unit] = []
         for unit in (*self.flight.values(), *self.resend):
             if isinstance(unit, Batch):
@@ -376,7 +377,7 @@ class SendWindow:
         return bool(units), self._settle(units, HINTED, now_ns)
 
     def find_lost(self, now_ns: int, reorder_ns: int) -> int:
-        """Mark as lost what later transmissions overtook. Returns how many units."""
+        """Mark the units that later transmissions overtook as LOST; return their number. See the module for the rule."""
         top = self.top_order
         lost: list[Unit] = []
         for order, unit in self.flight.items():
@@ -395,8 +396,8 @@ class SendWindow:
         self.resend.append(unit)
 
     def expire(self) -> bool:
-        """The retransmission timeout passed: send the oldest unit in flight again. False: nothing is in
-        flight."""
+        """The retransmission timeout passed: mark the oldest unit in flight as LOST, first in the queue to send again.
+        False: nothing is in flight."""
         for unit in self.flight.values():
             self._lose(unit)
             self.resend.rotate(1)
@@ -405,7 +406,7 @@ class SendWindow:
         return False
 
     def requeue(self) -> None:
-        """Nothing the peer hinted at holds any more: send everything unacked again."""
+        """The peer's hints are no longer valid: send all unacknowledged units again."""
         self.flight.clear()
         self.flight_charge = 0
         self.resend.clear()
@@ -417,7 +418,7 @@ class SendWindow:
     # ---- as a value ------------------------------------------------------------------------------
 
     def clone(self) -> SendWindow:
-        """An independent copy; messages are shared, being immutable."""
+        """An independent copy; it shares the messages, which are immutable."""
         new = SendWindow(
             overhead=self.overhead, fragment=self.fragment, pipeline=self.pipeline, edge=self.edge
         )
@@ -437,7 +438,7 @@ class SendWindow:
         return new
 
     def key(self, credit: bool = True) -> tuple[object, ...]:
-        """Hashable: contents and states, without times and numbers of transmissions."""
+        """Contents and states as a hashable value, to compare states; without times and numbers of transmissions."""
         return (
             self.base,
             self.tx,
