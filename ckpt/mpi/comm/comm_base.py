@@ -52,6 +52,13 @@ class CommBase(Handle):
             self._bind(comm._engine, comm._shared)
         return self
 
+    def _alive(self) -> Any:
+        """The parts that all handles of the communicator share. Raises ERR_COMM for a freed one."""
+        shared = self._shared
+        if shared.freed:
+            raise MpiException(ERR_COMM, "the communicator is freed")
+        return shared
+
     def _unbind(self) -> None:
         """Become null."""
         self._engine = self._shared = self._rank = self._peers = self._context = self._channels = NOTHING

@@ -10,12 +10,12 @@ from ckpt.mpi.base.errors import ERR_ARG, ERR_DIMS, ERR_TOPOLOGY, MpiException
 from ckpt.mpi.base.group import Group
 from ckpt.mpi.base.info import INFO_NULL, Info
 from ckpt.mpi.base.integers import elements
-from ckpt.mpi.comm.comm_object import CommObject
+from ckpt.mpi.comm.object_collectives import ObjectCollectives
 from ckpt.mpi.comm.unsupported import PORTS, SPAWNING, not_offered
 from ckpt.mpi.engine import worlds
 
 
-class Factories(CommObject):
+class Factories(ObjectCollectives):
     """Part of Intracomm."""
 
     __slots__ = ()
@@ -44,7 +44,7 @@ class Factories(CommObject):
     def _with_topology(self, cls: Any, count: int, topology: Any) -> Any:
         """The first `count` ranks as a communicator with a topology; null at the others."""
         members = self._alive().group[:count]
-        base = CommObject.bcast(self, self._engine.next_context() if self._rank == 0 else None)
+        base = ObjectCollectives.bcast(self, self._engine.next_context() if self._rank == 0 else None)
         if self._rank >= count:
             return cls()
         made = cls._make(self._engine, members, base)
@@ -140,7 +140,7 @@ class Factories(CommObject):
                 weight = None if values is None else values[place]
                 edges.append((source, ends[place], weight))
             at += count
-        everything = CommObject.allgather(self, (values is not None, edges))
+        everything = ObjectCollectives.allgather(self, (values is not None, edges))
         come, go = [], []
         for _, theirs in everything:
             come += [(edge[0], edge[2]) for edge in theirs if edge[1] == self._rank]

@@ -20,7 +20,6 @@ from ckpt.mpi.base.errors import ERR_PROC_FAILED, MpiException
 from ckpt.mpi.base.group import Group
 from ckpt.mpi.base.integers import argument
 from ckpt.mpi.comm.comm_base import CommBase
-from ckpt.mpi.comm.comm_object import CommObject
 from ckpt.mpi.datatypes.datatypes import PREDEFINED
 from ckpt.mpi.engine.comm_state import CommShared
 from ckpt.mpi.requests.request import Request
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 _INT = PREDEFINED["MPI_INT"]
 
 
-class Failures(CommObject):
+class Failures(CommBase):
     """Part of Comm."""
 
     __slots__ = ()

@@ -7,28 +7,22 @@ from typing import Any, NoReturn
 from ckpt.mpi.base.attributes import HasAttributes
 from ckpt.mpi.base.constants import BUFFER_AUTOMATIC, NUMBERS, TAG_UB, BufferAutomaticType
 from ckpt.mpi.base.errhandler import HasErrhandler
-from ckpt.mpi.base.errors import ERR_BUFFER, ERR_COMM, MpiException
+from ckpt.mpi.base.errors import ERR_BUFFER, MpiException
 from ckpt.mpi.base.info import INFO_NULL, Info
 from ckpt.mpi.base.integers import argument
 from ckpt.mpi.base.process import process_state
-from ckpt.mpi.comm.buffer_collectives import BufferCollectives
+from ckpt.mpi.comm.comm_base import CommBase
 from ckpt.mpi.datatypes.memory import buffer_type
 from ckpt.mpi.engine import worlds
 from ckpt.mpi.engine.operations import Done
 from ckpt.mpi.requests.request import Request
 
 
-class CommObject(BufferCollectives, HasAttributes, HasErrhandler):
+class CommObject(CommBase, HasAttributes, HasErrhandler):
     """Part of Comm."""
 
     __slots__ = ()
     _errhandler_kind = "Comm"
-
-    def _alive(self) -> Any:
-        shared = self._shared
-        if shared.freed:
-            raise MpiException(ERR_COMM, "the communicator is freed")
-        return shared
 
     # -- attributes --------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from ckpt.mpi.base.integers import argument
 from ckpt.mpi.collectives import tree as trees
 from ckpt.mpi.comm.buffer_collectives import BufferCollectives
 from ckpt.mpi.comm.buffer_messages import BufferMessages
+from ckpt.mpi.comm.comm_base import CommBase
 from ckpt.mpi.comm.comm_factories import Factories
 from ckpt.mpi.comm.comm_failure import Failures
 from ckpt.mpi.comm.comm_object import CommObject
@@ -40,12 +41,12 @@ def handle_of(engine: Engine, shared: CommShared) -> Any:
     """An Intracomm or an Intercomm, when all that is known is that it is a communicator."""
     from ckpt.mpi.comm.comm_inter import Intercomm
 
-    proper: Any = CommObject.__new__(Intercomm if "side" in shared.extras else Intracomm)
+    proper: Any = CommBase.__new__(Intercomm if "side" in shared.extras else Intracomm)
     proper._bind(engine, shared)
     return proper
 
 
-class Comm(Failures):
+class Comm(BufferMessages, BufferCollectives, CommObject, Failures):
     """Messages between the ranks of a group. The null communicator raises ERR_COMM from every call."""
 
     __slots__ = ()
@@ -117,7 +118,7 @@ class Comm(Failures):
 
     def _copy_of(self, base: int, info: Any) -> Any:
         """A communicator like this one with contexts of its own."""
-        return self._become(CommObject.__new__(type(self)), base, info)
+        return self._become(CommBase.__new__(type(self)), base, info)
 
     def _become(self, copy: Any, base: int, info: Any) -> Any:
         shared = self._shared
@@ -166,7 +167,7 @@ class Comm(Failures):
         s = self._schedule()
         slot = s.slot(None)
         self._plan_base(s, slot)
-        copy = CommObject.__new__(type(self))
+        copy = CommBase.__new__(type(self))
         s.call(_bind_copy, self, copy, slot, info)
         return copy, self._begin(s)
 
@@ -210,7 +211,7 @@ class Comm(Failures):
             self._discard()
 
     def _barrier(self) -> None:
-        CommObject.Barrier(self)
+        BufferCollectives.Barrier(self)
 
     def Disconnect(self) -> None:
         """Free, once everything under way here is finished."""
@@ -264,7 +265,7 @@ class Intracomm(Comm, Factories):
     def _new_base(self) -> int:
         if self._engine.imports.provisional:
             return self._engine.next_context()  # agreed on before: see imports.py
-        base: int = CommObject.bcast(self, self._engine.next_context() if self._rank == 0 else None)
+        base: int = ObjectCollectives.bcast(self, self._engine.next_context() if self._rank == 0 else None)
         return base
 
     def _plan_base(self, s: Schedule, slot: int) -> None:
@@ -277,7 +278,7 @@ class Intracomm(Comm, Factories):
         color, key = argument(color), argument(key)
         if color < 0 and color != UNDEFINED:
             raise MpiException(ERR_ARG, f"negative color {color}")
-        proposals = CommObject.allgather(self, (color, key, self._engine.next_context()))
+        proposals = ObjectCollectives.allgather(self, (color, key, self._engine.next_context()))
         if color == UNDEFINED:
             return Intracomm()
         chosen = []
@@ -293,7 +294,7 @@ class Intracomm(Comm, Factories):
         same."""
         members = group._members
         self._check_members(members)
-        proposals = CommObject.allgather(self, self._engine.next_context())
+        proposals = ObjectCollectives.allgather(self, self._engine.next_context())
         if self._engine.progress.rank not in members:
             return Intracomm()
         return self._derive(members, proposals[self._shared.group.index(members[0])])

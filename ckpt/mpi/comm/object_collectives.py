@@ -7,12 +7,12 @@ from typing import Any
 
 from ckpt.mpi.collectives import reduce as reductions
 from ckpt.mpi.collectives import tree as trees
-from ckpt.mpi.comm.buffer_messages import BufferMessages
+from ckpt.mpi.comm.comm_base import CommBase
 from ckpt.mpi.datatypes.op import SUM, Op
 from ckpt.mpi.engine.schedule import TAGS, Schedule
 
 
-class ObjectCollectives(BufferMessages):
+class ObjectCollectives(CommBase):
     """barrier, bcast, gather …: every rank of the communicator calls them in the same order."""
 
     __slots__ = ()
