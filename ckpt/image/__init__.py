@@ -1,17 +1,19 @@
-"""The process image: a running Python program as data, and back.
+"""The process image: saves a running Python program as data, and makes a running program of that data again.
 
 ::
 
-    stack = capture(at="call")                        where the program is; microseconds
-    prepared = prepare(stack, extras)                 the moment before the fork
+    stack = capture(at="call")                        the call stack of the program; takes microseconds
+    prepared = prepare(stack, extras)                 just before the fork: records what the child could not read later
     fork(prepared.noted)
-    check(prepared)                                   first of all in the child
-    report = dump(prepared, live=…, sink=…)           in the child
+    check(prepared)                                   the child's first action
+    report = dump(prepared, live=…, sink=…)           in the child: writes the image
     …
     loaded = load(source, live=…)                     in a fresh process
     resume(loaded.stack)                              runs the program to its end
 
-:func:`available` says whether this interpreter's frames can be captured at all.
+:func:`available` tells whether this interpreter's frames can be captured at all.
+
+Not here: when an image is taken (:mod:`ckpt.capture`), and where it is stored (:mod:`ckpt.store`).
 """
 
 from __future__ import annotations

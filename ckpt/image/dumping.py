@@ -1,27 +1,30 @@
-"""One image: what is in it, in which order, and how it is put in force again.
+"""The content of one image, the order of the content, and the function that writes an image.
 
 Stream
-    One pickle stream with one memo, so identity and sharing hold across everything in it. It is a sequence of
-    pairs *label, value*, each a ``dump`` of its own, so that a failure is known by the variable, here and at
-    load::
+    An image is one pickle stream with one memo, so the identity of objects is kept across the whole image. The stream is a
+    header and then a sequence of pairs *label, value*. Label and value are each a ``dump`` of their own, so that a failure,
+    here and at load, can name the variable::
 
         header                          plain values: format, versions, names of modules, early state
         ("variable", module, name)      every variable of every by-value module, in order
-        ("local", frame, name)          locals of the captured frames, which hold them again
+        ("local", frame, name)          each local of a captured frame, before the record of the frame, which holds it too
         ("frame", index)                the frame record
-        ("stack",)                      the stack, which ties the frames together
-        ("extra", name)                 what the runtime adds: engine, port state, registered objects
+        ("stack",)                      the stack, which refers to the frame records
+        ("extra", name)                 the runtime's own state: engine, port state, registered objects
         ("late", name)                  ambient state (:mod:`ckpt.image.process.resources`)
-        ("call",)                       (function, arguments): deferred until everything is loaded
-        ("end",)                        what follows may fail at load, and costs no restart
-        ("package", name)               what has changed in an installed package (:mod:`ckpt.image.modules.package_changes`)
+        ("call",)                       (function, arguments): a call that is made when everything is loaded
+        ("end",)                        the part that follows may fail at load; the restart goes on without it
+        ("package", name)               changes in an installed package (:mod:`ckpt.image.modules.package_changes`)
         ("call",)                       as above
         ("end",)
 
 Life of an image
-    ``prepare`` in the parent (cheap: note the moment, look at new modules) → fork → ``dump`` in the
-    child, on a deep stack. Without fork the same is done in the parent, which stands still meanwhile.
-    ``load`` in a fresh process: early state, empty modules, the pairs, ambient state, deferred calls.
+    ``prepare`` in the parent (fast: record timers and offsets, look at new modules) → fork → ``dump`` in the child, on a
+    large C stack. Without fork, ``dump`` runs in the parent, and the program stands still meanwhile.
+    ``load`` (:mod:`ckpt.image.loading`) in a fresh process: early state, empty modules, the pairs, deferred calls, ambient
+    state.
+
+Not here: how an object is taken apart (:mod:`ckpt.image.pickling.pickler`).
 """
 
 from __future__ import annotations
@@ -86,10 +89,11 @@ Label = tuple[Any, ...]
 
 @dataclass(slots=True)
 class Prepared:
-    """References to the program's live objects, taken at one moment.
+    """What :func:`prepare` has recorded, with references to the program's live objects.
 
-    Holds for the fork that follows at once. ``noted``: see :mod:`ckpt.image.process.moment`. ``own_lengths``:
-    :func:`ckpt.image.files.descriptors.own_lengths`.
+    Valid only for a fork right after :func:`prepare`. ``extras``: name → object of the runtime. ``noted``: the record of
+    :mod:`ckpt.image.process.moment`. ``own_lengths``: see :func:`ckpt.image.files.descriptors.own_lengths`. ``pid``: of the
+    process that has prepared. ``prepared_ns``: how long that took.
     """
 
     stack: Stack | None
@@ -104,13 +108,13 @@ class Prepared:
 
 @dataclass(slots=True)
 class ImageReport:
-    """What an image holds, readable without loading it.
+    """A summary of an image, which can be read without loading the image.
 
-    ``stack``: file, line, function, outermost first. ``sizes``: the largest variables, ``{"where",
-    "bytes"}``; an object counts where it is met first. ``variables``: the largest of each module and frame, see
-    :class:`ckpt.image.pickling.sizes.SizeTable`. ``timings_ns``: of the parts of ``dump``.
-    ``versions``: ``{"python", "ckpt", "format", "magic", "packages": {…}}``. ``left_out``: see
-    :class:`ckpt.image.modules.package_changes.Changed`.
+    ``stack``: file, line and function of each frame, outermost first. ``modules``: names of the by-value modules. ``sizes``:
+    the 20 largest variables, ``{"where", "bytes"}``; an object counts for the first variable that holds it. ``variables``:
+    the largest of each module and frame, see :class:`ckpt.image.pickling.sizes.SizeTable`. ``timings_ns``: of ``prepare``
+    and of the parts of ``dump``. ``versions``: see :func:`ckpt.image.modules.versions.current_versions`. ``buffers``: number
+    of out-of-band buffers. ``left_out``: see :class:`ckpt.image.modules.package_changes.Changed`.
     """
 
     stack: list[dict[str, Any]]
@@ -132,25 +136,30 @@ _references = References()
 
 
 def warm() -> None:
-    """Look at all modules that are imported by now, so that the first image need not.
-
-    May be called before forking ranks.
+    """Look at all modules that are imported by now, so that the first image is faster. Must be called before the program
+    starts: modules' attributes that appear later count as the program's. May be called before ranks are forked.
     """
     _references.settle()
 
 
 def look() -> None:
-    """Look at what the program has imported since, so that the pause of the first image need not; 1 ms for 100 modules."""
+    """Look at the modules that the program has imported since :func:`warm`, so that the pause for the first image is
+    shorter; 1 ms for 100 modules.
+    """
     _references.refresh()
 
 
 def prepare(stack: Stack | None, extras: Mapping[str, object]) -> Prepared:
-    """Just before the fork, in the process that runs the program: what a forked child would see change."""
+    """Record what a forked child cannot read later; called just before the fork, in the process that runs the program.
+
+    ``stack``: None if the program has ended. ``extras``: name → object, saved with the image. Raises OSError: no free
+    descriptor.
+    """
     started_ns = time.perf_counter_ns()
     noted, own_lengths = moment.note(), own_lengths_now()
     before_fork()
-    collector = gc.isenabled(), gc.get_threshold()  # the child turns it off for itself
-    if _references.are_behind():  # else the child looks for itself
+    collector = gc.isenabled(), gc.get_threshold()  # recorded here, because dump() turns the collector off
+    if _references.are_behind():  # changes of known modules are looked at in the child
         _references.refresh()
     elapsed_ns = time.perf_counter_ns() - started_ns
     return Prepared(stack, extras, noted, own_lengths, collector, _references, os.getpid(), elapsed_ns)
@@ -160,20 +169,23 @@ def prepare(stack: Stack | None, extras: Mapping[str, object]) -> Prepared:
 
 
 def fork(noted: bytes | None = None) -> int:
-    """What fork(2) returns; the child has open files of its own in place of the program's. ``noted``: see
-    :mod:`ckpt.image.process.moment`, if that has been done. Raises OSError."""
+    """Fork this process; returns what fork(2) returns. The child has open files of its own in place of the program's.
+    ``noted``: the record of :mod:`ckpt.image.process.moment`; None: it is made now. Raises OSError."""
     return _frames.fork(moment.note() if noted is None else noted, our_files())
 
 
 def check(prepared: Prepared) -> None:
-    """First of all in a forked child, before it opens anything. Raises :class:`Unpicklable`."""
+    """Must be the first call in a forked child, before the child opens a file. Raises :class:`Unpicklable`: another thread
+    of the program has opened a file just before the fork.
+    """
     moment.check(prepared.noted)
 
 
 def dump(prepared: Prepared, *, live: Mapping[str, object], sink: Sink) -> ImageReport:
-    """Write the image. In a forked child, or (slower for the program) where it was prepared.
+    """Write the image. Called in a forked child or, with a longer pause of the program, in the process that has prepared.
 
-    ``live``: objects saved by name only. Raises :class:`Unpicklable`; what ``sink`` raises passes through.
+    ``live``: name → object; these objects are saved by name only, and ``load`` must get objects of the same names. Raises
+    :class:`Unpicklable`, and whatever ``sink`` raises.
     """
     return run_dump(prepared, live=live, sink=sink)
 
@@ -186,7 +198,7 @@ def run_dump(
     pickler_class: type[ImagePickler] = ImagePickler,
     dump_class: type[Dump] | None = None,
 ) -> ImageReport:
-    """:func:`dump` with other ways of pickling and of going through the program (:mod:`ckpt.image.trial`)."""
+    """:func:`dump`, where a trial (:mod:`ckpt.image.trial`) can give other classes for the pickler and for the dump."""
     unsupported.check()
     is_disposable = os.getpid() != prepared.pid
     timing, descriptors = moment.read(prepared.noted)
@@ -253,13 +265,15 @@ def run_dump(
         with collector_off(), quiet():
             return on_deep_stack(work)
     finally:
-        prepared.references.forget()  # objects of the program
+        prepared.references.forget()  # must not keep objects of the program alive
 
 
 def _can_be_saved(
     entry: exits.Entry, references: References, attempt: Callable[[object], Exception | None]
 ) -> bool:
-    """Of what installed packages want done at the end, what cannot be saved is left out, and said."""
+    """Can this ``atexit`` entry be saved? Entries of the program are not tried. An entry of an installed package that cannot
+    be saved is left out of the image and listed in the report.
+    """
     failure = None if entry.caller in references.by_value else attempt(entry)
     if failure is not None:
         name = getattr(entry.func, "__qualname__", type(entry.func).__qualname__)
@@ -344,7 +358,7 @@ class Dump:
                 self._calls()
             except (
                 Unpicklable
-            ) as failure:  # could be saved a moment ago; the stream ends here, and all else is in it
+            ) as failure:  # although the trial succeeded: the stream ends here, and all else is in it
                 changed.leave_out("unsaved", package, [change.where for change in changes], failure.reason)
                 return
         self.emit(("end",), None)
@@ -360,7 +374,7 @@ class Dump:
             self.emit(("variable", name, key), value)
 
     def save_stack(self) -> list[dict[str, Any]]:
-        """Write the frames; returns their description."""
+        """Write the frames and the stack; returns ``ImageReport.stack``."""
         stack = self.prepared.stack
         if stack is None:
             self.emit(("stack",), None)
@@ -369,7 +383,7 @@ class Dump:
         for index, record in enumerate(stack.frames):
             code = record.code
             names = local_names(code)
-            if len(stack.frames) <= _SIZED_BYTES:  # in a very deep recursion sizes are not worth it
+            if len(stack.frames) <= _SIZED_BYTES:  # no sizes for a very deep recursion
                 for name, value in zip(names, record.locals, strict=False):
                     if type(value) not in _ATOMS:
                         self.emit(("local", index, name), value)
@@ -378,7 +392,7 @@ class Dump:
         return description
 
     def emit(self, label: Label, value: object) -> None:
-        """Write one pair. Raises :class:`Unpicklable`."""
+        """Write one pair. Raises :class:`Unpicklable` with the path to the object, and whatever the sink raises."""
         before = self.stream.total_bytes
         pickler = self.pickler
         try:
@@ -395,7 +409,7 @@ class Dump:
                 self.sizes.append((nbytes, self.where(label)))
 
     def where(self, label: Label) -> str:
-        """The label for people."""
+        """The label as a text for people."""
         match label:
             case ("variable", module, name):
                 return f"module {module} variable {name!r}"
@@ -417,7 +431,7 @@ class Dump:
         return f"frame {index} ({record.code.co_qualname})"
 
     def _explain(self, label: Label, value: object, failure: Exception) -> None:
-        """Raise :class:`Unpicklable` with the path to what fails."""
+        """Raise :class:`Unpicklable` with the path to the object that cannot be saved."""
 
         def attempt(part: object) -> Exception | None:
             return failure_of(self.make_pickler(Stream(Nowhere())), part)
@@ -440,7 +454,7 @@ class Dump:
         return "", str(failure)
 
     def frame_parts(self, index: int) -> list[tuple[str, object]]:
-        """``(name, object)`` of all that the record of a frame holds."""
+        """``(name, object)`` of all objects in the record of a frame."""
         assert self.prepared.stack is not None
         record = self.prepared.stack.frames[index]
         return [

@@ -6,28 +6,28 @@
     ├── Unpicklable      one object cannot be saved; named by its path from a frame or a module
     └── RestoreError     an image does not fit the process that tries to resume it
 
-`Refused` is part of normal operation: whoever asks for an image tries again at the next check and reports the
-longest wait. `Unpicklable` burns the round. Neither ever harms the running program.
+`Refused` is part of normal operation: the caller tries again at the next check, and reports the longest wait.
+`Unpicklable` makes the checkpoint round fail. Neither harms the running program.
 """
 
 from __future__ import annotations
 
 
 class ImageError(Exception):
-    """Base of everything this package raises on purpose."""
+    """Base class of the errors that this package raises on purpose."""
 
 
 class Unsupported(ImageError):
-    """The interpreter is not one whose frames can be captured; the text says why."""
+    """The frames of this interpreter cannot be captured; the text gives the reason."""
 
 
 class Refused(ImageError):
     """The stack cannot be captured at this moment.
 
-    `reason`: what holds state that Python code cannot see ("sum() is running a generator"). `where`: "file:line function"
-    of the frame that is inside of C. `is_passing`: the stack could be captured, but holds what no image can hold
-    (:mod:`ckpt.image.libraries.transient`). `obstacle`: address and instruction of that frame: nothing changes before it
-    has been left; (0, 0): not known.
+    `reason`: the C function with state that Python code cannot read ("sum() is running a generator"). `where`: "file:line
+    function" of the frame that has called into C. `is_passing`: the stack could be captured, but it holds an object that no
+    image can hold, and that is there only for a moment (:mod:`ckpt.image.libraries.transient`). `obstacle`: address and
+    instruction of that frame: a new attempt is refused too until the program has left this call; (0, 0): not known.
     """
 
     is_passing = False
@@ -45,8 +45,7 @@ class Refused(ImageError):
 class Unpicklable(ImageError):
     """An object of the program cannot be saved.
 
-    `path`: rank-local path of the variable ("frame 2 (solve) local 'log' .stream"); `reason`: the cause in
-    words.
+    `path`: path of the object within this rank ("frame 2 (solve) local 'log' .stream"); `reason`: the cause in words.
     """
 
     def __init__(self, path: str, reason: str) -> None:
@@ -59,4 +58,4 @@ class Unpicklable(ImageError):
 
 
 class RestoreError(ImageError):
-    """The frames of an image could not be put back; the program must not go on from it."""
+    """The image cannot be restored in this process; the program must not go on from it."""

@@ -1,4 +1,16 @@
-"""Putting an image in force in a fresh process; :mod:`ckpt.image.dumping` has the order of things."""
+"""An image is loaded into a fresh process, and the program resumed.
+
+:mod:`ckpt.image.dumping` describes the pairs of the stream. The order of a load:
+
+1. early state, empty modules, imports of by-reference modules, the pairs;
+2. deferred calls, which may open files; then files are cut, written and locked, and unused descriptor numbers freed;
+3. ambient state, changes in installed packages, unwritten output, recursion limit, limits.
+
+No file of the program is changed before all pairs are loaded and all deferred calls made: a load that fails earlier leaves
+the files as they were.
+
+Not here: where the image comes from and who may have written it (:mod:`ckpt.store`).
+"""
 
 from __future__ import annotations
 
@@ -29,21 +41,22 @@ Call = tuple[Callable[..., object], tuple[Any, ...]]
 
 
 class Source(Protocol):
-    """Where an image comes from; authenticated before anything here is called."""
+    """Where an image comes from. The caller must have authenticated the image: loading it runs its code."""
 
     def stream(self) -> BinaryIO: ...
 
     def buffers(self) -> list[Any]:
-        """The out-of-band buffers, writable, in order."""
+        """The out-of-band buffers of the pickle stream, writable, in order."""
         ...
 
 
 @dataclass(slots=True)
 class Loaded:
-    """``stack``: to be resumed (``None``: the program had ended); ``extras``: as given to :func:`prepare`.
+    """The result of :func:`load`. ``stack``: for :func:`resume` (``None``: the program had ended). ``extras``: the objects
+    given to :func:`ckpt.image.dumping.prepare`.
 
-    ``left_out``: changes in installed packages that could not be put back, as in
-    :class:`ckpt.image.modules.package_changes.Changed`. ``not_put_back``: limits that may not be set here.
+    ``left_out``: changes in installed packages that could not be restored, as in
+    :class:`ckpt.image.modules.package_changes.Changed`. ``not_put_back``: texts about limits that may not be set here.
     """
 
     stack: Stack | None = None
@@ -55,14 +68,17 @@ class Loaded:
 def load(
     source: Source, *, live: Mapping[str, object], environment: Mapping[str, str] | None = None
 ) -> Loaded:
-    """Put an image in force in this process, all but its stack. Raises :class:`RestoreError`,
-    :class:`IncompatibleImage`.
+    """Restore the whole state of an image in this process, except that the stack does not run yet.
 
-    ``environment``: variables that have other values now, unless the program has deleted them.
+    ``live``: the objects of this process for the names given to ``dump``. ``environment``: environment variables that have
+    other values now; a variable that the program has deleted stays deleted.
 
-    The modules of the program, ``__main__`` included, are made anew. Nothing of the program runs, but
-    ``__hash__`` and ``__eq__`` of keys and members. Signals are blocked from here on until the program goes on
+    The modules of the program, ``__main__`` included, are made anew. No code of the program runs except ``__hash__`` and
+    ``__eq__`` of keys and members. When ``load`` returns, signals are blocked until the program goes on
     (:mod:`ckpt.image.process.signals`).
+
+    Raises :class:`RestoreError`: the image does not fit this process or its files; :class:`IncompatibleImage`: another
+    version of Python, ckpt or a package, or standard input has changed.
     """
     note_baseline()
     limits.note_baseline()
@@ -107,7 +123,7 @@ def _load(source: Source, live: Mapping[str, object], environment: Mapping[str, 
         _finish(unpickler)
         packages = _load_packages(unpickler, header["changed"], loaded)
     del unpickler
-    stream.close()  # before the program's ways of hearing of open files are in force
+    stream.close()  # now: later the program's own hooks would see this file being closed
     for function, args in calls:
         function(*args)
     reopen.settle()
@@ -124,14 +140,16 @@ def _load(source: Source, live: Mapping[str, object], environment: Mapping[str, 
 
 @dataclass(slots=True)
 class _Packages:
-    """Changes by package, and calls to be made first."""
+    """``changes``: package → its changes. ``calls``: deferred calls, to be made before the changes are restored."""
 
     changes: dict[str, list[Any]] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
 
 
 def _load_packages(unpickler: ImageUnpickler, names: list[str], loaded: Loaded) -> _Packages:
-    """What has changed in installed packages: all that can be loaded. The rest starts anew; the program goes on."""
+    """Load the changes in installed packages. The changes that cannot be loaded are listed in ``loaded.left_out``: these
+    packages start anew, and the program goes on.
+    """
     packages = _Packages()
     try:
         while True:
@@ -146,7 +164,7 @@ def _load_packages(unpickler: ImageUnpickler, names: list[str], loaded: Loaded) 
         unpickler.finish()
     except MemoryError:
         raise
-    except Exception as failure:  # whatever a class of the package's may raise
+    except Exception as failure:  # a class of a package may raise anything
         for name in names:
             if name not in packages.changes:
                 loaded.left_out.append(
@@ -195,7 +213,7 @@ def _label_text(label: Label) -> str:
 
 
 def _make_modules(names: list[tuple[str, str]]) -> dict[str, dict[str, Any]]:
-    """Empty modules in ``sys.modules``, so that everything loaded can refer to them."""
+    """Put empty modules into ``sys.modules``, so that all loaded objects can refer to them. Returns key → variables."""
     spaces: dict[str, dict[str, Any]] = {}
     for key, name in names:
         module = types.ModuleType(name)
@@ -206,9 +224,9 @@ def _make_modules(names: list[tuple[str, str]]) -> dict[str, dict[str, Any]]:
 
 
 def resume(program: Stack) -> Any:
-    """Run the loaded program to its end; returns (or raises) what its outermost frame does.
+    """Run the loaded program to its end; returns (or raises) what its outermost frame returns (or raises).
 
-    Signals that the image has held back are let through as soon as the innermost frame runs. Must be called in the main
-    thread. Empties the stack. Raises RestoreError when it does not fit this process.
+    Signals that were blocked during the load are delivered as soon as the innermost frame runs. Must be called in the main
+    thread. Empties ``program``. Raises RestoreError: the stack does not fit into this process.
     """
     return stack.resume(program, signals.release)

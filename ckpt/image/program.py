@@ -1,12 +1,13 @@
-"""A program as ``python app.py``, ``python -m app`` or ``python -c code`` would run it, but under the frame from
-which on stacks are captured.
+"""Runs a program as ``python app.py``, ``python -m app`` or ``python -c code`` would, but so that its stack can be captured.
 
-``__main__`` is a new, empty module: nothing of the launcher is in it, so nothing of the launcher gets into an
-image. ``sys.argv`` and ``sys.path[0]`` are what the program expects. Directories and archives with a
-``__main__.py`` are run too.
+The program runs under :func:`ckpt.image.frames.stack.run_base`, and only frames inside of that are captured. ``__main__`` is
+a new module: it holds nothing of the launcher, so nothing of the launcher gets into an image. ``sys.argv`` and
+``sys.path[0]`` are set as Python sets them. Directories and archives with a ``__main__.py`` can be run too.
 
-Errors that Python itself would report (no such file, a syntax error, no such module) are raised as they are:
+Errors that Python itself would report (no such file, a syntax error, no such module) are raised unchanged:
 :class:`OSError`, :class:`SyntaxError`, :class:`ImportError`.
+
+Not here: programs that go on from an image (:mod:`ckpt.image.loading`).
 """
 
 from __future__ import annotations
@@ -30,14 +31,15 @@ __all__ = ["prepare_program", "run_program"]
 
 
 def run_program(*words: str) -> None:
-    """Run the program of these words, as ``python`` takes them, to its end."""
+    """Run a program to its end. ``words``: as for :func:`prepare_program`."""
     prepare_program(words)()
 
 
 def prepare_program(words: Sequence[str]) -> Callable[[], object]:
-    """Set ``sys.argv``, ``sys.path[0]`` and ``__main__``; the function that then runs the program.
+    """Set ``sys.argv``, ``sys.path[0]`` and ``__main__``. Returns the function that then runs the program.
 
-    ``words`` as ``python`` takes them: a script, ``-m`` and a module, or ``-c`` and code; then the arguments.
+    ``words``: the words of the command line after ``python``: a script, ``-m`` and a module, or ``-c`` and code; then the
+    arguments. Raises OSError, SyntaxError, ImportError.
     """
     target, arguments = words[0], list(words[1:])
     if target == "-c":
@@ -93,7 +95,7 @@ def _find_module(name: str) -> tuple[types.CodeType, dict[str, object]]:
     if name != "__main__":
         sys.path.insert(0, os.getcwd())
     else:
-        sys.modules.pop("__main__", None)  # or it would be found in place of the one looked for
+        sys.modules.pop("__main__", None)  # else runpy would find the launcher's __main__
     found: tuple[str, importlib.machinery.ModuleSpec, types.CodeType]
     found = runpy._get_module_details(name, ImportError)  # type: ignore[attr-defined]
     _, spec, code = found

@@ -1,16 +1,16 @@
-"""A trial of an image, for `ckpt doctor`: everything that cannot be saved, not only the first thing.
+"""A trial of an image, for `ckpt doctor`: finds all objects that cannot be saved, not only the first one.
 
-The image is written into nothing. Where an object cannot be taken apart, a placeholder is written instead, and the pickler
-goes on; so one pass finds all of them. A pickler does not know the way to the object it is at, so the path is searched for
-afterwards (:func:`ckpt.image.pickling.diagnose.path_to`). What fails in a way that no placeholder can replace (an odd
-``__reduce__``) costs its variable only: that is searched as after a failed image.
+The image is not stored. Where an object cannot be taken apart, the pickler writes a placeholder and goes on; so one pass
+finds all such objects. A pickler does not know the path to the object that it is saving, so the path is searched for
+afterwards (:func:`ckpt.image.pickling.diagnose.path_to`). If a failure cannot be replaced by a placeholder (an unusual
+``__reduce__``), the rest of this variable is not examined, and its first failure is reported as for a failed image.
 
-::
+One finding as a dictionary::
 
     {"where": "frame 2 (solve) local 'log'", "path": ".stream", "type": "_socket.socket", "bases": […], "reason": …}
 
-To be called in a forked child: objects are used up to see what is in them. Not here: when, and what else is looked at
-(:mod:`ckpt.doctor`).
+:func:`examine` must run in a forked child, because objects are used up to find their state. Not here: when a trial is made,
+and the doctor's other checks (:mod:`ckpt.doctor`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ _TEXT_CHARS = 300
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """An object that cannot be saved: ``where`` it was met first, the ``path`` from there, its type and base types."""
+    """An object that cannot be saved. ``where``: the variable where the pickler has met the object first. ``path``: from the
+    variable to the object, "" if not found. ``type``, ``bases``: its type and base types. ``reason``: the cause in words.
+    """
 
     where: str
     path: str
@@ -53,7 +55,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class SeenFrame:
-    """A frame that is looked at though the stack cannot be captured: its name and variables."""
+    """A frame that is examined although the stack cannot be captured: its name and variables."""
 
     name: str
     variables: Mapping[str, object]
@@ -62,7 +64,9 @@ class SeenFrame:
 def examine(
     prepared: Prepared, *, live: Mapping[str, object], seen: Iterable[SeenFrame] = ()
 ) -> tuple[ImageReport, list[Finding]]:
-    """Write the image into nothing. ``seen``: the frames, when there is no captured stack."""
+    """Pickle the program without storing it; returns the report and at most ``_FINDINGS`` findings. ``live``: as for
+    :func:`ckpt.image.dumping.dump`. ``seen``: the frames, when there is no captured stack.
+    """
     findings: list[Finding] = []
 
     class ThisTrial(_Trial):
@@ -74,7 +78,7 @@ def examine(
 
 
 class TrialPickler(ImagePickler):
-    """Goes on after an object that cannot be taken apart; those are in ``failed``, with the reason."""
+    """A pickler that goes on after an object that cannot be saved. ``failed``: these objects, with their exceptions."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -86,13 +90,13 @@ class TrialPickler(ImagePickler):
             if reduced is NotImplemented:
                 reduced = self._default(obj)
             self._check(obj, reduced)
-        except Exception as failure:  # whatever it is, it is what the doctor reports
+        except Exception as failure:  # the doctor reports every failure
             self.failed.append((obj, failure))
             return _placeholder, (type(obj).__name__,)
         return reduced
 
     def _default(self, obj: Any) -> Any:
-        """What the C pickler would do, done here, where its failure can be caught."""
+        """Do what the C pickler would do, here, where a failure can be caught."""
         cls = type(obj)
         if cls is types.FunctionType or isinstance(obj, type):
             return NotImplemented
@@ -115,7 +119,7 @@ class TrialPickler(ImagePickler):
 
 
 def _find(obj: Any, name: str) -> None:
-    """Raise as pickle does when ``obj`` is not found under its name."""
+    """Raise TypeError if ``obj`` is not found under its name in its module; pickle would fail too."""
     module = getattr(obj, "__module__", None) or "builtins"
     found: Any = sys.modules.get(module)
     for part in name.split("."):
@@ -125,18 +129,20 @@ def _find(obj: Any, name: str) -> None:
 
 
 def _placeholder(kind: str) -> None:
-    """Stands in a trial for what could not be saved; never called."""
+    """Written in a trial instead of an object that cannot be saved; never called."""
 
 
 class _Trial(Dump):
-    """One trial. Class attributes are set for one run by :func:`examine`."""
+    """The :class:`Dump` of one trial. :func:`examine` makes a subclass with the class attributes ``found`` (findings) and
+    ``frames`` for each run.
+    """
 
     found: list[Finding]
     frames: tuple[SeenFrame, ...]
     pickler: Any
 
     def emit(self, label: tuple[Any, ...], value: object) -> None:
-        """Write one pair, and note what of it could not be saved."""
+        """Write one pair, and record the objects in it that cannot be saved."""
         failed = self.pickler.failed
         failed.clear()
         try:
@@ -181,11 +187,11 @@ class _Trial(Dump):
 
 
 def describe(obj: object) -> str:
-    """Module and name of its type."""
+    """Module and qualified name of the object's type."""
     cls = type(obj)
     return f"{cls.__module__}.{cls.__qualname__}".removeprefix("builtins.")
 
 
 def bases_of(obj: object) -> list[str]:
-    """The same of the types it derives from, nearest first."""
+    """Module and qualified name of the type's base classes, in method resolution order, without ``object``."""
     return [f"{cls.__module__}.{cls.__qualname__}" for cls in type(obj).__mro__[1:-1]]
