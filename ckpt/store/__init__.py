@@ -1,10 +1,17 @@
-"""The image store: a job's directory, the images of its ranks, and what makes a line of them count.
+"""The image store: a job's directory, the images of its ranks, and the control file that commits a line.
 
-Start reading at `job.py` (what lies where), then `manifest.py` and `control.py` (the records), `writer.py`,
-`reader.py`, `lines.py` (commit) and `pruning.py`. Errors: `errors.py`.
+A *line* (recovery line) is one image of every rank, all of one epoch; a line counts from the moment its control file is
+durable. An epoch number whose round was aborted is *burnt*: never used again.
 
-Importing this package is cheap (json, blake3, zstandard): the image child and a restarting rank
-do.
+    job/       the job directory, its lock, commit of lines, event log. Start reading at `job/directory.py`
+    records/   the JSON records: manifest (one image) and control file (one line), both authenticated
+    images/    writing and reading one rank's image
+    disk/      system calls, file owners and modes, aligned memory, threads; and a simulated disk
+    upkeep/    verify, inspect, prune
+    errors.py  all errors
+
+The import of this package is cheap (json, blake3, zstandard), since the image child and every restarting rank import it.
+What does not belong here: how the state of a process is captured, and when an image is taken.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -90,7 +97,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`verify` reads the records with pydantic, which takes longer to import than a small image to commit."""
+    """Import `verify` on first use: it needs pydantic, whose import takes longer than the commit of a small image."""
     if name in ("verify", "VerifyReport"):
         from ckpt.store.upkeep import verification
 

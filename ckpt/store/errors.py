@@ -1,23 +1,23 @@
-"""Everything that can go wrong in a job directory, as one tree.
+"""The errors of a job directory, as one tree of exceptions.
 
     StoreError                      exit code
     ├── StorageFailed               1    a write, sync or read was refused by the system: disk full, I/O error
     ├── JobExists                   2    `create` on a directory that already holds something
     ├── NotFound                    10
     │   ├── JobMissing                   no job in this directory
-    │   ├── EpochMissing                 the job has no committed line (of that epoch)
+    │   ├── EpochMissing                 the job has no committed line, or none of that epoch
     │   └── RankMissing                  the line has no such rank
     ├── JobLocked                   11   another controller holds the job
     ├── LockLost                    11   this controller no longer holds the job: it must stop
     ├── Damaged                     3 while another committed line remains, else 12
     │   ├── RecordDamaged                job.json, key, a manifest or a control file does not verify
     │   ├── BlockDamaged                 a pack is missing, cut short, or does not match its digests
-    │   └── Misplaced                    genuine, but of another job, rank, epoch or incarnation
+    │   └── Misplaced                    a genuine record, but of another job, rank, epoch or incarnation
     ├── Incompatible                13   another format, Python version, number of ranks; `reason` says which
     └── NotPrivate                  13   owned by, or open to, another user; a symbolic link where none may be
 
-Every message says what failed, which file, and what to do next; `exit_code` is the command line's.
-Nothing here is raised for a bug in this package: those stay AssertionError, TypeError, and so on.
+Every message says what failed, which file is concerned, and what to do next; `exit_code` is the exit code of the command
+line. A bug in this package raises none of these, but AssertionError, TypeError, and so on.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = [
 
 
 class StoreError(Exception):
-    """Base of the tree.
+    """Base of the store's errors.
 
     Args:
         what: what failed, one clause.
@@ -80,9 +80,9 @@ _HINTS = {
 
 
 class StorageFailed(StoreError):
-    """The operating system refused an operation; nothing that was committed before is affected.
+    """The operating system refused an operation; lines that were committed before are not affected.
 
-    `errno` is the system's number (0: not known), `operation` the name of the call.
+    `errno`: the system's error number (0: not known). `operation`: the name of the system call.
     """
 
     def __init__(
@@ -97,13 +97,13 @@ class StorageFailed(StoreError):
 
 
 class JobExists(StoreError):
-    """The directory already holds a job, or files that are not ours."""
+    """The directory already holds a job, or files that do not belong to a job that is being created."""
 
     exit_code = 2
 
 
 class NotFound(StoreError):
-    """What was asked for is not there."""
+    """A job, an epoch or a rank that the caller named does not exist."""
 
     exit_code = 10
 
@@ -113,7 +113,7 @@ class JobMissing(NotFound):
 
 
 class EpochMissing(NotFound):
-    """No committed line, or none of the epoch asked for."""
+    """There is no committed line, or none of the epoch that the caller named."""
 
 
 class RankMissing(NotFound):
@@ -121,7 +121,7 @@ class RankMissing(NotFound):
 
 
 class JobLocked(StoreError):
-    """Another controller holds the job; `holder` is what it wrote into the lock file (pid, host, …)."""
+    """Another controller holds the job's lock; `holder` is the content of the lock file (pid, host, …)."""
 
     exit_code = 11
 
@@ -133,15 +133,15 @@ class JobLocked(StoreError):
 
 
 class LockLost(StoreError):
-    """The lock was taken over (the lock file was replaced or a higher generation is on disk)."""
+    """Another controller took the lock (the lock file was replaced, or another generation is on disk)."""
 
     exit_code = 11
 
 
 class Damaged(StoreError):
-    """Something was changed, cut short or lost after it had been committed.
+    """A file was changed, cut short or lost after it had been committed.
 
-    `fallback_epoch` is the newest other committed epoch that can be used instead, or None: nothing is left.
+    `fallback_epoch`: the newest other committed epoch that can be used instead; None: there is none.
     """
 
     fallback_epoch: int | None = None
@@ -173,11 +173,11 @@ class BlockDamaged(Damaged):
 
 
 class Misplaced(Damaged):
-    """A record that verifies, but stands where another one belongs (other job, rank, epoch, incarnation)."""
+    """A record that verifies, but stands in the place of another one (other job, rank, epoch, incarnation)."""
 
 
 class Incompatible(StoreError):
-    """The image cannot be used here; `reason` is the part of the message that names the difference."""
+    """The image cannot be used by this program or interpreter; `reason` is the text that names the difference."""
 
     exit_code = 13
 
@@ -187,6 +187,6 @@ class Incompatible(StoreError):
 
 
 class NotPrivate(StoreError):
-    """Images are code: a directory or file that another user owns or may write to is refused."""
+    """Another user owns a directory or file of the job, or may write to it. It is refused, since images are code."""
 
     exit_code = 13
