@@ -1,1 +1,1 @@
-"""The seam to the operating system: files, owners, memory for large blocks; and a simulated disk."""
+"""The store's interface to the operating system: files, owners, threads, memory for large blocks; and a simulated disk."""

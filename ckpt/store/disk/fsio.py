@@ -1,17 +1,17 @@
-"""The one seam between the store and the operating system (★: this module, and only it, does the I/O).
+"""The system calls of the store, in one class that tests replace. This module does the I/O of the commit sequence.
 
 Every system call of the commit sequence is a method of `FileSystem`, so that a test can put another object
-in its place and (a) record the sequence and build every state a crash could leave behind: any subset of the
-operations that no sync has covered yet; (b) let the nth call fail: EIO, ENOSPC, a short write, a failing
+in its place (`simulated.py`) and (a) record the sequence and build every state that a crash could leave behind: any subset
+of the operations that no sync has covered yet; (b) let the nth call fail: EIO, ENOSPC, a short write, a failing
 fsync.
 
-Rules that live here:
+Rules that this module keeps:
 
-- A file is written under a temporary name in the directory where it will stand, synced, renamed, and the
-  directory is synced. Only then may anything refer to it.
-- A failed fsync condemns the file: its dirty pages may be gone while the next fsync reports success. The
-  file is dropped and the caller gets `StorageFailed`; it may write a *new* file, it never syncs the same one
-  again.
+- A file is written under a temporary name in its final directory, synced, renamed, and the directory is synced. Only then
+  may another file refer to it.
+- After a failed fsync the file is given up: its dirty pages may be lost although the next fsync reports success (Linux
+  marks them clean). The file is dropped and the caller gets `StorageFailed`. The caller may write a *new* file; it never
+  syncs the same one again.
 - Temporary files are locked (flock) while their writer lives, so that `prune` can tell those of dead writers.
 - Every OSError becomes `StorageFailed`, which names the call and the file.
 
@@ -51,7 +51,7 @@ _FAR: Final = 600
 
 
 class FileSystem:
-    """The real system calls. Each raises OSError as the system does; `StorageFailed` is made one level up."""
+    """The real system calls. Each raises OSError as the system does; the callers turn it into `StorageFailed`."""
 
     def create(self, path: str, *, direct: bool = False) -> int:
         """Create `path` (which must not exist), mode 0600, and open it for reading and writing."""
@@ -76,7 +76,7 @@ class FileSystem:
         return os.pwrite(fd, data, offset)
 
     def open_lock(self, path: str) -> int:
-        """Open the file that is locked (see `lock.py`), making it if need be; NotPrivate where others can reach it."""
+        """Open the job's lock file (see `job/lock.py`), or create it. Raises NotPrivate if other users can reach it."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
         try:
             check_private_file(fd, path)
@@ -86,7 +86,7 @@ class FileSystem:
         return fd
 
     def is_same_file(self, fd: int, path: str) -> bool:
-        """Whether an open file is still the one of that name."""
+        """Does `path` still name the open file `fd`?"""
         try:
             there = os.lstat(path)
         except FileNotFoundError:
@@ -95,7 +95,8 @@ class FileSystem:
         return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
 
     def sign(self, fd: int, text: bytes) -> None:
-        """Make `text` the content of a lock file; if the disk refuses, only the next one's message is poorer for it."""
+        """Write `text`, which names the holder, into a lock file. A refusal of the disk is ignored: only a message needs
+        this text."""
         try:
             os.ftruncate(fd, 0)
             os.pwrite(fd, text, 0)
@@ -126,18 +127,19 @@ class FileSystem:
         os.unlink(path)
 
     def check_private(self, path: str) -> None:
-        """Raise NotPrivate unless a directory that is there is really one, ours, and writable by us alone."""
+        """Raise NotPrivate if `path` exists and is not a real directory of this user that no other user may write to."""
         try:
             check_private_directory(path)
         except FileNotFoundError:
-            pass  # whoever needs it says so
+            pass  # a caller that needs the directory reports this itself
 
-    # Reading. No crash state depends on it, but reads fail as well.
+    # Calls that read. They add no crash states, but they can fail too.
 
     def open_read(self, path: str) -> int:
-        """All reads of records and images begin here. Raises RecordDamaged where something else than a file stands.
+        """Open a record or a pack for reading. Raises RecordDamaged if `path` is not a regular file.
 
-        Under a number far from those that programs have: theirs are free while their image is loaded.
+        The descriptor gets a high number (from 600 on, if the limit allows), because the restore of a program's open files
+        needs the low numbers that the program had.
         """
         try:
             fd = open_regular(path, os.O_RDONLY | os.O_NOFOLLOW)
@@ -145,9 +147,9 @@ class FileSystem:
             raise RecordDamaged(error.what, path=path, hint=_NOT_OURS) from error
         try:
             far = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FAR)
-        except OSError:  # beyond the limit
+        except OSError:  # the limit of descriptors is below that number
             return fd
-        with contextlib.suppress(OSError):  # nothing was written through it, and the other one is open
+        with contextlib.suppress(OSError):  # nothing was written through `fd`, and its duplicate is open
             os.close(fd)
         return far
 
@@ -157,7 +159,7 @@ class FileSystem:
         except OSError as error:
             if error.errno not in (errno.EPERM, errno.ENOSYS):
                 raise
-        # preadv2(2), which that calls, is newer than some sandboxes
+        # os.preadv calls preadv2(2), which some sandboxes do not know and refuse
         first = memoryview(buffers[0])
         data = os.pread(fd, len(first), offset)
         first[: len(data)] = data
@@ -174,7 +176,7 @@ class FileSystem:
         return os.lstat(path).st_size
 
     def read_file(self, path: str, limit_bytes: int = 1 << 30) -> bytes:
-        """Whole content of a file. Raises RecordDamaged when it has more than `limit_bytes`: nothing of ours does."""
+        """Return the content of a file. Raises RecordDamaged above `limit_bytes`: the store writes no longer file."""
         fd = self.open_read(path)
         try:
             length = self.size(fd)
@@ -191,7 +193,7 @@ class FileSystem:
 
 
 def write_all(fs: FileSystem, fd: int, data: Buffer, offset: int) -> None:
-    """Write the whole of `data` at `offset`, going on after short writes; OSError as the system raises it."""
+    """Write all of `data` at `offset`, going on after short writes. Raises OSError; ENOSPC when nothing is taken."""
     view = memoryview(data).cast("B") if not isinstance(data, bytes) else memoryview(data)
     while len(view):
         taken = fs.pwrite(fd, view, offset)
@@ -202,17 +204,16 @@ def write_all(fs: FileSystem, fd: int, data: Buffer, offset: int) -> None:
 
 
 class PendingFile:
-    """A file on its way: temporary → synced → published. Any failure drops it and raises `StorageFailed`.
+    """A new file that is not committed yet. Any failure removes it; an OSError is raised as `StorageFailed`.
 
-    States: open → sealed (synced) → published (renamed, closed); or dropped from any of them. The lock that
-    says "my writer lives" is held until the file has its final name.
+    States: open (temporary name) → sealed (synced) → published (renamed, closed); or dropped from any of them. The flock
+    that shows that the writer lives is held until the file has its final name.
 
     Args:
-        name: the final name; the temporary one is `.tmp-` + name + a random suffix, so that what a dead
-        writer
-            left behind never stands in the way.
-        replaces: an older file may have that name, and what it says must not be lost: once renamed, this
-            one stays, whatever fails afterwards.
+        name: the final name; the temporary one is `.tmp-` + name + a random suffix, so that a file that a dead writer
+            left behind never has the same name.
+        replaces: an older file may have that name, and one of the two must remain: once renamed, the new file is not
+            removed, whatever fails afterwards.
     """
 
     def __init__(self, fs: FileSystem, directory: str, name: str, *, replaces: bool = False) -> None:
@@ -231,12 +232,12 @@ class PendingFile:
             write_all(self._fs, self.fd, data, offset)
 
     def seal(self) -> None:
-        """Sync. After this the content is durable, the name is not."""
+        """Sync the content. After this the content is durable; the file's name is not."""
         with self._or_drop("fsync"):
             self._fs.fsync(self.fd)
 
     def publish(self) -> None:
-        """Give it its final name. The directory still has to be synced (once for several files)."""
+        """Rename the file to its final name. The caller still has to sync the directory (once for several files)."""
         with self._or_drop("rename"):
             self._fs.replace(self._now_at, self.path)
         self._now_at = self.path
@@ -246,7 +247,7 @@ class PendingFile:
 
     @contextlib.contextmanager
     def _or_drop(self, operation: str) -> Iterator[None]:
-        """Whatever goes wrong, want of memory included, the file does not stay behind."""
+        """Remove the file on any exception, MemoryError included."""
         try:
             yield
         except OSError as error:
@@ -257,7 +258,8 @@ class PendingFile:
             raise
 
     def drop(self) -> None:
-        """Remove it, published or not (but see `replaces`), as far as we can; `prune` clears what stays."""
+        """Remove the file, published or not (but see `replaces`). Raises nothing: if the system refuses, `prune` will
+        remove it."""
         if self.fd >= 0:
             fd, self.fd = self.fd, -1
             close_quietly(self._fs, fd)
@@ -266,12 +268,12 @@ class PendingFile:
         try:
             self._fs.unlink(self._now_at)
         except (OSError, MemoryError):
-            pass  # never created, or a disk that refuses everything: prune clears it
+            pass  # the file was never created, or the disk refuses everything: prune will remove it
         self._now_at = ""
 
 
 def close_quietly(fs: FileSystem, fd: int) -> None:
-    """Close a descriptor of which nothing more is wanted: it is gone either way, whatever the system says."""
+    """Close a descriptor and ignore errors: the kernel frees it in any case."""
     try:
         fs.close(fd)
     except (OSError, MemoryError):
@@ -279,7 +281,7 @@ def close_quietly(fs: FileSystem, fd: int) -> None:
 
 
 def sync_directory(fs: FileSystem, path: str) -> None:
-    """Make the entries of `path` durable; `StorageFailed` when the system refuses."""
+    """Make the entries of the directory `path` durable. Raises StorageFailed."""
     try:
         fs.sync_directory(path)
     except OSError as error:
@@ -287,10 +289,10 @@ def sync_directory(fs: FileSystem, path: str) -> None:
 
 
 def commit_file(fs: FileSystem, directory: str, name: str, data: Buffer, *, replaces: bool = False) -> None:
-    """The whole sequence for a small file: temporary, write, fsync, rename, fsync of the directory.
+    """Do the commit sequence for a small file: temporary name, write, fsync, rename, fsync of the directory.
 
-    When the last step fails the file is taken back: it may or may not outlive a crash, and must not be
-    relied on. (But where it `replaces` an older one it stays: neither of them would be left.)
+    When the last step fails, the file is removed: it might or might not outlive a crash, so nothing may rely on it. With
+    `replaces` it is not removed, since the older file is gone already. Raises StorageFailed.
     """
     file = PendingFile(fs, directory, name, replaces=replaces)
     file.write(data, 0)

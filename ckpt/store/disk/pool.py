@@ -1,11 +1,10 @@
-"""A few worker threads for one image (★ starts threads); works in a forked child.
+"""A few worker threads for one image, which also work in a forked child.
 
-The image child is made by a bare fork: Python's at-fork hooks did not run, so the locks of `threading` may
-be held by threads that no longer exist. Only primitives made here are used: `_thread`'s threads and locks,
-`_queue`'s SimpleQueue. The threads appear in no list of the application's threads and end with `close`.
+The image child is made by fork(2) without CPython's at-fork hooks, so locks of `threading` may be held by threads that no
+longer exist. Therefore the pool uses only primitives that it creates itself: threads and locks of `_thread`, and
+`_queue.SimpleQueue`. `threading` does not list these threads; they end with `close`.
 
-Bounded: `submit` waits while `limit` tasks are under way, so that no more than that many blocks are in
-memory.
+Bounded: `submit` waits while `limit` tasks are under way, so at most that many blocks are in memory.
 """
 
 from __future__ import annotations
@@ -26,21 +25,21 @@ _MOST_THREADS: Final = 8
 
 
 def default_threads() -> int:
-    """Two for each core this process may use, at most 8 (each has blocks of its own in memory)."""
+    """Return two threads for each core that this process may use, at most 8 (each thread keeps blocks in memory)."""
     try:
         cores = len(os.sched_getaffinity(0))
-    except OSError:  # a sandbox that does not let us ask
+    except OSError:  # some sandboxes refuse the call
         cores = os.cpu_count() or 1
     return min(_MOST_THREADS, _THREADS_PER_CORE * cores)
 
 
 class Pool(Generic[Task]):
-    """Runs `make_work()(task)` for every task submitted; each thread has a `work` of its own.
+    """Calls a function for every submitted task; each thread has a function of its own.
 
     Args:
-        make_work: called once in each thread; what it returns is called for each task.
-        threads: how many; fewer are used when the system gives no more, none at all means: in `submit`
-        itself.
+        make_work: called once in each thread; it returns the function that is called with each task.
+        threads: their number; fewer are used when the system gives no more. With 0 threads, `submit` itself calls the
+            function.
     """
 
     def __init__(self, make_work: Callable[[], Callable[[Task], None]], threads: int) -> None:
@@ -65,7 +64,7 @@ class Pool(Generic[Task]):
         try:
             work = self._make_work()
         except BaseException as error:
-            # Told with every task this thread takes: the image fails with the reason instead of hanging.
+            # The error is the result of every task that this thread takes: the image fails with it instead of hanging.
             reason = error
             while self._tasks.get() is not None:
                 self._done.put(reason)
@@ -82,7 +81,7 @@ class Pool(Generic[Task]):
         self._done.put(None)
 
     def submit(self, task: Task) -> None:
-        """Hand over a task; waits while `limit` are under way. Raises the first error of any earlier task."""
+        """Give a task to the threads; wait while `limit` tasks are under way. Raises the first error of an earlier task."""
         if self._inline is not None:
             self._inline(task)
             return
@@ -99,7 +98,7 @@ class Pool(Generic[Task]):
         self._raise()
 
     def close(self) -> None:
-        """Wait for what is under way and end the threads; raises nothing. The pool cannot be used again."""
+        """Wait for the tasks under way and end the threads; raises nothing. The pool cannot be used again."""
         while self._under_way:
             self._collect()
         for _ in range(self._running):

@@ -1,8 +1,8 @@
-"""Directories and files that only their owner may touch (★ asks the system about owners and modes).
+"""Checks that directories and files belong to this user and that no other user may change them.
 
-An image is code and a key opens it, so nothing is read from, or put into, a place where another user could
-have put something: symbolic links, foreign owners and group- or world-writable modes are refused with
-`NotPrivate`. A check of an open descriptor is used wherever a path could be exchanged between check and use.
+An image is code, and whoever has the job's key can sign one. So the store reads and writes only in places where no other
+user can have put a file: symbolic links, other owners and group- or world-writable modes are refused with
+`NotPrivate`. The check uses an open descriptor wherever a path could be replaced between check and use.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ def _refuse(info: os.stat_result, path: str, forbidden_mode: int) -> None:
 
 
 def check_private_directory(path: str, *, forbidden_mode: int = 0o022) -> None:
-    """Raise NotPrivate unless `path` is a real directory of ours that lacks all bits of `forbidden_mode`.
+    """Raise NotPrivate unless `path` is a real directory of this user without any mode bit of `forbidden_mode`.
 
     Raises:
-        FileNotFoundError: there is nothing.
-        NotPrivate: a symbolic link, no directory, another owner, or too open.
+        FileNotFoundError: `path` does not exist.
+        NotPrivate: `path` is a symbolic link or no directory, has another owner, or a bit of `forbidden_mode`.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -70,7 +70,7 @@ def check_private_directory(path: str, *, forbidden_mode: int = 0o022) -> None:
 
 
 def check_private_file(fd: int, path: str, *, forbidden_mode: int = 0o077) -> None:
-    """Raise NotPrivate unless the open file is a regular one of ours without a bit of `forbidden_mode`."""
+    """Raise NotPrivate unless `fd` is a regular file of this user without any mode bit of `forbidden_mode`."""
     info = os.fstat(fd)
     if not stat.S_ISREG(info.st_mode):
         raise NotPrivate("not a regular file", path=path, hint="Remove it.")
@@ -78,14 +78,14 @@ def check_private_file(fd: int, path: str, *, forbidden_mode: int = 0o077) -> No
 
 
 def open_regular(path: str, flags: int, mode: int = 0o600) -> int:
-    """`os.open` of a file in a job directory, close-on-exec, without waiting for anybody.
+    """Open a file of a job directory like `os.open`, close-on-exec, without blocking.
 
-    Every file of a job is opened so, to read or to write: a FIFO in the place of one would hold who opens it until
-    somebody comes to its other end.
+    Every file of a job is opened in this way, to read or to write: if a FIFO stood in its place, a plain open would block
+    until a process opens the other end.
 
     Raises:
         OSError: as the system does.
-        NotPrivate: something other than a regular file stands there.
+        NotPrivate: `path` is not a regular file.
     """
     try:
         fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY, mode)
@@ -115,13 +115,13 @@ def _irregular(path: str) -> NotPrivate:
 
 
 def make_runtime_directory() -> str:
-    """A new private directory for a job's sockets, with a path short enough for them.
+    """Make a new private directory for a job's sockets, with a path short enough for them; return the path.
 
-    Its name cannot be foretold, so nobody can be there first; who looks for it reads it in the job's record.
-    It lies in the system's temporary directory (`TMPDIR`), or in /tmp when that is too long.
+    Its name is random, so no other user can create it first; other processes of this user find it in the job's record.
+    It lies in the system's temporary directory (`TMPDIR`), or in /tmp when that path is too long.
 
     Raises:
-        StorageFailed: it cannot be made.
+        StorageFailed: the directory cannot be made.
     """
     name = f"ckpt-{os.geteuid()}-"
     root = tempfile.gettempdir()
@@ -134,7 +134,7 @@ def make_runtime_directory() -> str:
 
 
 def is_private_directory(path: str) -> bool:
-    """Whether it is there, a real directory, ours, and closed to all others."""
+    """Is `path` an existing real directory of this user, closed to all other users (mode 0700 or less)?"""
     try:
         check_private_directory(path, forbidden_mode=0o077)
     except (FileNotFoundError, NotPrivate):

@@ -1,20 +1,20 @@
-"""A simulated disk: what a crash may leave behind, and every call that may fail. For tests and simulations.
+"""A simulated disk with the states that a crash may leave behind and with failing calls. For tests and simulations.
 
-`SimulatedDisk` stands in for `FileSystem`. It keeps what a program sees at once, and besides, for every
-change, whether a sync has covered it:
+`SimulatedDisk` takes the place of `FileSystem`. It keeps the files as a program sees them, and for every
+change it knows whether a sync has covered it:
 
     write of a file      durable after a successful fsync of that file
     create, rename, unlink, mkdir of an entry   durable after a successful sync of that directory
     fsync of a file says nothing about the entry; sync of a directory says nothing about the content
-    what lies below a directory whose own entry is lost is lost with it
+    entries below a directory whose own entry is lost are lost too
 
-`crash_states` gives every disk that a power failure could leave: all durable changes, and any subset of the
-others, in order; of a write that was not synced also the half of it. A rename is atomic. After a *failed*
-sync, what it should have covered stays in doubt for ever, even if a later sync reports success: that is how
-Linux behaves, and why nothing is ever synced again here.
+`crash_states` yields every content of the disk that a power failure could leave: all durable changes, and any subset of the
+others, in order; an unsynced write may also survive by half. A rename is atomic. After a *failed*
+sync, the changes that it should have covered stay doubtful for ever, even if a later sync reports success: that is how
+Linux behaves, and why the store never syncs the same file again.
 
-`Faults` lets the nth call fail, once or from then on: with an errno, by a short write, or for want of memory.
-`ignore_sync` is the mutant that forgets the nth sync.
+`Faults` lets the nth call fail, once or from then on: with an errno, by a short write, or with MemoryError.
+`ignore_sync` is a mutation for tests: the nth sync does nothing and reports success.
 
 Pure: no clock, no files, no randomness.
 """
@@ -40,23 +40,25 @@ NO_MEMORY: Final = -2
 """Instead of an errno: MemoryError, before anything was done."""
 
 READS: Final = frozenset({"open_read", "preadv", "size", "list_directory", "file_size", "read_file"})
-"""The calls that only look."""
+"""The calls that change nothing."""
 
 Files = dict[str, bytes]
 
 _DIRECTORY: Final = 0
-"""Instead of an inode: the entry is a directory's."""
+"""Instead of an inode number: the entry is a directory."""
 
 
 @dataclass
 class Faults:
-    """Which call fails.
+    """Which call fails, and how.
 
     Attributes:
-        at: number of the call, from 0; None: none.
+        at: number of the call that fails, from 0; None: none fails.
         error: errno, SHORT (writes only; other calls succeed) or NO_MEMORY.
         forever: all later calls fail too.
-        only: names of the calls that count; empty: all.
+        only: names of the calls that are counted and may fail; empty: all.
+        calls: number of calls counted so far.
+        hit: name of the first call that failed.
     """
 
     at: int | None = None
@@ -67,7 +69,7 @@ class Faults:
     hit: str | None = None
 
     def check(self, call: str, path: str) -> bool:
-        """Count a call; raise OSError if it is to fail; True if it is to be cut short."""
+        """Count a call; raise OSError or MemoryError if it has to fail; return True if the write has to be short."""
         if self.only and call not in self.only:
             return False
         number, self.calls = self.calls, self.calls + 1
@@ -83,7 +85,7 @@ class Faults:
 
 @dataclass
 class _Change:
-    """One change: to a file's bytes (inode, offset, data) or to a directory (None removes)."""
+    """One change: of a file's bytes (`target`: inode) or of a directory's entries (`target`: path; inode None: removed)."""
 
     target: str | int
     offset: int = 0
@@ -101,13 +103,14 @@ class _Inode:
 
 
 class SimulatedDisk(FileSystem):
-    """See above.
+    """A simulated disk; see the module's header.
 
     Args:
         directories: absolute paths that exist.
         files: absolute path -> content, all durable.
+        faults: the call that fails; None: none does.
         ignore_sync: number of the sync (fsync and directory syncs, from 0) that does nothing and reports
-        success.
+            success.
     """
 
     def __init__(
@@ -189,7 +192,7 @@ class SimulatedDisk(FileSystem):
             return self._open_fd(self._entries[path], path)
         inode = self._new_inode(bytearray())
         self._entries[path] = inode
-        # Whether the empty file outlives a crash makes no difference, and twice the states: it does.
+        # Durable at once: whether the empty lock file survives a crash makes no difference, but would double the states.
         self._changes.append(_Change(os.path.dirname(path), entries=((path, inode),), durable=True))
         return self._open_fd(inode, path)
 
@@ -197,7 +200,7 @@ class SimulatedDisk(FileSystem):
         return self._entries.get(path) == self._open[fd][0]
 
     def sign(self, fd: int, text: bytes) -> None:
-        """Nobody reads it here."""
+        """Does nothing: no simulated process reads the holder's name."""
 
     def fsync(self, fd: int) -> None:
         inode, path = self._open[fd]
@@ -251,10 +254,10 @@ class SimulatedDisk(FileSystem):
         del self._entries[path]
         self._changes.append(_Change(os.path.dirname(path), entries=((path, None),)))
 
-    # ---- calls that only look
+    # ---- calls that change nothing
 
     def check_private(self, path: str) -> None:
-        """Nobody else is here."""
+        """Does nothing: the simulated disk has one user only."""
 
     def open_read(self, path: str) -> int:
         self.faults.check("open_read", path)
@@ -300,21 +303,21 @@ class SimulatedDisk(FileSystem):
             raise self._missing(path)
         return bytes(self._inodes[self._entries[path]].content)
 
-    # ---- what may be left
+    # ---- states after a crash
 
     @property
     def files(self) -> Files:
-        """What a program sees now."""
+        """The files as a program sees them now: path -> content."""
         return {path: bytes(self._inodes[inode].content) for path, inode in self._entries.items()}
 
     @property
     def nodes(self) -> dict[str, _Inode]:
-        """The files themselves, to be damaged: path -> what has the content."""
+        """The inodes of the files, so that a test can damage their content: path -> inode."""
         return {path: self._inodes[inode] for path, inode in self._entries.items()}
 
     @property
     def open_files(self) -> int:
-        """Descriptors not closed."""
+        """Number of descriptors that are not closed."""
         return len(self._open)
 
     @property
@@ -323,16 +326,16 @@ class SimulatedDisk(FileSystem):
         return len(self._changes)
 
     def crash_states(self, limit: int = 1 << 14) -> Iterator[Files]:
-        """Every content the disk may have after a crash now, each once, at most `limit` choices looked at.
+        """Yield every content that the disk may have after a crash now, each once: path -> content.
 
-        Directories made since the start are listed too, as `path/`, where they survive.
+        A directory made since the start is listed too, as `path/`, if it survives.
 
         Raises:
-            ValueError: there are more: sync more often or raise the limit.
+            ValueError: there are more than `limit` combinations of unsynced changes.
         """
         open_choices: list[
             list[tuple[int, int]]
-        ] = []  # of each unsynced change: (its number, 0 not, 1 half, 2 whole)
+        ] = []  # for each unsynced change: (its number, 0: lost, 1: half of it, 2: all of it)
         for number, change in enumerate(self._changes):
             if not change.durable:
                 whole_or_not = [(number, 0), (number, 2)]
@@ -352,11 +355,11 @@ class SimulatedDisk(FileSystem):
 
     @property
     def settled(self) -> bool:
-        """All changes are durable: a crash now would lose nothing."""
+        """Are all changes durable? Then a crash now would lose nothing."""
         return all(change.durable for change in self._changes)
 
     def after_crash(self, random: Random) -> Files:
-        """One of the `crash_states`, drawn."""
+        """Return one of the `crash_states`, drawn at random."""
         return self._after(
             {
                 number: random.choice((0, 1, 2) if len(change.data) > 1 else (0, 2))
