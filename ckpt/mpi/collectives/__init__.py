@@ -1,1 +1,1 @@
-"""Collective operations as schedules of sends, receives and local steps."""
+"""Collective operations: builders of schedules of sends, receives and local steps."""

@@ -1,11 +1,14 @@
-"""Collectives over buffers: from the arguments of a call to a finished schedule.
+"""Builders of the collectives on buffers: they make a schedule from the arguments of a call.
 
-Every function takes an empty schedule and the program's arguments, checks them, and writes the program:
-read the send buffer, run an algorithm, store into the receive buffer. Buffers are read and stored while the
-schedule runs, so that a persistent operation can run again. Stores come last: a store that fails
-(ERR_TRUNCATE) has passed on everything the other ranks wait for.
+A builder is given an empty schedule and the call's arguments. It checks the arguments (TypeError, ValueError, KeyError,
+BufferError or MpiException) and writes the schedule's program: read the send buffer, run an algorithm (tree.py,
+reduce.py), store into the receive buffer. Buffers are read and written while the schedule runs, so a persistent operation
+can run again. Stores are the last steps: when a store fails (ERR_TRUNCATE), this rank has already sent all that other
+ranks wait for.
 
-IN_PLACE: what is sent from the receive buffer is copied first, because the result overwrites it.
+IN_PLACE: data that is sent from the receive buffer is copied first, because the result overwrites it.
+
+Not here: intercommunicators (inter.py), neighbourhood collectives (neighbor_builders.py).
 """
 
 from __future__ import annotations
@@ -22,20 +25,20 @@ from ckpt.mpi.datatypes.op import Op
 from ckpt.mpi.engine.schedule import Schedule, load
 
 SEGMENT_BYTES = 512 << 10
-"""Broadcasts above this are cut into segments of this size, which follow each other through the tree."""
+"""A larger broadcast is divided into segments of this size, which are sent one after the other (`tree.pipeline`)."""
 
 CUT_BYTES = 128 << 10
-"""Reductions of buffers from this size on are done block by block."""
+"""A reduction of a buffer of this size or more is divided into one block for each rank."""
 
 COPY_BYTES = 4 << 10
-"""Buffers below this are copied rather than looked at twice: to be sent, and to be combined with what comes."""
+"""In allreduce, a smaller send buffer is copied once, so that it is not read twice (to send it, and to combine it)."""
 
 
 # -- local steps -----------------------------------------------------------------------------------
 
 
 def store(s: Schedule, slot: int, spec: BufferSpec) -> None:
-    """Write a value into the program's buffer."""
+    """Write a value into the program's buffer. MpiException (ERR_TRUNCATE): it is too large."""
     data = load(s.values[slot])
     if len(data) > spec.nbytes:
         raise MpiException(ERR_TRUNCATE, f"{len(data)} bytes for a buffer of {spec.nbytes} bytes")
@@ -43,20 +46,20 @@ def store(s: Schedule, slot: int, spec: BufferSpec) -> None:
 
 
 def snapshot(s: Schedule, slots: list[int]) -> None:
-    """Replace references to the program's memory by copies."""
+    """Replace values that refer to the program's memory by copies."""
     for slot in slots:
         s.values[slot] = bytes(load(s.values[slot]))
 
 
 def cut(s: Schedule, spec: BufferSpec, slots: list[int]) -> None:
-    """Pack a buffer with gaps and spread it over segments."""
+    """Pack a buffer with gaps and divide the bytes into segments, one for each slot."""
     data = memoryview(bytes(spec.read()))
     for number, slot in enumerate(slots):
         s.values[slot] = data[number * SEGMENT_BYTES : (number + 1) * SEGMENT_BYTES]
 
 
 def join(s: Schedule, slots: list[int], spec: BufferSpec) -> None:
-    """The reverse of `cut`."""
+    """Join the segments of the slots and write them into a buffer with gaps; the reverse of `cut`."""
     whole = bytearray()
     for slot in slots:
         whole += s.values[slot]
@@ -178,7 +181,7 @@ def _for_each(buf: Any, size: int, kind: str, *, writable: bool) -> list[BufferS
 
 
 def _pair(sendbuf: Any, recvbuf: Any, op: Op) -> tuple[BufferSpec, BufferSpec, bool]:
-    """(send, receive, in place), of equal count and type."""
+    """(send buffer, receive buffer, whether in place) of a reduction. ValueError: counts or datatypes differ."""
     into = simple(recvbuf, writable=True)
     if is_in_place(sendbuf):
         op.check(into.datatype)
@@ -193,7 +196,7 @@ def _pair(sendbuf: Any, recvbuf: Any, op: Op) -> tuple[BufferSpec, BufferSpec, b
 
 
 def _cut_elements(spec: BufferSpec, size: int) -> list[BufferSpec]:
-    """The buffer in `size` nearly equal parts."""
+    """The buffer, divided into `size` parts of nearly equal counts."""
     each, rest = divmod(spec.count, size)
     parts = []
     at = 0
@@ -248,7 +251,9 @@ def allreduce(s: Schedule, sendbuf: Any, recvbuf: Any, op: Op) -> None:
 
 
 def reduce_scatter(s: Schedule, sendbuf: Any, recvbuf: Any, counts: list[int] | None, op: Op) -> None:
-    """Rank r gets the combination of everybody's counts[r] elements."""
+    """Reduce_scatter: rank r gets the r-th block, of counts[r] elements, of the combination of all ranks' buffers.
+
+    counts None: the blocks are equal. ValueError: counts or datatypes do not match."""
     into = simple(recvbuf, writable=True)
     in_place = is_in_place(sendbuf)
     out = into if in_place else simple(sendbuf, writable=False)
@@ -284,7 +289,7 @@ def reduce_scatter_block(s: Schedule, sendbuf: Any, recvbuf: Any, op: Op) -> Non
 
 
 def own_count(recvbuf: Any) -> int:
-    """Elements that this rank wants of a reduce_scatter."""
+    """The number of elements in the receive buffer of a reduce_scatter."""
     return simple(recvbuf, writable=True).count
 
 

@@ -1,9 +1,11 @@
-"""Collectives between the two groups of an intercommunicator.
+"""Builders of the collectives between the two groups of an intercommunicator.
 
-Every block goes directly from its sender to its receiver. In a schedule here `s.peers` are the local ranks
-followed by the remote ones, so remote rank r is peer s.size + r. `root` is ROOT at the root itself,
-PROC_NULL at the other ranks of its group, and the root's rank in the other group. The functions below the
-line have the names and arguments of plans.py.
+Every block is sent directly from its source to its destination. In the schedules here `s.peers` are the local ranks
+followed by the remote ranks, so remote rank r is peer s.size + r. As in the MPI standard, `root` is ROOT at the root,
+PROC_NULL at the other ranks of the root's group, and the root's rank at the ranks of the other group.
+
+The functions above the line are algorithms on slots. The functions below the line have the names and arguments of
+builders.py.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ def remote_size(s: Schedule) -> int:
 
 
 def from_root(s: Schedule, root: int, slot: int) -> None:
-    """The root's value goes to every rank of the other group."""
+    """The root's value of the slot becomes the value at every rank of the other group."""
     if root == ROOT:
         for rank in range(remote_size(s)):
             s.send(s.size + rank, slot)
@@ -55,7 +57,7 @@ def one_each(s: Schedule, root: int, slots: list[int], own: int) -> None:
 
 
 def exchange(s: Schedule, outgoing: list[int], incoming: list[int]) -> None:
-    """Every pair of ranks of the two groups."""
+    """Remote rank r gets outgoing[r], and incoming[r] becomes the value that remote rank r has sent."""
     for rank, slot in enumerate(outgoing):
         s.send(s.size + rank, slot)
     for rank, slot in enumerate(incoming):
@@ -64,7 +66,7 @@ def exchange(s: Schedule, outgoing: list[int], incoming: list[int]) -> None:
 
 
 def spread(s: Schedule, slot: int, *, low: bool) -> None:
-    """The value of the low side's rank 0, to everybody on both sides."""
+    """The value of the slot at rank 0 of the low group becomes the value at all ranks of both groups."""
     if low and s.rank == 0:
         for peer in range(1, len(s.peers)):
             s.send(peer, slot)
@@ -73,7 +75,7 @@ def spread(s: Schedule, slot: int, *, low: bool) -> None:
         s.fence()
 
 
-# -- as in plans.py --------------------------------------------------------------------------------
+# -- as in builders.py -----------------------------------------------------------------------------
 
 
 def _combined(s: Schedule, slots: list[int], arithmetic: BufferArithmetic) -> int:
@@ -170,7 +172,9 @@ def allreduce(s: Schedule, sendbuf: Any, recvbuf: Any, op: Op) -> None:
 
 
 def reduce_scatter(s: Schedule, sendbuf: Any, recvbuf: Any, counts: list[int] | None, op: Op) -> None:
-    """The other group's elements combined and spread over this one, counts[r] to rank r."""
+    """The elements of the other group's ranks are combined; local rank r gets counts[r] elements of the result.
+
+    ValueError: counts is None."""
     out, into = simple(sendbuf, writable=False), simple(recvbuf, writable=True)
     op.check(out.datatype)
     if counts is None:

@@ -1,7 +1,7 @@
-"""Collectives among the neighbours of a topology: from the arguments of a call to a schedule.
+"""Builders of the neighbourhood collectives (MPI standard, "Neighborhood collective communication").
 
-Block k of the send buffer goes to outgoing neighbour k, block k of the receive buffer comes from incoming
-neighbour k; blocks of neighbours that do not exist are left alone.
+Block k of the send buffer is sent to outgoing neighbour k. Block k of the receive buffer is received from incoming
+neighbour k. The block of a neighbour that does not exist (PROC_NULL) is not sent, and not written.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Topology = Cart | Graph | DistGraph
 
 
 def exchange(s: Schedule, topology: Topology, outgoing: list[int], incoming: list[int]) -> None:
-    """outgoing[k] goes to neighbour k, incoming[k] becomes what neighbour k sent."""
+    """Send outgoing[k] to outgoing neighbour k; incoming[k] becomes the value that incoming neighbour k has sent."""
     for place, peer in enumerate(topology.outgoing(s.rank)):
         if peer != PROC_NULL:
             s.send(peer, outgoing[place])

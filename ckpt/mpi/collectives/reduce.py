@@ -1,12 +1,15 @@
 """Collectives that combine values: reduce, allreduce, reduce-scatter, scan, exscan.
 
-Builders of schedules. An `Arithmetic` says how values are combined and carried. Ranks are combined in rank
-order everywhere, so operations need not commute, and the grouping depends only on the number of ranks, so a
-repeated run gives the very same bits.
+These algorithms write schedules. An `Arithmetic` combines values, and packs them for sending. Values are always combined in
+the order of ranks, so an operation need not be commutative. The grouping depends only on the number of ranks, so a
+repeated run gives a result with the same bits.
 
-Small values go along binomial trees and by recursive doubling (⌈log2 size⌉ rounds). Large ones are cut into
-one block per rank: every rank collects and combines its block in rank order, then blocks are gathered;
-every byte travels twice, whatever the number of ranks.
+Small values use binomial trees and recursive doubling (⌈log2 size⌉ rounds). A large value is divided into one block for
+each rank: every rank receives its block from all ranks and combines them in the order of ranks, then the blocks are
+gathered. So every byte is sent twice, for any number of ranks.
+
+Sources: R. Thakur, R. Rabenseifner, W. Gropp, Optimization of Collective Communication Operations in MPICH (2005), for
+binomial trees, recursive doubling, and reduce-scatter followed by gather.
 """
 
 from __future__ import annotations
@@ -22,26 +25,26 @@ from ckpt.mpi.engine.schedule import Schedule, load
 
 
 class Arithmetic(Protocol):
-    """Local steps on the slots of a schedule. `travels`: values are in the form in which they travel: there is nothing
-    to pack."""
+    """Local steps on the slots of a schedule. `travels`: values are bytes that are sent as they are, so `pack` and
+    `unpack` are not called."""
 
     travels: bool
 
     def combine(self, s: Schedule, low: int, high: int, target: int) -> None:
-        """target := low ∘ high. Values are never changed in place."""
+        """target := low ∘ high. No value is changed in place."""
 
     def accumulate(self, s: Schedule, target: int, high: int) -> None:
-        """target := target ∘ high, where nobody else holds the target's value: it may be overwritten."""
+        """target := target ∘ high. The target's value has no other user, so it may be overwritten."""
 
     def pack(self, s: Schedule, source: int, target: int) -> None:
-        """target := source in the form in which it travels."""
+        """target := the bytes of source, for sending."""
 
     def unpack(self, s: Schedule, source: int, target: int) -> None:
-        """The reverse."""
+        """target := the value of the received bytes in source."""
 
 
 class ObjectArithmetic:
-    """Python objects, pickled on their way."""
+    """Arithmetic on Python objects, which are pickled for sending."""
 
     travels = False
 
@@ -62,7 +65,7 @@ class ObjectArithmetic:
 
 
 class BufferArithmetic:
-    """Packed elements of one type."""
+    """Arithmetic on packed elements of one datatype."""
 
     travels = True
 
@@ -94,8 +97,8 @@ class BufferArithmetic:
 
 
 def reduce(s: Schedule, root: int, slot: int, arithmetic: Arithmetic) -> None:
-    """The root's value of the slot becomes the combination of all. Binomial tree to rank 0, which passes it
-    on."""
+    """At the root, the slot becomes the combination of all ranks' values. Binomial tree to rank 0, which sends the result
+    to the root."""
     mask = 1
     while mask < s.size:
         if s.rank & mask:
@@ -111,10 +114,10 @@ def reduce(s: Schedule, root: int, slot: int, arithmetic: Arithmetic) -> None:
 
 
 def allreduce(s: Schedule, slot: int, arithmetic: Arithmetic) -> None:
-    """Everybody's value of the slot becomes the combination of all. Recursive doubling.
+    """At every rank, the slot becomes the combination of all ranks' values. Recursive doubling.
 
-    When the number of ranks is no power of two, the first ranks pair up first and the odd one of each pair
-    sits out.
+    When the number of ranks is not a power of two, the first ranks form pairs: the odd rank of a pair sends its value to
+    the even rank, takes no part in the doubling, and receives the result at the end.
     """
     power = 1
     while power * 2 <= s.size:
@@ -163,7 +166,7 @@ def _obtain(s: Schedule, peer: int, arithmetic: Arithmetic) -> int:
 
 
 def reduce_scatter(s: Schedule, outgoing: list[int], target: int, arithmetic: Arithmetic) -> None:
-    """`target` becomes the combination of all ranks' values of outgoing[own rank]. All pairs exchange
+    """At rank r, `target` becomes the combination of all ranks' values of outgoing[r]. All pairs of ranks exchange
     directly."""
     for distance in range(1, s.size):
         peer = (s.rank + distance) % s.size
@@ -179,28 +182,28 @@ def reduce_scatter(s: Schedule, outgoing: list[int], target: int, arithmetic: Ar
 
 
 def reduce_blocks(s: Schedule, root: int, blocks: list[int], arithmetic: Arithmetic) -> None:
-    """Reduce of a value cut into one block per rank: at the root, blocks become the combinations."""
+    """Reduce of a value that is divided into one block for each rank: at the root, the blocks become the result."""
     own = s.slot()
     reduce_scatter(s, blocks, own, arithmetic)
     gather(s, root, own, blocks)
 
 
 def allreduce_blocks(s: Schedule, blocks: list[int], arithmetic: Arithmetic) -> None:
-    """Allreduce of a value cut into one block per rank: blocks become the combinations everywhere."""
+    """Allreduce of a value that is divided into one block for each rank: at every rank, the blocks become the result."""
     own = s.slot()
     reduce_scatter(s, blocks, own, arithmetic)
     allgather(s, own, blocks, LARGE)
 
 
 LARGE = 1 << 30
-"""Tells allgather that blocks are too large to be bundled."""
+"""A block size for `allgather` with which it does not bundle blocks."""
 
 
 def scan(s: Schedule, own: int, target: int, arithmetic: Arithmetic, *, exclusive: bool) -> None:
-    """`target` becomes the combination of all ranks up to this one; before this one if exclusive (rank 0:
-    nothing).
+    """`target` becomes the combination of the values of ranks 0 to this one; exclusive: without this rank's own value
+    (rank 0 then gets no value).
 
-    Recursive doubling: `own` grows to the combination of the group of 2^k ranks around this one.
+    Recursive doubling: after round k, `own` is the combination of the aligned group of 2^(k + 1) ranks with this rank.
     """
     empty = exclusive
     if not exclusive:

@@ -1,9 +1,11 @@
-"""Who is whose neighbour: grids, graphs, distributed graphs. Pure descriptions, by rank.
+"""Virtual topologies (MPI standard, "Process topologies"): Cartesian grids, graphs, distributed graphs, by rank.
 
-For the collectives among neighbours, `outgoing(rank)` and `incoming(rank)` list neighbours in the order of
-the blocks of the send and receive buffers (PROC_NULL: no such neighbour), and `arrival(rank)` says in which
-order the incoming ones have to be listened to: when one process is several neighbours at once, messages
-arrive in the order of its outgoing list.
+For the neighbourhood collectives, `outgoing(rank)` and `incoming(rank)` list the neighbours in the order of the blocks of
+the send and receive buffers; PROC_NULL stands for a neighbour that does not exist. `arrival(rank)` is the order in which
+the receives from the incoming neighbours are posted, as indices into `incoming(rank)`. The order matters when one process
+is several neighbours at the same time: its messages arrive in the order of its outgoing list.
+
+Not here: communicators with a topology (comm/comm_topology.py).
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from ckpt.mpi.base.errors import ERR_ARG, ERR_DIMS, ERR_RANK, MpiException
 
 
 class Cart:
-    """A grid; the last dimension varies fastest."""
+    """A Cartesian grid. The coordinate of the last dimension varies fastest with the rank.
+
+    ERR_RANK, ERR_ARG and ERR_DIMS: a rank, a coordinate or a direction is outside of the grid."""
 
     kind = CART
 
@@ -48,7 +52,7 @@ class Cart:
         return rank
 
     def shift(self, rank: int, direction: int, disp: int) -> tuple[int, int]:
-        """(from whom, to whom) when everybody moves `disp` steps."""
+        """(source, destination) of `rank` when every rank sends to the rank `disp` steps further in `direction`."""
         if not 0 <= direction < len(self.dims):
             raise MpiException(ERR_DIMS, f"direction {direction} of {len(self.dims)} dimensions")
         return self._step(rank, direction, -disp), self._step(rank, direction, disp)
@@ -69,7 +73,8 @@ class Cart:
     incoming = outgoing
 
     def arrival(self, rank: int) -> list[int]:
-        # What comes from the lower neighbour is what that one sent upwards: its second block.
+        # The lower neighbour sends its second block to this rank, which is its upper neighbour. Where both neighbours
+        # are the same process, its first block arrives first: the block for its lower neighbour, from our upper one.
         order = []
         for direction in range(len(self.dims)):
             order += [2 * direction + 1, 2 * direction]
@@ -77,7 +82,7 @@ class Cart:
 
 
 class Graph:
-    """The same graph known to all: node r's edges end at edges[index[r-1]:index[r]]."""
+    """A graph that every rank knows completely: the neighbours of node r are edges[index[r-1]:index[r]]."""
 
     kind = GRAPH
 
@@ -97,7 +102,7 @@ class Graph:
 
 
 class DistGraph:
-    """Only a rank's own edges; weights None: unweighted."""
+    """The edges of one rank in a distributed graph. Weights None: the graph is unweighted."""
 
     kind = DIST_GRAPH
 

@@ -1,11 +1,14 @@
 """Collectives that move data along trees and rings: barrier, broadcast, gather, scatter, allgather, alltoall.
 
-Builders of schedules. `s.rank`, `s.size` and ranks are those of the group; slots hold bytes whose meaning
-(pickled objects, packed elements) is the caller's. Choices depend on sizes that all ranks know, never on
+These algorithms write schedules. Ranks are ranks in the group (`s.rank`, `s.size`). Slots hold bytes; only the caller knows
+their meaning (pickled objects, packed elements). The choice of an algorithm depends on sizes that all ranks know, never on
 timing.
 
-Few ranks exchange directly: every block travels once, in one round. Many ranks combine small blocks into
-bundles that travel in ⌈log2 size⌉ rounds.
+Up to DIRECT_RANKS ranks exchange blocks directly: every block is sent once, in one round. More ranks combine small blocks
+into bundles, which are sent in ⌈log2 size⌉ rounds.
+
+Sources: R. Thakur, R. Rabenseifner, W. Gropp, Optimization of Collective Communication Operations in MPICH (2005);
+J. Bruck and others, Efficient Algorithms for All-to-All Communications in Multiport Message-Passing Systems (1997).
 """
 
 from __future__ import annotations
@@ -16,17 +19,17 @@ from typing import Any
 from ckpt.mpi.engine.schedule import Schedule, load
 
 DIRECT_RANKS = 8
-"""Up to this many ranks, or for large blocks, every rank sends every block itself."""
+"""Up to this many ranks, and for blocks of DIRECT_BYTES or more, every rank sends its blocks directly."""
 
 DIRECT_BYTES = 16 << 10
 """Blocks from this size on are not bundled."""
 
 WINDOW = 16
-"""Exchanges under way at a time when every rank exchanges with every other."""
+"""Largest number of exchanges under way at one time when every rank exchanges with every other rank."""
 
 
 def barrier(s: Schedule) -> None:
-    """Dissemination: in round k every rank hears from the one 2^k below it."""
+    """Dissemination barrier: in round k every rank receives from the rank that is 2^k below it."""
     empty = s.slot(b"")
     ignored = s.slot()
     distance = 1
@@ -38,7 +41,7 @@ def barrier(s: Schedule) -> None:
 
 
 def broadcast(s: Schedule, root: int, slot: int) -> None:
-    """Binomial tree: the root's value of the slot becomes everybody's."""
+    """At every rank, the slot becomes the root's value. Binomial tree."""
     parent, children = binomial(s.rank, s.size, root)
     if parent is not None:
         s.recv(parent, slot)
@@ -48,8 +51,8 @@ def broadcast(s: Schedule, root: int, slot: int) -> None:
 
 
 def binomial(rank: int, size: int, root: int) -> tuple[int | None, list[int]]:
-    """(parent or None, children, largest subtree first) in the binomial tree of the ranks seen from the
-    root."""
+    """(parent or None, children) of a rank in the binomial tree with this root. The child with the largest subtree is the
+    first."""
     virtual = (rank - root) % size
     mask = 1
     parent = None
@@ -68,9 +71,9 @@ def binomial(rank: int, size: int, root: int) -> tuple[int | None, list[int]]:
 
 
 def pipeline(s: Schedule, root: int, slots: list[int], stores: list[Any] | None = None) -> None:
-    """Broadcast of many segments along a chain (few ranks) or the binomial tree, one after the other.
+    """Broadcast of segments, one after the other: along a chain up to DIRECT_RANKS ranks, else along a binomial tree.
 
-    stores: per segment None or (local step, its argument), done once the segment was passed on.
+    stores: for each segment None, or (local step, argument), which is called when the segment was sent on.
     """
     if s.size <= DIRECT_RANKS:
         virtual = (s.rank - root) % s.size
@@ -90,7 +93,7 @@ def pipeline(s: Schedule, root: int, slots: list[int], stores: list[Any] | None 
 
 
 def gather(s: Schedule, root: int, own: int, slots: list[int], nbytes: int | None = None) -> None:
-    """At the root, slots[r] becomes rank r's value of `own`. nbytes: size of a block if all know it."""
+    """At the root, slots[r] becomes rank r's value of `own`. nbytes: size of a block, if all ranks know it."""
     if s.size > DIRECT_RANKS and nbytes is not None and nbytes < DIRECT_BYTES:
         _gather_bundles(s, root, own, slots)
         return
@@ -106,7 +109,7 @@ def gather(s: Schedule, root: int, own: int, slots: list[int], nbytes: int | Non
 
 
 def scatter(s: Schedule, root: int, slots: list[int], own: int, nbytes: int | None = None) -> None:
-    """`own` becomes the root's value of slots[rank]. nbytes: size of a block if all know it."""
+    """At rank r, `own` becomes the root's value of slots[r]. nbytes: size of a block, if all ranks know it."""
     if s.size > DIRECT_RANKS and nbytes is not None and nbytes < DIRECT_BYTES:
         _scatter_bundles(s, root, slots, own)
         return
@@ -122,7 +125,7 @@ def scatter(s: Schedule, root: int, slots: list[int], own: int, nbytes: int | No
 
 
 def allgather(s: Schedule, own: int, slots: list[int], nbytes: int | None = None) -> None:
-    """slots[r] becomes rank r's value of `own`, at every rank."""
+    """At every rank, slots[r] becomes rank r's value of `own`. nbytes: size of a block, if all ranks know it."""
     s.call(move, own, slots[s.rank])
     if s.size <= DIRECT_RANKS:
         _exchange_all(s, [own] * s.size, slots)
@@ -133,7 +136,7 @@ def allgather(s: Schedule, own: int, slots: list[int], nbytes: int | None = None
 
 
 def alltoall(s: Schedule, outgoing: list[int], incoming: list[int]) -> None:
-    """incoming[r] becomes what rank r holds in outgoing[own rank]."""
+    """At rank q, incoming[r] becomes rank r's value of outgoing[q]."""
     s.call(move, outgoing[s.rank], incoming[s.rank])
     _exchange_all(s, outgoing, incoming)
 
@@ -149,7 +152,7 @@ def _exchange_all(s: Schedule, outgoing: list[int], incoming: list[int]) -> None
 
 
 def _allgather_ring(s: Schedule, slots: list[int]) -> None:
-    """Blocks go round: in step k every rank passes on the block it received in step k - 1."""
+    """Ring: in step k every rank sends the block that it received in step k - 1 to the next rank."""
     for step in range(s.size - 1):
         s.send((s.rank + 1) % s.size, slots[(s.rank - step) % s.size])
         s.recv((s.rank - 1) % s.size, slots[(s.rank - step - 1) % s.size])
@@ -157,7 +160,7 @@ def _allgather_ring(s: Schedule, slots: list[int]) -> None:
 
 
 def _allgather_bundles(s: Schedule, slots: list[int]) -> None:
-    """Bruck: in every round a rank passes on all it has, as far as the other lacks it."""
+    """Bruck's algorithm: in every round a rank sends all its blocks that the receiver does not have."""
     distance = 1
     while distance < s.size:
         count = min(distance, s.size - distance)
@@ -171,12 +174,12 @@ def _allgather_bundles(s: Schedule, slots: list[int]) -> None:
 
 
 def _subtree(virtual: int, mask: int, size: int) -> int:
-    """Members of the binomial subtree at `virtual` whose parent edge is `mask`."""
+    """The number of ranks in the binomial subtree with the root `virtual`, whose parent is `virtual - mask`."""
     return min(mask, size - virtual)
 
 
 def _gather_bundles(s: Schedule, root: int, own: int, slots: list[int]) -> None:
-    """Binomial: a rank collects the blocks of the ranks behind it and passes them on together."""
+    """Binomial tree: a rank receives the blocks of its subtree and sends them to its parent in one message."""
     virtual = (s.rank - root) % s.size
     held = [own]
     mask = 1
@@ -199,7 +202,7 @@ def _gather_bundles(s: Schedule, root: int, own: int, slots: list[int]) -> None:
 
 
 def _scatter_bundles(s: Schedule, root: int, slots: list[int], own: int) -> None:
-    """The reverse of gathering bundles."""
+    """Binomial tree: a rank receives the blocks of its subtree in one message and sends each child its part."""
     virtual = (s.rank - root) % s.size
     mask = 1
     while mask < s.size and not virtual & mask:
@@ -231,13 +234,13 @@ def move(s: Schedule, source: int, target: int) -> None:
 
 
 def bundle(s: Schedule, slots: list[int], target: int) -> None:
-    """Several values as one."""
+    """The target slot gets the pickled list of the slots' values."""
     parts = [bytes(load(s.values[slot])) for slot in slots]
     s.values[target] = pickle.dumps(parts, 5)
 
 
 def unbundle(s: Schedule, source: int, slots: list[int]) -> None:
-    """One value taken apart into several."""
+    """The slots get the values that `bundle` has put into the source slot."""
     parts = pickle.loads(s.values[source])
     for number, slot in enumerate(slots):
         s.values[slot] = parts[number]
