@@ -1,11 +1,11 @@
-"""mpi4py 4's module `MPI`, over this toolkit: `from ckpt import MPI`.
+"""The module `MPI` of mpi4py 4, on this toolkit: `from ckpt import MPI`.
 
-Under `ckpt run` also `from mpi4py import MPI` gives this module (mpi4py_alias.py). Names are put together
-here; what they mean is in ckpt.mpi. COMM_WORLD and COMM_SELF are looked up when asked for, because after a
-restart they are the restored objects.
+Under `ckpt run`, `from mpi4py import MPI` also imports this module (mpi4py_alias.py). The module collects names; their
+definitions are in ckpt.mpi. COMM_WORLD and COMM_SELF are looked up at each use (`__getattr__`), because after a restart
+they are the restored objects.
 """
 
-# ruff: noqa: F401  the names are what this module is for
+# ruff: noqa: F401  the module exists to export the names that it imports
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Functions of the module MPI: environment, versions, buffers for buffered sends, dimensions."""
+"""Functions of the module MPI that need no object: start and end, versions, clock, addresses and memory, dimensions of
+grids, buffers for buffered sends."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ ADDRESS_BITS = 64
 
 
 def Init() -> None:
-    """Everything is initialized when a program can call this."""
+    """No effect: the library is initialized before the program runs."""
 
 
 def Init_thread(required: int = 3) -> int:
@@ -30,7 +31,7 @@ def Init_thread(required: int = 3) -> int:
 
 
 def Finalize() -> None:
-    """Nothing to do: the rank serves its peers until all have finished."""
+    """Record the call, for Is_finalized. No other effect: the rank serves its peers until all ranks have finished."""
     process_state().interned["finalized"] = True
 
 
@@ -43,7 +44,7 @@ def Is_finalized() -> bool:
 
 
 def Query_thread() -> int:
-    """One thread at a time may be inside the library: whoever waits there keeps the others out."""
+    """THREAD_SERIALIZED: one thread at a time may be inside the library, and a thread that waits there is inside."""
     return NUMBERS["THREAD_SERIALIZED"]
 
 
@@ -86,7 +87,7 @@ def Get_hw_resource_info() -> Info:
 
 
 def Wtime() -> float:
-    """Seconds of the system's monotonic clock: it runs on over a restart on the same machine."""
+    """Seconds of the system's monotonic clock. After a restart on the same machine, the same clock goes on."""
     return time.perf_counter()
 
 
@@ -95,13 +96,13 @@ def Wtick() -> float:
 
 
 def Pcontrol(level: int) -> None:
-    """Profiling level: there is no profiler here."""
+    """Set the profiling level: no effect, since there is no profiler. MpiException (ERR_ARG): it is not 0, 1 or 2."""
     if not 0 <= argument(level) <= 2:
         raise MpiException(ERR_ARG, f"profiling level {level}")
 
 
 def Get_address(location: Any) -> int:
-    """Address of a buffer, in this process."""
+    """The address of a buffer in this process. It is not valid after a restart."""
     return address_of(location)
 
 
@@ -119,7 +120,9 @@ def Aint_diff(addr1: int, addr2: int) -> int:
 
 
 def Alloc_mem(size: int, info: Info = INFO_NULL) -> Any:
-    """Memory of `size` bytes; part of the process image like any other."""
+    """An `MPI.buffer` of `size` zeroed bytes. It is part of the process image, like other memory of the program.
+
+    MpiException (ERR_ARG): negative size. ImportError: numpy is missing."""
     size = argument(size, COUNT)
     if size < 0:
         raise MpiException(ERR_ARG, f"{size} bytes")
@@ -133,7 +136,10 @@ def Free_mem(mem: Any) -> None:
 
 
 def Compute_dims(nnodes: int, dims: int | Sequence[int]) -> list[int]:
-    """Dimensions of a grid of `nnodes`, as equal as possible, largest first; nonzero ones stay."""
+    """Dimensions of a grid of `nnodes` processes, as equal as possible, largest first (MPI_Dims_create).
+
+    dims: the number of dimensions, or a list of dimensions, where nonzero entries are kept and zeros are replaced.
+    MpiException (ERR_DIMS): there is no such grid."""
     rest = nnodes = argument(nnodes)
     wanted = [0] * element(dims) if is_one(dims) else elements(dims)  # type: ignore[arg-type]
     for dim in wanted:
@@ -150,7 +156,7 @@ def Compute_dims(nnodes: int, dims: int | Sequence[int]) -> list[int]:
 
 
 def _balanced(number: int, parts: int) -> list[int]:
-    """`number` as a product of `parts` factors, the largest as small as possible, largest first."""
+    """`parts` factors whose product is `number`, largest first. The largest factor is as small as possible."""
     if parts == 1:
         return [number]
     best: list[int] | None = None
@@ -171,7 +177,9 @@ def _balanced(number: int, parts: int) -> list[int]:
 
 
 def Attach_buffer(buf: Any) -> None:
-    """A buffer for buffered sends: remembered, but sends are buffered without."""
+    """Attach a buffer for buffered sends. It is kept for Detach_buffer; buffered sends do not need it.
+
+    MpiException (ERR_BUFFER): one is attached already. BufferError: it is read-only."""
     state = process_state()
     if state.attached is not None:
         raise MpiException(ERR_BUFFER, "a buffer is attached already")
@@ -190,7 +198,7 @@ def Detach_buffer() -> Any:
 
 
 def Flush_buffer() -> None:
-    """Buffered sends need no buffer of the program's, so it is always flushed."""
+    """No effect: buffered sends do not use the attached buffer, so it never holds a message."""
 
 
 def Iflush_buffer() -> Request:
@@ -198,4 +206,4 @@ def Iflush_buffer() -> Request:
 
 
 def _set_abort_status(status: object) -> None:
-    """What mpi4py.run calls before it lets an exception out: an uncaught exception ends the job anyway."""
+    """mpi4py.run calls this before it raises an uncaught exception. No effect: the exception ends the job anyway."""

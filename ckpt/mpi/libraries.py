@@ -1,4 +1,4 @@
-"""Functions that mpi4py's own pure-Python packages (util, futures) expect of the module MPI."""
+"""Private functions of the module MPI that mpi4py's pure-Python packages (mpi4py.util, mpi4py.futures) call."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ckpt.mpi.datatypes.status import Status
 
 
 def _comm_lock_table(comm: Any) -> dict[Hashable, Any]:
-    """Locks kept with a communicator."""
+    """The locks that are kept with a communicator, by key."""
     table: dict[Hashable, Any] = comm._alive().extras.setdefault("locks", {})
     return table
 
 
 def _comm_lock(comm: Any, key: Hashable | None = None) -> Any:
-    """The lock of this name, kept with the communicator."""
+    """The communicator's lock with this key. It is made on first use."""
     return _comm_lock_table(comm).setdefault(key, threading.Lock())
 
 
@@ -34,7 +34,7 @@ def _context(comm: Any) -> list[Any]:
 
 
 def _commctx_intra(comm: Any) -> tuple[Any, int]:
-    """(a private duplicate of the communicator, a tag to use on it); collective."""
+    """(private duplicate of an intracommunicator, tag to use on it). Collective; each call returns the next tag."""
     if comm.Is_inter():
         raise MpiException(ERR_COMM, "an intracommunicator is needed")
     private, tag = _context(comm)
@@ -42,7 +42,9 @@ def _commctx_intra(comm: Any) -> tuple[Any, int]:
 
 
 def _commctx_inter(comm: Any) -> tuple[Any, int, Any, bool]:
-    """(a private duplicate, a tag, the local group's communicator, whether it is the low group)."""
+    """(private duplicate of an intercommunicator, tag, local group's intracommunicator, whether it is the low group).
+
+    Collective; each call returns the next tag."""
     if not comm.Is_inter():
         raise MpiException(ERR_COMM, "an intercommunicator is needed")
     private, tag = _context(comm)
@@ -59,7 +61,7 @@ def _typealign(datatype: Datatype) -> int | None:
 
 
 def _datatype_create(datatype: Any, combiner: str, params: dict[str, Any], free: bool = False) -> Any:
-    """Make a datatype from what decode gave."""
+    """The datatype that `_datatype_decode` has decoded to (datatype, combiner, params). free: free the argument types."""
     prefix = "Get" if combiner == "VALUE_INDEX" else "Create"
     made = datatype if combiner == "NAMED" else getattr(datatype, f"{prefix}_{combiner.lower()}")(**params)
     if free:
@@ -81,7 +83,7 @@ def _check(arg: Any) -> type:
 
 
 def _sizeof(arg: Any) -> int:
-    """Bytes of the C object behind; there is none, so a plain number."""
+    """Size of the C object of an MPI type. There is no C object, so the number is a constant: 24 for Status, else 8."""
     return 24 if issubclass(_check(arg), Status) else 8
 
 
