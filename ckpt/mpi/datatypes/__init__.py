@@ -1,1 +1,1 @@
-"""Datatypes, buffers, reduction operations, and what a received message is known by."""
+"""Datatypes, buffers, reduction operations, and Status (source, tag and size of a message)."""

@@ -1,8 +1,11 @@
-"""What a program passes as a buffer: an array, bytes, or [array, count, type] in mpi4py's spellings.
+"""Buffer arguments of a program: an array, bytes, or a list such as [array, count, type], in all forms of mpi4py.
 
-A `BufferSpec` keeps the exporting object, never a memoryview of it (views cannot be part of an image), and
-cuts the raw bytes out when it needs them. Vector specs (counts and displacements per rank) are lists of
-specs.
+    argument ──▶ Message            object, datatype, and counts and displacements as given
+             ──▶ BufferSpec         `count` elements of a datatype at a byte offset of an object, checked to lie inside
+             ──▶ list of them       one for each rank: `blocks`, `vector` (counts and displacements), `typed_vector`
+
+A `BufferSpec` refers to the exporting object, never to a memoryview of it, because an image cannot hold a memoryview. It
+makes a memoryview when it reads or writes.
 """
 
 from __future__ import annotations
@@ -18,7 +21,9 @@ from ckpt.mpi.datatypes.datatypes import BYTE, Datatype, from_code
 
 
 def raw(obj: Any) -> memoryview:
-    """The bytes of a C- or Fortran-contiguous exporter as a one-dimensional view of unsigned bytes."""
+    """The memory of a C- or Fortran-contiguous exporter, as a one-dimensional view of unsigned bytes.
+
+    BufferError: the exporter is not contiguous."""
     return PickleBuffer(obj).raw()
 
 
@@ -27,7 +32,9 @@ def _memory(obj: Any) -> Any:
 
 
 class BufferSpec:
-    """`count` elements of `datatype` from `offset` bytes into `obj`. `dense`: they are one slice of it."""
+    """`count` elements of `datatype` in the memory of `obj`, from byte `offset` on.
+
+    `nbytes`: size of the data. `dense`: the elements are one slice of the memory, without gaps."""
 
     __slots__ = ("count", "datatype", "dense", "nbytes", "obj", "offset")
 
@@ -41,11 +48,11 @@ class BufferSpec:
         self.dense = layout.contiguous
 
     def part(self, first: int, count: int) -> BufferSpec:
-        """`count` elements from element `first` on."""
+        """The spec of `count` elements from element `first` on."""
         return BufferSpec(self.obj, count, self.datatype, self.offset + first * self.datatype.extent)
 
     def view(self) -> memoryview:
-        """The bytes themselves; the type must be contiguous."""
+        """A view of the memory. Only for a `dense` spec."""
         if self.nbytes == 0:
             return memoryview(b"")
         if self.obj is BOTTOM:
@@ -54,7 +61,7 @@ class BufferSpec:
         return whole if len(whole) == self.nbytes else whole[self.offset : self.offset + self.nbytes]
 
     def read(self) -> Buffer:
-        """The bytes in the order of transfer: a view of the memory if contiguous, else a copy."""
+        """The bytes in the order of transfer: a view of the memory for a `dense` spec, else a copy."""
         if self.dense:
             return self.view()
         if self.nbytes == 0:
@@ -70,7 +77,7 @@ class BufferSpec:
         return out
 
     def write(self, data: Buffer, at: int = 0) -> None:
-        """Put the bytes of `data` from `at` on into the buffer; at most as many as there is room for."""
+        """Write the bytes of `data`, from index `at` on, into the buffer. The caller checks that they fit."""
         nbytes = len(data) - at
         if nbytes <= 0:
             return
@@ -90,19 +97,20 @@ class BufferSpec:
 
 
 _NUMBERS = {code: from_code(code) for code in "hHiIlLqQfd"}
-"""Types of plain numbers by buffer format: whole arrays of them need no second look."""
+"""Datatypes of plain numbers, by buffer format. `simple` needs no further checks for a whole array of these."""
 
 EMPTY = BufferSpec(b"", 0, BYTE)
-"""What a message to or from PROC_NULL carries."""
+"""The buffer of a message to or from PROC_NULL."""
 
 
 def is_in_place(arg: Any) -> bool:
-    """None means the same, as in mpi4py."""
+    """Whether a buffer argument is IN_PLACE, or None, which means the same in mpi4py."""
     return arg is None or isinstance(arg, InPlaceType)
 
 
 def _exported(obj: Any) -> tuple[int, str, bool]:
-    """(bytes, format, read-only) of a buffer; TypeError if it has none."""
+    """(size in bytes, format, whether read-only) of an exporter. TypeError: it exports no buffer. BufferError: the buffer
+    is not contiguous."""
     view = memoryview(obj)
     if not view.contiguous:
         raise BufferError("message: the buffer is not contiguous")
@@ -119,7 +127,7 @@ def _as_datatype(arg: Any) -> Datatype:
 
 
 def _of_format(obj: Any, code: str) -> Datatype:
-    """The type of a buffer's items."""
+    """The datatype of a buffer's items, from the format `code`. BufferError: the byte order is not the native one."""
     if code[:1] in (">", "!") and len(code) > 1 and code[1:] not in ("b", "B", "c", "s", "?"):
         raise BufferError(f"message: format {code!r} has not the native byte order")
     found = _as_datatype(code)
@@ -127,12 +135,13 @@ def _of_format(obj: Any, code: str) -> Datatype:
 
 
 class Message:
-    """A message as a program wrote it: buffer, bytes, type, and counts and displacements as given."""
+    """A buffer argument: the object, its size in bytes, the datatype, and counts and displacements as the program gave
+    them (None if it gave none)."""
 
     __slots__ = ("count", "datatype", "displacement", "nbytes", "obj")
 
     def __init__(self, arg: Any, *, writable: bool, pair: tuple[type, ...] = (tuple,)) -> None:
-        """pair: types of the (counts, displacements) form."""
+        """pair: types that the pair (counts, displacements) may have. writable: a read-only buffer raises BufferError."""
         obj, self.count, self.displacement, kind = _split(arg, pair)
         if obj is None or isinstance(obj, BottomType):
             self.obj: Any = BOTTOM
@@ -148,7 +157,7 @@ class Message:
         self.datatype = _of_format(obj, code) if kind is None else _as_datatype(kind)
 
     def infer(self, nbytes: int) -> int:
-        """How many elements `nbytes` are. ValueError if that is no whole number."""
+        """The number of elements in `nbytes` bytes. ValueError: it is not a whole number."""
         if nbytes == 0:
             return 0
         if not self.datatype:
@@ -159,7 +168,7 @@ class Message:
         return nbytes // extent
 
     def spec(self, count: int, offset: int) -> BufferSpec:
-        """Part of the buffer, checked to lie in it. `offset` in bytes."""
+        """The spec of `count` elements at byte `offset`. ValueError: they are not all inside the buffer."""
         if count and self.obj is not BOTTOM:
             last = offset + (count - 1) * self.datatype.extent
             low = min(offset, last) + self.datatype.true_lb
@@ -183,7 +192,7 @@ def _two(pair: Any) -> tuple[Any, Any]:
 
 
 def _split(arg: Any, pair: tuple[type, ...]) -> tuple[Any, Any, Any, Any]:
-    """(object, count(s), displacement(s), type)"""
+    """(object, count or counts, displacement or displacements, type) of an argument; None for a part not given."""
     second: Any
     if not isinstance(arg, (list, tuple)):
         if not _is_buffer(arg):
@@ -213,7 +222,7 @@ def simple(arg: Any, *, writable: bool) -> BufferSpec:
         try:
             view = memoryview(arg)
         except (TypeError, ValueError, BufferError):
-            return _one(arg, 1, writable=writable)  # which says what is wrong
+            return _one(arg, 1, writable=writable)  # raises with the message that fits the defect
         datatype = _NUMBERS.get(view.format)
         if datatype is not None and view.contiguous and not (writable and view.readonly):
             return BufferSpec(arg, view.nbytes // datatype.size, datatype)
@@ -221,8 +230,9 @@ def simple(arg: Any, *, writable: bool) -> BufferSpec:
 
 
 def _one(arg: Any, parts: int, *, writable: bool) -> BufferSpec:
-    """`parts` blocks of as many elements as the message says; without a count the buffer's elements, which
-    then must be a multiple of `parts`."""
+    """The spec of `parts` equal blocks. A count in the argument is the count of one block.
+
+    Without a count, the spec has all elements of the buffer. ValueError: their number is not a multiple of `parts`."""
     message = Message(arg, writable=writable, pair=(tuple, list))
     offset = 0
     displacement = 0 if message.displacement is None else element(message.displacement, COUNT)
@@ -249,7 +259,7 @@ def _one(arg: Any, parts: int, *, writable: bool) -> BufferSpec:
 
 
 def blocks(arg: Any, size: int, *, writable: bool) -> list[BufferSpec]:
-    """One buffer cut into `size` equal blocks. A count in the message is the count of one block."""
+    """One buffer divided into `size` equal blocks. A count in the argument is the count of one block."""
     whole = _one(arg, size, writable=writable)
     each = whole.count // size
     return [whole.part(rank * each, each) for rank in range(size)]
@@ -260,12 +270,15 @@ def _numbers(value: Any, size: int) -> list[int]:
 
 
 def _integral(value: Any) -> int | None:
-    """A single number; None if it is none."""
+    """The value as an integer if it is a single number, else None."""
     return element(value, COUNT) if is_one(value) else None
 
 
 def vector(arg: Any, size: int, *, writable: bool) -> list[BufferSpec]:
-    """One buffer with a count and a displacement (in elements) per rank."""
+    """One buffer with a count and a displacement (in elements) for each of `size` ranks (Gatherv, Scatterv …).
+
+    Without counts, the elements are distributed as equally as possible; without displacements, the blocks follow each
+    other. ValueError: a count is negative, or a block is not inside the buffer."""
     message = Message(arg, writable=writable)
     if message.count is None:
         each, rest = divmod(message.infer(message.nbytes), size)
@@ -294,7 +307,7 @@ def vector(arg: Any, size: int, *, writable: bool) -> list[BufferSpec]:
 
 
 def typed_vector(arg: Any, size: int, *, writable: bool) -> list[BufferSpec]:
-    """One buffer with a count, a displacement in bytes and a type per rank (the w-variants)."""
+    """One buffer with a count, a displacement in bytes and a datatype for each of `size` ranks (Alltoallw)."""
     if not isinstance(arg, (list, tuple)):
         raise TypeError("message: expecting a list or tuple")
     counts: Any
@@ -324,7 +337,7 @@ def typed_vector(arg: Any, size: int, *, writable: bool) -> list[BufferSpec]:
 
 
 def as_bytes(arg: Any, *, writable: bool) -> tuple[Any, int, int]:
-    """(object, first byte, bytes) of a message, whatever its type."""
+    """(object, offset in bytes, size in bytes) of a buffer argument of any datatype."""
     if isinstance(arg, (list, tuple)):
         spec = simple(arg, writable=writable)
         return spec.obj, spec.offset, spec.count * spec.datatype.extent

@@ -1,4 +1,4 @@
-"""What handles of one datatype share: its layout, its name, how it was made, its attributes."""
+"""`Kind`: the content of a datatype, which all its handles share: layout, name, constructor, attributes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from ckpt.mpi.datatypes.layout import Layout
 
 
 class Kind:
-    """`params` are the arguments of the constructor `combiner`, `base` the type it was called on. `mpi_name`
-    identifies a predefined type whatever it is renamed to."""
+    """The content of a datatype. `combiner` names its constructor, `params` are the constructor's arguments, and `base` is
+    the datatype that the constructor was called on. `mpi_name` identifies a predefined type, also after Set_name."""
 
     __slots__ = ("attributes", "base", "combiner", "layout", "mpi_name", "name", "params", "predefined")
 
@@ -33,7 +33,7 @@ class Kind:
         self.attributes: dict[int, Any] = {}
 
     def clone(self) -> Kind:
-        """The same type as another object, for handles that are freed on their own; basic types stay."""
+        """A copy of the content for a new handle that is freed separately. A predefined type returns itself."""
         if self.predefined:
             return self
         return Kind(self.layout, self.name, combiner=self.combiner, base=self.base, params=self.params)

@@ -1,8 +1,8 @@
-"""Datatypes: what the bytes of a buffer are.
+"""Datatypes: a datatype describes the elements of a buffer.
 
-A `Datatype` is a handle of a `Kind`: a layout (layout.py), a name, how it was made, attributes. Basic types
-are constants; derived ones are made from others (derived.py) and freed by handle: what refers to the kind
-goes on using it.
+A `Datatype` is a handle of a `Kind` (datatype_info.py), which has a layout (layout.py), a name, a constructor with its
+arguments, and attributes. Basic datatypes are constants. Derived datatypes are made from others (derived.py). Free
+makes one handle null; operations and datatypes that refer to the Kind still use it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from ckpt.mpi.datatypes.typenames import BASIC, PAIRS
 
 
 class Datatype(Derived, Packing, HasAttributes):
-    """A basic or derived type. Sizes, offsets and extents in bytes. False for the null type."""
+    """A handle of a basic or derived datatype. Sizes, offsets and extents are in bytes.
+
+    `bool(datatype)` is False for the null datatype."""
 
     __slots__ = ("__weakref__", "_kind")
     _constants: ClassVar[tuple[str, ...]] = ("DATATYPE_NULL",)
@@ -51,7 +53,7 @@ class Datatype(Derived, Packing, HasAttributes):
         extent: int | None = None,
         predefined: bool = False,
     ) -> Datatype:
-        """A type of these runs per element; basics: sizes of its numbers in order."""
+        """A datatype whose elements have these runs. basics: sizes in bytes of the numbers of an element, in order."""
         layout = Layout(runs, tuple([(size, 1) for size in basics]), code, ub=extent)
         return cls._of(Kind(layout, name, predefined=predefined))
 
@@ -67,7 +69,7 @@ class Datatype(Derived, Packing, HasAttributes):
 
     @property
     def size(self) -> int:
-        """Bytes of data in one element."""
+        """Number of bytes of data in one element, without gaps."""
         return (self._kind or self._valid()).layout.size
 
     @property
@@ -130,7 +132,7 @@ class Datatype(Derived, Packing, HasAttributes):
         return self.lb, self.extent
 
     def Get_true_extent(self) -> tuple[int, int]:
-        """(lowest byte, distance to the end of the highest)"""
+        """(offset of the first byte of data, distance from there to the end of the last byte of data)"""
         return self.true_lb, self.true_extent
 
     def Get_name(self) -> str:
@@ -157,7 +159,7 @@ class Datatype(Derived, Packing, HasAttributes):
         return super()._named()
 
     def elements_in(self, nbytes: int) -> int:
-        """Basic numbers in a message of `nbytes`; UNDEFINED if it ends inside one."""
+        """Number of basic elements in a message of `nbytes` bytes; UNDEFINED if the message ends inside of one."""
         return self.layout.elements_in(nbytes)
 
     def __bool__(self) -> bool:
@@ -194,7 +196,7 @@ class Datatype(Derived, Packing, HasAttributes):
     # -- typecodes ---------------------------------------------------------------------------------
 
     def tocode(self) -> str:
-        """The numpy typecode; ValueError where there is none."""
+        """The numpy typecode of the datatype. ValueError: it has none."""
         code = typecode(self)
         if code is None:
             raise ValueError(f"no typecode for {self.Get_name() or 'a derived datatype'}")
@@ -202,7 +204,7 @@ class Datatype(Derived, Packing, HasAttributes):
 
     @classmethod
     def fromcode(cls, code: str) -> Datatype:
-        """The basic type of a typecode; ValueError where there is none."""
+        """The basic datatype of a typecode. ValueError: there is none."""
         try:
             return from_code(code)
         except MpiException:
@@ -228,7 +230,7 @@ def _basic(name: str, code: str) -> Datatype:
 
 
 def _pair(name: str, first: str, second: str) -> Datatype:
-    """A value and an index, aligned as in C, for MINLOC and MAXLOC."""
+    """The predefined datatype of a value and an index, aligned as a C struct, for MINLOC and MAXLOC."""
     value, index = _basic("", first).size, _basic("", second).size
     at = -(-value // index) * index
     align = max(value if value <= 16 else 16, index)
@@ -246,7 +248,7 @@ PREDEFINED["MPI_DATATYPE_NULL"] = DATATYPE_NULL = Datatype()
 
 
 def predefined(name: str) -> Datatype:
-    """The predefined type of this MPI name."""
+    """The predefined datatype with this MPI name. KeyError: there is none."""
     return PREDEFINED[name]
 
 
@@ -260,7 +262,7 @@ _KINDS.update(dict.fromkeys("efdg", "f"))
 
 
 def typecode(datatype: Datatype) -> str | None:
-    """The numpy typecode of a basic type or of a duplicate of one; None for others."""
+    """The numpy typecode of a basic datatype or of its duplicate; None for other datatypes."""
     kind = datatype._kind
     while kind is not None and kind.combiner == "DUP":
         kind = kind.base
@@ -317,7 +319,9 @@ _BY_CODE = {
 
 
 def from_code(code: str) -> Datatype:
-    """The basic type of a buffer format or numpy typecode; ERR_TYPE for structures, other endian."""
+    """The basic datatype of a buffer format (PEP 3118) or numpy typecode.
+
+    MpiException (ERR_TYPE): there is none, for example for a structure or a foreign byte order."""
     found = _BY_CODE.get(code)
     if found is None:
         native = code[1:] if code[:1] in ("@", "=", "<", "|", "^") else code

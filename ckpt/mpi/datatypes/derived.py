@@ -1,6 +1,6 @@
-"""Making datatypes from others, and asking how one was made.
+"""Constructors of derived datatypes (MPI standard, "Derived datatypes"), and the methods that decode a datatype.
 
-Everything is computed at once from the layouts; `Commit` has nothing left to do.
+A constructor computes the new layout at once, so `Commit` has no effect.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ORDER_C = NUMBERS["ORDER_C"]
 
 
 class Derived(Handle):
-    """Constructors of datatypes; part of Datatype."""
+    """Base class of Datatype with the constructors. Each returns a new datatype whose elements are made of this one's."""
 
     __slots__ = ()
 
@@ -56,7 +56,7 @@ class Derived(Handle):
         return self._derive(layouts.blocks([(self._valid().layout, count, 0)]), "CONTIGUOUS", count=count)
 
     def Create_vector(self, count: int, blocklength: int, stride: int) -> Any:
-        """`count` blocks, `stride` elements apart."""
+        """`count` blocks of `blocklength` elements. The distance between starts of blocks is `stride` elements."""
         count, blocklength, stride = (argument(number, COUNT) for number in (count, blocklength, stride))
         layout = self._valid().layout
         pieces = [(layout, blocklength, number * stride * layout.extent) for number in range(count)]
@@ -65,7 +65,7 @@ class Derived(Handle):
         )
 
     def Create_hvector(self, count: int, blocklength: int, stride: int) -> Any:
-        """`count` blocks, `stride` bytes apart."""
+        """`count` blocks of `blocklength` elements. The distance between starts of blocks is `stride` bytes."""
         count, blocklength, stride = (argument(number, COUNT) for number in (count, blocklength, stride))
         layout = self._valid().layout
         pieces = [(layout, blocklength, number * stride) for number in range(count)]
@@ -79,13 +79,13 @@ class Derived(Handle):
         return layouts.blocks(pieces)
 
     def Create_indexed(self, blocklengths: Sequence[int], displacements: Sequence[int]) -> Any:
-        """Blocks at displacements given in elements."""
+        """Blocks of different lengths, at displacements in elements."""
         lengths, places = _alike(blocklengths, displacements)
         layout = self._indexed(lengths, places, self._valid().layout.extent)
         return self._derive(layout, "INDEXED", blocklengths=lengths, displacements=places)
 
     def Create_hindexed(self, blocklengths: Sequence[int], displacements: Sequence[int]) -> Any:
-        """Blocks at displacements given in bytes."""
+        """Blocks of different lengths, at displacements in bytes."""
         lengths, places = _alike(blocklengths, displacements)
         layout = self._indexed(lengths, places, 1)
         return self._derive(layout, "HINDEXED", blocklengths=lengths, displacements=places)
@@ -104,7 +104,7 @@ class Derived(Handle):
     def Create_struct(
         cls, blocklengths: Sequence[int], displacements: Sequence[int], datatypes: Sequence[Datatype]
     ) -> Any:
-        """Blocks of different types at displacements given in bytes."""
+        """Blocks of different datatypes and lengths, at displacements in bytes. ValueError: the lists differ in length."""
         (lengths, places), types = _alike(blocklengths, displacements), list(datatypes)
         if len(types) != len(lengths):
             raise ValueError(f"expecting {len(lengths)} items, got {len(types)}")
@@ -120,7 +120,9 @@ class Derived(Handle):
         starts: Sequence[int],
         order: int = _ORDER_C,
     ) -> Any:
-        """A box of an array of this type."""
+        """A subarray with `subsizes`, at `starts`, of an array with `sizes` of this datatype.
+
+        MpiException (ERR_ARG): the subarray is not inside the array."""
         order = argument(order)
         sizes, subsizes, starts = _alike(sizes, subsizes, starts)
         box = layouts.subarray(self._valid().layout, sizes, subsizes, starts, c_order=order == _ORDER_C)
@@ -136,7 +138,9 @@ class Derived(Handle):
         psizes: Sequence[int],
         order: int = _ORDER_C,
     ) -> Any:
-        """What process `rank` of `size` holds of a distributed array."""
+        """The part of a distributed array that process `rank` of `size` owns (HPF distributions, as in the MPI standard).
+
+        MpiException (ERR_ARG): the blocks do not cover the array."""
         size, rank, order = argument(size), argument(rank), argument(order)
         gsizes = elements(gsizes, limit=COUNT)
         distribs, dargs, psizes = (elements(values, len(gsizes)) for values in (distribs, dargs, psizes))
@@ -166,7 +170,7 @@ class Derived(Handle):
         )
 
     def Create_resized(self, lb: int, extent: int) -> Any:
-        """The same data with other bounds."""
+        """The same data with another lower bound and extent, in bytes."""
         lb, extent = argument(lb, COUNT), argument(extent, COUNT)
         return self._derive(self._valid().layout.resized(lb, extent), "RESIZED", lb=lb, extent=extent)
 
@@ -176,11 +180,11 @@ class Derived(Handle):
         self._valid()
         return self
 
-    # -- by property -------------------------------------------------------------------------------
+    # -- predefined datatypes with certain properties ----------------------------------------------
 
     @classmethod
     def Get_value_index(cls, value: Datatype, index: Datatype) -> Any:
-        """The predefined pair for MINLOC and MAXLOC; null if there is none."""
+        """The predefined pair type of `value` and `index` for MINLOC and MAXLOC; DATATYPE_NULL if there is none."""
         from ckpt.mpi.datatypes import datatypes
 
         code = f"{value._valid().layout.code},{index._valid().layout.code}"
@@ -200,7 +204,7 @@ class Derived(Handle):
 
     @classmethod
     def Create_f90_integer(cls, r: int) -> Any:
-        """The integer type of at least `r` decimal digits."""
+        """An integer type with at least `r` decimal digits. MpiException (ERR_ARG): there is none."""
         r = argument(r)
         for digits, name in ((2, "MPI_INT8_T"), (4, "MPI_INT16_T"), (9, "MPI_INT32_T"), (18, "MPI_INT64_T")):
             if r <= digits:
@@ -218,7 +222,9 @@ class Derived(Handle):
 
     @classmethod
     def Create_f90_real(cls, p: int, r: int) -> Any:
-        """The real type of at least `p` digits and exponent range `r`."""
+        """A real type with at least `p` decimal digits and decimal exponent range `r`; either may be UNDEFINED.
+
+        MpiException (ERR_ARG): there is none."""
         p, r = argument(p), argument(r)
         name = cls._real_name(p, r, ("MPI_FLOAT", "MPI_DOUBLE", "MPI_LONG_DOUBLE"))
         return cls._f90(name, "F90_REAL", {"p": p, "r": r})
@@ -231,7 +237,7 @@ class Derived(Handle):
 
     @classmethod
     def Match_size(cls, typeclass: int, size: int) -> Any:
-        """The Fortran type of this class and size."""
+        """The Fortran type of this type class with `size` bytes. MpiException (ERR_ARG): there is none."""
         typeclass, size = argument(typeclass), argument(size)
         from ckpt.mpi.datatypes import datatypes
 
@@ -242,10 +248,10 @@ class Derived(Handle):
                     return found
         raise MpiException(ERR_ARG, f"no type of class {typeclass} and {size} bytes")
 
-    # -- how it was made ---------------------------------------------------------------------------
+    # -- decoding a datatype -----------------------------------------------------------------------
 
     def Get_envelope(self) -> tuple[int, int, int, int, int]:
-        """(integers, addresses, large counts, datatypes, combiner)"""
+        """(number of integers, of addresses, of large counts, of datatypes in Get_contents, combiner)"""
         kind = self._valid()
         number = COMBINERS.index(kind.combiner) + 1
         if kind.combiner == "NAMED":
@@ -254,7 +260,9 @@ class Derived(Handle):
         return len(integers), len(addresses), 0, len(types), number
 
     def Get_contents(self) -> tuple[list[int], list[int], list[int], list[Any]]:
-        """(integers, addresses, large counts, datatypes) given to the constructor."""
+        """(integers, addresses, large counts, datatypes): the arguments of the constructor, in the standard's order.
+
+        MpiException (ERR_TYPE): the datatype is a basic one."""
         kind = self._valid()
         if kind.combiner == "NAMED":
             raise MpiException(ERR_TYPE, "a basic type has no contents")
@@ -278,7 +286,7 @@ class Derived(Handle):
         return self._valid().combiner == "NAMED"
 
     def decode(self) -> tuple[Any, str, dict[str, Any]]:
-        """(type the constructor was called on, its name, its arguments)"""
+        """(datatype the constructor was called on, combiner's name, keyword arguments of the constructor), as mpi4py."""
         from ckpt.mpi.datatypes.datatypes import DATATYPE_NULL
 
         kind = self._valid()
@@ -292,13 +300,13 @@ class Derived(Handle):
 
 
 def _alike(first: Sequence[int], *others: Sequence[int]) -> list[list[int]]:
-    """Lists of counts, all as long as the first."""
+    """The arguments as lists of integers. ValueError: one is not as long as the first."""
     numbers = elements(first, limit=COUNT)
     return [numbers, *(elements(values, len(numbers), COUNT) for values in others)]
 
 
 def _handle(kind: Kind) -> Any:
-    """A handle that can be freed on its own; the constant itself for a basic type."""
+    """A handle of a copy of `kind`, which can be freed separately; for a basic type, the constant."""
     from ckpt.mpi.datatypes.datatypes import PREDEFINED, Datatype
 
     if kind.mpi_name in PREDEFINED:
@@ -307,7 +315,7 @@ def _handle(kind: Kind) -> Any:
 
 
 def _contents(kind: Kind) -> tuple[list[int], list[int], list[Kind]]:
-    """(integers, addresses, types) as MPI orders them."""
+    """(integers, addresses, types) given to the constructor, in the order of the standard's MPI_Type_get_contents."""
     p = kind.params
     base = [] if kind.base is None else [kind.base]
     match kind.combiner:

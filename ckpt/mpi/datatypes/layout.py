@@ -1,10 +1,12 @@
-"""Where the bytes of one element of a datatype lie.
+"""Layouts: the places in memory of the bytes of one element of a datatype. (MPI's term is type map.)
 
-A layout is a list of *runs* (offset, bytes), in the order of transfer, with bounds (`lb`, `ub`) that say how
-far apart consecutive elements are. `basics` counts the numbers it is made of, in order, as (bytes, how many)
-pairs; `code` is their numpy/struct type when all are of one kind (comma-separated for a value and an index).
+    runs          (offset, bytes) of each contiguous piece, in the order of transfer
+    lb, ub        lower and upper bound; ub - lb (the extent) is the distance between consecutive elements
+    basics        (bytes, how many) of the basic elements, in order
+    code          numpy or struct typecode of the basic elements, if all have the same; "value,index" for a pair type
+    contiguous    elements follow each other without gaps, so any number of elements is one slice of memory
 
-Contiguous: elements follow each other without gaps, so any number of them is one slice of memory.
+Not here: handles of datatypes (datatypes.py), and the constructors that programs call (derived.py).
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ Basics = tuple[tuple[int, int], ...]
 
 
 class Layout:
-    """Immutable. Sizes, offsets and bounds in bytes."""
+    """A layout. Immutable. Sizes, offsets and bounds are in bytes."""
 
     __slots__ = ("align", "basics", "code", "contiguous", "lb", "runs", "size", "true_lb", "true_ub", "ub")
 
@@ -56,7 +58,7 @@ class Layout:
         return self.ub - self.lb
 
     def elements_in(self, nbytes: int) -> int:
-        """Basic numbers in a message of `nbytes`; UNDEFINED if it ends inside one."""
+        """Number of basic elements in a message of `nbytes` bytes; UNDEFINED if the message ends inside of one."""
         if self.size == 0:
             return 0 if nbytes == 0 else UNDEFINED
         whole, rest = divmod(nbytes, self.size)
@@ -74,7 +76,7 @@ class Layout:
         return UNDEFINED if rest else count
 
     def nbytes_of(self, elements: int) -> int:
-        """Bytes of so many basic numbers."""
+        """Number of bytes of the first `elements` basic elements of a message."""
         per = 0
         for _, many in self.basics:
             per += many
@@ -93,7 +95,7 @@ class Layout:
 
 
 def _merge(runs: Iterable[tuple[int, int]]) -> Runs:
-    """Adjacent runs joined."""
+    """The runs, with adjacent ones joined and empty ones removed."""
     out: list[tuple[int, int]] = []
     for offset, nbytes in runs:
         if nbytes == 0:
@@ -114,7 +116,7 @@ def _repeat(basics: Basics, count: int) -> Basics:
 
 
 def _block(layout: Layout, count: int, at: int) -> list[tuple[int, int]]:
-    """Runs of `count` consecutive elements from byte `at`."""
+    """The runs of `count` consecutive elements that start at byte `at`."""
     if layout.contiguous:
         return [(at, count * layout.size)] if count else []
     extent = layout.extent
@@ -127,7 +129,8 @@ def _block(layout: Layout, count: int, at: int) -> list[tuple[int, int]]:
 
 
 def blocks(pieces: Sequence[tuple[Layout, int, int]], *, pad: bool = False) -> Layout:
-    """One layout of several blocks (element layout, count, byte offset). pad: extent as C would align it."""
+    """The layout of several blocks (element layout, count, byte offset). pad: round the extent up to the alignment, as a C
+    compiler does for a struct. MpiException (ERR_ARG): a count is negative."""
     runs: list[tuple[int, int]] = []
     basics: list[tuple[int, int]] = []
     codes = set()
@@ -160,13 +163,13 @@ def blocks(pieces: Sequence[tuple[Layout, int, int]], *, pad: bool = False) -> L
 def subarray(
     layout: Layout, sizes: Sequence[int], subsizes: Sequence[int], starts: Sequence[int], *, c_order: bool
 ) -> Layout:
-    """A box of a dense array."""
+    """The layout of a subarray of a dense array. MpiException (ERR_ARG): the subarray is not inside the array."""
     for size, subsize, start in zip(sizes, subsizes, starts, strict=True):
         if size < 1 or subsize < 0 or start < 0 or start + subsize > size:
             raise MpiException(ERR_ARG, "the box lies outside of the array")
     axes = list(zip(sizes, subsizes, starts, strict=True))
     if c_order:
-        axes.reverse()  # fastest first
+        axes.reverse()  # the axis with the smallest stride comes first
     offsets = [0]
     stride = 1
     for size, subsize, start in axes:
@@ -176,7 +179,7 @@ def subarray(
 
 
 def _indexed(layout: Layout, offsets: Sequence[int], total: int) -> Layout:
-    """Elements at these indices of an array of `total` elements, whose bounds it takes."""
+    """The layout of the elements at these indices of an array of `total` elements. Its bounds are those of the array."""
     extent = layout.extent
     inner = blocks([(layout, 1, at * extent) for at in offsets])
     return inner.resized(0, total * extent)
@@ -191,8 +194,9 @@ def darray(
     *,
     c_order: bool,
 ) -> Layout:
-    """What process `rank` of a grid holds of a distributed array. distribs: (block, cyclic?) per axis, with
-    block 0 for an axis that is not distributed."""
+    """The layout of the part of a distributed array that process `rank` of the grid `psizes` owns.
+
+    distribs: (block size, whether cyclic) for each axis; block size 0 for an axis that is not distributed."""
     coords = []
     rest = rank
     for place in range(len(psizes)):

@@ -1,10 +1,9 @@
-"""`MPI.buffer`: a flat piece of memory as an object; and addresses.
+"""Addresses of memory, and access to the class `MPI.buffer`, which is in window.py.
 
-Before Python 3.12 only types written in C can offer memory to others, so the type is derived from numpy's
-array, and made when first asked for: programs without numpy and without `MPI.buffer` never notice.
+Before Python 3.12 only types written in C can export a buffer. Therefore `MPI.buffer` is derived from numpy's array. It is
+imported at its first use, so a program that does not use `MPI.buffer` does not need numpy.
 
-Alloc_mem gives ordinary memory that is part of the process image. An `address` means something in this
-process only.
+An address is valid in this process only: not in another rank, and not after a restart.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from ckpt.mpi.base.constants import BottomType, Marker
 
 
 class Absolute:
-    """All memory, by address: what BOTTOM stands for. Means nothing after a restart."""
+    """The memory of the process, indexed by slices of absolute addresses. It is the memory of a buffer at BOTTOM."""
 
     def __getitem__(self, where: slice) -> bytes:
         return ctypes.string_at(where.start, where.stop - where.start)
@@ -30,7 +29,7 @@ BottomType.window = Absolute
 
 
 def address_of(obj: Any) -> int:
-    """Address of the first byte of a buffer; 0 for none."""
+    """The address of the first byte of a buffer; 0 for None and for an empty buffer; its number for a marker (BOTTOM)."""
     if obj is None:
         return 0
     if isinstance(obj, Marker):

@@ -1,12 +1,12 @@
-"""Reduction operations, on objects and on buffers.
+"""Reduction operations on objects and on buffers.
 
-`op(x, y)` combines two objects, `op.combine(a, b, datatype)` two packed buffers element by element; in both
-the first argument comes from the lower rank. Algorithms keep that order, so operations need not commute,
-and results depend on the number of ranks only, never on timing.
+`op(x, y)` combines two objects. `op.combine(a, b, datatype)` combines two packed buffers, element by element. In both, the
+first argument comes from the lower rank. The algorithms keep the order of ranks, so an operation need not be commutative,
+and the result depends on the number of ranks, not on timing.
 
-Predefined operations on buffers use numpy where it is installed and plain loops otherwise; collectives of a few
-numbers need neither (few.py). A program's own function is called as in mpi4py: `function(x, y, None) -> result` for
-objects, `function(a, b, datatype)` that leaves the result in `b` for buffers.
+A predefined operation on buffers uses numpy if it is installed, else a loop in Python. For a few numbers, collectives use
+small_reductions.py instead. A function of the program is called as in mpi4py: `function(x, y, None)` returns the result
+for objects; `function(a, b, datatype)` writes the result into `b` for buffers.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ INTEGERS = "bBhHiIlLqQ"
 REALS = "fdg"
 
 _PREDEFINED: dict[str, tuple[Callable[[Any, Any], Any], str, str]] = {
-    # name: (function on objects, numpy function, typecodes it is defined for)
+    # name: (function on objects, name of numpy's function, typecodes that the operation is defined for)
     "MPI_MAX": (_max, "maximum", INTEGERS + REALS),
     "MPI_MIN": (_min, "minimum", INTEGERS + REALS),
     "MPI_SUM": (operator.add, "add", INTEGERS + REALS + "Z"),
@@ -89,19 +89,21 @@ _PREDEFINED: dict[str, tuple[Callable[[Any, Any], Any], str, str]] = {
 _NUMBERS = frozenset(
     (name, code) for name, (_, _, domain) in _PREDEFINED.items() for code in domain if code not in "B,"
 )
-"""What is defined at first glance. Plain bytes have the code of unsigned characters, and pairs one of their own."""
+"""The pairs (operation, typecode) that are certainly defined. `check` examines all others: the typecode "B" is that of
+MPI_BYTE and of MPI_UNSIGNED_CHAR, and pair types have typecodes with a comma."""
 
 _BITWISE = ("MPI_BAND", "MPI_BOR", "MPI_BXOR")
 _LOGICAL = ("MPI_LAND", "MPI_LOR", "MPI_LXOR")
-"""Not for bytes by the standard, but every library takes them, and mpi4py.futures relies on it."""
+"""The standard does not define logical operations for MPI_BYTE, but every MPI library accepts them, and mpi4py.futures
+needs them."""
 
 
 OPERATIONS_MAX = 32
-"""Operations of the program's own at a time, as in mpi4py."""
+"""Number of operations that a program may have made and not freed, as in mpi4py."""
 
 
 class Token:
-    """Identity of an operation of the program's own, common to its copies."""
+    """The identity of an operation that the program made. All copies of the operation share it."""
 
     __slots__ = ("freed",)
 
@@ -134,7 +136,7 @@ class Op(Handle):
 
     @classmethod
     def Create(cls, function: Callable[..., Any], commute: bool = False) -> Op:
-        """An operation of the program's own."""
+        """An operation that calls `function`. RuntimeError: OPERATIONS_MAX operations exist. TypeError: not callable."""
         if not callable(function):
             raise TypeError(f"a callable is needed, got {type(function).__name__}")
         made = process_state().interned
@@ -191,7 +193,7 @@ class Op(Handle):
         return _rebuild, (type(self), self._name, self._commute, self._function, self._token)
 
     def __call__(self, x: Any, y: Any) -> Any:
-        """Combine two objects; x is the lower rank's."""
+        """Combine two objects; `x` is of the lower rank. ValueError: this is OP_NULL."""
         if self._function is not None:
             return self._function(x, y, None)
         if not self._name:
@@ -199,7 +201,7 @@ class Op(Handle):
         return _PREDEFINED[self._name][0](x, y)
 
     def check(self, datatype: Datatype) -> None:
-        """Raise ERR_OP if the operation is not defined for buffers of this type."""
+        """Raise MpiException (ERR_OP) if the operation is not defined for buffers of this datatype."""
         if self._function is not None:
             return
         code = datatype.code
@@ -217,8 +219,9 @@ class Op(Handle):
             raise MpiException(ERR_OP, f"{self._name} is not defined for {datatype.name or 'a derived type'}")
 
     def combine(self, a: Buffer, b: Buffer, datatype: Datatype, out: Buffer | None = None) -> Buffer:
-        """Packed elements of `a` and `b` combined; a is the lower rank's. Into `out` (may be a or b) if
-        given."""
+        """Combine the packed elements of `a` and `b` and return the packed result; `a` is of the lower rank.
+
+        out: memory for the result, which may be `a` or `b`. The result may be elsewhere: use the return value."""
         if self._function is not None:
             result = bytearray(b)
             self._function(memoryview(a), result, datatype)
@@ -235,7 +238,7 @@ class Op(Handle):
         return _combine_numpy(numpy, self._name, a, b, datatype.code, out)
 
     def Reduce_local(self, inbuf: Any, inoutbuf: Any) -> None:
-        """Combine two buffers of this process into the second."""
+        """Combine two buffers of this process; the result is in the second. ValueError: counts or datatypes differ."""
         from ckpt.mpi.datatypes.buffers import simple
 
         one = simple(inbuf, writable=False)
@@ -280,7 +283,7 @@ def _dtype(numpy: Any, code: str) -> Any:
 
 @functools.cache
 def _kernel(name: str, code: str) -> tuple[Any, Any]:
-    """numpy's type, and its function (None where several are needed)."""
+    """(numpy dtype of a typecode, numpy function of an operation; None for MAXLOC and MINLOC, which need several)."""
     import numpy
 
     function = _PREDEFINED[name][1]
@@ -325,7 +328,7 @@ def _combine_plain(name: str, a: Buffer, b: Buffer, code: str) -> Buffer:
 
 
 def predefined(name: str) -> Op:
-    """The predefined operation of this MPI name."""
+    """The predefined operation with this MPI name."""
     return _rebuild(Op, name, name not in ("MPI_REPLACE", "MPI_NO_OP"), None)
 
 

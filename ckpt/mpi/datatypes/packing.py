@@ -1,4 +1,7 @@
-"""Packing buffers into bytes and back: Pack, Unpack, and the portable form (external32, big endian)."""
+"""Packing of buffers into bytes and back: Pack, Unpack, and the portable representation external32 (big endian).
+
+All positions and sizes are in bytes. Packed elements follow each other without gaps. A packed result that has no room, or
+packed bytes that end too early, raise MpiException (ERR_TRUNCATE)."""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Packing:
-    """Part of Datatype."""
+    """Base class of Datatype with the packing methods."""
 
     __slots__ = ()
 
@@ -21,15 +24,15 @@ class Packing:
         def _valid(self) -> Kind: ...
 
     def Pack(self, inbuf: Any, outbuf: Any, position: int, comm: Any) -> int:
-        """Append the elements of a buffer to packed bytes; the next position."""
+        """Pack the elements of `inbuf` into `outbuf` at `position`. Returns the position after them."""
         return self._pack(inbuf, outbuf, position, swap=False)
 
     def Unpack(self, inbuf: Any, position: int, outbuf: Any, comm: Any) -> int:
-        """Take elements off packed bytes; the next position."""
+        """Unpack elements from `inbuf` at `position` until `outbuf` is full. Returns the position after them."""
         return self._unpack(inbuf, position, outbuf, swap=False)
 
     def Pack_size(self, count: int, comm: Any) -> int:
-        """Room that `count` elements need."""
+        """The number of bytes that `count` packed elements need."""
         return self._valid().layout.size * argument(count, COUNT)
 
     def Pack_external(self, datarep: str, inbuf: Any, outbuf: Any, position: int) -> int:
@@ -45,7 +48,7 @@ class Packing:
         return self._valid().layout.size * argument(count, COUNT)
 
     def _elements(self, buf: Any, *, writable: bool) -> Any:
-        """The buffer as whole elements of this type."""
+        """The spec of the elements of this datatype that fit into the buffer."""
         from ckpt.mpi.datatypes.buffers import BufferSpec, as_bytes
 
         obj, offset, room = as_bytes(buf, writable=writable)
@@ -81,7 +84,7 @@ class Packing:
         return position + int(into.nbytes)
 
     def _swap(self, data: bytes) -> bytes:
-        """Numbers in the other byte order (its own inverse)."""
+        """The packed bytes with the byte order of each basic element reversed; its own inverse."""
         out = bytearray(data)
         at = 0
         basics = self._valid().layout.basics

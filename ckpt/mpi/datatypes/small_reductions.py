@@ -1,8 +1,11 @@
-"""Reductions of a few numbers without numpy, whose calls cost many times what the numbers do.
+"""Reductions of a few numbers without numpy. For a few numbers, the calls of numpy cost much more than the arithmetic.
 
-The result has the very bits that numpy gives, or there is none: whoever asks goes the general way then (op.py). That is so
-for what is not listed here, for integers that do not fit any more, for whatever is no number (whose sign and payload are
-not defined), and for the larger of two zeros.
+`combine` returns exactly the bytes that numpy returns, or None. After None, the caller uses `Op.combine` (op.py). The
+result is None
+- for an operation or typecode that is not in _FUNCTIONS,
+- for an integer result that does not fit into its type,
+- for a result that is NaN (its sign and payload are not defined),
+- for the maximum or minimum of two zeros (their signs may differ).
 """
 
 from __future__ import annotations
@@ -16,13 +19,13 @@ from typing import Any
 from ckpt.mpi.base.progress import Buffer
 
 FEW_BYTES = 64
-"""Above, numpy is quicker."""
+"""Largest size in bytes of each operand. For larger ones numpy is faster."""
 
 _INTEGERS = "bBhHiIlLqQ"
 
 
 class _Unsure(Exception):
-    """The general way has to say."""
+    """The result may differ from numpy's, so `combine` returns None."""
 
 
 def _sum(x: float, y: float) -> float:
@@ -73,7 +76,7 @@ _Kernel = tuple[Callable[..., Any], Callable[..., bytes], Callable[[Any, Any], A
 
 @functools.cache
 def _kernel(name: str, code: str, nbytes: int) -> _Kernel | None:
-    """(unpack, pack, function on two numbers) for so many bytes of a type; None: not here."""
+    """(unpack, pack, function on two numbers) for `nbytes` bytes of a typecode; None: not in _FUNCTIONS."""
     for codes, functions in _FUNCTIONS.items():
         if code and code in codes and name in functions:
             numbers = struct.Struct(f"{nbytes // struct.calcsize(code)}{code}")
@@ -82,7 +85,9 @@ def _kernel(name: str, code: str, nbytes: int) -> _Kernel | None:
 
 
 def combine(name: str, code: str, a: Buffer, b: Buffer) -> bytes | None:
-    """The predefined operation `name` on packed numbers of type `code`, at most FEW_BYTES; None: the general way has to."""
+    """The predefined operation `name` on packed numbers of typecode `code`, or None (see the header).
+
+    `a` and `b` have the same size, at most FEW_BYTES."""
     kernel = _kernel(name, code, len(a))
     if kernel is None:
         return None

@@ -1,4 +1,4 @@
-"""What is known of a completed or probed message."""
+"""`MPI.Status`: source, tag, size, error and cancellation of a completed or probed message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ckpt.mpi.datatypes.datatypes import BYTE, Datatype
 
 
 class Status:
-    """Source, tag, size in bytes, error and cancellation of one message. mpi4py's `MPI.Status`."""
+    """The status of one message. `count` is its size in bytes."""
 
     __slots__ = ("__weakref__", "_cancelled", "_error", "_nbytes", "_source", "_tag")
 
@@ -92,7 +92,7 @@ class Status:
         self._error = argument(error)
 
     def Get_count(self, datatype: Datatype = BYTE) -> int:
-        """Whole elements of `datatype` received; UNDEFINED if the size is no multiple of the element's."""
+        """Number of whole elements of `datatype` in the message; UNDEFINED if its size is not a multiple of theirs."""
         size = datatype.size
         if size == 0:
             return 0 if self._nbytes == 0 else UNDEFINED
@@ -100,7 +100,7 @@ class Status:
         return UNDEFINED if rest else count
 
     def Get_elements(self, datatype: Datatype) -> int:
-        """Basic elements of `datatype` received; UNDEFINED if the message ends inside one."""
+        """Number of basic elements of `datatype` in the message; UNDEFINED if the message ends inside of one."""
         return datatype.elements_in(self._nbytes)
 
     def Set_elements(self, datatype: Datatype, count: int) -> None:
@@ -118,7 +118,7 @@ class Status:
         )
 
     def py2f(self) -> list[int]:
-        """As Fortran's integers; see F_SOURCE, F_TAG, F_ERROR."""
+        """The status as F_STATUS_SIZE integers for Fortran, with the indices F_SOURCE, F_TAG and F_ERROR."""
         return [
             self._nbytes & 0x7FFFFFFF,
             self._nbytes >> 31,

@@ -1,4 +1,9 @@
-"""Names of basic datatypes and the native types they stand for."""
+"""Names of the basic datatypes, with the typecodes (struct and PEP 3118) of their native types.
+
+    BASIC      MPI name -> typecode; "Zf", "Zd", "Zg" are complex numbers, "g" is long double
+    PAIRS      MPI name of a pair type -> typecodes of value and index
+
+The datatypes are made from these tables in datatypes.py."""
 
 from __future__ import annotations
 
@@ -75,7 +80,7 @@ PAIRS = {
 }
 
 MISSING = ("BFLOAT16_T", "LOGICAL16", "INTEGER16", "COMPLEX4")
-"""Types of MPI that numpy does not know: null here."""
+"""Datatypes of MPI without a numpy type. They are DATATYPE_NULL here."""
 
 ALIASES = {
     "C_COMPLEX": "C_FLOAT_COMPLEX",
@@ -99,4 +104,4 @@ ALIASES = {
     "F_FLOAT_COMPLEX": "COMPLEX",
     "F_DOUBLE_COMPLEX": "DOUBLE_COMPLEX",
 }
-"""Further names that mpi4py gives to types."""
+"""Further names of mpi4py for basic datatypes, without the prefix MPI_."""

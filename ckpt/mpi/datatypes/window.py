@@ -1,4 +1,6 @@
-"""The class behind `MPI.buffer`; imported on demand, because it needs numpy (see memory.py)."""
+"""The class `MPI.buffer`: memory as a flat array of bytes. memory.py imports this module on demand, since it needs numpy.
+
+(This module does not contain MPI windows: those are in comm/unsupported.py.)"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ _BYTE = numpy.dtype("B")
 
 
 class buffer(numpy.ndarray[Any, Any]):
-    """A window onto the bytes of `obj`; an empty one without. Indexed by byte, sliced without steps."""
+    """The bytes of `obj`, as an array of unsigned bytes that shares the memory of `obj`. Without argument it is empty.
+
+    Indices count bytes. A slice must have no step (IndexError)."""
 
     _obj: Any = None
     _released = False
@@ -32,7 +36,7 @@ class buffer(numpy.ndarray[Any, Any]):
 
     @staticmethod
     def allocate(nbytes: int, clear: bool = False) -> buffer:
-        """Memory of its own, zeroed if `clear`."""
+        """A buffer with `nbytes` bytes of new memory. clear: the bytes are zero. ValueError: the size is negative."""
         size = argument(nbytes, COUNT)
         if size < 0:
             raise ValueError("negative size")
@@ -41,7 +45,7 @@ class buffer(numpy.ndarray[Any, Any]):
 
     @staticmethod
     def frombuffer(obj: Any, readonly: bool = False) -> buffer:
-        """The memory of another object."""
+        """A buffer that shares the memory of `obj`. BufferError: the memory is not contiguous."""
         view = memoryview(obj)
         if not view.contiguous:
             raise BufferError("the buffer is not contiguous")
@@ -57,7 +61,7 @@ class buffer(numpy.ndarray[Any, Any]):
 
     @staticmethod
     def fromaddress(address: int, nbytes: int, readonly: bool = False) -> buffer:
-        """Memory by its address. What lies there must outlive the buffer."""
+        """A buffer of `nbytes` bytes at an address. The memory there must stay valid as long as the buffer is used."""
         nbytes = argument(nbytes, COUNT)
         if nbytes < 0:
             raise ValueError("negative size")
@@ -131,7 +135,7 @@ class buffer(numpy.ndarray[Any, Any]):
 
     @property
     def obj(self) -> Any:
-        """Whose memory it is."""
+        """The object whose memory the buffer shares; None if there is none."""
         return None if self._released else self._obj
 
     @property
@@ -147,7 +151,7 @@ class buffer(numpy.ndarray[Any, Any]):
         return "B"
 
     def cast(self, format: str, shape: Sequence[int] | None = None) -> memoryview:
-        """A view with another item format and shape."""
+        """A memoryview of the buffer with another item format and shape."""
         whole: Any = self
         view = memoryview(whole)
         return view.cast(format) if shape is None else view.cast(format, list(shape))  # type: ignore[call-overload,no-any-return]
@@ -162,7 +166,7 @@ class buffer(numpy.ndarray[Any, Any]):
         return made
 
     def release(self) -> None:
-        """Let go of the memory: an empty buffer remains."""
+        """Release the memory. The buffer is empty afterwards."""
         self._released = True
         self._obj = None
 
