@@ -1,10 +1,11 @@
 """``ckpt.loop``: an iterable whose steps can be resumed.
 
-In a job that saves itself explicitly each step begins with a boundary (:mod:`ckpt.replay.program`). Everywhere else, under
-plain ``python`` and where whole processes are saved, a loop is just its iterable.
+In a job that was started with ``--explicit``, each step begins with a boundary (:mod:`ckpt.replay.program`). Everywhere else
+(under plain ``python``, and in jobs that save whole processes) ``ckpt.loop`` returns the iterable itself.
 
-After a restart the iterable is made anew by the new run and the steps done are passed over: a range is cut, anything else is
-read and dropped. So it must give the same items each time.
+After a restart the new run of the script makes the iterable again, and the loop skips the steps that were finished before
+the checkpoint: it slices a range, and reads and drops the items of any other iterable. So the iterable must give the same
+items each time.
 """
 
 from __future__ import annotations
@@ -27,13 +28,18 @@ T = TypeVar("T")
 
 
 def name_of_caller(depth: int) -> str:
-    """``file:line`` of the frame so many calls above, as the name of its loop."""
+    """``file:line`` of the frame ``depth`` calls above this one (of the stack): the default name of a loop."""
     frame = sys._getframe(depth)
     return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
 class Loop(Generic[T]):
-    """Iterate over it once. Ends with its iterable, and when it is dropped (``break``)."""
+    """The iterable of an explicit program. It can be iterated over once.
+
+    The loop ends when its iterable ends, or when the loop object is deleted (after ``break``). ``way``: the rank's
+    :class:`ExplicitWay`. Raises LoopError when iterated over twice, in another thread than the main one, or when the
+    iterable has fewer items than before the restart.
+    """
 
     def __init__(self, way: ExplicitWay, items: Iterable[T], name: str) -> None:
         self._way = way
@@ -91,7 +97,8 @@ class Loop(Generic[T]):
             self._way.tracker.leave(depth)
 
     def __del__(self) -> None:
-        # left by break, return or an exception, unless an outer loop has gone on meanwhile
+        # The program has left the loop by break, return or an exception. If an outer loop has gone on meanwhile, the
+        # tracker has removed this level already.
         levels = self._way.tracker.levels
         if self._depth is None or self._way.tracker.is_replaying:
             return

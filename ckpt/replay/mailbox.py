@@ -1,22 +1,24 @@
-"""Messages and explicit checkpoints: what of the communicator is saved, and how two lives of a rank are told apart.
+"""Messages and explicit checkpoints: which state of the communicator is saved, and how replayed messages are told apart.
 
 Saved
     Messages that have arrived and were not received, and the counters by which ranks agree on names of communicators
-    and order of collectives. Not saved: pending receives, synchronous sends and collectives under way. They belong to
-    request objects of the program's, which a new run of the script does not have, so :func:`pending` names them and
-    the image is given up.
+    and order of collectives. Not saved: pending receives, synchronous sends and collectives in progress. These belong to
+    request objects of the program, which a new run of the script does not have. So :func:`pending` names them, and no
+    image is taken.
 
 Replay
-    After a restart the script runs its beginning again, messages included. Those *replayed* messages must not mix with
-    what is under way from before the checkpoint. So while a rank replays, what it sends carries a mark with the
-    incarnation::
+    After a restart the script runs its beginning again, and sends its messages again. These *replayed* messages must not
+    mix with messages sent before the checkpoint that are still under way. So a rank that replays puts a mark with its
+    incarnation in front of each message that it sends. The receiving rank decides::
 
-        marked, of my incarnation, I replay      delivered, without the mark
-        marked, otherwise                        dropped: sent by a replay that I have left behind, or that was given up
-        unmarked, I replay                       kept until my state is restored
-        unmarked, otherwise                      delivered
+        message                                      the receiver        what is done with the message
+        marked with the receiver's incarnation       replays             delivered, without the mark
+        marked otherwise                             replays             dropped: its replay was given up
+        marked                                       does not replay     dropped: the receiver's replay is over
+        not marked                                   replays             kept until the receiver's state is restored
+        not marked                                   does not replay     delivered
 
-    Below, all are ordinary messages of one port: numbered, acknowledged, part of images.
+    For the port all of them are ordinary messages: numbered, acknowledged, part of images.
 """
 
 from __future__ import annotations
@@ -40,7 +42,10 @@ _SHARED_COUNTERS = ("collectives", "persistent")
 
 
 class Sorter:
-    """Stands between port and engine. Called under the runtime's lock."""
+    """Hands the port's messages to the engine (``deliver``) by the table in the header. Called under the runtime's lock.
+
+    ``consumed(src, nbytes, nmessages)``: gives credit back to the sender for what the engine will not account for.
+    """
 
     def __init__(
         self, deliver: Callable[[int, list[Buffer]], None], consumed: Callable[[int, int, int], None]
@@ -52,12 +57,12 @@ class Sorter:
         self._incarnation: int | None = None
 
     def replay(self, incarnation: int) -> None:
-        """From now on this rank replays."""
+        """From now on this rank replays. ``incarnation``: of this rank, the same in all ranks of one restart."""
         self._incarnation = incarnation
         self._mark = _MARK.pack(_MAGIC, incarnation)
 
     def marked(self, send: Callable[..., int]) -> Callable[..., int]:
-        """``send`` for the time of the replay."""
+        """A function with the arguments of ``send`` that puts the mark in front of each message."""
 
         def send_marked(dst: int, data: Buffer, payload: Buffer | None = None) -> int:
             head = self._mark + bytes(data)
@@ -66,7 +71,7 @@ class Sorter:
         return send_marked
 
     def on_messages(self, src: int, batch: list[Buffer]) -> None:
-        """What the port delivers."""
+        """The port calls this with the messages of rank ``src``, in order."""
         if self._incarnation is None and not any(bytes(data[:4]) == _MAGIC for data in batch):
             self._deliver(src, batch)
             return
@@ -83,7 +88,7 @@ class Sorter:
                 self._consumed(src, len(data), 1)
 
     def end_replay(self) -> None:
-        """The state is restored: deliver what was kept."""
+        """The state is restored: deliver the messages that were kept."""
         self._incarnation = None
         kept, self._kept = self._kept, []
         for src, batch in kept:
@@ -91,7 +96,7 @@ class Sorter:
 
 
 def pending(engine: Engine) -> str:
-    """What is under way and cannot be saved, in words; empty: nothing."""
+    """The first operation in progress that an image cannot hold, in words; empty: there is none."""
     if any(shared.pending for shared in engine.shared.values()):
         return "a nonblocking collective is pending"
     matcher = engine.matcher
@@ -104,7 +109,10 @@ def pending(engine: Engine) -> str:
 
 
 def save(engine: Engine) -> Mail:
-    """Of an engine where nothing is pending: by reference, for the fork that follows. Its accounts are settled first."""
+    """The messages and counters of an engine without pending operations, by reference: valid until the fork that follows.
+
+    The engine first reports all consumed messages to the port (``pay_all``), so that the port's state is complete.
+    """
     engine.pay_all()
     messages = [
         (serial, channel.src, channel.source, channel.tag, context.number, data)
@@ -124,7 +132,7 @@ def save(engine: Engine) -> Mail:
 
 
 def restore(engine: Engine, mail: Mail, consumed: Callable[[int, int, int], None]) -> None:
-    """Replace what the replay has left in the engine by what was saved."""
+    """Replace the engine's messages and counters, which the replay has made, by those of ``mail``, from :func:`save`."""
     matcher = engine.matcher
     engine.pay_all()
     for context in matcher.contexts.values():

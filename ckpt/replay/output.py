@@ -1,7 +1,8 @@
-"""Standard output and error of a rank whose script runs again: what was printed before the checkpoint is not printed twice.
+"""Standard output and error of a rank that replays: text printed before the checkpoint is not printed a second time.
 
-While the rank replays, both go to memory; when its state is restored they are the rank's files again, cut back to the
-length they had. If the replay fails, what it has printed is shown after all.
+At the start of a replay the rank's files are cut back to the length they had at the checkpoint, and descriptors 1 and 2
+refer to memory. When the state is restored, the descriptors refer to the files again, and the text in memory is dropped. If
+the replay fails, the text in memory is appended to the files.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ _FDS = (1, 2)
 
 
 class ReplayedOutput:
-    """Takes descriptors 1 and 2 away at once; ``lengths``: of their files at the checkpoint."""
+    """The output of one replay. The constructor redirects descriptors 1 and 2.
+
+    ``lengths``: the lengths in bytes of their files at the checkpoint, by descriptor.
+    """
 
     def __init__(self, lengths: dict[int, int]) -> None:
         self._kept: dict[int, int] = {}
@@ -29,7 +33,7 @@ class ReplayedOutput:
             os.close(memory)
 
     def give_back(self, *, show: bool) -> None:
-        """Put the files back; ``show``: with what was printed meanwhile. Idempotent."""
+        """Put the files back. ``show``: append the text that was printed during the replay. Further calls do nothing."""
         _flush()
         kept, self._kept = self._kept, {}
         for fd, file in kept.items():

@@ -1,18 +1,21 @@
-"""The stream of an explicit image: plain pickles, classes and functions by name, so any interpreter can read them.
+"""The stream of an explicit image: plain pickles with classes and functions by name, so that any interpreter can read them.
 
 ::
 
     header      plain values: format, versions, place in the loops, lengths of the standard streams, has the program ended
-    port        the port's state: loaded when the rank starts
-    …           and, when the new run of the script has come to the saved place:
-    ("mail", …) ("ambient", …) ("registered", name) …
+    port        the port's state
+                ↑ header and port are loaded when the rank starts
+                ↓ the parts are loaded when the new run of the script has come to the saved place: a label, then its value
+    ("mail", "")           messages and counters (:mod:`ckpt.replay.mailbox`)
+    ("ambient", "")        state of the global random generators of ``random`` and numpy
+    ("registered", name)   content of one registered object (:mod:`ckpt.replay.state`), for each of them
 
-Each is a ``dump`` of its own with one memo, so identity and sharing hold across all registered objects, and a failure is
-known by the name it was registered under. Registered objects are references wherever they are met
-(:mod:`ckpt.replay.state`). Types given to :func:`ckpt.register_type` are saved in their own way. Large buffers leave
-out of band.
+All parts are written by one pickler, one ``dump`` for each, so they share one memo: identity and sharing of objects hold
+across all registered objects, and a failure is reported with the name of its part. A registered object inside a content is
+a persistent id (its name). Instances of types given to :func:`ckpt.register_type` are saved by the registered functions.
+Large buffers are written out of band (PEP 574).
 
-Only for authenticated images: a pickle is code.
+Load authenticated images only: a pickle can run any code.
 """
 
 from __future__ import annotations
@@ -51,7 +54,7 @@ class _Pickler(pickle.Pickler):
 
 
 class Reader(pickle.Unpickler):
-    """Loads the parts one after the other; ``registered`` are the objects of this run, by name."""
+    """Loads header, port and parts one after the other. ``registered``: the registered objects of this run, by name."""
 
     def __init__(self, stream: BinaryIO, buffers: Iterable[Any]) -> None:
         super().__init__(stream, buffers=buffers)
@@ -84,8 +87,10 @@ def dump(
     reducers: Reducers,
     stack: list[dict[str, Any]],
 ) -> ImageReport:
-    """Write everything. Raises Unpicklable; what ``sink`` raises passes through. ``names``: id of a registered object
-    → name.
+    """Write the whole stream to ``sink``. Raises Unpicklable; exceptions of ``sink`` pass through.
+
+    ``parts``: label, and a function that returns the value. ``names``: the name of each registered object, by its ``id()``.
+    ``reducers``: by type. ``stack``: a description of the program's frames, for the report only.
     """
     started_ns = time.perf_counter_ns()
     versions = current_versions()
@@ -133,7 +138,7 @@ def _where(label: Label) -> str:
 def _explain(
     label: Label, value: object, failure: Exception, names: Mapping[int, str], reducers: Reducers
 ) -> None:
-    """Raise Unpicklable with the path to what fails."""
+    """Raise Unpicklable with the path to the object that cannot be pickled."""
 
     def attempt(part: object) -> Exception | None:
         return failure_of(_Pickler(Stream(Nowhere()), names, reducers), part)

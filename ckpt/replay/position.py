@@ -1,19 +1,19 @@
-"""Where an explicit program is: which loops it has finished, which it is in, and how far. Pure.
+"""The position of an explicit program: which loops have ended, which loops run, and at which step. Pure.
 
-A position is a list of levels. Level 0 is the program outside of all loops; each loop that is running adds a level
-below. A level holds the loops that have ended on it, in order, and the running one with its number of finished steps::
+A position is a list of levels. Level 0 is the program outside of all loops; each loop that runs adds a level below. A
+level holds the names of the loops that have ended on it, in order, and the running loop with its number of finished steps::
 
     for round in ckpt.loop(range(9)):             levels = [ended (), in "round" after 3 steps,
         for batch in ckpt.loop(range(100)):                 ended ("batch",), in "check" after 12 steps]
             …
         for sample in ckpt.loop(range(20)):       # "check", step 12
 
-After a restart the script runs again from its start and *replays*: a loop that had ended gives nothing, a loop that
+After a restart the script runs again from its start and *replays*: a loop that had ended gives no items, and a loop that
 was running goes on at its saved step, until the deepest saved level is reached. There the state is restored, and the
-program goes on. On the way it must enter the very loops it had entered before; anything else is a
-:class:`ckpt.errors.LoopError`.
+program goes on. During the replay the program must enter the same loops in the same order as before; otherwise
+:class:`ckpt.errors.LoopError` is raised.
 
-Loops are told apart by name and order, so a loop that runs twice on one level is two entries.
+Loops are identified by name and order: a loop that runs twice on one level has two entries.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ __all__ = ["Entry", "Level", "Tracker"]
 
 @dataclass(slots=True)
 class Level:
-    """``ended``: loops that have run to their end here; ``running``: the one in progress, with ``done`` finished steps."""
+    """One level of a position. ``ended``: names of the loops that have ended on this level; ``running``: the name of the
+    running loop, if any; ``done``: its number of finished steps.
+    """
 
     ended: list[str] = field(default_factory=list)
     running: str | None = None
@@ -40,8 +42,10 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a loop is to do. ``skip``: steps that have been done; ``is_over``: give nothing; ``restores``: put the
-    state back.
+    """Instructions for a loop that the program enters.
+
+    ``depth``: the level on which the loop runs; ``skip``: the number of steps to skip; ``is_over``: the loop had ended and
+    gives no items; ``restores``: the saved place is reached with this loop, so the state is to be restored.
     """
 
     depth: int
@@ -51,7 +55,7 @@ class Entry:
 
 
 class Tracker:
-    """Follows a program through its loops; with a ``target`` it first replays up to there."""
+    """Follows a program through its loops. ``target``: the saved position to replay to; ``None``: no replay."""
 
     def __init__(self, target: Sequence[Level] | None = None) -> None:
         self.levels = [Level()]
@@ -63,7 +67,7 @@ class Tracker:
 
     @property
     def awaited(self) -> str:
-        """The loop that a replay has to come to next; empty when there is no replay."""
+        """The name of the loop that a replay has to enter next; empty when there is no replay."""
         if self._target is None:
             return ""
         at = self._target[len(self.levels) - 1]
@@ -71,11 +75,11 @@ class Tracker:
         return at.ended[ended] if ended < len(at.ended) else (at.running or "")
 
     def position(self) -> list[Level]:
-        """A copy of where the program is."""
+        """A copy of the present position."""
         return [level.copy() for level in self.levels]
 
     def enter(self, name: str) -> Entry:
-        """The program comes to a loop. Raises LoopError where a replay expects another one."""
+        """The program enters the loop ``name``. Raises LoopError if a replay expects another loop here."""
         depth = len(self.levels) - 1
         here = self.levels[depth]
         if self._target is None:
@@ -104,14 +108,14 @@ class Tracker:
         return Entry(depth, skip=goal.done, restores=restores)
 
     def step_done(self, depth: int) -> None:
-        """A step of the loop at this depth has ended (so have all loops inside it)."""
+        """A step of the loop at ``depth`` has ended, and so have all loops inside it. Raises LoopError during a replay."""
         self._check(depth)
         del self.levels[depth + 2 :]
         self.levels[depth + 1] = Level()
         self.levels[depth].done += 1
 
     def leave(self, depth: int) -> None:
-        """The loop at this depth has ended, by itself or by ``break``."""
+        """The loop at ``depth`` has ended, by itself or by ``break``. Raises LoopError during a replay."""
         self._check(depth)
         here = self.levels[depth]
         del self.levels[depth + 1 :]

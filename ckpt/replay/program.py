@@ -1,18 +1,22 @@
-"""★ The explicit way: a rank that saves what its program registers, between two steps of ``ckpt.loop``.
+"""★ Explicit checkpoints: a rank saves the objects that its program has registered, between two steps of ``ckpt.loop``.
 
-For programs that prefer it, and on interpreters whose frames cannot be captured. The image holds the registered objects,
-the place in the loops, the port and the mailbox (and the state of ``random`` and of numpy's global generator). A restart
-runs the script again from its start; see :mod:`ckpt.replay.position` for how it gets back to its place, and
-:mod:`ckpt.replay.mailbox` for what becomes of the messages it sends on the way.
+This serves programs whose authors prefer it, and interpreters whose frames (of the stack) cannot be captured. The image
+holds the registered objects, the place in the loops, the port and the mailbox, and the state of ``random`` and of numpy's
+global generator. A restart runs the script again from its start. :mod:`ckpt.replay.position` says how the script gets back
+to its place, and :mod:`ckpt.replay.mailbox` what happens to the messages that it sends meanwhile.
 
 Places
-    An image is taken at a *boundary*: before each step of a loop and at its end, in the main thread; and when the
-    program has ended. All ranks take it at the same boundary, which the controller agrees on with them (``boundary``
-    and ``cut`` packets): a rank that were imaged earlier would stamp its messages with the new epoch, and another one
-    that needs them to finish its step could not accept them before its own image. Ranks that do not loop in step may
-    wait for each other for ever; one that waits much longer for a message than a step has ever taken gives the image up.
+    An image is taken at a *boundary*: in the main thread, before each step of a loop and at the loop's end; and when the
+    program has ended. All ranks take their images at the same boundary, on which the controller agrees with them
+    (``boundary`` and ``cut`` packets). The reason: if rank A took its image at an earlier boundary, A's messages would
+    carry the new epoch, and a rank B that needs such a message to finish its step could not accept it before B's own
+    image. Ranks that do not loop in step might wait for each other for ever. So a rank that waits for a message much
+    longer than its longest step so far (`_PATIENCE_NS`, `_PATIENCE_STEPS`) gives up the image.
 
-States of a run: fresh (boundaries count from 0) → …; or resumed: replaying → restored → ….
+States of a run: fresh (the count of boundaries begins at 0); or resumed: replaying → restored.
+
+Not here: the agreement's other side (:mod:`ckpt.controller.supervision.boundaries`), the pickles
+(:mod:`ckpt.replay.pickling`), the content of registered objects (:mod:`ckpt.replay.state`).
 """
 
 from __future__ import annotations
@@ -46,7 +50,10 @@ _NO_MORE_BOUNDARIES = -1
 
 @dataclass(slots=True)
 class ExplicitImage:
-    """What is to be saved, by reference; like :class:`ckpt.image.Prepared` it holds for the fork that follows."""
+    """The objects to be saved, by reference. Like :class:`ckpt.image.Prepared` it is valid until the fork that follows.
+
+    ``noted``: the contents of registered files by name, recorded before the fork. ``stack``: for `ckpt inspect` only.
+    """
 
     extras: Mapping[str, Any]
     header: Mapping[str, Any]
@@ -57,7 +64,7 @@ class ExplicitImage:
     stack: list[dict[str, Any]]
 
     def dump(self, sink: Sink) -> ImageReport:
-        """Write it. Raises :class:`ckpt.image.Unpicklable`."""
+        """Write the image to ``sink``. Raises :class:`ckpt.image.Unpicklable`."""
         from ckpt.mpi.engine.operations import frozen
         from ckpt.replay.pickling import dump
 
@@ -85,32 +92,35 @@ class ExplicitImage:
 
 
 class ExplicitWay:
-    """The explicit way of one rank. Methods called under the runtime's lock say so."""
+    """The explicit checkpoints of one rank: count of boundaries, agreement, image and replay.
+
+    A comment or docstring says so where methods are called under the runtime's lock.
+    """
 
     def __init__(self, runtime: RankContext) -> None:
         self._runtime = runtime
         self.tracker = Tracker()
         self.count = 0
         """Boundaries passed since the program's first start."""
-        self._said = 0  # epoch whose `boundary` has been sent
-        self._reached = 0  # epoch whose agreed boundary this rank waits at
-        self._cut: tuple[int, int, bool] = (0, 0, False)  # epoch, boundary, take
+        self._said = 0  # the epoch for which a `boundary` packet has been sent
+        self._reached = 0  # the epoch at whose agreed boundary this rank waits
+        self._cut: tuple[int, int, bool] = (0, 0, False)  # the last `cut` packet: epoch, boundary, take
         self._is_at_boundary = False
-        self._asked = False  # by ckpt.checkpoint()
+        self._asked = False  # ckpt.checkpoint() has asked for a round
         self._passed_ns = time.monotonic_ns()
         self._longest_step_ns = 0
         self._blocked_ns: int | None = (
             None  # since when the program waits for a message, in the wait under way
         )
         self._reader: Reader | None = None
-        self._names: list[str] = []  # registered at the checkpoint
+        self._names: list[str] = []  # names of the objects that were registered at the checkpoint
         self._output: ReplayedOutput | None = None
         self.sorter: mailbox.Sorter | None = None
 
     # ------------------------------------------------------------------ resuming
 
     def replay(self, reader: Reader, header: Mapping[str, Any]) -> None:
-        """This run goes on from an image; before the program starts."""
+        """This run goes on from an image. Called before the program starts. ``header``: of the image's stream."""
         self._reader = reader
         self._names = header["names"]
         self.count = header["count"]
@@ -118,7 +128,7 @@ class ExplicitWay:
         self.tracker = Tracker(header["position"])
 
     def install(self, deliver: Callable[[int, list[Any]], None]) -> Callable[[int, list[Any]], None]:
-        """What the port is to call with messages in place of ``deliver``. Called by the runtime when it is bound."""
+        """The function that the port is to call with messages, in place of ``deliver``. Called by :meth:`Runtime.bind`."""
         runtime = self._runtime
 
         def delivered(src: int, batch: list[Any]) -> None:
@@ -132,7 +142,7 @@ class ExplicitWay:
         return self.sorter.on_messages
 
     def end_replay_output(self) -> None:
-        """The replay has failed: show what it has printed."""
+        """The replay has failed: append its output to the rank's files."""
         if self._output is not None:
             self._output.give_back(show=True)
 
@@ -170,7 +180,7 @@ class ExplicitWay:
         runtime.hooks.call_after(runtime.spec["resume"])
 
     def check_ended(self) -> None:
-        """The program has ended. Raises LoopError when it never came to its saved place."""
+        """The program has ended. Raises LoopError if it has never reached its saved place."""
         if self.tracker.is_replaying:
             raise LoopError(
                 f"after the restart the program ended without coming to the loop {self.tracker.awaited}, "
@@ -180,7 +190,7 @@ class ExplicitWay:
     # ------------------------------------------------------------------ what the program does
 
     def register(self, name: str, obj: object) -> None:
-        """Raises RegistrationError for what cannot be restored in place, or comes too late."""
+        """Check a registration. Raises RegistrationError if ``obj`` cannot be restored in place, or inside a loop."""
         state.check(name, obj)
         if any(level.running for level in self.tracker.levels) and name not in self._runtime.registered:
             raise RegistrationError(
@@ -189,7 +199,7 @@ class ExplicitWay:
             )
 
     def enter(self, name: str) -> Entry:
-        """The program comes to a loop."""
+        """The program enters the loop ``name``. Raises StateError if nothing is registered, and LoopError as the tracker."""
         if not self._runtime.registered and not self.tracker.is_replaying:
             raise StateError(
                 f"the loop {name} is entered, and nothing is registered that a checkpoint could save: "
@@ -198,12 +208,12 @@ class ExplicitWay:
         return self.tracker.enter(name)
 
     def restore_at(self, entry: Entry) -> None:
-        """To be called once the loop has skipped the steps done: its deepest saved place is reached."""
+        """Restore the state if ``entry`` says so. Called when the loop has skipped its finished steps. Raises StateError."""
         if entry.restores:
             self._restore()
 
     def boundary(self) -> None:
-        """Before a step, or at the end of a loop. An image may be taken here."""
+        """The program is before a step, or at the end of a loop. An image may be taken here."""
         self.count += 1
         now_ns = time.monotonic_ns()
         self._longest_step_ns = max(self._longest_step_ns, now_ns - self._passed_ns)
@@ -225,7 +235,7 @@ class ExplicitWay:
     # ------------------------------------------------------------------ the agreement (under the lock)
 
     def _stop(self) -> None:
-        """Stay at this boundary as long as an image wants it."""
+        """Stay at this boundary until the image is taken or given up, or must be taken at a later boundary."""
         runtime, imager = self._runtime, self._runtime.imager
         epoch = imager.epoch
         while imager.wanted > imager.epoch or (self._asked and imager.epoch == epoch):
@@ -241,15 +251,15 @@ class ExplicitWay:
         self._asked = False
 
     def wanted(self, epoch: int) -> None:
-        """An image is wanted: say how far this rank is."""
+        """An image is wanted: tell the controller how many boundaries this rank has passed."""
         self._say(epoch, reached=False)
 
     def on_cut(self, packet: dict[str, Any]) -> None:
-        """The controller says where, or that all are there."""
+        """A `cut` packet: the controller names the agreed boundary, or says that all ranks have reached it (``take``)."""
         self._cut = (packet["epoch"], packet["at"], bool(packet["take"]))
 
     def _say(self, epoch: int, *, reached: bool) -> None:
-        count = self.count - self._is_at_boundary  # the one it waits at can still be the agreed one
+        count = self.count - self._is_at_boundary  # the present boundary can still be agreed on
         if self._runtime.finished_code is not None:
             count = _NO_MORE_BOUNDARIES
         packet = {"m": "boundary", "epoch": epoch, "count": count, "reached": reached}
@@ -257,11 +267,11 @@ class ExplicitWay:
         self._said = epoch
 
     def _must_stop(self) -> bool:
-        """Must this rank stay at the boundary it is at?"""
+        """Must this rank stay at its present boundary?"""
         wanted = self._runtime.imager.wanted
         epoch, at, _ = self._cut
         if epoch != wanted:
-            return True  # nobody knows yet where
+            return True  # the boundary has not been agreed on yet
         if self.count < at and self._runtime.finished_code is None:
             return False
         if self._reached != wanted:
@@ -276,7 +286,7 @@ class ExplicitWay:
         return self._runtime.imager.take_explicitly(self)
 
     def blocked(self) -> bool:
-        """The program waits in the library for something, perhaps a message. ``True``: an image was taken, or given up."""
+        """The program waits inside a library call, perhaps for a message. ``True``: the image was taken or given up."""
         runtime, imager = self._runtime, self._runtime.imager
         if runtime.finished_code is not None:
             return self._must_stop() and self._take_if_due()
@@ -298,7 +308,7 @@ class ExplicitWay:
     # ------------------------------------------------------------------ the image (under the lock)
 
     def problem(self) -> str:
-        """Why no image can be taken at this boundary; empty: it can."""
+        """Why no image can be taken at this boundary; empty: an image can be taken."""
         runtime = self._runtime
         if runtime.finished_code is not None:
             return ""
@@ -307,7 +317,7 @@ class ExplicitWay:
         return f"{what} over the end of a step: finish it within the step that begins it" if what else ""
 
     def prepare(self, port_state: Any) -> ExplicitImage:
-        """Just before the fork."""
+        """The content of the image; called just before the fork. ``port_state``: of the frozen port."""
         runtime = self._runtime
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
@@ -318,7 +328,7 @@ class ExplicitWay:
             "lengths": {fd: os.fstat(fd).st_size for fd in (1, 2)} | own_lengths(),
         }
         registered = dict(runtime.registered) if runtime.finished_code is None else {}
-        # now: a forked child shares the offsets of files, and the program goes on writing
+        # before the fork: parent and child share file offsets, and the program goes on writing
         noted = {name: state.content_of(obj) for name, obj in registered.items() if state.is_file(obj)}
         return ExplicitImage(
             extras={"ckpt.port": port_state, "ckpt.engine": runtime.engine},
@@ -331,7 +341,7 @@ class ExplicitWay:
         )
 
     def settle(self) -> None:
-        """Before the port is frozen: note the mailbox, whose accounts the port then knows."""
+        """Called before the port is frozen: save the mailbox. The engine reports all consumed messages to the port first."""
         assert self._runtime.engine is not None
         self._mail = mailbox.save(self._runtime.engine)
 
@@ -339,7 +349,7 @@ class ExplicitWay:
 
 
 def _stack() -> list[dict[str, Any]]:
-    """The program's frames, outermost first, as :meth:`ckpt.image.Stack.describe` has them."""
+    """The program's frames of the stack, outermost first, in the form of :meth:`ckpt.image.Stack.describe`."""
     rows: list[dict[str, Any]] = []
     frame = sys._getframe(1)
     while frame is not None:
@@ -351,7 +361,10 @@ def _stack() -> list[dict[str, Any]]:
 
 
 class _Disposable:
-    """What the ready-made reducers ask of a pickler: is this a forked child, whose objects may be used up?"""
+    """Stands for a pickler in the ready-made reducers, which read ``is_disposable`` only.
+
+    ``is_disposable``: this process is a forked child, so a reducer may destroy objects while it saves them.
+    """
 
     def __init__(self) -> None:
         self._pid = os.getpid()

@@ -1,7 +1,8 @@
-"""Registered objects: what is saved of them, and how it is put back into the very objects of a new run.
+"""Registered objects: which content of an object is saved, and how the content is put into the objects of a new run.
 
-A new run of the script makes its objects anew and registers them; the saved content is then put *into* them, so
-whoever holds one sees it, whether or not the program uses what :func:`ckpt.register` returned.
+A new run of the script makes its objects again and registers them. Then the saved content is put *into* these objects. So
+every reference to such an object sees the restored content, also where the program does not use the return value of
+:func:`ckpt.register`.
 
 ====================================  ================================================================================
 object                                content
@@ -10,11 +11,12 @@ dict, list, set, deque, bytearray     the items (subclasses: and the attributes)
 numpy array                           the elements; shape and type must be the same again
 ``random.Random``, numpy generators   their state
 a file open for writing               position and length; the file is cut to that length (open it with "a" or "r+")
-any other object                      what its ``__getstate__`` gives, put back by ``__setstate__``; else attributes
-and slots number, text, tuple, function, …      refused: they cannot be changed in place; keep them in a dict or an object
+any other object                      the value of its ``__getstate__``, put back by ``__setstate__``, or, without
+                                      ``__setstate__``, as attributes and slots
+number, text, tuple, function, …      refused, since they cannot be changed in place; keep them in a dict or an object
 ====================================  ================================================================================
 
-Objects in a content that are registered themselves are references to the registered object of the new run.
+A content may contain registered objects. They are saved by name, and become the registered objects of the new run.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ Content = tuple[str, Any]
 
 
 def check(name: str, obj: object) -> None:
-    """Raises RegistrationError for what cannot be restored in place."""
+    """Raise RegistrationError if the content of ``obj`` cannot be restored in place."""
     if isinstance(obj, _IMMUTABLE):
         kind = type(obj).__name__
         raise RegistrationError(
@@ -55,12 +57,12 @@ def check(name: str, obj: object) -> None:
 
 
 def is_file(obj: object) -> bool:
-    """Is it a file, whose content must be noted before a fork?"""
+    """Is ``obj`` a file? The position and length of a file must be recorded before the fork."""
     return isinstance(obj, io.IOBase)
 
 
 def content_of(obj: Any) -> Content:
-    """``(kind, value)``, to be pickled. Runs ``__getstate__`` of the object, if it has one."""
+    """``(kind, value)``, to be pickled. ``kind`` is a name of `_KINDS`, or "object": then ``__getstate__`` is called."""
     for kind, matches, take, _ in _KINDS:
         if matches(obj):
             return kind, take(obj)
@@ -68,7 +70,11 @@ def content_of(obj: Any) -> Content:
 
 
 def put_back(name: str, obj: Any, content: Content) -> None:
-    """Raises StateError when the object is of another kind than the saved one, or does not fit."""
+    """Put ``content`` into ``obj``, which is registered as ``name``.
+
+    Raises StateError if ``obj`` is of another kind than the saved object, or if the content does not fit (shape and type of
+    an array, generator, length of a file).
+    """
     kind, value = content
     expected, put = next(
         ((kind, put) for kind, matches, _, put in _KINDS if matches(obj)), ("object", _put_object)
