@@ -1,7 +1,7 @@
 """Exceptions of the job's side, and the exit codes of the `ckpt` command.
 
     ControllerError                 base: everything this package raises on purpose
-    ├── MalformedPacket             a rank, the agent or a client sent something that is no packet
+    ├── MalformedPacket             a rank, the agent or a client sent data that is no packet of the protocol
     ├── UsageError            (2)   the command line asks for something impossible
     ├── NoSuchJob            (10)   no such job, or no such epoch
     ├── JobBusy              (11)   another controller holds the job
@@ -9,8 +9,8 @@
     ├── NotCompatible        (13)   the image does not fit this program, size or interpreter; says why
     └── LaunchFailed          (1)   processes could not be started
 
-Every class carries the exit code that the command line ends with. Errors of the store (`ckpt.store`) are
-translated into these at the command line's edge only (`cli.py`), never in between.
+Every class has the exit code with which the command ends. Only the command line (`ckpt.controller.cli`) translates errors
+of the store (`ckpt.store`) into these classes.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ EXIT_INCOMPATIBLE = 13
 EXIT_RESTARTS_USED_UP = 14
 EXIT_CHECKPOINTED = 75
 EXIT_NOT_WRITTEN = 120
-"""As Python's own, when standard output cannot be written."""
+"""Standard output could not be written; the same code as Python's."""
 EXIT_TIMEOUT = 124
 EXIT_UNREAD = 141
 
 
 class ControllerError(Exception):
-    """Base of the tree; `exit_code` is what the command ends with."""
+    """Base of the tree; `exit_code` is the exit code of the command."""
 
     exit_code: int = EXIT_FAILURE
 

@@ -1,26 +1,29 @@
-"""★ The agent: the process that ranks are forked from, that sees them die, and that carries their packets.
+"""★ The agent: the process that forks the ranks, notices their deaths, and forwards packets between ranks and controller.
 
-One agent per node and job. It is a zygote: it imports what a rank needs once and forks ranks from that, so a
-rank starts in milliseconds. It therefore has no thread and no socket context of any messaging library, ever.
+There is one agent per node and job. The agent imports the modules that a rank needs once, and forks each rank from this
+state (a "zygote" process), so a rank starts in milliseconds. Therefore the agent never starts a thread and never opens
+a context of a messaging library: a fork would break these.
 
     controller ──Unix stream, JSON lines──▶ agent ──SOCK_SEQPACKET, one per rank──▶ rank (and its image child)
 
-States, and what is different in them
+States
 
-    attached    everything is forwarded; the controller decides
-    alone       the controller is gone (before the first `attach`, or killed). Ranks go on; how it ends is in
-                `alone`, and is written into the event log here.
+    attached    the agent forwards everything; the controller decides
+    alone       there is no controller: none has attached yet, or it was killed. The ranks go on. The module `alone`
+                decides how the job ends, and the agent writes the end into the event log.
 
 Rules
-- Fencing (`fencing`) kills every rank, by its own identity, and whatever ranks have started, also in groups and
-  sessions of its own: an orphan becomes a child of the agent (subreaper). `fenced` is said once all are reaped.
-- A death is reported only after everything the rank had said before has been forwarded.
-- A controller of a lower generation than one already seen is refused: never two.
-- Nobody is waited for: neither a rank that does not read nor a controller that does not.
-- Signals from outside are the controller's business (`dispositions`); only when it is gone, SIGTERM ends the ranks.
+- Fencing (`fencing`) kills every rank, by pid and start time, and all processes that ranks have started, also in other
+  process groups and sessions: an orphan becomes a child of the agent (subreaper). The agent sends `fenced` when all of
+  them have been reaped.
+- The agent reports a death only after it has forwarded all earlier packets of that rank.
+- The agent refuses a controller whose generation is lower than one it has seen. So there are never two controllers.
+- The agent never waits for a rank or a controller that does not read.
+- Signals from outside are the controller's business (`dispositions`). Only while there is no controller, SIGTERM ends the
+  ranks.
 
-Not here: any decision about epochs or restarts (`coordinator`, `supervisor`), and what a rank is (`entry`, by
-default `ckpt.rank.boot:run_rank`, called in the forked child as ``entry(spec, control_fd)`` and never returning).
+Not here: decisions about epochs or restarts (`coordinator`, `supervisor`); the code of a rank (`entry`, by default
+`ckpt.rank.boot:run_rank`, called in the forked child as ``entry(spec, control_fd)``; the call never returns).
 """
 
 from __future__ import annotations
@@ -55,9 +58,10 @@ _LEFTOVERS_S = 0.002
 
 
 class Agent:
-    """The event loop. `first` leads to the controller that started us; `entry` becomes the rank in the child.
+    """The agent's event loop.
 
-    The job is not known at first (the agent imports while the controller makes it): see `_serve`.
+    `first`: the connection to the controller that started this agent; `entry`: the function that a forked child calls. The
+    agent does not know its job at first, since it imports modules while the controller makes the job: see `_serve`.
     """
 
     def __init__(self, first: socket.socket, entry: Entry, dispositions: Dispositions) -> None:
@@ -74,9 +78,9 @@ class Agent:
         self.outbox = bytearray()
         self.fencing = Fencing()
         self.verdict: alone.Verdict | None = None
-        self.tolerant = False  # a dead rank is the others' business: they are told, and go on
-        self.is_told = False  # to end, while alone
-        self.kill_at = 0.0  # while alone, and the verdict is known
+        self.tolerant = False  # `--on-failure continue`: the other ranks are told of a death, and go on
+        self.is_told = False  # SIGTERM has asked for the end while there was no controller
+        self.kill_at = 0.0  # on time.monotonic(): when the ranks are killed, once `verdict` is known
         self.ended: str | None = None
         self.buffer = bytearray(BUFFER_BYTES)
         self.selector.register(dispositions.fileno(), selectors.EVENT_READ, self._on_signal)
@@ -85,7 +89,7 @@ class Agent:
     # ---- loop --------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Serve until told to end, or until alone with nothing left to do."""
+        """Serve until the controller sends `end`, or until there is no controller and no rank."""
         lonely_since = time.monotonic()
         while self.ended is None:
             for key, mask in self.selector.select(self._timeout()):
@@ -100,7 +104,7 @@ class Agent:
     def _timeout(self) -> float | None:
         living = {rank.pid for rank in self.ranks.values() if rank.is_alive}
         if self.fencing.is_busy(living):
-            return _LEFTOVERS_S  # they are being killed
+            return _LEFTOVERS_S  # processes of dead ranks are being killed
         return 0.05 if self.controller is None else None
 
     def _leave(self) -> None:
@@ -134,7 +138,7 @@ class Agent:
         self.selector.register(connection, selectors.EVENT_READ, self._on_connection)
 
     def _serve(self, job_dir: str, path: str) -> None:
-        """Belong to this job: listen for later controllers, and leave the first one's terminal."""
+        """The job is known: listen on `path` for later controllers; stdout and stderr go to the job's log from now on."""
         self.job_dir = job_dir
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)  # the controller holds the job's lock, and has fenced survivors
@@ -181,11 +185,11 @@ class Agent:
             for rank in self._addressed({}):
                 _pass_on(
                     rank, signal.SIGCONT
-                )  # it may have stopped them, and nobody else would let them go on
+                )  # the controller may have stopped them (SIGSTOP), and nobody else would continue them
             self._tell_of_deaths()
 
     def _tell_of_deaths(self) -> None:
-        """Without a controller it is for us to say who is dead, if the others are to know."""
+        """While there is no controller, and the job is tolerant, the agent tells the living ranks which ranks are dead."""
         dead = [rank.rank for rank in self.ranks.values() if not rank.is_alive]
         if self.tolerant and self.controller is None and dead:
             for rank in self._addressed({}):
@@ -200,7 +204,7 @@ class Agent:
             with contextlib.suppress(OSError):
                 connection.send(messages.encode_line(self._state()))
         elif connection is not self.controller:
-            return  # commands come from the one controller only
+            return  # only the attached controller may command
         elif kind == "serve":
             self._serve(command["job"], command["path"])
         elif kind == "start":
@@ -255,7 +259,7 @@ class Agent:
             return
         self.outbox += messages.encode_line(event)
         if len(self.outbox) > _BACKLOG_BYTES_MAX:
-            self._drop(self.controller)  # it has stopped reading: as good as gone
+            self._drop(self.controller)  # the controller has stopped reading: treat it as gone
         else:
             self._flush()
 
@@ -288,7 +292,7 @@ class Agent:
             self._tell({"e": "started", **rank.describe()})
 
     def _drop_everything(self) -> None:
-        """In a forked rank: nothing of the agent lives on."""
+        """In a forked rank: close and forget everything that belongs to the agent."""
         self.dispositions.restore()
         self.selector.close()
         if self.listener is not None:
@@ -303,7 +307,7 @@ class Agent:
     def _on_rank(self, control: socket.socket, mask: int) -> None:
         rank = next((rank for rank in self.ranks.values() if rank.control is control), None)
         if rank is None or not rank.is_alive:
-            return  # buried earlier in this turn
+            return  # the rank was reaped earlier in this turn of the loop
         if mask & selectors.EVENT_WRITE:
             rank.flush()
             self._watch(rank)
@@ -332,10 +336,10 @@ class Agent:
     # ---- death -------------------------------------------------------------------------------------------
 
     def _on_death(self, _pidfd: int, _mask: int) -> None:
-        """Only wakes the loop; `_reap` does the work."""
+        """Wakes the loop; `_reap` does the work."""
 
     def _on_signal(self, _fd: int, _mask: int) -> None:
-        """A child has ended, which the loop sees to; or somebody wants us to end."""
+        """SIGCHLD has come: the loop reaps. Or SIGTERM has come: without a controller, end the job."""
         asked = signal.SIGTERM in self.dispositions.received()
         if asked and self.controller is None and self.ranks and self.verdict is None:
             self._end_alone(
@@ -360,7 +364,7 @@ class Agent:
             self._tell({"e": "fenced", "incarnation": fenced})
 
     def _bury(self, rank: ForkedRank, status: int) -> None:
-        self._read_rank(rank)  # what it said before it died comes first
+        self._read_rank(rank)  # packets that the rank sent before it died come first
         rank.status = status
         for fileobj in (rank.control, rank.pidfd):
             with contextlib.suppress(KeyError, ValueError):
@@ -374,7 +378,7 @@ class Agent:
     # ---- alone -------------------------------------------------------------------------------------------
 
     def _alone(self, lonely_since: float) -> None:
-        """One step without a controller."""
+        """One turn of the loop without a controller. `lonely_since`: the agent's start, on time.monotonic()."""
         if not self.ranks:
             if self.was_attached or time.monotonic() - lonely_since > _LONELY_START_S:
                 self.ended = "no controller and no ranks"
@@ -389,7 +393,7 @@ class Agent:
             for rank in self._addressed({}):
                 rank.send(messages.encode(last))
         if not self.is_told and any(rank.is_alive and rank.failed for rank in self.ranks.values()):
-            self.kill_at = time.monotonic() + _STOP_GRACE_S  # it still writes what is its program's
+            self.kill_at = time.monotonic() + _STOP_GRACE_S  # it still flushes the program's files
         if not any(rank.is_alive for rank in self.ranks.values()) or time.monotonic() > self.kill_at:
             if self.verdict.release:
                 ranks = self.ranks.values()
@@ -397,7 +401,7 @@ class Agent:
             self.ended = self.verdict.reason
 
     def _end_alone(self, verdict: alone.Verdict, grace_s: float) -> None:
-        """Somebody wants it to end."""
+        """SIGTERM asks for the end of the job: ranks get `grace_s` seconds."""
         self.verdict, self.is_told = verdict, True
         self.kill_at = time.monotonic() + grace_s
 
@@ -413,22 +417,22 @@ class Agent:
 
 def _pass_on(rank: ForkedRank, number: int) -> None:
     rank.kill(number)
-    if number in (signal.SIGSTOP, signal.SIGCONT):  # as a shell does with a job: all that works for it
+    if number in (signal.SIGSTOP, signal.SIGCONT):  # to the whole process group, as a shell does
         with contextlib.suppress(OSError):
             os.killpg(rank.pid, number)
 
 
 def main() -> None:
-    """Entry of the agent process; started by `ckpt.controller.launch.spawning` only."""
+    """Main function of the agent process, which only `ckpt.controller.launch.spawning` starts."""
     options = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=True))
     control_fd = int(options["--control-fd"])
     dispositions = Dispositions()
     procinfo.become_subreaper()
     first = socket.socket(fileno=control_fd)
     os.set_inheritable(control_fd, False)
-    gc.disable()  # what is imported stays, and looking through it would take a tenth of the time
+    gc.disable()  # imported objects stay alive, and collections would take a tenth of the import time
     agent = Agent(first, load_entry(options["--entry"]), dispositions)
-    gc.freeze()  # the pages of what was imported stay shared with the ranks
+    gc.freeze()  # so that the pages of imported objects stay shared with the ranks
     gc.enable()
     agent.run()
     sys.stdout.flush()

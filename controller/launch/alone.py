@@ -1,9 +1,9 @@
-"""What becomes of a job whose controller is gone, decided by the agent that is left. Pure.
+"""How a job without a controller ends: the decision of its agent. Pure.
 
-Ranks go on as long as all are well. When all have finished, or one has failed, the job is over and has an
-exit code. When one was killed, the job is interrupted: nobody is there to restart it, so the others are
-ended too; the last control file is the truth and `ckpt restart` goes on from there. Where the program deals
-with failures itself (`tolerant`), the dead count as finished, and the others go on.
+The ranks go on as long as none has died. When all ranks have finished, or a rank has failed, the job is over and has an
+exit code. When a rank was killed, the job is interrupted: no controller can restart it, so the agent ends the other ranks
+too, and `ckpt restart` goes on from the last control file. Where the program handles failures itself (`tolerant`, option
+`--on-failure continue`), dead ranks count as finished, and the others go on.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ckpt.transport.records import dataclass
 
 
 class RankFacts(Protocol):
-    """What is known of one rank; see `forked.ForkedRank`."""
+    """What the agent knows about one rank; implemented by `forked.ForkedRank`."""
 
     @property
     def rank(self) -> int: ...
@@ -29,9 +29,7 @@ class RankFacts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The job is over. `exit_code` None: interrupted. `release`: everybody has finished and may leave in
-    peace.
-    """
+    """The job is over. `exit_code` None: the job is interrupted. `release`: all ranks have finished, and each may leave."""
 
     exit_code: int | None
     reason: str
@@ -39,7 +37,7 @@ class Verdict:
 
 
 def judge(ranks: Iterable[RankFacts], *, tolerant: bool = False) -> Verdict | None:
-    """None: let them go on."""
+    """How the job ends; None: the ranks go on."""
     known = list(ranks)
     dead = [rank.rank for rank in known if rank.status is not None and rank.finished is None]
     if tolerant and dead:
@@ -59,7 +57,7 @@ def judge(ranks: Iterable[RankFacts], *, tolerant: bool = False) -> Verdict | No
 
 
 def after_release(verdict: Verdict, ranks: Iterable[RankFacts], *, tolerant: bool = False) -> Verdict:
-    """The verdict when all have left that were released in peace: who does not leave with code 0 has not written all."""
+    """The verdict when all released ranks have left: a rank with another exit code than 0 has not written all its output."""
     for rank in ranks:
         if rank.status and (rank.status > 0 or not tolerant) and rank.finished is not None:
             return _left(rank.rank, rank.status)

@@ -1,13 +1,13 @@
-"""★ What signals do to an agent, and that none of it is handed on to its ranks.
+"""★ The agent's signal dispositions; its ranks do not inherit them.
 
     SIGCHLD                         wakes the loop: an adopted orphan is reaped at once
-    SIGTERM                         wakes the loop, and means something only while there is no controller
-    SIGINT, SIGHUP, SIGQUIT, …      nothing: whoever signals all processes of a job (a batch system, a service manager)
-                                    signals the controller too, and that one decides
+    SIGTERM                         wakes the loop; it has an effect only while there is no controller
+    SIGINT, SIGHUP, SIGQUIT, …      ignored: a batch system or service manager that signals all processes of a job signals
+                                    the controller too, and the controller decides
 
-A rank starts as a program does that the user has started: what was ignored there is ignored (`nohup`, a shell's background
-job), everything else is as by default, nothing is blocked. But for SIGCHLD: ignored, no death of a child could be
-noticed.
+A rank starts with the dispositions of a program that the user has started: a signal that was ignored when the agent started
+stays ignored (`nohup`, a shell's background job), all others have the default action, and none is blocked. SIGCHLD always
+has the default action: if it were ignored, no process could learn of the death of a child.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WAKES: Final = (signal.SIGCHLD, signal.SIGTERM)
 
 
 class Dispositions:
-    """Those of an agent, from its making on."""
+    """The dispositions of an agent. The constructor sets them."""
 
     def __init__(self) -> None:
         self._ignored = {n for n in (*_NOT_OURS, signal.SIGTERM) if signal.getsignal(n) is signal.SIG_IGN}
@@ -41,18 +41,18 @@ class Dispositions:
         signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
 
     def fileno(self) -> int:
-        """Readable when `received` has something."""
+        """A descriptor that is readable when `received` would return a signal."""
         return self._reading
 
     def received(self) -> set[int]:
-        """Numbers of the signals that have come."""
+        """Numbers of the signals that have come since the last call."""
         try:
             return set(os.read(self._reading, 1 << 12))
         except BlockingIOError:
             return set()
 
     def restore(self) -> None:
-        """In a forked rank: as the user's program would have found it."""
+        """In a forked rank: set the dispositions that a program started by the user has."""
         signal.set_wakeup_fd(-1)
         os.close(self._reading)
         os.close(self._writing)
@@ -61,4 +61,4 @@ class Dispositions:
 
 
 def _wakes(_number: int, _frame: FrameType | None) -> None:
-    """The descriptor is what counts."""
+    """A handler that does nothing: `signal.set_wakeup_fd` writes the number to the pipe."""

@@ -1,10 +1,13 @@
-"""★ What an agent does to end ranks for good: every process of theirs is killed, and reaped.
+"""★ Fencing: how an agent ends ranks for good. It kills and reaps the ranks and every process that they have started.
 
-    groups      those of ranks, of which something may still live; that of a rank that died by itself goes at once
-    pending     the incarnation that is being fenced: until none is left of its ranks and of all that any rank has
-                started, whatever group or session that is in (`strays`); None: nothing is asked for
+    groups      process groups of ranks in which a process may still live; the group of a rank that died by itself is
+                killed at once
+    pending     the incarnation that is being fenced; None: no fencing is asked for. Fencing lasts until no rank of this
+                incarnation or an earlier one lives, and no process that any of them has started, in whatever process
+                group or session (`strays`)
 
-A process that may not be killed (another user's, through a set-user-id program) is said once, and not waited for.
+A process that the agent may not kill (of another user, through a set-user-id program) is reported once, and fencing does not
+wait for it.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from ckpt.controller.launch.forked import ForkedRank
 
 
 class Fencing:
-    """Of one agent. Whoever owns it reaps, and calls `step` after that."""
+    """The fencing of one agent. The agent reaps children, and calls `step` after that."""
 
     def __init__(self) -> None:
         self.groups: set[int] = set()
@@ -27,11 +30,11 @@ class Fencing:
         self._beyond_us: set[int] = set()
 
     def is_busy(self, living: Collection[int]) -> bool:
-        """Whether something is being killed; `living`: the ranks that are alive."""
+        """Is a process being killed? `living`: pids of the ranks that are alive."""
         return self.pending is not None or bool(self.groups - set(living))
 
     def begin(self, incarnation: int, ranks: Iterable[ForkedRank]) -> None:
-        """All of this incarnation and before."""
+        """Kill the ranks of this incarnation and of all earlier ones."""
         self.pending = incarnation
         for rank in ranks:
             if rank.is_alive and rank.incarnation <= incarnation:
@@ -39,10 +42,10 @@ class Fencing:
                 self._kill_group(rank.pid)
 
     def step(self, ranks: Iterable[ForkedRank]) -> int | None:
-        """Kill what is left; the incarnation that was asked for, once nothing of it is."""
+        """Kill processes that are left; returns the fenced incarnation once none of its processes lives, else None."""
         living = [rank for rank in ranks if rank.is_alive]
         for group in self.groups - {rank.pid for rank in living}:
-            self._kill_group(group)  # image children, subprocesses: they go with their rank
+            self._kill_group(group)  # image children and subprocesses of a dead rank
         if self.pending is None:
             return None
         newer = {rank.pid for rank in living if rank.incarnation > self.pending}

@@ -1,12 +1,12 @@
-"""★ One rank as its agent sees it: forked from the agent, on the other end of a packet socket.
+"""★ One rank as its agent sees it: a process that the agent has forked, on the other end of a packet socket.
 
-`fork_rank` makes the pair of sockets and the process; the child never returns from it: it ends in SystemExit, which
-passes through all frames of the agent. The parent keeps a
-`ForkedRank`: identity (pid with start time, pidfd), what it has said about its end, and the packets that
-its full buffer did not take yet (a rank that hangs in C does not read; nobody else waits for it).
+`fork_rank` makes the pair of sockets and the process. The child never returns from `fork_rank`: it raises SystemExit, which
+passes through all frames of the agent. The parent keeps a `ForkedRank`: the identity of the process (pid with start time,
+pidfd), its exit code if it has reported one, and the packets that the socket's buffer could not take yet (a rank that hangs
+in C does not read, and the agent does not wait for it).
 
-A rank begins as the leader of its own process group, so that its image children die with it, and gets SIGKILL when
-the agent dies. Before the entry runs, everything of the agent is closed and dropped in the child.
+A rank begins as the leader of its own process group, so that its image children can be killed with it. The kernel sends it
+SIGKILL when the agent dies. Before the entry function runs, the child closes everything that belongs to the agent.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from ckpt.controller.supervision import messages
 Entry = Callable[[dict[str, Any], int], NoReturn]
 
 WHERE_SIGNAL: Final = signal.SIGRTMAX - 1
-"""A rank answers this one by writing its main thread's stack to `where_path`."""
+"""A rank answers this signal: it writes its main thread's stack to `where_path`."""
 
 BUFFER_BYTES: Final = 1 << 20
 _EXIT_NEVER_BECAME_A_RANK: Final = 70
 
 
 class ForkedRank:
-    """One forked rank, alive or just reaped. `status` as `os.waitstatus_to_exitcode`; None: alive."""
+    """One forked rank, alive or just reaped. `status`: as from `os.waitstatus_to_exitcode`; None: the rank is alive."""
 
     def __init__(self, rank: int, incarnation: int, pid: int, control: socket.socket) -> None:
         self.rank = rank
@@ -64,12 +64,12 @@ class ForkedRank:
         }
 
     def kill(self, number: int) -> None:
-        """Send it a signal: exactly this process, wherever it has gone (`setpgid`, `setsid`)."""
-        with contextlib.suppress(OSError):  # it is gone, and about to be reaped
+        """Send a signal to exactly this process, also after it has called `setpgid` or `setsid`."""
+        with contextlib.suppress(OSError):  # the process has ended, and is about to be reaped
             signal.pidfd_send_signal(self.pidfd, number)
 
     def send(self, data: bytes) -> None:
-        """Queue one packet, and write as much of the queue as the rank takes now."""
+        """Queue one packet, and write as much of the queue as the socket takes now."""
         self.outbox.append(data)
         self.flush()
 
@@ -81,10 +81,10 @@ class ForkedRank:
         except BlockingIOError:
             pass
         except OSError:
-            self.outbox.clear()  # it is dying; the pidfd says so
+            self.outbox.clear()  # the rank is dying; its pidfd becomes readable
 
     def receive(self, buffer: bytearray) -> bytes | None:
-        """One packet; None: nothing now; empty: it has closed its end (its death comes through the pidfd)."""
+        """One packet; None: no packet has come; empty: the rank has closed its end (the pidfd reports its death)."""
         try:
             size = self.control.recv_into(buffer)
         except BlockingIOError:
@@ -94,7 +94,7 @@ class ForkedRank:
         return bytes(memoryview(buffer)[:size])
 
     def note(self, packet: messages.Packet) -> None:
-        """Remember what decides about the job when there is no controller."""
+        """Remember the exit code that the rank reports: the module `alone` needs it."""
         if packet["m"] == "finished":
             self.finished = packet["exit_code"]
         elif packet["m"] == "error":
@@ -106,7 +106,7 @@ class ForkedRank:
 
 
 def load_entry(name: str) -> Entry:
-    """Import ``module:function``; a `preload` function beside it is called, to import what ranks need."""
+    """Import ``module:function``, and call the module's function `preload`, if there is one, to import what ranks need."""
     module_name, _, function = name.partition(":")
     module = importlib.import_module(module_name)
     preload = getattr(module, "preload", None)
@@ -117,12 +117,12 @@ def load_entry(name: str) -> Entry:
 
 
 def where_path(runtime_dir: str, rank: int) -> str:
-    """The file into which a rank writes where it is when it gets `WHERE_SIGNAL`."""
+    """The file into which a rank writes its stack when it gets `WHERE_SIGNAL`."""
     return os.path.join(runtime_dir, f"where-{rank}")
 
 
 def fork_rank(spec: dict[str, Any], entry: Entry, drop: Callable[[], None]) -> ForkedRank:
-    """Fork one rank. `drop` is called in the child: it closes everything that is the agent's."""
+    """Fork one rank. `drop` is called in the child: it closes everything that belongs to the agent."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in (ours, theirs):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
@@ -133,13 +133,13 @@ def fork_rank(spec: dict[str, Any], entry: Entry, drop: Callable[[], None]) -> F
             ours.close()
             _become_rank(spec, entry, theirs.detach(), agent_pid, drop)
         except SystemExit:
-            raise  # the rank has ended in good order; its interpreter takes itself apart
+            raise  # the rank has ended in good order; its interpreter finalizes
         except BaseException:
             traceback.print_exc()
         os._exit(_EXIT_NEVER_BECAME_A_RANK)
     theirs.close()
     with contextlib.suppress(OSError):
-        os.setpgid(pid, pid)  # also done by the child: whoever is first
+        os.setpgid(pid, pid)  # parent and child both do this, so neither has to wait
     ours.setblocking(False)
     return ForkedRank(spec["rank"], spec["incarnation"], pid, ours)
 
@@ -156,7 +156,7 @@ def _become_rank(
 
 
 def _answer_where(spec: dict[str, Any]) -> None:
-    """Let the rank say where it is even while C code keeps the interpreter lock: faulthandler is C."""
+    """Let the rank write its stack even while C code keeps the interpreter lock: faulthandler's handler is written in C."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     fd = os.open(where_path(spec["runtime_dir"], spec["rank"]), flags, 0o600)
     faulthandler.register(WHERE_SIGNAL, file=fd, all_threads=False, chain=False)

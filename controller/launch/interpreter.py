@@ -1,10 +1,10 @@
 """★ The interpreter that the ranks run under, when the command line names one: `ckpt run -n 4 /venv/bin/python app.py`.
 
-The word is looked up as a shell would. The interpreter that runs this command is known by its place and needs no question;
-any other is asked once what it is, and is used if it has this version of ckpt. What was used is in `job.json`, and a
-restart uses it again.
+The word is looked up on PATH as a shell does. The interpreter that runs this command is recognised by its path and not
+asked. Any other interpreter is run once and asked for its version of Python and of ckpt; it is used if it has this version
+of ckpt. The job's record (`job.json`) names the interpreter, and a restart uses it again.
 
-Not here: how the word is told from a script (`command`), how an agent is started (`spawning`).
+Not here: how the command line tells an interpreter from a script (`command`), how an agent is started (`spawning`).
 """
 
 from __future__ import annotations
@@ -65,19 +65,19 @@ def named(word: str | None, options: Sequence[str] = ()) -> tuple[Interpreter, s
 
 
 def of_job(options: Mapping[str, Any]) -> tuple[Interpreter, str]:
-    """The one that a job was started with. Raises as `named`."""
+    """The interpreter that a job was started with, and its version. `options`: of the job's record. Raises as `named`."""
     saved = options.get("interpreter")
     return named(None) if saved is None else named(saved["executable"], saved["options"])
 
 
 def _is_this(path: str) -> bool:
-    """Whether it is this interpreter, in this environment: every virtual environment links to the same file."""
+    """Is `path` this interpreter in this environment? Several virtual environments may link to the same file."""
     ours = os.path.dirname(sys.executable)
     return os.path.samefile(path, sys.executable) and os.path.samefile(os.path.dirname(path) or ".", ours)
 
 
 def _ask(path: str) -> tuple[str, str, str | None]:
-    """(its executable, its version, the version of its ckpt or None)."""
+    """Run the interpreter: (its `sys.executable`, its version, the version of its ckpt or None). Raises UsageError."""
     try:
         done = subprocess.run(
             [path, "-c", _QUESTION],

@@ -1,5 +1,7 @@
-"""What starts the agents of a job, as the service sees it. Whatever the engine, an agent speaks the packets of
-`ckpt.controller.supervision.messages`."""
+"""The protocol (``typing.Protocol``) of launchers: a launcher starts the agents of a job for the service.
+
+All agents speak the packets of `ckpt.controller.supervision.messages`, whatever launcher has started them.
+"""
 
 from __future__ import annotations
 
@@ -8,32 +10,32 @@ from typing import Any, Protocol
 
 
 class Launcher(Protocol):
-    """The agents of one job, seen as one.
+    """The agents of one job, used as if they were one agent.
 
-    All methods return at once; what happens comes back through `receive`. After `receive` has raised
+    No method waits for the agents' answers; answers and events come through `receive`. After `receive` has raised
     `AgentGone`, `fence` still works (it kills by recorded identity), and `start` brings up new agents.
     """
 
     def fileno(self) -> int:
-        """Readable when `receive` has something; -1 while there is no agent."""
+        """A descriptor that is readable when `receive` would return events; -1 while there is no agent."""
         ...
 
     def bring_up(self) -> str:
-        """Bring up the agents if there are none; the word in the environment of all that they start."""
+        """Start the agents if there are none. Returns their mark: a word in the environment of all processes they start."""
         ...
 
     def start(self, specs: Sequence[dict[str, Any]]) -> None:
-        """Fork the ranks; first `bring_up`."""
+        """Call `bring_up`, then let the agents fork one rank for each element of `specs`."""
         ...
 
     def send(self, packet: dict[str, Any], ranks: Sequence[int] | None = None) -> None: ...
 
     def signal(self, signum: int, ranks: Sequence[int] | None = None, *, caught: bool = False) -> None:
-        """`caught`: only to those that have a handler for it."""
+        """Send a signal to these ranks (None: all). `caught`: only to those that have a handler for it."""
         ...
 
     def fence(self, incarnation: int) -> None:
-        """Kill and reap everything up to this incarnation; answered by an event ``fenced``."""
+        """Kill and reap all ranks up to this incarnation, and their processes; an event ``fenced`` says when it is done."""
         ...
 
     def receive(self) -> list[dict[str, Any]]:
@@ -41,12 +43,12 @@ class Launcher(Protocol):
         ...
 
     def close(self) -> None:
-        """End agents and whatever is left of the ranks."""
+        """End the agents and all processes of ranks that are left."""
         ...
 
 
 class AgentGone(Exception):
-    """The connection to an agent broke; `started`: it had been up, or was killed, so another one may do better."""
+    """The connection to an agent is broken. `started`: the agent had answered before, or was killed: a new one may work."""
 
     def __init__(self, reason: str, *, started: bool) -> None:
         super().__init__(reason)

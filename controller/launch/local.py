@@ -1,8 +1,8 @@
 """★ Ranks on this machine: one agent process, reached through a socket pair.
 
-The agent is started first of all, before the job is made or opened: it imports what ranks need while this process does the
-rest (`ckpt.controller.launch.spawning`), and is told later which job it serves (`serve`). From then on it also listens on a
-Unix socket in the job's private runtime directory, where a later controller finds it (`fence_survivor`).
+The command starts the agent before it makes or opens the job: the agent imports what ranks need while this process does the
+rest (`ckpt.controller.launch.spawning`). Later `serve` tells the agent which job it serves. From then on the agent also
+listens on a Unix socket in the job's private runtime directory, where a later controller finds it (`fence_survivor`).
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _END_PATIENCE_S = 5.0
 
 
 class LocalLauncher:
-    """Implements `Launcher`. First `serve`; after the agent was lost, `start` starts another one like it."""
+    """Implements `Launcher`. Call `serve` first. After the agent was lost, `start` starts another with equal parameters."""
 
     def __init__(self, *, cwd: str, spawned: Spawned) -> None:
-        """`spawned`: the agent, started already, in `cwd`."""
+        """`spawned`: the agent, which has been started in the directory `cwd`."""
         self.cwd = cwd
         self.hash_seed = spawned.hash_seed
         self.entry = spawned.entry
@@ -44,16 +44,16 @@ class LocalLauncher:
         self._serving: dict[str, Any] | None = None
         self._generation = 0
         self._log_path: str | None = None
-        self._mark = ""  # of the agent that is there, or was the last
+        self._mark = ""  # of the present agent, or of the last one
         self._lines = messages.Lines()
-        self._known: list[Process] = []  # ranks started and not yet buried
+        self._known: list[Process] = []  # ranks that were started, and whose death was not reported yet
         self._local_events: list[dict[str, Any]] = []
         self._take(spawned)
 
     # ---- bringing up -------------------------------------------------------------------------------------
 
     def spawn(self) -> None:
-        """Start the agent; it goes on importing while we do other things. Raises LaunchFailed."""
+        """Start the agent, and return while it imports modules. Raises LaunchFailed."""
         self._take(
             spawn_agent(
                 cwd=self.cwd, hash_seed=self.hash_seed, entry=self.entry, interpreter=self.interpreter
@@ -68,7 +68,7 @@ class LocalLauncher:
         self.was_up = False
 
     def serve(self, *, job_dir: str, runtime_dir: str, generation: int) -> None:
-        """Tell the agent which job it belongs to. `generation`: of the controller's lock."""
+        """Tell the agent which job it serves. `generation`: of the job's lock, which this controller holds."""
         self._generation = generation
         self._log_path = os.path.join(job_dir, LOG_NAME)
         path = os.path.join(runtime_dir, SOCKET_NAME)
@@ -106,7 +106,7 @@ class LocalLauncher:
         if self.connection is not None:
             self._command({"a": "fence", "incarnation": incarnation})
             return
-        kill_all(self._known)  # they die with their agent; this makes sure, and waits
+        kill_all(self._known)  # the kernel kills ranks with their agent; this waits for their end
         strays.kill_marked(self._mark)
         strays.reap_adopted()
         self._known = []
@@ -121,7 +121,7 @@ class LocalLauncher:
             self.connection.sendall(messages.encode_line(command))
             self.connection.setblocking(False)
         except OSError:
-            self.connection.setblocking(False)  # `receive` finds out and says so
+            self.connection.setblocking(False)  # `receive` will raise AgentGone
 
     # ---- events ------------------------------------------------------------------------------------------
 
@@ -140,7 +140,7 @@ class LocalLauncher:
         except BlockingIOError:
             return self._noted(events)
         except (OSError, MalformedPacket):
-            pass  # as good as closed
+            pass  # treat the connection as closed
         if events:
             return self._noted(events)  # the next call finds the end again
         raise self._gone()
@@ -170,7 +170,7 @@ class LocalLauncher:
                 self.process.kill()
                 self.process.wait()
                 reason = "it stopped answering"
-        # What was killed may well start the next time; what failed to start would fail again.
+        # An agent that was killed may start the next time; an agent that failed to start would fail again.
         return AgentGone(f"{reason}{self._log_tail()}", started=self.was_up or killed)
 
     def _log_tail(self, limit_bytes: int = 2000) -> str:
@@ -189,14 +189,14 @@ class LocalLauncher:
             self._command({"a": "end", "reason": "the job has ended"})
         if self.process is not None:
             if not self.was_up:
-                self.process.kill()  # still importing, or never came up: it has no ranks
+                self.process.kill()  # the agent has not answered yet: it has no ranks
             try:
                 by_itself = self.process.wait(_END_PATIENCE_S) == 0
             except TimeoutError:
                 self.process.kill()
                 self.process.wait()
                 by_itself = False
-            if not by_itself:  # else it has ended everything
+            if not by_itself:  # else the agent has ended all processes
                 strays.kill_marked(self._mark)
         if self.connection is not None:
             self.connection.close()
@@ -205,7 +205,7 @@ class LocalLauncher:
 
 
 def kill_all(processes: Iterable[Process], patience_s: float = _END_PATIENCE_S) -> None:
-    """SIGKILL these processes and their groups, and wait until they are dead."""
+    """SIGKILL these processes and their process groups, and wait until they are dead, at most `patience_s` seconds."""
     mine = list(processes)
     for process in mine:
         procinfo.kill_exactly(process.pid, process.ticks, signals.SIGKILL, group=True)
@@ -217,8 +217,8 @@ def kill_all(processes: Iterable[Process], patience_s: float = _END_PATIENCE_S) 
 def fence_survivor(runtime_dir: str, generation: int, known: Iterable[Process], marks: Iterable[str]) -> bool:
     """End the agent that an earlier controller left behind, and its ranks. Call with the job's lock held.
 
-    First by asking; then, by recorded identity (`known`) and by the `marks` of agents, whatever is left. Returns whether
-    anything was alive. `runtime_dir` "": not known.
+    The agent is asked to end first. Then all processes that are left are killed, by recorded identity (`known`) and by the
+    `marks` of agents. Returns whether a process was alive. `runtime_dir` "": not known. `generation`: of the job's lock.
     """
     known = list(known)
     alive = any(procinfo.is_alive(process.pid, process.ticks) for process in known)
@@ -230,7 +230,7 @@ def fence_survivor(runtime_dir: str, generation: int, known: Iterable[Process], 
             alive = True
             _wait_for_end(connection)
         except OSError:
-            pass  # nobody there: the usual case
+            pass  # no agent listens: the usual case
     kill_all(known)
     strayed = [strays.kill_marked(mark) for mark in marks]
     return alive or any(strayed)

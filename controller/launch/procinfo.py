@@ -1,7 +1,7 @@
-"""★ What Linux says about processes: identity that survives pid reuse, life and death, parent-death signals.
+"""★ Facts about processes from Linux: identity that survives the reuse of pids, state, handlers, parent-death signals.
 
-A pid alone names nothing (it is reused); a pid with its start time in clock ticks since boot does. Everything
-that kills by a recorded pid goes through `kill_exactly`.
+A pid alone does not identify a process, since the kernel reuses pids; a pid with its start time (clock ticks since boot)
+does. Code that kills by a recorded pid uses `kill_exactly`, except `strays`, which identifies processes otherwise.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def state(pid: int) -> str | None:
 
 
 def catches(pid: int, number: int) -> bool:
-    """Whether this process has a handler for the signal, as far as the kernel says."""
+    """Does the process have a handler for the signal (``SigCgt`` of proc(5))? False when there is no such process."""
     try:
         with open(f"/proc/{pid}/status", "rb") as status:
             caught = next(line for line in status if line.startswith(b"SigCgt:"))
@@ -46,16 +46,16 @@ def catches(pid: int, number: int) -> bool:
 
 
 def is_alive(pid: int, ticks: int | None) -> bool:
-    """Whether exactly this process runs (a zombie does not)."""
+    """Does the process with this pid and start time run? A zombie does not. `ticks` None: any start time."""
     now = start_ticks(pid)
     return now is not None and (ticks is None or now == ticks) and state(pid) not in ("Z", "X", None)
 
 
 def kill_exactly(pid: int, ticks: int, signum: int = signal.SIGKILL, *, group: bool = False) -> bool:
-    """Signal the process that had this pid at this start time, or its whole group.
+    """Send a signal to the process with this pid and start time; `group`: to its whole process group, if it is the leader.
 
-    Returns whether it was there. The pidfd is opened before the start time is compared, so that the pid
-    cannot be reused in between.
+    Returns whether the process existed. The pidfd is opened before the start time is compared, so that the pid cannot be
+    reused in between.
     """
     try:
         fd = os.pidfd_open(pid)
@@ -83,12 +83,12 @@ def _group_of(pid: int) -> int | None:
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Ask for SIGKILL when the parent dies; if it has died already, die now."""
+    """Ask the kernel for SIGKILL when the parent dies (prctl(2), PR_SET_PDEATHSIG); if it has died already, exit now."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent_pid:
         os._exit(70)
 
 
 def become_subreaper() -> None:
-    """Orphaned descendants (image children of a killed rank) become children of this process, not of init."""
+    """Make orphaned descendants (image children of a killed rank) children of this process, not of init (prctl(2))."""
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

@@ -1,13 +1,14 @@
 """★ Starting an agent process: the first thing that `ckpt run` does.
 
-An agent needs longer than anything else to get ready, because it imports what ranks need. So it is started before this
-process imports anything itself, arguments' parser included: this module takes only what every interpreter has loaded
-already, and the C halves of `subprocess` and `socket`, which are a hundredth of the whole.
+An agent needs more time than any other part of the start, because it imports what ranks need. So the command starts the
+agent before it imports anything itself, the argument parser included. This module imports only modules that every
+interpreter has loaded already, and the C modules below `subprocess` and `socket`, which need a hundredth of the time.
 
-    spawn_agent      the process begins to import     Spawned.take       it belongs to a launcher, which ends it
-                                                      Spawned.discard    nobody wants it: killed and reaped
+    spawn_agent      the process begins to import     Spawned.take       a launcher takes the agent over, and will end it
+                                                      Spawned.discard    no launcher needs the agent: it is killed and reaped
 
-Not here: what an agent is told and says (`launch.local`), what it does (`launch.agent`), when (`cli`, `cli_run`).
+Not here: the packets to and from an agent (`launch.local`), the agent itself (`launch.agent`), the moment of its start
+(`ckpt.controller.cli`).
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ import sys
 import ckpt
 from ckpt.controller.errors import LaunchFailed
 
-TYPE_CHECKING = False  # what typing has, without importing it
+TYPE_CHECKING = False  # as typing.TYPE_CHECKING, without importing typing
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
 DEFAULT_ENTRY = "ckpt.rank.boot:run_rank"
-"""What a forked child becomes, module:function."""
+"""The entry function of a rank, as module:function."""
 
 MARK = "CKPT_AGENT"
-"""The variable that holds a word of every agent's own: what its ranks have started is found by it (`launch.strays`)."""
+"""The environment variable with a random word for each agent: its ranks' processes are found by it (`launch.strays`)."""
 
 _HASH_SEED_MAX = 4294967295
 _SIGKILL = 9
@@ -52,21 +53,21 @@ main()
 
 
 class AgentProcess:
-    """A child process of ours, until it is reaped. `status` as `os.waitstatus_to_exitcode`; None: not reaped."""
+    """The agent as a child process. `status`: as from `os.waitstatus_to_exitcode`; None: it has not been reaped."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.status: int | None = None
 
     def wait(self, patience_s: float | None = None) -> int:
-        """Reap it; returns `status`. Raises TimeoutError when it does not end in time."""
+        """Reap the process; returns `status`. Raises TimeoutError when it does not end within `patience_s` seconds."""
         if self.status is None:
             if patience_s is not None:
                 self._await_end(patience_s)
             try:
                 self.status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
             except ChildProcessError:
-                self.status = 0  # somebody else has reaped it; how it ended is not known
+                self.status = 0  # other code of this process has reaped it; its status is not known
         return self.status
 
     def _await_end(self, patience_s: float) -> None:
@@ -75,7 +76,7 @@ class AgentProcess:
         try:
             fd = os.pidfd_open(self.pid)
         except ProcessLookupError:
-            return  # reaped by somebody else
+            return  # other code of this process has reaped it
         try:
             if not select.select([fd], [], [], patience_s)[0]:
                 raise TimeoutError(f"process {self.pid} has not ended after {patience_s} s")
@@ -83,16 +84,16 @@ class AgentProcess:
             os.close(fd)
 
     def kill(self) -> None:
-        """SIGKILL, unless it has been reaped."""
+        """Send SIGKILL, unless the process has been reaped."""
         if self.status is None:
             try:
                 os.kill(self.pid, _SIGKILL)
             except ProcessLookupError:
-                pass  # reaped by somebody else
+                pass  # other code of this process has reaped it
 
 
 class Interpreter:
-    """What an agent, and so every rank, runs under: path and options of a Python that has this version of ckpt."""
+    """The interpreter of an agent and of its ranks: path and options of a Python that has this version of ckpt."""
 
     __slots__ = ("executable", "options")
 
@@ -101,17 +102,20 @@ class Interpreter:
         self.options = tuple(options)
 
     def saved(self) -> dict[str, Any] | None:
-        """For `job.json`; None: the one that runs this command, whichever that is at a restart, without options."""
+        """The interpreter as `job.json` keeps it; None: no options, and the interpreter that runs the command `ckpt`.
+
+        For None, a restart uses the interpreter that runs `ckpt restart`.
+        """
         if self.executable == sys.executable and not self.options:
             return None
         return {"executable": self.executable, "options": list(self.options)}
 
 
 class Spawned:
-    """An agent that has begun to import, and our end of the socket pair to it.
+    """An agent that has begun to import, and this process's end of the socket pair to the agent.
 
-    One that is not wanted after all ends by itself once the connection is closed. `mark`: the word of its own in its
-    environment, and in that of all that it starts.
+    An agent ends by itself when the connection is closed before it was taken. `mark`: the agent's word in its environment
+    (`MARK`) and in the environment of all processes that it starts.
     """
 
     def __init__(
@@ -132,13 +136,13 @@ class Spawned:
         self._connection: _socket.socket | None = connection
 
     def take(self) -> int:
-        """The descriptor of the connection, which is the caller's from now on, as is the process."""
+        """The descriptor of the connection. Descriptor and process belong to the caller from now on."""
         assert self._connection is not None, "taken already"
         connection, self._connection = self._connection, None
         return connection.detach()
 
     def discard(self) -> None:
-        """End it, if nobody has taken it. May be called again."""
+        """End the agent, unless it has been taken. Further calls do nothing."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -147,7 +151,7 @@ class Spawned:
 
 
 def new_hash_seed() -> int:
-    """Of a new job, any that PYTHONHASHSEED takes, but 0, which would turn hashing's randomness off."""
+    """A hash seed for a new job: 1 to 4294967295, as PYTHONHASHSEED allows. 0 would turn hash randomization off."""
     return int.from_bytes(os.urandom(4), "little") % _HASH_SEED_MAX + 1
 
 
@@ -158,7 +162,10 @@ def spawn_agent(
     cwd: str | None = None,
     interpreter: Interpreter | None = None,
 ) -> Spawned:
-    """Start an agent with this hash seed, in `cwd` if there is such a directory, else here. Raises LaunchFailed."""
+    """Start an agent with this hash seed. Raises LaunchFailed.
+
+    The agent starts in the directory `cwd` if that exists, else in the present one.
+    """
     interpreter = Interpreter(sys.executable) if interpreter is None else interpreter
     ours, theirs = (_above_the_streams(end) for end in _socket.socketpair())
     mark = os.urandom(8).hex()
@@ -176,7 +183,7 @@ def spawn_agent(
 
 
 def _above_the_streams(end: _socket.socket) -> _socket.socket:
-    """The same socket, with another number if it has that of a standard stream that was closed."""
+    """The same socket, with a higher descriptor if its own is that of a standard stream that was closed."""
     if end.fileno() >= _STREAMS:
         return end
     import fcntl
@@ -189,19 +196,22 @@ def _above_the_streams(end: _socket.socket) -> _socket.socket:
 def _start(
     control_fd: int, environment: dict[str, str], entry: str, cwd: str | None, interpreter: Interpreter
 ) -> int:
-    """Its pid. In a session of its own, with no descriptor of ours but `control_fd`; OSError when it cannot be."""
+    """Start the agent in a session of its own, with no descriptor but `control_fd` and standard streams; returns its pid.
+
+    Raises OSError.
+    """
     executable = interpreter.executable
     command = [executable, *interpreter.options, "-c", _BOOT]
     command += ["--control-fd", str(control_fd), "--entry", entry, _root()]
     actions: list[tuple[Any, ...]] = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         *(((os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),) if _is_closed(2) else ()),
-        (os.POSIX_SPAWN_DUP2, 2, 1),  # until it belongs to a job; from then on its log
+        (os.POSIX_SPAWN_DUP2, 2, 1),  # until the agent opens the job's log
         *((os.POSIX_SPAWN_CLOSE, fd) for fd in _handed_down() if fd != control_fd),
     ]
     if "-u" in interpreter.options:
         environment["PYTHONUNBUFFERED"] = (
-            "1"  # which a rank's streams look at: they are made by the rank, not by Python
+            "1"  # a rank makes its standard streams itself, and looks at this variable
         )
     if cwd is None or not os.path.isdir(cwd):
         return _spawn(command, environment, actions)
@@ -215,7 +225,10 @@ def _start(
 
 
 def _spawn(command: list[str], environment: dict[str, str], actions: list[tuple[Any, ...]]) -> int:
-    """Signals that were ignored stay so, as in every program; but SIGCHLD, or no death is noticed. None is blocked."""
+    """Start the process; returns its pid. No signal is blocked.
+
+    Ignored signals stay ignored, as in every program, except SIGCHLD: else no death of a child would be noticed.
+    """
     return os.posix_spawn(
         command[0],
         command,
@@ -228,7 +241,7 @@ def _spawn(command: list[str], environment: dict[str, str], actions: list[tuple[
 
 
 def _handed_down() -> list[int]:
-    """Descriptors that every child of ours would get: those that were handed down to us."""
+    """Inheritable descriptors of this process, which every child would get: this process has inherited them itself."""
     found = []
     for name in os.listdir("/proc/self/fd"):
         fd = int(name)
@@ -236,7 +249,7 @@ def _handed_down() -> list[int]:
             if fd >= _STREAMS and os.get_inheritable(fd):
                 found.append(fd)
         except OSError:
-            continue  # the one that listed the directory
+            continue  # the descriptor that listdir has used, closed by now
     limit = os.sysconf("SC_OPEN_MAX")
     for fd in found:
         if 0 <= limit <= fd:  # opened before the limit was lowered: posix_spawn refuses to name it
@@ -254,7 +267,7 @@ def _is_closed(fd: int) -> bool:
 
 def _environment(hash_seed: int, mark: str) -> dict[str, str]:
     environment = dict(os.environ)
-    above = environment.get(MARK)  # this job runs inside a rank of another one
+    above = environment.get(MARK)  # set if this job runs inside a rank of another job
     environment[MARK] = (above + ":" if above else "") + mark
     environment["PYTHONHASHSEED"] = str(hash_seed)
     # One computing thread per rank unless the user says otherwise: ranks share the cores, and a sum must
@@ -265,5 +278,5 @@ def _environment(hash_seed: int, mark: str) -> dict[str, str]:
 
 
 def _root() -> str:
-    """The directory that holds this package, for an agent that would not find it by itself."""
+    """The directory that holds this package, for an agent that does not find the package on its own path."""
     return os.path.dirname(os.path.dirname(os.path.abspath(ckpt.__file__)))

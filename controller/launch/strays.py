@@ -1,16 +1,16 @@
-"""★ Processes that ranks have started, found again wherever they went: another group, another session, adopted by init.
+"""★ Strays: processes that ranks have started, found in whatever process group or session, also when init has adopted them.
 
-Two ways, because each has a hole that the other closes:
+There are two ways to find them, since neither finds all:
 
-    children       of a subreaper: a process whose parent has died is its child, whatever group or session it is in.
-                   Complete, but only the agent can ask, and only while it lives
-    the mark       a word of its own that every agent carries in its environment (`MARK`), and with it all that it
-                   forks and all that these execute. Found by whoever may read it, after the agent's death too; not
-                   in a process that was given an environment without it
+    children       The agent is a subreaper: a process whose parent has died becomes the agent's child, in whatever group
+                   or session. This finds all, but only the agent can ask, and only while it lives
+    the mark       Each agent has a word of its own in its environment (`MARK`). All processes that the agent or its ranks
+                   fork and execute inherit the word. Any process with permission can look for the word, also after the
+                   agent's death. This does not find a process that was started with an environment without the word
 
-Who has several agents above it (a job inside a rank of another) carries all their words.
+A process below several agents (a job inside a rank of another job) has the words of all of them.
 
-Not here: when something is to be ended (`agent`, `local`).
+Not here: when processes are ended (`agent`, `local`).
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _PAUSE_S: Final = 0.002
 
 
 def mark_of_this_agent() -> str:
-    """The word that the agent which runs this has got from `spawning`; empty: it was started otherwise."""
+    """The word that `spawning` has given to this agent; empty: this process is no agent, or was started otherwise."""
     return os.environ.get(MARK, "").rpartition(":")[2]
 
 
 def children() -> set[int]:
-    """Processes whose parent this process is, zombies included; one that comes or goes meanwhile may be missed."""
+    """Pids of the children of this process, zombies included. A child that starts or ends meanwhile may be missing."""
     try:
         with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:
             return set(map(int, file.read().split()))
@@ -53,7 +53,7 @@ def _children_by_looking() -> set[int]:
 
 
 def any_child() -> bool:
-    """Whether there is a child at all: exact, where `children` may miss one."""
+    """Does this process have any child? The answer is exact, while `children` may miss one."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -62,20 +62,23 @@ def any_child() -> bool:
 
 
 def kill_children(but: Collection[int]) -> set[int]:
-    """SIGKILL to all children but these, whose numbers are theirs until we reap them. Returns those that we may not kill."""
+    """Send SIGKILL to all children except `but`. Returns the pids of those that this process may not kill.
+
+    The kernel does not reuse the pid of a child before this process has reaped it.
+    """
     refused = set()
     for pid in children() - set(but):
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
-            continue  # cannot be: only we reap it
+            continue  # cannot happen: only this process reaps the child
         except PermissionError:
             refused.add(pid)
     return refused
 
 
 def kill_marked(mark: str, patience_s: float = _PATIENCE_S) -> bool:
-    """SIGKILL to whatever carries the mark, until nothing is left that can be killed; whether there was anything."""
+    """Send SIGKILL to all processes with the mark until none is left that can be killed; returns whether there was one."""
     if not mark:
         return False
     found = False
@@ -84,12 +87,15 @@ def kill_marked(mark: str, patience_s: float = _PATIENCE_S) -> bool:
         found = bool(killed)
         if time.monotonic() > deadline:
             break
-        time.sleep(_PAUSE_S)  # they take a moment to go, and may have started others
+        time.sleep(_PAUSE_S)  # processes need a moment to end, and may have started others
     return found
 
 
 def reap_adopted() -> None:
-    """As the first process of a container we get the orphans of an agent that was killed. Only when that has been reaped."""
+    """Reap the orphans of an agent that was killed, if this process is pid 1 of a container, which gets all orphans.
+
+    Call it only after the agent itself has been reaped.
+    """
     if os.getpid() == 1:
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
@@ -108,11 +114,14 @@ def _carries(pid: str, mark: bytes) -> bool:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return mark in file.read()
     except OSError:
-        return False  # gone, or another user's
+        return False  # the process has ended, or belongs to another user
 
 
 def _killed(pid: int, mark: bytes) -> bool:
-    """Opened first and looked at again: the number cannot have become another process's in between."""
+    """Kill the process if it has the mark; returns whether it was killed.
+
+    The pidfd is opened before the mark is read, so that the pid cannot be reused in between.
+    """
     try:
         fd = os.pidfd_open(pid)
     except OSError:

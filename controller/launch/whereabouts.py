@@ -1,15 +1,17 @@
-"""★ Where the processes of a job are, and that none is left before new ones are started.
+"""★ Where the processes of a job run, and how a new controller makes sure that none is left before it starts new ones.
 
-The job's record names a seat (`ckpt.store.job.seat`): machine, directory, and the private directory with the sockets. The
-kernel answers what a record cannot: who holds the agent's log locked lives in this very directory.
+The job's record names a *seat* (`ckpt.store.job.seat`): machine, job directory, and the private directory with the sockets.
+A record may be out of date, so the kernel is asked too: an agent keeps its log locked, so a locked log means that an agent
+of this very directory lives.
 
-    runtime_of      for who wants to talk to the controller
-    clear           for who takes the job over: ends what an earlier controller has left here, or refuses by name
-    claim           the seat of this process, written before its first process is started
+    runtime_of      for a command that wants to talk to the controller
+    clear           for a controller that takes the job over: ends the processes of an earlier controller here, or raises
+                    JobBusy, which says where they are
+    claim           records the seat of this process; called before this process starts the first process of the job
 
-What may be ended from here is what lives in this directory, and nothing else: a copied job directory has the log and the
-record of the original, whose processes are not its own. Of another machine nothing can be known; that it is dead is for
-the user to say (`--fenced HOST`).
+Only processes of this directory are ended. A copied job directory has the log and the record of the original, but the
+original's processes are not its own. This machine can know nothing about another machine: the user must say that it is dead
+(`--fenced HOST`).
 """
 
 from __future__ import annotations
@@ -33,16 +35,16 @@ _POLL_S = 0.005
 
 
 def seat_of(job: JobDirectory) -> tuple[Seat | None, Relation]:
-    """The recorded seat, and what it means here."""
+    """The recorded seat, and its relation to this machine and directory (see `ckpt.store.job.seat`)."""
     seat = job.record().seat
     relation = compare(seat, here(job.path, ""))
     if relation == "copied" and is_occupied(os.path.join(job.path, "lock")):
-        relation = "ours"  # the file system has given the file another number, but its controller is there
+        relation = "ours"  # the lock file's inode number has changed, but its controller runs here
     return seat, relation
 
 
 def runtime_of(job: JobDirectory) -> str:
-    """The directory with the sockets of the job's controller. Raises NoSuchJob when there is none to be reached."""
+    """The directory with the sockets of the job's controller. Raises NoSuchJob when no controller can be reached here."""
     seat, relation = seat_of(job)
     if seat is None or relation == "free":
         raise NoSuchJob("the job is not running: no controller answers (`ckpt restart` goes on with it)")
@@ -60,14 +62,15 @@ def runtime_of(job: JobDirectory) -> str:
 
 
 def agent_lives(job: JobDirectory) -> bool:
-    """Whether an agent is at work in this directory, on this machine."""
+    """Does an agent of this job directory live on this machine?"""
     return is_occupied(job.agent_log_path())
 
 
 def clear(job: JobDirectory, lock: LockHandle, history: History, fenced_host: str | None) -> str:
-    """See to it that no process of an earlier controller lives; call it with the lock held.
+    """Make sure that no process of an earlier controller lives. Call it with the lock held.
 
-    Returns what was ended, for the event log; "" when nothing was. Raises JobBusy when that cannot be done from here.
+    `fenced_host`: the host that the user has declared dead. Returns a text for the event log; "" when no process was ended.
+    Raises JobBusy when processes cannot be ended from here.
     """
     seat = lock.found.seat
     relation = compare(seat, here(job.path, ""))
@@ -90,7 +93,10 @@ def clear(job: JobDirectory, lock: LockHandle, history: History, fenced_host: st
 
 
 def _writes_here(job: JobDirectory, history: History) -> bool:
-    """Whether the agent that the log names writes into this directory: one of a version that took no lock."""
+    """Does the agent that the event log names write into this directory's agent log?
+
+    Agents of old versions did not lock the log; this finds them.
+    """
     if history.agent is None:
         return False
     try:
@@ -112,12 +118,12 @@ def _wait_for_silence(job: JobDirectory, seat: Seat | None) -> None:
 
 
 def new_seat(job: JobDirectory) -> Seat:
-    """Of a controller of a new job."""
+    """The seat for the controller of a new job, with a new private directory."""
     return here(job.path, make_runtime_directory())
 
 
 def claim(job: JobDirectory, lock: LockHandle) -> None:
-    """The job is here from now on."""
+    """Record that the job runs here from now on."""
     seat = lock.found.seat
     mine = here(job.path, "")
     if compare(seat, mine) == "ours" and seat is not None and is_private_directory(seat.runtime):
