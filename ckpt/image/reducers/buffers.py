@@ -1,7 +1,8 @@
-"""Memoryviews in an image, and the iterators over them.
+"""Memoryviews, and iterators over memoryviews.
 
-A memoryview is saved as the object whose memory it shows and the place in it: offset, format, shape and, in one dimension,
-stride (also a negative one). Views of several dimensions with gaps are named as what cannot be saved.
+A memoryview is saved as its exporting object (the object whose memory it shows) and the part of the memory: offset, format,
+shape and, for one dimension, the stride, which may be negative. A view of several dimensions that is not contiguous cannot
+be saved; the error names it.
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ def make_memoryview(
 
 
 def _strided(flat: Any, start: int, fmt: str, count: int, stride: int) -> Any:
-    """``count`` items from ``start`` on (in bytes), ``stride`` bytes apart. Strides are whole items."""
+    """A view of ``count`` items, the first at byte ``start``, the next ones ``stride`` bytes apart. ``stride`` is a multiple
+    of the size of an item.
+    """
     sample: Any = memoryview(bytearray(64))
     size = sample.cast(fmt).itemsize
     last = start + (count - 1) * stride
@@ -85,7 +88,7 @@ def released_memoryview() -> memoryview:
 
 
 def address(view: memoryview) -> int:
-    """Of its first item."""
+    """The address of the first item of the view."""
     import ctypes
 
     get, release = ctypes.pythonapi.PyObject_GetBuffer, ctypes.pythonapi.PyBuffer_Release
@@ -106,7 +109,7 @@ _FULL_READ_ONLY = 0x0100 | 0x0010 | 0x0008 | 0x0004  # PyBUF_FULL_RO: indirect, 
 
 
 def reduce_memory_iterator(pickler: Saver, obj: Any) -> Any:
-    """Where it is can only be seen by using it up, so only in a forked child."""
+    """The position of the iterator is found only by using it up, so it can be saved in a forked child only."""
     if not pickler.is_disposable:
         raise PicklingError(
             "an iterator over a memoryview cannot be saved without fork; take an image when it is finished"

@@ -1,7 +1,6 @@
-"""How objects of the interpreter's own types are taken apart where ``pickle`` cannot do it, or does not do it
-exactly.
+"""Reducers for types of the interpreter and the standard library that ``pickle`` cannot save, or does not save exactly.
 
-For the contract of a reducer see :mod:`ckpt.image.reducers.by_value`. In short, and what is lost:
+For the contract of a reducer see :mod:`ckpt.image.reducers.by_value`. The table says what an image holds and what is lost:
 
     =============================  ===========================================================================
     object                         in the image
@@ -9,18 +8,19 @@ For the contract of a reducer see :mod:`ckpt.image.reducers.by_value`. In short,
     exceptions                     arguments, attributes, C fields, cause, context, traceback
     generators, coroutines         :mod:`ckpt.image.frames.generators`
     iterators, views               :mod:`ckpt.image.reducers.iterators`
-    locks                          locked or not; an RLock of the main thread comes back held by it, as often
-    weak references, proxies       the referent, alive only while loading, and the callback
-    ``re.Match``, ``finditer``     searched again; a finditer match says ``pos`` = its own start
+    locks                          locked or not; an RLock that the main thread holds is held again, as often
+    weak references, proxies       the referent and the callback; if nothing else in the image refers to the
+                                   referent, it is gone after the load
+    ``re.Match``, ``finditer``     searched again; a finditer match has ``pos`` = its own start
     ``functools.lru_cache``        with its contents; the counters of an unbounded one start again
     ``csv`` readers and writers    with their dialect and line number
     context variables, tokens, …   :mod:`ckpt.image.reducers.contexts`
-    threads                        as ones that have ended (:mod:`ckpt.image.reducers.thread_objects`)
+    threads                        as threads that have ended (:mod:`ckpt.image.reducers.thread_objects`)
     memoryviews                    :mod:`ckpt.image.reducers.buffers`
     tracebacks                     every entry, no variables (:mod:`ckpt.image.reducers.tracebacks`)
     =============================  ===========================================================================
 
-What state a C object holds is found through the garbage collector's view of it where Python offers no other.
+Where Python offers no other way to the state of a C object, :func:`gc.get_referents` shows the objects that it holds.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def reduce_exception(pickler: Saver, obj: BaseException) -> Any:
                     field = value.__get__(obj, cls)
                 except AttributeError:
                     continue
-                if field is not None:  # also says that nothing was ever put there, which is not the same
+                if field is not None:  # None may also mean "never set"; setting None would not restore that
                     fields.append((base, key, field))
     first: tuple[Any, ...] = ()
     if isinstance(obj, BaseExceptionGroup):
@@ -140,8 +140,9 @@ def reduce_wrapper(pickler: Saver, obj: Any) -> Any:
 
 @reduces(types.MethodWrapperType)
 def reduce_method_wrapper(pickler: Saver, obj: Any) -> Any:
-    """A bound slot, such as ``super().__init__``: by its own class, where a subclass has something else. Types of
-    iterators have no name that leads to them."""
+    """A bound slot wrapper, such as ``super().__init__``. It is looked up in its own class, because a subclass may define
+    another. Where that class is the object's own builtin type, it is looked up on the object: types of iterators, for
+    example, cannot be found by name."""
     if obj.__objclass__ is type(obj.__self__) and not is_heap(obj.__objclass__):
         return getattr, (obj.__self__, obj.__name__)
     return rebuild.bind, (obj.__objclass__, obj.__name__, obj.__self__)
@@ -149,8 +150,9 @@ def reduce_method_wrapper(pickler: Saver, obj: Any) -> Any:
 
 @reduces(types.BuiltinFunctionType)
 def reduce_builtin_method(pickler: Saver, obj: Any) -> Any:
-    """A bound method of a C type, such as ``super().append``: likewise. A function of a module in whose place the program
-    has put another: the genuine one, which is there while an image is loaded."""
+    """A bound method of a C type, such as ``super().append``: looked up in its own class. A function of a module whose name
+    the program has bound to another object: the function is found under its name while an image is loaded, because patches
+    are applied at the end."""
     owner = type(obj.__self__)
     if owner is types.ModuleType and vars(obj.__self__).get(obj.__name__) is not obj:
         name = obj.__self__.__name__
@@ -163,7 +165,9 @@ def reduce_builtin_method(pickler: Saver, obj: Any) -> Any:
     for cls in owner.__mro__:
         descriptor = cls.__dict__.get(obj.__name__)
         if type(descriptor) is types.MethodDescriptorType and descriptor.__get__(obj.__self__) == obj:
-            if descriptor.__objclass__ is owner:  # its own: something else may stand in the object's place
+            if (
+                descriptor.__objclass__ is owner
+            ):  # pickle saves it by name and object: the object may be replaced at load
                 return NotImplemented
             return rebuild.bind, (cls, obj.__name__, obj.__self__)
     return NotImplemented
@@ -201,7 +205,7 @@ def reduce_main_thread(pickler: Saver, obj: Any) -> Any:
 
 
 def reduce_thread_local(pickler: Saver, obj: Any) -> Any:
-    """The values of the thread that runs the program: an image has no other."""
+    """The values of the thread that runs the program: an image holds no other thread."""
     attributes = dict(threading.local.__getattribute__(obj, "__dict__"))
     return rebuild.make_thread_local, (type(obj), ()), attributes, None, None, rebuild.fill_thread_local
 
@@ -228,8 +232,8 @@ _PROXY = re.compile(r"<weak\w*proxy at 0x[0-9a-f]+(?:; dead|;? to .* at (0x[0-9a
 
 @reduces(weakref.ProxyType, weakref.CallableProxyType)
 def reduce_weakproxy(pickler: Saver, obj: Any) -> Any:
-    """The referent's address is in the text that C makes for a proxy, behind the name of its class, which may be any
-    text; that of ``None`` or, from Python 3.13 on, "dead" means that it is gone."""
+    """The ``repr`` of a proxy, which C makes, contains the referent's address, after the name of its class (any text). The
+    address of ``None`` or, from Python 3.13 on, the word "dead" means that the referent is gone."""
     import ctypes
 
     text: Any = type(obj).__repr__
@@ -246,9 +250,9 @@ def reduce_weakproxy(pickler: Saver, obj: Any) -> Any:
 
 
 def reduce_module(pickler: Saver, obj: types.ModuleType) -> Any:
-    """A module that is in ``sys.modules`` under no name; the others are references.
+    """A module object that is not in ``sys.modules``; modules in ``sys.modules`` are references.
 
-    Functions made in it hold its dictionary, so it gets that very dictionary.
+    Functions defined in the module hold its dictionary as their globals, so the new module gets this same dictionary.
     """
     state = (obj.__dict__, type(obj))
     return rebuild.make_module, (obj.__name__,), state, None, None, rebuild.fill_module_dict
@@ -264,7 +268,7 @@ _FAMILIES: tuple[tuple[type, Reducer], ...] = (
     (staticmethod, reduce_wrapper),
     (classmethod, reduce_wrapper),
     (threading.local, reduce_thread_local),
-    (codecs.StreamReader, reduce_raw),  # plain Python, but told to refuse
+    (codecs.StreamReader, reduce_raw),  # plain Python, but its __reduce__ refuses
     (codecs.StreamWriter, reduce_raw),
     (codecs.StreamReaderWriter, reduce_raw),
     (codecs.StreamRecoder, reduce_raw),
@@ -289,7 +293,7 @@ REDUCERS |= {
 
 
 def kind_by_base(cls: type) -> Reducer | None:
-    """The reducer for a type and all of its subclasses, if it belongs to such a family."""
+    """The reducer for a type that is, or derives from, a type of ``_FAMILIES``; else None."""
     for base, reducer in _FAMILIES:
         if issubclass(cls, base):
             return reducer

@@ -1,30 +1,30 @@
-"""How functions, classes and instances of by-value modules are taken apart.
+"""Reducers for functions, classes and instances of by-value modules.
 
 Contract of a reducer
     ``reduce(pickler, obj)`` returns what ``__reduce_ex__`` may return: a tuple ``(callable, arguments, state,
     None, None, state setter)``, or ``NotImplemented`` for the C pickler's own way (by name, or
-    ``object.__reduce_ex__``). It runs no code of the program and compares by identity only. Callables and
-    setters live in :mod:`ckpt.image.reducers.rebuild`.
+    ``object.__reduce_ex__``). A reducer runs no code of the program and compares by identity only. Callables and
+    setters are in :mod:`ckpt.image.reducers.rebuild`.
 
 Shell first
-    A class is made from its name, bases and slots and filled with its raw attributes afterwards; a cell is
-    made empty; a function gets its defaults and attributes last. So every cycle closes, and no user code runs
-    at load. Where a cycle runs through the arguments of a call (closures that contain themselves) the pickler
-    notices that the object has got into its memo meanwhile, and throws the second copy away.
+    At load each object is made as an empty shell and filled later: a class is made from its name, bases and slots, and gets
+    its raw attributes afterwards; a cell is made empty; a function gets its defaults and attributes last. So cycles of
+    references can be restored, and no code of the program runs. Where a cycle goes through the arguments of a call (closures
+    that contain themselves), the pickler finds the object in its memo after saving the arguments, and uses that one.
 
-Kinds of instances, decided once per class by :func:`kind_of_instance`
+Kinds of instances: :func:`kind_of_instance` chooses the reducer ("kind") once per class
     ===========  ==================================================================  =========================
     kind         for                                                                 cost
     ===========  ==================================================================  =========================
     PLAIN        no pickle hooks, no user ``__new__``, no C state                    the C pickler's own path
     raw          user classes with any of these; subclasses of builtin types         one tuple made in Python
-    by base      user classes over a C type with a ``__reduce__`` of its own         what that type says
-    DEFAULT      classes of by-reference modules                                     what their authors say, or raw:
-                                                                                     ``reducers_installed``
+    by base      user classes over a C type with a ``__reduce__`` of its own         that type's ``__reduce__``
+    DEFAULT      classes of by-reference modules                                     their own ``__reduce_ex__``; some
+                                                                                     are saved raw, see
+                                                                                     ``installed_classes``
     ===========  ==================================================================  =========================
 
-    A PLAIN instance whose ``__dict__`` somebody else holds too is saved raw, so that the dictionary stays
-    shared.
+    A PLAIN instance whose ``__dict__`` another object holds too is saved raw, so that the dictionary stays shared.
 """
 
 from __future__ import annotations
@@ -127,7 +127,9 @@ def reduce_function(pickler: Saver, function: types.FunctionType) -> Any:
 
 
 def reduce_method(pickler: Saver, method: types.MethodType) -> Any:
-    if type(method.__func__) is types.BuiltinFunctionType:  # bound by a C++ library: found again by its name
+    if (
+        type(method.__func__) is types.BuiltinFunctionType
+    ):  # some C++ libraries bind C functions so: found by name
         return getattr, (method.__self__, method.__func__.__name__)
     return types.MethodType, (method.__func__, method.__self__)
 
@@ -136,8 +138,8 @@ def reduce_method(pickler: Saver, method: types.MethodType) -> Any:
 
 
 def PLAIN(pickler: Saver, obj: object) -> Any:
-    """Named here, done in :meth:`ImagePickler.reducer_override` itself, which calls this only for a shared
-    dictionary.
+    """The reducer for instances with a dictionary and no hooks. :meth:`ImagePickler.reducer_override` handles them itself,
+    and calls this function only if another object holds the dictionary too.
     """
     return rebuild.make_instance, (type(obj),), obj.__dict__, None, None, rebuild.fill_instance
 
@@ -156,14 +158,15 @@ _HOOKS = frozenset(
         "__class__",
     }
 )
-# pickle asks empty objects for attributes, and gives __new__ what the builtin type wants
+# These break the C pickler's own way: at load pickle reads attributes of empty objects, and calls __new__ with the
+# arguments of the builtin type.
 _MISLEADING = frozenset({"__getattr__", "__getattribute__", "__new__"})
 _PICKLE_HOOKS = _HOOKS - _MISLEADING - {"__class__"}
 _BY_VALUE_BASES = (int, str, float, bytes, tuple, frozenset, complex)
 
 
 def kind_of_instance(pickler: Saver, cls: type) -> Reducer:
-    """The reducer for instances of ``cls``, which is no builtin type, exception or other special class."""
+    """The reducer for instances of ``cls``, for which no other table has one (builtin types, exceptions and so on have)."""
     if hasattr(cls, "__image_reduce__"):
         return _by_its_own_rule
     heap = [c for c in cls.__mro__ if is_heap(c)]
@@ -184,14 +187,14 @@ def kind_of_instance(pickler: Saver, cls: type) -> Reducer:
         if is_user:
             return reduce_raw
         if hooks & _PICKLE_HOOKS or cls in copyreg.dispatch_table:
-            # Our own objects are made to be saved while their methods run: the engine while it waits, above all.
+            # ckpt's own objects can be saved while their methods run; above all the engine, while it waits.
             return DEFAULT if cls.__module__.partition(".")[0] in OWN_PACKAGES else reduce_by_authors
         return DEFAULT if hooks == {"__new__"} and not needs_arguments(cls) else reduce_raw
     if not is_user:
         if is_partly_c:
             return _of_c_type(cls)
         own_way = hooks & _PICKLE_HOOKS or has_own_reduce(cls) or cls in copyreg.dispatch_table
-        if base in FILLED_BASES:  # pickle would fill it by the class's own append, add or __setitem__
+        if base in FILLED_BASES:  # pickle would call append, add or __setitem__ of the class
             return reduce_by_authors if own_way else reduce_raw
         misled = hooks & _MISLEADING and not own_way
         return reduce_raw if misled and base in _BY_VALUE_BASES else way_of_authors(cls)
@@ -203,7 +206,7 @@ def kind_of_instance(pickler: Saver, cls: type) -> Reducer:
 
 
 def _by_its_own_rule(pickler: Saver, obj: Any) -> Any:
-    """``__image_reduce__`` as ``__reduce__``: for objects that programs cannot pickle but images hold."""
+    """Call ``__image_reduce__`` in place of ``__reduce__``: for objects that images hold but programs must not pickle."""
     return obj.__image_reduce__()
 
 
@@ -212,14 +215,16 @@ def reduce_plain(pickler: Saver, obj: object) -> Any:
 
 
 def _of_c_type(cls: type) -> Reducer:
-    """A type written in C: with a ``__reduce__`` of its own, or left to dill."""
+    """The reducer for a type written in C: its own ``__reduce__``, or dill if it has none."""
     if cls in copyreg.dispatch_table or (has_own_reduce(cls) and not issubclass(cls, io.IOBase)):
         return DEFAULT
-    return reduce_or_dill  # files have a __reduce__ in some versions, which only refuses
+    return reduce_or_dill  # file classes have a __reduce__ in some versions of Python, which only raises
 
 
 def reduce_or_dill(pickler: Saver, obj: Any) -> Any:
-    """A type without any ``__reduce__``: perhaps dill has a way."""
+    """Save an object by its ``__reduce_ex__`` or, if that raises TypeError, by dill. Raises that TypeError if dill cannot
+    save the object either.
+    """
     try:
         return obj.__reduce_ex__(5)
     except TypeError as refusal:
@@ -232,8 +237,8 @@ def reduce_or_dill(pickler: Saver, obj: Any) -> Any:
 
 
 def reduce_by_base(pickler: Saver, obj: Any) -> Any:
-    """An instance of a user class over a C type that pickles in its own way: that type's way, without the
-    user's hooks, and besides what the user's classes have added: attributes and slots.
+    """An instance of a user class that derives from a C type with its own pickling: the result of the C type's
+    ``__reduce__``, without the user's hooks, together with the attributes and slots of the user's classes.
     """
     own = type(obj)
     cls: Any = next(c for c in own.__mro__ if not pickler.references.is_user_type(c))
@@ -258,7 +263,9 @@ def reduce_by_base(pickler: Saver, obj: Any) -> Any:
 
 
 def _reduce_by_getstate(cls: type, obj: Any) -> Any:
-    """The way of a C type that has ``__getstate__`` but no ``__reduce__`` (files in memory), past that of the user."""
+    """The state by ``__getstate__`` of a C type that has no ``__reduce__`` (``io.BytesIO``); the user's ``__getstate__`` is
+    not called. None: the C type has no such method.
+    """
     getstate: Any = getattr(cls, "__getstate__", None)
     if getstate is getattr(object, "__getstate__", None) or not hasattr(cls, "__setstate__"):
         return None

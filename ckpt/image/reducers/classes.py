@@ -1,8 +1,9 @@
-"""How classes of by-value modules are taken apart; see :mod:`ckpt.image.reducers.by_value` for the contract.
+"""The reducer for classes of by-value modules; see :mod:`ckpt.image.reducers.by_value` for the contract.
 
-A class is made from its metaclass, name, bases and what must be there when it is made, and gets its raw
-attributes afterwards. Nothing of a metaclass, and no ``__init_subclass__``, runs at load. Virtual subclasses are registered
-again when everything is loaded.
+At load a class is made from its metaclass, name, bases and the attributes that must exist when a class is made (slots, the
+fields of a ctypes structure; called ``essentials``), and gets its other raw attributes afterwards. No code of a metaclass,
+and no ``__init_subclass__``, runs at load. Virtual subclasses (``ABCMeta.register``) are registered again when everything is
+loaded.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def reduce_class(pickler: Saver, cls: type) -> Any:
             essentials["__slots__"] = tuple(k for k, v in own.items() if is_slot(v, cls))
     if (
         "__class__" in own
-    ):  # a property may lie about an instance's class; in a made class the name means the metaclass
+    ):  # a property that gives instances another __class__; set after the class is made, it would set the metaclass
         essentials["__class__"] = own["__class__"]
     if rebuild.metaclass_of_ctypes(meta) is not None:
         essentials.update((key, own[key]) for key in _CTYPES_ESSENTIALS if key in own)
@@ -92,20 +93,21 @@ _DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.C
 
 
 def _is_written_in_python(cls: type) -> bool:
-    """Made by a class statement. The dictionary of a type made in C holds C functions of its own."""
+    """Was the class made by a class statement? The dictionary of a type made in C holds descriptors of C functions."""
     if not is_heap(cls):
         return False
     return not any(isinstance(v, _DESCRIPTORS) and v.__objclass__ is cls for v in cls.__dict__.values())
 
 
 def is_made_in_c(cls: type) -> bool:
-    """Has it its ``__new__`` from a C type that is no builtin one (``ast.AST``)? ``object.__new__`` refuses it then."""
+    """Does the class get its ``__new__`` from a heap type made in C (``ast.AST``)? Then ``object.__new__(cls)`` raises."""
     return any("__new__" in c.__dict__ and is_heap(c) and not _is_written_in_python(c) for c in cls.__mro__)
 
 
 def _find_c_type(pickler: Saver, cls: type) -> Any:
-    """A type made in C whose name lies (``builtins.method``, ``_csv.writer``): found where somebody has named it, also below
-    that module (`coverage.CTracer`), or as the type of something that has a name (metaclasses of `_ctypes`).
+    """A type made in C that is not found under its name (``builtins.method``, ``_csv.writer``). It is searched for among the
+    variables of its module, of some others, and of submodules (`coverage.CTracer`), also as the type of such a variable
+    (metaclasses of `_ctypes`).
     """
     below = [name for name in list(sys.modules) if name.startswith(f"{cls.__module__}.")]
     for module_name in (cls.__module__, "types", "_collections_abc", *below):
@@ -122,11 +124,12 @@ def _find_c_type(pickler: Saver, cls: type) -> Any:
 
 
 def is_slot(value: object, cls: type) -> bool:
+    """Is ``value`` the descriptor of a slot that ``cls`` itself defines?"""
     return type(value) is types.MemberDescriptorType and value.__objclass__ is cls
 
 
 def _is_layout(value: object, cls: type) -> bool:
-    """Made by the skeleton: slots, ``__dict__``, and the fields of a ctypes structure."""
+    """Is ``value`` a descriptor that making the class creates: of a slot, ``__dict__`` or a ctypes field?"""
     return (
         is_slot(value, cls) or type(value) is types.GetSetDescriptorType or type(value).__name__ == "CField"
     )

@@ -1,10 +1,12 @@
-"""Context variables, contexts, tokens, and decimal contexts in force for the length of a ``with`` block.
+"""Context variables, contexts and tokens (PEP 567), and the context managers of ``with decimal.localcontext()``.
 
-Both sides: reducers, and what the pickle of an image calls for them (names that are part of the image format).
+This module has the reducers and the functions that the pickle stream calls at load. The names of the latter are part of the
+image format.
 
-A token belongs to the context it was made in. The one in force in the program is the one in force in the process that loads,
-so a token of it is made there again: the variable is set twice and put back. A token that stands for "was not set before"
-cannot be made and kept without using it up, so it is used, and its mark as used taken away again.
+A token belongs to the context in which it was made. The program's current context becomes the current context of the process
+that loads the image, so a token of that context is made there: the variable is set to the old value, then set once more,
+which gives the token, and then reset. A token whose old value is "not set" can be made only by resetting the variable with
+it, which marks the token as used; the mark is removed afterwards.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ def reduce_context(pickler: Saver, obj: contextvars.Context) -> Any:
 
 
 def present_context() -> contextvars.Context | None:
-    """The context in force itself, which Python hands out copies of only. ``None`` if nothing was ever set."""
+    """The current context itself (:func:`contextvars.copy_context` gives only a copy)."""
     probe: contextvars.ContextVar[None] = contextvars.ContextVar("probe")
     token = probe.set(None)
     probe.reset(token)
@@ -64,7 +66,9 @@ def fill_context(context: contextvars.Context, items: list[tuple[contextvars.Con
 
 
 def reduce_capsule(pickler: Saver, obj: Any) -> Any:
-    """Pointers of C libraries; of those that programs get to hold, numpy's settings for errors can be made again."""
+    """A capsule, that is, a pointer of a C library. Only numpy's error settings can be made again; for all others raises
+    PicklingError.
+    """
     if '"numpy.ufunc.extobj"' not in repr(obj):
         raise PicklingError("a capsule (a pointer of a C library) cannot be saved")
     return make_numpy_errors, (contextvars.Context().run(_numpy_errors, obj),)
@@ -111,7 +115,12 @@ def reduce_token(pickler: Saver, obj: contextvars.Token[Any]) -> Any:
 def make_token(
     context: contextvars.Context | None, var: contextvars.ContextVar[Any], old: tuple[Any, ...], used: bool
 ) -> contextvars.Token[Any]:
-    """A token of ``var`` in ``context`` (``None``: the one in force), which holds afterwards what it held before."""
+    """A token of ``var`` made in ``context`` (``None``: the current one); afterwards the variable has the value it had
+    before.
+
+    ``old``: the token's old value in a tuple, empty for ``Token.MISSING``. ``used``: has the token been used? Raises
+    RestoreError: the variable has a value here already.
+    """
     if context is not None:
         return context.run(make_token, None, var, old, used)
     if old:
@@ -133,7 +142,7 @@ def make_token(
 
 
 def _unuse(token: contextvars.Token[Any]) -> None:
-    """Take the mark away. A token is: header, context, variable, old value, mark."""
+    """Remove the mark "used" from a token. The fields of the C struct are: header, context, variable, old value, mark."""
     import ctypes
 
     word = object.__basicsize__
@@ -149,7 +158,7 @@ def _unuse(token: contextvars.Token[Any]) -> None:
 
 
 def decimal_reducers() -> dict[type, Any]:
-    """For ``with decimal.localcontext()``; :mod:`decimal` must be imported."""
+    """The reducer for ``decimal.localcontext()``, by type; :mod:`decimal` must be imported."""
     import decimal
 
     manager = type(decimal.localcontext())
@@ -159,7 +168,7 @@ def decimal_reducers() -> dict[type, Any]:
 
 
 def reduce_decimal_manager(pickler: Saver, obj: Any) -> Any:
-    """The two contexts it holds are seen by entering and leaving it; the one in force is put back."""
+    """The manager is entered and left to find the two contexts that it holds; then the current context is set again."""
     import decimal
 
     present = decimal.getcontext()
@@ -167,7 +176,7 @@ def reduce_decimal_manager(pickler: Saver, obj: Any) -> Any:
         inside = obj.__enter__()
         obj.__exit__(None, None, None)
         outside = decimal.getcontext()
-    except TypeError as failure:  # not a manager that is complete
+    except TypeError as failure:  # a manager that is not complete
         raise PicklingError(f"a decimal context manager: {failure}") from failure
     finally:
         decimal.setcontext(present)
@@ -175,7 +184,7 @@ def reduce_decimal_manager(pickler: Saver, obj: Any) -> Any:
 
 
 def make_decimal_manager(inside: Any, outside: Any) -> Any:
-    """A manager that puts ``outside`` in force when left."""
+    """A manager that sets the context ``outside`` when it is left."""
     import decimal
 
     present = decimal.getcontext()

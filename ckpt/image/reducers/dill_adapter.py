@@ -1,13 +1,12 @@
-"""The one place that uses dill: its savers, asked for a reduce tuple.
+"""The only module that uses dill: dill's savers give reduce tuples for the C pickler.
 
-dill knows how to save objects that nobody else does (capsules, thread handles, ctypes pieces, …), as
-functions ``save_x(pickler, obj)`` that call ``pickler.save_reduce(callable, args, state, …, obj=obj)`` on a
-pickler written in Python. :func:`reduce` hands such a function a stand-in that writes nothing and keeps the
-arguments of that call, so that the C pickler does the work. A saver that writes opcodes itself, or saves
-several objects, cannot be used this way: ``None``.
+dill can save types that no other library can (capsules, thread handles, parts of ctypes, …). Its savers are functions
+``save_x(pickler, obj)`` that call ``pickler.save_reduce(callable, args, state, …, obj=obj)`` on a pickler written in Python.
+:func:`reduce` gives such a saver a stand-in for the pickler, which writes nothing and keeps the arguments of that call; the
+C pickler then saves them. A saver that writes opcodes itself, or saves several objects, cannot be used in this way.
 
-Importing dill (30 ms) adds entries to ``pickle._Pickler.dispatch``; they are taken out again. It is imported
-when the first such object is met, not before.
+Importing dill (30 ms) adds entries to ``pickle._Pickler.dispatch``; they are removed again. dill is imported only when the
+pickler meets the first such object.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ class _NotOneReduce(Exception):
 
 
 class _StandIn:
-    """As much of a pickler as a saver of dill may look at."""
+    """The attributes of a pickler that savers of dill read. ``reduced``: the arguments of ``save_reduce``."""
 
     proto = 5
     bin = True
@@ -62,7 +61,9 @@ class _StandIn:
 
 
 def reduce(obj: Any) -> tuple[Any, ...] | None:
-    """What ``obj.__reduce_ex__`` would return if it could, as dill knows it; ``None`` where it does not."""
+    """The reduce tuple for ``obj`` (as of ``__reduce_ex__``) from dill's saver; ``None``: dill has no saver that can be
+    used.
+    """
     saver = _savers().get(type(obj))
     if saver is None:
         return None

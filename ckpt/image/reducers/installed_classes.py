@@ -1,15 +1,18 @@
-"""How instances of classes of installed packages are taken apart: in the way their authors say, if that is the right one.
+"""Reducers for instances of classes of installed packages: by the class's own ``__reduce__`` or, where that is wrong, raw.
 
-A library that takes its objects apart by itself (``__reduce__``) has copies and files in mind, where everything goes along:
-a tree may become a list of rows, of which an equal tree is put together. In an image others hold the parts (a loop over the
-tree, a table, the frames of a method that runs), and would hold the old ones. So such an object is saved raw
+The author of a ``__reduce__`` thinks of copies and files, where the whole object is saved: a tree may be saved as a list of
+rows, from which an equal tree is built. In an image other objects may hold the parts (an iterator over the tree, a table,
+the frame of a running method), and after a restart they would hold parts that do not belong to the new tree. So such an
+object is saved raw (:mod:`ckpt.image.reducers.raw_instances`)
 
-- while a method of it runs;
-- if their way fails because it is just being made, and does not have all of its attributes yet;
-- if it leaves parts of itself out, all of them plain Python, and it can be saved raw: that is tried once per ``__reduce__``.
+- while a method of the object runs;
+- if ``__reduce__`` fails because the object is still being made, and does not have all of its attributes yet;
+- if the result of ``__reduce__`` does not contain all parts of the object, all missing parts are plain Python, and the
+  object can be saved raw: this is tried once per ``__reduce__``.
 
-Not those that are one of a kind, as loggers are: they come back from where they are kept. Nor where an attribute may be an
-address in a C library.
+Singletons such as loggers, of which the class returns the same object for the same arguments, are saved by their
+``__reduce__`` in the first and third case; so are, in the third, objects of which an attribute may be an address in a C
+library.
 """
 
 from __future__ import annotations
@@ -40,26 +43,26 @@ _NO_PARTS = frozenset(
         *(types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType),
     }
 )
-_python: dict[type, bool] = {}  # asked for every attribute; only ever in a forked child, which ends soon
-_LOOKED_AT = 10_000  # objects in what an object says of itself
+_python: dict[type, bool] = {}  # results of _is_python; grows only in a forked child, which ends soon
+_LOOKED_AT = 10_000  # objects that are looked at in one reduce tuple
 
 
 def has_own_reduce(cls: type) -> bool:
-    """Does it say itself how its instances are taken apart?"""
+    """Does the class, or a base class other than ``object``, define ``__reduce__`` or ``__reduce_ex__``?"""
     own, default = (cls.__reduce_ex__, cls.__reduce__), (object.__reduce_ex__, object.__reduce__)
     return any(mine is not theirs for mine, theirs in zip(own, default, strict=True))
 
 
 def way_of_authors(cls: type) -> Reducer:
-    """A class of an installed package with pickle hooks.
+    """The reducer that uses the pickle hooks of a class of an installed package.
 
-    One that pickles by name may belong to a by-value module.
+    :func:`reduce_by_name` if the class has its own ``__reduce__``, because that may return a name; else the C pickler's way.
     """
     return reduce_by_name if has_own_reduce(cls) and cls not in copyreg.dispatch_table else DEFAULT
 
 
 def needs_arguments(cls: type) -> bool:
-    """Is its ``__new__`` written in Python, and cannot be called with the class alone, as pickle would do?"""
+    """Is ``cls.__new__`` written in Python with required arguments? Then pickle, which calls ``cls.__new__(cls)``, fails."""
     new: Any = next((c.__dict__["__new__"] for c in cls.__mro__ if "__new__" in c.__dict__), None)
     while type(new) is staticmethod or (type(new) is not types.FunctionType and hasattr(new, "__wrapped__")):
         new = new.__wrapped__
@@ -70,7 +73,7 @@ def needs_arguments(cls: type) -> bool:
 
 
 def reduce_by_authors(pickler: Saver, obj: Any) -> Any:
-    """An object of a library that takes itself apart; see the module."""
+    """An object whose class, in an installed package, has pickle hooks: the rules of the module's header."""
     cls = type(obj)
     way = way_of_authors(cls)
     if cls in copyreg.dispatch_table or isinstance(obj, Enum) or is_made_in_c(cls):
@@ -96,7 +99,7 @@ def reduce_by_authors(pickler: Saver, obj: Any) -> Any:
 
 
 def _author_of(cls: type) -> type:
-    """The class that says how its instances are taken apart."""
+    """The class in the method resolution order that defines ``__reduce_ex__`` or ``__reduce__``."""
     own = ("__reduce_ex__", "__reduce__")
     return next(c for c in cls.__mro__ if any(name in c.__dict__ for name in own))
 
@@ -115,20 +118,22 @@ def _reduce_running(pickler: Saver, obj: Any, way: Reducer) -> Any:
 
 
 def _unless_unfinished(pickler: Saver, obj: Any) -> Any:
-    """What its authors say of it. None: they ask for attributes that it does not have yet; it is being made."""
+    """The result of the object's ``__reduce_ex__``. None: it has failed for want of an attribute, so the object is still
+    being made.
+    """
     try:
         return reduce_by_name(pickler, obj)
-    except (AttributeError, RecursionError):  # a __getattr__ that asks for what is not there asks itself
+    except (AttributeError, RecursionError):  # a __getattr__ that reads a missing attribute calls itself
         return None
 
 
 def _names_itself(reduced: Any) -> bool:
-    """By a name, or by a function without arguments."""
+    """Does the reduce result consist of a name, or of a function without arguments?"""
     return type(reduced) is not tuple or len(reduced) < 2 or not reduced[1]
 
 
 def _leaves_out_parts(pickler: Saver, obj: Any, reduced: Any) -> bool:
-    """Are there parts of the object that are not in what it says of itself? No, if one of them is not plain Python."""
+    """Are there parts of the object that the reduce tuple does not contain? Returns False if a part is not plain Python."""
     if type(reduced) is not tuple or (len(reduced) == 2 and not reduced[1]) or any(reduced[3:]):
         return False
     parts = _parts(pickler, obj)
@@ -143,13 +148,15 @@ def _leaves_out_parts(pickler: Saver, obj: Any, reduced: Any) -> bool:
 
 
 def _parts(pickler: Saver, obj: Any) -> set[int]:
-    """Addresses of what its attributes hold and others may hold too."""
+    """Addresses of the values of the object's attributes that other objects may hold too. Empty if one value is not plain
+    Python, or may be an address.
+    """
     found: set[int] = set()
     if not _is_python(type(obj)):
         return found
     for value in (inspect_raw.attributes_of(obj) or {}).values():
         kind = type(value)
-        if kind is int and value in ADDRESSES:  # larger ones are hashes, as a rule
+        if kind is int and value in ADDRESSES:  # integers above this range are usually hashes
             return set()
         if kind in _NO_PARTS or issubclass(kind, type) or pickler.references.name_of(value):
             continue
@@ -161,7 +168,7 @@ def _parts(pickler: Saver, obj: Any) -> set[int]:
 
 
 def _is_python(cls: type) -> bool:
-    """Is everything in an instance in its dictionary and slots?"""
+    """Is the whole state of an instance in its dictionary and slots?"""
     found = _python.get(cls)
     if found is None:
         base = next(c for c in cls.__mro__ if not is_heap(c))
@@ -170,7 +177,7 @@ def _is_python(cls: type) -> bool:
 
 
 def _content(reduced: tuple[Any, ...]) -> Iterator[Any]:
-    """What is in there, through plain containers."""
+    """The objects in a reduce tuple, also those inside plain containers; at most ``_LOOKED_AT``."""
     waiting: list[Any] = [*reversed(reduced)]
     for _ in range(_LOOKED_AT):
         if not waiting:
@@ -184,17 +191,21 @@ def _content(reduced: tuple[Any, ...]) -> Iterator[Any]:
 
 
 def _is_one_of_a_kind(pickler: Saver, obj: Any, reduced: tuple[Any, ...]) -> bool:
-    """Does its class keep a single object for these arguments? Asked only where nothing can suffer from the answer."""
+    """Does the reduce tuple's callable return this same object again? The call may have effects, so it is made in a forked
+    child only.
+    """
     if not pickler.is_disposable:
         return False
     try:
         return reduced[0](*reduced[1]) is obj
-    except Exception:  # it cannot be put together in this way
+    except Exception:  # the callable fails: no singleton
         return False
 
 
 def reduce_by_name(pickler: Saver, obj: Any) -> Any:
-    """``typing.TypeVar`` and its like say "I am called T"; in a by-value module that finds nobody."""
+    """The object's ``__reduce_ex__``. Some types return a name (``typing.TypeVar``: "T"), which pickle looks up in the
+    object's module. A by-value module does not have the object yet at load, so the object is saved raw there.
+    """
     reduced = obj.__reduce_ex__(5)
     if isinstance(reduced, str):
         if getattr(obj, "__module__", None) in pickler.references.by_value:

@@ -1,17 +1,17 @@
-"""Iterators over the interpreter's own containers, and views of them: they keep their container over a restart, so that
-they see what is done to it afterwards, and the place where they are.
+"""Iterators over builtin containers, and views of dictionaries: a restart restores their container and position.
 
-``pickle`` makes most of them iterators over a copy of what remains, or refuses. What is in the image is the container,
-the kind of the iterator and how many items it has handed out; that is found by listing what remains, which C does on
-a copy of the iterator. One whose container has been changed under it raises RuntimeError at its next step, after the
-items that it hands out before; it is saved as that (:class:`Changed`).
+``pickle`` saves most of these iterators as iterators over a copy of the remaining items, or refuses. But the iterator of a
+program must see later changes of its container. So an image holds the container, the kind of the iterator, and the number of
+items that it has returned. This number is found by listing the remaining items, which C does on a copy of the iterator. If
+the container has been changed during the iteration, the iterator raises RuntimeError, perhaps after some more items; it is
+saved as these items and the error (:class:`Changed`).
 
 At load
-    An iterator may be met while its container is being loaded: it is part of an item of it (an object in a list that
-    walks over that list). It can be made, or put into its place, only when the container is complete. Until then a
-    shell stands for it, an iterator over nothing of the same type; :func:`finish` gives it what belongs into it.
-    Complete is what has as many items as it had; containers that are filled a second time
-    (:mod:`ckpt.image.pickling.containers`) are told to :func:`finish`.
+    An iterator may be loaded before its container is complete, because it is part of an item of the container (an object in
+    a list that iterates over that list). Until the container is complete, the iterator is a shell: an iterator of the same
+    type over an empty container. :func:`finish` then gives the shell its real content. A container is complete if it has as
+    many items as in the image. Containers that are filled a second time (:mod:`ckpt.image.pickling.containers`) are given to
+    :func:`finish`, and their iterators are made again.
 
 The names of what is called at load (:func:`make`, :func:`place`, :func:`make_view`, :class:`Changed`) are part of the
 image format.
@@ -52,7 +52,7 @@ Kind = tuple[type, str, bool]
 
 
 def fresh(kind: Kind, container: Any) -> Any:
-    """An iterator of that kind that has handed out nothing yet; by the type's own methods, not the program's."""
+    """A new iterator of that kind, at the beginning; made by the builtin type's own methods, not the program's."""
     base, view, backwards = kind
     if base is OrderedDict:
         source = getattr(OrderedDict, view)(container)
@@ -82,11 +82,13 @@ _ORDERED: type = type(iter(OrderedDict()))
 # ---------------------------------------------------------------------- at load
 
 _late: list[tuple[Any, Callable[[], Any], Any, bool]] = []
-"""(iterator, makes the right one, its container, is it a shell?): those that were made since the last `finish`."""
+"""Iterators made since the last `finish`: (iterator, function that makes the final one, container, is it a shell?)."""
 
 
 class Changed:
-    """What an iterator does whose container was changed under it: some items, then RuntimeError."""
+    """Stands for an iterator whose container was changed during the iteration: returns some items, then raises
+    RuntimeError.
+    """
 
     def __init__(self, items: list[Any], text: str) -> None:
         self.items = iter(items)
@@ -102,7 +104,7 @@ class Changed:
 
 
 def make(kind: Kind, container: Any, size: int, done: int) -> Any:
-    """One that has handed out `done` items of a container that had `size` when the image was made."""
+    """An iterator that has returned `done` items of a container that had `size` items when the image was taken."""
 
     def right() -> Any:
         made = fresh(kind, container)
@@ -116,7 +118,10 @@ def make(kind: Kind, container: Any, size: int, done: int) -> Any:
 
 
 def place(name: str, container: Any, size: int, index: int) -> Any:
-    """One over a list that had `size` items, or over a sequence of the program's own (-1), at `index`."""
+    """An iterator, at `index`, over a list that had `size` items, or over a sequence of a class of the program (`size` -1).
+
+    ``name``: a key of ``_OVER``, the kind of the iterator.
+    """
 
     def right() -> Any:
         made = _OVER[name](container)
@@ -136,7 +141,7 @@ def make_view(base: type, mapping: Any, view: str) -> Any:
 
 
 def finish(refilled: list[Any]) -> None:
-    """Everything is loaded: give shells, and iterators over containers that were filled again, what belongs into them."""
+    """Everything is loaded: give their final content to shells, and to iterators over the containers in ``refilled``."""
     late, _late[:] = _late[:], []
     again = {id(container) for container in refilled}
     for made, right, container, is_shell in late:
@@ -145,8 +150,8 @@ def finish(refilled: list[Any]) -> None:
 
 
 def _exchange(one: Any, other: Any) -> None:
-    """Two iterators of one type become each other: what follows the header of their objects changes places, references
-    included, so that nothing is counted anew."""
+    """Exchange the content of two iterators of one type: the bytes of their C structs after the object header. References
+    are exchanged too, so no reference count changes. Raises TypeError for different types."""
     import ctypes
 
     if type(one) is not type(other):
@@ -160,11 +165,13 @@ def _exchange(one: Any, other: Any) -> None:
 # ---------------------------------------------------------------------- at an image
 
 _used_up: dict[int, tuple[Any, Any]] = {}
-"""Objects that were used up in this process, a forked child: by id, the object and what was in it."""
+"""Objects that were used up in this process, a forked child: id → (object, its state)."""
 
 
 def by_using_up(obj: Any, look: Callable[[Any], T]) -> T:
-    """`look(obj)`, which uses the object up: once, whoever asks (an object may be pickled a second time, for a trial)."""
+    """The state of an object by `look(obj)`, which uses the object up. `look` is called once per object; later calls, as for
+    a trial that pickles the object again, return the same result.
+    """
     known = _used_up.get(id(obj))
     if known is None:
         known = _used_up[id(obj)] = obj, look(obj)
@@ -182,7 +189,9 @@ def _to_the_error(obj: Any) -> tuple[list[Any], str]:
 
 
 def _reduce(pickler: Saver, obj: Any, kind: Kind, container: Any) -> Any:
-    """With a container of which this iterator has handed out all but what is listed as remaining."""
+    """The reduce tuple of an iterator over ``container``: it has returned all items except the remaining ones, which its own
+    ``__reduce__`` lists.
+    """
     size = _length(kind[0], container)
     try:
         remaining = obj.__reduce__()[1][0]
@@ -205,7 +214,7 @@ def reduce_dict_iterator(pickler: Saver, obj: Any) -> Any:
     if mapping is None:  # finished
         return make, (kind, {}, 0, 0)
     owner = class_of_dict(mapping)
-    if owner is not None and pickler.references.names(owner):  # filled when it is found, unlike one by value
+    if owner is not None and pickler.references.names(owner):  # a by-reference class is complete at load
         mapping = owner.__dict__
     return _reduce(pickler, obj, kind, mapping)
 
@@ -218,7 +227,7 @@ def reduce_set_iterator(pickler: Saver, obj: Any) -> Any:
 
 
 def reduce_ordered_iterator(pickler: Saver, obj: Any) -> Any:
-    """What it hands out stands before the pointer to its dictionary: 1 backwards, 2 keys, 4 values."""
+    """The C struct has flags before the pointer to the dictionary: 1 reversed, 2 keys, 4 values (6: items)."""
     found = [item for item in gc.get_referents(obj) if isinstance(item, OrderedDict)]
     if not found:  # finished
         return make, ((OrderedDict, "keys", False), OrderedDict(), 0, 0)
@@ -231,8 +240,9 @@ def reduce_ordered_iterator(pickler: Saver, obj: Any) -> Any:
 
 
 def reduce_deque_iterator(pickler: Saver, obj: Any) -> Any:
-    """Its type has a name that leads nowhere in some versions. Behind its block, its place and its deque it has the
-    count of changes that it knows, which stands behind four fields in the deque."""
+    """The type cannot be found by its name in some versions of Python. The C struct has the fields block, index, deque and
+    state; ``state`` is the deque's number of changes when the iteration began, and the sixth field of a deque's struct is
+    its present number of changes."""
     _, (items, *done) = obj.__reduce__()
     words = _words(obj, 4)
     if words[2] == id(items) and words[3] != _words(items, 6)[5]:
@@ -241,7 +251,7 @@ def reduce_deque_iterator(pickler: Saver, obj: Any) -> Any:
 
 
 def _words(obj: Any, count: int) -> Any:
-    """The first words behind the header of an object."""
+    """The first ``count`` machine words after the header of an object."""
     import ctypes
 
     return (ctypes.c_ssize_t * count).from_address(id(obj) + object.__basicsize__)
@@ -254,7 +264,7 @@ def reduce_list_iterator(pickler: Saver, obj: Any) -> Any:
 
 
 def reduce_reversed(pickler: Saver, obj: Any) -> Any:
-    """Over a sequence of the program's own, whose length is asked for."""
+    """``reversed`` over a sequence of a class of the program. Making it at load calls the class's ``__len__``."""
     _, (container, *_), *index = obj.__reduce__()
     return place, ("backwards", container, -1, *(index or (-1,)))
 
@@ -267,7 +277,7 @@ def reduce_view(pickler: Saver, obj: Any) -> Any:
 
 
 def class_of_dict(mapping: Any) -> type | None:
-    """The class whose attributes these are; the dictionary itself is in no image."""
+    """The class of which ``mapping`` is the ``__dict__``, or None. The dictionary of a class itself is in no image."""
     if type(mapping) is not dict or "__module__" not in mapping:
         return None
     for value in mapping.values():

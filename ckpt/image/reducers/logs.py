@@ -1,9 +1,8 @@
-"""The configuration of :mod:`logging`, which lives in a library module and not in any variable of the
-program.
+"""The configuration of :mod:`logging`, which is in a module of the standard library and in no variable of the program.
 
-Loggers are references (they pickle by name), but for those of classes of the program; their handlers, filters, levels
-and flags are saved here and put back, for every logger that differs from a new one. Handlers are objects of the image
-like any others: a stream handler of standard error or a file handler goes on where it was.
+Loggers are saved by name, except those of classes of the program. This module saves and restores the handlers, filters,
+levels and flags of the root logger and of each logger that differs from a new one. Handlers are saved like other objects: a
+stream handler of standard error, or a file handler, goes on at its position.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ __all__ = ["note_logging", "put_back", "reduce_logger", "reduce_manager"]
 
 
 def note_logging() -> dict[str, Any] | None:
-    """``None`` while the program has not imported :mod:`logging`."""
+    """The configuration for an image; ``None`` if the program has not imported :mod:`logging`."""
     logging = sys.modules.get("logging")
     if not isinstance(logging, types.ModuleType):
         return None
@@ -52,7 +51,7 @@ def _is_configured(logger: Any) -> bool:
 
 
 def reduce_logger(pickler: Saver, obj: Any) -> Any:
-    """A logger of a class of the program, with its attributes; it takes its place among the loggers again."""
+    """A logger of a class of the program, with its attributes; at load it is registered under its name again."""
     logging = sys.modules["logging"]
     attributes = {
         key: value for key, value in obj.__dict__.items() if key not in ("manager", "parent", "_cache")
@@ -76,7 +75,7 @@ def fill_logger(logger: Any, attributes: dict[str, Any]) -> None:
 
 
 def find_parents(manager: Any) -> None:
-    """Every logger's parent is the nearest one above it by name."""
+    """Set the parent of each logger: the nearest logger above it by name."""
     logging = sys.modules["logging"]
     for name, logger in manager.loggerDict.items():
         if not isinstance(logger, logging.Logger):
@@ -99,6 +98,7 @@ def the_manager() -> Any:
 
 
 def put_back(saved: dict[str, Any] | None) -> None:
+    """Restore the configuration of :func:`note_logging`."""
     if saved is None:
         return
     import logging

@@ -1,5 +1,7 @@
-"""Instances as they are: dictionary, slots and builtin value, taken without any method of theirs; see
-:mod:`ckpt.image.reducers.by_value` for the contract of a reducer."""
+"""The reducer that saves an instance *raw*: its dictionary, slots and builtin value, without calling a method of its class.
+
+For the contract of a reducer see :mod:`ckpt.image.reducers.by_value`.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,14 @@ _POINTER_BYTES = object.__basicsize__ // 2
 
 
 def DEFAULT(pickler: Saver, obj: object) -> Any:
-    """The C pickler's own way."""
+    """The reducer that leaves the object to the C pickler's own way."""
     return NotImplemented
 
 
 def has_state_in_c(cls: type) -> bool:
-    """Does an instance of a class over ``object`` hold more than slots, a dictionary and weak references?"""
+    """Has an instance of ``cls``, whose builtin base is ``object``, more state than slots, dictionary and weak references?
+    The size of its C struct tells.
+    """
     heap = [c for c in cls.__mro__ if is_heap(c)]
     slots = sum(1 for c in heap for value in c.__dict__.values() if is_slot(value, c))
     size = object.__basicsize__ + slots * _POINTER_BYTES
@@ -33,7 +37,7 @@ def has_state_in_c(cls: type) -> bool:
 
 
 def slots_of(pickler: Saver, obj: Any) -> list[tuple[type, str, Any]]:
-    """``(owner, name, value)`` of every slot that is set."""
+    """``(class that defines the slot, name, value)`` for each slot of the instance that is set."""
     cls = type(obj)
     known = pickler.slots.get(cls)
     if known is None:
@@ -54,18 +58,20 @@ def slots_of(pickler: Saver, obj: Any) -> list[tuple[type, str, Any]]:
 
 
 def attributes_of(obj: Any) -> dict[str, Any] | None:
-    """The instance's dictionary itself, past whatever the program defined."""
+    """The instance's dictionary itself, also if a class of the program defines ``__dict__`` or ``__getattribute__``; None if
+    the instance has none.
+    """
     if not type(obj).__dictoffset__:
         return None
     try:
         found = object.__getattribute__(obj, "__dict__")
     except AttributeError:
-        return None  # a C type that has one and does not show it: _asyncio.Future
+        return None  # a C type that has a dictionary but no attribute for it: _asyncio.Future
     return found if type(found) is dict else None
 
 
 def reduce_raw(pickler: Saver, obj: Any) -> Any:
-    """Dictionary, slots and builtin value, taken without any method of the program."""
+    """Save the instance by its dictionary, slots and builtin value; runs no method of the program."""
     cls = type(obj)
     base = next(c for c in cls.__mro__ if not is_heap(c))
     attributes, slots = attributes_of(obj), slots_of(pickler, obj)

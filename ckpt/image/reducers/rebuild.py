@@ -1,14 +1,16 @@
-"""What the pickle of an image calls while it is loaded: the counterparts of the reducers.
+"""Functions that the pickle stream of an image calls at load: the counterparts of the reducers.
 
-Every object is made in two steps: an empty shell that the unpickler can remember (so that cycles close), then
-its state. No function of the program runs: no ``__new__``, ``__init__``, ``__setattr__``, ``__setstate__``,
-``__init_subclass__``, ``__set_name__`` and no metaclass code. The only exception are ``__hash__`` and
-``__eq__`` of objects that are keys of dictionaries or members of sets.
+Every object is made in two steps: ``make_…`` returns an empty shell, which the unpickler puts into its memo (so that cycles
+of references can be restored), then ``fill_…`` sets its state. No function of the program runs: no ``__new__``,
+``__init__``,
+``__setattr__``, ``__setstate__``, ``__init_subclass__``, ``__set_name__`` and no code of a metaclass. The only exceptions
+are
+``__hash__`` and ``__eq__`` of objects that are keys of dictionaries or members of sets.
 
-The names in this module are part of the image format: an image refers to them. Later changes add names.
+The names in this module are part of the image format: an image refers to them. So names may be added, but not removed.
 
-Not here: files (:mod:`ckpt.image.files.open_files`), numpy arrays (:mod:`ckpt.image.libraries.numpy_arrays`), and the
-decision what is saved how (:mod:`ckpt.image.reducers.by_value`, :mod:`ckpt.image.reducers.builtin_types`).
+Not here: files (:mod:`ckpt.image.files.reopen`), numpy arrays (:mod:`ckpt.image.libraries.numpy_arrays`), and the choice
+of the reducer for a type (:mod:`ckpt.image.reducers.by_value`, :mod:`ckpt.image.reducers.builtin_types`).
 """
 
 from __future__ import annotations
@@ -76,7 +78,9 @@ def _alias(name: str, value: Any, parameters: tuple[Any, ...]) -> Any:
 
 
 def make_type_alias(name: str, value: Any, parameters: tuple[Any, ...], module: str | None) -> Any:
-    """An alias takes its module from the function that makes it."""
+    """A type alias. It takes its ``__module__`` from the globals of the function that makes it, so a function is made for
+    each.
+    """
     make = types.FunctionType(_alias.__code__, {"__name__": module, "typing": typing})
     return make(name, value, parameters)
 
@@ -102,15 +106,18 @@ def fill_attributes(obj: Any, attributes: dict[str, Any]) -> None:
 
 
 def metaclass_of_ctypes(meta: type) -> Any:
-    """The metaclass written in C among its bases: it reads the layout (``_fields_`` and the like) when a class is made."""
+    """The metaclass of :mod:`ctypes`, written in C, from which ``meta`` derives; None if there is none. It reads the layout
+    (``_fields_`` and the like) when a class is made.
+    """
     return next((cls for cls in meta.__mro__ if cls.__module__ == "_ctypes"), None)
 
 
 def make_class(meta: type, name: str, bases: tuple[type, ...], essentials: dict[str, Any]) -> type:
-    """A class with nothing but its name, bases and slots; :func:`fill_class` adds the rest.
+    """A class with only its name, bases and ``essentials`` (:mod:`ckpt.image.reducers.classes`); :func:`fill_class` adds the
+    other attributes.
 
-    ``__init_subclass__`` of its bases is out of sight meanwhile; typing.Generic's, where it is written in C,
-    is satisfied by empty generic bases.
+    ``__init_subclass__`` of the bases is removed meanwhile, so that it does not run. That of ``typing.Generic`` cannot be
+    removed where it is written in C; an empty ``__orig_bases__`` makes it do nothing.
     """
     hidden: list[tuple[type, Any]] = []
     for base in bases:
@@ -126,7 +133,7 @@ def make_class(meta: type, name: str, bases: tuple[type, ...], essentials: dict[
         maker = in_c or next(cls for cls in meta.__mro__ if not is_heap(cls))
         new: Any = maker.__new__
         made: type = new(meta, name, bases, essentials)
-        if in_c is not None:  # from 3.13 on they do their work here
+        if in_c is not None:  # from Python 3.13 on, __init__ reads the layout
             in_c.__init__(made, name, bases, essentials)
         if is_generic:
             type.__delattr__(made, "__orig_bases__")
@@ -148,7 +155,7 @@ def fill_class(cls: type, state: tuple[dict[str, Any], Any]) -> None:
 
 
 def register_virtual(cls: type, subclasses: Sequence[type]) -> None:
-    """Subclasses registered with an abstract base class, when all classes are complete."""
+    """Register virtual subclasses with an abstract base class; called when all classes are complete."""
     for subclass in subclasses:
         ABCMeta.register(cls, subclass)  # type: ignore[arg-type]
 
@@ -161,12 +168,12 @@ def make_instance(cls: type) -> Any:
 
 
 def make_from_builtin(base: type, cls: type, *args: Any) -> Any:
-    """An instance of a class that derives from a builtin type whose value is given at creation."""
+    """An instance of ``cls``, which derives from the builtin type ``base``; ``args``: the value, for ``base.__new__``."""
     return base.__new__(cls, *args)
 
 
 def fill_instance(obj: Any, attributes: dict[str, Any]) -> None:
-    """``attributes`` becomes the instance's dictionary itself: other holders of it keep sharing it."""
+    """Set the instance's dictionary to ``attributes`` itself, not a copy: other objects may hold this dictionary too."""
     object.__setattr__(obj, "__dict__", attributes)
 
 
@@ -181,9 +188,7 @@ def fill_slots(obj: Any, state: tuple[dict[str, Any] | None, list[tuple[type, st
 def fill_container(
     obj: Any, state: tuple[dict[str, Any] | None, list[tuple[type, str, Any]], type, list[Any]]
 ) -> None:
-    """An instance of a subclass of list, dict or set: attributes, then items by the builtin type's own
-    methods.
-    """
+    """Fill an instance of a subclass of list, dict or set: attributes, then items by the builtin type's own methods."""
     attributes, slots, base, items = state
     fill_slots(obj, (attributes, slots))
     if base is list:
@@ -198,7 +203,7 @@ def fill_container(
 def fill_by_base(
     obj: Any, state: tuple[type, Any, dict[str, Any] | None, list[tuple[type, str, Any]]]
 ) -> None:
-    """State as the library class ``base`` sets it, then what the program's classes have added."""
+    """Set the state as the library class ``base`` does, then the attributes and slots of the program's classes."""
     base, own, attributes, slots = state
     setstate: Any = getattr(base, "__setstate__", None)
     if own is not None and setstate is not None:
@@ -234,7 +239,7 @@ def fill_defaultdict(obj: Any, state: tuple[Any, ...]) -> None:
 
 
 ARGS: Any = BaseException.__dict__["args"]
-"""Past the classes of the program: a slot or property of that name may hold something else, or nothing yet."""
+"""The descriptor of :class:`BaseException` itself: a class of the program may define a slot or property of that name."""
 
 
 def make_exception(base: type, cls: type, args: tuple[Any, ...]) -> BaseException:
@@ -298,7 +303,7 @@ def make_super(this_class: type, obj: Any) -> Any:
 
 
 def bind(cls: type, name: str, obj: object) -> Any:
-    """What the class itself has under that name, bound to an object."""
+    """The attribute ``name`` of the class itself, bound to ``obj``."""
     return cls.__dict__[name].__get__(obj)
 
 
@@ -358,9 +363,10 @@ def make_module(name: str) -> types.ModuleType:
 
 
 def fill_module_dict(module: types.ModuleType, state: tuple[dict[str, Any], type]) -> None:
-    """The module gets this very dictionary, which its functions hold as their globals, and its class.
+    """Give the module this dictionary itself, because the module's functions hold it as their globals, and its class.
 
-    A module's dictionary is the first thing after the header of its object; Python has no way to replace it.
+    Python cannot replace the dictionary of a module. It is the first field after the header of the C struct. Raises
+    RestoreError if it is not.
     """
     import ctypes
 
@@ -393,4 +399,5 @@ def generator_fill(generator: Any, record: Any) -> None:
 
 
 def function_of(module: str, name: str) -> object:
+    """The attribute ``name`` of a module, found while the image is loaded: the program's patches are not applied yet."""
     return getattr(importlib.import_module(module), name)

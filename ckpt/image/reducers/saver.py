@@ -1,8 +1,8 @@
-"""What a reducer may ask of the pickler that calls it, and what a reducer is.
+"""The type of a reducer, and the interface of the pickler that a reducer may use.
 
-A *reducer* takes one object apart: ``reduce(saver, obj)`` returns what ``__reduce_ex__`` returns (the documentation of
-:mod:`pickle` has the tuple), or ``NotImplemented`` for the C pickler's own way. It never changes the object. The contract in
-full is that of :mod:`ckpt.image.reducers.by_value`; :class:`ckpt.image.pickling.pickler.ImagePickler` is what really calls.
+A *reducer* takes one object apart: ``reduce(saver, obj)`` returns what ``__reduce_ex__`` returns (see the documentation of
+:mod:`pickle`), or ``NotImplemented`` for the C pickler's own way. It never changes the object. The full contract is in
+:mod:`ckpt.image.reducers.by_value`. :class:`ckpt.image.pickling.pickler.ImagePickler` implements :class:`Saver`.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ __all__ = ["Reducer", "Saver"]
 
 
 class Saver(Protocol):
-    """One pickling of one image."""
+    """The pickler of one image, as reducers see it."""
 
     references: References
     """Which modules and objects are saved by reference."""
 
     definitions: Definitions
-    """Classes and functions of installed packages that no name leads to."""
+    """Classes and functions of installed packages that cannot be found by name."""
 
     is_disposable: bool
-    """This process is a forked child, whose objects may be used up to see what is in them."""
+    """This process is a forked child, whose objects may be used up to find their state."""
 
     main_thread_id: int | None
 
@@ -39,34 +39,34 @@ class Saver(Protocol):
     """Ids of the objects of which a method is on the captured stack."""
 
     cached_calls: list[CachedCall]
-    """The calls of caches on the stack that will be made again."""
+    """Calls through caches (``functools.lru_cache``) on the captured stack, which are made again at load."""
 
     is_raw: dict[type, bool]
-    """Classes of installed packages with a ``__reduce__``: are instances, also of their subclasses, saved past it?"""
+    """Class of an installed package with a ``__reduce__`` → are its instances, and those of subclasses, saved raw?"""
 
     slots: dict[type, list[tuple[type, str, Any]]]
-    """``(owner, name, descriptor)`` of the slots of each class that was met."""
+    """Class → ``(class that defines the slot, name, descriptor)`` for each slot; filled when a class is met."""
 
     owned: set[object]
-    """Descriptors of what libraries have opened, and open again: numbers, or device and inode of the file."""
+    """Files that libraries have opened, and open again at load, each by descriptor or by (device, inode)."""
 
     shared: dict[object, Any]
-    """What several reducers of a library have in common, by a key of theirs."""
+    """Objects that several reducers of one library share, by a key that they choose."""
 
     memory: dict[int, Any]
-    """Address of memory: the array or storage that was met there first."""
+    """Address of memory → the first array or storage met at this address."""
 
     def copy_of_memo(self) -> dict[int, tuple[int, Any]]:
-        """Id of each object that has been saved so far → its number, and the object."""
+        """Id of each object that has been saved so far → (its number in the memo, the object)."""
 
     def defer(self, function: Callable[..., object], *args: Any) -> None:
-        """``function(*args)`` is pickled last, and called when everything has been loaded."""
+        """Pickle the call ``function(*args)`` last; it is made when everything has been loaded."""
 
     def settle(self, cls: type, kind: Reducer) -> None:
-        """From now on, instances of exactly this type are saved by ``kind``."""
+        """From now on, save instances of exactly this type with the reducer ``kind``."""
 
     def can_be_raw(self, obj: object, author: type) -> bool:
-        """Can it be saved past the ``__reduce__`` of that class, with all that is in it?"""
+        """Can the object, with all that it refers to, be saved raw, without the ``__reduce__`` of the class ``author``?"""
 
 
 Reducer = Callable[[Saver, Any], Any]

@@ -1,9 +1,9 @@
-"""Thread objects in an image: a thread that was started comes back as one that has ended.
+"""Thread objects: a thread that was started is a thread that has ended after a restart.
 
-Its stack is not part of the image, so ``is_alive()`` is false and ``join()`` returns at once; target, name and what a
-subclass keeps are as they were. A thread that was not started yet can be started after the restart.
+The stack of a thread is not part of the image, so ``is_alive()`` is False and ``join()`` returns at once; target, name and
+the attributes of a subclass are kept. A thread that was not started yet can be started after the restart.
 
-Which threads may run while an image is taken is decided elsewhere (:mod:`ckpt.capture.threads`).
+Not here: which threads may run while an image is taken (:mod:`ckpt.capture.threads`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _STATE_OF_THE_INTERPRETER = ("_handle", "_tstate_lock", "_os_thread_handle")
 
 
 def reduce_thread(pickler: Saver, thread: threading.Thread) -> Any:
-    """A reducer: a thread that was started comes back as one that has ended, another one as it is."""
+    """The reducer for threads: saves the attributes without the interpreter's handle."""
     attributes = dict(thread.__dict__)
     for name in _STATE_OF_THE_INTERPRETER:
         attributes.pop(name, None)
@@ -43,7 +43,8 @@ def fill_thread(thread: Any, state: tuple[dict[str, Any], bool]) -> None:
         return
     thread._started.set()
     if "_handle" in thread.__dict__:
-        # one that was never started cannot be done, so it stands for the thread of that number, as a dummy's would
+        # A handle of a thread that was never started cannot be set to done. So a handle for the thread with this ident is
+        # made, as threading does for dummy threads.
         thread._handle = threading._make_thread_handle(thread._ident)  # type: ignore[attr-defined]
         thread._handle._set_done()
     else:

@@ -1,10 +1,10 @@
-"""Tracebacks in an image: every entry with its file, function and line, none with the variables of its frame.
+"""Tracebacks: every entry is saved with its file, function and line, but without the variables of its frame.
 
-A kept exception, and one that is being handled, is printed after a restart as it would have been before. The frames that its
-entries show are new ones, made of code and globals only: what their variables held is not saved (they may be anything, and
-keep anything alive), so ``f_locals`` is empty and ``f_back`` is ``None``.
+So an exception that the program keeps or handles is printed after a restart as before. The frames of its entries are new,
+made of code and globals only. Their variables are not saved, because they may be of any type, and keep any object alive; so
+``f_locals`` is empty and ``f_back`` is ``None``.
 
-CPython makes such frames for anyone who asks (``PyFrame_New``), but has no name for it in Python.
+The frames are made by ``PyFrame_New`` of CPython's C API; Python has no function for it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ Entry = tuple[types.CodeType, dict[str, Any], int, int]
 
 
 def reduce_traceback(pickler: Saver, traceback: types.TracebackType) -> Any:
-    """One call for the whole chain, so that a long one costs no depth. Parts of it that others hold become copies."""
+    """The reduce tuple is one call for the whole chain, so that a long chain needs no recursion. If another object holds a
+    later part of the chain, that part becomes a copy.
+    """
     entries: list[Entry] = []
     entry: types.TracebackType | None = traceback
     while entry is not None:
@@ -32,7 +34,7 @@ def reduce_traceback(pickler: Saver, traceback: types.TracebackType) -> Any:
 
 
 def make_traceback(entries: list[Entry]) -> types.TracebackType | None:
-    """The chain of tracebacks, outermost first, with frames that have no variables."""
+    """The chain of tracebacks for ``entries`` (outermost first), with frames that have no variables; None for no entries."""
     made = None
     for code, namespace, instruction, line in reversed(entries):
         made = types.TracebackType(made, _frame(code, namespace), instruction, line)

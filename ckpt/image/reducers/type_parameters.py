@@ -1,9 +1,10 @@
-"""Type parameters and type aliases where they are objects made in C: since the syntax ``def f[T]`` exists.
+"""Type parameters and type aliases (PEP 695), which are objects made in C from Python 3.12 on.
 
-They pickle by name, which finds nobody for those of by-value modules, nor for the parameters of a generic function. Those
-are made again from what they consist of; a bound or alias that has not been evaluated yet is evaluated for that.
+``pickle`` saves them by name. That fails for those of by-value modules and for the parameters of a generic function. So
+these are made again from their parts: name, bound, constraints, default, value. A bound or alias value that has not been
+evaluated yet is evaluated for that.
 
-Where the interpreter has no such objects, :data:`REDUCERS` is empty.
+In Python 3.11, which has no such objects, :data:`REDUCERS` is empty.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def _is_found_by_name(pickler: Saver, obj: Any) -> bool:
 
 
 def _default(obj: Any) -> dict[str, Any]:
-    """The default of a parameter, where parameters have one."""
+    """The default of a parameter as a keyword argument; empty if it has none (always before Python 3.13)."""
     return {"default": obj.__default__} if getattr(obj, "has_default", bool)() else {}
 
 
@@ -46,7 +47,7 @@ def reduce_type_parameter(pickler: Saver, obj: Any) -> Any:
 
 
 def reduce_parameter_part(pickler: Saver, obj: Any) -> Any:
-    """``P.args`` and ``P.kwargs``."""
+    """The reducer for ``P.args`` and ``P.kwargs`` of a ParamSpec ``P``."""
     return type(obj), (obj.__origin__,)
 
 
