@@ -1,1 +1,1 @@
-"""Requests, their completion, and matched messages, as programs hold them."""
+"""Requests as programs hold them, and their completion, one at a time or several together."""

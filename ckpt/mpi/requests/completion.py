@@ -1,18 +1,21 @@
-"""Several requests at once: which are done, waiting for them, taking their results in order.
+"""Completion of several requests in one call: Waitall, Waitany, Waitsome, Testall, Testany, Testsome and Get_status_*.
 
-A call that raises cannot return what it had of each request, so that nothing is lost with it:
+A call that raises an exception cannot return the results of its requests. So that no result is lost, each request is then
+in one of these states:
 
-    a request that failed       is null, as MPI has it, for every call but its own next wait, test or get_status:
-                                those raise the error again (once, get_status each time); the exception names the
-                                indices of the failed ones (`requests`)
-    one that was done           Waitsome, Testsome: is left for the next call, which reports it (a call may report
-                                fewer than are done). Waitall, Testall: where statuses tell that it is done it is
-                                null, and its own next wait or test gives its object; where nobody tells, it is
-                                left for the next call. A persistent one can be started again either way.
-    one that was not            stays as it is; its status says ERR_PENDING
+    a request that failed       is null for other calls, as in the MPI standard. Its own next wait, test or get_status
+                                raises the error again (wait and test once, get_status each time). The exception lists
+                                the indices of the failed requests (`requests`).
+    a request that was done     after Waitsome and Testsome: unchanged; the next call reports it. (MPI allows a call to
+                                report fewer requests than are done.) After Waitall and Testall with statuses, which
+                                tell that the request is done: null; its own next wait or test returns its object.
+                                Without statuses: still active, for the next call. A persistent request can be started
+                                again in both cases.
+    a request that was not      unchanged; its status has the error ERR_PENDING
+    done
 
-Waitall and Testall raise as soon as a process that a request needs has failed (or its communicator is revoked), although
-others are pending: these may wait for somebody who waits for this rank. After other errors they wait for all.
+Waitall and Testall raise as soon as a process that a request needs has failed, or a request's communicator is revoked, even
+while other requests are pending: those may need a rank that waits for this rank. After other errors they wait for all.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class Settled(Operation):
-    """What became of an operation in a call that raised: its object or its error, for who asks next."""
+    """The outcome of an operation in a call that raised: its object or its error. The request's next call takes it."""
 
     __slots__ = ("value",)
 
@@ -59,18 +62,18 @@ class Settled(Operation):
 
 
 def engine_of(requests: Sequence[Request]) -> Engine | None:
-    """The engine; None: whatever is active is done."""
+    """The engine of the requests. None: no active request has an engine, so all active requests are done."""
     for request in requests:
         if request._engine is not None and request._operation is not None:
             return request._engine
     return None
 
 
-# -- which are done --------------------------------------------------------------------------------------------------------
+# -- waiting ---------------------------------------------------------------------------------------------------------------
 
 
 def scan(requests: Sequence[Request]) -> tuple[int, bool]:
-    """(first request that is done or UNDEFINED, whether any is active). The lock is held."""
+    """(index of the first request that is done, or UNDEFINED; whether any request is active). The lock is held."""
     active = False
     for index in range(len(requests)):
         operation = requests[index]._operation
@@ -82,7 +85,9 @@ def scan(requests: Sequence[Request]) -> tuple[int, bool]:
 
 
 def check(engine: Engine, requests: Sequence[Request]) -> None:
-    """Nothing is done: raise if one of them may never be, because a process has failed. The lock is held."""
+    """Called when no request is done: raise if a request may never be done, because a process has failed.
+
+    The lock is held."""
     if engine.losses.known:
         for index, request in enumerate(requests):
             error = None if request._operation is None else engine.losses.pending(request._operation)
@@ -106,7 +111,7 @@ def first_ready(requests: Sequence[Request], *, poll: bool) -> tuple[int, bool]:
 
 
 def wait_some(requests: Sequence[Request]) -> int:
-    """Index of a request that is done, waiting for one; UNDEFINED if none is active."""
+    """Wait until a request is done and return its index; UNDEFINED if no request is active."""
     engine = engine_of(requests)
     if engine is None:
         return scan(requests)[0]
@@ -121,7 +126,7 @@ def wait_some(requests: Sequence[Request]) -> int:
 
 
 def wait_all(requests: Sequence[Request]) -> bool:
-    """Wait for all. False: not all are done, and a process has failed that one of them needs."""
+    """Wait until all requests are done. False: not all are done, and a process that one of them needs has failed."""
     engine = engine_of(requests)
     if engine is None:
         return True
@@ -139,7 +144,7 @@ def wait_all(requests: Sequence[Request]) -> bool:
 
 
 def all_ready(requests: Sequence[Request]) -> bool | None:
-    """Whether all are done; None: they are not, and a process has failed that one of them needs."""
+    """Whether all requests are done. None: not all are done, and a process that one of them needs has failed."""
     engine = engine_of(requests)
     if engine is None:
         return True
@@ -158,7 +163,9 @@ def active_of(requests: Sequence[Request]) -> list[Operation]:
 
 
 def _hopeless(engine: Engine, operations: list[Operation]) -> bool:
-    """Whether one of them has failed because a process has, after all that is here was taken in. The lock is held."""
+    """Whether one of the operations has failed because a process has failed or a communicator is revoked.
+
+    Makes progress first, so that messages that have arrived are matched. The lock is held."""
     engine.make_progress()
     for operation in operations:
         if operation.poll():
@@ -174,7 +181,7 @@ def _hopeless(engine: Engine, operations: list[Operation]) -> bool:
 
 
 def take_one(requests: Sequence[Request], index: int, status: Status | None) -> Any:
-    """Complete the request that a call on any of them has found."""
+    """Complete the request that Waitany or Testany has found, and return its object."""
     request = requests[index]
     operation = request._operation
     try:
@@ -188,7 +195,7 @@ def take_one(requests: Sequence[Request], index: int, status: Status | None) -> 
 
 
 def collect(requests: Sequence[Request], statuses: list[Status] | None) -> list[Any]:
-    """Complete all requests, which are done. Raises when one of them has failed."""
+    """Complete all requests and return their objects. All are done. Raises when one of them has failed."""
     before = [request._operation for request in requests]
     results: list[Any] = []
     try:
@@ -206,12 +213,13 @@ def collect(requests: Sequence[Request], statuses: list[Status] | None) -> list[
 
 
 def fail(requests: Sequence[Request], statuses: list[Status] | None) -> Exception:
-    """The error of a call on all of them, of which not all are done: one has failed because a process has."""
+    """The exception of Waitall or Testall when a request has failed because a process has failed, and others are pending."""
     return _Ending(requests, [request._operation for request in requests]).end(statuses, [], None)
 
 
 def take_ready(requests: Sequence[Request], statuses: list[Status] | None) -> tuple[list[int], list[Any]]:
-    """(indices, objects) of those that are done; when some have failed, these alone are completed, and it raises."""
+    """Complete the requests that are done: (their indices, their objects). If some have failed, complete only these, and
+    raise."""
     indices = done_of(requests)
     failed = [index for index in indices if getattr(requests[index]._operation, "error", None) is not None]
     indices = failed or indices
@@ -227,7 +235,7 @@ def take_ready(requests: Sequence[Request], statuses: list[Status] | None) -> tu
 
 
 def done_of(requests: Sequence[Request]) -> list[int]:
-    """Indices of those that hold an operation that is done."""
+    """Indices of the active requests whose operation is done."""
     engine = engine_of(requests)
     operations = [request._operation for request in requests]
     with contextlib.nullcontext() if engine is None else engine.lock:
@@ -235,7 +243,7 @@ def done_of(requests: Sequence[Request]) -> list[int]:
 
 
 def tell_all(requests: Sequence[Request], indices: Sequence[int], statuses: list[Status] | None) -> None:
-    """Statuses of these requests, which are done, completing nothing. Raises when one of them has failed."""
+    """Fill the statuses of these requests, which are done, without completing them. Raises when one has failed."""
     first: MpiException | None = None
     failed: list[int] = []
     for place, index in enumerate(indices):
@@ -249,12 +257,15 @@ def tell_all(requests: Sequence[Request], indices: Sequence[int], statuses: list
 
 
 class _Ending:
-    """A call on several requests is about to raise: what becomes of each. `before`: their operations when it began."""
+    """Brings each request into its state (see the header) when a call on several requests raises.
+
+    `before`: the operations of the requests at the beginning of the call. `first`: the first error. `failed`: indices of
+    the failed requests."""
 
     def __init__(
         self, requests: Sequence[Request], before: list[Operation | None], indices: list[int] | None = None
     ) -> None:
-        """indices: places of the requests in the program's list, of a call that reports some of them."""
+        """indices: for Waitsome and Testsome, the index of each request in the program's list; None for other calls."""
         self.requests = requests
         self.before = before
         self.indices = indices
@@ -262,7 +273,7 @@ class _Ending:
         self.failed: list[int] = []
 
     def end(self, statuses: list[Status] | None, results: list[Any], error: Exception | None) -> Exception:
-        """The exception to raise. Those before number len(results) were completed; that one, then, has raised `error`."""
+        """The exception to raise. The first len(results) requests were completed; the next one has raised `error`."""
         some = self.indices is not None
         seen: set[int] = set()
         told = 0
@@ -295,7 +306,7 @@ class _Ending:
         return _exception(self.first, self.failed, statuses)
 
     def _outcome(self, request: Request, operation: Operation) -> Settled | None:
-        """Complete one; None: it is not done."""
+        """Complete one request. None: its operation is not done."""
         if not operation.done:
             return None
         try:
@@ -304,7 +315,7 @@ class _Ending:
             return Settled(operation, None, error)
 
     def _leave(self, request: Request, operation: Operation, status: Status | None) -> None:
-        """It is not done."""
+        """Leave a request that is not done as it is; fill its status."""
         engine = request._engine
         error = None if engine is None else engine.losses.pending(operation)
         if error is not None:
@@ -326,7 +337,7 @@ class _Ending:
 
 
 def _exception(first: Exception, failed: list[int], statuses: list[Status] | None) -> Exception:
-    """What a call on several raises: the first error, or ERR_IN_STATUS when statuses say more."""
+    """The exception of a call on several requests: the first error, or ERR_IN_STATUS if the program gets statuses."""
     if isinstance(first, MpiException):
         if statuses is not None:
             handled = first.handled

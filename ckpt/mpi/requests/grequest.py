@@ -1,4 +1,4 @@
-"""Generalized requests: operations that the program itself completes."""
+"""Generalized requests (MPI standard, "Generalized requests"): the program itself completes the operation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from ckpt.mpi.requests.request import Request
 
 
 class Deed(Operation):
-    """Something the program does. Done when it says so; its functions tell status and result."""
+    """The operation of a generalized request. It is done when the program calls Complete.
+
+    `query_fn` fills the status, `free_fn` is called at the end, `cancel_fn` by Cancel, all with `args` and `kwargs`."""
 
     __slots__ = ("args", "cancel_fn", "free_fn", "kwargs", "let_go", "obj", "query_fn")
 
@@ -27,7 +29,7 @@ class Deed(Operation):
         self.kwargs = {} if kwargs is None else dict(kwargs)
         self.obj: Any = None
         self.let_go = False
-        """The request was freed: free_fn is called once it is complete, too."""
+        """The request was freed before it was complete: Complete has to call free_fn."""
 
     def query(self, status: Status) -> None:
         status._fill(-1, -1, 0)
@@ -48,7 +50,8 @@ class Deed(Operation):
 
 
 def _call(function: Any, args: Any, kwargs: Any) -> None:
-    """Exceptions of MPI keep their class; others are printed and become ERR_OTHER, as in mpi4py."""
+    """Call a function of the program. Its exception is printed; an MpiException is raised with the same error code, any
+    other exception as MpiException (ERR_OTHER), as in mpi4py."""
     try:
         function(*args, **kwargs)
     except MpiException as error:
@@ -60,7 +63,7 @@ def _call(function: Any, args: Any, kwargs: Any) -> None:
 
 
 class Grequest(Request):
-    """A request whose operation is the program's."""
+    """A request whose operation the program completes."""
 
     __slots__ = ("_deed",)
 
@@ -86,7 +89,7 @@ class Grequest(Request):
         return request
 
     def Complete(self) -> None:
-        """The operation is done."""
+        """Mark the operation as done. MpiException (ERR_REQUEST): the request is null, or was complete."""
         if self._deed is None or self._deed.done:
             raise MpiException(ERR_REQUEST, "the request is null or complete already")
         self._deed.done = True
@@ -94,7 +97,7 @@ class Grequest(Request):
             self._deed.free()
 
     def complete(self, obj: Any = None) -> None:
-        """The operation is done; waiting for it gives the object."""
+        """Mark the operation as done. The wait of the request returns `obj`."""
         if self._deed is not None:
             self._deed.obj = obj
         self.Complete()

@@ -1,13 +1,15 @@
-"""Error handlers are honoured here: every public call on a communicator or a request passes through `handle` when
-it raises.
+"""The actions of error handlers: every public method of a communicator or request that raises MpiException calls `handle`.
 
-The default, and ERRORS_RETURN, is that the exception simply goes on to the caller. Otherwise, once per error:
+By default, and with ERRORS_RETURN, the exception is raised to the caller, and nothing else happens. Other handlers act once
+for each error:
 
-    ERRORS_ARE_FATAL, ERRORS_ABORT    the job ends with the error's code, after the traceback
-    a handler of the program's own    is called with the communicator and the code; then the exception goes on
+    ERRORS_ARE_FATAL, ERRORS_ABORT    print the traceback; the job ends with the error code
+    a handler made by the program     is called with the communicator and the error code; then the exception is raised
 
-The handler is that of the communicator on which the operation was started, also when a request's wait raises:
-`handled_request`. The calls on communicators themselves: guard.py.
+The handler is that of the communicator on which the operation was started, also for errors that the wait of a request
+raises (`handled_request`).
+
+Not here: the wrappers of methods of communicators (comm/guard.py), and the class of handlers (base/errhandler.py).
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ if TYPE_CHECKING:
 
 
 def handle(comm: Callable[[], object], handler: Any, error: MpiException) -> MpiException:
-    """Let `handler`, of the communicator that `comm` gives, handle the error; returns it, to be raised on."""
+    """Let `handler` act on the error. Returns `error`, for the caller to raise; does not return if the job ends.
+
+    comm: a function that returns the communicator, for a handler made by the program."""
     if handler is not None:
         error.handled = True
         if handler._target is not None:
@@ -40,7 +44,7 @@ def handle(comm: Callable[[], object], handler: Any, error: MpiException) -> Mpi
 
 
 def _say(error: MpiException) -> None:
-    """The traceback from the program's first frame on, as if the exception had gone all the way."""
+    """Print the traceback from the program's outermost frame on, as if no caller had caught the exception."""
     home = __file__.rpartition("ckpt")[0]
     ours = (home + "ckpt/",)
     frames = [frame for frame in traceback.extract_stack() if not frame.filename.startswith((*ours, "<"))]
@@ -49,7 +53,7 @@ def _say(error: MpiException) -> None:
 
 
 def handled_request(engine: Engine | None, operation: Operation | None, error: MpiException) -> MpiException:
-    """Let the handler handle the error of an operation that a request stood for."""
+    """Let the error handler of the operation's communicator act on the error of a request. Returns `error`."""
     if engine is None or error.handled:
         return error
     shared = error.where or getattr(operation, "shared", None)
@@ -63,7 +67,7 @@ def handled_request(engine: Engine | None, operation: Operation | None, error: M
 
 
 def guard_of_requests(method: Any) -> Any:
-    """A class method for several requests."""
+    """Wrap a class method for several requests: its MpiException goes through `handled_request`."""
 
     @functools.wraps(method)
     def guarded(cls: Any, requests: Any, *args: Any, **options: Any) -> Any:
@@ -77,6 +81,6 @@ def guard_of_requests(method: Any) -> Any:
 
 
 def guard_requests(cls: type, names: str) -> None:
-    """Guard class methods for several requests."""
+    """Wrap the class methods with these names (separated by spaces) with `guard_of_requests`."""
     for name in names.split():
         setattr(cls, name, classmethod(guard_of_requests(vars(cls)[name].__func__)))

@@ -1,10 +1,14 @@
-"""Handles of pending operations, with mpi4py's waiting and testing.
+"""Requests: handles of operations that were started, with the wait and test methods of mpi4py.
 
-A request is active while it holds an operation. Completing it (wait, or a successful test) takes the
-operation's result, or its error, and leaves the null request; waiting for the null request returns at once.
-`_kept` is what a call on several requests could not hand over because it raised (completion.py).
+    null        no operation; wait and test return at once
+    active      `_operation` holds an operation, pending or done
+    inactive    a persistent request that is not started: `_recipe` holds the function and arguments that start it
 
-Lower-case methods return the received object, upper-case ones True; both fill a Status on demand.
+A wait, or a successful test, completes the request: it returns the operation's result or raises its error, and the request
+is null, or inactive if it is persistent. `_kept` holds the outcome of an operation that a call on several requests could
+not return, because the call raised (completion.py).
+
+Lower-case methods return the received object, upper-case methods True. Both fill a Status if one is given.
 """
 
 from __future__ import annotations
@@ -29,12 +33,12 @@ R = TypeVar("R", bound="Request")
 
 
 class Request(Handle):
-    """An operation that was started. `bool(request)` is False for the null request."""
+    """A request. `bool(request)` is False for the null request."""
 
     __slots__ = ("__weakref__", "_engine", "_kept", "_operation", "_recipe")
     _constants: ClassVar[tuple[str, ...]] = ("REQUEST_NULL",)
     _accepts: ClassVar[Any] = object
-    """Classes of requests that this one may be a copy of."""
+    """The class (or classes) of requests that the constructor accepts."""
 
     _recipe: tuple[Any, ...] | None
     _engine: Engine | None
@@ -68,7 +72,7 @@ class Request(Handle):
 
     @classmethod
     def _make(cls: type[R], engine: Engine | None, operation: Operation) -> R:
-        """engine: None for what is done already and belongs to no communicator."""
+        """An active request. engine: None for an operation that is done and belongs to no communicator."""
         request = cls()
         request._engine = engine
         request._operation = operation
@@ -95,7 +99,7 @@ class Request(Handle):
     # -- completion --------------------------------------------------------------------------------
 
     def _complete(self, status: Status | None) -> Any:
-        """Take the result of the finished operation. Raises its error."""
+        """Complete the request, whose operation is done: return the operation's result, or raise its error."""
         operation = self._operation
         if operation is None:
             operation, self._kept = self._kept, None
@@ -113,7 +117,7 @@ class Request(Handle):
         self._operation = None
 
     def wait(self, status: Status | None = None) -> Any:
-        """Wait until done; the received object, or None."""
+        """Wait until the operation is done. Returns the received object, or None. Raises the operation's error."""
         engine = self._engine
         operation = self._operation
         if engine is not None and operation is not None:
@@ -125,7 +129,7 @@ class Request(Handle):
         return self._complete(status)
 
     def test(self, status: Status | None = None) -> tuple[bool, Any]:
-        """(done, received object or None)"""
+        """(whether the operation is done, received object or None). Raises the operation's error."""
         engine = self._engine
         operation = self._operation
         if engine is not None and operation is not None:
@@ -146,7 +150,7 @@ class Request(Handle):
         return Request.test(self, status)[0]
 
     def Get_status(self, status: Status | None = None) -> bool:
-        """Whether it is done, without completing it. Raises the error of one that has failed."""
+        """Whether the operation is done. Does not complete the request. Raises the operation's error."""
         engine = self._engine
         operation = self._operation or self._kept
         if operation is None:
@@ -169,7 +173,7 @@ class Request(Handle):
 
     @classmethod
     def Get_status_any(cls, requests: Sequence[Request], status: Status | None = None) -> tuple[int, bool]:
-        """(index of one that is done, whether any is or none is active), completing nothing."""
+        """(index of a request that is done, or UNDEFINED; True if one is done or none is active). Completes no request."""
         index, active = completion.first_ready(requests, poll=True)
         if index != UNDEFINED:
             requests[index].Get_status(status)
@@ -179,7 +183,7 @@ class Request(Handle):
 
     @classmethod
     def Get_status_all(cls, requests: Sequence[Request], statuses: list[Status] | None = None) -> bool:
-        """Whether all are done, completing nothing."""
+        """Whether all requests are done. Completes no request."""
         if not completion.all_ready(requests):
             return False
         completion.tell_all(requests, range(len(requests)), statuses)
@@ -189,7 +193,7 @@ class Request(Handle):
     def Get_status_some(
         cls, requests: Sequence[Request], statuses: list[Status] | None = None
     ) -> list[int] | None:
-        """Indices of all that are done, completing nothing; None if none is active."""
+        """Indices of all requests that are done; None if no request is active. Completes no request."""
         _, active = completion.first_ready(requests, poll=True)
         if not active:
             return None
@@ -202,7 +206,7 @@ class Request(Handle):
     get_status_some = Get_status_some
 
     def Cancel(self) -> None:
-        """Take a posted receive back if it has not matched; sends go through."""
+        """Cancel a receive that has not matched a message. A send is not cancelled."""
         engine = self._engine
         operation = self._operation
         if not self:
@@ -218,16 +222,16 @@ class Request(Handle):
         self.Cancel()
 
     def Free(self) -> None:
-        """Let go of the handle; the operation finishes by itself."""
+        """Make the request null. Its operation still finishes."""
         if not self:
             raise MpiException(ERR_REQUEST, "the request is null")
         self._operation = self._recipe = self._kept = None
 
-    # -- several -----------------------------------------------------------------------------------
+    # -- several requests; for errors see completion.py --------------------------------------------
 
     @classmethod
     def waitall(cls, requests: Sequence[Request], statuses: list[Status] | None = None) -> list[Any]:
-        """Wait for all; their objects in order."""
+        """Wait until all requests are done. Returns the list of their objects, in the order of the requests."""
         if not completion.wait_all(requests):
             raise completion.fail(requests, statuses)
         return completion.collect(requests, statuses)
@@ -236,7 +240,7 @@ class Request(Handle):
     def testall(
         cls, requests: Sequence[Request], statuses: list[Status] | None = None
     ) -> tuple[bool, list[Any] | None]:
-        """(all done, objects or None)"""
+        """(whether all requests are done, list of their objects or None)"""
         ready = completion.all_ready(requests)
         if ready is None:
             raise completion.fail(requests, statuses)
@@ -244,7 +248,7 @@ class Request(Handle):
 
     @classmethod
     def waitany(cls, requests: Sequence[Request], status: Status | None = None) -> tuple[int, Any]:
-        """(index of one that is done, its object); (UNDEFINED, None) if none is active."""
+        """Wait for one request: (its index, its object); (UNDEFINED, None) if no request is active."""
         index = completion.wait_some(requests)
         if index == UNDEFINED:
             if status is not None:
@@ -254,7 +258,8 @@ class Request(Handle):
 
     @classmethod
     def testany(cls, requests: Sequence[Request], status: Status | None = None) -> tuple[int, bool, Any]:
-        """(index, done, object); (UNDEFINED, True, None) if none is active."""
+        """(index of a request that is done, True, its object); (UNDEFINED, False, None) if none is done; (UNDEFINED, True,
+        None) if no request is active."""
         index, active = completion.first_ready(requests, poll=True)
         if index == UNDEFINED:
             if not active and status is not None:
@@ -266,7 +271,7 @@ class Request(Handle):
     def waitsome(
         cls, requests: Sequence[Request], statuses: list[Status] | None = None
     ) -> tuple[list[int] | None, list[Any] | None]:
-        """Indices and objects of all that are done, at least one; (None, None) if none is active."""
+        """Wait for at least one request: (indices, objects) of all that are done; (None, None) if no request is active."""
         if completion.wait_some(requests) == UNDEFINED:
             return None, None
         return completion.take_ready(requests, statuses)
@@ -275,7 +280,7 @@ class Request(Handle):
     def testsome(
         cls, requests: Sequence[Request], statuses: list[Status] | None = None
     ) -> tuple[list[int] | None, list[Any] | None]:
-        """Indices and objects of all that are done, perhaps none; (None, None) if none is active."""
+        """(indices, objects) of all requests that are done, perhaps none; (None, None) if no request is active."""
         _, active = completion.first_ready(requests, poll=True)
         if not active:
             return None, None
@@ -308,20 +313,22 @@ class Request(Handle):
 
 
 class Prequest(Request):
-    """A persistent request: `Start` begins the same operation again; completing it leaves it inactive."""
+    """A persistent request: `Start` starts the same operation again. Completion makes the request inactive, not null.
+
+    For a partitioned operation, `Pready` and its variants send partitions, and `Parrived` tests for one."""
 
     __slots__ = ()
 
     @classmethod
     def _prepare(cls, engine: Engine, function: Any, *args: Any) -> Prequest:
-        """function(*args) starts the operation and returns it; it is called with the lock held."""
+        """An inactive request. Start calls function(*args), with the lock held, which starts and returns the operation."""
         request = cls()
         request._engine = engine
         request._recipe = (function, args)
         return request
 
     def Start(self) -> None:
-        """Begin the operation."""
+        """Start the operation. MpiException (ERR_REQUEST): the request is null, or its operation is under way."""
         if self._engine is None or self._recipe is None:
             raise MpiException(ERR_REQUEST, "the request is null or freed")
         if self._operation is not None:
@@ -332,11 +339,11 @@ class Prequest(Request):
             self._operation = function(*args)
 
     def Pready(self, partition: int) -> None:
-        """This partition of a started send may go."""
+        """Send this partition of a partitioned send, which must be started (ERR_REQUEST)."""
         self._ready([argument(partition)])
 
     def Pready_range(self, partition_low: int, partition_high: int) -> None:
-        """These partitions may go, both ends included."""
+        """Send the partitions from `partition_low` to `partition_high`, both included."""
         self._ready(range(argument(partition_low), argument(partition_high) + 1))
 
     def Pready_list(self, partitions: Sequence[int]) -> None:
@@ -350,7 +357,7 @@ class Prequest(Request):
                     operation.ready(partition)
 
     def Parrived(self, partition: int) -> bool:
-        """Whether this partition of a receive is here; True when nothing is under way."""
+        """Whether this partition of a partitioned receive has arrived; True if the request is not active."""
         partition = argument(partition)
         operation = self._part(PartReceive)
         if operation is None:
@@ -362,7 +369,7 @@ class Prequest(Request):
             return bool(operation.has(partition))
 
     def _part(self, kind: Any) -> Any:
-        """The partitioned operation under way; None: there is none, or it is with PROC_NULL."""
+        """The partitioned operation of class `kind` under way. None: there is none, or its peer is PROC_NULL."""
         operation = self._operation
         if self._recipe is None or (operation is None and kind is PartSend):
             raise MpiException(ERR_REQUEST, "the request is null or was not started")
