@@ -1,1 +1,1 @@
-"""Communicators, groups and sessions, as programs use them."""
+"""Communicators, matched messages and sessions: the objects and methods that programs use."""

@@ -1,7 +1,8 @@
-"""Collectives over buffers (upper-case names): blocking, nonblocking (I…) and persistent (…_init).
+"""Collectives on buffers (upper-case names): blocking, nonblocking (I…) and persistent (…_init).
 
-The three forms of an operation share one plan (plans.py). Nonblocking operations progress inside any call
-of the library; buffers must not be touched until the request is done.
+The three forms of an operation share one builder (ckpt/mpi/collectives/builders.py; inter.py for intercommunicators). A
+nonblocking operation makes progress inside any call of the library. The program must not touch the buffers until the
+request is done.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from ckpt.mpi.requests.request import Prequest, Request
 
 
 class BufferCollectives(ObjectCollectives):
-    """Bcast, Gather, Allreduce …: every rank of the communicator calls them in the same order."""
+    """Bcast, Gather, Allreduce …: every rank of the communicator must call them in the same order.
+
+    `_plans`: the module with the builders. Errors: those of the builders, and ERR_ROOT for a bad root."""
 
     __slots__ = ()
     _plans: ClassVar[Any] = builders
@@ -32,8 +35,9 @@ class BufferCollectives(ObjectCollectives):
         return Request._make(self._engine, schedule)
 
     def _persistent(self, write: Callable[..., None], *args: Any, **options: Any) -> Prequest:
-        """A persistent operation with a tag of its own: persistent operations match in the order of
-        creation."""
+        """A persistent operation with its own tag, since persistent operations match in the order of the init calls.
+
+        write: the builder, called with the schedule, `args` and `options`."""
         shared = self._shared
         self._world_rank(0)
         number = TAGS + shared.persistent
@@ -43,7 +47,8 @@ class BufferCollectives(ObjectCollectives):
         return Prequest._prepare(self._engine, _restart, schedule)
 
     def _counts(self, counts: Sequence[int] | None, sendbuf: Any, recvbuf: Any) -> list[int] | None:
-        """Counts per rank; what everybody's receive buffer says when they are not given."""
+        """The counts of a Reduce_scatter, one for each rank. Without `counts`, they are gathered from the receive buffers
+        of all ranks; None for IN_PLACE (equal blocks)."""
         if counts is not None:
             return elements(counts, limit=COUNT)
         if is_in_place(sendbuf):
@@ -52,11 +57,11 @@ class BufferCollectives(ObjectCollectives):
         return gathered
 
     def _local_allgather(self, obj: Any) -> list[Any]:
-        """What the ranks of the local group say."""
+        """The objects of the ranks of the local group."""
         return ObjectCollectives.allgather(self, obj)
 
     def Barrier(self) -> None:
-        """Return when all ranks have called it."""
+        """Wait until all ranks have called Barrier."""
         s = self._schedule()
         self._plans.barrier(s)
         self._run(s)
@@ -72,7 +77,7 @@ class BufferCollectives(ObjectCollectives):
         return self._persistent(self._plans.barrier)
 
     def Bcast(self, buf: Any, root: int = 0) -> None:
-        """The root's buffer, into everybody's."""
+        """Copy the root's buffer into the buffer of every rank."""
         s = self._schedule()
         self._plans.bcast(s, buf, self._check_root(root))
         self._run(s)
@@ -88,7 +93,7 @@ class BufferCollectives(ObjectCollectives):
         return self._persistent(self._plans.bcast, buf, self._check_root(root))
 
     def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
-        """Everybody's buffer, one block per rank, into the root's."""
+        """Copy the buffer of every rank into the root's buffer, where rank r's is block r."""
         s = self._schedule()
         self._plans.gather(s, sendbuf, recvbuf, self._check_root(root))
         self._run(s)
@@ -120,7 +125,7 @@ class BufferCollectives(ObjectCollectives):
         return self._persistent(self._plans.gather, sendbuf, recvbuf, self._check_root(root), by_rank=True)
 
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
-        """Block r of the root's buffer, into rank r's."""
+        """Copy block r of the root's buffer into the buffer of rank r."""
         s = self._schedule()
         self._plans.scatter(s, sendbuf, recvbuf, self._check_root(root))
         self._run(s)
@@ -152,7 +157,7 @@ class BufferCollectives(ObjectCollectives):
         return self._persistent(self._plans.scatter, sendbuf, recvbuf, self._check_root(root), by_rank=True)
 
     def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
-        """Everybody's buffer, one block per rank, into everybody's."""
+        """Copy the buffer of every rank into the receive buffer of every rank, where rank r's is block r."""
         s = self._schedule()
         self._plans.allgather(s, sendbuf, recvbuf)
         self._run(s)
@@ -184,7 +189,7 @@ class BufferCollectives(ObjectCollectives):
         return self._persistent(self._plans.allgather, sendbuf, recvbuf, by_rank=True)
 
     def Alltoall(self, sendbuf: Any, recvbuf: Any) -> None:
-        """Block r of everybody's buffer goes to rank r."""
+        """Copy block r of every rank's buffer to rank r, where block q of the receive buffer is from rank q."""
         s = self._schedule()
         self._plans.alltoall(s, sendbuf, recvbuf)
         self._run(s)
@@ -232,7 +237,7 @@ class BufferCollectives(ObjectCollectives):
         return self._persistent(self._plans.alltoall, sendbuf, recvbuf, kind="w")
 
     def Reduce(self, sendbuf: Any, recvbuf: Any, op: Op = SUM, root: int = 0) -> None:
-        """Everybody's elements combined in rank order, into the root's buffer."""
+        """Combine the elements of all ranks, in rank order, into the root's buffer."""
         s = self._schedule()
         self._plans.reduce(s, sendbuf, recvbuf, op, self._check_root(root))
         self._run(s)
@@ -250,7 +255,7 @@ class BufferCollectives(ObjectCollectives):
         return self._persistent(self._plans.reduce, sendbuf, recvbuf, op, self._check_root(root))
 
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
-        """Everybody's elements combined in rank order, into everybody's buffer."""
+        """Combine the elements of all ranks, in rank order, into the receive buffer of every rank."""
         s = self._schedule()
         self._plans.allreduce(s, sendbuf, recvbuf, op)
         self._run(s)
@@ -266,7 +271,7 @@ class BufferCollectives(ObjectCollectives):
         return self._persistent(self._plans.allreduce, sendbuf, recvbuf, op)
 
     def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
-        """Everybody's elements combined; rank r gets block r."""
+        """Combine the elements of all ranks, in rank order. Rank r gets block r of the result; the blocks are equal."""
         s = self._schedule()
         self._plans.reduce_scatter_block(s, sendbuf, recvbuf, op)
         self._run(s)
@@ -286,7 +291,7 @@ class BufferCollectives(ObjectCollectives):
     def Reduce_scatter(
         self, sendbuf: Any, recvbuf: Any, recvcounts: Sequence[int] | None = None, op: Op = SUM
     ) -> None:
-        """Everybody's elements combined; rank r gets the next recvcounts[r] of them."""
+        """Combine the elements of all ranks, in rank order. Rank r gets block r of the result, of recvcounts[r] elements."""
         s = self._schedule()
         self._plans.reduce_scatter(s, sendbuf, recvbuf, self._counts(recvcounts, sendbuf, recvbuf), op)
         self._run(s)
@@ -313,7 +318,7 @@ class BufferCollectives(ObjectCollectives):
         )
 
     def Scan(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
-        """The elements of ranks 0 to this one combined."""
+        """Combine the elements of ranks 0 to this one, in rank order."""
         s = self._schedule()
         self._plans.scan(s, sendbuf, recvbuf, op, exclusive=False)
         self._run(s)
@@ -329,7 +334,7 @@ class BufferCollectives(ObjectCollectives):
         return self._persistent(self._plans.scan, sendbuf, recvbuf, op, exclusive=False)
 
     def Exscan(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
-        """The elements of the ranks before this one combined; rank 0's buffer is not touched."""
+        """Combine the elements of the ranks before this one, in rank order. The buffer of rank 0 is not touched."""
         s = self._schedule()
         self._plans.scan(s, sendbuf, recvbuf, op, exclusive=True)
         self._run(s)

@@ -1,8 +1,8 @@
-"""Point-to-point messages of buffers (upper-case names): no pickling.
+"""Point-to-point messages of buffers (upper-case names), without pickling.
 
-Small sends are copied behind their envelope and complete at once. Large ones (COPY_BYTES and more) are
-handed down by reference; they complete when acknowledged, since until then the transport may need the
-program's memory. A received message is copied once, into the program's buffer.
+A small send is copied behind its envelope and is done at once. A large send (COPY_BYTES or more) is passed to the transport
+by reference. It is done when the message is acknowledged, because until then the transport may read the program's memory.
+A received message is copied once, into the program's buffer.
 """
 
 from __future__ import annotations
@@ -25,23 +25,26 @@ if TYPE_CHECKING:
     from ckpt.mpi.datatypes.status import Status
 
 COPY_BYTES = 2 << 20
-"""Buffers below this are copied when sent: cheaper than waiting for an acknowledgement."""
+"""A smaller buffer is copied when it is sent, because the copy takes less time than the acknowledgement."""
 
 SLICE_BYTES = 1024
-"""Messages below this are sliced, which is quicker than viewing them."""
+"""The data of a smaller message are sliced out of its bytes, which is faster than a memoryview."""
 
 _SPECS = (list, tuple)
 
 
 class BufferMessages(ObjectMessages):
-    """Send, Recv and their relatives."""
+    """Send, Recv, Sendrecv, their nonblocking, persistent and partitioned forms, and Probe.
+
+    Errors: MpiException with ERR_RANK, ERR_TAG, ERR_COMM or ERR_REVOKED; TypeError, ValueError, KeyError or BufferError for
+    a bad buffer; PeerFailed when the peer has failed."""
 
     __slots__ = ()
 
     # -- sending -----------------------------------------------------------------------------------
 
     def _start_send(self, spec: BufferSpec, dst: int, head: bytes) -> Operation:
-        """Queue a buffer. The lock is held."""
+        """Pass a buffer to the transport. The lock is held."""
         lost = self._lost(dst)
         if lost is not None:
             return lost
@@ -52,18 +55,19 @@ class BufferMessages(ObjectMessages):
             return Done()
         sequence = progress.send(dst, head, data)
         if not spec.dense:
-            return Done()  # `data` is a packed copy that nobody else writes to
+            return Done()  # `data` is a packed copy, which nothing else writes to
         return BufferSend(self._engine, self._shared, dst, sequence)
 
     def _lost(self, dst: int) -> Lost | None:
-        """What a send is when it cannot begin; None: it can."""
+        """The operation for a send that cannot begin, because the communicator is revoked or `dst` has failed; else
+        None."""
         if self._shared.revoked:
             return Lost(self._shared, MpiException(ERR_REVOKED, "the communicator is revoked"))
         known = self._engine.losses.known
         return Lost(self._shared, self._engine.losses.failure(dst)) if dst in known else None
 
     def Send(self, buf: Any, dest: int, tag: int = 0) -> None:
-        """Send a buffer; returns when it may be reused."""
+        """Send a buffer. Returns when the program may reuse the buffer."""
         try:
             if not type(dest) is type(tag) is int:
                 dest, tag = argument(dest), argument(tag)
@@ -74,7 +78,7 @@ class BufferMessages(ObjectMessages):
                 nbytes = len(data)
                 if nbytes < COPY_BYTES:
                     message = route[1] + data
-                    del data  # a view must not be alive where an image may be taken
+                    del data  # no memoryview may exist where an image may be taken
                     with engine.lock:
                         engine.progress.send(route[0], message)
                         engine.after_send(route[0], nbytes, self._shared)
@@ -94,7 +98,7 @@ class BufferMessages(ObjectMessages):
             raise handled(self, error)  # noqa: B904
 
     def Bsend(self, buf: Any, dest: int, tag: int = 0) -> None:
-        """Send a copy of a buffer; never waits."""
+        """Send a copy of a buffer. Never waits."""
         route = self._route(dest, tag)
         if route is not None:
             spec = simple(buf, writable=False)
@@ -106,11 +110,11 @@ class BufferMessages(ObjectMessages):
         BufferMessages.Issend(self, buf, dest, tag).wait()
 
     def Rsend(self, buf: Any, dest: int, tag: int = 0) -> None:
-        """Send to a receive that is known to be posted; the same as Send."""
+        """Send to a receive that is known to be posted. The same as Send."""
         BufferMessages.Send(self, buf, dest, tag)
 
     def Isend(self, buf: Any, dest: int, tag: int = 0) -> Request:
-        """Start to send a buffer; it must stay unchanged until the request is done."""
+        """Start to send a buffer. The buffer must stay unchanged until the request is done."""
         try:
             engine = self._engine
             try:
@@ -139,7 +143,7 @@ class BufferMessages(ObjectMessages):
         return BufferMessages.Isend(self, buf, dest, tag)
 
     def Issend(self, buf: Any, dest: int, tag: int = 0) -> Request:
-        """Start a synchronous send (of a copy: the buffer is free at once)."""
+        """Start a synchronous send of a copy of the buffer, so the program may reuse the buffer at once."""
         engine = self._engine
         try:
             route = self._route(dest, tag)
@@ -168,7 +172,7 @@ class BufferMessages(ObjectMessages):
     def Recv(
         self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None
     ) -> None:
-        """Receive into a buffer; a longer message is cut off and raises ERR_TRUNCATE."""
+        """Receive into a buffer. A message that is too long is truncated, and raises MpiException (ERR_TRUNCATE)."""
         try:
             engine = self._engine
             if not type(source) is type(tag) is int:
@@ -186,7 +190,7 @@ class BufferMessages(ObjectMessages):
             raise handled(self, error)  # noqa: B904
 
     def _recv_at_once(self, buf: Any, source: int, tag: int, status: Status | None) -> bool:
-        """Receive a message that is here already and fits; False: nothing was done."""
+        """Receive a message that is in the mailbox and fits into the buffer. False: there is none; nothing was done."""
         with self._engine.lock:
             channel = self._engine.matcher.find(self._context, source, tag)
             if channel is None or self._shared.closed:
@@ -264,7 +268,7 @@ class BufferMessages(ObjectMessages):
         source: int = ANY_SOURCE,
         recvtag: int = ANY_TAG,
     ) -> Request:
-        """Start to send a copy of one buffer and to receive into another; the status is the receive's."""
+        """Start to send a copy of one buffer and to receive into another. The status is that of the receive."""
         try:
             route = self._route(dest, sendtag)
         except PeerFailed as lost:
@@ -288,7 +292,7 @@ class BufferMessages(ObjectMessages):
     # -- persistent --------------------------------------------------------------------------------
 
     def Send_init(self, buf: Any, dest: int, tag: int = 0) -> Prequest:
-        """A send that can be started again and again."""
+        """A persistent send: Start sends the buffer again."""
         return self._send_init(buf, dest, tag, False)
 
     def Ssend_init(self, buf: Any, dest: int, tag: int = 0) -> Prequest:
@@ -313,20 +317,19 @@ class BufferMessages(ObjectMessages):
         return self._lost(dst) or self._put_sync(dst, tag, bytes(spec.read()))
 
     def Recv_init(self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Prequest:
-        """A receive that can be started again and again."""
+        """A persistent receive: Start posts the receive again."""
         source, tag = argument(source), argument(tag)
         spec = EMPTY if source == PROC_NULL else simple(buf, writable=True)
         self._check_receive(source, tag)
         return Prequest._prepare(self._engine, self._start_recv, spec, source, tag)
 
-    # -- in parts ----------------------------------------------------------------------------------
+    # -- partitioned -------------------------------------------------------------------------------
 
     def Psend_init(self, buf: Any, partitions: int, dest: int, tag: int = 0, info: Any = None) -> Prequest:
-        """A send that is started with nothing to send: `Pready` says which of the equal parts of the buffer may
-        go."""
+        """A partitioned send of a buffer with `partitions` equal partitions. After Start, `Pready` sends a partition."""
         partitions = argument(partitions)
         spec = cut(buf, partitions, writable=False)
-        dst, dest, tag = self._check_receive(dest, tag)  # the same rules, wildcards aside
+        dst, dest, tag = self._check_receive(dest, tag)  # a send has the same rules, except for wildcards
         if dest == ANY_SOURCE:
             raise MpiException(ERR_RANK, "a send in parts names its destination")
         if dst is None:
@@ -337,7 +340,9 @@ class BufferMessages(ObjectMessages):
         return Prequest._prepare(self._engine, PartSend, self._engine, shared, dst, head, spec, partitions)
 
     def Precv_init(self, buf: Any, partitions: int, source: int, tag: int = 0, info: Any = None) -> Prequest:
-        """A receive in equal parts: `Parrived` says which are here. The sender may cut differently."""
+        """A partitioned receive into a buffer with `partitions` equal partitions. `Parrived` tells whether one has arrived.
+
+        The sender may have another number of partitions."""
         partitions = argument(partitions)
         spec = cut(buf, partitions, writable=True)
         src, source, tag = self._check_receive(source, tag)

@@ -1,10 +1,13 @@
-"""What every communicator is: a group, its context number, and the routes to its peers.
+"""The base class of all communicators: group, context number, routes to the peers, checks of arguments.
 
-A communicator object is a handle: `Comm(other)` is another handle of the same communicator and compares
-equal. A freed or null communicator has `NOTHING` for its parts (nothing.py) and raises ERR_COMM from every call.
+A communicator object is a handle. `Comm(other)` is another handle of the same communicator, and compares equal; all
+handles share one CommShared. A freed or null communicator has `NOTHING` in place of its parts (null_handles.py), and
+every call on it raises ERR_COMM.
 
-Routes: the envelope of (destination, tag) never changes, so it is made once; checks of rank and tag are
-done then.
+A *route* is the world rank and the packed envelope for a (destination, tag). It never changes. So rank and tag are checked
+and the envelope is packed only when a route is used for the first time.
+
+Not here: messages (object_messages.py, buffer_messages.py), collectives, making of communicators (communicator.py).
 """
 
 from __future__ import annotations
@@ -26,11 +29,14 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound="CommBase")
 
 ROUTES_MAX = 4096
-"""Prepared envelopes kept per communicator; beyond, the table starts anew."""
+"""Number of routes kept for a communicator. When the table is full, it is emptied."""
 
 
 class CommBase(Handle):
-    """Identity, routes and argument checks. `_peers`: world ranks that ranks in calls refer to."""
+    """Identity, routes and checks of arguments.
+
+    `_peers`: world ranks of the group that ranks in calls refer to (the remote group of an intercommunicator).
+    `_context`: the context of this handle's point-to-point messages; `_channels`: its `direct` table (matching.py)."""
 
     __slots__ = ("__weakref__", "_channels", "_context", "_engine", "_peers", "_rank", "_routes", "_shared")
 
@@ -42,7 +48,7 @@ class CommBase(Handle):
     _context: Context
     _channels: dict[tuple[int, int], Channel]
     _handle_of: ClassVar[staticmethod[[Engine, CommShared], object]]
-    """Of every class that programs see: see CommShared.handle."""
+    """The function for CommShared.handle. Every class of communicators that programs see has it."""
 
     def __new__(cls, comm: CommBase | None = None) -> Self:
         expect(cls, comm, CommBase)
@@ -60,7 +66,7 @@ class CommBase(Handle):
         return shared
 
     def _unbind(self) -> None:
-        """Become null."""
+        """Make this handle null."""
         self._engine = self._shared = self._rank = self._peers = self._context = self._channels = NOTHING
         self._routes = {}
 
@@ -77,14 +83,14 @@ class CommBase(Handle):
             engine.imports.handles.append(self)
 
     def _use_plane(self, plane: int) -> None:
-        """Let this handle's messages travel in another plane of the communicator."""
+        """Use another plane of the communicator for this handle's point-to-point messages."""
         self._context = self._engine.matcher.context(self._shared.base + plane)
         self._channels = self._context.direct
         self._routes = {}
 
     @classmethod
     def _make(cls: type[C], engine: Engine, group: tuple[int, ...], base: int, name: str = "") -> C:
-        """A communicator of these world ranks. `base`: number of its first context, equal at all of them."""
+        """A communicator of the world ranks `group`. `base`: its first context number, which is equal at all members."""
         self: C = CommBase.__new__(cls)
         shared = CommShared(base, group, group, name, cls._handle_of)
         self._bind(engine, shared)
@@ -92,8 +98,8 @@ class CommBase(Handle):
         return self
 
     def __getstate__(self) -> tuple[Any, ...]:
-        # Every field as it is: the engine and this object refer to each other, so when this one is filled the
-        # other may still be empty.
+        # The state has every field, and nothing is computed from others: the engine and this object refer to each
+        # other, so when this object's state is set, the engine may still be empty.
         extra = getattr(self, "__dict__", None)
         if self._shared is NOTHING:
             return None, extra
@@ -137,10 +143,10 @@ class CommBase(Handle):
 
     def Get_rank(self) -> int:
         """This process's rank in the communicator."""
-        return +self._rank  # which raises for NOTHING
+        return +self._rank  # the operator + raises for NOTHING
 
     def Get_size(self) -> int:
-        """Ranks in the (local) group."""
+        """Number of ranks in the group (the local group of an intercommunicator)."""
         return len(self._shared.group)
 
     def Get_name(self) -> str:
@@ -168,8 +174,9 @@ class CommBase(Handle):
     # -- checks ------------------------------------------------------------------------------------
 
     def _route(self, dest: int, tag: int) -> tuple[int, bytes] | None:
-        """(world rank, envelope) for an eager message, checked; None for PROC_NULL. PeerFailed for a rank that
-        has failed."""
+        """The route (world rank, packed EAGER envelope) for a destination and tag; None for PROC_NULL.
+
+        MpiException (ERR_RANK, ERR_TAG, ERR_COMM, ERR_REVOKED) for bad arguments; PeerFailed when the rank has failed."""
         route = self._way(dest, tag)
         if route is None:
             return None
@@ -181,7 +188,7 @@ class CommBase(Handle):
         return route
 
     def _way(self, dest: int, tag: int) -> tuple[int, bytes] | None:
-        """The same, whether the rank has failed or not: for what is sent later."""
+        """Like `_route`, but without the check for a failed rank: for operations that are started later."""
         dst = self._world_rank(dest)
         tag = argument(tag)
         if not 0 <= tag <= TAG_UB:
@@ -207,8 +214,9 @@ class CommBase(Handle):
         return self._peers[number]
 
     def _check_receive(self, source: int, tag: int) -> tuple[int | None, int, int]:
-        """(world rank of a source: 0 for ANY_SOURCE, None for PROC_NULL; source; tag), these two as integers. Raises for a
-        bad source or tag."""
+        """(world rank of the source, source, tag). The world rank is 0 for ANY_SOURCE, and None for PROC_NULL.
+
+        MpiException: ERR_RANK or ERR_TAG for bad arguments, ERR_COMM or ERR_REVOKED for a closed communicator."""
         source, tag = argument(source), argument(tag)
         if tag != ANY_TAG and not 0 <= tag <= TAG_UB:
             raise MpiException(ERR_TAG, f"tag {tag} is neither ANY_TAG nor in 0…{TAG_UB}")

@@ -1,4 +1,7 @@
-"""What intracommunicators make of themselves: topologies, intercommunicators; and what they cannot."""
+"""Methods of intracommunicators that make communicators with a topology and intercommunicators.
+
+The methods that would start processes or connect jobs (Spawn, Accept, Connect) raise NotImplementedError.
+Not here: Dup, Split, Create, Create_group (communicator.py)."""
 
 from __future__ import annotations
 
@@ -16,14 +19,14 @@ from ckpt.mpi.engine import worlds
 
 
 class Factories(ObjectCollectives):
-    """Part of Intracomm."""
+    """Base class of Intracomm with these methods. All are collective."""
 
     __slots__ = ()
 
     # -- intercommunicators ------------------------------------------------------------------------
 
     def Create_intercomm(self, local_leader: int, peer_comm: Any, remote_leader: int, tag: int = 0) -> Any:
-        """Join this communicator's group and another one; the leaders meet over `peer_comm`."""
+        """An intercommunicator of this communicator's group and another group. Both leaders are in `peer_comm`."""
         from ckpt.mpi.comm.comm_inter import create_intercomm
 
         return create_intercomm(self, local_leader, peer_comm, remote_leader, tag)  # type: ignore[arg-type]
@@ -32,7 +35,7 @@ class Factories(ObjectCollectives):
     def Create_from_group(
         cls, group: Group, stringtag: str = "org.mpi4py", info: Info = INFO_NULL, errhandler: Any = None
     ) -> Any:
-        """A communicator of a group, called by its members only; `stringtag` keeps calls apart."""
+        """A communicator of a group. Only the members call it. `stringtag` distinguishes concurrent calls."""
         from ckpt.mpi.comm.communicator import world_of
 
         engine = worlds.engine()
@@ -42,7 +45,8 @@ class Factories(ObjectCollectives):
     # -- topologies --------------------------------------------------------------------------------
 
     def _with_topology(self, cls: Any, count: int, topology: Any) -> Any:
-        """The first `count` ranks as a communicator with a topology; null at the others."""
+        """A communicator of class `cls` with the first `count` ranks and a topology; the null communicator at the other
+        ranks."""
         members = self._alive().group[:count]
         base = ObjectCollectives.bcast(self, self._engine.next_context() if self._rank == 0 else None)
         if self._rank >= count:
@@ -55,7 +59,9 @@ class Factories(ObjectCollectives):
     def Create_cart(
         self, dims: Sequence[int], periods: Sequence[bool] | bool | None = None, reorder: bool = False
     ) -> Any:
-        """A grid of these dimensions."""
+        """A communicator with a Cartesian grid. periods: for each dimension, or for all, whether it is periodic.
+
+        MpiException (ERR_DIMS): the grid has more nodes than there are ranks."""
         from ckpt.mpi.collectives.topology import Cart
         from ckpt.mpi.comm.comm_topology import Cartcomm
 
@@ -77,7 +83,9 @@ class Factories(ObjectCollectives):
         return sizes, rings
 
     def Create_graph(self, index: Sequence[int], edges: Sequence[int], reorder: bool = False) -> Any:
-        """index[r] is the number of edges of ranks 0…r, `edges` their ends."""
+        """A communicator with a graph: index[r] is the number of edges of nodes 0 to r, `edges` lists their ends.
+
+        MpiException: ERR_TOPOLOGY for more nodes than ranks, ERR_ARG for bad index or edges."""
         from ckpt.mpi.collectives.topology import Graph
         from ckpt.mpi.comm.comm_topology import Graphcomm
 
@@ -100,7 +108,7 @@ class Factories(ObjectCollectives):
         info: Info = INFO_NULL,
         reorder: bool = False,
     ) -> Any:
-        """Every rank names its own neighbours."""
+        """A communicator with a distributed graph, for which every rank gives its own neighbours."""
         from ckpt.mpi.collectives.topology import DistGraph
         from ckpt.mpi.comm.comm_topology import Distgraphcomm
 
@@ -124,7 +132,8 @@ class Factories(ObjectCollectives):
         info: Info = INFO_NULL,
         reorder: bool = False,
     ) -> Any:
-        """Every rank names some edges: sources[i] has edges to the next degrees[i] destinations."""
+        """A communicator with a distributed graph, for which every rank gives some edges: from sources[i] to the next
+        degrees[i] elements of `destinations`. ValueError: the lengths do not match."""
         from ckpt.mpi.collectives.topology import DistGraph
         from ckpt.mpi.comm.comm_topology import Distgraphcomm
 
@@ -167,7 +176,7 @@ class Factories(ObjectCollectives):
         places, _ = _graph(index, edges)
         return self.rank if self.rank < len(places) else UNDEFINED
 
-    # -- what cannot be done here ------------------------------------------------------------------
+    # -- not offered -------------------------------------------------------------------------------
 
     def Spawn(self, *args: Any, **options: Any) -> Any:
         raise not_offered("Intracomm.Spawn", SPAWNING)
@@ -185,7 +194,7 @@ class Factories(ObjectCollectives):
 def _graph(index: Sequence[int], edges: Sequence[int]) -> tuple[list[int], list[int]]:
     places, ends = elements(index), elements(edges)
     if len(places) > 1 and places[0] == 0 and places[-1] == len(ends):
-        del places[0]  # with the leading zero of an adjacency array, as mpi4py allows
+        del places[0]  # mpi4py also allows the leading zero of an adjacency array
     return places, ends
 
 

@@ -1,15 +1,16 @@
-"""ULFM's names: who has failed, revoking a communicator, agreeing, going on with those who are left.
+"""The methods of ULFM (User-Level Failure Mitigation, as in mpi4py 4): Get_failed, Ack_failed, Revoke, Agree, Shrink.
 
-What failures do to operations is in losses.py, how survivors agree in agreement.py. Both work on a revoked
-communicator, and whatever else is under way in it.
+The effect of failures on operations is in engine/failures.py, the agreement of survivors in engine/agreement.py. Agree and
+Shrink also work on a revoked communicator, and while other operations are under way in it.
 
-Contributions to an agreement, and what they are combined to:
+A contribution to an agreement has four parts, which are combined as follows:
 
-    flag                  all contributions' bits
-    failed                every member that anybody knows to have failed
-    acknowledged          those that everybody has acknowledged: Agree raises ERR_PROC_FAILED, at every member
-                          alike, if any other has failed
-    proposals             per member two context numbers; the lowest survivors' make the shrunk communicator
+    flag                  bitwise and of all contributions
+    failed                every member that at least one member knows to have failed
+    acknowledged          whether all surviving members have acknowledged all failed members; if not, Agree raises
+                          ERR_PROC_FAILED, at every member
+    proposals             two context numbers of each surviving member; the numbers of the lowest survivor are used for
+                          the communicator that Shrink makes
 """
 
 from __future__ import annotations
@@ -31,21 +32,21 @@ _INT = PREDEFINED["MPI_INT"]
 
 
 class Failures(CommBase):
-    """Part of Comm."""
+    """Base class of Comm with these methods."""
 
     __slots__ = ()
 
     def Get_failed(self) -> Group:
-        """The members known to have failed, in the order in which this process heard of it."""
+        """The group of the members that this process knows to have failed, in the order of the reports."""
         shared, engine = self._alive(), self._engine
         with engine.lock:
             engine.make_progress()
             return Group._make(tuple(engine.losses.failed_in(shared)), engine.progress.rank)
 
     def Ack_failed(self, num_to_ack: int | None = None) -> int:
-        """Acknowledge the first `num_to_ack` members of Get_failed (None: all); how many are acknowledged.
+        """Acknowledge the first `num_to_ack` members of Get_failed (None: all). Returns the number of acknowledged members.
 
-        Receives from ANY_SOURCE are served again then, by those who live.
+        When all failed members are acknowledged, receives from ANY_SOURCE wait for the living members again.
         """
         number = None if num_to_ack is None else max(argument(num_to_ack), 0)
         shared, engine = self._alive(), self._engine
@@ -55,11 +56,11 @@ class Failures(CommBase):
             return len(shared.acknowledged)
 
     def Is_revoked(self) -> bool:
-        """Whether any member has revoked the communicator, as far as is known here."""
+        """Whether this process knows that a member has revoked the communicator."""
         return bool(self._alive().revoked)
 
     def Revoke(self) -> None:
-        """End everything pending on the communicator, at every rank, with ERR_REVOKED. Not collective."""
+        """End all pending operations on the communicator, at every rank, with ERR_REVOKED. Not collective."""
         shared, engine = self._alive(), self._engine
         with engine.lock:
             engine.losses.revoke(shared.base)
@@ -72,10 +73,10 @@ class Failures(CommBase):
         return losses.agree(shared, contribution, _combine, finish, *args)
 
     def Agree(self, flag: int) -> int:
-        """The bits that are set at every member that contributes. Works on a revoked communicator.
+        """The bitwise and of the flags of all contributing members. Works on a revoked communicator.
 
-        All survivors get the same, whoever dies meanwhile. ERR_PROC_FAILED, at all of them, if a member has
-        failed and not everybody had acknowledged it; the exception's `agreed` has the value nevertheless.
+        All survivors get the same value, even if members die during the call. If a member has failed and not all survivors
+        have acknowledged it, all survivors raise MpiException (ERR_PROC_FAILED); its `agreed` holds the value.
         """
         flag = argument(flag)
         engine = self._engine
@@ -87,19 +88,19 @@ class Failures(CommBase):
         return agreed
 
     def Iagree(self, flag: Any) -> Request:
-        """Agree, nonblocking, in a buffer of one C int."""
+        """Agree, nonblocking. The buffer `flag` of one C int holds this rank's flag, then the result."""
         view = memoryview(flag)
         if view.nbytes != _INT.size:
             raise ValueError(f"a buffer of {_INT.size} bytes is needed, not of {view.nbytes}")
         if view.readonly:
             raise BufferError("the buffer is read-only")
         mine = int.from_bytes(view.cast("B"), "little", signed=True)
-        del view  # must not be alive where an image may be taken
+        del view  # no memoryview may exist where an image may be taken
         with self._engine.lock:
             return Request._make(self._engine, self._consent(mine, None, _write_flag, flag))
 
     def Shrink(self) -> Any:
-        """A communicator of the members that are left. Works on a revoked communicator."""
+        """A communicator of the surviving members. Works on a revoked communicator."""
         new, request = self.Ishrink()
         request.wait()
         return new
@@ -115,14 +116,14 @@ class Failures(CommBase):
             return copy, Request._make(engine, consensus)
 
     def _plain(self) -> Any:
-        """The class for the same ranks without a topology."""
+        """The class of the new communicator when this one has a topology: the new one has none."""
         from ckpt.mpi.comm.communicator import Intracomm
 
         return Intracomm
 
 
 def _combine(contributions: dict[int, Any], known: frozenset[int]) -> Any:
-    """(flag, failed members, whether all of them are acknowledged, proposals); see the module."""
+    """(flag, failed members, whether all of them are acknowledged, proposals by member); see the header."""
     flag = -1
     failed = set(known)
     for mine, theirs, _, _ in contributions.values():
@@ -147,7 +148,7 @@ def _raise_unacknowledged(consensus: Consensus) -> None:
 
 
 def _nothing(consensus: Consensus) -> None:
-    """What Agree does at the end: nothing that could not wait."""
+    """The `finish` of Agree: it has nothing to do when the agreement is decided."""
 
 
 def _write_flag(consensus: Consensus, buffer: Any) -> None:
@@ -159,7 +160,7 @@ def _write_flag(consensus: Consensus, buffer: Any) -> None:
 
 
 def _bind_rest(consensus: Consensus, engine: Any, shared: CommShared, copy: Any) -> None:
-    """Make the communicator of the survivors."""
+    """The `finish` of Shrink: make the communicator of the survivors and bind the handle `copy` to it."""
     _, failed, _, proposals = consensus.value
     group = tuple([rank for rank in shared.group if rank not in failed])
     peers = tuple([rank for rank in shared.peers if rank not in failed])

@@ -1,8 +1,8 @@
 """Intercommunicators: messages and collectives between two disjoint groups.
 
-Ranks in calls are ranks of the remote group. Context numbers are the same on both sides. Each side keeps a
-private intracommunicator of its own group, for what a side has to agree on by itself; `low` says which side
-comes first when the two are merged without a wish.
+Ranks in calls are ranks of the remote group. Both groups use the same context numbers. Each group has a private
+intracommunicator, for what its members have to agree on alone. One group is the *low* one: its ranks come first when
+Merge gives no other order, and its rank 0 chooses context numbers.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 
 INTERCOMM_TAG = TAG_UB
-"""Tag of the leaders' meeting when no other was given."""
+"""Tag of the messages between the leaders in Create_from_groups."""
 
 
 class Side:
-    """One side of an intercommunicator: its own ranks' communicator, and whether it is the low one."""
+    """The local group of an intercommunicator: its private intracommunicator, and whether it is the low group."""
 
     __slots__ = ("local", "low")
 
@@ -44,7 +44,7 @@ class Side:
 
 
 class Intercomm(Comm):
-    """Two groups. Sizes and ranks are the local ones; peers are the remote group."""
+    """An intercommunicator. Its size and rank are those of the local group; its peers are the remote group."""
 
     __slots__ = ()
     _plans: ClassVar[Any] = inter
@@ -63,7 +63,8 @@ class Intercomm(Comm):
         shared = CommShared(base, group, peers, "", cls._handle_of)
         shared.extras["side"] = side
         private = side.local._shared
-        private.kin = peers  # who waits for the own side may wait in vain when the other loses somebody
+        # A rank of the local group may wait for a failed remote rank, and never take part in a local collective.
+        private.kin = peers
         shared.parts = (private.base,)
         engine.losses.register(private)
         self._bind(engine, shared)
@@ -81,7 +82,7 @@ class Intercomm(Comm):
         info: Any = None,
         errhandler: Any = None,
     ) -> Any:
-        """Join two groups; called by their members only."""
+        """An intercommunicator of two groups. Only their members call it."""
         local_leader, remote_leader = argument(local_leader), argument(remote_leader)
         local = Intracomm.Create_from_group(local_group, stringtag)
         if not local:
@@ -132,7 +133,7 @@ class Intercomm(Comm):
     # -- new communicators -------------------------------------------------------------------------
 
     def _agree(self, mine: Any) -> Any:
-        """The object of the low side's rank 0, at every rank of both sides. Collective."""
+        """The object `mine` of rank 0 of the low group, at every rank of both groups. Collective."""
         side = self._side
         s = self._schedule()
         slot = s.slot(pickle.dumps(mine, 5) if side.low and self._rank == 0 else None)
@@ -151,7 +152,8 @@ class Intercomm(Comm):
         inter.spread(s, slot, low=low)
 
     def Merge(self, high: bool = False) -> Any:
-        """One communicator of both groups; the side that says high comes last."""
+        """An intracommunicator of both groups. The ranks of the group with `high` come last; if both groups give the same
+        value, the low group's ranks come first."""
         side = self._side
         wishes = self._exchange((bool(high), self._engine.next_context()))
         mine, theirs = bool(high), wishes[0][0]
@@ -163,7 +165,7 @@ class Intercomm(Comm):
         return self._bequeath(Intracomm._make(self._engine, members, bases[0] if first else remote[0]))
 
     def _exchange(self, obj: Any) -> list[Any]:
-        """The remote ranks' objects. Collective."""
+        """The list of the remote ranks' objects. Collective."""
         objects: list[Any] = Intercomm.allgather(self, obj)
         return objects
 
@@ -171,7 +173,8 @@ class Intercomm(Comm):
         raise MpiException(ERR_COMM, "Create_group needs an intracommunicator")
 
     def Split(self, color: int = 0, key: int = 0) -> Any:
-        """Ranks of one color on both sides form an intercommunicator; none if a side has no such rank."""
+        """The ranks with the same color in both groups form an intercommunicator. The result is null for color UNDEFINED,
+        and if one group has no rank with the color."""
         color, key = argument(color), argument(key)
         if color < 0 and color != UNDEFINED:
             raise MpiException(ERR_ARG, f"negative color {color}")
@@ -196,7 +199,7 @@ class Intercomm(Comm):
         return self._bequeath(made)
 
     def Create(self, group: Group) -> Any:
-        """The members of both sides' groups form an intercommunicator."""
+        """An intercommunicator of subgroups: each rank gives a subgroup of its local group."""
         members = group._members
         for member in members:
             if member not in self._alive().group:
@@ -206,13 +209,13 @@ class Intercomm(Comm):
             0 if inside else UNDEFINED, members.index(self._engine.progress.rank) if inside else 0
         )
 
-    # -- collectives over objects ------------------------------------------------------------------
+    # -- collectives on objects --------------------------------------------------------------------
 
     def barrier(self) -> None:
         Comm.Barrier(self)
 
     def bcast(self, obj: Any, root: int = 0) -> Any:
-        """The root's object at all ranks of the other group. Elsewhere None."""
+        """The root's object, at the ranks of the other group. None in the root's group."""
         root = self._check_root(root)
         s = self._schedule()
         slot = s.slot(self._engine.dumps(obj) if root == ROOT else None)
@@ -255,12 +258,12 @@ class Intercomm(Comm):
         return self._load_all(s, incoming)
 
     def reduce(self, sendobj: Any, op: Op = SUM, root: int = 0) -> Any:
-        """At the root the other group's objects combined in rank order."""
+        """At the root, the objects of the other group combined in rank order; None at other ranks."""
         objects = Intercomm.gather(self, sendobj, root)
         return None if objects is None else _combine(objects, op)
 
     def allreduce(self, sendobj: Any, op: Op = SUM) -> Any:
-        """The other group's objects combined in rank order."""
+        """The objects of the other group combined in rank order."""
         return _combine(Intercomm.allgather(self, sendobj), op)
 
     def _no_scan(self, *args: Any, **options: Any) -> Any:
@@ -292,7 +295,9 @@ def _of_color(entries: list[Any], color: int) -> list[Any]:
 def create_intercomm(
     local: Intracomm, local_leader: int, peer_comm: Any, remote_leader: int, tag: int
 ) -> Any:
-    """Both groups' leaders meet over `peer_comm`; the others learn from their leader."""
+    """An intercommunicator of the group of `local` and another group. Collective over both groups.
+
+    The two leaders exchange their groups over `peer_comm`, then each leader broadcasts the result to its group."""
     engine = local._engine
     leader = local._check_root(local_leader)
     remote_leader, tag = argument(remote_leader), argument(tag)
@@ -306,7 +311,8 @@ def create_intercomm(
         try:
             theirs = bridge.sendrecv(mine, remote_leader, tag, source=remote_leader, recvtag=tag)
         except MpiException as error:
-            news = error.error_code, error.detail  # the others must not wait for a leader that gave up
+            # The leader sends the error to its group, which would wait for ever otherwise.
+            news = error.error_code, error.detail
         else:
             low = mine[0] < theirs[0]
             news = (theirs[2], base if low else theirs[1], low)

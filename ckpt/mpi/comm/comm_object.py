@@ -1,4 +1,4 @@
-"""What a communicator carries besides messages: info, attributes, error handler, buffer; and Abort."""
+"""Methods of communicators that concern no messages: info, attributes, error handler, attached buffer, Abort."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ckpt.mpi.requests.request import Request
 
 
 class CommObject(CommBase, HasAttributes, HasErrhandler):
-    """Part of Comm."""
+    """Base class of Comm with these methods."""
 
     __slots__ = ()
     _errhandler_kind = "Comm"
@@ -52,7 +52,7 @@ class CommObject(CommBase, HasAttributes, HasErrhandler):
     # -- info --------------------------------------------------------------------------------------
 
     def Set_info(self, info: Info) -> None:
-        """Hints; nothing here heeds any."""
+        """Store hints, for Get_info. No hint has an effect."""
         self._alive().info.update(info.items())
 
     def Get_info(self) -> Info:
@@ -75,7 +75,7 @@ class CommObject(CommBase, HasAttributes, HasErrhandler):
         self.Abort(code)
 
     def Abort(self, errorcode: int = 0) -> NoReturn:
-        """End all ranks of the job with this exit code."""
+        """End all ranks of the job with the exit code `errorcode`."""
         code = argument(errorcode)
         self._alive()
         worlds.abort(code)
@@ -83,7 +83,7 @@ class CommObject(CommBase, HasAttributes, HasErrhandler):
     # -- buffered sends ----------------------------------------------------------------------------
 
     def Attach_buffer(self, buf: Any) -> None:
-        """A buffer for buffered sends: remembered, but sends are buffered without."""
+        """Attach a buffer for buffered sends. It is kept for Detach_buffer; buffered sends do not need it."""
         shared = self._alive()
         if shared.buffer is not None:
             raise MpiException(ERR_BUFFER, "a buffer is attached already")
@@ -100,18 +100,18 @@ class CommObject(CommBase, HasAttributes, HasErrhandler):
         return held if isinstance(held, kind) else kind.frombuffer(held)
 
     def Flush_buffer(self) -> None:
-        """Buffered sends need no buffer of the program's, so it is always flushed."""
+        """No effect: buffered sends do not use the attached buffer, so it never holds a message."""
         self._alive()
 
     def Iflush_buffer(self) -> Request:
         self._alive()
         return Request._make(self._engine, Done())
 
-    # -- what cannot be done here ------------------------------------------------------------------
+    # -- not offered -------------------------------------------------------------------------------
 
     @classmethod
     def Get_parent(cls) -> Any:
-        """Nobody spawned this job: the null communicator."""
+        """The null intercommunicator: a job is never spawned by another one."""
         from ckpt.mpi.comm.comm_inter import Intercomm
 
         return Intercomm()

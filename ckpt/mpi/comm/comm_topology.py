@@ -1,4 +1,6 @@
-"""Communicators with a topology: grids, graphs, and collectives among neighbours."""
+"""Communicators with a topology: Cartesian grids, graphs, distributed graphs, and neighbourhood collectives.
+
+The topologies are in collectives/topology.py. The constructors (Create_cart …) are in comm_factories.py."""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from ckpt.mpi.requests.request import Prequest, Request
 
 
 class Topocomm(Intracomm):
-    """Neighbours are those of `topology`; see plans_neighbor.py."""
+    """A communicator with a topology, which defines the neighbours of each rank. For the order of neighbours and blocks see
+    collectives/neighbor_builders.py."""
 
     __slots__ = ()
     _kinds: ClassVar[tuple[int, ...]] = (CART, GRAPH, DIST_GRAPH)
@@ -35,12 +38,12 @@ class Topocomm(Intracomm):
 
     @property
     def inedges(self) -> list[int]:
-        """Ranks that send to this one, in the order of the receive buffer's blocks."""
+        """The incoming neighbours, in the order of the blocks of the receive buffer."""
         return list(self._topology.incoming(self._rank))
 
     @property
     def outedges(self) -> list[int]:
-        """Ranks that this one sends to, in the order of the send buffer's blocks."""
+        """The outgoing neighbours, in the order of the blocks of the send buffer."""
         return list(self._topology.outgoing(self._rank))
 
     @property
@@ -62,7 +65,7 @@ class Topocomm(Intracomm):
     # -- objects -----------------------------------------------------------------------------------
 
     def neighbor_allgather(self, sendobj: Any) -> list[Any]:
-        """The objects of the incoming neighbours; None for one that does not exist."""
+        """The list of the incoming neighbours' objects; None for a neighbour that does not exist."""
         s = self._schedule()
         own = s.slot(self._engine.dumps(sendobj))
         slots = [s.slot() for _ in self.inedges]
@@ -71,7 +74,9 @@ class Topocomm(Intracomm):
         return self._load_some(s, slots)
 
     def neighbor_alltoall(self, sendobj: Sequence[Any]) -> list[Any]:
-        """Outgoing neighbour k gets sendobj[k]; the objects of the incoming neighbours."""
+        """Send sendobj[k] to outgoing neighbour k. Returns the list of the objects of the incoming neighbours.
+
+        ValueError: there is not exactly one object for each outgoing neighbour."""
         objects = [None] * self.outdegree if sendobj is None else list(sendobj)
         if len(objects) != self.outdegree:
             raise ValueError(f"expecting {self.outdegree} items, got {len(objects)}")
@@ -98,7 +103,7 @@ class Topocomm(Intracomm):
         return self._persistent(plan, self._topology, sendbuf, recvbuf, kind=kind)
 
     def Neighbor_allgather(self, sendbuf: Any, recvbuf: Any) -> None:
-        """Everybody's buffer to all its neighbours."""
+        """Send one buffer to all outgoing neighbours; block k of `recvbuf` is from incoming neighbour k."""
         self._run(self._neighbor(neighbor_builders.allgather, sendbuf, recvbuf, ""))
 
     def Ineighbor_allgather(self, sendbuf: Any, recvbuf: Any) -> Request:
@@ -110,7 +115,7 @@ class Topocomm(Intracomm):
         return self._neighbor_init(neighbor_builders.allgather, sendbuf, recvbuf, "")
 
     def Neighbor_allgatherv(self, sendbuf: Any, recvbuf: Any) -> None:
-        """Everybody's buffer to all its neighbours with a count and displacement per neighbour."""
+        """Neighbor_allgather with a count and displacement for each incoming neighbour."""
         self._run(self._neighbor(neighbor_builders.allgather, sendbuf, recvbuf, "v"))
 
     def Ineighbor_allgatherv(self, sendbuf: Any, recvbuf: Any) -> Request:
@@ -122,7 +127,7 @@ class Topocomm(Intracomm):
         return self._neighbor_init(neighbor_builders.allgather, sendbuf, recvbuf, "v")
 
     def Neighbor_alltoall(self, sendbuf: Any, recvbuf: Any) -> None:
-        """Block k to outgoing neighbour k."""
+        """Send block k to outgoing neighbour k; block k of `recvbuf` is from incoming neighbour k."""
         self._run(self._neighbor(neighbor_builders.alltoall, sendbuf, recvbuf, ""))
 
     def Ineighbor_alltoall(self, sendbuf: Any, recvbuf: Any) -> Request:
@@ -134,7 +139,7 @@ class Topocomm(Intracomm):
         return self._neighbor_init(neighbor_builders.alltoall, sendbuf, recvbuf, "")
 
     def Neighbor_alltoallv(self, sendbuf: Any, recvbuf: Any) -> None:
-        """Block k to outgoing neighbour k with a count and displacement per neighbour."""
+        """Neighbor_alltoall with a count and displacement for each neighbour."""
         self._run(self._neighbor(neighbor_builders.alltoall, sendbuf, recvbuf, "v"))
 
     def Ineighbor_alltoallv(self, sendbuf: Any, recvbuf: Any) -> Request:
@@ -146,7 +151,7 @@ class Topocomm(Intracomm):
         return self._neighbor_init(neighbor_builders.alltoall, sendbuf, recvbuf, "v")
 
     def Neighbor_alltoallw(self, sendbuf: Any, recvbuf: Any) -> None:
-        """Block k to outgoing neighbour k with a count, displacement and type per neighbour."""
+        """Neighbor_alltoall with a count, displacement in bytes and datatype for each neighbour."""
         self._run(self._neighbor(neighbor_builders.alltoall, sendbuf, recvbuf, "w"))
 
     def Ineighbor_alltoallw(self, sendbuf: Any, recvbuf: Any) -> Request:
@@ -159,7 +164,7 @@ class Topocomm(Intracomm):
 
 
 class Cartcomm(Topocomm):
-    """A grid."""
+    """A communicator with a Cartesian grid."""
 
     __slots__ = ()
     _kinds = (CART,)
@@ -199,12 +204,13 @@ class Cartcomm(Topocomm):
         return coords
 
     def Shift(self, direction: int, disp: int) -> tuple[int, int]:
-        """(from whom, to whom) when everybody sends `disp` steps along a dimension."""
+        """(source, destination) of this rank when every rank sends to the rank `disp` steps further in a dimension."""
         pair: tuple[int, int] = self._topology.shift(self._rank, argument(direction), argument(disp))
         return pair
 
     def Sub(self, remain_dims: Sequence[bool]) -> Any:
-        """Grids of the dimensions that remain, one for every place along the others."""
+        """The subgrid of this rank: it has the dimensions that `remain_dims` marks, and the ranks with this rank's
+        coordinates in the other dimensions."""
         cart = self._topology
         flags = elements(remain_dims, len(cart.dims))
         color = key = 0
@@ -223,7 +229,7 @@ class Cartcomm(Topocomm):
 
 
 class Graphcomm(Topocomm):
-    """A graph known to all."""
+    """A communicator with a graph that every rank knows completely."""
 
     __slots__ = ()
     _kinds = (GRAPH,)
@@ -272,18 +278,18 @@ class Graphcomm(Topocomm):
 
 
 class Distgraphcomm(Topocomm):
-    """A graph of which every rank knows its own edges."""
+    """A communicator with a distributed graph: every rank knows only its own edges."""
 
     __slots__ = ()
     _kinds = (DIST_GRAPH,)
 
     def Get_dist_neighbors_count(self) -> tuple[int, int, bool]:
-        """(incoming, outgoing, weighted)"""
+        """(number of incoming neighbours, of outgoing neighbours, whether the graph is weighted)"""
         graph = self._topology
         return len(graph.sources), len(graph.destinations), graph.source_weights is not None
 
     def Get_dist_neighbors(self) -> tuple[list[int], list[int], tuple[list[int], list[int]] | None]:
-        """(sources, destinations, their weights or None)"""
+        """(sources, destinations, (weights of sources, weights of destinations) or None)"""
         graph = self._topology
         weights = None
         if graph.source_weights is not None:

@@ -1,8 +1,10 @@
-"""Communicators as programs see them: messages, collectives, and making new communicators.
+"""The communicator classes of programs, Comm and Intracomm, and the methods that make new communicators.
 
-A new communicator needs a context number that no other has. Whoever may become its rank 0 proposes a number
-of its own (engine.next_context), the proposals travel with what the ranks have to tell each other anyway,
-and the one of the new rank 0 is taken.
+A new communicator needs a context number that no other communicator has. Every rank that may become its rank 0 proposes a
+number of its own (Engine.next_context). The ranks exchange the proposals together with the other data of the call, and
+use the proposal of the new rank 0.
+
+Not here: Intercomm (comm_inter.py), communicators with a topology (comm_topology.py).
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ COMM_TYPE_SHARED = 1
 
 
 def handle_of(engine: Engine, shared: CommShared) -> Any:
-    """An Intracomm or an Intercomm, when all that is known is that it is a communicator."""
+    """A new handle of a communicator, of class Intracomm or Intercomm, as its state requires."""
     from ckpt.mpi.comm.comm_inter import Intercomm
 
     proper: Any = CommBase.__new__(Intercomm if "side" in shared.extras else Intracomm)
@@ -47,13 +49,13 @@ def handle_of(engine: Engine, shared: CommShared) -> Any:
 
 
 class Comm(BufferMessages, BufferCollectives, CommObject, Failures):
-    """Messages between the ranks of a group. The null communicator raises ERR_COMM from every call."""
+    """A handle of a communicator. Every call on the null communicator raises MpiException (ERR_COMM)."""
 
     __slots__ = ()
     _constants: ClassVar[tuple[str, ...]] = ("COMM_NULL",)
     _handle_of = staticmethod(handle_of)
 
-    # -- what it is --------------------------------------------------------------------------------
+    # -- properties --------------------------------------------------------------------------------
 
     def Get_group(self) -> Group:
         return Group._make(self._alive().group, self._engine.progress.rank)
@@ -90,7 +92,7 @@ class Comm(BufferMessages, BufferCollectives, CommObject, Failures):
         return self.Get_topology() != UNDEFINED
 
     def Compare(self, comm: Comm) -> int:
-        """IDENT (the same), CONGRUENT (same ranks, own context), SIMILAR (other order) or UNEQUAL."""
+        """IDENT (the same communicator), CONGRUENT (same ranks, other context), SIMILAR (other order) or UNEQUAL."""
         one, two = self._alive(), comm._alive()
         if one is two:
             return IDENT
@@ -117,7 +119,7 @@ class Comm(BufferMessages, BufferCollectives, CommObject, Failures):
     # -- copies ------------------------------------------------------------------------------------
 
     def _copy_of(self, base: int, info: Any) -> Any:
-        """A communicator like this one with contexts of its own."""
+        """A duplicate of this communicator with the context number `base`. info: None to copy this one's info."""
         return self._become(CommBase.__new__(type(self)), base, info)
 
     def _become(self, copy: Any, base: int, info: Any) -> Any:
@@ -132,25 +134,25 @@ class Comm(BufferMessages, BufferCollectives, CommObject, Failures):
         return copy
 
     def _bequeath(self, made: Any) -> Any:
-        """A communicator made of this one begins with its error handler."""
+        """Give a communicator that was made from this one this one's error handler. Returns it."""
         made._shared.errhandler = self._shared.errhandler
         return made
 
     def _new_base(self) -> int:
-        """A number for a new communicator of all ranks, agreed on. Collective."""
+        """A context number for a new communicator of all ranks, equal at all of them. Collective."""
         base: int = self._proper()._new_base()
         return base
 
     def _plan_base(self, s: Schedule, slot: int) -> None:
-        """The same, as steps of a schedule: the slot gets the pickled number."""
+        """Write steps of a schedule that do the work of `_new_base`: the slot gets the pickled number."""
         self._proper()._plan_base(s, slot)
 
     def _proper(self) -> Any:
-        """This communicator as an Intracomm or an Intercomm, when all that is known is that it is one."""
+        """A handle of this communicator of class Intracomm or Intercomm: this handle's class may be Comm."""
         return handle_of(self._engine, self._alive())
 
     def Dup(self, info: Info | None = None) -> Any:
-        """The same ranks with contexts of their own."""
+        """A duplicate: the same ranks, another context, and the attributes that `copy_fn` copies. Collective."""
         self._alive()
         copy = self._copy_of(self._new_base(), info)
         self._copy_attributes(copy)
@@ -174,10 +176,12 @@ class Comm(BufferMessages, BufferCollectives, CommObject, Failures):
     def Idup_with_info(self, info: Info) -> tuple[Any, Request]:
         return self.Idup(info)
 
-    # -- its end -----------------------------------------------------------------------------------
+    # -- freeing -----------------------------------------------------------------------------------
 
     def Free(self) -> None:
-        """Collective: nobody uses the communicator any more. Operations under way still finish."""
+        """Free the communicator. Collective. Operations under way still finish.
+
+        MpiException (ERR_COMM): it is COMM_WORLD or COMM_SELF."""
         engine, shared = self._engine, self._alive()
         if self == world_of(engine) or self == self_of(engine):
             raise MpiException(ERR_COMM, f"{shared.name} cannot be freed")
@@ -195,7 +199,7 @@ class Comm(BufferMessages, BufferCollectives, CommObject, Failures):
                 if context is not None and not context.busy():
                     engine.matcher.forget(context.number)
                 idle = idle and engine.matcher.contexts.get(shared.base + plane) is None
-            if idle:  # else the failure of a member must still be able to end what is under way
+            if idle:  # otherwise the engine needs `shared`, to end operations under way when a member fails
                 engine.shared.pop(shared.base, None)
         self._unbind()
 
@@ -206,7 +210,7 @@ class Comm(BufferMessages, BufferCollectives, CommObject, Failures):
             self.Free()
 
     def free(self) -> None:
-        """Free unless it is predefined or null: never raises."""
+        """Free the communicator, as mpi4py's `free`. No effect on a predefined or null one."""
         if self and self._engine._world is not self and self._engine._self is not self:
             self._discard()
 
@@ -214,22 +218,23 @@ class Comm(BufferMessages, BufferCollectives, CommObject, Failures):
         BufferCollectives.Barrier(self)
 
     def Disconnect(self) -> None:
-        """Free, once everything under way here is finished."""
+        """Wait until all ranks have called Disconnect, then free the communicator."""
         self._barrier()
         self.Free()
 
-    # -- parts -------------------------------------------------------------------------------------
+    # -- communicators of subgroups ----------------------------------------------------------------
 
     def Split(self, color: int = 0, key: int = 0) -> Any:
-        """Communicators of the ranks of one color."""
+        """A communicator of the ranks with the same color. Collective."""
         return self._proper().Split(color, key)
 
     def Create(self, group: Group) -> Any:
-        """A communicator of a subgroup."""
+        """A communicator of a subgroup. Collective over this communicator."""
         return self._proper().Create(group)
 
     def Split_type(self, split_type: int, key: int = 0, info: Any = None) -> Any:
-        """Ranks that share something: all of them share memory as far as programs can tell here."""
+        """A communicator of the ranks that share a resource. All ranks of a job share memory, so COMM_TYPE_SHARED gives all
+        ranks of this communicator. The result is null for a resource that the library does not know."""
         split_type = argument(split_type)
         if split_type in (NUMBERS["COMM_TYPE_HW_GUIDED"], NUMBERS["COMM_TYPE_RESOURCE_GUIDED"]):
             known = bool(info) and "mpi_hw_resource_type" in info
@@ -239,7 +244,7 @@ class Comm(BufferMessages, BufferCollectives, CommObject, Failures):
                 else UNDEFINED
             )
         elif split_type == NUMBERS["COMM_TYPE_HW_UNGUIDED"]:
-            split_type = UNDEFINED  # the next smaller domain: there is none
+            split_type = UNDEFINED  # asks for the next smaller hardware domain, which does not exist here
         return self.Split(UNDEFINED if split_type == UNDEFINED else 0, key)
 
 
@@ -249,7 +254,7 @@ def _bind_copy(s: Schedule, comm: Comm, copy: Comm, slot: int, info: Any) -> Non
 
 
 class Intracomm(Comm, Factories):
-    """One group: messages within it, collectives over it."""
+    """An intracommunicator: messages and collectives within one group."""
 
     __slots__ = ()
 
@@ -264,7 +269,7 @@ class Intracomm(Comm, Factories):
 
     def _new_base(self) -> int:
         if self._engine.imports.provisional:
-            return self._engine.next_context()  # agreed on before: see imports.py
+            return self._engine.next_context()  # the final number comes with the image: see imports.py
         base: int = ObjectCollectives.bcast(self, self._engine.next_context() if self._rank == 0 else None)
         return base
 
@@ -274,7 +279,9 @@ class Intracomm(Comm, Factories):
         trees.broadcast(s, 0, slot)
 
     def Split(self, color: int = 0, key: int = 0) -> Any:
-        """Ranks of one color form a communicator, ordered by key, then by rank; color UNDEFINED: none."""
+        """A communicator of the ranks with the same color, ordered by key, then by rank. Null for color UNDEFINED.
+
+        MpiException (ERR_ARG): negative color."""
         color, key = argument(color), argument(key)
         if color < 0 and color != UNDEFINED:
             raise MpiException(ERR_ARG, f"negative color {color}")
@@ -290,8 +297,8 @@ class Intracomm(Comm, Factories):
         return self._derive(members, proposals[chosen[0][1]][2])
 
     def Create(self, group: Group) -> Any:
-        """A communicator of a subgroup; called by all ranks of this one, members of one group give the
-        same."""
+        """A communicator of a subgroup. All ranks of this communicator call it; all members of a subgroup give the same
+        group. MpiException (ERR_GROUP): the group is not a subgroup."""
         members = group._members
         self._check_members(members)
         proposals = ObjectCollectives.allgather(self, self._engine.next_context())
@@ -300,7 +307,7 @@ class Intracomm(Comm, Factories):
         return self._derive(members, proposals[self._shared.group.index(members[0])])
 
     def Create_group(self, group: Group, tag: int = 0) -> Any:
-        """The same, called by the members only."""
+        """A communicator of a subgroup. Only the members call it; `tag` distinguishes concurrent calls."""
         tag = argument(tag)
         members = group._members
         self._check_members(members)
@@ -324,7 +331,7 @@ class Intracomm(Comm, Factories):
 
 
 def world_of(engine: Engine) -> Intracomm:
-    """The communicator of all ranks."""
+    """COMM_WORLD of an engine. It is made on first use."""
     held = engine._world
     if not isinstance(held, Intracomm):
         base = envelope.context_base(0, WORLD_COUNT)
@@ -334,7 +341,7 @@ def world_of(engine: Engine) -> Intracomm:
 
 
 def self_of(engine: Engine) -> Intracomm:
-    """The communicator of this rank alone."""
+    """COMM_SELF of an engine. It is made on first use."""
     held = engine._self
     if not isinstance(held, Intracomm):
         rank = engine.progress.rank
@@ -344,12 +351,12 @@ def self_of(engine: Engine) -> Intracomm:
 
 
 def _world() -> Any:
-    """COMM_WORLD of this process, by which it is pickled."""
+    """COMM_WORLD of this process. COMM_WORLD is pickled as a call of this function."""
     return world_of(worlds.engine())
 
 
 def _self_comm() -> Any:
-    """COMM_SELF of this process."""
+    """COMM_SELF of this process. COMM_SELF is pickled as a call of this function."""
     return self_of(worlds.engine())
 
 
@@ -366,7 +373,7 @@ guard_all(
 )
 
 Communicator = Intracomm
-"""The communicator most programs use."""
+"""Another name of Intracomm, for type annotations (`ckpt.enable` returns one)."""
 
 COMM_NULL = Comm()
-"""No communicator: every call raises ERR_COMM."""
+"""The null communicator: every call raises ERR_COMM."""

@@ -1,10 +1,11 @@
-"""Error handlers are honoured by communicators: every public call on one passes through `handled` when it raises.
-What a handler does: handling.py, which also has the requests.
+"""Error handlers of communicators: every public method of a communicator that raises MpiException calls `handled` first.
 
-Errors of a null communicator are COMM_SELF's, as MPI has it.
+Errors of calls on a null communicator use the error handler of COMM_SELF, as the MPI standard requires.
 
-`guard_all` wraps the public methods of a class. Those that small messages depend on are not wrapped but say
-`except MpiException as error: raise handled(self, error)` themselves, which costs nothing (`DIRECT`).
+`guard_all` wraps the public methods of a class. The methods in DIRECT are not wrapped, because a wrapper makes small
+messages slower. They contain `except MpiException as error: raise handled(self, error)` themselves.
+
+Not here: the actions of a handler, and the calls on requests (requests/handling.py).
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ _NO_CALLS = frozenset({"Get_errhandler", "Set_errhandler", "Call_errhandler", "A
 
 
 def handled(comm: Any, error: MpiException) -> MpiException:
-    """Let the communicator's handler handle the error; returns it, to be raised on."""
+    """Call the communicator's error handler, unless `error` was handled before. Returns `error`, for the caller to raise.
+
+    A fatal handler ends the job, and does not return."""
     if error.handled:
         return error
     shared = comm._shared
@@ -40,7 +43,7 @@ def handled(comm: Any, error: MpiException) -> MpiException:
 
 
 def guard(method: Any) -> Any:
-    """A communicator's method, whose errors pass through the communicator's handler."""
+    """Wrap a method of a communicator: its MpiException goes through `handled`."""
 
     @functools.wraps(method)
     def guarded(self: Any, *args: Any, **options: Any) -> Any:
@@ -53,7 +56,7 @@ def guard(method: Any) -> Any:
 
 
 def guard_all(*classes: type) -> None:
-    """Guard the public methods that these classes define."""
+    """Wrap the public methods that these classes define with `guard`."""
     for cls in classes:
         for name, value in list(vars(cls).items()):
             if name.startswith("_") or name in DIRECT or name in _NO_CALLS:

@@ -1,4 +1,5 @@
-"""A matched message (mprobe): taken off the mailbox, received later by whoever holds this object."""
+"""`MPI.Message`: a matched message (MPI standard, "Matching probe"). mprobe takes it from the mailbox; then only this
+object can receive it."""
 
 from __future__ import annotations
 
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
 
 
 class Message(Handle):
-    """States: null (nothing to receive), held, no-proc (a receive gives nothing, from PROC_NULL)."""
+    """A matched message.
+
+    States: null (`_data` None: received, or never matched), matched (`_data` holds the message with its envelope), and
+    no-proc (`_source` is PROC_NULL: a receive returns None at once, with the source PROC_NULL)."""
 
     __slots__ = ("__weakref__", "_context", "_data", "_engine", "_source", "_tag")
     _constants: ClassVar[tuple[str, ...]] = ("MESSAGE_NULL", "MESSAGE_NO_PROC")
@@ -44,7 +48,7 @@ class Message(Handle):
 
     @classmethod
     def _take(cls, engine: Engine, channel: Channel, status: Status | None) -> Message:
-        """Take the oldest message off a channel. The lock is held."""
+        """Remove the oldest message from a channel and make it a matched message. The lock is held."""
         message = cls()
         message._engine = engine
         message._context = channel.context.number
@@ -86,7 +90,9 @@ class Message(Handle):
     __hash__ = None
 
     def _receive(self, buf: Any, *, as_object: bool) -> Receive:
-        """The finished receive of this message; it becomes null."""
+        """A Receive operation of this message, which is done. The message becomes null.
+
+        MpiException (ERR_REQUEST): the message is null."""
         if not self:
             raise MpiException(ERR_REQUEST, "the message was received already")
         spec = None
@@ -105,14 +111,14 @@ class Message(Handle):
         return receive
 
     def recv(self, status: Status | None = None) -> Any:
-        """The object."""
+        """Receive the message as an object."""
         return self.irecv().wait(status)
 
     def irecv(self) -> Request:
         return Request._make(self._engine, self._receive(None, as_object=True))
 
     def Recv(self, buf: Any, status: Status | None = None) -> None:
-        """Into a buffer."""
+        """Receive the message into a buffer. MpiException (ERR_TRUNCATE): the buffer is too small."""
         self.Irecv(buf).wait(status)
 
     def Irecv(self, buf: Any) -> Request:

@@ -1,4 +1,6 @@
-"""Collectives over Python objects (lower-case names)."""
+"""Collectives on Python objects (lower-case names), which are pickled for sending.
+
+The algorithms are in ckpt/mpi/collectives (tree.py, reduce.py). Collectives of an intercommunicator are in comm_inter.py."""
 
 from __future__ import annotations
 
@@ -13,22 +15,25 @@ from ckpt.mpi.engine.schedule import TAGS, Schedule
 
 
 class ObjectCollectives(CommBase):
-    """barrier, bcast, gather …: every rank of the communicator calls them in the same order."""
+    """barrier, bcast, gather …: every rank of the communicator must call them in the same order.
+
+    MpiException: ERR_ROOT for a bad root, ERR_COMM or ERR_REVOKED for a closed communicator, ERR_PROC_FAILED when a member
+    has failed."""
 
     __slots__ = ()
 
     # -- running a schedule ------------------------------------------------------------------------
 
     def _schedule(self) -> Schedule:
-        """A schedule for the next collective operation of this communicator."""
+        """An empty schedule for the next collective operation of this communicator."""
         shared = self._shared
-        self._world_rank(0)  # raises for a freed communicator
+        self._world_rank(0)  # raises for a freed or revoked communicator
         number = shared.collectives % TAGS
         shared.collectives += 1
         return Schedule(self._engine, shared, self._rank, number)
 
     def _run(self, schedule: Schedule) -> Any:
-        """Carry the operation out; its result."""
+        """Start the schedule, wait until it is done, and return its result."""
         engine = self._engine
         with engine.lock:
             schedule.start()
@@ -40,7 +45,7 @@ class ObjectCollectives(CommBase):
     # -- operations --------------------------------------------------------------------------------
 
     def barrier(self) -> None:
-        """Return when all ranks have called it."""
+        """Wait until all ranks have called barrier."""
         schedule = self._schedule()
         trees.barrier(schedule)
         self._run(schedule)
@@ -55,7 +60,7 @@ class ObjectCollectives(CommBase):
         return obj if root == self._rank else self._engine.loads_value(schedule.values[slot])
 
     def gather(self, sendobj: Any, root: int = 0) -> list[Any] | None:
-        """At the root the list of all ranks' objects, elsewhere None."""
+        """At the root, the list of all ranks' objects; None at other ranks."""
         root = self._check_root(root)
         schedule = self._schedule()
         own = schedule.slot(self._engine.dumps(sendobj))
@@ -65,7 +70,7 @@ class ObjectCollectives(CommBase):
         return self._load_all(schedule, slots) if root == self._rank else None
 
     def scatter(self, sendobj: Sequence[Any] | None, root: int = 0) -> Any:
-        """The root's object number r, at rank r."""
+        """At rank r, the element r of the root's list. ValueError at the root: the list has not one object for each rank."""
         root = self._check_root(root)
         values: list[Any] = [None] * self.size
         if root == self._rank:
@@ -87,7 +92,7 @@ class ObjectCollectives(CommBase):
         return self._load_all(schedule, slots)
 
     def alltoall(self, sendobj: Sequence[Any]) -> list[Any]:
-        """Rank r gets object number r of every rank."""
+        """At rank r, the list of the elements r of all ranks' lists. ValueError: not one object for each rank."""
         values = self._dump_all(sendobj)
         schedule = self._schedule()
         outgoing = [schedule.slot(value) for value in values]
@@ -97,7 +102,7 @@ class ObjectCollectives(CommBase):
         return self._load_all(schedule, incoming)
 
     def reduce(self, sendobj: Any, op: Op = SUM, root: int = 0) -> Any:
-        """At the root all ranks' objects combined in rank order, elsewhere None."""
+        """At the root, all ranks' objects combined in rank order; None at other ranks."""
         root = self._check_root(root)
         schedule = self._schedule()
         slot = schedule.slot(sendobj)
@@ -131,7 +136,7 @@ class ObjectCollectives(CommBase):
     # -- objects as values -------------------------------------------------------------------------
 
     def _dump_all(self, objects: Sequence[Any] | None) -> list[bytes]:
-        """One pickle per rank. Raises ValueError unless there is one object per rank."""
+        """One pickle for each rank. ValueError: there is not exactly one object for each rank."""
         items = [None] * self.size if objects is None else list(objects)
         if len(items) != self.size:
             raise ValueError(f"expecting {self.size} items, got {len(items)}")

@@ -1,11 +1,12 @@
-"""Point-to-point messages of Python objects (lower-case names): pickled, protocol 5.
+"""Point-to-point messages of Python objects (lower-case names), which are pickled with protocol 5.
 
-`send` returns once the message is queued: it waits only while the backlog to the destination is high. An
-object's bytes never change, so large ones go down by reference and nobody waits for their acknowledgement.
-`ssend` waits for the match. Ordinary small messages take a short way (quick.py), which says when it has done nothing.
+`send` returns when the message is queued; it waits only while the backlog to the destination is high. The pickled bytes of
+an object never change, so the transport takes large ones by reference, and `send` does not wait for the acknowledgement.
+`ssend` waits until a receive has matched the message. Ordinary small messages use the fast path (engine/quick.py); when the
+fast path has done nothing, the Python code here does the work.
 
-Programs derive from communicators and override methods (mpi4py.util.pkl5 does), so a method here never calls a
-public one through `self`.
+Programs derive classes from communicators and override methods (mpi4py.util.pkl5 does). So a method here never calls a
+public method through `self`.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ _loads = pickle.loads
 
 
 class ObjectMessages(CommBase):
-    """send, recv and their relatives."""
+    """send, recv, sendrecv, their nonblocking and synchronous forms, and probe.
+
+    Errors: MpiException with ERR_RANK, ERR_TAG, ERR_COMM or ERR_REVOKED; PeerFailed when the peer has failed."""
 
     __slots__ = ()
 
@@ -61,7 +64,7 @@ class ObjectMessages(CommBase):
             if data is False:
                 data = _dumps(obj, 5) if engine.codec is None else engine.codec.dumps(obj)
             lock = engine.lock
-            lock.acquire()  # for the call alone `with` takes three times as long
+            lock.acquire()  # a `with` statement takes three times as long as this call
             try:
                 if len(data) < REFERENCE_BYTES:
                     if engine.progress.send(route[0], route[1] + data) & SEND_CHECK_MASK:
@@ -75,7 +78,7 @@ class ObjectMessages(CommBase):
             raise handled(self, error)  # noqa: B904
 
     def bsend(self, obj: Any, dest: int, tag: int = 0) -> None:
-        """Send an object; never waits, whatever the backlog."""
+        """Send an object. Never waits, however large the backlog is."""
         ObjectMessages.isend(self, obj, dest, tag).wait()
 
     def ssend(self, obj: Any, dest: int, tag: int = 0) -> None:
@@ -83,7 +86,7 @@ class ObjectMessages(CommBase):
         ObjectMessages.issend(self, obj, dest, tag).wait()
 
     def isend(self, obj: Any, dest: int, tag: int = 0) -> Request:
-        """Start to send an object. The request is done at once: the object was pickled."""
+        """Start to send an object. The request is done at once, because the object is already pickled."""
         try:
             engine = self._engine
             try:
@@ -104,7 +107,7 @@ class ObjectMessages(CommBase):
         return ObjectMessages.isend(self, obj, dest, tag)
 
     def issend(self, obj: Any, dest: int, tag: int = 0) -> Request:
-        """Start to send an object; the request is done when a receive has matched it."""
+        """Start to send an object. The request is done when a receive has matched the message."""
         engine = self._engine
         try:
             route = self._route(dest, tag)
@@ -118,14 +121,14 @@ class ObjectMessages(CommBase):
         return Request._make(engine, operation)
 
     def _put(self, dst: int, head: bytes, data: bytes) -> None:
-        """Queue immutable bytes. The lock is held."""
+        """Pass immutable bytes to the transport. The lock is held."""
         if len(data) < REFERENCE_BYTES:
             self._engine.progress.send(dst, head + data)
         else:
             self._engine.progress.send(dst, head, data)
 
     def _put_sync(self, dst: int, tag: int, data: Buffer) -> Operation:
-        """Queue immutable bytes as a synchronous send. The lock is held."""
+        """Pass immutable bytes to the transport as a synchronous send. The lock is held."""
         tag = argument(tag)
         operation = self._engine.start_sync(dst, self._context)
         head = envelope.pack(envelope.SYNC, self._rank, tag, self._context.number, operation.token)
@@ -149,7 +152,7 @@ class ObjectMessages(CommBase):
                 source, tag = argument(source), argument(tag)
             channel = self._channels.get((source, tag))
             if channel is not None and channel.messages and not self._shared.closed:
-                # One thread at a time is in the library and the helper only appends: this needs no lock.
+                # No lock is needed: one thread at a time is in the library, and the helper thread only appends.
                 data = channel.messages.popleft()[1]
                 size = len(data)
                 if data[2] or size >= REFERENCE_BYTES:
@@ -164,7 +167,7 @@ class ObjectMessages(CommBase):
                 if status is not None:
                     status._fill(channel.source, channel.tag, size - envelope.SIZE)
                 if size <= envelope.SIZE:
-                    return None  # a buffer of no bytes, received as an object
+                    return None  # an empty buffer was sent, and is received as an object
                 return _loads(data) if engine.codec is None else engine.loads(data)
             with engine.lock:
                 receive = self._receive(source, tag)
@@ -175,14 +178,14 @@ class ObjectMessages(CommBase):
             raise handled(self, error)  # noqa: B904
 
     def _take(self, channel: Channel) -> Buffer:
-        """The oldest message of a channel, accounted for. The lock is held."""
+        """Remove the oldest message of a channel, and count it for flow control. The lock is held."""
         engine = self._engine
         data = engine.matcher.pop(channel)
         engine.settle_account(channel, data)
         return data
 
     def _receive(self, source: int, tag: int) -> Receive:
-        """A started receive of an object. The lock is held."""
+        """Start a receive of an object. The lock is held."""
         src, source, tag = self._check_receive(source, tag)
         receive = Receive(self._context.number, source, tag)
         receive.codec = self._engine.codec
@@ -194,7 +197,7 @@ class ObjectMessages(CommBase):
         return receive
 
     def irecv(self, buf: Any = None, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Request:
-        """Start to receive an object; the request's wait returns it."""
+        """Start to receive an object. The wait of the request returns the object."""
         try:
             with self._engine.lock:
                 receive = self._receive(source, tag)
@@ -233,7 +236,7 @@ class ObjectMessages(CommBase):
     # -- probing -----------------------------------------------------------------------------------
 
     def probe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> bool:
-        """Wait for a message that a receive would match, and leave it."""
+        """Wait for a message that a receive would match, and leave it in the mailbox. Returns True."""
         engine = self._engine
         with engine.lock:
             src, source, tag = self._check_receive(source, tag)
@@ -246,7 +249,7 @@ class ObjectMessages(CommBase):
         return True
 
     def iprobe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> bool:
-        """Whether a message is here that a receive would match."""
+        """Whether a message that a receive would match is in the mailbox."""
         engine = self._engine
         with engine.lock:
             src, source, tag = self._check_receive(source, tag)
@@ -261,7 +264,7 @@ class ObjectMessages(CommBase):
         return channel is not None
 
     def mprobe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> Message:
-        """Wait for a message and take it: only the returned Message can receive it."""
+        """Wait for a message and take it from the mailbox. Only the returned Message can receive it."""
         engine = self._engine
         with engine.lock:
             src, source, tag = self._check_receive(source, tag)
@@ -274,7 +277,7 @@ class ObjectMessages(CommBase):
     def improbe(
         self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None
     ) -> Message | None:
-        """Take a message if one is here."""
+        """Like mprobe without waiting: None if no such message is in the mailbox."""
         engine = self._engine
         with engine.lock:
             src, source, tag = self._check_receive(source, tag)

@@ -1,4 +1,6 @@
-"""Sessions: the same job seen through named sets of processes."""
+"""Sessions (MPI standard 4, "The Sessions model"): access to the job's ranks through named process sets.
+
+The process sets are mpi://WORLD and mpi://SELF. Their groups are those of COMM_WORLD and COMM_SELF."""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ PSETS = ("mpi://WORLD", "mpi://SELF")
 
 
 class State:
-    """What all handles of one session share."""
+    """The state of a session, which all its handles share."""
 
     __slots__ = ("buffer", "errhandler", "info")
 
@@ -32,7 +34,7 @@ class State:
 
 
 class Session(Handle, HasErrhandler):
-    """`bool(session)` is False for the null session."""
+    """A handle of a session. `bool(session)` is False for the null session, and after Finalize."""
 
     __slots__ = ("__weakref__", "_state")
     _constants: ClassVar[tuple[str, ...]] = ("SESSION_NULL",)
@@ -113,7 +115,7 @@ class Session(Handle, HasErrhandler):
     # -- buffered sends ----------------------------------------------------------------------------
 
     def Attach_buffer(self, buf: Any) -> None:
-        """A buffer for buffered sends: remembered, but sends are buffered without."""
+        """Attach a buffer for buffered sends. It is kept for Detach_buffer; buffered sends do not need it."""
         state = self._valid()
         if state.buffer is not None:
             raise MpiException(ERR_BUFFER, "a buffer is attached already")

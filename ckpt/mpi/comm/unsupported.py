@@ -1,10 +1,10 @@
-"""Names of MPI that are not here: windows (RMA), parallel files, ports and spawned processes.
+"""Parts of MPI that are not offered: windows (one-sided communication), parallel files, ports and spawned processes.
 
-The classes and their null objects exist, so that programs can name them; whatever would do something raises
-NotImplementedError with a word on what to use.
+The classes and their null objects exist, so that programs can use their names. A call of a function or method raises
+NotImplementedError; the message says what the program can use instead.
 
-In a thread that nobody looks after (a pool of mpi4py.futures spawns its workers in one) such an exception reaches
-nobody: the main thread would wait for that thread's work for ever. Where one leaves its thread uncaught, the job ends.
+If such an exception is raised in a thread and not caught there, the job ends. Otherwise the main thread might wait for
+ever for the result of that thread. (A pool of mpi4py.futures spawns its workers in such a thread.)
 """
 
 from __future__ import annotations
@@ -129,11 +129,11 @@ _FILE = (
 
 
 class NotOffered(NotImplementedError):
-    """A call that is not offered."""
+    """A function or method that is not offered was called."""
 
 
 def not_offered(name: str, instead: str) -> NotOffered:
-    """The exception to raise; if it leaves a thread uncaught, the job ends."""
+    """The exception for a call of `name`, for the caller to raise. If a thread does not catch it, the job ends."""
     if threading.current_thread() is not threading.main_thread():
         hook = threading.excepthook
         if hook is not _uncaught:
@@ -146,7 +146,7 @@ _hooks: list[Callable[[Any], Any]] = []
 
 
 def _uncaught(args: Any) -> None:
-    """In the place of threading.excepthook."""
+    """Replaces threading.excepthook: calls the former hook, then ends the job if the exception is NotOffered."""
     (_hooks[0] if _hooks else threading.__excepthook__)(args)
     if isinstance(args.exc_value, NotOffered) and worlds.is_provided():
         sys.stderr.write(f"ckpt: thread {args.thread.name!r} cannot go on: {args.exc_value}; the job ends\n")
@@ -155,7 +155,7 @@ def _uncaught(args: Any) -> None:
 
 
 def refusing(name: str, instead: str) -> Callable[..., NoReturn]:
-    """A function that says that it is not offered."""
+    """A function with the name `name` that raises NotOffered."""
 
     def absent(*args: Any, **options: Any) -> NoReturn:
         raise not_offered(name, instead)
@@ -166,7 +166,7 @@ def refusing(name: str, instead: str) -> Callable[..., NoReturn]:
 
 
 class Null(Handle):
-    """A class of which only the null object exists."""
+    """Base class of classes whose only object is the null object."""
 
     __slots__ = ("__weakref__",)
 
