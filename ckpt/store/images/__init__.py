@@ -1,1 +1,1 @@
-"""One rank's image on disk: blocks, packs, writing and reading them."""
+"""One rank's image on disk: its blocks, the pack file that holds them, and the writer and reader of both."""

@@ -1,17 +1,19 @@
-"""Which blocks a new image may point to instead of writing them again.
+"""Chooses the base of an incremental image: blocks of a committed image that a new image may refer to.
 
 Rules, each with its reason:
 
-1. Only blocks of *one committed line*, the base: leftovers of burnt rounds may vanish at any time,
-   committed packs are durable.
-2. The base is the newest line that the same incarnation of this rank wrote, or the line it was resumed
-   from (read and verified then). A line that somebody had to step back from, because it turned out to be
-   damaged, is neither: a new image never inherits that damage.
-3. `prune` keeps the two newest lines at least, and all that is newer than the newest. While an image is
-   being written no line but its own can become the newest, so the base outlives it. The commit looks at
-   every pack again.
-4. A pack of which the base uses less than a quarter is not pointed to: its blocks are written anew, the
-   pack becomes free. The packs of one image therefore take at most four times the image's size.
+1. A new image refers only to blocks of *one committed line*, the base: packs of that line are durable, while files of an
+   aborted round may be removed at any time.
+2. The base is the newest line that the same incarnation of this rank wrote, or the line from which this incarnation was
+   restored (its blocks were verified then). A damaged line, from which a restart had to fall back to an older
+   one, is neither: so a new image never inherits that damage.
+3. `prune` keeps at least the two newest lines, and all images newer than the newest line. While an image is
+   being written, only its own line can become the newest, so the base is not removed before the image is committed. The
+   commit checks every pack again.
+4. If the base uses less than a quarter of a pack, the new image does not refer to this pack: the blocks are written again,
+   so that the pack can be removed. The packs of one image therefore take at most four times the image's size.
+
+What does not belong here: writing (`writer.py`), removal of packs (`upkeep/pruning.py`).
 """
 
 from __future__ import annotations
@@ -27,14 +29,15 @@ __all__ = ["NOTHING_KNOWN", "KnownBlocks", "find_base", "known_blocks"]
 
 
 class Place(NamedTuple):
-    """Where a block of the base lies."""
+    """Position of a block of the base: its pack, and its entry in the base's manifest."""
 
     pack: PackRef
     block: BlockRef
 
 
 class KnownBlocks(NamedTuple):
-    """The blocks that may be pointed to, by their plain digests, and by their likenesses as far as they have any."""
+    """The blocks that a new image may refer to, by the digest of their plain bytes, and by their likeness if they have
+    one."""
 
     by_digest: dict[str, Place]
     by_likeness: dict[str, Place]
@@ -46,7 +49,7 @@ LEAST_USE: Final = 0.25
 
 
 def find_base(job: JobDirectory, *, rank: int, incarnation: int, resumed_from: int | None) -> Manifest | None:
-    """The manifest to build on, or None. Unreadable lines are no reason to fail."""
+    """Return the manifest of the base, or None. A line that cannot be read is passed over; nothing is raised for it."""
     try:
         epochs = list_epochs(job)
     except StorageFailed:
@@ -66,7 +69,7 @@ def find_base(job: JobDirectory, *, rank: int, incarnation: int, resumed_from: i
 
 
 def known_blocks(manifest: Manifest) -> KnownBlocks:
-    """The blocks of a manifest, in the packs that are used well enough."""
+    """Return the blocks of the base's manifest, without those in packs of which the base uses less than LEAST_USE."""
     used = [0] * len(manifest.packs)
     for block in manifest.blocks:
         used[block.pack] += block.stored

@@ -1,20 +1,20 @@
-"""How one block is stored: raw, zstd, or byte-shuffled and then zstd; decided for every block from a sample.
+"""The codec of one block: raw, zstd, or byte-shuffle and then zstd; chosen for every block from a sample.
 
-Shuffling puts the first bytes of all items together, then all second bytes, and so on: neighbouring numbers
-share sign, exponent and high mantissa bytes, which zstd finds only then. It is tried where the block comes
-from a numeric array (`item` > 1). What does not shrink by a tenth is stored raw: it is written faster than
-it would be compressed, and read faster too.
+Byte-shuffle (as in HDF5 and Blosc) puts the first bytes of all array items together, then all second bytes, and so on:
+neighbouring numbers share sign, exponent and high mantissa bytes, and zstd finds this redundancy only after the shuffle. It
+is tried where the block comes from an array (`item` > 1). A block that does not shrink by a tenth is stored raw: to write
+and read it raw is faster than to compress and decompress it.
 
-The level is fixed and fast (minus 1): at 4 MiB blocks it gives nearly level 1's ratio at several times its
-speed, so that the disk and not the compressor sets the pace.
+The zstd level is fixed and fast (minus 1): for 4 MiB blocks it gives nearly the ratio of level 1 at several times its
+speed, so that the disk and not the compressor is the limit.
 
-Shuffling and its undoing cost about as much as the compression, and a number whose mantissa is noise gives only
-its sign and exponent for it, an eighth: so it has to save more than plain zstd before it pays (`WORTH_SHUFFLED`).
-The work itself is `_shuffle.c`'s.
+Shuffle and unshuffle cost about as much time as the compression, and in numbers whose mantissa is noise only sign and
+exponent compress, about an eighth of the bytes: so shuffle must save more than plain zstd to be used (`WORTH_SHUFFLED`).
+Shuffle and unshuffle are written in C (`_shuffle.c`).
 
-Pure: bytes in, bytes out. A `Codec` is not shared between threads: it holds a compressor's context, and
-memory that every block uses again (new memory for each would cost more than the work done in it: page
-faults, and a lock that all threads of a process share).
+Pure: bytes in, bytes out. Threads do not share a `Codec`: it holds the contexts of zstd, and memory that is used again for
+every block (new memory for each block would cost more than the work in it: page faults, and a lock that all threads of a
+process share).
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ LEVEL: Final = -1
 SAMPLE_BYTES: Final = 8192
 SAMPLES: Final = 3
 WORTH: Final = 0.9
-"""Compress when the sample shrinks to this part or less."""
+"""Compress if the sample, and then the block, shrinks to this fraction or less."""
 WORTH_SHUFFLED: Final = 0.8
-"""Shuffle and compress when that shrinks the sample to this part or less."""
+"""Shuffle and compress if the sample, and then the block, shrinks to this fraction or less."""
 
 _SMALLEST: Final = 128
 _ITEM_LIMIT: Final = 64
 
 
 class Packed(NamedTuple):
-    """A block as it will be stored; `item` is 1 unless the codec is `shuffle`."""
+    """A block as it will be stored. `item`: bytes of an array item; 1 unless the codec is `shuffle`."""
 
     codec: str
     item: int
@@ -57,13 +57,13 @@ class Packed(NamedTuple):
 
 
 class Scratch:
-    """Memory that is used again and again."""
+    """Memory that is used again for every block."""
 
     def __init__(self) -> None:
         self._memory = memoryview(bytearray())
 
     def take(self, length: int) -> memoryview:
-        """`length` bytes of any content, valid until the next `take`."""
+        """Return `length` bytes of arbitrary content, valid until the next `take`."""
         if length > len(self._memory):
             self._memory = memoryview(bytearray(length))
         return self._memory[:length]
@@ -78,7 +78,10 @@ class Codec:
         self._decompressor = zstandard.ZstdDecompressor()
 
     def pack(self, block: memoryview, item: int = 1) -> Packed:
-        """Choose a codec for `block` (flat, of bytes) and apply it. `item`: bytes of an array item."""
+        """Choose a codec for `block` (one-dimensional, of bytes) and apply it. `item`: bytes of an array item.
+
+        The result may refer to `block` itself (raw).
+        """
         length = len(block)
         if length < _SMALLEST:
             return Packed(RAW, 1, block)
@@ -107,10 +110,11 @@ class Codec:
         return ZSTD if plain <= len(sample) * WORTH else RAW
 
     def unpack(self, codec: str, item: int, stored: Buffer, target: memoryview) -> None:
-        """Undo `pack` into `target`, which has the plain length. Only ever called with verified bytes.
+        """Unpack `stored` into `target`, whose length is that of the plain block. The caller has verified the digest of
+        `stored` before.
 
         Raises:
-            BlockDamaged: the bytes do not give that length, or the codec is unknown (a bug in their writer).
+            BlockDamaged: the plain bytes have another length, or the codec is unknown (a bug in the writer).
         """
         if codec == RAW:
             if len(stored) != len(target):
@@ -142,7 +146,7 @@ class Codec:
 
 
 def _sample(block: memoryview, item: int) -> bytes:
-    """A few pieces from all over the block, each starting and ending at an item."""
+    """Return up to SAMPLES pieces, spread over the block, each starting and ending at an item's boundary."""
     length = len(block)
     piece = SAMPLE_BYTES - SAMPLE_BYTES % item
     if length <= SAMPLES * piece:

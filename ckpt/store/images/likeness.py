@@ -1,20 +1,21 @@
-"""Likeness: 128 bits by which a block of the line before is recognised at the speed of memory, without its digest.
+"""Likeness: a keyed universal hash of 128 bits that recognises an unchanged block at the speed of memory.
 
-Most of a large program does not change between two images. To see that by the digest takes several times as long as
-to read the memory. So a block's *likeness* stands beside its digest in the manifest, and where a block has the
-likeness of one of the base line, it is that one: its digest is taken from the manifest, and not computed.
+Most memory of a large program does not change between two images. To compute a block's digest takes several times as long
+as to read the memory. So the manifest holds, beside a block's digest, its *likeness*. A new block with the
+likeness of a block of the base line is taken to be that block: its digest is copied from the manifest, not computed.
 
     likeness(block) = first 128 bits of BLAKE3(sums of its pieces (`_likeness.c`), its length)
 
-Why that is safe. The sums are a universal hash function: two blocks that differ agree in them with a probability
-of at most 2⁻¹²⁸, *whatever* they contain, as long as nobody has chosen them knowing the key (a proof, no assumption).
-What BLAKE3, cut to 128 bits, adds to that is as much again. A job that compares a billion blocks, each with a billion,
-is wrong with a probability below 2⁻⁶⁷; undetected errors of memory are far more frequent. The key is derived from the
-job's and as secret: whoever knows it may sign images anyway ([security](../../docs/security.md)).
+Why that is safe. The sums are a universal hash function (Carter and Wegman 1979): two blocks that differ have equal sums
+with a probability of at most 2⁻¹²⁸, *whatever* they contain, unless they were chosen by someone who knows the key (this is
+proved, not assumed). BLAKE3, cut to 128 bits, adds about the same probability again. For a job that compares a billion
+blocks, each with a billion others, the probability of an error is below 2⁻⁶⁷; undetected memory errors are far more
+frequent. The key is derived from the job's key and as secret: whoever knows the job's key can sign images anyway
+(docs/security.md).
 
-Not weakened: what is read is verified by digests alone, and a manifest names full ones. A likeness is never looked at
-by who restores, only by who writes the next image; it is under the manifest's MAC like the rest, and `verify` computes
-it again. A block without one is digested.
+The verification at a restart is not weakened: a reader verifies the full digests, which the manifest holds for every block,
+and never uses a likeness. Only the writer of the next image uses it. Likenesses are covered by the manifest's MAC, and
+`verify` computes them again. For a block without a likeness the writer computes the digest.
 
 Pure.
 """
@@ -31,14 +32,14 @@ from ckpt.store.images._likeness import KEY_BYTES, sums
 __all__ = ["LIKENESS_FROM", "Likeness"]
 
 LIKENESS_FROM: Final = 64 << 10
-"""Smaller blocks have none: it would take as much room as it saves time."""
+"""Blocks below this size, in bytes, have no likeness: the time that it saves is not worth its place in the manifest."""
 
 _DIGEST_BYTES: Final = 16
 _LENGTH_BYTES: Final = 8
 
 
 class Likeness:
-    """Computes likenesses with one job's key; any number of threads may use it at a time."""
+    """Computes likenesses with a key derived from one job's key. Threads may share it."""
 
     def __init__(self, job_key: bytes) -> None:
         self._key = blake3(job_key, derive_key_context="checkpoint toolkit, likeness of blocks").digest(
@@ -46,7 +47,7 @@ class Likeness:
         )
 
     def of(self, block: Buffer) -> str:
-        """32 hex digits; "" for a block below `LIKENESS_FROM` bytes."""
+        """Return the likeness of `block` as 32 hex digits; "" for a block below `LIKENESS_FROM` bytes."""
         length = len(block)
         if length < LIKENESS_FROM:
             return ""

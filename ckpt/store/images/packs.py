@@ -1,13 +1,13 @@
-"""Packs: the files that blocks lie in; one per image, at most.
+"""Packs: the files that hold the blocks of images. An image writes at most one pack.
 
-A small image's blocks are kept until the end and written back to back with one call: few system calls, one
+The blocks of a small image are collected in memory and written one after the other with one call: few system calls, one
 sync. Beyond `STREAM_FROM` the pack is *streamed*: every block starts at a multiple of `ALIGN` and is written
-at once, by whichever thread made it, with O_DIRECT from aligned memory. That is several times faster than
-through the page cache, and does not push the application's pages out. What fills up the last `ALIGN` bytes
-of a block is zero, and readers check it. Where O_DIRECT is not to be had (tmpfs and others), the same layout
+at once, by the thread that packed it, with O_DIRECT from aligned memory. That is several times faster than
+through the page cache, and does not evict the application's pages. Each block is padded to a multiple of `ALIGN` with
+zeros, which readers check. Where O_DIRECT is not supported (tmpfs and others), the same layout
 is written through the cache.
 
-A pack has no header: every byte of it is a block's, or checked to be zero.
+A pack has no header: every byte of it belongs to a block, or is padding that readers check to be zero.
 """
 
 from __future__ import annotations
@@ -23,14 +23,17 @@ from ckpt.store.errors import StorageFailed
 __all__ = ["ALIGN", "STREAM_FROM", "PackWriter"]
 
 STREAM_FROM: Final = 4 << 20
-"""Bytes after which a pack is streamed."""
+"""A pack of more bytes than this is streamed."""
 
 
 class PackWriter:
-    """Collects blocks; `add` may be called by several threads once `streaming` is on.
+    """Writes the pack of one image. Several threads may call `add` once `streaming` is true.
 
     Args:
         name: final file name in `directory`.
+
+    Raises:
+        StorageFailed: from `add`, `stream` and `seal`, when the system refuses.
     """
 
     def __init__(self, fs: FileSystem, directory: str, name: str) -> None:
@@ -47,11 +50,14 @@ class PackWriter:
 
     @property
     def align(self) -> int:
-        """What block offsets are multiples of."""
+        """Block offsets are multiples of this, in bytes."""
         return ALIGN if self.streaming else 1
 
     def add(self, data: Buffer, staging: Staging | None) -> int:
-        """Store one block; returns its offset. `data` may be reused after the call only when streaming."""
+        """Store one block; return its offset in the pack. The caller may reuse `data` after the call only when streaming.
+
+        `staging`: the calling thread's aligned memory; needed when streaming.
+        """
         length = len(data)
         if not self.streaming:
             offset = self.length
@@ -69,10 +75,9 @@ class PackWriter:
         return offset
 
     def stream(self) -> dict[int, int]:
-        """Go over to streaming: write what has been collected, and everything from now on at once.
+        """Switch to streaming: write the blocks collected so far; later ones are written at once.
 
-        The blocks collected so far move apart, each to a multiple of `ALIGN`: returns {offset that `add`
-        gave: offset from now on}.
+        The blocks collected so far move, each to a multiple of `ALIGN`. Returns {offset that `add` returned: new offset}.
         """
         self.file = PendingFile(self._fs, self._directory, self._name)
         moved: dict[int, int] = {}
@@ -92,7 +97,7 @@ class PackWriter:
             self._fs.set_direct(self.file.fd, True)
             self._direct = True
         except OSError:
-            self._direct = False  # a file system without O_DIRECT: through the cache then
+            self._direct = False  # a file system without O_DIRECT: write through the cache
         return moved
 
     def _write(self, padded: memoryview, offset: int) -> None:
@@ -105,7 +110,7 @@ class PackWriter:
             self._write_cached(padded, offset)
 
     def _write_cached(self, padded: memoryview, offset: int) -> None:
-        """The device wants another alignment, or a short write left an odd rest: O_DIRECT off."""
+        """Write without O_DIRECT: the device requires another alignment, or a short write left an unaligned rest."""
         assert self.file is not None
         try:
             self._fs.set_direct(self.file.fd, False)
@@ -114,7 +119,7 @@ class PackWriter:
             raise StorageFailed("write", self.file.path, error) from error
 
     def seal(self) -> bool:
-        """Write what is left, and sync. False: there was nothing to store, there is no file."""
+        """Write the collected blocks, and sync. False: no block was stored, so there is no file."""
         if self.file is None:
             if not self.length:
                 return False
@@ -125,7 +130,7 @@ class PackWriter:
         return True
 
     def drop(self) -> None:
-        """Give up; harmless when there is no file."""
+        """Give the pack up and remove its file, if there is one."""
         self._pending.clear()
         if self.file is not None:
             self.file.drop()

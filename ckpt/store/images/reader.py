@@ -1,12 +1,12 @@
-"""Reads one rank's image: everything is verified before the first byte is handed out.
+"""Reads one rank's image: all blocks are verified before the first byte is returned.
 
 The manifest is verified against the job's key (MAC) and the control file (digest, rank, epoch, incarnation).
-`stream` and `buffers` then read *all* blocks first: each block's stored bytes are compared with their
-digest, only then decompressed, straight into the memory that will be the program's. Damage anywhere
-therefore shows before the unpickler has seen a byte, and before it could have done anything.
+`stream` and `buffers` then read *all* blocks first: the digest of each block's stored bytes is verified, and only then is
+the block decompressed, directly into the memory that the program will use. So damage in any block is found before the
+unpickler has read a byte and could have executed anything.
 
-Blocks are read in the order in which they lie on the disk, a few at a time by a few threads. Large buffers
-get memory of their own from the system (huge pages where it gives them); small ones share one piece.
+Blocks are read in the order of their offsets in the packs, by a few threads. Large buffers
+get memory mappings of their own (on huge pages where the system has them); small ones share one piece of memory.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ _STREAM_CHUNK: Final = 1 << 20
 
 
 class ImageReader:
-    """One rank's image.
+    """The reader of one rank's image.
 
     Args:
         entry: the rank's entry in a control file; or
-        epoch, rank: to look it up (epoch None: the newest committed line).
-        threads: for large images; None: two per core at hand, at most 8; 0: none but the caller's.
+        epoch, rank: look that entry up (epoch None: in the newest committed line).
+        threads: for large images; None: two per available core, at most 8; 0: only the caller's thread.
 
     Raises:
-        NotPrivate: somebody else may write where the rank's images are.
-        EpochMissing, Damaged, Incompatible, StorageFailed: as `load_control` and `load_manifest`; a
-        `Damaged` names
-            another epoch that can be used instead, if there is one.
+        NotPrivate: another user may write to the directory of the rank's images.
+        EpochMissing, Damaged, Incompatible, StorageFailed: as `load_control` and `load_manifest`. `fallback_epoch` of a
+            `Damaged` names another epoch that can be used instead, if there is one.
+        TypeError: neither `entry` nor `rank` was given.
     """
 
     def __init__(
@@ -75,16 +75,17 @@ class ImageReader:
 
     @property
     def meta(self) -> Mapping[str, Any]:
-        """What `ImageWriter.finish` was given."""
+        """The `meta` that `ImageWriter.finish` got: JSON."""
         return self.manifest.meta
 
     def stream(self) -> BinaryIO:
-        """The pickle stream. Raises BlockDamaged (nothing was handed out) or StorageFailed."""
+        """Return the pickle stream. Raises, before any byte is returned, BlockDamaged, RecordDamaged (lengths in the
+        manifest do not agree) or StorageFailed."""
         self._load()
         return io.BufferedReader(_Chunks(self._chunks), _STREAM_CHUNK)
 
     def buffers(self) -> list[memoryview]:
-        """The out-of-band buffers, writable, in order. Raises as `stream`."""
+        """Return the out-of-band buffers (pickle protocol 5), writable, in order. Raises as `stream`."""
         self._load()
         assert self._buffers is not None
         return list(self._buffers)
@@ -122,7 +123,7 @@ class ImageReader:
     def _spread(
         self, memory: Target, blocks: tuple[int, ...], targets: dict[int, list[Target]]
     ) -> memoryview:
-        """Say where in `memory` each block goes; returns `memory`."""
+        """Note in `targets` the part of `memory` that each block fills; return the memory. Raises RecordDamaged."""
         start = 0
         for index in blocks:
             length = self.manifest.blocks[index].length
@@ -163,7 +164,7 @@ class ImageReader:
 
 
 class _Chunks(io.RawIOBase):
-    """A file made of pieces of memory."""
+    """A readable file whose content is a list of pieces of memory."""
 
     def __init__(self, chunks: list[memoryview]) -> None:
         super().__init__()
@@ -200,7 +201,7 @@ def _find_entry(job: JobDirectory, epoch: int | None, rank: int | None) -> RankE
 
 
 def _allocate(length: int) -> Target:
-    """Memory for a buffer: on pages of its own when it is large."""
+    """Allocate memory for a buffer: on pages of its own if it is large."""
     if length < _OWN_MAPPING_FROM:
         return Target(memoryview(bytearray(length)))
     return Target(map_pages(length), aligned=True)

@@ -1,12 +1,12 @@
-"""The packs of one image, open for reading (★ reads files): blocks come out verified, whichever way they lie.
+"""Reads verified blocks from the packs of one image.
 
-A streamed pack (see `packs.py`) is read with O_DIRECT, as it was written: a raw block straight into the memory
-that will be the program's, any other into a thread's staging memory and from there through the codec. Nothing
-passes through the page cache, which would cost a copy and as much memory again. Where O_DIRECT is refused, at the
-start or by a single read (another alignment, the rest of a short read), the pack is read through the cache.
+A streamed pack (see `packs.py`) is read with O_DIRECT, as it was written: a raw block directly into the memory
+that the program will use, any other block into a thread's staging memory and from there through the codec. No data
+pass through the page cache, which would cost a copy and the same amount of memory again. Where O_DIRECT is refused, at the
+start or for a single read (another alignment, the rest of a short read), the pack is read through the cache.
 
-Order for every block: read, digest of the stored bytes, padding, and only then the decompressor. So no byte that
-was changed gets into one.
+Order for every block: read, verify the digest of the stored bytes, check the padding, and only then decompress. So the
+decompressor never gets changed bytes.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ __all__ = ["BlockSource", "Target"]
 
 
 class Target(NamedTuple):
-    """Where a block goes: its plain bytes, and whether they begin on a page (O_DIRECT can write there)."""
+    """The destination of a block: memory for its plain bytes. `aligned`: it starts on a page (O_DIRECT can read into it)."""
 
     view: memoryview
     aligned: bool = False
 
 
 class BlockSource:
-    """The packs of one manifest. Threads may share it; each brings its own codec and staging memory.
+    """The packs of one manifest, open for reading. Threads may share it; each passes its own codec and staging memory.
 
     Raises:
         BlockDamaged: a pack is missing or has another length.
+        RecordDamaged: a pack is not a regular file.
         StorageFailed: the system refused.
     """
 
@@ -64,19 +65,19 @@ class BlockSource:
         try:
             self._fs.set_direct(fd, direct)
         except OSError:
-            return not direct  # a file system without O_DIRECT: through the cache then
+            return not direct  # a file system without O_DIRECT: read through the cache
         return direct
 
     def close(self) -> None:
-        """Close the packs; harmless when done twice."""
+        """Close the packs. Idempotent."""
         while self._fds:
             close_quietly(self._fs, self._fds.pop())
 
     def read(self, block: BlockRef, target: Target, codec: Codec, staging: Staging) -> None:
-        """Read, verify and unpack one block into `target`, which has its plain length.
+        """Read, verify and unpack one block into `target`, whose length is that of the plain block.
 
         Raises:
-            BlockDamaged: cut short, or not what the manifest promised.
+            BlockDamaged: the block is cut short, or differs from its digest in the manifest.
             StorageFailed: the system refused.
         """
         pack = self._packs[block.pack]
@@ -106,7 +107,7 @@ class BlockSource:
                 raise
 
     def _fill(self, memory: memoryview, pack: int, offset: int) -> bool:
-        """Read all of `memory`; False: the file ends before."""
+        """Fill `memory` from `offset` of a pack; False: the file ends before."""
         while len(memory):
             direct = self._direct[pack]  # another thread may switch it off meanwhile
             try:

@@ -3,17 +3,18 @@
     write(bytes) … buffer(PickleBuffer) …  →  blocks  →  pack + manifest  →  durable  →  receipt
 
 The pickle stream, the small buffers (one after the other) and each large buffer are cut into blocks of
-`BLOCK` bytes. A block that looks like one of the base line (`likeness.py`) is that one, the others are hashed;
-if the base line has it, or this image had it before, it is only referred to. Otherwise it is packed
-(`codec.py`) and stored (`packs.py`). Up to `PARALLEL_FROM` bytes all this happens in the calling thread;
-beyond, a few threads do it, at most two blocks each under way: large buffers are never copied as a whole.
+`BLOCK` bytes. A block with the likeness of a block of the base line (`likeness.py`) is taken to be that block; the digest
+of the others is computed. If the base line (`base.py`) has the block, or this image has stored it before, the manifest only
+refers to it. Otherwise the block is packed (`codec.py`) and stored (`packs.py`). Up to `PARALLEL_FROM` bytes all this
+happens in the calling thread; beyond, a few threads do it, with at most two blocks each under way: large buffers are never
+copied as a whole.
 
 `finish` is the commit sequence of an image: sync the pack, sync the manifest, rename both, sync their
-directory. The receipt exists only after that. Any failure raises `StorageFailed`, removes the files as far
-as possible, and ends this writer: there is no second try on the same files.
+directory. The receipt exists only after that. A failure of the system raises `StorageFailed`. After any failure the files
+are removed as far as possible, and the writer cannot be used again: there is no second try on the same files.
 
-States: open → finished, or open → failed. Blocks of buffers are read while the writer runs: their content
-must not change before `finish` returns (in a forked child it cannot).
+States: open → finished, or open → failed. The threads read the blocks of buffers while the writer runs: the content of
+buffers must not change before `finish` returns (in a forked child it cannot).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from ckpt.transport.records import dataclass, field
 __all__ = ["BLOCK", "ImageReceipt", "ImageWriter"]
 
 BLOCK: Final = 4 << 20
-"""Plain bytes of a block, at most; a multiple of every array item size that is a power of two."""
+"""Largest number of plain bytes in a block; a multiple of every array item size that is a power of two."""
 
 SMALL: Final = 64 << 10
 """Buffers below this share blocks; blocks below this are not looked up in the base."""
@@ -51,15 +52,15 @@ PARALLEL_FROM: Final = STREAM_FROM
 
 @dataclass(frozen=True)
 class ImageReceipt:
-    """What a vote carries; the image is durable.
+    """The result of `finish`: the image is durable. A rank's vote for its round carries it.
 
     Attributes:
         manifest_path: relative to the job directory.
         digest: of the manifest file, for the control file.
         bytes_raw: plain size of the image.
-        bytes_written: what it added to the disk, manifest included.
+        bytes_written: bytes that the image added to the disk, manifest included.
         timings_ns: hash_ns (likenesses too), compress_ns, write_ns (sums over the threads), sync_ns, total_ns
-        (from the first call on).
+            (from the writer's creation on).
     """
 
     manifest_path: str
@@ -70,7 +71,7 @@ class ImageReceipt:
 
 
 class _Task(NamedTuple):
-    """A block to be: `slot` is its place in the order of submission."""
+    """A block to process: its plain bytes and array item size. `slot`: its number in the order of submission."""
 
     slot: int
     data: memoryview
@@ -79,7 +80,7 @@ class _Task(NamedTuple):
 
 @dataclass
 class _Run:
-    """Bytes that are being collected into blocks, and the slots of those already submitted."""
+    """Bytes that are being collected into a block, and the slots of the blocks already submitted."""
 
     data: bytearray = field(default_factory=bytearray)
     slots: list[int] = field(default_factory=list)
@@ -87,7 +88,7 @@ class _Run:
 
 @dataclass
 class _Table:
-    """The blocks of the image as they come to be known; shared by the threads under `lock`."""
+    """The blocks of the image found so far, and for each slot the index of its block; threads share it under `lock`."""
 
     lock: _thread.LockType = field(default_factory=_thread.allocate_lock)
     blocks: list[BlockRef | None] = field(default_factory=list)
@@ -99,7 +100,8 @@ class _Table:
     write_ns: int = 0
 
     def claim(self, name: str, slot: int) -> int | None:
-        """Let `slot` mean the block called `name`; its new index if the caller must provide it, else None."""
+        """Assign the block with the digest `name` to `slot`. Returns the block's new index if the caller has to provide its
+        entry in `blocks`, None if the table has the block already."""
         with self.lock:
             index = self.by_digest.get(name)
             if index is not None:
@@ -112,13 +114,13 @@ class _Table:
             return index
 
     def move(self, moved: Mapping[int, int]) -> None:
-        """Blocks of this image's own pack lie elsewhere now. Before any thread is started."""
+        """Change the offsets of blocks in this image's own pack: {old: new}. Called before any thread is started."""
         for index, block in enumerate(self.blocks):
             if block is not None and block.pack == 0:
                 self.blocks[index] = block._replace(offset=moved[block.offset])
 
     def borrow(self, pack: PackRef) -> int:
-        """Index of another image's pack; index 0 is this image's own."""
+        """Return the index of another image's pack, added if it is new; index 0 is this image's own pack."""
         with self.lock:
             return self.packs.setdefault(pack, len(self.packs) + 1)
 
@@ -130,16 +132,20 @@ class _Table:
 
 
 class ImageWriter:
-    """One image. `write` and `buffer` in the order the pickler calls them, then `finish`, or `abort`.
+    """The writer of one image. Call `write` and `buffer` in the order of the pickler, then `finish` or `abort`.
 
-    As a context it gives up by itself what was not finished, whoever failed: files, threads and memory.
+    As a context manager it aborts an image that is not finished: it frees files, threads and memory.
 
     Args:
-        label: (previous epoch, epoch]: what the image stands for.
-        threads: for large images; None: two per core at hand, at most 8; 0: none but the caller's.
+        label: (previous epoch, epoch]: the epochs for which the image is valid.
+        threads: for large images; None: two per available core, at most 8; 0: only the caller's thread.
         incremental: refer to unchanged blocks of the base line instead of writing them again.
-        resumed_from: the epoch this incarnation was restored from, if any: its blocks are known to be good.
+        resumed_from: the epoch this incarnation was restored from, if any: its blocks were verified then.
         fs: the system calls; the job's own by default.
+
+    Raises:
+        ValueError: `label` is out of order, or the job has no such rank.
+        NotPrivate: another user may write to the directory of the rank's images.
     """
 
     def __init__(
@@ -189,16 +195,17 @@ class ImageWriter:
         self.abort()
 
     def write(self, data: Buffer) -> None:
-        """The next bytes of the pickle stream.
+        """Add the next bytes of the pickle stream.
 
         Raises:
-            StorageFailed: the system refused; the writer is done for.
+            StorageFailed: the system refused; the image is aborted.
+            ValueError: the writer is finished or aborted.
         """
         self._check_open()
         self._append(self._stream, data)
 
     def buffer(self, buffer: pickle.PickleBuffer) -> None:
-        """The next out-of-band buffer. Raises BufferError for one that is not contiguous, else as `write`."""
+        """Add the next out-of-band buffer. Raises BufferError if it is not contiguous, else as `write`."""
         self._check_open()
         with memoryview(buffer) as shape:
             item = shape.itemsize
@@ -217,7 +224,7 @@ class ImageWriter:
         self._buffers.append((length, slots))
 
     def _append(self, run: _Run, data: Buffer) -> None:
-        """Add to a run, and submit each block that gets full: never more than one block is held."""
+        """Add `data` to a run, and submit each full block: a run never holds more than one block."""
         self._bytes_raw += len(data)
         rest = memoryview(data)
         while len(run.data) + len(rest) >= BLOCK:
@@ -267,7 +274,7 @@ class ImageWriter:
         return lambda task: self._process(task, codec, staging)
 
     def _process(self, task: _Task, codec: Codec, staging: Staging | None) -> None:
-        """Recognise, or hash, pack and store one block. Runs in several threads at a time."""
+        """Recognise one block by its likeness or digest, or pack and store it. Several threads run this at a time."""
         table = self._table
         begun_ns = time.perf_counter_ns()
         likeness = self._likeness.of(task.data)
@@ -295,10 +302,11 @@ class ImageWriter:
         table.add_times(hashed_ns - begun_ns, packed_ns - hashed_ns, time.perf_counter_ns() - packed_ns)
 
     def finish(self, meta: Mapping[str, Any]) -> ImageReceipt:
-        """Make the image durable. `meta` is JSON, kept in the manifest.
+        """Make the image durable and return the receipt. `meta` is JSON, which the manifest keeps.
 
         Raises:
-            StorageFailed: the system refused; nothing of this image counts.
+            StorageFailed: the system refused; the image is aborted.
+            ValueError: the writer is finished or aborted.
         """
         self._check_open()
         try:
@@ -375,7 +383,7 @@ class ImageWriter:
         return tuple(self._table.slots[slot] for slot in slots)
 
     def abort(self) -> None:
-        """Give the image up and remove its files as far as the system lets us; harmless when it is over."""
+        """Give the image up and remove its files as far as the system permits. Does nothing after `finish` or `abort`."""
         if self._open:
             self._close()
             self._pack.drop()
