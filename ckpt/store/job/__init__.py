@@ -1,1 +1,1 @@
-"""The job directory: making it, its lock, its lines of images, its event log."""
+"""The job directory: its creation, its lock and the record of its controller, the commit of lines, its event log."""

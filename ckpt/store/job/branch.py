@@ -1,14 +1,15 @@
-"""Which committed lines are the job's past, when not simply all of them. Pure.
+"""A branch: the committed lines that are the job's past, when these are not all lines on disk. Pure.
 
-Numbers of lines only grow, so after `ckpt restart JOB@1` of a job that had come to epoch 3, lines 2 and 3 are newer than
-what the job goes on from, and no part of its past any more. The same when the newest line could not be loaded. Once
-ranks run from an older line than the newest on disk, that is recorded (`lock.py`), durably and before they go on:
+Epoch numbers only grow. So after `ckpt restart JOB@1` of a job that had reached epoch 3, the lines 2 and 3 are newer than
+the line that the job goes on from, and they are not part of its past any more. The same holds when the newest line could
+not be loaded. When ranks run from a line that is not the newest on disk, the branch is recorded (`lock.py`), durably and
+before the ranks go on:
 
-    origin     the line they run from; 0: the start of the program
-    lineage    `origin` and the lines before it that it goes back to, as far as they are known
-    above      the highest epoch there was: all later lines are of the new branch
+    origin     the line that the ranks were restored from; 0: the program started from its beginning
+    lineage    `origin` and the earlier lines of the same past, as far as they are known (at most 100)
+    above      the highest epoch in use at that time: all lines with a higher epoch belong to the new branch
 
-The other lines stay until they are pruned; who names one (`JOB@3`) turns to its branch.
+The other lines stay until they are pruned. A restart that names one of them (`JOB@3`) makes its branch the job's past.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ _LINEAGE_MOST: Final = 100
 
 @dataclass(frozen=True)
 class Branch:
-    """See the module's header."""
+    """One branch of the job's lines; see the module's header."""
 
     origin: int
     lineage: tuple[int, ...]
     above: int
 
     def holds(self, epoch: int) -> bool:
-        """Whether a line is the job's past."""
+        """Does the line of this epoch belong to this branch?"""
         return epoch > self.above or epoch in self.lineage
 
     def to_json(self) -> dict[str, Any]:
@@ -45,12 +46,12 @@ class Branch:
 
 
 def turn_to(origin: int | None, above: int, previous: Mapping[int, int], before: Iterable[int]) -> Branch:
-    """The branch that begins at the line `origin` (None: at the start).
+    """Return the branch that begins at the line `origin` (None: at the beginning of the program).
 
     Args:
         above: the highest epoch in use.
-        previous: of each line that can be read, the line before it.
-        before: the job's past as it was until now, for where `previous` is not known.
+        previous: {epoch of a line that can be read: epoch of the line before it}.
+        before: the epochs of the job's past until now, used for lines that are not in `previous`.
     """
     if origin is None:
         return Branch(0, (), above)

@@ -1,13 +1,14 @@
-"""Making a job directory: all of it, or none, and by one process only (★).
+"""Creates a job directory: completely or not at all, and by one process only. The steps, in this order:
 
-    look        a job, or anything that is not ours, is refused before anything is touched
-    hold        the job's lock: of several that make one at the same time one goes on, the others are told (JobLocked)
-    look again  another one may have been through in between
-    fill        directories, key; last, with everything else durable, `job.json`: from then on there is a job
+    look        if the directory holds a job, or files that no creation writes, it is refused and nothing is changed
+    hold        take the job's lock: of several processes that create the job at the same time one goes on, and the
+                others get JobLocked
+    look again  another process may have created the job between the two first steps
+    fill        make the directories and the key; last, when all these are durable, write `job.json`: it makes the job
 
-The kernel drops the lock of who is killed on the way. What is left then has no `job.json`, and nothing in it but
-a lock, maybe a key, and empty directories: the next one to come makes the job there. A directory without
-`job.json` that holds more than that was a job, and is not touched.
+The kernel drops the lock of a process that is killed on the way. Such a process leaves no `job.json`, and nothing but
+a lock file, maybe temporary files and a key, and empty directories: the next creation completes this directory. A directory
+without `job.json` that holds more than that was a job, and is not changed.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ _LOCK: Final = "lock"
 def make(
     fs: FileSystem, root: str, *, directories: Sequence[str], key: tuple[str, bytes], job: tuple[str, bytes]
 ) -> int:
-    """Make the job; returns the descriptor that holds its lock (see `lock.take_lock`).
+    """Make the job in `root`; return the descriptor that holds its lock (see `lock.take_lock`).
 
     Args:
-        directories: to be made in it, a parent before what is in it.
-        key, job: name and content of the two files.
+        directories: paths relative to `root` of the directories to make, a parent before its children.
+        key, job: name and content of each of the two files.
 
     Raises:
         JobExists, JobLocked, NotPrivate, StorageFailed: see `JobDirectory.create`.
@@ -62,26 +63,26 @@ def _make_root(fs: FileSystem, root: str) -> None:
         fs.make_directory(root)
         return
     except FileExistsError:
-        pass  # judged below
+        pass  # its owner and mode are checked below
     except OSError as error:
         raise StorageFailed("mkdir", root, error) from error
     check_private_directory(root)
 
 
 def _make_parents(fs: FileSystem, path: str) -> None:
-    """Like `os.makedirs`, but what is made is the user's alone, whatever the umask, and durable."""
+    """Like `os.makedirs`, but the new directories have mode 0700 and are durable."""
     if os.path.isdir(path):
         return
     _make_parents(fs, os.path.dirname(path))
     try:
         os.mkdir(path, 0o700)
     except FileExistsError:
-        return  # somebody else has made it meanwhile; or it is no directory, and the next step says so
+        return  # another process has made it meanwhile; or it is no directory, and then the next step fails
     fs.sync_directory(os.path.dirname(path))
 
 
 def _look(fs: FileSystem, root: str, ours: set[str], key_name: str, job_name: str) -> None:
-    """Raise JobExists unless this is empty, or what a killed creation has left."""
+    """Raise JobExists unless the directory is empty, or holds only the files that a killed creation leaves."""
     found = _names(fs, root)
     if job_name in found:
         raise JobExists(
@@ -104,7 +105,7 @@ def _look(fs: FileSystem, root: str, ours: set[str], key_name: str, job_name: st
 
 
 def _file_below(fs: FileSystem, path: str) -> str | None:
-    """The first thing below `path` that is no directory; `path` itself, if it is none."""
+    """Return the first path below `path` that is not a directory; `path` itself if that is no directory; else None."""
     try:
         names = sorted(fs.list_directory(path))
     except (NotADirectoryError, FileNotFoundError):

@@ -1,21 +1,21 @@
-"""The job directory: all there is of a job, in one place that only its owner can touch (★).
+"""The job directory: all files of a job, in one directory that only its owner can change.
 
-    JOB/                 0700, ours; refused otherwise
+    JOB/                 0700, owned by this user; refused otherwise
       job.json           identity and options; written last at creation: without it there is no job
-      key                32 random bytes as hex, 0600: signs every record of this job (see `records.py`)
-      lock               flock of the controller; generation.json: its number, where it is (see `lock.py`)
+      key                32 random bytes as hex, 0600: the MAC key of every record (see `records/authenticated.py`)
+      lock               flock of the controller; generation.json: its record (see `lock.py`)
       events.jsonl       the event log (see `eventlog.py`)
-      control/           epoch-%08d.json, one per committed line (see `control.py`, `lines.py`)
+      control/           epoch-%08d.json, one per committed line (see `records/control.py`, `lines.py`)
       images/rank-%05d/  epoch-%08d.i%04d.<random>.json (manifest) and .pack (blocks) of one rank's images
-      output/            rank-%d.out, rank-%d.err
+      output/            rank-%d.out, rank-%d.err, agent.log
 
 Manifest and pack share one directory so that one directory sync makes both durable. All directories are
-made, and synced, at creation (`creation.py`): an image is never the first to need one, so no image depends on the entry of
-its own directory.
+made, and synced, at creation (`creation.py`), so the durability of an image never depends on the entry of its own
+directory.
 
-`open` answers, in this order: is there a job, is it private, which format, does it verify. Nothing in here
-is cached across processes; an open JobDirectory is a handful of values and may be used on both sides of a
-fork.
+`open` checks, in this order: does the directory exist, is it private, does it hold a job, is its format known, does
+`job.json` verify. An open JobDirectory holds only values (and the descriptor of the event log), so it may be used on both
+sides of a fork.
 """
 
 from __future__ import annotations
@@ -52,24 +52,24 @@ _HASH_SEED_LIMIT: Final = 4294967295
 
 
 def image_directory(rank: int) -> str:
-    """Directory of one rank's images, relative to the job."""
+    """Return the directory of one rank's images, relative to the job directory."""
     return f"{IMAGES}/rank-{rank:05d}"
 
 
 def image_stem(epoch: int, incarnation: int) -> str:
-    """First part of the file names of one image; a random part follows."""
+    """Return the first part of the file names of one image; a random part follows."""
     return f"epoch-{epoch:08d}.i{incarnation:04d}"
 
 
 def incarnation_of_image(name: str) -> int:
-    """The incarnation in an image file's name, or -1 when it is none of ours."""
+    """Return the incarnation in an image file's name; -1 if the name is not that of an image file."""
     digits = name.removeprefix(TEMPORARY_PREFIX).split(".")[1:2]
     found = digits[0].removeprefix("i") if digits and epoch_of_image(name) is not None else ""
     return int(found) if found.isdecimal() and found.isascii() else -1
 
 
 def epoch_of_image(name: str) -> int | None:
-    """The epoch in an image file's name (temporary ones included), or None when it is none of ours."""
+    """Return the epoch in an image file's name (temporary names included); None if it is not that of an image file."""
     head = name.removeprefix(TEMPORARY_PREFIX).partition(".")[0]
     digits = head.removeprefix("epoch-")
     return int(digits) if head != digits and digits.isdecimal() and digits.isascii() else None
@@ -77,19 +77,20 @@ def epoch_of_image(name: str) -> int | None:
 
 @dataclass
 class JobDirectory:
-    """An open job; make one with `create` or `open`.
+    """An open job; `create` and `open` return one.
 
     Attributes:
         path: absolute path of the directory.
         job_id: 16 hex digits.
         key: 32 bytes; never printed, never sent.
-        command: what the ranks run.
+        command: the command line that the ranks run.
         size: number of ranks.
         hash_seed: PYTHONHASHSEED of all ranks, part of every image.
         python: version of the interpreter that started the job, "3.11.7".
-        created: ISO 8601.
-        cwd: where it was started.
-        options: free JSON of the controller.
+        created: time of the creation, ISO 8601, UTC.
+        cwd: the working directory in which it was started.
+        options: JSON of the controller, which the store does not interpret.
+        fs: the system calls.
     """
 
     path: str
@@ -119,14 +120,14 @@ class JobDirectory:
         python: str | None = None,
         fs: FileSystem | None = None,
     ) -> JobDirectory:
-        """Make a new job in `path`, which must not exist, be empty, or be left over from a `create` that was
-        killed.
+        """Create a new job in `path`: a path that does not exist, an empty directory, or one that a killed `create` left.
 
         Raises:
-            JobExists: there is a job, or anything else.
-            JobLocked: another process is making a job there.
-            NotPrivate: the directory belongs to, or is writable by, somebody else.
+            JobExists: the directory holds a job, or other files.
+            JobLocked: another process is creating a job there.
+            NotPrivate: another user owns the directory or may write to it.
             StorageFailed: the system refused.
+            ValueError: `size` is below 1.
         """
         job, held = cls.create_held(
             path, command=command, size=size, options=options, hash_seed=hash_seed, python=python, fs=fs
@@ -146,7 +147,8 @@ class JobDirectory:
         python: str | None = None,
         fs: FileSystem | None = None,
     ) -> tuple[JobDirectory, int]:
-        """The same, and the descriptor that holds its lock: for `lock`, so that nobody comes in between."""
+        """Like `create`; also return the descriptor that holds the job's lock. The caller passes it to `lock`, so that no
+        other controller can take the lock in between."""
         if size < 1:
             raise ValueError(f"a job has at least one rank, not {size}")
         system = FileSystem() if fs is None else fs
@@ -178,10 +180,11 @@ class JobDirectory:
         """Open an existing job.
 
         Raises:
-            JobMissing: no such directory, or no job in it.
-            NotPrivate: the directory, one inside or the key belongs to, or is open to, somebody else.
-            Incompatible: written by a version with another format.
+            JobMissing: the directory does not exist, or holds no job.
+            NotPrivate: another user owns, or may write to, the directory or one in it; or may read or write the key.
+            Incompatible: a version with another format has written the job.
             RecordDamaged: job.json or the key does not verify.
+            StorageFailed: the system refused.
         """
         system = FileSystem() if fs is None else fs
         root = os.path.abspath(os.fspath(path))
@@ -237,33 +240,35 @@ class JobDirectory:
         return os.path.join(self.path, CONTROL)
 
     def rank_directory(self, rank: int) -> str:
-        """Where the images of `rank` are; ValueError when the job has no such rank."""
+        """Return the directory of the images of `rank`. Raises ValueError if the job has no such rank."""
         if not 0 <= rank < self.size:
             raise ValueError(f"rank {rank} of a job of {self.size}")
         return os.path.join(self.path, image_directory(rank))
 
     def output_path(self, rank: int, stream: str) -> str:
-        """File of a rank's standard output or error; `stream` is "out" or "err"."""
+        """Return the file of a rank's standard output or error; `stream` is "out" or "err", else ValueError."""
         if stream not in ("out", "err"):
             raise ValueError(f"stream is 'out' or 'err', not {stream!r}")
         return os.path.join(self.path, OUTPUT, f"rank-{rank}.{stream}")
 
     def record(self) -> LockRecord:
-        """What the last holder of the lock has said: where it is, which lines are the job's past. May raise
-        RecordDamaged, StorageFailed.
+        """Return the record that the last holder of the lock has written (see `lock.py`). Raises RecordDamaged,
+        StorageFailed.
         """
         return read_record(self.path, self.key, self.job_id, self.fs)
 
     def agent_log_path(self) -> str:
-        """Standard output and error of the agent, which keeps it locked: who lives in here holds that lock."""
+        """Return the file of the agent's standard output and error. The agent keeps this file locked (`seat.occupy`): so a
+        held lock shows that processes of this job live.
+        """
         return os.path.join(self.path, OUTPUT, "agent.log")
 
     def lock(
         self, held: int | None = None, *, seat: Seat | None = None, life: Life | None = None
     ) -> LockHandle:
-        """Become the job's controller; `with job.lock() as lock:`. Raises JobLocked at once.
+        """Take the controller's lock; `with job.lock() as lock:`. Raises JobLocked at once if another process holds it.
 
-        `held`: what holds the lock of a job just made; `seat`, `life`: see `LockHandle.claim` and `begin`.
+        `held`: the descriptor that `create_held` returned; `seat`, `life`: see `LockHandle.claim` and `begin`.
         """
         from ckpt.store.job.lines import highest_generation
 
@@ -273,10 +278,10 @@ class JobDirectory:
         )
 
     def highest_epoch(self) -> int:
-        """The highest epoch number that left any trace on disk, committed or burnt; 0 if none.
+        """Return the highest epoch in any file name on disk, of a committed line or an aborted round; 0 if there is none.
 
-        A controller starts above this and above what the event log says, so that burnt numbers are not used
-        again.
+        A controller starts above this number and above those in the event log, so that the numbers of aborted rounds are
+        not used again.
         """
         highest = 0
         for name in self._list(self.control_directory):
@@ -288,7 +293,7 @@ class JobDirectory:
         return highest
 
     def highest_incarnation(self) -> int:
-        """The highest incarnation that left an image on disk; -1 if none."""
+        """Return the highest incarnation that left an image file on disk; -1 if there is none."""
         names = (name for rank in range(self.size) for name in self._list(self.rank_directory(rank)))
         return max(map(incarnation_of_image, names), default=-1)
 

@@ -1,18 +1,18 @@
-"""The job's event log: one JSON object a line, only ever appended to (★ reads the clock, writes the file).
+"""The job's event log: one JSON object per line, only appended to.
 
-Status, pictures, reports and tests read this and nothing else. Several processes append at the same time:
-each line is one `write` on a descriptor opened O_APPEND, which a local file system does not interleave.
+Status, pictures, reports and tests read the log and nothing else. Several processes append at the same time:
+each line is one write(2) on a descriptor opened with O_APPEND, which a local file system does not interleave.
 
-The log is a report, not the truth (that is the control files), and it must never stop a job: a line that the
-disk refuses is counted, and the next line that gets through carries the count as `"lost"`. A crash or a full
-disk may leave half a line: the next writer starts on a fresh line, and a reader reports the torn one and
+The log is a report: which lines are committed, only the control files say. The log must never stop a job. A line that the
+disk refuses is counted, and the next line that is written has the count as its field `"lost"`. A crash or a full
+disk may leave half a line: the next writer starts on a new line, and a reader reports the torn line and
 goes on.
 
-It is bounded: when a file has grown long, whoever holds the job's lock begins a new one (`begin_anew`), whose first line
-says what a reader has to know of all before. The file before that one is kept beside it, older ones are not.
+The log is bounded: when the file has grown long, the holder of the job's lock begins a new one (`begin_anew`), whose first
+line sums up all events before it. The previous file is kept beside it, older ones are not.
 
-A log that the disk does not give back any more is put beside (`set_aside`), and a new one begun: whoever takes the job over
-knows what it needs from elsewhere (`lock.py`).
+A log that cannot be read any more is renamed (`set_aside`), and a new one is begun: the next controller reads all that it
+needs for a restart from the record of the lock and the control files (`lock.py`, `lines.py`).
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ __all__ = ["EventLog", "EventPage"]
 
 @dataclass(frozen=True)
 class EventPage:
-    """What `EventLog.read` found.
+    """The result of `EventLog.read`.
 
     Attributes:
         events: the lines, oldest first.
         damaged: (byte offset, text) of lines that are no JSON object.
-        torn: the file ends in the middle of a line: its writer died, or is at it right now.
-        end: byte offset after the last whole line; give it to the next `read` to see only what is new.
+        torn: the file ends in the middle of a line: its writer died, or is writing it now.
+        end: byte offset after the last whole line; the next `read` from there returns only new lines.
     """
 
     events: list[dict[str, Any]] = field(default_factory=list)
@@ -56,7 +56,7 @@ class EventLog:
 
     Args:
         clock_ns: wall clock in nanoseconds since 1970, UTC.
-        write: the system call (a test's place to let it fail).
+        write: the system call; a test passes one that fails.
     """
 
     def __init__(
@@ -68,14 +68,14 @@ class EventLog:
     ) -> None:
         self.path = path
         self.previous_path = path.removesuffix(".jsonl") + ".1.jsonl"
-        self.length = 0  # bytes, when this object has written last
+        self.length = 0  # bytes in the file, after the last write of this object
         self.lost = 0
         self._clock_ns = clock_ns
         self._write = write
         self._fd = -1
 
     def _at_line_start(self) -> bool:
-        """Whether the file ends with a whole line; asked every time: any writer may have died."""
+        """Does the file end with a whole line? Checked before every line, since any writer may have died."""
         if self._fd < 0:
             self._fd = open_regular(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW)
             self.length = os.fstat(self._fd).st_size
@@ -83,7 +83,7 @@ class EventLog:
         return length == 0 or os.pread(self._fd, 1, length - 1) == b"\n"
 
     def append(self, event: str, **fields: Any) -> bool:
-        """Add one line `{"t": ISO time, "ns": …, "event": event, **fields}`; False: not written."""
+        """Add one line `{"t": ISO time, "ns": …, "event": event, **fields}`. False: it was not written, or not wholly."""
         now_ns = self._clock_ns()
         stamp = datetime.fromtimestamp(now_ns / 1e9, UTC).isoformat(timespec="microseconds")
         line: dict[str, Any] = {"t": stamp, "ns": now_ns, "event": event, **fields}
@@ -105,10 +105,11 @@ class EventLog:
         return True
 
     def begin_anew(self, event: str, **fields: Any) -> bool:
-        """Put a file with this one line in the place of the log, which stays as the previous one. False: refused.
+        """Replace the log by a new file with this one line; the old file becomes the previous one. False: the system
+        refused.
 
-        A reader finds the one or the other at any moment, and after a crash too. Only for who holds the job's lock: what
-        another process appends meanwhile would be in the previous one.
+        At any moment, and after a crash, a reader finds either the old or the new log. Only the holder of the job's lock
+        may call this. A line that another process appends at the same time goes to the previous file.
         """
         mark = f".tmp-{os.path.basename(self.path)}.{os.urandom(4).hex()}"
         new, kept = (os.path.join(os.path.dirname(self.path), mark + end) for end in ("", ".1"))
@@ -127,15 +128,16 @@ class EventLog:
             for path in (new, kept):
                 with contextlib.suppress(OSError):
                     os.unlink(path)
-            self.length = 0  # try again when as much has been added
+            self.length = 0  # so the caller tries again only after as many bytes have been added again
             return False
         self.close()
         return True
 
     def set_aside(self) -> str | None:
-        """Rename the file, which cannot be read: the next line begins a new one. Where it is now; None: refused.
+        """Rename the log file, which cannot be read; the next line begins a new file. Returns the new path; None: the
+        system refused.
 
-        Only for who holds the job's lock. None that was set aside earlier is replaced.
+        Only the holder of the job's lock may call this. A file that was renamed earlier is never replaced.
         """
         self.close()
         stem = self.path.removesuffix(".jsonl")
@@ -150,10 +152,11 @@ class EventLog:
         return aside
 
     def read(self, offset: int = 0) -> EventPage:
-        """The events from byte `offset` on. A missing file is an empty log.
+        """Return the events from byte `offset` on. A missing file is an empty log.
 
         Raises:
-            StorageFailed: the file is there and cannot be read.
+            StorageFailed: the file exists and cannot be read.
+            NotPrivate: it is not a regular file.
         """
         try:
             with open(open_regular(self.path, os.O_RDONLY), "rb") as file:

@@ -1,14 +1,14 @@
-"""Lines on disk: writing the control file that commits one, and finding those that were committed.
+"""Lines on disk: writes the control file that commits a line (one image of every rank), and finds committed lines.
 
-`write_control` is the last step of a commit and the only one that makes an epoch count. Before it writes, it
-looks at what it is about to promise: every manifest verifies, is the very file that was voted for (digest,
-rank, epoch, incarnation), and every pack it needs is there in full length. Only then: temporary file, fsync,
-rename, directory fsync. When it returns, the line outlives any crash; when it raises, the round is burnt.
-After a failed *directory* sync the file is taken back, and if even that fails it does no harm: it describes
-a whole and consistent line.
+`write_control` is the last step of a commit, and the only one that makes a line count. Before it writes, it
+checks the images: every manifest verifies and is the very file that was voted for (digest,
+rank, epoch, incarnation), and every pack that the manifest needs is there in full length. Only then: temporary file, fsync,
+rename, directory fsync. When it returns, the line survives any crash; when it raises, the round is aborted and its number
+is not used again. After a failed *directory* sync the control file is removed. If the removal fails too, that does no
+harm: the file describes a complete and consistent line.
 
-`latest_committed` walks from the newest control file down to the first that verifies; what it had to skip is
-reported, because a damaged newest line is "damaged but recoverable", not "never was".
+`latest_committed` goes from the newest control file down to the first that verifies. It reports the lines that it had to
+skip, because a damaged newest line means "damaged but recoverable", not "never committed".
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Line:
-    """One entry of `list_lines`: `control` is None when the control file does not verify (see `error`)."""
+    """One line on disk. `control` is None if its control file does not verify; `error` says why."""
 
     epoch: int
     path: str
@@ -47,7 +47,7 @@ class Line:
 
 
 def list_epochs(job: JobDirectory) -> list[int]:
-    """Epochs that have a control file, verified or not, ascending."""
+    """Return the epochs that have a control file, damaged ones too, ascending. Raises StorageFailed."""
     try:
         names = job.fs.list_directory(job.control_directory)
     except FileNotFoundError:
@@ -58,7 +58,7 @@ def list_epochs(job: JobDirectory) -> list[int]:
 
 
 def list_lines(job: JobDirectory) -> list[Line]:
-    """All control files, ascending by epoch; damaged ones are listed with their error, never raised."""
+    """Return all lines, ascending by epoch; a damaged control file is listed with its error, which is not raised."""
     return [_line(job, epoch) for epoch in list_epochs(job)]
 
 
@@ -79,12 +79,13 @@ def _read_control(job: JobDirectory, epoch: int, path: str) -> ControlFile:
 
 
 def load_control(job: JobDirectory, epoch: int | None = None) -> ControlFile:
-    """The control file of `epoch`, or of the newest line that verifies.
+    """Return the control file of `epoch`, or (None) of the newest line whose control file verifies.
 
     Raises:
-        EpochMissing: never committed, or pruned.
-        Damaged: it does not verify; `fallback_epoch` is another line that does, if any.
-        Incompatible: another format.
+        EpochMissing: the epoch was never committed, or was pruned.
+        Damaged: the control file does not verify; `fallback_epoch` names another line whose file does, if any.
+        Incompatible: it has another format.
+        StorageFailed: the system refused.
     """
     if epoch is None:
         found = latest_committed(job)
@@ -110,14 +111,14 @@ def newest_good_epoch(job: JobDirectory, *, without: int) -> int | None:
 
 
 def latest_committed(job: JobDirectory, *, skipped: list[Line] | None = None) -> ControlFile | None:
-    """The newest line whose control file verifies; None when nothing was ever committed.
+    """Return the control file of the newest line that verifies; None if there is no control file.
 
     Args:
-        skipped: newer lines that had to be passed over are appended here, newest first.
+        skipped: newer lines that do not verify are appended here, newest first.
 
     Raises:
-        Damaged: there are control files, and none verifies.
-        Incompatible: the newest one is of another format.
+        Damaged, StorageFailed: there are control files, and none can be used (the error of the newest is raised).
+        Incompatible: the newest one that is not damaged has another format.
     """
     first: Damaged | StorageFailed | None = None
     for epoch in reversed(list_epochs(job)):
@@ -136,15 +137,17 @@ def latest_committed(job: JobDirectory, *, skipped: list[Line] | None = None) ->
 
 
 def highest_generation(job: JobDirectory) -> int:
-    """The highest controller generation in any control file that verifies; 0 if none."""
+    """Return the highest controller generation in any control file that verifies; 0 if there is none."""
     return max((line.control.generation for line in list_lines(job) if line.control is not None), default=0)
 
 
 def load_manifest(job: JobDirectory, entry: RankEntry, *, fs: FileSystem | None = None) -> Manifest:
-    """The manifest that a control file names: MAC, digest, job, rank, epoch and incarnation verified.
+    """Read the manifest that a control file names; verify MAC, digest, job, rank, epoch and incarnation.
 
     Raises:
-        Damaged: missing, changed, or of something else.
+        Damaged: the manifest is missing, changed, or of another image.
+        Incompatible: it has another format.
+        StorageFailed: the system refused.
     """
     system = job.fs if fs is None else fs
     path = os.path.join(job.path, entry.manifest)
@@ -162,7 +165,7 @@ def load_manifest(job: JobDirectory, entry: RankEntry, *, fs: FileSystem | None 
 
 
 def check_packs(job: JobDirectory, manifest: Manifest, *, fs: FileSystem | None = None) -> None:
-    """Raise BlockDamaged unless every pack the manifest needs is there in its full length."""
+    """Raise BlockDamaged unless every pack that the manifest needs is there in its full length. Raises StorageFailed."""
     system = job.fs if fs is None else fs
     for pack in manifest.packs:
         path = os.path.join(job.path, pack.path)
@@ -179,16 +182,16 @@ def check_packs(job: JobDirectory, manifest: Manifest, *, fs: FileSystem | None 
 def write_control(
     job: JobDirectory, control: ControlFile, *, lock: LockHandle | None = None, fs: FileSystem | None = None
 ) -> str:
-    """Commit a line; returns the path of its control file. When it returns, the line is durable.
+    """Commit a line; return the path of its control file. When this returns, the line is durable.
 
     Args:
-        lock: the controller's lock; it must still be held (tests and one-process uses may leave it out).
+        lock: the controller's lock; it must still be held (tests and programs of one process may leave it out).
 
     Raises:
-        ValueError: ranks missing, or the epoch is not above all earlier ones.
+        ValueError: ranks are missing, or the epoch is not above all earlier ones.
         LockLost: another controller took over.
-        Damaged: a manifest or pack is not what was voted for.
-        StorageFailed: the system refused. Nothing is committed, the number is burnt.
+        Damaged: a manifest or pack differs from the image that was voted for.
+        StorageFailed: the system refused. The line is not committed, and its number must not be used again.
     """
     system = job.fs if fs is None else fs
     if control.size != job.size:

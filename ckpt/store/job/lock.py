@@ -1,20 +1,21 @@
-"""The controller's lock on a job (★): never two controllers, and nothing left behind by one that was killed.
+"""The controller's lock on a job: there are never two controllers, and a killed one leaves no lock behind.
 
 Two parts:
 
-- `flock` on the file `lock`: the kernel drops it with the last descriptor, so a `kill -9` leaves nothing
-  behind. The content (pid, host) is only for the message that the next one gets.
+- `flock` on the file `lock`: the kernel drops it with the last descriptor, so a `kill -9` leaves no lock
+  behind. The content (pid, host) is only used in the error message of the next process.
 - the *record*, `generation.json` (MAC, commit sequence), which only the holder of the lock writes:
-    generation  one more with every lock taken. It goes into control files and events, and `LockHandle.check` refuses to
-                commit once a higher one is on disk or the lock file was replaced: that covers file systems whose
-                flock does not reach other machines, and people who delete lock files
-    seat        where the controller and its ranks are (`seat.py`); null: nobody lives
-    branch      which lines a restart may use when it is not simply the newest (`branch.py`); null: all
-    life        the last incarnation of the ranks: its number, and the mark of all that its agent has started. Written before
-                they are started, so that a number is not used twice even where the event log is lost; null: none, as yet
+    generation  grows with every lock taken. Control files and events contain it. `LockHandle.check` raises LockLost, so
+                that no line is committed, when another generation is on disk or the lock file was replaced. That covers
+                file systems whose flock does not reach other machines, and users who delete lock files
+    seat        machine, directory and sockets of the controller and its ranks (`seat.py`); null: no process lives
+    branch      the lines that a restart may use, if not all (`branch.py`); null: all
+    life        the last incarnation of the ranks: its number, and the mark in the environment of all processes that its
+                agent starts. It is written before they are started, so that an incarnation's number is not used twice even
+                if the event log is lost; null: no incarnation was started yet
 
-A descriptor is inherited by `fork`: a process that forks without exec while it holds the lock must call
-`LockHandle.forget()` in the child, or the lock lives as long as the child does. (exec closes it.)
+`fork` inherits the descriptor: a process that forks without exec while it holds the lock must call
+`LockHandle.forget()` in the child, or the lock is held as long as the child lives. (exec closes the descriptor.)
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ _ATTEMPTS: Final = 10
 
 @dataclass(frozen=True)
 class Life:
-    """One incarnation of the ranks. `mark`: the word in the environment of its agent (`ckpt.controller.launch.strays`)."""
+    """One incarnation of the ranks. `mark`: the text in the environment of all processes that its agent has started, by
+    which they are found (`ckpt.controller.launch.strays`)."""
 
     incarnation: int
     mark: str
@@ -60,7 +62,7 @@ class Life:
 
 @dataclass(frozen=True)
 class LockRecord:
-    """What `generation.json` says; see the module's header."""
+    """The content of `generation.json`; see the module's header."""
 
     generation: int = 0
     seat: Seat | None = None
@@ -69,9 +71,9 @@ class LockRecord:
 
 
 class LockHandle:
-    """A lock that is held; use it as a context. `generation` is unique among all holders, ever.
+    """A lock that this process holds; use it as a context manager. No other holder has or had the same `generation`.
 
-    `found`: the record of the holder before; `record`: what it is now.
+    `found`: the record that the previous holder left; `record`: the present record.
     """
 
     def __init__(
@@ -106,11 +108,11 @@ class LockHandle:
 
     @property
     def held(self) -> bool:
-        """Whether this handle has not been released (says nothing about others: see `check`)."""
+        """Is this handle not released yet? It does not see whether another process took the lock: see `check`."""
         return self._fd >= 0
 
     def check(self) -> None:
-        """Raise LockLost unless this is still the one lock on the job."""
+        """Raise LockLost unless this handle still holds the job's lock. May raise RecordDamaged, StorageFailed."""
         if self._fd < 0:
             raise LockLost("the lock was released", path=os.path.join(self.path, _LOCK_NAME))
         if not self._fs.is_same_file(self._fd, os.path.join(self.path, _LOCK_NAME)):
@@ -128,13 +130,15 @@ class LockHandle:
             )
 
     def claim(self, seat: Seat) -> None:
-        """Say where the job's processes are from now on. Call it when none of an earlier seat lives, and before the
-        first one is started.
+        """Record where the job's processes run from now on. The caller calls it when no process of an earlier seat lives,
+        and before it starts the first process. Raises LockLost, StorageFailed.
         """
         self._write(replace(self.record, seat=seat))
 
     def leave(self) -> None:
-        """Say that no process of the job lives any more. What the disk refuses leaves the seat: the next one looks."""
+        """Record that no process of the job lives any more. If the disk refuses, the seat stays in the record, and the next
+        controller checks whether processes live. Raises nothing for that.
+        """
         if self.record.seat is not None and self.held:
             try:
                 self._write(replace(self.record, seat=None))
@@ -142,11 +146,11 @@ class LockHandle:
                 pass
 
     def turn(self, branch: Branch) -> None:
-        """Say which lines a restart may use from now on."""
+        """Record the lines that a restart may use from now on. Raises LockLost, StorageFailed."""
         self._write(replace(self.record, branch=branch))
 
     def begin(self, life: Life) -> None:
-        """Say which incarnation is about to be started."""
+        """Record the incarnation that is about to be started. Raises LockLost, StorageFailed."""
         if life != self.record.life:
             self._write(replace(self.record, life=life))
 
@@ -156,23 +160,23 @@ class LockHandle:
         self.record = record
 
     def release(self) -> None:
-        """Let go of it; harmless when done twice."""
+        """Release the lock. Idempotent."""
         self.forget()
 
     def forget(self) -> None:
-        """Close the descriptor. In a forked child: the parent's lock is not touched."""
+        """Close the descriptor without unlocking: when a forked child does this, the parent still holds the lock."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             close_quietly(self._fs, fd)
 
 
 def read_generation(job_path: str, key: bytes, job_id: str, fs: FileSystem) -> int:
-    """The highest generation on disk; 0 when the job was never locked. May raise RecordDamaged."""
+    """Return the generation in `generation.json`; 0 if the job was never locked. Raises RecordDamaged, StorageFailed."""
     return read_record(job_path, key, job_id, fs).generation
 
 
 def read_record(job_path: str, key: bytes, job_id: str, fs: FileSystem) -> LockRecord:
-    """What is on disk; the empty record when the job was never locked. May raise RecordDamaged, StorageFailed."""
+    """Return the record on disk; the empty record if the job was never locked. Raises RecordDamaged, StorageFailed."""
     path = os.path.join(job_path, _GENERATION_NAME)
     try:
         data = fs.read_file(path, 1 << 20)
@@ -181,7 +185,7 @@ def read_record(job_path: str, key: bytes, job_id: str, fs: FileSystem) -> LockR
     except OSError as error:
         raise StorageFailed("read", path, error) from error
     content = authenticated.decode(key, _KIND, job_id, data, path)
-    # absent: written by an earlier version
+    # an earlier version may have written the record without these fields
     seat, branch, life = (content.get(name) for name in ("seat", "branch", "life"))
     try:
         return LockRecord(
@@ -217,20 +221,24 @@ def take_lock(
     seat: Seat | None = None,
     life: Life | None = None,
 ) -> LockHandle:
-    """Take the lock or raise JobLocked at once. Seat, branch and life of the holder before stay what they are.
+    """Take the lock, or raise JobLocked at once. The record keeps seat, branch and life of the previous holder.
 
     Args:
-        floor: the highest generation seen elsewhere (control files); the new one is above it in any case,
-            even when `generation.json` was lost.
-        held: the lock itself, if it is held already (`hold`).
-        seat, life: as `LockHandle.claim` and `begin`, in the same write.
+        floor: the highest generation in control files; the new one is above it even when `generation.json` was lost.
+        held: the descriptor of the lock, if the caller holds it already (see `hold`).
+        seat, life: as in `LockHandle.claim` and `begin`, written together with the generation.
+
+    Raises:
+        JobLocked: another process holds the lock.
+        NotPrivate: other users can reach the lock file.
+        StorageFailed: the system refused.
     """
     fd = hold(job_path, fs) if held is None else held
     try:
         try:
             found = read_record(job_path, key, job_id, fs)
         except RecordDamaged:
-            found = LockRecord()  # `floor` keeps it above everything that was ever committed
+            found = LockRecord()  # `floor` keeps the new generation above those in all control files
         generation = max(found.generation, floor) + 1
         record = replace(found, generation=generation, seat=seat or found.seat, life=life or found.life)
         _commit(job_path, key, job_id, fs, record)
@@ -241,7 +249,8 @@ def take_lock(
 
 
 def hold(job_path: str, fs: FileSystem) -> int:
-    """The lock itself, without a generation: the descriptor that holds it. Raises JobLocked at once."""
+    """Take the flock only, without a new generation; return the descriptor that holds it. Raises JobLocked at once,
+    NotPrivate, StorageFailed."""
     path = os.path.join(job_path, _LOCK_NAME)
     for _ in range(_ATTEMPTS):
         try:
@@ -278,7 +287,7 @@ def hold(job_path: str, fs: FileSystem) -> int:
 
 
 def _read_holder(fs: FileSystem, fd: int) -> dict[str, Any]:
-    """Two words for a message; not authenticated, and so taken for no more than that."""
+    """Read pid and host of the holder for an error message. They are not authenticated, so they serve for nothing else."""
     data = bytearray(4096)
     try:
         length = fs.preadv(fd, [data], 0)

@@ -1,17 +1,18 @@
-"""Where a job's controller and ranks are, so that another one knows whether they can live, and where to ask (★).
+"""The seat of a job: the machine, directory and sockets of its controller and ranks. Another controller learns from it
+whether processes of the job may live, and how to reach them.
 
-A seat is part of the controller's record (see `lock.py`): written before the first process is started, taken back
-when the last one is known to be dead. A job without a seat has no processes. `compare` says what a seat means to
-who reads it; nothing is guessed where the kernel can be asked.
+A seat is part of the controller's record (see `lock.py`). It is written before the first process is started, and removed
+when the last one is known to be dead. A job without a seat has no processes. `compare` returns what a recorded seat means
+to the process that reads it; facts that the kernel knows are asked from the kernel.
 
-    free        nobody: no seat, or this machine has been started anew since
-    ours        this machine, this process namespace, this very directory: `runtime` leads to who lives
-    copied      this machine, another directory: the seat came with a copy, its processes are the original's
-    hidden      this machine, another process namespace (a container): they cannot be ended from here
-    elsewhere   another machine: whether they live cannot be known from here
+    free        no process can live: there is no seat, or this machine was booted again since
+    ours        this machine, this PID namespace, this very directory: `runtime` has the sockets of living processes
+    copied      this machine, another directory: the job directory is a copy, and the processes belong to the original
+    hidden      this machine, another PID namespace (a container): the processes cannot be ended from here
+    elsewhere   another machine: whether the processes live cannot be known from here
 
-A directory is known by the device and inode of its `job.json`, which is written once and never replaced. A machine
-is known by its name and its id, a start of it by the kernel's boot id.
+A directory is identified by the device and inode of its `job.json`, which is written once and never replaced. A machine
+is identified by its host name and its machine id, a boot of it by the kernel's boot id.
 """
 
 from __future__ import annotations
@@ -36,14 +37,16 @@ Relation = Literal["free", "ours", "copied", "hidden", "elsewhere"]
 
 @dataclass(frozen=True)
 class Seat:
-    """Attributes:
-    host, machine: name and id of the machine.
-    boot: id of its start.
-    namespace: of process numbers.
-    directory: which directory it is the seat of, see `directory_id`.
-    path: where that was.
-    runtime: the private directory with the sockets.
-    pid: of the controller.
+    """Where a job's controller and ranks run.
+
+    Attributes:
+        host, machine: host name, and machine id (/etc/machine-id; "" if unknown).
+        boot: the kernel's boot id.
+        namespace: the PID namespace, as /proc/self/ns/pid names it.
+        directory: identity of the job directory, see `directory_id`.
+        path: path of the job directory when the seat was written.
+        runtime: the private directory with the sockets.
+        pid: process id of the controller.
     """
 
     host: str
@@ -66,7 +69,7 @@ class Seat:
 
 
 def here(job_path: str, runtime: str) -> Seat:
-    """The seat of this process as the controller of the job in `job_path`."""
+    """Return the seat of this process as the controller of the job in `job_path`."""
     return Seat(
         host=os.uname().nodename,
         machine=_line("/etc/machine-id"),
@@ -80,7 +83,7 @@ def here(job_path: str, runtime: str) -> Seat:
 
 
 def directory_id(job_path: str) -> str:
-    """Tells a job directory from a copy of it; "" when there is no `job.json` (yet)."""
+    """Return an identity that differs between a job directory and a copy of it; "" if there is no `job.json`."""
     try:
         info = os.lstat(os.path.join(job_path, "job.json"))
     except OSError:
@@ -89,7 +92,7 @@ def directory_id(job_path: str) -> str:
 
 
 def compare(seat: Seat | None, mine: Seat) -> Relation:
-    """What a recorded seat means to `mine`, which is `here`; see the module's header."""
+    """Return what a recorded seat means to this process, whose seat is `mine` (from `here`); see the module's header."""
     if seat is None:
         return "free"
     if seat.host != mine.host or (seat.machine and mine.machine and seat.machine != mine.machine):
@@ -102,24 +105,26 @@ def compare(seat: Seat | None, mine: Seat) -> Relation:
 
 
 def occupy(log: str) -> int:
-    """Open the agent's log to append to, and keep it locked for as long as it is open: who asks (`is_occupied`) knows then
-    that somebody lives in this directory, on this machine.
+    """Open the agent's log for appending and lock it (flock) as long as it is open; return the descriptor.
+
+    `is_occupied` sees this lock, so other processes on this machine know that a process of the job lives.
     """
     fd = open_regular(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     for _ in range(_TRIES):
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            time.sleep(_PAUSE_S)  # somebody is just asking
+            time.sleep(_PAUSE_S)  # another process holds the lock for a moment, in `is_occupied`
         except OSError:
-            break  # no locks here; who lives is then told by the record alone
+            break  # this file system has no locks: then only the record shows whether processes live
         else:
             break
     return fd
 
 
 def is_occupied(path: str) -> bool:
-    """Whether somebody holds this file locked."""
+    """Does another open file hold a lock on this file? False also if it cannot be opened or locked. Raises NotPrivate if
+    it is not a regular file."""
     try:
         fd = open_regular(path, os.O_RDONLY | os.O_NOFOLLOW)
     except OSError:
