@@ -1,1 +1,1 @@
-"""Looking after a job directory: verify, inspect, prune."""
+"""Maintenance of a job directory: verify, inspect and prune its lines."""

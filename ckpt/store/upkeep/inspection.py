@@ -1,14 +1,14 @@
-"""`ckpt inspect`: what a committed image holds, told from its manifest alone.
+"""`ckpt inspect`: the content of a committed line, from its control file and manifests alone.
 
-Nothing is unpickled and no block is read: control file and manifest are authenticated (MAC, digest, job, rank, epoch,
-incarnation, as before a restart), and what they say is arranged. A record that does not verify is not looked at any
-further: its error takes the place of its content. Whether the blocks are whole is for `verify`.
+Nothing is unpickled and no block is read. Control file and manifests are authenticated (MAC, digest, job, rank, epoch,
+incarnation, as before a restart), and their fields are arranged. If a manifest does not verify, its error takes the place
+of its content. Whether the blocks are undamaged, `verify` checks.
 
-The result is plain JSON; `SCHEMA` grows when a field changes its meaning or goes (new fields may come at any time).
-What an image of an older version does not say is ``None``.
+The result is plain JSON. `SCHEMA` grows when a field changes its meaning or is removed; new fields may be added at any
+time. A field that an image of an older version does not have is ``None``.
 
     {"schema", "job", "id", "command", "epoch", "previous", "incarnation", "committed_at", "size", "bytes", "bytes_written",
-     "ranks": [{"rank", "good": false, "error", "reason"} or
+     "ranks": [{"rank", "good": false, "error", "reason", "exit_code"} or
                {"rank", "good": true, "epoch", "previous", "incarnation", "finished",
                 "stack":     [{"file", "line", "function"}, …]  outermost first
                 "variables": {"modules": […], "frames": […], "rest": […]}   see `ckpt.image.pickling.sizes`
@@ -39,14 +39,15 @@ SCHEMA: Final = 1
 
 
 def inspect(job: JobDirectory, epoch: int | None = None, rank: int | None = None) -> dict[str, Any]:
-    """What the line of ``epoch`` (default: the newest) holds, of all ranks or of one; see the module's header.
+    """Return the content of the line of ``epoch`` (default: the newest), of all ranks or of one; see the module's header.
 
     Raises:
-        EpochMissing: nothing was committed, or not that epoch.
-        RankMissing: the job has no such rank.
+        EpochMissing: no line was committed, or none of that epoch.
+        RankMissing: the line has no such rank.
         Damaged: the control file does not verify; or the manifest, when ``rank`` is given. `fallback_epoch` names a
             line that can be inspected instead.
-        Incompatible: another format.
+        Incompatible: a record has another format.
+        StorageFailed: the system refused.
     """
     control = load_control(job, epoch)
     if rank is not None and not 0 <= rank < control.size:
@@ -91,7 +92,7 @@ def _rank(job: JobDirectory, entry: RankEntry, *, strict: bool) -> dict[str, Any
 
 
 def describe(manifest: Manifest, entry: RankEntry) -> dict[str, Any]:
-    """One verified manifest, arranged."""
+    """Arrange the fields of one verified manifest; see the module's header."""
     meta = manifest.meta
     image = meta.get("image") or {}
     return {
@@ -121,7 +122,7 @@ def describe(manifest: Manifest, entry: RankEntry) -> dict[str, Any]:
 
 
 def _messages_of_vectors(manifest: Manifest, entry: RankEntry) -> dict[str, Any]:
-    """The least that every image says: the numbers that the commit has compared."""
+    """Return the message counts (tx, base, rx) in the control file, for an image that does not describe its messages."""
     peers = {
         str(peer): {"tx": tx, "base": base, "rx": rx, "unacked": tx - base, "unacked_bytes": None}
         for peer, (tx, base, rx) in sorted(entry.vectors.items())
@@ -139,7 +140,7 @@ def _messages_of_vectors(manifest: Manifest, entry: RankEntry) -> dict[str, Any]
 
 
 def _blocks(manifest: Manifest, entry: RankEntry) -> dict[str, Any]:
-    """New blocks lie in the image's own pack, shared ones in packs of earlier images."""
+    """Count the blocks: new ones lie in the image's own pack, shared ones in packs of earlier images."""
     stem = entry.manifest.removesuffix(".json")
     own = {i for i, pack in enumerate(manifest.packs) if pack.path == f"{stem}.pack"}
     assert stem.startswith(image_directory(entry.rank))

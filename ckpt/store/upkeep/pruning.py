@@ -1,19 +1,20 @@
-"""Removes what no kept line needs, without ever endangering one.
+"""Removes the files that no kept line needs. A crash at any moment leaves every kept line complete.
 
-Order, and why:
+The steps, in this order, and their reasons:
 
-1. The control directory is synced: the newest lines are durable before anything older goes.
-2. Kept are the `keep_last` newest lines of the job's past (`branch.py`) that verify (control file and manifests), two
-   at least, and all that is newer.
-3. Control files of older lines are removed, and the directory is synced: after a crash there is no control
+1. The control directory is synced: the newest lines are durable before an older file is removed.
+2. The `keep_last` newest lines of the job's past (`job/branch.py`) whose control file and manifests verify are kept, at
+   least two, and all lines newer than the oldest of them.
+3. The control files of older lines are removed, and the directory is synced: so after a crash there is no control
    file whose images are gone.
-4. Manifests and packs that no kept line refers to are removed. Of a rank whose manifest in a line not
-   older than the kept ones cannot be read, no pack is removed: what it needs is not known.
-5. Images newer than the newest committed line may belong to a round under way and stay, unless the caller
-   vouches that no writer is left (`fenced`). Temporary files go when their epoch is over (or `fenced`) and
-   no writer holds their lock.
+4. Manifests and packs to which no kept line refers are removed. If a manifest of a rank in a line not
+   older than the kept ones cannot be read, no manifest and no pack of that rank is removed, since the packs that the
+   image needs are not known. If a control file cannot be read, this holds for all ranks.
+5. Images newer than the newest committed line may belong to a round under way: they stay, unless the caller
+   guarantees that no writer lives (`fenced`). A temporary file is removed when its epoch is not above the newest line's (or
+   when `fenced`) and no writer holds its lock.
 
-A file that comes back after a crash between two removals is garbage that the next prune removes.
+A file that comes back after a crash between two removals is garbage, which the next prune removes.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ KEEP_LEAST = 2
 
 @dataclass
 class PruneReport:
-    """What `prune` did: epochs kept and removed, files removed (relative to the job), bytes they took."""
+    """The result of `prune`: epochs kept and removed, files removed (relative to the job directory), bytes that they took,
+    and the ranks of which no manifest and no pack was removed (`unknown_ranks`)."""
 
     kept: list[int] = field(default_factory=list)
     removed: list[int] = field(default_factory=list)
@@ -48,7 +50,8 @@ class PruneReport:
 
 @dataclass
 class _Needs:
-    """What must stay: paths relative to the job, and ranks of which nothing may go."""
+    """The files that must stay (paths relative to the job directory), and the ranks of which no manifest and no pack may
+    be removed."""
 
     paths: set[str] = field(default_factory=set)
     unknown_ranks: set[int] = field(default_factory=set)
@@ -57,15 +60,17 @@ class _Needs:
 def prune(
     job: JobDirectory, keep_last: int = KEEP_LEAST, *, fenced: bool = False, lock: LockHandle | None = None
 ) -> PruneReport:
-    """Keep the `keep_last` newest good lines (at least two) and remove what they do not need.
+    """Keep the `keep_last` newest good lines (at least two), and remove the files that they do not need.
 
     Args:
         fenced: no process that could write an image of this job is alive.
-        lock: the controller's; checked first.
+        lock: the controller's lock, which is checked first.
 
     Raises:
-        LockLost: another controller took over; nothing was removed.
-        StorageFailed: the system refused; every kept line is whole.
+        ValueError: `keep_last` is below two.
+        LockLost: another controller took over; no file was removed.
+        RecordDamaged: without `lock`: the record of the lock does not verify; no file was removed.
+        StorageFailed: the system refused; every kept line is complete.
     """
     if keep_last < KEEP_LEAST:
         raise ValueError(f"at least {KEEP_LEAST} lines are kept, not {keep_last}")
@@ -95,11 +100,11 @@ def prune(
 def _judge(
     job: JobDirectory, keep_last: int, branch: Branch | None, report: PruneReport
 ) -> tuple[_Needs, int]:
-    """What is needed, and the epoch of the oldest line to keep (0: remove none)."""
+    """Return the files that must stay, and the epoch of the oldest line to keep (0: remove no line)."""
     needs = _Needs()
     for line in reversed(list_lines(job)):
         if line.control is None:
-            # A newer control file that does not verify: what it referred to may still be rescued by hand.
+            # A newer control file that does not verify: a user may still restore it, so its images must stay.
             needs.unknown_ranks.update(range(job.size))
             continue
         manifests: list[Manifest] = []
@@ -145,7 +150,7 @@ def _prune_temporary(
 
 
 def _is_abandoned(job: JobDirectory, path: str) -> bool:
-    """Whether nobody holds the lock that a living writer has on its temporary file."""
+    """Is the temporary file unlocked? A living writer holds a lock on its temporary file."""
     try:
         fd = job.fs.open_read(os.path.join(job.path, path))
     except OSError:

@@ -1,8 +1,10 @@
-"""`ckpt verify`: reads everything a restart would read, and more, without unpickling anything.
+"""`ckpt verify`: reads and checks all files that a restart would read, without unpickling anything.
 
-For every line asked for: the control file (MAC, schema), every manifest (MAC, digest, place, schema), and
-every block: stored digest, decompression, plain digest, likeness. Blocks that several lines share are read once.
-Bounded memory: a block at a time. Files that no line refers to are counted, not judged.
+For every line that the caller names, it checks the control file (MAC, schema), every manifest (MAC, digest, job, rank,
+epoch, incarnation, schema), and every block: digest of the stored bytes, decompression, digest of the plain bytes,
+likeness. (A restart checks neither the schemas, nor likenesses, nor the plain digests of compressed blocks.) A block that
+several lines share is read once.
+Memory is bounded: one block at a time. Image files to which no line refers are listed, but do not count as damage.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ __all__ = ["Finding", "LineReport", "VerifyReport", "verify"]
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong: `kind` is the error's class name; rank None: not one rank's."""
+    """One error that was found. `kind`: class name of the exception; `rank` None: the error concerns the whole line."""
 
     kind: str
     rank: int | None
@@ -39,7 +41,7 @@ class Finding:
 
 @dataclass
 class LineReport:
-    """One epoch: blocks and bytes read for it (beyond what an earlier line had), and what was wrong."""
+    """The result for one line: blocks and bytes read for it (without blocks read for an earlier line), and the errors."""
 
     epoch: int
     blocks: int = 0
@@ -54,7 +56,8 @@ class LineReport:
 
 @dataclass
 class VerifyReport:
-    """All lines looked at. `orphans`: files that no line refers to (a round under way, or left over)."""
+    """The results for all lines that were checked. `orphans`: image files to which no line refers (of a round under way,
+    or left over). `newest_good`: epoch of the newest line without errors."""
 
     lines: list[LineReport] = field(default_factory=list)
     orphans: list[str] = field(default_factory=list)
@@ -67,7 +70,7 @@ class VerifyReport:
 
     @property
     def exit_code(self) -> int:
-        """0: all good; 3: damaged, and some line can be used; 12: none can; 13: of another format."""
+        """0: no errors; 3: errors, and another line is good; 12: errors, and no line is good; 13: another format."""
         if self.good:
             return 0
         if self.incompatible:
@@ -75,7 +78,7 @@ class VerifyReport:
         return 12 if self.newest_good is None else 3
 
     def to_json(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Return the report as JSON, for `ckpt verify --json`."""
         return {
             "good": self.good,
             "newest_good": self.newest_good,
@@ -95,7 +98,7 @@ class VerifyReport:
 
 
 class _Verifier:
-    """One run; remembers which blocks were found good."""
+    """One run of `verify`; it remembers the blocks that are good and the files to which lines refer."""
 
     def __init__(self, job: JobDirectory) -> None:
         self.job = job
@@ -190,10 +193,13 @@ def _finding(error: StoreError, rank: int | None) -> Finding:
 
 
 def verify(job: JobDirectory, epoch: int | None = None) -> VerifyReport:
-    """Verify one line, or all.
+    """Verify the line of `epoch`, or (None) all lines. Damage is in the report, not raised.
+
+    If the line of `epoch` is damaged, the other lines are verified too, to find one that can be used instead.
 
     Raises:
-        EpochMissing: nothing was committed, or not that epoch.
+        EpochMissing: no line was committed, or none of that epoch.
+        StorageFailed: a directory cannot be listed.
     """
     lines = list_lines(job)
     wanted = [line for line in lines if epoch is None or line.epoch == epoch]
