@@ -1,19 +1,23 @@
-/* The ordinary object message in C: what `ObjectMessages.send` and `.recv` and `Engine.on_messages` do when nothing is unusual.
+/* The fast path for small messages that carry pickled objects: the ordinary cases of `ObjectMessages.send`, `ObjectMessages.recv`
+   and `Engine.on_messages`, in C.
 
-       know(cls)                            learn where a class keeps its slots; all of CLASSES are needed before anything is quick
-       send(comm, obj, dest, tag)           -> None: sent.  False: nothing has happened.  bytes: the pickled object, not sent
-       recv(comm, source, tag, status)      -> the object, or MISS: nothing has happened
-       sort_in(matcher, batch, start)       -> how many messages of the batch are in their channels: from there on, ask Python
-       dumps(obj), loads(data, start)       pickle.dumps(obj, 5) and pickle.loads; here for tests
+       know(cls)                            registers the offsets of a class's slots; until all of CLASSES are registered, every
+                                            function leaves its work to Python
+       send(comm, obj, dest, tag)           -> None: the message is sent.  False: nothing is done.  bytes: the pickled object, not sent
+       recv(comm, source, tag, status)      -> the object, or MISS: nothing is done
+       sort_in(matcher, batch, start)       -> index of the first message of the batch that is not in its channel; the caller goes on
+                                            from there in Python
+       dumps(obj), loads(data, start)       pickle.dumps(obj, 5) and pickle.loads; for tests
 
-   There is no state in here.  All is read from and written to the slots of the same Python objects that the code in Python uses,
-   so an image, a wildcard, a probe, a failure never meets anything of this; and whatever is not ordinary is left to Python.  No
-   function here waits or calls anything that does: the program's frames stay free of C below a call that may be saved.
+   This module has no state, except for these offsets.  It reads and writes the slots of the same Python objects that the Python code
+   uses.  So images, wildcards, probes and failures need no code here, and every case that is not ordinary is left to Python.  No
+   function here waits, or calls a function that waits: no C frame is on the stack of a call during which an image may be taken.
 
-   What holds the pieces together is the interpreter's lock: `send` looks whether the port's lock is free (transport/driver/lane.h) and
-   appends before anybody else can run; `recv` is the program's thread taking from the left, while the helper only appends.
+   Thread safety comes from the interpreter's lock (GIL): `send` tests that the port's lock is free (transport/driver/lane.h) and
+   appends before another thread can run; in `recv` the program's thread takes from the left of a deque, while the helper thread
+   only appends at the right.
 
-   Small objects of Python's own types are pickled and unpickled by small_pickle.c, everything else by pickle itself. */
+   small_pickle.c pickles and unpickles small objects of Python's built-in types; the module pickle does all others. */
 
 #define PY_SSIZE_T_CLEAN
 #include "../../transport/driver/lane.h"
@@ -31,7 +35,7 @@ static LaneApi *lanes;
 static PyObject *pickle_dumps, *pickle_loads, *protocol, *MISS;
 static PyObject *deque_type, *deque_append, *deque_popleft, *name_fill;
 
-/* Classes, their slots, and where these lie. */
+/* The classes, their slots, and the offsets of the slots. */
 enum {
     COMM_ROUTES, COMM_CHANNELS, COMM_ENGINE, COMM_SHARED,
     SHARED_CLOSED,
@@ -105,7 +109,7 @@ static PyObject *dumps(PyObject *Py_UNUSED(self), PyObject *object)
     return size ? PyBytes_FromStringAndSize((char *)start, (Py_ssize_t)size) : dumps_by_pickle(object);
 }
 
-/* Of a message: what comes before `start` is a pickle that does nothing. */
+/* The object of a message.  The bytes before `start` (the envelope) are pickle opcodes without effect. */
 static PyObject *load(PyObject *data, Py_ssize_t start)
 {
     PyObject *object =
@@ -127,8 +131,8 @@ static PyObject *loads(PyObject *Py_UNUSED(self), PyObject *args)
 
 /* ---- sending -------------------------------------------------------------------------------------------------------------- */
 
-/* What a dict holds under (first, second), borrowed; NULL without an exception when there is nothing, or the two are not plain
-   numbers. */
+/* The value of a dict under the key (first, second), borrowed.  NULL without an exception: there is none, or one of the two is not
+   exactly an int. */
 static PyObject *found_under(PyObject *table, PyObject *first, PyObject *second)
 {
     if (!table || !PyDict_CheckExact(table) || !PyLong_CheckExact(first) || !PyLong_CheckExact(second)) return NULL;
@@ -153,7 +157,7 @@ static PyObject *send(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize
     unsigned char small[PICKLE_MOST], *start;
     PyObject *data = NULL, *message = NULL, *window;
     Py_ssize_t size = (Py_ssize_t)small_pickle(object, small, &start);
-    Py_INCREF(route); /* the program's own pickling may do anything, even send and free */
+    Py_INCREF(route); /* pickling may run code of the program, which may send messages and free the communicator */
     Py_INCREF(lane);
     if (!size) {
         data = dumps_by_pickle(object);
@@ -188,7 +192,8 @@ done:
 
 static PyObject *missed(void) { return Py_NewRef(MISS); }
 
-/* The oldest message of a channel when it is ordinary; a new reference, or NULL without an exception. */
+/* The oldest message of a channel, if it is ordinary (EAGER, not empty, below REFERENCE_BYTES): a new reference.  Else NULL without
+   an exception. */
 static PyObject *oldest(PyObject *messages)
 {
     if (!messages || (PyObject *)Py_TYPE(messages) != deque_type || !Py_SIZE(messages)) return NULL;
@@ -205,7 +210,8 @@ static PyObject *oldest(PyObject *messages)
     return data;
 }
 
-/* Note in the engine's accounts that the program takes a message of `size` bytes of rank `src`: 0.  1: it cannot be done here. */
+/* Count for flow control (Engine.taken) that the program takes a message of `size` bytes of rank `src`.  Returns 0; 1: Python has to
+   do it, and nothing is done. */
 static int account(PyObject *engine, PyObject *src, Py_ssize_t size)
 {
     PyObject *taken = GET(engine, ENGINE_TAKEN);
@@ -257,7 +263,7 @@ static PyObject *recv(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize
     PyObject *object = NULL, *messages = GET(channel, CHANNEL_MESSAGES);
     PyObject *entry = PyObject_Vectorcall(deque_popleft, &messages, 1, NULL);
     if (entry) {
-        Py_INCREF(channel); /* the program's own unpickling may do anything */
+        Py_INCREF(channel); /* unpickling may run code of the program, which may free the channel */
         Py_DECREF(entry);
         if (args[3] == Py_None || !fill_status(args[3], channel, size)) object = load(data, ENVELOPE);
         Py_DECREF(channel);
@@ -282,7 +288,8 @@ static int put(PyObject *channel, PyObject *serial, PyObject *data)
     return order == Py_None ? 0 : PyObject_SetItem(order, serial, channel);
 }
 
-/* The channel of a message, borrowed: that of the former one if the envelopes are equal, else by a look.  NULL: not ordinary. */
+/* The channel of a message, borrowed.  `channel` is the channel of the message `former`, and is used again if both messages have the
+   same envelope.  NULL: the message is not ordinary, or its channel does not exist. */
 static PyObject *channel_of(PyObject *table, PyObject *data, PyObject *former, PyObject *channel)
 {
     if (!PyBytes_CheckExact(data) || PyBytes_GET_SIZE(data) < ENVELOPE) return NULL;
@@ -359,7 +366,7 @@ static PyObject *attribute_of(const char *from, const char *name)
 PyMODINIT_FUNC PyInit__quick(void)
 {
     PyObject *capsule = attribute_of("ckpt.transport.driver._lane", "api");
-    lanes = capsule ? PyCapsule_GetPointer(capsule, LANE_API) : NULL; /* the module that has it stays */
+    lanes = capsule ? PyCapsule_GetPointer(capsule, LANE_API) : NULL; /* valid for ever: the module _lane is never unloaded */
     Py_XDECREF(capsule);
     if (!lanes) return NULL;
     PyObject *made = PyModule_Create(&module);

@@ -1,23 +1,25 @@
-/* Pickles of small plain objects, without pickle: see small_pickle.h.
+/* Pickling of small objects without the module pickle: see small_pickle.h.
 
-   Written exactly as pickle writes protocol 5: one frame unless it is very short, every str, bytes, tuple, list and dict memoized in the
-   order in which pickle does, what comes again taken from the memo.  Read by a machine that knows the opcodes which are written
-   here; it gives up on anything else, and on what pickle would call damaged, so that pickle decides.  Nothing of the program runs in
-   either: all types are Python's own, and exactly these. */
+   The writer makes exactly the bytes of pickle's protocol 5: one frame unless the pickle is very short; every str, bytes, tuple, list
+   and dict is memoized in pickle's order; an object that comes again is taken from the memo.  The reader knows only the opcodes that
+   the writer uses.  It gives up on any other opcode, and on a pickle that is damaged, so that the module pickle loads it or raises.
+   No code of the program runs in the writer or the reader, because all objects are of exactly these built-in types. */
 
 #define PY_SSIZE_T_CLEAN
 #include "small_pickle.h"
 #include <stdint.h>
 #include <string.h>
 
-/* Of the pickles that are made and read here: objects that are remembered, depth, items of one list or dict. */
+/* Limits of the pickles that are made and read here: entries of the memo, depth, items of one list or dict, and the reader's stack of
+   objects and of marks. */
 #define MEMO_MOST 32
 #define DEPTH_MOST 6
 #define ITEMS_MOST 100
 #define STACK_MOST 256
 #define MARKS_MOST 16
 
-/* A pickle under way.  What pickle memoizes is memoized here, in its order; a memo this small is searched from end to end. */
+/* A pickle that is being written.  The memo has the objects that pickle memoizes, in pickle's order.  It is small, so it is searched
+   linearly. */
 typedef struct {
     unsigned char *at, *end;
     PyObject *memo[MEMO_MOST];
@@ -48,7 +50,7 @@ static inline int memoize(Writer *to, PyObject *object)
     return write_byte(to, 0x94);
 }
 
-/* Its place in the memo, or -1. */
+/* The index of an object in the memo, or -1. */
 static inline int remembered(Writer *to, PyObject *object)
 {
     for (int i = 0; i < to->memos; i++)
@@ -101,7 +103,7 @@ static int write_tuple(Writer *to, PyObject *object, int depth)
     if (count > 3 && write_byte(to, '(')) return -1;
     for (Py_ssize_t i = 0; i < count; i++)
         if (write_object(to, PyTuple_GET_ITEM(object, i), depth)) return -1;
-    if (remembered(to, object) >= 0) return -1; /* it is in itself, by way of a list or a dict */
+    if (remembered(to, object) >= 0) return -1; /* the tuple contains itself, through a list or a dict */
     if (write_byte(to, count == 1 ? 0x85 : count == 2 ? 0x86 : count == 3 ? 0x87 : 't')) return -1;
     return memoize(to, object);
 }
@@ -129,7 +131,8 @@ static int write_dict(Writer *to, PyObject *object, int depth)
     return write_byte(to, count == 1 ? 's' : 'u');
 }
 
-/* -1: there is something in it that pickle itself has to do, or too much of it.  Nothing of the program runs in here. */
+/* Writes an object.  -1: the module pickle has to do it, because a type is not supported or a limit is exceeded.  No code of the
+   program runs in here. */
 static int write_object(Writer *to, PyObject *object, int depth)
 {
     PyTypeObject *type = Py_TYPE(object);
@@ -151,17 +154,17 @@ static int write_object(Writer *to, PyObject *object, int depth)
     return -1;
 }
 
-/* The pickle of a small object into `out` (PICKLE_MOST bytes), which begins at *start: its length, or 0 if it is none such. */
+/* See small_pickle.h. */
 size_t small_pickle(PyObject *object, unsigned char *out, unsigned char **start)
 {
     Writer to;
-    to.at = out + 11; /* after protocol and frame */
+    to.at = out + 11; /* leaves room for the opcodes PROTO and FRAME */
     to.end = out + PICKLE_MOST;
     to.memos = 0;
     if (write_object(&to, object, 0) || write_byte(&to, '.')) return 0;
     size_t size = (size_t)(to.at - out - 11);
     unsigned char *at = out + 9;
-    if (size >= 4) { /* shorter ones have no frame */
+    if (size >= 4) { /* pickle writes no FRAME around less than 4 bytes */
         at = out;
         out[2] = 0x95;
         for (int i = 0; i < 8; i++) out[3 + i] = (unsigned char)((uint64_t)size >> 8 * i);
@@ -172,7 +175,7 @@ size_t small_pickle(PyObject *object, unsigned char *out, unsigned char **start)
     return (size_t)(to.at - at);
 }
 
-/* A pickle being read: all references are owned. */
+/* A pickle that is being read.  All references are owned. */
 typedef struct {
     const unsigned char *at, *end;
     PyObject *stack[STACK_MOST], *memo[MEMO_MOST];
@@ -181,7 +184,7 @@ typedef struct {
 
 static inline int fence(Reader *from) { return from->marks ? from->mark[from->marks - 1] : 0; }
 
-/* Takes the reference over. */
+/* Pushes an object and steals its reference. */
 static inline int push(Reader *from, PyObject *object)
 {
     if (!object) return -1;
@@ -243,7 +246,8 @@ static int read_tuple(Reader *from, int count)
     return push(from, made);
 }
 
-/* Down to the last mark, which is taken off: how many objects lie above it.  -1: there is none, or nothing below it. */
+/* Removes the last mark and returns the number of objects above it.  -1: there is no mark, or fewer than `below`
+   objects are between it and the mark before. */
 static int above_mark(Reader *from, int below)
 {
     if (!from->marks) return -1;
@@ -273,7 +277,7 @@ static int read_pairs(Reader *from, int count)
     return 0;
 }
 
-/* -1: not one of the opcodes that are written above, or not in order. */
+/* Runs one opcode.  -1: the writer does not use this opcode, or not in this order. */
 static int read_opcode(Reader *from, int opcode)
 {
     const unsigned char *piece;
@@ -317,7 +321,7 @@ static int read_opcode(Reader *from, int opcode)
     }
 }
 
-/* The object of such a pickle; NULL without an exception: it is another, pickle has to load it. */
+/* See small_pickle.h. */
 PyObject *small_unpickle(const unsigned char *at, Py_ssize_t size)
 {
     if (size < 4 || size > PICKLE_MOST || at[0] != 0x80 || at[1] != 5 || at[size - 1] != '.') return NULL;
