@@ -1,1 +1,1 @@
-"""Modules: which travel by value, which by reference, and what a program has changed in installed packages."""
+"""Modules: which are saved by value, which by reference, and what a program has changed in installed packages."""

@@ -1,21 +1,23 @@
-"""Classes, functions and cells that an installed module has made when it was imported, and that no name leads to.
+"""Classes, functions and cells of installed modules that have no name of their own: an image refers to them by a path.
 
-A decorator may put another class or function in the place of the one it was given (``dataclass(slots=True)``, or what
-uses ``functools.wraps``). The first one lives on: methods hold it in the cell of ``__class__``, the second one
-inherits from it or keeps it as ``__wrapped__``. A function that is stopped holds those very cells, and `super()` in it
-compares the class in the cell with the class of its object. So they are references, as what has a name is: a path from
-a variable of the module, which is followed in the new process, after the import.
+A decorator may replace the class or function that it was given by another (``dataclass(slots=True)``, ``functools.wraps``).
+The first class or function still exists: methods hold it in their cell ``__class__``, the second one inherits from it or
+keeps it as ``__wrapped__``. A captured frame holds such a cell, and `super()` in the frame compares the class in the cell
+with the class of the object. So these objects must be references, like objects with a name: a path from a variable of the
+module, which is followed in the new process after the import.
 
 ::
 
     ("xdsl.dialects.builtin", "IntegerAttr", ("base", 0))            the class that the decorator was given
     ("xdsl.dialects.builtin", "IntegerAttr", ("base", 0), ("member", "__init__"), ("cell", 0))
 
-What a cell holds is saved besides, unless it is a definition of the module again: the function on the stack works with it.
+The content of such a cell is saved too, because the captured frame uses it, unless the content is itself a class or function
+of the module.
 
-Only what definitions with a name of their own lead to is looked at (members and bases of classes, closures, what
-descriptors and decorators wrap), of modules that are asked for, once per image. What has been made
-since the import, and is found nowhere at such a path, is saved by value. Nothing of the program or of the package runs.
+Paths start at classes and functions that are variables under their own name, and go through members and bases of classes,
+closures, and the functions that descriptors and decorators wrap. A module is searched once per image, when an object of the
+module is asked for. An object that no path leads to has been made after the import, and is saved by value. No code of the
+program or of the package runs.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["Definitions", "Path", "fill_cell", "follow"]
 
 Path = tuple[Any, ...]
-"""Module, variable, and steps, each a pair of its kind and where to go."""
+"""Module, variable, and steps. A step is a pair: the kind of step, and the name or index (None: not needed)."""
 
 _LRU = type(functools.lru_cache(lambda: None))
 _WRAPPING: dict[type, tuple[str, ...]] = {
@@ -52,7 +54,9 @@ _WRAPPING: dict[type, tuple[str, ...]] = {
 
 
 class Definitions:
-    """The unnamed definitions of by-reference modules, for one image. Objects are looked up by address, and kept alive."""
+    """Paths to the unnamed classes, functions and cells of by-reference modules, for one image. Objects are looked up by
+    address, and kept alive.
+    """
 
     def __init__(self, references: References) -> None:
         self._references = references
@@ -60,7 +64,7 @@ class Definitions:
         self._modules: set[str] = set()
 
     def path_of(self, obj: Any) -> Path | None:
-        """Where a class or function is found that has no name; ``None``: nowhere."""
+        """The path to a class or function that has no name; ``None``: there is none."""
         module = space_of(obj).get("__module__") if isinstance(obj, type) else obj.__module__
         if not isinstance(module, str):
             return None
@@ -69,12 +73,14 @@ class Definitions:
         return found[1] if found is not None else None
 
     def note_closure(self, function: Any) -> None:
-        """The function is on the stack, or that of a generator: its cells will be asked for."""
+        """Search the module of a function on the stack, or of a generator: :meth:`cell` will be asked for its cells."""
         if type(function) is types.FunctionType and function.__closure__ and type(function.__module__) is str:
             self._look(function.__module__)
 
     def cell(self, cell: types.CellType) -> tuple[Path, tuple[Any] | None] | None:
-        """Where a cell is found, and what it is to hold, if that is not what the import puts there; ``None``: nowhere."""
+        """``(path, content)`` of a cell; ``content`` is a 1-tuple, or None if the import itself fills the cell in the new
+        process. ``None``: no path leads to the cell.
+        """
         found = self._found.get(id(cell))
         if found is None:
             return None
@@ -109,7 +115,7 @@ class Definitions:
                     waiting.append((part, (*path, step)))
 
     def _is_of(self, obj: Any, name: str) -> bool:
-        """Is it a definition of that module, or wraps one?"""
+        """Is the object a class or function of the module ``name``, or does it wrap one?"""
         kind = type(obj)
         if issubclass(kind, type):
             return is_heap(obj) and space_of(obj).get("__module__") == name
@@ -126,7 +132,7 @@ class Definitions:
 
 
 def _is_called(obj: Any, name: str) -> bool:
-    """Is that its own name? What a module keeps under another may have been made, and put there, since the import."""
+    """Is ``name`` the object's own name? An object under another name may have been made, and bound, after the import."""
     kind = type(obj)
     if issubclass(kind, type):
         return bool(type.__dict__["__qualname__"].__get__(obj) == name)
@@ -134,7 +140,7 @@ def _is_called(obj: Any, name: str) -> bool:
 
 
 def _parts(obj: Any) -> Iterator[tuple[tuple[str, Any], Any]]:
-    """What a definition leads to, one step away."""
+    """``(step, object)`` for the objects that one step from ``obj`` leads to."""
     kind = type(obj)
     if kind is types.CellType:
         try:
@@ -157,7 +163,9 @@ def _parts(obj: Any) -> Iterator[tuple[tuple[str, Any], Any]]:
 
 
 def follow(path: Path, name: str | None) -> Any:
-    """The definition at that path. ``name``: the qualified name it must have. Raises :class:`RestoreError`."""
+    """At load: the object at a path. ``name``: the qualified name that it must have; None for a cell. Raises
+    :class:`RestoreError`.
+    """
     module = import_again(path[0])
     try:
         found = module.__dict__[path[1]]

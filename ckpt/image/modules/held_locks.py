@@ -1,19 +1,20 @@
-"""Locks that belong to installed modules and that the program held: in their variables (``RE_LOCK = threading.Lock()``),
-their classes, and their objects.
+"""Locks of installed modules that the program holds when an image is taken.
 
-Such a lock is found again at its place in the new process, where it is free; the code that was inside of ``with RE_LOCK:``
-will release it. So the lock is noted by the way to it, which is its persistent id too (``("held", kind, module, variable,
-step, …)``), and is acquired again when all is loaded. Looked at are
+Such a lock is a variable of a module (``RE_LOCK = threading.Lock()``), or an attribute of one of its classes or objects. In
+the new process the import makes the lock again, and it is free; but the program, which was inside of ``with RE_LOCK:``, will
+release it. So the image holds the path to the lock, which is also its persistent id (``("held", kind, module, variable,
+step, …)``), and the lock is acquired again when everything is loaded. Locks are searched for in
 
-- variables of modules that travel by reference, and the classes written there,
-- what is noted of installed packages (:mod:`ckpt.image.modules.package_baseline`),
-- objects of which a method runs, where they are variables of a module.
+- variables of by-reference modules, and attributes of the classes defined there,
+- the notes of installed packages (:mod:`ckpt.image.modules.package_baseline`),
+- attributes of objects of which a method is on the stack, if the object is a variable of a module.
 
-A lock that is not reentrant does not tell who holds it. Where other threads of the program run (harmless ones, which will
-not be there to release anything), one that is only noted counts if a method of its object runs.
+A lock that is not reentrant does not show which thread holds it. If other threads of the program run (only harmless ones
+may, and they do not exist after a restart), such a lock in a note counts as held by the program only if a method of its
+object is on the stack.
 
-A lock that has come to its place since the import, and one in an object that is saved with all it holds, is an ordinary
-object (:mod:`ckpt.image.reducers.builtin_types`).
+Not here: a lock that was assigned after the import, or that is in an object which is saved by value; both are saved as
+ordinary objects (:mod:`ckpt.image.reducers.builtin_types`).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _NOT_THE_PROGRAMS = ("ckpt", "zmq", "threading")
 
 
 class Held(NamedTuple):
-    """``times``: how often the thread that runs the program holds it."""
+    """One lock that the program holds. ``times``: how often the thread that runs the program has acquired it."""
 
     path: Path
     lock: Any
@@ -47,15 +48,15 @@ class Held(NamedTuple):
 
     @property
     def pid(self) -> tuple[Any, ...]:
-        """Its persistent id."""
+        """The persistent id of the lock."""
         return ("held", _kinds()[type(self.lock)], *self.path)
 
 
 def note_held(references: References, notes: Notes, receivers: Iterable[object]) -> list[Held]:
-    """Every such lock that this thread may be holding. ``receivers``: objects of which a method runs.
+    """All such locks that this thread may be holding. ``receivers``: objects of which a method is on the stack.
 
-    Called when it is settled which objects of packages are saved by the way to them
-    (:func:`ckpt.image.modules.package_changes.settle`).
+    Must be called after :func:`ckpt.image.modules.package_changes.settle`, which decides which objects of packages are saved
+    by their path.
     """
     kinds = frozenset(_kinds())
     owners = None if threading.active_count() <= _OURS else {id(obj) for obj in receivers}
@@ -93,7 +94,7 @@ def _in_modules(references: References, notes: Notes, kinds: frozenset[type]) ->
 def _in_notes(
     references: References, notes: Notes, kinds: frozenset[type], owners: set[int] | None
 ) -> Iterator[tuple[Path, Any]]:
-    """``owners``: addresses of the objects of which locks count that do not tell who holds them; ``None``: of all."""
+    """Locks in the notes. ``owners``: ids of the objects whose non-reentrant locks count; ``None``: those of all objects."""
     for note in list(notes.objects.values()):
         values = [*(note.attributes or {}).values(), *_values(note.content)]
         if kinds.isdisjoint(map(type, values)):
@@ -128,7 +129,7 @@ def _is_there(path: Path, lock: Any) -> bool:
 
 
 def _kinds() -> dict[type, str]:
-    """The types of locks, and what makes another one (:func:`_new`)."""
+    """Type of lock → the name from which :func:`_new` makes a lock of this type."""
     found: dict[type, str] = {_thread.LockType: "Lock", _thread.RLock: "RLock"}
     found |= {kind: f"multiprocessing.{kind.__name__}" for kind in _of_multiprocessing()}
     return found | {kind: f"{kind.__module__}.{kind.__qualname__}" for kind in _of_cython()}
@@ -147,7 +148,7 @@ def _times_held(value: Any) -> int:
 
 
 def _count_by_release(lock: Any) -> int:
-    """It tells whether this thread holds it, not how often."""
+    """How often this thread holds a lock that tells only whether: released until it is free, and acquired again."""
     times = 0
     while lock._is_owned():
         lock.release()
@@ -163,7 +164,7 @@ def _of_multiprocessing() -> tuple[type, ...]:
 
 
 def _of_cython() -> tuple[type, ...]:
-    """The reentrant locks of h5py (around everything it does), and of the package that they come from."""
+    """The types of the reentrant locks of h5py, which holds one in every call, and of fastrlock, from which h5py's come."""
     modules = (sys.modules.get(name) for name in ("h5py._objects", "fastrlock.rlock"))
     return tuple(
         kind for kind in (getattr(module, "FastRLock", None) for module in modules) if kind is not None
@@ -176,8 +177,8 @@ def _new(kind: str) -> Any:
 
 
 class Finder:
-    """Finds the locks again while one image is loaded. Where there is none (another version of the package, or one that
-    makes its locks when they are needed) it makes one, always the same for the same place."""
+    """Finds the locks while one image is loaded. If there is no lock at a path (another version of the package, or the
+    package makes its locks when it needs them), a lock is made; the same lock is returned for the same path."""
 
     def __init__(self) -> None:
         self._made: dict[Path, Any] = {}
@@ -196,7 +197,7 @@ class Finder:
 
 
 def hold_again(held: list[tuple[Any, int]]) -> None:
-    """Locks, and how often."""
+    """At load: acquire each lock as often as the program held it. ``held``: (lock, times)."""
     for lock, times in held:
         if not _times_held(lock):
             for _ in range(times):

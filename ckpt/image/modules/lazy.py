@@ -1,15 +1,16 @@
-"""Variables of the standard library that are ``None`` until some function of it needs them: tables, caches, names.
+"""Lazy variables of the standard library: they are ``None`` until a function of the library first needs them.
 
-``base64._b85chars``, ``tempfile._name_sequence``, ``platform._uname_cache``. The standard library is imported again in the
-resumed process, and its objects are found by the names of the variables that hold them. Under these names a new process has
-``None``. So what such a variable holds is saved itself, wherever the program has it, and bound again, where the variable is
-still ``None`` when all has been loaded. The same is done for those that a function on the stack works with: it may be half
-way through making them, and does not look again.
+Examples are ``base64._b85chars``, ``tempfile._name_sequence``, ``platform._uname_cache``. The standard library is imported
+again in the resumed process, and its objects are found by the names of their variables; but a lazy variable is ``None`` in a
+new process. So the object in a lazy variable is saved by value if the image refers to it, and bound again at load if the
+variable is still ``None``. The same is done for a lazy variable that a function on the stack uses, because the function may
+have tested the variable already, and does not test it again.
 
-How they are told: the module's own code binds ``None`` to the name, and one of its functions binds the name anew, as a
-``global``. The second is looked for first, without any file; it is true of some forty names in all of the library.
+A variable is lazy if the module's own code binds ``None`` to the name, and a function of the module declares the name
+``global`` and binds it. The second condition is tested first, because that needs no file; about forty names of the standard
+library fulfil it.
 
-Tables that nobody in the image has hold of are left alone: the next call makes them again.
+A lazy variable to which nothing in the image refers is not saved: the next call makes its object again.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _PASSING = frozenset({"COPY", "CACHE", "EXTENDED_ARG"})
 
 @functools.lru_cache(maxsize=4096)
 def is_lazy(module: str, name: str) -> bool:
-    """Is that variable of the standard library ``None`` in a process that has only imported it?"""
+    """Is this a variable of the standard library that is ``None`` right after its module has been imported?"""
     if module.partition(".")[0] not in sys.stdlib_module_names or module == "threading":
         return False
     found = sys.modules.get(module)
@@ -57,11 +58,11 @@ def _bound_globally(code: CodeType) -> Iterator[str]:
 
 
 def _is_none_at_first(module: types.ModuleType, name: str) -> bool:
-    """Does the module's own code bind ``None`` to it? Asked of the file that the module came from."""
+    """Does the module's own code bind ``None`` to the name? The code is read from the module's file."""
     loader = getattr(module.__dict__.get("__spec__"), "loader", None)
     try:
         code = loader.get_code(module.__dict__["__spec__"].name)  # type: ignore[union-attr]
-    except Exception:  # no file any more, another kind of loader
+    except Exception:  # the file is gone, or another kind of loader
         return False
     bound: Any = ...
     for each in dis.get_instructions(code) if type(code) is CodeType else ():
@@ -80,9 +81,11 @@ def save(
     frames: Iterable[FrameRecord],
     write: Callable[[str, str, Any], None],
 ) -> None:
-    """Have those written that were ``found`` while all else was, and those the ``frames`` work with.
+    """Call ``write(module, name, value)`` for the lazy variables in ``found``, and for those that functions of ``frames``
+    use.
 
-    Writing may find more of them. Empties ``found``, which holds objects of the program.
+    ``found``: the lazy variables that the pickler has met so far; writing may add more, which are written too. Empties
+    ``found``, so that it keeps no objects of the program alive.
     """
     for module, name, value in _used_by(frames):
         found[module, name] = value
@@ -95,7 +98,7 @@ def save(
 
 
 def _used_by(frames: Iterable[FrameRecord]) -> Iterator[tuple[str, str, Any]]:
-    """``(module, variable, value)`` of those that running functions of the library name, and that hold something."""
+    """``(module, variable, value)`` of the lazy variables, other than None, that functions on the stack name."""
     for frame in frames:
         if frame.func is None:
             continue
@@ -110,7 +113,7 @@ def _used_by(frames: Iterable[FrameRecord]) -> Iterator[tuple[str, str, Any]]:
 
 
 def bind(module: str, name: str, value: Any) -> None:
-    """At load, when all else is there."""
+    """Bind a lazy variable again; called when everything is loaded. A variable that is not None any more is left alone."""
     from ckpt.image.modules.references import import_again
 
     variables = import_again(module).__dict__

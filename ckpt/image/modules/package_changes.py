@@ -1,27 +1,35 @@
-"""What a program has changed in installed packages since it imported them: settings, registries, generators of random
-numbers, precisions.
+"""Changes that a program has made in installed packages since their import: settings, registries, random generators.
 
-Installed packages are imported again in the resumed process, so all that they keep in their modules would start anew.
+The resumed process imports installed packages again, so their modules would have their initial state.
+
+Words
+    A *note* (:mod:`ckpt.image.modules.package_baseline`) is a shallow copy of an object of a package, taken after the
+    import, with the path to the object: module, variable, steps. A *noted* object is an object with a note.
 
 At dump, in the child
-    Where an object, still found at its place, holds others than its note (:mod:`ckpt.image.modules.package_baseline`;
-    ``is``, never ``==``), what differs is a :class:`Change`. Noted objects are persistent ids, ``("lib", module, variable,
-    step, …)``, so identity with what the program holds is kept; but for those that held, when they were noted, what is not
-    noted itself and may have changed since: where the program holds such a one, it is saved with all that is in it.
+    Each noted object that is still found at its path is compared with its note, by ``is``, never by ``==``. Each difference
+    is a :class:`Change`. A noted object itself is saved as a persistent id, ``("lib", module, variable, step, …)``, so that
+    the program and the package share it after the restart too. There is one exception. A noted object is not *whole* if it
+    held, when its note was taken, itself or through other noted objects, a mutable object without a note or a name: a change
+    in that inner object cannot be seen. If the program refers to a noted object that is not whole, that object is saved by
+    value, with everything in it.
 
-    *The changes of a package are saved together, or none is*: half of a package's state may be worse than none (a flag
-    that says that something is set up, without it). That is tried first, into nothing. A package that cannot be saved
-    is treated as if nothing were known of it: it starts anew, and the image's report says so, ``left_out``. Only where a
-    function on the stack works with the very variable, the image fails, by its name: a moment later it may succeed.
+    *All changes of a package are saved, or none*: half of a package's state may be worse than none (a flag that says that
+    something is set up, without that thing). So a trial without output is made first. If the changes of a package cannot be
+    saved, the package has its initial state after a restart, and the report of the image lists it in ``left_out``. But if a
+    function on the stack uses the changed variable, the image fails with the name of the variable; a later one may succeed.
 
 At load (:mod:`ckpt.image.modules.package_restore`)
-    All modules are imported by then. Changes come after all else in the stream, and are put back, in place, when all is
-    loaded. No method of the package runs, but ``__hash__`` and ``__eq__`` of
-    keys. What cannot be loaded or put back costs the changes, never the restart, and is said.
+    All modules have been imported. The changes are at the end of the stream, and are made, in place, when everything is
+    loaded. No method of the package runs, except ``__hash__`` and ``__eq__`` of keys. A change that cannot be loaded or made
+    is reported; the restart goes on.
 
-Left alone: the standard library, packages with settings that :mod:`ckpt.image.libraries.settings` knows, and every package
-with compiled modules, which may keep in C what belongs to its variables (said, where such a variable has got a plain
-value); tables of objects by their addresses, which a new process needs empty; and what is not noted.
+Not here, and not saved
+    - the standard library, and packages whose settings :mod:`ckpt.image.libraries.settings` saves;
+    - packages with compiled modules, which may keep state in C that belongs to their variables (reported if such a variable
+      has a new plain value);
+    - tables whose keys are addresses of objects, which must be empty in a new process;
+    - objects without a note.
 """
 
 from __future__ import annotations
@@ -62,7 +70,7 @@ __all__ = ["Change", "Changed", "look", "settle"]
 _UNSAVED = (types.ModuleType, weakref.ReferenceType, types.MemberDescriptorType, types.GetSetDescriptorType)
 _METHODS = (types.FunctionType, classmethod, staticmethod, property)
 _PLAIN = frozenset({int, str, float, bool, bytes, type(None)})
-_NAMED = 8  # variables, in what is said about a package
+_NAMED = 8  # number of variables that a report names for one package
 _LEAST_ADDRESS, _ALIGNMENT = 1 << 32, 8
 _ABSENT: Any = object()
 
@@ -71,9 +79,11 @@ _ADDRESSES = "a table by addresses of objects, which are others after a restart"
 
 
 class Change(NamedTuple):
-    """``kind``: ``module``, ``class``, ``attributes`` (of an instance), ``content`` (of a container), ``random``, ``count``.
+    """One difference between an object and its note.
 
-    ``path``: of the object. ``value``: for the first three what is bound anew, and the names that are gone.
+    ``path``: of the object. ``kind``: ``module``, ``class``, ``attributes`` (of an instance), ``content`` (of a container),
+    ``random`` (state of a ``random.Random``), ``count`` (position of an ``itertools.count``). ``value``: for the first three
+    kinds ({name: new value}, [names that were deleted]); else the new content or state.
     """
 
     path: Path
@@ -82,7 +92,7 @@ class Change(NamedTuple):
 
     @property
     def where(self) -> str:
-        """What has changed, as Python would write it."""
+        """The changed variable, written as in Python."""
         steps = "".join(f"[{step[0]!r}]" if type(step) is tuple else f".{step}" for step in self.path)
         names = [*self.value[0], *self.value[1]][:1] if self.kind in ("module", "class", "attributes") else []
         return ".".join([steps[1:], *names])
@@ -90,11 +100,12 @@ class Change(NamedTuple):
 
 @dataclass
 class Changed:
-    """``changes``: by package.
+    """The changes in all installed packages, for one image.
 
-    ``ids``: address → persistent id of noted objects; ``rebound``: module and variable that are not what they were;
-    ``left_out``: ``{"kind", "package", "variables", "reason"}`` of what starts anew after a restart; kinds: ``unsaved``,
-    ``compiled``, ``addresses``. ``is_whole``: is a noted object nothing but its note and its changes?
+    ``changes``: top-level package → its changes. ``ids``: address → persistent id of a noted object. ``rebound``: (module,
+    variable) whose variable is now bound to another object. ``left_out``: ``{"kind", "package", "variables", "reason"}`` of
+    state that is not saved, so that it has its initial value after a restart; kinds: ``unsaved``, ``compiled``,
+    ``addresses``. ``is_whole``: do the note of an object and its changes give its whole state? See the module's header.
     """
 
     changes: dict[str, list[Change]] = field(default_factory=dict)
@@ -109,7 +120,7 @@ class Changed:
         self.left_out.append({"kind": kind, "package": package, "variables": named, "reason": reason})
 
     def drop(self, package: str) -> None:
-        """Treat the package as if nothing were known of it."""
+        """Forget all notes and changes of a package: its objects are saved as if they had no notes."""
         self.changes.pop(package, None)
         self.ids = {address: pid for address, pid in self.ids.items() if package_of(pid[1]) != package}
         self.rebound = {pair for pair in self.rebound if package_of(pair[0]) != package}
@@ -119,11 +130,13 @@ class Changed:
 
 
 def look(notes: Notes, references: References) -> Changed:
-    """What has changed. In the child: it touches all that is noted. Raises nothing."""
+    """Compare all noted objects with their notes. Runs in the child, because that touches the memory of all noted objects.
+    Raises nothing.
+    """
     found = Changed()
     try:
         _look(notes, references, found)
-    except Exception as failure:  # odder than anything foreseen: an image is what it was without all this
+    except Exception as failure:  # not foreseen: the image is taken without the changes
         found = Changed()
         found.leave_out("unsaved", "*", [], f"{failure!r}, please report this")
     return found
@@ -158,7 +171,7 @@ def _look(notes: Notes, references: References, found: Changed) -> None:
 def _is_to_be_looked_at(note: Note, notes: Notes, references: References) -> bool:
     known = references.name_of(note.obj)
     if known is not None and (known[0] != "attr" or known[1] not in notes.modules):
-        return False  # the standard library's, or the variables of a module
+        return False  # an object of the standard library, or the dictionary of a module
     if references.is_user_type(type(note.obj)):
         return False
     try:
@@ -200,7 +213,7 @@ def _difference(note: Note, found: Changed) -> Iterator[Change]:
             yield Change(path, "attributes", (changed, gone))
     if type(obj) is random.Random:
         state = _random.Random.getstate(obj)
-        if state != note.content:  # whole numbers
+        if state != note.content:  # tuples of integers, so that != is safe
             yield Change(path, "random", state)
     elif type(obj) is itertools.count:
         if repr(obj) != note.content:
@@ -245,7 +258,7 @@ def _is_same(noted: Any, obj: Any) -> bool:
 
 
 def _is_by_address(obj: Any) -> bool:
-    """Are all keys, or members, what ``id()`` returns?"""
+    """Do all keys, or members, look like results of ``id()``: large integers, aligned?"""
     keys = list(dict.__iter__(obj) if is_a(obj, dict) else set.__iter__(obj) if is_a(obj, set) else ())
     return bool(keys) and all(
         type(key) is int and key > _LEAST_ADDRESS and key % _ALIGNMENT == 0 for key in keys
@@ -266,7 +279,7 @@ def _is_plain(change: Change) -> bool:
 
 
 def _compiled() -> set[str]:
-    """Top-level packages of which a compiled module is loaded."""
+    """Names of the top-level packages of which a compiled module is loaded."""
     suffixes = tuple(EXTENSION_SUFFIXES)
     found = set()
     for name, module in list(sys.modules.items()):
@@ -279,9 +292,10 @@ def _compiled() -> set[str]:
 def settle(
     found: Changed, attempt: Callable[[list[Change]], Exception | None], frames: Iterable[FrameRecord]
 ) -> None:
-    """Leave out the packages of which something cannot be saved. ``attempt`` tries to save changes.
+    """Leave out the packages of which a change cannot be saved, found by bisection. ``attempt`` tries to save changes, and
+    returns the exception or None.
 
-    Raises :class:`Unpicklable` for a variable that one of the ``frames`` works with.
+    Raises :class:`Unpicklable` if such a change is of a variable that a function of ``frames`` uses.
     """
     waiting = [list(found.changes)] if found.changes else []
     while waiting:
@@ -303,7 +317,7 @@ def settle(
 
 
 def _works_with(frame: FrameRecord, change: Change) -> bool:
-    """Does the function name this variable of its own module?"""
+    """Does the frame's function use the changed variable, as a global of its own module?"""
     if change.kind != "module" or frame.func is None:
         return False
     is_there = frame.func.__globals__ is getattr(sys.modules.get(change.path[0]), "__dict__", None)

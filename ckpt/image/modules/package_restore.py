@@ -1,5 +1,6 @@
-"""What a program had changed in installed packages, found and put back in the resumed process;
-:mod:`ckpt.image.modules.package_changes` has the whole.
+"""Restores, in the resumed process, the changes that a program had made in installed packages.
+
+:mod:`ckpt.image.modules.package_changes` saves them, and explains the rules.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from ckpt.image.lowlevel.inspect_raw import Path, dictionary_of, follow, is_a, s
 __all__ = ["put_back", "resolve"]
 
 _COUNT = re.compile(r"count\((-?\d+)(?:, (-?\d+))?\)")
-_MOST_STEPS = 10**8  # of a counter, to be gone again: a second
+_MOST_STEPS = 10**8  # steps by which an itertools.count is advanced at most: about a second
 
 
 def resolve(path: Path) -> Any:
-    """The object of this process at a place. All modules have been imported. Raises :class:`RestoreError`."""
+    """The object of this process at a path. All modules must have been imported. Raises :class:`RestoreError`."""
     try:
         return follow(path)
     except (LookupError, AttributeError):
@@ -33,12 +34,12 @@ def resolve(path: Path) -> Any:
 
 
 def put_back(package: str, changes: list[tuple[Path, str, Any]]) -> dict[str, Any] | None:
-    """In place. Returns what is to be said where that is not possible, as in ``left_out`` of
-    :class:`ckpt.image.modules.package_changes.Changed`."""
+    """Make the changes of a package, in place. Stops at the first one that fails, and returns its description, as in
+    ``left_out`` of :class:`ckpt.image.modules.package_changes.Changed`; None: all changes are made."""
     for path, kind, value in changes:
         try:
             _PUT_BACK[kind](sys.modules[path[0]] if kind == "module" else resolve(path), value)
-        except Exception as failure:  # a hash of the package's, an odd class
+        except Exception as failure:  # __hash__ of a key, or an unusual class, may raise anything
             where = ".".join(map(str, path))
             return {"kind": "unsaved", "package": package, "variables": [where], "reason": repr(failure)}
     return None
@@ -95,7 +96,7 @@ def _fill_ordered(obj: Any, value: OrderedDict[Any, Any]) -> None:
 
 
 def _put_count(obj: Any, value: str) -> None:
-    """A counter cannot be set, but it can be counted on."""
+    """Advance an ``itertools.count`` to its saved position: it cannot be set. Raises RestoreError if that is impossible."""
     now, then = _COUNT.fullmatch(repr(obj)), _COUNT.fullmatch(value)
     if now is None or then is None or now[2] != then[2]:
         raise RestoreError(f"a counter that is not of whole numbers: {value}")

@@ -1,5 +1,4 @@
-"""Which modules travel inside an image by value, which are named, and which objects are found again by such a
-name.
+"""Which modules an image holds by value, which by reference (by name), and which objects it refers to by a persistent id.
 
 Rules
     =========================================================  ===============================================
@@ -10,22 +9,22 @@ Rules
     outside the standard library and ``site-packages``
     standard library, installed packages, C extensions         by reference: imported again at load
     ``ckpt``, ``transport``, ``controller``                    by reference, even in editable mode
-    a module object that is in ``sys.modules`` under no name   by value, as an ordinary object
+    a module object that is not in ``sys.modules``             by value, as an ordinary object
     =========================================================  ===============================================
 
 References
     A module, a module's dictionary, and every *mutable* object that is an attribute of a by-reference module
-    (``random._inst``, ``os.environ``, ``sys.path``) are pickled as a persistent id: a tuple that
-    :func:`resolve` turns into the new process's object. Their state, where it matters, is saved apart
-    (:mod:`ckpt.image.process.resources`). Instances of user classes are never references, even when they were stored
-    in a library module, nor is what the standard library binds lazily (:mod:`ckpt.image.modules.lazy`).
+    (``random._inst``, ``os.environ``, ``sys.path``) are pickled as a persistent id: a tuple for which :func:`resolve`
+    returns the object of the new process. Their state, where it matters, is saved separately
+    (:mod:`ckpt.image.process.resources`). Two kinds of objects are never references: instances of the program's classes,
+    even if a library module holds them, and the objects of lazy variables of the standard library
+    (:mod:`ckpt.image.modules.lazy`).
 
-    Looking for such attributes means walking the dictionaries of all imported modules (1.5 ms for 250
-    modules, and more after a fork, when each page looked at from Python is copied), so a :class:`References`
-    remembers what it has walked and looks again only at modules that are new or have changed; that question is
-    C and touches nothing. An entry may therefore be stale; each hit is checked against
-    the live module before it is used. Ids are compared, never values: no ``__eq__`` or ``__hash__`` of the
-    program runs.
+    To find such attributes, the dictionaries of all imported modules must be searched: 1.5 ms for 250 modules, and more
+    after a fork, because using Python objects copies their memory pages. So a :class:`References` remembers its results and
+    searches only modules that are new or have changed; a test in C, which writes to no memory page, finds these. A result
+    may therefore be out of date: each is checked against the module before it is used. Ids are compared, never values: no
+    ``__eq__`` or ``__hash__`` of the program runs.
 
 Not here: how the objects of by-value modules are taken apart (:mod:`ckpt.image.reducers.by_value`).
 """
@@ -62,8 +61,8 @@ _OWN_ROOT = os.path.dirname(os.path.dirname(os.path.realpath(version.__file__)))
 _ALWAYS_BY_REFERENCE = frozenset({"builtins", "sys"})
 _NOT_MODULES_OF_THEIR_OWN = frozenset({"__mp_main__"})
 
-# Values of these types are found again by other means (functions and classes by qualified name) or carry no
-# identity worth keeping.
+# Values of these types are found by other means (functions and classes by qualified name), or their identity does not
+# matter.
 _NOT_REFERENCED = frozenset(
     {
         int,
@@ -86,30 +85,32 @@ _NOT_REFERENCED = frozenset(
     }
 )
 
-# Values that a program may put into somebody else's module for all to see.
+# Types of plain values that a program may bind in modules of others, as settings.
 _PLAIN_VALUES = frozenset(
     {int, str, float, bool, complex, bytes, tuple, list, dict, set, frozenset, type(None)}
 )
 
 _CHANGES_ARE_SEEN = sys.version_info < (3, 13)
-"""Does the census see that an attribute has been bound anew? Otherwise only that there are more or fewer."""
+"""Does the census (:class:`ckpt.image.lowlevel._lookup.Census`) detect that an attribute of a module has been bound to
+another object? If not, it detects only that a module has more or fewer attributes."""
 
 _OWN_MPI = "ckpt.MPI"
 
 
 def _is_mark(key: str, value: object) -> bool:
-    """Plain values that others compare by identity: ``argparse.SUPPRESS``, ``math.nan``."""
+    """Is this variable a constant that programs compare by identity, such as ``argparse.SUPPRESS`` or ``math.nan``?"""
     if type(value) is str:
         return key.isupper() and len(value) > 1
     return type(value) is float and value != value
 
 
 def _copy(text: str) -> str:
+    """An equal string that is another object."""
     return f"{text} "[:-1]
 
 
 def _installed_roots() -> tuple[str, ...]:
-    """Directories whose modules are installed, with a trailing separator."""
+    """Directories of the standard library and of installed packages, with a trailing separator."""
     paths = sysconfig.get_paths()
     found = [paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib") if key in paths]
     found += [os.path.dirname(os.__file__), *site.getsitepackages()]
@@ -130,7 +131,7 @@ def _is_installed_path(path: str) -> bool:
 
 
 def is_by_value(name: str, module: types.ModuleType) -> bool:
-    """Does the module ``sys.modules[name]`` travel inside the image?"""
+    """Is the module ``sys.modules[name]`` saved by value? See the rules in the module's header."""
     if name == "__main__":
         return True
     if name in _ALWAYS_BY_REFERENCE or name in sys.builtin_module_names or name in _NOT_MODULES_OF_THEIR_OWN:
@@ -138,7 +139,7 @@ def is_by_value(name: str, module: types.ModuleType) -> bool:
     attributes = module.__dict__
     file = attributes.get("__file__")
     if isinstance(file, str):
-        own_name = attributes.get("__name__")  # ours by an alias, as mpi4py.MPI is, is ours
+        own_name = attributes.get("__name__")  # a module of ckpt may have another name too (mpi4py.MPI)
         for known in (name, own_name) if isinstance(own_name, str) else (name,):
             if known.partition(".")[0] in OWN_PACKAGES and os.path.realpath(file).startswith(_OWN_ROOT):
                 return False
@@ -150,17 +151,16 @@ def is_by_value(name: str, module: types.ModuleType) -> bool:
     if attributes.get("__spec__") is not None:
         return False  # frozen or built in
     if name.startswith(("_cython_", "cython_runtime")) or _is_made_in_c(module):
-        return False  # made again when what has made them is imported: Cython's shared types, modules of cffi
+        return False  # the import that made them makes them again: Cython's shared types, modules of cffi
     parent = sys.modules.get(name.rpartition(".")[0])
     if isinstance(parent, types.ModuleType):
         return is_by_value(parent.__name__, parent)
-    # made by hand and put into sys.modules: by the program, unless by something that is imported before any
-    # program
+    # Made by hand and put into sys.modules: this counts as the program's.
     return type(module) is types.ModuleType
 
 
 def _is_made_in_c(module: types.ModuleType) -> bool:
-    """Was it made from a definition in C, as those of extensions are, and those that an extension makes beside itself?"""
+    """Was the module made from a ``PyModuleDef`` in C? Extension modules are, and modules that an extension makes."""
     import ctypes
 
     definition = ctypes.pythonapi.PyModule_GetDef
@@ -169,13 +169,12 @@ def _is_made_in_c(module: types.ModuleType) -> bool:
 
 
 class References:
-    """The objects that this process can name: id → persistent id. Kept from image to image; see
-    :meth:`refresh`.
+    """The objects of this process that have a persistent id. Kept from image to image; see :meth:`refresh`.
 
-    ``by_value``: the modules that travel by value, in the order of their import. ``versions``: of the others, by top-level
-    name, where they have one. ``added``: names that by-reference modules have got since :meth:`settle`. ``changed``,
-    ``held``: what one image finds in installed packages. ``lazy``: (module, variable) → object, of those that were asked
-    for and are no references (:mod:`ckpt.image.modules.lazy`).
+    ``by_value``: name → module, for the modules that are saved by value, in the order of their import. ``versions``: the
+    ``__version__`` of by-reference modules, by top-level name. ``added``: module → names that a by-reference module has got
+    since :meth:`settle`. ``changed``, ``held``: changes and held locks in installed packages, for one image. ``lazy``:
+    (module, variable) → object, for lazy variables that the pickler has met (:mod:`ckpt.image.modules.lazy`).
     """
 
     def __init__(self) -> None:
@@ -193,12 +192,14 @@ class References:
         self.forget()
 
     def forget(self) -> None:
-        """What has been found for one image."""
+        """Drop the findings for one image, so that they keep no objects of the program alive."""
         self.changed = package_changes.Changed()
         self.held: list[held_locks.Held] = []
 
     def settle(self) -> None:
-        """Before the program starts: what by-reference modules get from now on, the program has put there."""
+        """Record the names in by-reference modules; called before the program starts. A name that such a module gets later
+        counts as bound by the program.
+        """
         self.refresh()
         for name, (_, by_value) in self._values.items():
             module = sys.modules.get(name)
@@ -211,7 +212,7 @@ class References:
         return len(sys.modules) != self._count
 
     def refresh(self) -> None:
-        """Look at modules imported, or grown, since the last time. About 10 µs when there are none."""
+        """Search the modules that are new or have changed since the last call. About 10 µs if there are none."""
         modules = sys.modules
         changed = self._census.changed(modules)
         if not changed and len(modules) == self._count:
@@ -232,12 +233,12 @@ class References:
             if not known[1]:
                 self._touched[name] = module
                 self._walk(name, attributes)
-        if are_others:  # touches all of them
+        if are_others:  # only then: this uses all modules
             values = self._values
             self.by_value = {
                 name: module
                 for name, module in list(modules.items())
-                # one that another thread imports meanwhile is looked at the next time
+                # a module that another thread imports meanwhile is searched by the next refresh
                 if isinstance(module, types.ModuleType) and values.get(name, (0, False))[1]
             }
 
@@ -249,7 +250,7 @@ class References:
         if type(version) is str and "." not in name:
             self.versions[name] = version
         for key, value in attributes.items():
-            kind = type(value)  # isinstance() would ask a lazy object of the program for its class
+            kind = type(value)  # isinstance() could call a __class__ property of the program
             if kind is types.ModuleType and value.__dict__.get("__name__") == _OWN_MPI:
                 self._mpi_names[name, key] = value
             if issubclass(kind, type) or (kind in _NOT_REFERENCED and not _is_mark(key, value)):
@@ -257,10 +258,11 @@ class References:
             if own_names is not None and key not in own_names and kind in _PLAIN_VALUES:
                 continue
             if name == "sys" and key in STREAMS:
-                continue  # may be the program's; its own ones are found by std_objects()
+                continue  # may be an object of the program; the original streams are in std_objects()
             known = ids.get(id(value))
             if known is None or self._still(known, value) is None:
-                # a mark may be the very string that is its name, or its module's: those of its id are copies
+                # A string constant may be the same object as its name or its module's name. Copies in the persistent id
+                # keep the pickler from treating a part of the id as a reference too.
                 ids[id(value)] = ("attr", _copy(name), _copy(key)) if kind is str else ("attr", name, key)
 
     def finder(
@@ -271,9 +273,10 @@ class References:
     ) -> Callable[[object], Any]:
         """The function that maps an object to its persistent id, or to ``None``.
 
-        ``special`` is asked for the containers that pickle cannot save (:mod:`ckpt.image.pickling.containers`); ``roots``
-        hold all objects that numbers may be the addresses of (:mod:`ckpt.image.lowlevel.addresses`). Called for every
-        object pickled, so it is C. Holds until the next :meth:`refresh`.
+        ``live``: name → object saved by name. ``special``: gives the persistent id of a container that pickle cannot save
+        exactly (:mod:`ckpt.image.pickling.containers`). ``roots``: objects from which all objects are reached whose
+        addresses may be saved as integers (:mod:`ckpt.image.lowlevel.addresses`). The function is called for every object
+        pickled, so it is written in C. It is valid until the next :meth:`refresh`.
         """
         more: dict[int, Pid] = dict(self.changed.ids)
         for held in self.held:
@@ -289,11 +292,11 @@ class References:
         return _lookup.Finder(self._ids, more, self._checked, special, Addresses(walk))
 
     def name_of(self, obj: object) -> Pid | None:
-        """The persistent id of a module, of its variables, or of one of them."""
+        """The persistent id of an object that is a module, a module's dictionary, or the value of a variable of a module."""
         return self._checked(self._ids[id(obj)], obj) if id(obj) in self._ids else None
 
     def _checked(self, pid: Pid, obj: object) -> Pid | None:
-        """``pid`` if it names ``obj``, and will in a new process."""
+        """``pid`` if it names ``obj`` now, and will name the same object in a new process; else None."""
         found = self._still(pid, obj)
         if found is not None and found[0] == "attr" and lazy.is_lazy(found[1], found[2]):
             self.lazy[found[1], found[2]] = obj
@@ -301,7 +304,7 @@ class References:
         return found
 
     def _still(self, pid: Pid, obj: object) -> Pid | None:
-        """``pid`` if it still names ``obj`` and may be used for it."""
+        """``pid`` if it still names ``obj``, and ``obj`` may be saved as a reference; else None."""
         kind = pid[0]
         if kind == "attr":
             module = sys.modules.get(pid[1])
@@ -316,9 +319,8 @@ class References:
         return pid if kind != "lib" or self.changed.is_whole(obj) else None
 
     def imported(self) -> list[str]:
-        """By-reference modules that the program has imported, in order: also those that nothing in the image refers to.
-
-        `import package.part` leaves `package` in a variable, and finds `part` in it later.
+        """Names of the by-reference modules that the program has imported, in order, also if nothing in the image refers to
+        them: after `import package.part` the program's variable is `package`, and `package.part` must exist too.
         """
         found = []
         for name, module in list(sys.modules.items()):
@@ -329,9 +331,9 @@ class References:
         return found
 
     def patches(self) -> list[tuple[str, str, Any]]:
-        """What the program has put into modules of others: functions, classes, instances, new plain values.
-
-        Looked for in the modules that were imported, or have changed, since :meth:`settle`.
+        """``(module, name, value)`` of what the program has bound in modules of others: functions, classes, instances, new
+        plain values. Searched are modules that were imported, or have changed, since :meth:`settle`; from Python 3.13 on,
+        all modules.
         """
         touched = self._touched if _CHANGES_ARE_SEEN else dict(sys.modules)
         for name in _NOT_MODULES_OF_THEIR_OWN:
@@ -340,7 +342,9 @@ class References:
         return own + self._patches_by_packages(touched)
 
     def _patches_by_packages(self, touched: Mapping[str, types.ModuleType]) -> list[tuple[str, str, object]]:
-        """Functions and classes of installed packages that the program has had put into the standard library (freezegun)."""
+        """Functions and classes of installed packages that are bound in modules of the standard library: packages such as
+        freezegun patch these for the program.
+        """
         standard = {name: module for name, module in touched.items() if _is_standard(name)}
         others = {name: module for name, module in list(sys.modules.items()) if not _is_standard(name)}
         return [
@@ -353,8 +357,8 @@ class References:
         ]
 
     def _found_mpi(self) -> list[tuple[str, str, object]]:
-        """Where libraries keep the module MPI: some (schwimmbad) look for it late, and put it into a global of theirs that
-        was ``None`` when they were imported.
+        """Variables of libraries that hold ckpt's module MPI. Some libraries (schwimmbad) import MPI late, and bind it to a
+        global that was ``None`` after their own import.
         """
         return [
             (name, key, value)
@@ -374,16 +378,16 @@ class References:
         return found
 
     def is_user_type(self, cls: type) -> bool:
-        """Was the class written in a module that travels by value?"""
+        """Is the class defined in a by-value module?"""
         module = cls.__dict__.get("__module__")
         return isinstance(module, str) and module in self.by_value
 
     def names(self, obj: Any) -> bool:
-        """Can a function or class be found again by its qualified name, in a by-reference module?"""
+        """Can a function or class be found by its qualified name, in a by-reference module?"""
         module_name, name = getattr(obj, "__module__", None), getattr(obj, "__qualname__", None)
         if not isinstance(module_name, str) or module_name in self.by_value:
             return False
-        if not isinstance(name, str):  # it is just being made, as a functools.lru_cache may be
+        if not isinstance(name, str):  # the object is still being made, for example a functools.lru_cache
             return False
         found: Any = sys.modules.get(module_name)
         if found is None:
@@ -396,8 +400,8 @@ class References:
         return found is obj
 
     def replaced_name(self, obj: Any) -> tuple[str, str] | None:
-        """(module, name) of a function or type made in C in whose place there is something of another module now: it is
-        found there while an image is loaded."""
+        """(module, name) of a function or type made in C, if an object of another module is bound to its name now; else
+        None. The original is found under this name while an image is loaded, before patches are applied."""
         name, key = obj.__module__, obj.__qualname__
         module = sys.modules.get(name)
         if module is None or name in self.by_value:
@@ -412,7 +416,10 @@ def _is_standard(name: str) -> bool:
 
 
 def resolve(pid: Pid, live: Mapping[str, object]) -> object:
-    """The object of this process that a persistent id names. Raises :class:`RestoreError` where there is none."""
+    """The object of this process that a persistent id names. Raises :class:`RestoreError` if there is none.
+
+    ``live``: name → object, for ids ``("live", name)``.
+    """
     kind = pid[0]
     if kind == "live":
         try:
@@ -441,7 +448,9 @@ def resolve(pid: Pid, live: Mapping[str, object]) -> object:
 
 
 def import_all(names: Iterable[str]) -> None:
-    """Import modules, in order. What cannot be imported is missed by who needs it, by name (:func:`resolve`)."""
+    """Import modules, in order. A module that cannot be imported is no error here; :func:`resolve` raises if an object needs
+    the module.
+    """
     for name in names:
         if name not in sys.modules:
             with contextlib.suppress(Exception):
@@ -449,7 +458,7 @@ def import_all(names: Iterable[str]) -> None:
 
 
 def import_again(name: str) -> types.ModuleType:
-    """``sys.modules[name]``, imported if need be. Raises :class:`RestoreError`."""
+    """``sys.modules[name]``, imported if necessary. Raises :class:`RestoreError`: it cannot be imported."""
     module = sys.modules.get(name)
     if module is not None:
         return module

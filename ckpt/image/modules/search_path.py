@@ -1,9 +1,10 @@
-"""Where modules are imported from: ``sys.path`` in an image, and in the process that resumes it.
+"""The search path of modules: ``sys.path`` in an image, translated for the process that resumes the image.
 
-The program's own entries come back as they were. The standard library is that of the interpreter that resumes, which may be
-another patch version in another place. Entries below the prefix of the interpreter (``site-packages`` of a virtual
-environment) are looked for below the new prefix where they are no longer found at the old place: a virtual environment may
-have moved, or be the one of another machine.
+- Entries of the program are not changed.
+- Entries of the standard library become those of the resuming interpreter, which may be another patch version in another
+  directory.
+- Entries below the prefix of the interpreter (``site-packages`` of a virtual environment) that do not exist any more are
+  searched for below the new prefix: a virtual environment may have moved, or be on another machine.
 
 Not here: which modules an image names (:mod:`ckpt.image.modules.references`).
 """
@@ -17,14 +18,14 @@ import sysconfig
 __all__ = ["Roots", "roots", "translated"]
 
 Roots = dict[str, str]
-"""Name of a place (``stdlib``, ``purelib``, ``prefix``, …) → directory."""
+"""Name of a directory as in :func:`sysconfig.get_paths` (``stdlib``, ``purelib``, …), or ``prefix`` → its path."""
 
 _STANDARD = ("platstdlib", "stdlib", "base_prefix")
 _INSTALLED = ("platlib", "purelib", "prefix")
 
 
 def roots() -> Roots:
-    """The places of this interpreter."""
+    """The directories of this interpreter."""
     paths = sysconfig.get_paths()
     found: Roots = {
         name: paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib") if name in paths
@@ -33,7 +34,9 @@ def roots() -> Roots:
 
 
 def translated(entries: list[str], before: Roots, now: Roots) -> list[str]:
-    """``entries`` of the image, whose interpreter had the roots ``before``, for one that has ``now``."""
+    """The entries of ``sys.path`` in an image, translated. ``before``, ``now``: directories of the interpreter that has
+    taken the image, and of this one.
+    """
     return [_translated(entry, before, now) for entry in entries]
 
 

@@ -1,7 +1,7 @@
-"""The standard streams that this process was started with, and the layers below them, whatever the program has put there.
+"""The standard streams that this process was started with, and their layers (text, buffer, raw).
 
-An image names them by the way to them (``stdout.buffer``), and the resumed process uses its own. Not here: what they hold
-that is not written yet (:mod:`ckpt.image.files.standard_output`).
+They are found also if the program has replaced ``sys.stdout``. An image refers to a layer by its path (``stdout.buffer``),
+and the resumed process uses its own streams. Not here: their unwritten output (:mod:`ckpt.image.files.standard_output`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ STREAMS = ("stdin", "stdout", "stderr")
 
 
 def state(stream: object) -> str:
-    """open, closed, or detached: a text stream of which the program has taken the buffer. Of no text stream: none."""
+    """The state of a text stream: "open", "closed", "detached" (the program has its buffer); "none": no text stream."""
     if type(stream) is not io.TextIOWrapper:
         return "none"
     try:
@@ -26,8 +26,8 @@ def state(stream: object) -> str:
 
 
 def std_objects() -> dict[str, object]:
-    """The standard streams this process was started with, and the layers below them, by path such as
-    ``stdout.buffer``. Once seen, the layers of a stream are known, though the program has taken them from it.
+    """Path such as ``stdout.buffer`` → layer of a standard stream that this process was started with. The layers are
+    remembered at the first call, so they are found also if the program has detached them later.
     """
     found: dict[str, object] = {}
     for name in STREAMS:
@@ -43,7 +43,7 @@ def std_objects() -> dict[str, object]:
 
 
 def all_layers() -> Iterator[object]:
-    """Every layer that was seen so far, of all standard streams."""
+    """All layers of the standard streams that :func:`std_objects` has found so far."""
     for layers in _layers.values():
         yield from layers
 

@@ -1,4 +1,8 @@
-"""What an image depends on, and whether a process has it: interpreter, hash seed, this package, installed packages."""
+"""The versions that an image depends on: interpreter, hash seed, ckpt, installed packages. A process is compared with them.
+
+Rules: another format, interpreter, hash seed, or major or minor version of a package is an error; another micro version of a
+package is a warning.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,11 @@ FORMAT = 4
 
 
 def current_versions(packages: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """What an image depends on: interpreter, this package, the installed ``packages`` that are imported."""
+    """The versions of this process: ``{"python", "implementation", "magic", "ckpt", "format", "hash", "packages"}``.
+
+    ``packages``: name → version; None: of all top-level modules that are imported and have a ``__version__``. ``magic``: of
+    bytecode files. ``hash``: a hash that depends on the hash seed.
+    """
     if packages is None:
         packages = {
             name: module.__version__
@@ -36,16 +44,17 @@ def current_versions(packages: Mapping[str, str] | None = None) -> dict[str, Any
 
 
 def check_compatible(report: Mapping[str, Any]) -> None:
-    """Can the image described by ``ImageReport.as_dict()`` be resumed here? Raises
-    :class:`IncompatibleImage`.
+    """Raise :class:`IncompatibleImage` if the image cannot be resumed in this process. ``report``: the image's
+    :meth:`ckpt.image.dumping.ImageReport.as_dict`.
     """
     compare_versions(report["versions"])
 
 
 def compare_versions(saved: Mapping[str, Any], *, is_final: bool = False) -> None:
-    """Packages are compared as far as they are imported here already; the others when they are.
+    """Compare the versions of an image with this process. Packages that are not imported here yet are skipped, so the
+    comparison is repeated when everything is imported (``is_final``).
 
-    Raises :class:`IncompatibleImage` for what is fatal; the final comparison warns of what is not.
+    Raises :class:`IncompatibleImage` for a fatal difference. The final comparison warns of harmless ones.
     """
     here = current_versions()
     if saved["format"] != here["format"]:
@@ -68,10 +77,10 @@ def compare_versions(saved: Mapping[str, Any], *, is_final: bool = False) -> Non
 
 
 def differences(saved: Mapping[str, str], here: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """Packages of another version here: ``(fatal, harmless)``, each as "numpy 2.4.1 (here 2.5.0)".
+    """Packages that have another version here: ``(fatal, harmless)``, each as "numpy 2.4.1 (here 2.5.0)".
 
-    Fatal is another major or minor version: objects of the image may be laid out in another way. Another release of the
-    same minor version, by its third number or what follows it, is harmless.
+    Another major or minor version is fatal, because objects of the image may have another layout there. A difference in the
+    third or a later number is harmless.
     """
     fatal: list[str] = []
     harmless: list[str] = []
