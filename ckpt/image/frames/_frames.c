@@ -36,17 +36,16 @@ PyMODINIT_FUNC PyInit__frames(void)
     PyObject *module = PyModule_Create(&definition);
     if (module == NULL)
         return NULL;
-    int has_jit = 0, failed = PyModule_AddFunctions(module, process_methods) || PyModule_AddFunctions(module, moment_methods);
+    int failed = PyModule_AddFunctions(module, process_methods) || PyModule_AddFunctions(module, moment_methods);
 #if FRAMES_SUPPORTED
-    failed = failed || PyModule_AddFunctions(module, read_methods) || PyModule_AddFunctions(module, rebuild_methods);
-    has_jit = interpreter_has_jit(PyInterpreterState_Get());
+    failed = failed || PyModule_AddFunctions(module, selftest_methods); /* which adds the rest */
 #endif
     null_object = SentinelType.tp_alloc(&SentinelType, 0);
     dead_object = SentinelType.tp_alloc(&SentinelType, 0);
     if (failed || null_object == NULL || dead_object == NULL || PyModule_AddObjectRef(module, "NULL", null_object) < 0
         || PyModule_AddObjectRef(module, "DEAD", dead_object) < 0
-        || PyModule_AddIntConstant(module, "SUPPORTED", FRAMES_SUPPORTED) < 0
-        || PyModule_AddIntConstant(module, "JIT", has_jit) < 0
+        || PyModule_AddIntConstant(module, "SUPPORTED", 0) < 0
+        || PyModule_AddIntConstant(module, "JIT", 0) < 0 || PyModule_AddIntConstant(module, "BUILT_HEX", PY_VERSION_HEX) < 0
         || PyModule_AddStringConstant(module, "BUILT_FOR", PY_VERSION) < 0) {
         Py_DECREF(module);
         return NULL;

@@ -12,6 +12,7 @@ DEAD: Sentinel
 SUPPORTED: int
 JIT: int
 BUILT_FOR: str
+BUILT_HEX: int
 
 Frame = tuple[
     int,
@@ -30,6 +31,7 @@ Frame = tuple[
     Any,
 ]
 
+def prove(truth: tuple[Any, ...], /) -> str | None: ...
 def walk(
     bases: tuple[CodeType, ...], skip: tuple[CodeType, ...], at_check: bool, /
 ) -> tuple[list[Frame] | None, Frame | None, BaseException | None, int, int, int]: ...

@@ -1,6 +1,7 @@
 /* What the parts of the frames extension share: the accessors of this version, the sentinels, the state.
  *
  *   _frames.c          the module and its sentinels
+ *   frames_selftest.c  whether the interpreter's structs are where they are expected to be
  *   frames_read.c      frames and generators as data
  *   frames_rebuild.c   content put into generators and frames; the hook that has frames made again
  *   frames_process.c   calls at the next check, fork, and other things of the process
@@ -15,6 +16,8 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <sys/types.h>
+
+#include "../lowlevel/private_api.h"
 
 #if defined(PYPY_VERSION) || defined(Py_GIL_DISABLED)
 #define FRAMES_SUPPORTED 0
@@ -49,7 +52,20 @@ extern pid_t fork_set_apart(const Noted *noted);
 
 #if FRAMES_SUPPORTED
 
-extern PyMethodDef read_methods[], rebuild_methods[];
+extern PyMethodDef selftest_methods[], read_methods[], rebuild_methods[];
+
+/* Whether the self-test has found all that is private where it is expected: nothing of it is touched before. */
+extern int frames_fit;
+
+/* Private, and the same in all versions that are known. */
+typedef _PyErr_StackItem ExcItem; /* exc_value, previous_item */
+typedef _PyFrameEvalFunction Evaluator;
+
+static inline Evaluator evaluator_get(void) { return _PyInterpreterState_GetEvalFrameFunc(PyInterpreterState_Get()); }
+static inline void evaluator_set(Evaluator e) { _PyInterpreterState_SetEvalFrameFunc(PyInterpreterState_Get(), e); }
+static inline PyObject *evaluate(PyThreadState *ts, Frame *f, int throwing) { return _PyEval_EvalFrameDefault(ts, f, throwing); }
+static inline ExcItem *thread_handled(PyThreadState *ts) { return ts->exc_info; }
+static inline int thread_tracing(PyThreadState *ts) { return ts->tracing; }
 
 /* A rebuilt frame that waits in our hook, not in the evaluation loop, for the frame it has called. These are items on the C
  * stack of the hook; they tell such a frame (capturable) from one whose callee is just being torn down (not capturable). */

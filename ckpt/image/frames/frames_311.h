@@ -34,10 +34,6 @@ static inline void thread_set_recursion_depth(PyThreadState *ts, int depth)
 
 enum { DEPTH_OF_C_CALL = 1 }; /* by which a call of a function of ours adds to it */
 
-/* C's own depth is not counted apart */
-static inline int thread_c_budget(PyThreadState *ts) { return 0; }
-static inline void thread_set_c_budget(PyThreadState *ts, int remaining) {}
-
 /* what is queued while a queued call runs is not forgotten */
 static inline void thread_recheck_queue(PyThreadState *ts) {}
 

@@ -49,10 +49,6 @@ static inline void thread_set_recursion_depth(PyThreadState *ts, int depth)
 
 enum { DEPTH_OF_C_CALL = 0 }; /* by which a call of a function of ours adds to it */
 
-/* what is left of the depth allowed to C, which bounds the evaluation loops that nest where frames are rebuilt */
-static inline int thread_c_budget(PyThreadState *ts) { return ts->c_recursion_remaining; }
-static inline void thread_set_c_budget(PyThreadState *ts, int remaining) { ts->c_recursion_remaining = remaining; }
-
 /* A check within a queued call takes back the notice of what has been queued meanwhile, without running it. */
 static inline void thread_recheck_queue(PyThreadState *ts) { _Py_set_eval_breaker_bit(ts, _PY_CALLS_TO_DO_BIT); }
 

@@ -1,6 +1,7 @@
 /* Calls at the interpreter's next check, fork without side effects, and other things of the process.
  *
- * All of this works on any CPython; where the frames are known, a queued call also notes which frame it has interrupted.
+ * All of this works on any CPython; where the frames are known and are as they are known (frames_fit), a queued call also notes
+ * which frame it has interrupted.
  */
 #include "frames.h"
 
@@ -35,14 +36,15 @@ static void tracing_go_on(PyThreadState *ts)
 static PyObject *call_here(PyThreadState *ts, PyObject *callable)
 {
     Frame *before = state.checked;
-    state.checked = thread_current_frame(ts);
+    state.checked = frames_fit ? thread_current_frame(ts) : NULL;
     state.in_request++;
     tracing_pause(ts);
     PyObject *result = PyObject_CallNoArgs(callable);
     tracing_go_on(ts);
     state.checked = before;
     state.in_request--;
-    thread_recheck_queue(ts);
+    if (frames_fit)
+        thread_recheck_queue(ts);
     return result;
 }
 #endif
@@ -201,6 +203,8 @@ static PyObject *look(PyObject *module, PyObject *args)
     int at, checks;
     if (!PyArg_ParseTuple(args, "OO!ii:look", &callable, &PyLong_Type, &obstacle, &at, &checks))
         return NULL;
+    if (!frames_fit)
+        Py_RETURN_FALSE;
     looking.obstacle = PyLong_AsVoidPtr(obstacle);
     if (looking.obstacle == NULL && PyErr_Occurred())
         return NULL;
@@ -227,7 +231,7 @@ static PyObject *on_stack(PyObject *module, PyObject *args)
     int at;
     if (!PyArg_ParseTuple(args, "O!i:on_stack", &PyLong_Type, &obstacle, &at))
         return NULL;
-    return PyBool_FromLong(is_on_stack(PyLong_AsVoidPtr(obstacle), at));
+    return PyBool_FromLong(frames_fit && is_on_stack(PyLong_AsVoidPtr(obstacle), at));
 #else
     Py_RETURN_FALSE;
 #endif
@@ -257,20 +261,21 @@ static PyObject *fork_bare(PyObject *module, PyObject *args)
 #if FRAMES_SUPPORTED
     PyObject *hooks[3];
     PyInterpreterState *interp = PyInterpreterState_Get();
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3 && frames_fit; i++) {
         hooks[i] = *interpreter_fork_hooks(interp, i);
         *interpreter_fork_hooks(interp, i) = NULL;
     }
-    PyOS_BeforeFork();
+    if (frames_fit)
+        PyOS_BeforeFork();
 #endif
     pid_t pid = fork_set_apart(&noted);
     int error = errno;
 #if FRAMES_SUPPORTED
-    if (pid == 0)
+    if (frames_fit && pid == 0)
         PyOS_AfterFork_Child();
-    else
+    else if (frames_fit)
         PyOS_AfterFork_Parent();
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3 && frames_fit; i++)
         *interpreter_fork_hooks(interp, i) = hooks[i];
 #endif
     if (pid < 0) {
@@ -300,13 +305,8 @@ static PyObject *allow_c_depth(PyObject *module, PyObject *levels)
     long n = PyLong_AsLong(levels), before = 0;
     if (n == -1 && PyErr_Occurred())
         return NULL;
-#if FRAMES_SUPPORTED
-    before = thread_c_budget(PyThreadState_Get());
-    thread_set_c_budget(PyThreadState_Get(), n < INT_MAX / 2 ? (int)n : INT_MAX / 2);
-#elif PY_VERSION_HEX >= 0x030c0000 && PY_VERSION_HEX < 0x030e0000 && !defined(PYPY_VERSION)
-    before = PyThreadState_Get()->c_recursion_remaining;
-    PyThreadState_Get()->c_recursion_remaining = n < INT_MAX / 2 ? (int)n : INT_MAX / 2;
-#endif
+    before = c_depth_left(PyThreadState_Get());
+    set_c_depth_left(PyThreadState_Get(), n);
     return PyLong_FromLong(before);
 }
 
@@ -319,7 +319,7 @@ static PyObject *lookup(PyObject *module, PyObject *args)
     PyObject *name;
     if (!PyArg_ParseTuple(args, "O!U:lookup", &PyType_Type, &type, &name))
         return NULL;
-    PyObject *found = _PyType_Lookup(type, name);
+    PyObject *found = type_lookup(type, name);
     return Py_NewRef(found ? found : null_object);
 }
 

@@ -160,7 +160,7 @@ static PyObject *walk(PyObject *module, PyObject *args)
             skipped++;
         }
     }
-    _PyErr_StackItem *handled = ts->exc_info;
+    ExcItem *handled = thread_handled(ts);
     for (Frame *g = thread_current_frame(ts); g != f; g = frame_previous(g))
         if (frame_generator(g) && handled == generator_exc_item(frame_generator(g)))
             handled = handled->previous_item;
@@ -204,7 +204,7 @@ static PyObject *walk(PyObject *module, PyObject *args)
     if (!found || state.rebuild != NULL)
         Py_SETREF(frames, Py_NewRef(Py_None));
     return Py_BuildValue("(NNOiii)", frames, callee, handled && handled->exc_value ? handled->exc_value : Py_None,
-                         thread_recursion_depth(ts) - skipped - DEPTH_OF_C_CALL, thread_recursion_limit(ts), ts->tracing > state.pauses ? 2 : thread_is_traced(ts));
+                         thread_recursion_depth(ts) - skipped - DEPTH_OF_C_CALL, thread_recursion_limit(ts), thread_tracing(ts) > state.pauses ? 2 : thread_is_traced(ts));
 }
 
 PyDoc_STRVAR(slots_doc,

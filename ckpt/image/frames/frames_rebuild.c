@@ -27,7 +27,7 @@ typedef struct Rebuild {
     PyObject *error;     /* kept to raise again while C frames unwind */
     PyObject **nones;    /* dummy arguments */
     PyObject *begin;     /* called when all frames are there, or None */
-    _PyFrameEvalFunction evaluator;  /* what was installed before */
+    Evaluator evaluator;  /* what was installed before */
     int sets_blocked;
     sigset_t blocked;    /* signals, from the moment on when the program goes on */
 } Rebuild;
@@ -106,7 +106,7 @@ static void rebuild_end(Rebuild *r)
         return;
     r->active = 0;
     state.rebuild = NULL;
-    _PyInterpreterState_SetEvalFrameFunc(PyInterpreterState_Get(), r->evaluator);
+    evaluator_set(r->evaluator);
     if (r->gc_enabled)
         PyGC_Enable();
 }
@@ -264,17 +264,17 @@ static PyObject *rebuild_frame(PyThreadState *ts, Frame *f, int throwing, Rebuil
             return frame_abandon(ts, f);
         if (r->sets_blocked)
             pthread_sigmask(SIG_SETMASK, &r->blocked, NULL); /* handlers of what has waited run within this frame */
-        return _PyEval_EvalFrameDefault(ts, f, 0);
+        return evaluate(ts, f, 0);
     }
     if (mode == 'R') {
         Py_DECREF(value);
         r->parent = f;
         r->redo_first = lasti + 1;
         r->redo_until = until;
-        int budget = thread_c_budget(ts); /* the instruction may have needed none of C's depth when it was not repeated */
-        thread_set_c_budget(ts, r->c_budget);
-        result = _PyEval_EvalFrameDefault(ts, f, 0);
-        thread_set_c_budget(ts, budget);
+        int budget = c_depth_left(ts); /* the instruction may have needed none of C's depth when it was not repeated */
+        set_c_depth_left(ts, r->c_budget);
+        result = evaluate(ts, f, 0);
+        set_c_depth_left(ts, budget);
         if (r->active && r->next == mine + 1) {
             Py_CLEAR(result);
             rebuild_fail(r, "the instruction did not enter its frame again", record_name(r->records[r->next]));
@@ -293,7 +293,7 @@ static PyObject *rebuild_frame(PyThreadState *ts, Frame *f, int throwing, Rebuil
     }
     if (result != NULL)
         frame_push(f, result);
-    return _PyEval_EvalFrameDefault(ts, f, result == NULL);
+    return evaluate(ts, f, result == NULL);
 }
 
 /* Whether a frame is the one a record without generator describes. A repeated instruction may enter the function that an
@@ -320,7 +320,7 @@ static PyObject *hook(PyThreadState *ts, Frame *f, int throwing)
 {
     Rebuild *r = state.rebuild;
     if (r == NULL || thread_current_frame(ts) != r->parent)
-        return _PyEval_EvalFrameDefault(ts, f, throwing); /* code run by a repeated instruction, or a finaliser */
+        return evaluate(ts, f, throwing); /* code run by a repeated instruction, or a finaliser */
     PyObject *record = r->records[r->next], *func = PyTuple_GET_ITEM(record, R_FUNC), *gen = PyTuple_GET_ITEM(record, R_GEN);
     int matches;
     if (gen != Py_None)
@@ -338,7 +338,7 @@ static PyObject *hook(PyThreadState *ts, Frame *f, int throwing)
         rebuild_fail(r, "the instruction did not enter its frame again", record_name(record));
         return frame_abandon(ts, f);
     }
-    return _PyEval_EvalFrameDefault(ts, f, throwing);
+    return evaluate(ts, f, throwing);
 }
 
 static int check_records(PyObject *list, Py_ssize_t *dummies)
@@ -414,7 +414,7 @@ static PyObject *run(PyObject *module, PyObject *args)
     }
     PyThreadState *ts = PyThreadState_Get();
     int depth = thread_recursion_depth(ts);
-    r.c_budget = thread_c_budget(ts);
+    r.c_budget = c_depth_left(ts);
     PyObject *handled = PyErr_GetHandledException();
     r.count = PyList_GET_SIZE(list) - 1;
     r.records = PyMem_Malloc(sizeof(PyObject *) * r.count);
@@ -437,9 +437,9 @@ static PyObject *run(PyObject *module, PyObject *args)
         Py_DECREF(exc);
         r.gc_enabled = PyGC_Disable();
         r.parent = thread_current_frame(ts);
-        r.evaluator = _PyInterpreterState_GetEvalFrameFunc(PyInterpreterState_Get());
+        r.evaluator = evaluator_get();
         state.rebuild = &r;
-        _PyInterpreterState_SetEvalFrameFunc(PyInterpreterState_Get(), hook);
+        evaluator_set(hook);
         result = enter_next(&r);
         rebuild_end(&r);
         if (r.failed) {

@@ -45,7 +45,7 @@ from types import CellType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Literal
 
 from ckpt.image.errors import Refused, RestoreError, Unsupported
-from ckpt.image.frames import _frames
+from ckpt.image.frames import _frames, selftest
 from ckpt.image.frames._frames import NULL
 from ckpt.image.frames.c_calls import Resumption, classify, inlined, location
 from ckpt.image.frames.call_paths import CachedCall, Mode, Suspended, cell_contents
@@ -162,6 +162,11 @@ def available() -> tuple[bool, str]:
         return False, f"frames can be captured in CPython {versions}; this is {version}"
     if _frames.JIT:
         return False, "frames cannot be captured in an interpreter that was built with a JIT compiler"
+    if selftest.misfit is not None:
+        return False, (
+            f"the frames extension {selftest.versions()}: it does not find {selftest.misfit}; "
+            "build ckpt again with this interpreter"
+        )
     if not _frames.SUPPORTED or _frames.BUILT_FOR.split(".")[:2] != version.split(".")[:2]:
         return False, f"the frames extension was built for CPython {_frames.BUILT_FOR}"
     return True, ""

@@ -13,6 +13,7 @@
 #include <Python.h>
 
 #include "addresses.h"
+#include "private_api.h"
 
 typedef struct {
     uintptr_t *slots; /* 0: free */
@@ -101,9 +102,9 @@ static int is_named(PyObject *obj, PyObject *const tables[2], PyObject *check)
 static int is_foreign_class(PyObject *obj, PyObject *by_value)
 {
     if (!PyType_Check(obj)) return 0;
-    PyTypeObject *type = (PyTypeObject *)obj;
-    if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE) || !type->tp_dict) return 1;
-    PyObject *home = PyDict_GetItemString(type->tp_dict, "__module__");
+    PyObject *space = class_space((PyTypeObject *)obj);
+    if (!space) return 1;
+    PyObject *home = PyDict_GetItemString(space, "__module__");
     return !home || !PyUnicode_CheckExact(home) || !PyDict_GetItemWithError(by_value, home);
 }
 

@@ -30,6 +30,7 @@
 #include <string.h>
 
 #include "addresses.h"
+#include "private_api.h"
 
 static PyObject *set_dummy; /* what a set has in the place of a removed member */
 
@@ -172,6 +173,7 @@ static int is_special(PyObject *obj)
         return 0;
     }
     PySetObject *so = (PySetObject *)obj;
+    if (!set_dummy) return 0; /* not laid out as expected */
     if (!so->used && PyFrozenSet_CheckExact(obj)) return 0;
     for (Py_ssize_t i = 0; i <= so->mask; i++)
         if (so->table[i].key && so->table[i].hash != -1 && has_python_hash(so->table[i].key, TUPLE_DEPTH)) return 1;
@@ -318,21 +320,6 @@ static int census_grow(Census *self)
     return 0;
 }
 
-/* changes with every change of the dict, or (from 3.13 on, which counts them no more) of its length */
-static uint64_t state_of(PyObject *dict)
-{
-#if PY_VERSION_HEX < 0x030C0000
-    return ((PyDictObject *)dict)->ma_version_tag;
-#elif PY_VERSION_HEX < 0x030D0000
-    _Py_COMP_DIAG_PUSH
-    _Py_COMP_DIAG_IGNORE_DEPR_DECLS
-    return ((PyDictObject *)dict)->ma_version_tag;
-    _Py_COMP_DIAG_POP
-#else
-    return (uint64_t)PyDict_GET_SIZE(dict);
-#endif
-}
-
 PyDoc_STRVAR(changed_doc, "changed(modules, /) -> list of names\n\n"
                           "The modules that are new, others or have got or lost attributes since this was asked last.  Up to Python 3.12 also\n"
                           "those with an attribute that has been bound anew.");
@@ -346,7 +333,7 @@ static PyObject *changed(Census *self, PyObject *modules)
     while (names && PyDict_Next(modules, &position, &name, &module)) {
         if (!PyModule_Check(module)) continue;
         PyObject *attributes = PyModule_GetDict(module);
-        uint64_t state = attributes ? state_of(attributes) : 0;
+        uint64_t state = attributes ? dict_state(attributes) : 0;
         if ((!self->known || self->used * 2 >= self->mask) && census_grow(self)) Py_CLEAR(names);
         if (!names) break;
         Known *known = known_of(self->known, self->mask, name);
@@ -386,8 +373,8 @@ static PyObject *written_in(PyObject *value)
 {
     if (PyFunction_Check(value)) return ((PyFunctionObject *)value)->func_module;
     PyTypeObject *type = PyType_Check(value) ? (PyTypeObject *)value : Py_TYPE(value);
-    if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE) || !type->tp_dict) return NULL;
-    return PyDict_GetItemWithError(type->tp_dict, module_name);
+    PyObject *space = class_space(type);
+    return space ? PyDict_GetItemWithError(space, module_name) : NULL;
 }
 
 PyDoc_STRVAR(patches_doc, "patches(modules, by_value, /) -> list of (module name, name, value)\n\n"
@@ -427,6 +414,10 @@ failed:
 
 static int need_set(PyObject *obj)
 {
+    if (!set_dummy) {
+        PyErr_SetString(PyExc_SystemError, "sets are not laid out as expected");
+        return -1;
+    }
     if (PyAnySet_CheckExact(obj)) return 0;
     PyErr_SetString(PyExc_TypeError, "a set or frozenset is needed");
     return -1;
@@ -575,34 +566,17 @@ static struct PyModuleDef definition = {
     .m_methods = methods,
 };
 
-/* 3.13 gives it no name: it is what is left in a set whose only member has been removed */
-static int find_set_dummy(void)
-{
-#if PY_VERSION_HEX < 0x030D0000
-    set_dummy = _PySet_Dummy;
-#else
-    PyObject *set = PySet_New(NULL);
-    if (!set || PySet_Add(set, Py_None) || PySet_Discard(set, Py_None) < 0) {
-        Py_XDECREF(set);
-        return -1;
-    }
-    PySetObject *so = (PySetObject *)set;
-    for (Py_ssize_t i = 0; i <= so->mask; i++)
-        if (so->table[i].key) set_dummy = so->table[i].key; /* lives as long as the interpreter */
-    Py_DECREF(set);
-    if (!set_dummy) PyErr_SetString(PyExc_SystemError, "sets are not laid out as expected");
-#endif
-    return set_dummy ? 0 : -1;
-}
-
 PyMODINIT_FUNC PyInit__lookup(void)
 {
-    if (find_set_dummy()) return NULL;
+    set_dummy = find_set_dummy();
+    if (PyErr_Occurred()) return NULL;
+    const char *misfit = !set_dummy ? "the table of a set" : !dict_state_fits() ? "the version of a dict" : "";
     if (PyType_Ready(&FinderType) || PyType_Ready(&CensusType)) return NULL;
     if (!module_name && !(module_name = PyUnicode_InternFromString("__module__"))) return NULL;
     PyObject *module = PyModule_Create(&definition);
     if (module && (PyModule_AddObjectRef(module, "Finder", (PyObject *)&FinderType) ||
-                   PyModule_AddObjectRef(module, "Census", (PyObject *)&CensusType)))
+                   PyModule_AddObjectRef(module, "Census", (PyObject *)&CensusType) ||
+                   PyModule_AddStringConstant(module, "MISFIT", misfit)))
         Py_CLEAR(module);
     return module;
 }

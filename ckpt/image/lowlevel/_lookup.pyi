@@ -1,6 +1,8 @@
 from collections.abc import Callable
 from typing import Any, final
 
+MISFIT: str  # what is not laid out as this module was compiled to find it
+
 @final
 class Finder:
     def __new__(

@@ -1,0 +1,88 @@
+/* What is private in CPython, or differs between its versions, and has nothing to do with frames (ckpt/image/frames/frames_31N.h).
+ *
+ * No other file of C looks at PY_VERSION_HEX or names what begins with _Py; tests/test_private_names.py holds the tree to it.
+ * docs/new-python.md tells what a new minor version needs here.
+ */
+#ifndef CKPT_PRIVATE_API_H
+#define CKPT_PRIVATE_API_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <limits.h>
+#include <stdint.h>
+
+/* Changes with every change of the dict (up to 3.12), or of its length: 3.13 counts changes no more, there is nothing in its place. */
+static inline uint64_t dict_state(PyObject *dict)
+{
+#if PY_VERSION_HEX < 0x030C0000
+    return ((PyDictObject *)dict)->ma_version_tag;
+#elif PY_VERSION_HEX < 0x030D0000
+    _Py_COMP_DIAG_PUSH
+    _Py_COMP_DIAG_IGNORE_DEPR_DECLS
+    return ((PyDictObject *)dict)->ma_version_tag;
+    _Py_COMP_DIAG_POP
+#else
+    return (uint64_t)PyDict_GET_SIZE(dict);
+#endif
+}
+
+/* What the class statement of a type that was made at run time has put into it (borrowed); NULL: a type of the interpreter's
+ * own, or one in C. The slot is NULL for types that are shared by interpreters, since 3.12; PyType_GetDict() is since 3.12. */
+static inline PyObject *class_space(PyTypeObject *type) { return type->tp_flags & Py_TPFLAGS_HEAPTYPE ? type->tp_dict : NULL; }
+
+/* What the method resolution order of a type has under a name, or NULL without an exception; borrowed. Since 2.2; no public
+ * function does it without calls into the program. */
+static inline PyObject *type_lookup(PyTypeObject *type, PyObject *name) { return _PyType_Lookup(type, name); }
+
+/* Levels that C code of this thread may still recurse. Counted apart from sys.setrecursionlimit() by 3.12 and 3.13; 3.11
+ * counts both together, and since 3.14 the bounds of the C stack are looked at. */
+static inline int c_depth_left(PyThreadState *ts)
+{
+#if PY_VERSION_HEX >= 0x030C0000 && PY_VERSION_HEX < 0x030E0000 && !defined(PYPY_VERSION)
+    return ts->c_recursion_remaining;
+#else
+    return 0;
+#endif
+}
+static inline void set_c_depth_left(PyThreadState *ts, long levels)
+{
+#if PY_VERSION_HEX >= 0x030C0000 && PY_VERSION_HEX < 0x030E0000 && !defined(PYPY_VERSION)
+    ts->c_recursion_remaining = levels < INT_MAX / 2 ? (int)levels : INT_MAX / 2;
+#endif
+}
+
+/* What is left in the table of a set where a member has been removed (borrowed: it lives as long as the interpreter), or NULL
+ * where sets are not laid out as PySetObject says. It is `_PySet_Dummy` up to 3.12 and has no name since 3.13. */
+static inline PyObject *find_set_dummy(void)
+{
+    PyObject *dummy = NULL, *set = PySet_New(NULL);
+    PySetObject *so = (PySetObject *)set;
+    if (set == NULL || PySet_Add(set, Py_None) < 0)
+        goto done;
+    int fits = so->used == 1 && so->fill == 1 && so->mask == PySet_MINSIZE - 1 && so->table == so->smalltable && so->finger == 0;
+    Py_ssize_t at = 0;
+    while (fits && at <= so->mask && so->smalltable[at].key != Py_None)
+        at++;
+    fits = fits && at <= so->mask && so->smalltable[at].hash == PyObject_Hash(Py_None);
+    if (PySet_Discard(set, Py_None) < 0)
+        goto done;
+    if (fits && so->used == 0 && so->fill == 1 && so->smalltable[at].hash == -1)
+        dummy = so->smalltable[at].key;
+done:
+    Py_XDECREF(set);
+    return dummy;
+}
+
+/* Whether dict_state() sees a change. */
+static inline int dict_state_fits(void)
+{
+    PyObject *dict = PyDict_New();
+    uint64_t before = dict ? dict_state(dict) : 0;
+    int fits = dict && PyDict_SetItem(dict, Py_None, Py_None) == 0 && dict_state(dict) != before;
+    before = fits ? dict_state(dict) : 0;
+    fits = fits && PyDict_GetItemWithError(dict, Py_None) == Py_None && dict_state(dict) == before;
+    Py_XDECREF(dict);
+    return fits;
+}
+
+#endif
