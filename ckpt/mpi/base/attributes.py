@@ -57,7 +57,8 @@ class HasAttributes:
     def Free_keyval(cls, keyval: int) -> int:
         """Free a key and return KEYVAL_INVALID. MpiException (ERR_KEYVAL): there is no such key.
 
-        Attributes under the key stay with their objects: they are still copied, and deleted with the object."""
+        Attributes under the key stay with their objects: they are still copied, and deleted with the object. But Get_attr,
+        Set_attr and Delete_attr raise ERR_KEYVAL for the key from now on."""
         if process_state().keyvals.pop(argument(keyval), None) is None:
             raise MpiException(ERR_KEYVAL, f"{keyval} is no key")
         return KEYVAL_INVALID
