@@ -1,15 +1,15 @@
-/* The ordinary message in C: what `Endpoint.send` does when the link is busy and the frame does not fill up.
+/* The fast path of `Endpoint.send` in C: enqueues a short message on a busy link when the frame does not become full.
 
        Lane(endpoint, lock, backlog_bytes, check_mask)
-       lane.append(dst, message) -> whether it was appended; if not, nothing has happened and Endpoint.send has to do it
+       lane.append(dst, message) -> bool: was it appended?  If not, nothing has changed and the caller uses Endpoint.send
 
-   A lane has no state: it reads and writes the slots of the endpoint's own SendWindow, which stays the plain Python object that is
-   saved, cloned and explored.  It may be used without the port's lock being taken, because it looks whether anybody else has it
-   and then does everything in one piece, without giving the interpreter's lock away.
+   A lane has no state of its own: it reads and writes the slots of the endpoint's SendWindow, which stays the plain Python object
+   that images, clones and the model checker use.  The caller need not hold the port's lock: the lane checks that no thread
+   holds it, and then does all the work without releasing the GIL.
 
-   Everything out of the ordinary is answered with "not appended": an unknown or dropped rank, a window that is quiet (its link has
-   to be told), a frame that becomes full, a long message, somebody in the library, and every (mask + 1)-th message with a
-   backlog of more than `backlog_bytes`, so that the owner looks after acknowledgements. */
+   In all other cases `append` returns False: an unknown or dropped rank, a window that is quiet (its link has
+   to be marked), a frame that becomes full, a long message, a port whose lock is held, and every (check_mask + 1)-th message
+   while the backlog is above `backlog_bytes`, so that the owner processes acknowledgements. */
 
 #define PY_SSIZE_T_CLEAN
 #include "lane.h"
@@ -61,7 +61,7 @@ static int lane_clear(PyObject *self)
     return 0;
 }
 
-/* The slots of the class of the endpoint's windows. */
+/* Look up the offsets of the slots of SendWindow, the class of the endpoint's windows. */
 static int learn_slots(Lane *lane, PyObject *windows)
 {
     Py_ssize_t at = 0;
@@ -107,7 +107,7 @@ failed:
     return NULL;
 }
 
-/* The slot as a number; -1 if it is none that small (never so). */
+/* Return the value of a slot; -1 if it is not an int that fits into a long long (which does not happen). */
 static inline long long number(PyObject *window, Py_ssize_t offset)
 {
     PyObject *value = SLOT(window, offset);
@@ -133,7 +133,7 @@ static PyObject *lane_open(PyObject *self, PyObject *dst, Py_ssize_t size)
         long long sealed = number(window, lane->sealed_charge), sent = number(window, lane->sent_charge);
         if (queued + sealed + sent - number(window, lane->acked_charge) > lane->backlog) return NULL;
     }
-    /* last, so that nothing runs between this and what the caller does */
+    /* the last step, so that no other code runs between this check and the append */
     PyObject *locked = PyObject_CallNoArgs(lane->locked);
     if (!locked) PyErr_Clear();
     Py_XDECREF(locked);

@@ -1,9 +1,10 @@
-/* What `ckpt.transport.driver._lane` offers to other C modules, through the capsule `ckpt.transport.driver._lane.api`.
+/* The C interface of `ckpt.transport.driver._lane` for other C modules, in the capsule `ckpt.transport.driver._lane.api`.
 
-   `open` answers whether a message of `size` bytes for rank `dst` may simply be appended now: the port's lock is free, the link is
-   busy, the frame does not fill up, and the backlog is not worth a look.  A borrowed reference to the window then, else NULL,
-   without an exception.  `append` does it; the interpreter's lock must not have been given up since `open`, so that nobody
-   looked at the window in between.  It returns -1 with an exception when there is no memory, and nothing has changed then. */
+   `open` checks whether a message of `size` bytes for rank `dst` may be appended without further work: the port's lock is free,
+   the link is busy, the message does not fill the frame, and the backlog need not be checked or is small.  If so, it returns a
+   borrowed reference to the SendWindow, else NULL without an exception.  `append` appends the message to that window.  The caller
+   must not release the GIL between `open` and `append`, so that no other thread changes the window in between.  `append` returns
+   0; or -1 with an exception when there is no memory, and then nothing has changed. */
 
 #ifndef CKPT_TRANSPORT_LANE_H
 #define CKPT_TRANSPORT_LANE_H
@@ -19,7 +20,7 @@ typedef struct {
     int (*append)(PyObject *lane, PyObject *window, PyObject *message);
 } LaneApi;
 
-/* Where the slot of a class lies in its instances; -1 with an exception when there is none. */
+/* Return the offset of the slot `name` in instances of `cls` (__slots__); -1 with an exception when there is none. */
 static inline Py_ssize_t slot_of(PyObject *cls, const char *name)
 {
     PyObject *found = PyObject_GetAttrString(cls, name);

@@ -1,4 +1,5 @@
-/* transport/protocol/batches.py in C: see there for what each function does, and tests/unit/transport/test_batches.py for the comparison. */
+/* The functions of transport/protocol/batches.py in C.  That module specifies each function;
+   tests/unit/transport/protocol/test_batches.py compares both. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -19,7 +20,7 @@ static void put_little(unsigned char *at, uint32_t value)
     for (int i = 0; i < 4; i++) at[i] = (unsigned char)(value >> 8 * i);
 }
 
-/* Put the checksum of what follows into the first four bytes of a frame that nobody knows yet. */
+/* Write the crc32 of the rest of a frame into its first four bytes.  No other code has a reference to the frame yet. */
 static int seal(PyObject *frame)
 {
     char *start = PyBytes_AS_STRING(frame);
@@ -97,7 +98,7 @@ done:
     return frame;
 }
 
-/* Do `count` messages fill the frame from `start` on? */
+/* Do `count` messages fill the frame exactly from `start` to its end? */
 static int fits(const unsigned char *frame, uint64_t size, uint64_t start, uint64_t count, uint64_t length)
 {
     if (start > size) return 0;

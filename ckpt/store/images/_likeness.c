@@ -1,19 +1,20 @@
-/* Keyed sums of a block's pieces, by which likeness.py recognises it.  As fast as memory can be read.
+/* Keyed sums of the pieces of a block, from which likeness.py computes the block's likeness.  As fast as memory can be read.
 
-       sums(data, key, way = the fastest) -> 32 bytes for every 4096 of data, a last, shorter piece filled up with zeros
+       sums(data, key, way = the fastest) -> 32 bytes for every 4096 bytes of data; a last, shorter piece is padded with zeros
 
    The function is NH with four Toeplitz passes (J. Black, S. Halevi, H. Krawczyk, T. Krovetz, P. Rogaway, "UMAC: Fast and Secure
    Message Authentication", CRYPTO 1999, section 4).  With x[i] and k[i] the 32-bit words of a piece and of the key, pass p gives
 
        sum over i of (x[2i] + k[2i + 16p] mod 2^32) * (x[2i + 1] + k[2i + 1 + 16p] mod 2^32)      mod 2^64
 
-   For two pieces that differ, and a key chosen at random and not known to whoever made them, all four sums agree with a
-   probability of at most 2^-128.  (The paper moves the key by one pair a pass, here it is by a row of eight, so that all loads
-   are whole rows.  Its proof needs only that each pass has, at the last pair that differs, key words that no pass before it
-   uses at or below that pair.)  The order of the additions is free, so rows are added up lane by lane.
+   For two pieces that differ, and a random key that was not known when the pieces were chosen, all four sums are equal with a
+   probability of at most 2^-128.  (The paper shifts the key by one pair per pass; here the shift is a row of eight pairs, so that
+   all loads are whole rows.  The proof of the paper needs only that each pass has, at the last pair that differs, key words that
+   no earlier pass uses at or below that pair.)  The order of the additions is free, so rows are added up lane by lane.
 
-   One function, several ways to compute it: WAYS names those of this processor, the fastest first.  Words are little-endian
-   everywhere.  Without the lock of the interpreter. */
+   The function has several implementations, here called ways: WAYS names those that this processor can run, the fastest first,
+   separated by spaces.  Words are little-endian on every machine.  `sums` releases the GIL.  Raises ValueError for a key of
+   another length and for an unknown way. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -60,7 +61,7 @@ static void plain(const unsigned char *piece, const unsigned char *key, uint64_t
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
 
-/* The same with vectors of `lanes` pairs: multiplied are the low halves of two words of 64 bits. */
+/* The same function with vectors of LANES pairs: mul_epu32 multiplies the low halves of two 64-bit words. */
 #define WITH_VECTORS(name, isa, Vector, prefix, si)                                                                   \
     __attribute__((target(isa))) static void name(const unsigned char *piece, const unsigned char *key,               \
                                                   uint64_t sums[PASSES])                                              \
@@ -94,7 +95,7 @@ WITH_VECTORS(avx2, "avx2", __m256i, _mm256, si256)
 static struct {
     const char *name;
     Way way;
-} ways[3]; /* those of this processor, the fastest first; filled once, when the module is made */
+} ways[3]; /* the implementations that this processor can run, the fastest first; filled once, when the module is made */
 
 static void find_ways(void)
 {
@@ -150,7 +151,7 @@ static PyObject *py_sums(PyObject *self, PyObject *args)
     else if (way != NULL)
         out = PyBytes_FromStringAndSize(NULL, (data.len / PIECE + (data.len % PIECE != 0)) * SUMS_BYTES);
     if (out != NULL) {
-        unsigned char *into = (unsigned char *)PyBytes_AS_STRING(out); /* nobody else has it yet */
+        unsigned char *into = (unsigned char *)PyBytes_AS_STRING(out); /* no other code has a reference to `out` yet */
         Py_BEGIN_ALLOW_THREADS
         all_pieces(way, data.buf, (size_t)data.len, key.buf, into);
         Py_END_ALLOW_THREADS

@@ -1,16 +1,17 @@
-/* The byte shuffle of a block, and back: byte k of every item side by side, for k = 0, 1, ...
+/* Byte-shuffle of a block and its inverse: byte k of all items are put together, for k = 0, 1, ...
 
        shuffle(items, item, planes)      unshuffle(planes, item, items)
 
-   All are flat buffers of bytes of one length, a multiple of `item`; the last argument is written.  ValueError when that is
-   not so.  Without the lock of the interpreter, so that several threads of an image child work side by side.
+   `items` and `planes` are contiguous buffers of bytes of equal length, a multiple of `item`, the size of an item in bytes.
+   The last argument is written.  Raises ValueError for other lengths.  The functions release the GIL, so that several threads of
+   an image child run in parallel.
 
-   Why in C: by slices or by numpy's strided copies this takes several times as long as compressing the result.
+   Why in C: with slices or with numpy's strided copies the shuffle takes several times as long as the compression of the result.
 
-   How: an item is looked at eight bytes at a time (the last piece may be narrower), eight items make an 8 x 8 matrix of
-   bytes in eight words, which three steps of swaps transpose; transposing is its own inverse, so both ways share it.  64 items
-   make a tile, whose rows are whole cache lines: planes lie a power of two apart, and writing into all of them a few bytes at
-   a time would throw the same few lines of the cache out again and again. */
+   How: an item is processed eight bytes at a time (the last piece may be narrower).  Eight items make an 8 x 8 matrix of
+   bytes in eight words, which three steps of swaps transpose.  Transposition is its own inverse, so both directions share it.
+   64 items make a tile, whose rows are whole cache lines.  Why tiles: the distance between planes is often a power of two, so
+   writing a few bytes at a time into all planes would evict the same few cache lines again and again. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -47,7 +48,7 @@ static inline void transpose(uint64_t x[8])
     for (int i = 0; i < 8; i += 2) swap(&x[i], &x[i + 1], 8, 0x00FF00FF00FF00FFu);
 }
 
-/* `width` bytes (at most 8) of each of 64 items, `item` bytes apart, into the rows of a tile. */
+/* Copy `width` bytes (at most 8) of each of 64 items, which are `item` bytes apart, into the rows of a tile. */
 static void gather(const unsigned char *items, size_t item, size_t width, Tile *tile)
 {
     for (int group = 0; group < TILE; group += 8) {

@@ -6,7 +6,7 @@ likeness of a block of the base line is taken to be that block: its digest is co
 
     likeness(block) = first 128 bits of BLAKE3(sums of its pieces (`_likeness.c`), its length)
 
-Why that is safe. The sums are a universal hash function (Carter and Wegman 1979): two blocks that differ have equal sums
+Why that is safe. The sums are a universal hash function (NH of UMAC, see `_likeness.c`): different blocks have equal sums
 with a probability of at most 2⁻¹²⁸, *whatever* they contain, unless they were chosen by someone who knows the key (this is
 proved, not assumed). BLAKE3, cut to 128 bits, adds about the same probability again. For a job that compares a billion
 blocks, each with a billion others, the probability of an error is below 2⁻⁶⁷; undetected memory errors are far more
