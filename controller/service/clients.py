@@ -1,12 +1,13 @@
-"""★ The controller's own socket, from both sides: `ckpt checkpoint`, `stop` and `status` use it.
+"""★ The controller's socket for commands, both ends: `ckpt checkpoint`, `ckpt stop` and `ckpt status` use it.
 
-`controller.sock` in the job's private runtime directory; one JSON object per line, one answer per question:
+The socket is `controller.sock` in the job's private runtime directory. Each line is one JSON object; a client sends one
+question and gets one answer:
 
     {"do": "checkpoint", "wait": bool, "stop": bool} → {"ok", "epoch", "ms", "bytes"}, {"ok", "reason"}
     {"do": "stop", "checkpoint": bool}               → {"ok", "exit_code", "reason"} once the job has ended
     {"do": "status"}                                 → {"ok", …} within a quarter of a second
 
-A client that goes away is forgotten; what it asked for is done all the same.
+If a client closes the connection, its request is carried out all the same, and the answer is dropped.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Answer = Callable[[dict[str, Any]], None]
 
 
 class ClientServer:
-    """The controller's side. `on_question(question, token)` is called for each; `answer` takes the token."""
+    """The controller's end. It calls `on_question(question, token)` for each question; `answer` takes the token."""
 
     def __init__(
         self,
@@ -42,7 +43,7 @@ class ClientServer:
         self._clients: dict[int, tuple[socket.socket, messages.Lines]] = {}
         self._last_token = 0
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.path)  # of a controller that was killed; the job's lock is ours
+            os.unlink(self.path)  # left by a controller that was killed: this controller holds the job's lock
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(self.path)
         self._listener.listen(16)
@@ -75,11 +76,11 @@ class ClientServer:
             self._on_question(question, token)
 
     def answer(self, token: int, fields: dict[str, Any]) -> None:
-        """Answer and hang up; nothing happens when the client has gone."""
+        """Send the answer and close the connection. Does nothing if the client has closed it."""
         if token not in self._clients:
             return
         client, _ = self._clients[token]
-        client.settimeout(1.0)  # a client that does not read its answer is not worth waiting for
+        client.settimeout(1.0)  # do not wait longer for a client that does not read
         with contextlib.suppress(OSError):
             client.sendall(messages.encode_line(fields))
         self._drop(token)
@@ -101,8 +102,8 @@ class ClientServer:
 def ask(runtime_dir: str, question: dict[str, Any], timeout_s: float | None = None) -> dict[str, Any]:
     """Ask the controller of a job and wait for its answer.
 
-    Raises NoSuchJob when no controller runs, or when it ends without answering; TimeoutError after
-    `timeout_s`.
+    Raises NoSuchJob when no controller runs, or when the controller ends without an answer; TimeoutError when a read takes
+    longer than `timeout_s` seconds.
     """
     with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as connection:
         connection.settimeout(timeout_s)

@@ -1,8 +1,8 @@
-"""★ The commit of one line: from the votes of all ranks to a durable control file; and the removal of what
-is of no use any more (images of burnt rounds, old lines).
+"""★ The commit of one line: from the votes of all ranks to a durable control file. Also the removal of images that are of no
+use any more (images of failed rounds, old lines).
 
-Synchronous: nothing else may happen between the last vote and the commit. Whatever the disk refuses burns
-the round; a lost lock is no failure of the round but the end of this controller, and is raised.
+The commit is synchronous: nothing else may happen between the last vote and the commit. An error of the disk fails the
+round. LockLost is raised: another controller has the job, and this one must end.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ from ckpt.store.job.directory import epoch_of_image
 def commit_line(
     job: JobDirectory, lock: LockHandle, line: WriteControl, *, previous: int | None
 ) -> ControlWritten | ControlFailed:
-    """Write the control file. Raises LockLost when another controller has taken the job."""
+    """Write the control file of `line`. `previous`: the epoch of the last committed line, if any.
+
+    Raises LockLost when another controller has taken the job.
+    """
     entries = [
         RankEntry(
             rank=vote.rank,
@@ -66,11 +69,11 @@ def commit_line(
 def remove_burnt(job: JobDirectory, *, committed: int, upto: int, fenced: bool = False) -> str | None:
     """Remove the images of epochs above `committed` and up to `upto`: no line will ever refer to them.
 
-    `fenced`: nobody who could write an image is alive, so half-written files go, too. Returns why it
+    `fenced`: no process that could write an image is alive, so half-written files are removed too. Returns why the removal
     failed, or None.
 
-    A control file that was taken back (its commit failed after the rename) must not come back without its
-    images: its removal is made durable before the first of them goes.
+    A commit can fail after the control file was renamed into place; then the control file was removed again. After a crash
+    it must not be there without its images: so its removal is made durable before the first image is removed.
     """
     problem = None
     synced = False
@@ -86,26 +89,30 @@ def remove_burnt(job: JobDirectory, *, committed: int, upto: int, fenced: bool =
                         synced = True
                     job.fs.unlink(os.path.join(directory, name))
         except FileNotFoundError:
-            continue  # its writer gave it up at the same moment
+            continue  # its writer removed it at the same moment
         except OSError as error:
             problem = str(error)
     return problem
 
 
 def turn(job: JobDirectory, lock: LockHandle, epoch: int | None, *, above: int) -> None:
-    """Make it durable that the job goes on from `epoch` (None: from the start), and that newer lines are left behind."""
+    """Record durably that the job goes on from `epoch` (None: from its start), and that newer lines do not count any more.
+
+    `above`: the highest epoch number used so far. Raises LockLost.
+    """
     previous = {line.epoch: line.control.previous for line in list_lines(job) if line.control is not None}
     lock.turn(turn_to(epoch, above, previous, past(list_epochs(job), lock.record.branch)))
 
 
 def past(epochs: Iterable[int], branch: Branch | None) -> list[int]:
-    """Those that the job may go on from."""
+    """The epochs from which the job may go on: those that `branch` does not exclude."""
     return [epoch for epoch in epochs if branch is None or branch.holds(epoch)]
 
 
 def remove_old_lines(job: JobDirectory, lock: LockHandle, keep: int) -> tuple[list[int], str | None]:
-    """Keep the newest `keep` lines. Returns the epochs that are left, and why removing failed (None: it did
-    not).
+    """Remove all lines but the newest `keep`. Returns the epochs that are left, and why the removal failed, or None.
+
+    Raises LockLost.
     """
     problem = None
     try:

@@ -1,9 +1,8 @@
-"""★ What the ranks are doing right now: one `ckpt status` question, put to all ranks of a running job.
+"""★ The state of all ranks of a running job: one question of `ckpt status`, sent to all ranks.
 
-A rank answers by itself (its helper thread does, also while the program computes). One that does not answer
-within `ASK_NS` is held by C code that keeps the interpreter lock: it gets a signal that makes it write its
-stack to a file from a C signal handler. After `PATIENCE_NS` there is an answer for everybody, if only "does
-not answer".
+The helper thread of a rank answers, also while the program computes. A rank that does not answer within `ASK_NS` runs C code
+that keeps the interpreter lock (GIL). Such a rank gets a signal, and its signal handler, written in C (faulthandler), writes
+the stack to a file. After `PATIENCE_NS` the client gets its answer; a rank may be missing there ("does not answer").
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ PATIENCE_NS = 250_000_000
 
 
 class LiveStatus:
-    """One question in progress. `done` gets the answer, once."""
+    """One question in progress. `pids`: of the ranks that are asked; `done` is called once, with the answer."""
 
     def __init__(
         self,
@@ -93,7 +92,7 @@ class LiveStatus:
         })  # fmt: skip
 
     def _stack_of(self, rank: int) -> str:
-        """Innermost frame that the rank's signal handler wrote: ``file:line function``."""
+        """The innermost frame of the stack that the rank's signal handler has written: ``file:line function``."""
         try:
             with open(where_path(self._runtime_dir, rank), encoding="utf-8", errors="replace") as file:
                 text = file.read()
@@ -103,7 +102,7 @@ class LiveStatus:
 
 
 def innermost_frame(text: str) -> str:
-    """``file:line function`` of the first frame in what `faulthandler` writes; or "unknown"."""
+    """``file:line function`` of the first frame in a text of `faulthandler`; or "unknown"."""
     for line in text.splitlines():
         head, found, rest = line.strip().partition('File "')
         if not head and found:
@@ -116,7 +115,7 @@ def innermost_frame(text: str) -> str:
 def describe_round(
     coordinator: Coordinator, answers: dict[int, dict[str, Any]], *, now_ns: int
 ) -> dict[str, Any] | None:
-    """The open round: its age, and whom it waits for, why and where."""
+    """The open round: its age, and for which ranks it waits, why, and where they are; None: no round is open."""
     current = coordinator.round
     if current is None:
         return None

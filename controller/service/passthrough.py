@@ -1,17 +1,15 @@
-"""★ The ranks' output on the controller's own: followed in the files, printed once although it may be
-produced twice.
+"""★ The controller follows the ranks' output files and prints them. It prints text once, although ranks may write it twice.
 
-Ranks write to files of the job directory (so that a dead controller never harms a rank). The controller
-follows them and prints whole lines, prefixed with the rank when asked. After a rollback a rank cuts its
-files back to where they were at the image and produces the rest again. What comes again is compared with
-what was printed (`Printed`, block by block):
+Ranks write to files of the job directory, so that a dead controller never harms a rank. The controller follows the files
+and prints whole lines, with the rank as prefix when asked. After a rollback a rank cuts its files back to their length at
+the image, and writes the rest again. The controller compares the new text with the printed text (`Printed`, block by block):
 
-    equal      nothing is printed until the file is longer than what was printed
-    different  said so, and printed from the first block that differs
+    equal      nothing is printed until the file is longer than the printed text
+    different  the controller says so, and prints from the first block that differs
 
-Files are looked at every few milliseconds while something happens and rarely when not. Writing never blocks
-the controller: what the reader of our output does not take waits, and when much waits, the files are not
-read on.
+Files are read every few milliseconds while output comes (`POLL_BUSY_NS`), and more rarely otherwise (up to `POLL_IDLE_NS`).
+Writing never blocks the controller: text that the reader of standard output does not take is kept in memory, and above
+`_BACKLOG_BYTES_MAX` the files are not read on.
 """
 
 from __future__ import annotations
@@ -33,10 +31,9 @@ POLL_IDLE_NS = 100_000_000
 
 
 class Printed:
-    """What has been printed of one stream: a checksum per block and the bytes of the last, unfinished one.
-    Pure.
+    """The text of one stream that has been printed: a CRC-32 per block, and the bytes of the last, unfinished block. Pure.
 
-    `start`: offset of the first byte that was ours to print; what lies before is nobody's business.
+    `start`: offset in the file of the first byte that this controller prints; earlier bytes are not compared.
     """
 
     def __init__(self, start: int = 0) -> None:
@@ -60,9 +57,9 @@ class Printed:
         return self.start + max(0, offset - self.start) // BLOCK_BYTES * BLOCK_BYTES
 
     def compare(self, offset: int, data: bytes) -> tuple[int, bool]:
-        """Compare `data`, found at the block boundary `offset`, with what was printed there.
+        """Compare `data`, read at the block boundary `offset`, with the text printed there.
 
-        Returns (bytes known to be equal, whether the next ones differ). Equal bytes come in whole blocks,
+        Returns (number of bytes known to be equal, whether the next block differs). Equal bytes are counted in whole blocks,
         or up to `end`.
         """
         equal = 0
@@ -90,7 +87,7 @@ class Printed:
 
 
 class Tail:
-    """One file, followed. `say` gets a message when produced output differs from what was printed."""
+    """One file that is followed. `say` is called with a message when text written again differs from printed text."""
 
     def __init__(self, path: str, name: str, say: Callable[[str], None], *, from_end: bool = False) -> None:
         self.path = path
@@ -122,9 +119,7 @@ class Tail:
 
     def _rewound(self, size: int) -> None:
         if size < self.printed.start:
-            self.printed = Printed(
-                size
-            )  # a new controller of an old job prints what is produced from here on
+            self.printed = Printed(size)  # a new controller of an old job prints text from this offset on
         self.position = self.printed.floor(size)
 
     def _compare(self) -> None:
@@ -143,7 +138,7 @@ class Tail:
                 return
 
     def finish(self) -> None:
-        """No more is coming: say so when less was produced the second time."""
+        """The ranks have ended: say if less text was written the second time; close the file."""
         missing = self.printed.end - self.position
         if missing >= BLOCK_BYTES:
             self.say(f"{self.name}: about {missing} bytes printed before the restart were not produced again")
@@ -153,10 +148,10 @@ class Tail:
 
 
 class Outlet:
-    """A descriptor of ours that never blocks us. `finish` may: then nothing else is left to do.
+    """A descriptor of the controller, written without blocking. Only `finish` may block: nothing else is left to do then.
 
-    Who does not read us any more (`broken`) wants no more. What cannot be written for another reason (a full disk) waits
-    and is tried again; `failure` says why as long as it lasts.
+    `broken`: the reader has closed its end; text is dropped from then on. Text that cannot be written for another reason (a
+    full disk) is kept and tried again; `failure` is the reason as long as it lasts.
     """
 
     def __init__(self, fd: int) -> None:
@@ -178,17 +173,17 @@ class Outlet:
         return len(self.waiting) > _BACKLOG_BYTES_MAX
 
     def flush(self) -> None:
-        """Write what the other side takes now. PIPE_BUF bytes never block once poll says writable."""
+        """Write as much as the reader takes now. A write of PIPE_BUF bytes does not block when poll reports POLLOUT."""
         while self.waiting and not self.broken and self._poll.poll(0) and self._write(select.PIPE_BUF):
             pass
 
     def finish(self) -> None:
-        """What cannot be written now is given up: the ranks' own files have it."""
+        """Write the rest. Text that cannot be written is dropped here; the ranks' own files have it."""
         while self.waiting and not self.broken and self._write(1 << 16):
             pass
 
     def _write(self, limit: int) -> bool:
-        """False: not now."""
+        """Write at most `limit` bytes. False: the descriptor cannot be written now; see `failure`."""
         try:
             del self.waiting[: os.write(self.fd, self.waiting[:limit])]
             self.failure = None
@@ -209,8 +204,7 @@ Emit = Callable[[int, str, bytes], None]
 class Passthrough:
     """Follows the output of all ranks; `emit(rank, "out" | "err", whole lines)` prints.
 
-    `from_end`: a job that is being resumed; what is in the files already was printed by an earlier
-    controller.
+    `from_end`: the job is resumed; an earlier controller has printed the present text of the files.
     """
 
     def __init__(
@@ -231,7 +225,7 @@ class Passthrough:
         self._idle_polls = 0
 
     def poll(self) -> bool:
-        """Print what is new; returns whether anything was."""
+        """Print new text; returns whether there was any."""
         news = False
         for rank, stream, tail in self._tails:
             data = tail.read()
@@ -244,11 +238,11 @@ class Passthrough:
         return news
 
     def interval_ns(self) -> int:
-        """How long to wait before the next `poll`: short while output comes, longer when not."""
+        """The time until the next `poll` is due, in ns: short while output comes, longer otherwise."""
         return min(POLL_IDLE_NS, POLL_BUSY_NS * (1 + self._idle_polls // 4))
 
     def finish(self) -> None:
-        """Print the rest. No rank is left to write."""
+        """Print the rest. Call it when no rank lives."""
         while self.poll():
             pass
         for rank, stream, tail in self._tails:
@@ -275,7 +269,7 @@ class Passthrough:
 
 
 def with_prefix(rank: int, data: bytes, *, width: int) -> bytes:
-    """Every line of `data` behind ``[rank] ``, ranks right-aligned to `width` digits."""
+    """`data` with ``[rank] `` in front of each line; the rank is right-aligned to `width` digits."""
     prefix = f"[{rank:>{width}}] ".encode()
     lines: Sequence[bytes] = data.removesuffix(b"\n").split(b"\n")
     return b"".join(prefix + line + b"\n" for line in lines)

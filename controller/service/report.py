@@ -1,9 +1,9 @@
-"""★ What the controller shows while it runs: the ranks' output, its own messages, and events as JSON lines.
+"""★ The controller's output while it runs: the ranks' output, the controller's messages, and events as JSON lines.
 
-Without `--json`: output of the ranks on standard output and error as they wrote it (prefixed by rank when
-asked), messages of the controller on standard error behind ``ckpt:``. With `--json`: one JSON object a line
-on standard output, nothing else: every line of the event log, and ``{"event": "output", "rank", "stream",
-"text"}``, ``{"event": "message", "text"}``.
+Without `--json`: the output of the ranks on standard output and error as they wrote it (with the rank as prefix when
+asked), and messages of the controller on standard error after ``ckpt:``. With `--json`: only JSON objects on standard
+output, one per line: every line of the event log, ``{"event": "output", "rank", "stream", "text"}`` and
+``{"event": "message", "text"}``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ckpt.controller.supervision.messages import encode_line
 
 
 class Reporter:
-    """`size`: number of ranks, for the width of the prefix."""
+    """Writes the controller's output. `size`: the number of ranks, for the width of the prefix."""
 
     def __init__(self, *, size: int, json: bool = False, prefix: bool = False) -> None:
         self._json = json
@@ -26,7 +26,7 @@ class Reporter:
         self._err = Outlet(2)
 
     def output(self, rank: int, stream: str, data: bytes) -> None:
-        """Whole lines of a rank."""
+        """Print whole lines of a rank. `stream`: "out" or "err"."""
         if self._json:
             self._line(
                 {"event": "output", "rank": rank, "stream": stream, "text": data.decode(errors="replace")}
@@ -42,7 +42,7 @@ class Reporter:
             self._err.put(b"".join(b"ckpt: " + line.encode() + b"\n" for line in text.splitlines()))
 
     def event(self, name: str, fields: dict[str, Any]) -> None:
-        """A line that goes into the event log, too."""
+        """Print a line of the event log, if `--json` is on."""
         if self._json:
             self._line({"t": datetime.now(UTC).isoformat(), "event": name, **fields})
 
@@ -51,7 +51,7 @@ class Reporter:
 
     @property
     def is_full(self) -> bool:
-        """The reader of our output is slow: do not produce more for now."""
+        """The reader of the controller's output is slow: the caller should not produce more for now."""
         return self._out.is_full or self._err.is_full
 
     def flush(self) -> None:
@@ -59,7 +59,7 @@ class Reporter:
         self._err.flush()
 
     def finish(self) -> str | None:
-        """Wait until everything is written; why it could not be."""
+        """Wait until all text is written. Returns why standard output could not be written, or None."""
         self._out.finish()
         failure = self._out.failure
         problem = f"standard output: {failure.strerror}" if failure is not None else None

@@ -1,16 +1,17 @@
-"""★ The controller's event loop: binds the pure core to processes, sockets, clock, signals and the job
-directory.
+"""★ The controller's event loop: connects the pure state machines to processes, sockets, clock, signals and job directory.
 
-One thread, one selector. Everything that happens becomes an event for the `Supervisor`; the actions it
-returns are carried out in order (`_perform`), and completions go back as events. Sources:
+There is one thread and one selector. Each input becomes an event for the `Supervisor`. The actions that the supervisor
+returns are carried out in order (`_perform`), and their completions go back to it as events. Sources of events:
 
-    agent       packets of the ranks, deaths            (`launch`)
-    clients     ckpt checkpoint, stop, status           (`clients`)
-    signals     stops, and those that the ranks get    (`signals`)
-    clock       deadlines of the core; the ranks' output files are looked at (`passthrough`)
+    agent       packets of the ranks, deaths                            (`launch`)
+    clients     ckpt checkpoint, stop, status                           (`clients`)
+    signals     signals that stop the job, or are passed to ranks       (`signals`)
+    clock       deadlines of the supervisor; the ranks' output files    (`passthrough`)
 
-The control file is written here, synchronously: nothing else may happen between the last vote and the
-commit, and it takes milliseconds. No decision is made in this module.
+The control file is written synchronously: nothing else may happen between the last vote and the commit, and the write takes
+milliseconds.
+
+Not here: decisions (`supervisor`, `coordinator`).
 """
 
 from __future__ import annotations
@@ -65,8 +66,10 @@ from ckpt.transport.records import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class ServiceOptions:
-    """What a run is asked to do. `keep`: committed lines to keep on disk, None: all. `rank_options`: for
-    the ranks.
+    """Options of a run. `keep`: how many committed lines to keep on disk, None: all. `rank_options`: passed to the ranks.
+
+    `grace_ns`: see `supervisor`; `time_limit_ns`: of the whole run; `checkpoint_on_signal`: take a last checkpoint before a
+    signal stops the job.
     """
 
     rounds: RoundOptions = field(default_factory=RoundOptions)
@@ -80,10 +83,9 @@ class ServiceOptions:
 
 
 class Service:
-    """One controller's life, from holding the lock to the exit code.
+    """One controller, which holds the job's lock, until its exit code is known.
 
-    `lines`: what to resume from; `history`: of the job's event log before this
-    controller.
+    `lines`: the lines to resume from; `history`: the job's event log before this controller, summarised.
     """
 
     def __init__(
@@ -138,7 +140,7 @@ class Service:
     # ---- loop --------------------------------------------------------------------------------------------
 
     def run(self) -> int:
-        """Run the job to its end; returns the exit code. LockLost and LaunchFailed end it otherwise."""
+        """Run the job to its end; returns the exit code. Raises LockLost and LaunchFailed."""
         self.selector.register(self.signals.fileno(), selectors.EVENT_READ, self._on_signals)
         try:
             if self.options.time_limit_ns is not None:
@@ -375,7 +377,7 @@ class Service:
 
 
 def _stop(reason: str, **how: Any) -> StopRequested:
-    """A stop that somebody asks for counts as SIGTERM."""
+    """The event for a stop that a client asks for: it has the exit code and the signal of SIGTERM."""
     return StopRequested(128 + signal.SIGTERM, reason, signal=signal.SIGTERM, **how)
 
 
@@ -389,7 +391,7 @@ def _sweep(directory: str) -> None:
 
 
 def program_of(job: JobDirectory, runtime_dir: str, rank_options: dict[str, Any]) -> plan.Program:
-    """What the job directory says about the program."""
+    """The program of the job, from the job directory's record."""
     return plan.Program(
         job_id=job.job_id,
         job_dir=job.path,

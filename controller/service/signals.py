@@ -1,12 +1,14 @@
-"""★ Signals that the controller gets, and what they are to the job.
+"""★ Signals to the controller, and their effects on the job.
 
     SIGINT SIGTERM SIGHUP SIGQUIT   stop the job (`StopRequested`); they are passed on to the ranks
-    SIGUSR1 SIGUSR2                 passed on to the ranks that have a handler for them; nothing else
-    SIGTSTP (Ctrl-Z)                the ranks are stopped, then this process; `fg` or SIGCONT: all go on
+    SIGUSR1 SIGUSR2                 passed on to the ranks that have a handler for them; no other effect
+    SIGTSTP (Ctrl-Z)                the ranks are stopped, then this process; `fg` or SIGCONT: all of them go on
 
-One that was ignored when this process started stays ignored (`nohup`, a background job of a script). They come through a
-wake-up descriptor, so that none interrupts anything; one that the parent had blocked is let through. Not here: what a stop
-means (`supervisor`).
+A signal that was ignored when this process started stays ignored (`nohup`, a background job of a script). Signals arrive
+through `signal.set_wakeup_fd`, so that no signal interrupts the controller's code. A signal that the parent had blocked is
+unblocked.
+
+Not here: how a job is stopped (`supervisor`).
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ SUSPENDS: Final = signal.SIGTSTP
 
 
 class SignalSource:
-    """From its making until `restore`."""
+    """The signals to this process, from the constructor on until `restore`."""
 
     def __init__(self) -> None:
         self._reading, self._writing = socket.socketpair()
@@ -35,18 +37,21 @@ class SignalSource:
         self._mask_before = signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
 
     def fileno(self) -> int:
-        """Readable when `received` has something."""
+        """A descriptor that is readable when `received` would return a signal."""
         return self._reading.fileno()
 
     def received(self) -> list[signal.Signals]:
-        """Those that have come, in order."""
+        """The signals that have come since the last call, in order."""
         try:
             return [signal.Signals(number) for number in self._reading.recv(64) if number in self._before]
         except BlockingIOError:
             return []
 
     def suspend(self) -> None:
-        """Stop this process as the terminal wanted; returns when it goes on. A group without a shell is not stopped."""
+        """Stop this process as Ctrl-Z asked; returns when the process is continued.
+
+        The kernel does not stop an orphaned process group (one without a shell): then this returns at once.
+        """
         signal.signal(SUSPENDS, signal.SIG_DFL)
         os.kill(os.getpid(), SUSPENDS)
         signal.signal(SUSPENDS, _noted)
@@ -61,4 +66,4 @@ class SignalSource:
 
 
 def _noted(_number: int, _frame: FrameType | None) -> None:
-    """The descriptor is what counts."""
+    """A handler that does nothing: `signal.set_wakeup_fd` writes the number to the descriptor."""
