@@ -1,15 +1,18 @@
-"""What a restored program printed and wrote, beside what the first run did: for `ckpt doctor`. No processes here.
+"""Compares the output and the files of a restored run with those of the first run, for `ckpt doctor`.
 
-The reference is the very run that the image was taken of, which went on: up to the image both are one. Where a restored run
-differs, it is run a second time from the same image, with the same files: what both say alike, and the first run did not,
-does not come from the clock, from random numbers of the system or from the order of messages: something was lost. Where the
-two differ from each other, too, nothing can be told, which is said.
+The reference is the run of which the image was taken, and which went on after the image: up to the image, both runs have the
+same history. If a restored run differs from the first run, the program is restored a second time from the same image, with
+the same files. If both restored runs show the same difference, it does not come from the clock, from random numbers of the
+system or from the order of messages: the image has lost state. If the two restored runs differ from each other too, the
+cause is not known, and the report says so.
 
-Files: those under the working directory that were written or renamed during the first run, and those that only the restored
-run has made, compared when it and the first run have both come to their end. They are put back, as the first run left them,
-before each restored run and at the end; what only a restored run has made lies elsewhere meanwhile (`Aside`), and is never
-deleted. Text is compared line by line, anything else by its bytes. Not compared: large files, which are named, and what
-lies outside of the working directory.
+Files are compared when the first run and the restored run have both ended. They are the files under the working directory
+that were written or renamed during the first run, and those that only the restored run has made. Before each restored run
+and at the end, the files of the first run are put back as the first run left them. Files that only a restored run has made
+are moved away meanwhile (`Aside`), and are never deleted. Text is compared line by line, other data byte by byte. Not
+compared: large files, which the report names, and files outside of the working directory.
+
+Not here: processes (`ckpt.controller.doctor.trial`).
 """
 
 from __future__ import annotations
@@ -24,25 +27,25 @@ from itertools import zip_longest
 from typing import Any
 
 Outputs = Mapping[Any, bytes | None]
-"""By rank or path; None: there is no such file."""
+"""Contents by rank (output) or by path (file); None: there is no such file."""
 
-OUTPUT_BYTES = 64 << 20  # of a rank's output; what comes behind them is not compared
+OUTPUT_BYTES = 64 << 20  # so much of a rank's output is compared
 _FILES = 1000
 _LOOKED_AT = 20_000
 _FILE_BYTES = 8 << 20
 _ALL_BYTES = 64 << 20
 _SHOWN = 80
-_BEFORE = 30  # of a long line, before the first difference
+_BEFORE = 30  # so many bytes of a long line are shown before the first difference
 _PIECE = 16
 _SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages"})
 
 
 def judge(first: Outputs, once: Outputs, twice: Outputs | None, *, whole: bool) -> tuple[Any, Any]:
-    """(the first difference that both restored runs show alike, the first that they do not).
+    """(the first difference that both restored runs show, the first difference that they do not both show).
 
-    Each is None or ``{"rank" or "path", "line" or "byte", "first", "restored"}`` (lines count from 1, bytes from 0). twice:
-    None when there was one restored run only, so that nothing is known to be alike. whole: both have come to their end, so
-    that missing lines are differences.
+    Each is None or ``{"rank" or "path", "line" or "byte", "first", "restored"}`` (lines count from 1, bytes from 0).
+    `first`: of the first run; `once` and `twice`: of the restored runs. `twice` None: there was one restored run only, so no
+    difference is known to be in both. `whole`: the runs have ended, so missing lines are differences.
     """
     unsure = None
     for name in dict.fromkeys((*first, *once)):
@@ -56,7 +59,7 @@ def judge(first: Outputs, once: Outputs, twice: Outputs | None, *, whole: bool) 
 
 
 def judge_files(first: Outputs, once: Outputs, twice: Outputs | None) -> tuple[Any, Any, list[str]]:
-    """As `judge`, of runs that have come to their end; and the names of all other files that differ alike."""
+    """As `judge`, for files of runs that have ended; third: names of all other files that differ in both restored runs."""
     found, unsure = [], None
     for name in sorted({*first, *once}):
         alike, not_alike = judge(
@@ -101,7 +104,7 @@ def _judge_one(
 
 
 def _lines(data: bytes) -> Iterator[bytes]:
-    """One by one: those of a large output together would take several times its memory."""
+    """The lines of `data`, one by one: a list of all lines of a large output would take several times its memory."""
     for line in io.BytesIO(data):
         yield from line.splitlines()
 
@@ -117,7 +120,7 @@ def _beginning(data: bytes | None) -> str:
 
 
 def _shown(one: bytes | None, other: bytes | None, *, as_bytes: bool) -> tuple[int, tuple[str, str]]:
-    """(where they begin to differ, both from a little before that)."""
+    """(position of the first differing byte, texts of both from a little before that position)."""
     position = next(
         (at for at, (a, b) in enumerate(zip(one or b"", other or b"", strict=False)) if a != b),
         min(len(one or b""), len(other or b"")),
@@ -142,8 +145,10 @@ def _text(line: bytes | None, begin: int = 0) -> str:
 
 
 def written(directory: str, since_ns: int, but: Collection[str] = ()) -> tuple[dict[str, bytes], list[str]]:
-    """Contents of the regular files under a directory that were written, made or renamed since then, those named in `but`
-    left out; and the names of those that are too large, or too many, to be kept."""
+    """Contents by name of the regular files under `directory` that were written, made or renamed since `since_ns`.
+
+    Files named in `but` are left out. Second: the names of files that are too large, or too many, to be kept.
+    """
     found: dict[str, bytes] = {}
     left_out: list[str] = []
     total = 0
@@ -188,7 +193,7 @@ def _is_skipped(name: str) -> bool:
 
 
 def contents(directory: str, names: Mapping[str, bytes]) -> dict[str, bytes | None]:
-    """What is in these files now."""
+    """The present contents of the files `names`; None: the file cannot be read."""
     found: dict[str, bytes | None] = dict.fromkeys(names)
     for name in names:
         with contextlib.suppress(OSError), open(os.path.join(directory, name), "rb") as file:
@@ -197,7 +202,7 @@ def contents(directory: str, names: Mapping[str, bytes]) -> dict[str, bytes | No
 
 
 def put_back(directory: str, kept: Mapping[str, bytes]) -> None:
-    """The files as they were; in place, so that a file stays the file it is."""
+    """Write the contents `kept` into the files. They are written in place, so a file keeps its inode."""
     for name, data in contents(directory, kept).items():
         if data != kept[name]:
             with contextlib.suppress(OSError):
@@ -208,9 +213,9 @@ def put_back(directory: str, kept: Mapping[str, bytes]) -> None:
 
 
 class Aside:
-    """Files that only a restored run has made, kept where the next restored run does not see them.
+    """Files that only a restored run has made, moved to a directory where the next restored run does not see them.
 
-    Nobody can tell whether another process made them, a person's editor say: so none is deleted, and all come back.
+    Another process may have made such a file, for example a user's editor. So no file is deleted, and all are moved back.
     """
 
     def __init__(self, directory: str, store: str) -> None:
@@ -218,7 +223,7 @@ class Aside:
         self._kept: list[tuple[str, str]] = []
 
     def put(self, names: Collection[str]) -> None:
-        """Out of the working directory."""
+        """Move the files `names` out of the working directory."""
         os.makedirs(self._store, exist_ok=True)
         for name in names:
             kept = os.path.join(self._store, str(len(self._kept)))
@@ -227,7 +232,7 @@ class Aside:
                 self._kept.append((name, kept))
 
     def give_back(self) -> None:
-        """Where there is no other file now; the oldest first."""
+        """Move the files back, the oldest first. A file stays away if there is another file in its place now."""
         for name, kept in self._kept:
             place = os.path.join(self._directory, name)
             if not os.path.lexists(place):

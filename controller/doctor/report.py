@@ -1,8 +1,8 @@
-"""What `ckpt doctor` makes of the facts: problems with their remedies, and the text. Pure.
+"""The report of `ckpt doctor`: problems with their remedies, notes, and the text, all from the facts of a trial. Pure.
 
-*Facts* come from `doctor_trial` (and there from the rank's side, `ckpt.doctor`); a *problem* is what would not survive
-a restart, or would keep checkpoints from being taken; a *note* is worth knowing and harms nothing. Equal findings of
-several moments and ranks are one problem, with the number of moments.
+*Facts* come from `ckpt.controller.doctor.trial` (and there from the rank's side, `ckpt.doctor`). A *problem* is state that
+would not survive a restart, or a reason why checkpoints cannot be taken. A *note* is useful to know and does no harm. Equal
+findings of several examinations and ranks are one problem, with the number of examinations.
 
     problem   {"kind", "what", "where", "why", "remedy", "ranks", "seen"}      seen: in how many examinations
 
@@ -29,7 +29,7 @@ _NAMES_SHOWN = 5
 
 
 def problems(facts: Facts) -> list[Problem]:
-    """Everything that is wrong, the worst first."""
+    """All problems, in the order of the report."""
     if facts.get("unsupported"):
         return [
             {
@@ -69,7 +69,7 @@ def _problem(kind: str, what: str, where: str, why: str, remedy: str, rank: int 
 
 
 def _merged(found: Iterable[Problem]) -> list[Problem]:
-    """Equal ones once, with all ranks and the number of times."""
+    """The problems without duplicates, each with all its ranks and the number of times it was found."""
     kept: dict[tuple[str, str, str], Problem] = {}
     for problem in found:
         key = (problem["kind"], problem["what"], problem["where"])
@@ -98,7 +98,7 @@ def _program(facts: Facts) -> list[Problem]:
 
 
 def place(where: str) -> str:
-    """``frame 3 (solve) local 'x'`` → ``solve() variable 'x'``; modules likewise: equal at all moments."""
+    """``frame 3 (solve) local 'x'`` → ``solve() variable 'x'``; modules likewise. Equal places get equal texts."""
     text = re.sub(r"^frame \d+ \((.*?)\) local ", r"\1() variable ", where)
     text = re.sub(r"^frame \d+ \((.*?)\)", r"\1()", text)
     return re.sub(r"^module (\S+) variable ", r"\1 variable ", text)
@@ -110,7 +110,7 @@ def _objects(facts: Facts) -> list[Problem]:
         waiting = _waiting_frame(line)
         for finding in line["findings"]:
             if waiting is not None and _frame_number(finding["where"]) > waiting:
-                continue  # what subprocess holds while a child runs goes with the child: `_children_waited_for`
+                continue  # an object of subprocess for a running child: see `_children_waited_for`
             where = place(finding["where"]) + finding["path"]
             remedy = remedies.for_object(finding["type"], finding["reason"], finding["bases"])
             what = f"an object of type {finding['type']} cannot be saved"
@@ -157,7 +157,7 @@ def _surroundings(facts: Facts) -> list[Problem]:
 
 
 def _waiting_frame(line: Mapping[str, Any]) -> int | None:
-    """Number of the program's frame that has called `subprocess`, and waits there for a child process; None: none does."""
+    """Number of the program's frame that waits in `subprocess` for a child process; None: no frame waits."""
     for number, frame in enumerate(line["stack"][1:]):
         if frame["file"].endswith("/subprocess.py") and not line["stack"][number]["file"].endswith(
             "/subprocess.py"
@@ -172,8 +172,9 @@ def _frame_number(where: str) -> int:
 
 
 def _children_waited_for(facts: Facts) -> tuple[list[Problem], list[str]]:
-    """Places where the program waits for a child process: (problems, notes). Checkpoints wait meanwhile; where no moment is
-    left for one, that is a problem.
+    """Places where the program waits for a child process: (problems, notes).
+
+    Checkpoints wait as long as the program waits. A place is a problem if the program waited there at every examination.
     """
     looked: dict[int, int] = {}
     waited: dict[tuple[int, str], int] = {}
@@ -197,7 +198,7 @@ def _children_waited_for(facts: Facts) -> tuple[list[Problem], list[str]]:
 
 
 def _may_hold(line: Mapping[str, Any]) -> str:
-    """What may take care of descriptors that no object of ours holds; ``""``: nothing."""
+    """Registered types and hooks that may restore descriptors which no file or socket object holds; ``""``: none."""
     hooks = ["the on_restart hooks"] if line["has_hooks"] else []
     return ", ".join([*line["types"], *hooks])
 
@@ -281,7 +282,7 @@ def _refusals(facts: Facts) -> list[Problem]:
     for row in refusals(facts):
         often = row["share"] >= _REFUSED_SHARE and in_vain
         if row["longest_s"] < _REFUSED_LONG_S and not often:
-            continue  # never for long: a checkpoint comes a little later
+            continue  # only for short times: a checkpoint is taken a little later
         why = f"{row['share']:.0%} of the moments looked at, for {row['longest_s']:.2f} s at most"
         what = f"no checkpoint can be taken while {row['reason']}"
         problem = _problem("refusal", what, row["where"], why, remedies.for_refusal(row["reason"]), None)
@@ -300,7 +301,7 @@ def _refusals(facts: Facts) -> list[Problem]:
 
 
 def _images(facts: Facts, known: list[Problem]) -> list[Problem]:
-    """Images that failed, where nothing found so far explains it."""
+    """Images that failed; none if a problem found so far (`known`) may explain the failure."""
     if any(problem["kind"] in ("object", "refusal", "late", "program") for problem in known):
         return []
     return [
@@ -359,7 +360,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def notes(facts: Facts) -> list[str]:
-    """What is worth knowing, and no problem."""
+    """The notes: facts that are useful to know and are no problem."""
     if facts.get("unsupported"):
         return []
     found = [

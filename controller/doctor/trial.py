@@ -1,18 +1,19 @@
-"""★ `ckpt doctor`'s trial: runs the program a little, takes images, brings each to life again, and collects the facts.
+"""★ The trial of `ckpt doctor`: runs the program for some seconds, takes images, restores each one, and collects the facts.
 
-Everything happens in a job of its own in a temporary directory, through the `ckpt` command itself: `run` (with the watching
-rank of `ckpt.doctor`, threads tolerated, no restarts, all checkpoints kept), `checkpoint` at a few moments, `stop`; and for
-each checkpoint, newest first, `restart`, and `stop` again. Newest first, because a restart cuts the program's files back to
-the length they had. Before the first `stop`, the examinations that were due in the time are waited for, for
-`_EXAMINED_LIMIT_S` at most: what nobody has looked at must not pass for healthy. A restored program is left alone until it
-has printed as much as the first run had, or for as long as that ran after the image; what both have printed is compared, and
-whether it printed anything.
+The trial uses a job of its own in a temporary directory, and the `ckpt` command itself: `run` (with the rank of
+`ckpt.doctor`, threads allowed, no restarts, all checkpoints kept), `checkpoint` at a few moments, and `stop`; then, for each
+checkpoint, `restart` and `stop`. The newest checkpoint is restored first, because a restart cuts the program's files back to
+the length they had. Before the first `stop`, the trial waits until the ranks have made the examinations that were due in the
+time, at most `_EXAMINED_LIMIT_S`: else a program that was never examined would pass for healthy. A restored program runs
+until it ends, until each rank has printed more than in the first run, or for as long as the first run ran after the image
+(and `_RESTORED_LONGER_S`). Then the output of both runs is compared, and a restored program that printed nothing, where the
+first run went on printing, is a failure.
 
-A restored run that differs is made once more from the same image, to tell loss from chance; files of the program are
-compared, too, where it comes to its end (`doctor_compare`).
+If a restored run differs, the program is restored once more from the same image, to tell lost state from chance. Files of
+the program are compared too, if the program ends by itself (`ckpt.controller.doctor.compare`).
 
-The temporary directory, and whatever still runs of the trial, are gone at the end. What the program itself does to the
-world is done.
+At the end the trial ends all its processes and removes the temporary directory. Other effects of the program outside the
+trial are not undone.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ _RESTORED_LONGER_S = 1.0
 
 @dataclass(frozen=True)
 class Options:
-    """What to try: the program's words, how long (seconds), how many images, on how many ranks."""
+    """Options of a trial: the program's words, how long it runs (seconds), the number of images, the number of ranks."""
 
     program: Sequence[str]
     seconds: float = 3.0
@@ -69,7 +70,7 @@ class Options:
 
 
 def try_program(options: Options) -> dict[str, Any]:
-    """The facts, as `doctor_report` wants them. Raises LaunchFailed when the program could not be started at all."""
+    """The facts, in the form for `ckpt.controller.doctor.report`. Raises LaunchFailed when the program cannot be started."""
     from ckpt.image import available
 
     supported, why = available()
@@ -94,7 +95,7 @@ class _Trial:
         self.job: JobDirectory | None = None
         self.process: subprocess.Popen[bytes] | None = None
         self.files: dict[str, bytes] = {}
-        """Files under the working directory as the first run left them, if it came to its end."""
+        """Files under the working directory as the first run left them; empty if that run did not end with code 0."""
         self.aside = Aside(os.getcwd(), os.path.join(directory, "aside"))
         self.present: set[str] = set()
         self.first_sizes: dict[int, int] = {}
@@ -154,7 +155,7 @@ class _Trial:
         return self.process.poll() is not None
 
     def _wait(self, is_there: Callable[[], bool], limit_s: float) -> bool:
-        """Until it is there, the process has ended, or the limit; whether it is there."""
+        """Wait until `is_there()` is true, the process has ended, or `limit_s` has passed; returns `is_there()`."""
         deadline = time.monotonic() + limit_s
         while time.monotonic() < deadline:
             if is_there():
@@ -165,7 +166,7 @@ class _Trial:
         return False
 
     def _stop(self) -> int:
-        """End the job, gently first; its exit code."""
+        """End the job: ask its controller, then kill the command. Returns the exit code."""
         assert self.process is not None
         if not self._ended() and self.job is not None:
             with contextlib.suppress(NoSuchJob, TimeoutError, OSError):
@@ -176,7 +177,7 @@ class _Trial:
         return self.process.wait()
 
     def close(self) -> None:
-        """Leave nothing behind: neither processes nor sockets."""
+        """End all processes of the trial, move files back, and remove the directory with the sockets."""
         if self.process is not None and not self._ended():
             self._stop()
         self.aside.give_back()
@@ -197,7 +198,7 @@ class _Trial:
     # ---- the first run -----------------------------------------------------------------------------------
 
     def _take_images(self) -> Iterator[dict[str, Any]]:
-        """Checkpoints at moments spread over the time there is, until the program ends."""
+        """Take checkpoints at moments spread evenly over the time of the trial, until the program ends."""
         options = self.options
         begun_s = time.monotonic()
         last = max(1, options.images)
@@ -214,7 +215,7 @@ class _Trial:
         self._wait(lambda: time.monotonic() - begun_s >= options.seconds, options.seconds)
 
     def _take_image(self) -> dict[str, Any] | None:
-        """None: the program has ended meanwhile."""
+        """Take one checkpoint; None: the program has ended meanwhile."""
         assert self.job is not None
         limit_s = max(self.options.seconds, 2.0) + _STOP_LIMIT_S
         try:
@@ -225,14 +226,16 @@ class _Trial:
             return {"ok": False, "reason": "the controller did not answer"}
         if answer["ok"] and "epoch" in answer:
             return {"ok": True, "epoch": answer["epoch"], "ms": answer["ms"], "bytes": answer["bytes"]}
-        # A job that ends answers its last request with that; it says nothing about images.
+        # A job that ends answers its last request with a failure, which says nothing about images.
         if self._wait(self._ended, 1.0) and not self._events("round-aborted", epoch=answer.get("epoch")):
             return None
         return {"ok": False, "reason": str(answer.get("reason"))}
 
     def _is_examined(self) -> bool:
-        """Whether every rank has made the examinations that are due in the time there is: on a slow machine, or with much to
-        look at, they come later."""
+        """Has every rank made the examinations that are due in the time of the trial?
+
+        On a slow machine, or in a program with many objects, examinations come later.
+        """
         from ckpt.doctor.watch import examinations_due
 
         due = examinations_due(self.options.seconds)
@@ -246,7 +249,10 @@ class _Trial:
     def _examine(
         self, image: dict[str, Any], ran_s: float, first: dict[int, bytes], first_code: int | None
     ) -> dict[str, Any]:
-        """Restart from one image, let it run on, and compare; once more, where something differs."""
+        """Restore the program from one image, let it run, and compare; do so a second time if there is a difference.
+
+        `ran_s`: how long the first run took; `first`: its output by rank; `first_code`: its exit code, None if stopped.
+        """
         result, outputs, files = self._restore(image, ran_s, first_code)
         whole = result["ended"] and first_code == 0
         self._compare(result, first, outputs, None, files, None, whole=whole)
@@ -270,7 +276,7 @@ class _Trial:
     def _restore(
         self, image: dict[str, Any], ran_s: float, first_code: int | None
     ) -> tuple[dict[str, Any], dict[int, bytes], Outputs]:
-        """Restart from one image and let it run on: what became of it, what it printed and what is in the files."""
+        """Restart from one image and let the program run: (result, its output by rank, contents of its files)."""
         put_back(os.getcwd(), self.files)
         since_ns = time.time_ns()
         epoch = image["epoch"]
@@ -308,7 +314,7 @@ class _Trial:
         return result, now, files
 
     def _has_printed(self) -> bool:
-        """As much as the first run, and more than it had at once after the restart."""
+        """Has every rank printed more bytes than in the first run?"""
         return all(size > self.first_sizes[rank] for rank, size in self._output_sizes().items())
 
     # ---- what is left behind to read ---------------------------------------------------------------------
@@ -351,7 +357,7 @@ class _Trial:
         return 0
 
     def _error(self) -> str:
-        """The last lines of the newest failure: a rank's traceback, else what the controller said."""
+        """The last lines of the newest failure: a rank's traceback, or else the controller's standard error."""
         failed = self._events("rank-failed")
         text = failed[-1].get("traceback", "") if failed else ""
         return tail(text or self._stderr())
