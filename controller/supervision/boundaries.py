@@ -1,16 +1,18 @@
-"""Where explicit ranks take their images: the agreement of one round. Pure.
+"""The boundary at which explicit ranks take their images: the agreement of one round. Pure.
 
-A rank that saves itself explicitly (`ckpt.loop`) can be imaged between two steps only, and in the middle of a step it may
-need a message that another rank sends before its own image. So all stop at the same boundary, in two steps::
+An explicit rank (`ckpt.loop`, :mod:`ckpt.replay.program`) can take its image only at a *boundary*, between two steps. In the
+middle of a step it may need a message that another rank sends before that rank's image. So all ranks stop at the same
+boundary. They agree on it in two exchanges::
 
-    rank → controller   boundary{epoch, count}            "I have passed so many boundaries, and wait at the next one"
-    controller → ranks  cut{epoch, at}                    at = the most that anybody has passed + 1: go on up to there
-    rank → controller   boundary{epoch, count, reached}   "I am there, and wait"
-    controller → ranks  cut{epoch, at, take: true}        all are there: take the image
+    rank → controller   boundary{epoch, count}            the rank has passed `count` boundaries, and waits at the next one
+    controller → ranks  cut{epoch, at}                    at = the highest count of any rank + 1: go on up to this boundary
+    rank → controller   boundary{epoch, count, reached}   the rank has reached the boundary `at`, and waits
+    controller → ranks  cut{epoch, at, take: true}        all ranks have reached it: take the image
 
-Programs whose ranks loop in step get to the agreed boundary without a message from behind it, so nothing waits for ever. A
-rank that has no more boundaries (its program has ended) says so with count −1 and has reached every boundary. Ranks
-that are imaged wherever they are do not take part; their images count as reached.
+If the ranks of a program loop in step, each rank gets to the agreed boundary without a message that is sent after it, so no
+rank waits for ever. A rank without further boundaries (its program has ended) sends count −1, and counts as having reached
+every boundary. Ranks that can be captured anywhere do not take part; they count as having reached the boundary when they
+have captured their image.
 """
 
 from __future__ import annotations
@@ -25,7 +27,10 @@ __all__ = ["Agreement"]
 
 @dataclass(slots=True)
 class Agreement:
-    """Of one round. `counts`: rank → boundaries passed; −1: there will be none."""
+    """The agreement of one round. `counts`: number of boundaries passed by rank; −1: the rank will pass no more.
+
+    `reached`: the ranks that wait at the agreed boundary; `at`: that boundary; `take`: the image may be taken.
+    """
 
     counts: dict[int, int] = field(default_factory=dict)
     reached: set[int] = field(default_factory=set)
@@ -35,7 +40,10 @@ class Agreement:
     def heard(
         self, rank: int, count: int, reached: bool, *, captured: Collection[int], size: int
     ) -> dict[str, Any] | None:
-        """What a rank says; the fields of the `cut` that is due now, None: none is."""
+        """A `boundary` packet of a rank. Returns the fields of the `cut` packet that is due now; None: none is due.
+
+        `captured`: the ranks that have captured their image; `size`: the number of ranks.
+        """
         self.counts.setdefault(rank, count)
         if reached:
             self.reached.add(rank)

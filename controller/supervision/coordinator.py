@@ -7,29 +7,32 @@ A round is one epoch number. Its states:
                                   │                       └── failed vote · death · timeout ·    └── ControlFailed ──▶ burnt
                                   └── the same ──▶ burnt      bad label · bad vectors ──▶ burnt
 
+A *burnt* round is one that was aborted. A *line* is the images of all ranks for one epoch.
+
 Rules
-- One round at a time. Numbers only grow, above the highest ever seen in the job (`highest`), and a burnt one
-  is never used again: frames and images labelled with it may exist.
-- Where there are several ranks, they are *asked* first whether they could be captured. Nobody stops or waits for that, and
-  until all have said so, no frame is labelled: one that cannot be captured costs the others nothing. They are told whose
-  programs wait for that: who cannot be captured and waits, perhaps for one of these, gives the round up.
+- There is one round at a time. Epoch numbers only grow, above the highest number ever used in the job (`highest`). The
+  number of a burnt round is never used again, since frames and images with this label may exist.
+- If there are several ranks, the coordinator first *asks* them whether they could be captured. No rank stops or waits for
+  that, and no frame is labelled before all ranks have answered `ready`: a rank that cannot be captured costs the others
+  nothing. The question names the ranks whose programs wait for the round. If a rank cannot be captured because its program
+  waits, perhaps for a message of one of these ranks, it gives the round up.
 - A round needs the vote of every rank of the present incarnation. An image stands for the epochs in
   (label[0], label[1]].
-- A vote counts only for the round that is open; anything else is late, and ignored.
-- Nothing commits without the check of every link's vectors (`vectors.check`), and nothing is announced before
+- A vote counts only for the open round; any other vote is late, and ignored.
+- No line is committed without the check of every link's vectors (`vectors.check`), and no commit is announced before
   the control file is durable.
 - While the control file is being written, deaths change nothing: the images are complete.
-- Requests merge: those that come before anybody (for a rank's own request: before that rank) has captured its
-  image join the round that is open; later ones share the next one. A request outlives a rollback (the next
-  incarnation serves it); a failed round answers its requests with the reason.
-- A rank that is gone for good (`incomplete`) ends all this for the incarnation: a line is the state of all
-  ranks, so every request is refused with the reason. Committed lines stay what they are.
-- The schedule counts from the start of a round, and is counted anew after a restart. After a commit the ranks are left
-  alone for as long as the round took: what an interval that is too short costs is bounded, and the program goes on.
-  Rounds that come to nothing make the schedule rarer, and are said once (`drought`).
+- Requests merge. A request joins the open round if no rank has captured its image yet (for a rank's own request: if that
+  rank has not); later requests share the next round. A request survives a rollback: the next incarnation serves it. When a
+  round fails, its requests are answered with the reason.
+- If a rank is dead and will not be restarted (`incomplete`), there are no more rounds in this incarnation: a line is the
+  state of all ranks, so every request is refused with the reason. Committed lines stay valid.
+- The schedule's interval counts from the start of a round, and begins anew after a restart. After a commit the next
+  scheduled round comes no sooner than after the duration of the last one, so that the program makes progress even if the
+  interval is too short. Failed rounds make the interval longer, and are reported once (`uncommitted.Drought`).
 
-Not here: when processes are started or killed (`supervisor`), how a control file is written (`service`,
-`ckpt.store`).
+Not here: when processes are started or killed (`supervisor`), how a control file is written
+(`ckpt.controller.service.commit`, `ckpt.store`).
 """
 
 from __future__ import annotations
@@ -64,8 +67,8 @@ _NS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class RoundOptions:
-    """`every_ns`: schedule, None for none. `timeout_ns`: after which a round is burnt. `mode`: "fork" or
-    "sync". `asks`: ranks are asked before a round, where there are several.
+    """Options of rounds. `every_ns`: the schedule's interval, None: no schedule. `timeout_ns`: after this time a round is
+    burnt. `mode`: "fork", "sync" or "auto" (see `ckpt.capture.choice`). `asks`: several ranks are asked before a round.
     """
 
     every_ns: int | None = None
@@ -76,7 +79,7 @@ class RoundOptions:
 
 @dataclass(slots=True)
 class Round:
-    """The open round. `ready`: ranks that could be captured when they were asked; None: nobody is asked any more."""
+    """The open round. `ready`: ranks that have answered that they could be captured; None: all were told to take images."""
 
     epoch: int
     started_ns: int
@@ -86,14 +89,15 @@ class Round:
     votes: dict[int, Voted] = field(default_factory=dict)
     refusals: dict[int, Refused] = field(default_factory=dict)
     tokens: list[Token] = field(default_factory=list)
-    waiting: set[int] = field(default_factory=set)  # ranks whose programs wait for it
+    waiting: set[int] = field(default_factory=set)  # ranks whose programs wait for this round
     writing: bool = False
     agreement: Agreement = field(default_factory=Agreement)
 
 
 class Coordinator:
-    """See the module's header. `highest`: highest epoch number ever used; `committed`: newest committed
-    epoch.
+    """The rounds of one job. `highest`: the highest epoch number ever used; `committed`: the newest committed epoch.
+
+    Raises ValueError for an impossible `size` or `committed`.
     """
 
     def __init__(
@@ -112,11 +116,11 @@ class Coordinator:
         self.options = options or RoundOptions()
         self.highest = highest
         self.committed = committed
-        self.incarnation: int | None = None  # None: no set of ranks that could take an image
+        self.incarnation: int | None = None  # None: the ranks are not all connected, so no round can begin
         self.round: Round | None = None
-        self.waiting: list[Token] = []  # requests for the next round
-        self.waiting_ranks: set[int] = set()  # whose programs wait for the next round
-        self.wanted = False  # a round is wanted though nobody waits for it
+        self.waiting: list[Token] = []  # clients that wait for the next round
+        self.waiting_ranks: set[int] = set()  # ranks whose programs wait for the next round
+        self.wanted = False  # a next round is wanted, by a request or by the schedule
         self.due_ns: int | None = None
         self.refusal: str | None = None  # why there can be no more rounds in this incarnation
         self.drought = Drought()
@@ -131,7 +135,7 @@ class Coordinator:
         return self._maybe_start(now_ns)
 
     def interrupted(self, reason: str) -> list[Action]:
-        """The ranks are going away: an open round is burnt, its requests wait for the next incarnation."""
+        """The ranks will be ended: the open round is burnt, and its requests wait for the next incarnation."""
         self.incarnation = None
         self.refusal = None
         self.due_ns = None
@@ -141,7 +145,7 @@ class Coordinator:
         return self._burn(reason, keep_requests=True)
 
     def incomplete(self, reason: str) -> list[Action]:
-        """A rank is gone and does not come back: no round from now on. Whoever waits is told."""
+        """A rank is dead and will not be restarted: no round from now on. All waiting requests are answered."""
         self.refusal = f"{reason}: there is no checkpoint without it"
         self.due_ns = None
         self.wanted = False
@@ -153,7 +157,7 @@ class Coordinator:
         return burn + [Reply(token, False, {"reason": self.refusal}) for token in waiting]
 
     def closed(self, reason: str) -> list[Action]:
-        """The job is over: whoever waits is told."""
+        """The job is over: all waiting requests are answered."""
         actions = self.interrupted(reason)
         waiting, self.waiting = self.waiting, []
         if self.round is not None:
@@ -196,7 +200,7 @@ class Coordinator:
                 return self._tick(now_ns)
 
     def deadline_ns(self) -> int | None:
-        """When `Tick` is due; None: not before something else happens."""
+        """When `Tick` is due; None: not before another event."""
         if self.incarnation is None or (self.round is not None and self.round.writing):
             return None
         times = (self.drought.deadline_ns(), self.due_ns if self.round is None else self.round.deadline_ns)
@@ -235,10 +239,10 @@ class Coordinator:
         return self._maybe_start(now_ns)
 
     def _wait(self, asking: Round, event: CheckpointRequested) -> list[Action]:
-        """A request joins the open round: while ranks are asked, they are told when a program waits for it."""
+        """A request joins the open round. While ranks are asked, a question that is sent again names the waiting ranks."""
         if event.rank is None or not event.waits or asking.ready is None:
             return []
-        told = (event.rank,) if asking.waiting else None  # one is enough for the others to know
+        told = (event.rank,) if asking.waiting else None  # the others know of one already
         asking.waiting.add(event.rank)
         return [Send(messages.ask(asking.epoch, asking.waiting), told)]
 
@@ -256,7 +260,7 @@ class Coordinator:
         self.round.waiting, self.waiting_ranks = self.waiting_ranks, set()
         self._schedule(now_ns)
         self.drought.round_begins(now_ns)
-        # The number is on record before anybody can label a frame with it.
+        # The number is in the event log before any rank can label a frame with it.
         log = Log("round-started", {"epoch": self.highest, "incarnation": self.incarnation})
         if not self.options.asks or self.size == 1:
             return [log, Send(messages.checkpoint(self.highest, self.options.mode))]
@@ -299,7 +303,7 @@ class Coordinator:
         return [WriteControl(self.round.epoch, self.incarnation, votes)]
 
     def _late(self, vote: Voted) -> list[Action]:
-        """An image of a burnt round was finished after all: it takes disk for nothing."""
+        """A vote that does not count: remove the image if it belongs to a burnt round."""
         newest_burnt = self.highest if self.round is None else self.round.epoch - 1
         if (self.committed or 0) < vote.epoch <= newest_burnt:
             return [Discard(vote.epoch)]
@@ -322,7 +326,7 @@ class Coordinator:
         self.round.refusals[event.rank] = event
         self.drought.refused(event.rank, event.reason)
         if before is not None and replace(before, where=event.where) == event:
-            return []  # the same reason, perhaps elsewhere: the log has it already
+            return []  # the same reason, perhaps at another place: the log has it already
         fields = {"epoch": event.epoch, "rank": event.rank, "reason": event.reason, "where": event.where}
         return [Log("refused", fields)]
 
@@ -373,7 +377,7 @@ class Coordinator:
         return f"no line after {self.options.timeout_ns / _NS:g} s: " + "; ".join(parts)
 
     def _fail(self, reason: str, now_ns: int, held_ns: int = 0) -> list[Action]:
-        """The round has come to nothing: the next one comes later, and the first is said."""
+        """The round has failed: burn it, delay the next one, and print a message if this is the drought's first failure."""
         assert self.round is not None
         is_first = self.drought.round_fails(reason)
         epoch = self.round.epoch

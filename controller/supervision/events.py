@@ -1,11 +1,11 @@
-"""What happens to a job (events) and what is to be done about it (actions): the alphabet of the pure core.
+"""The events of a job and the actions that follow: inputs and outputs of the controller's state machines. Pure.
 
-Events go into `Job.handle(event, now_ns=…)` (and from there to `Supervisor` and `Coordinator`), actions come
-out; a driver (`service.py`) carries them out, and reports completions of durable work as events again. All
-are values: comparable, without behaviour, without time (time is the argument `now_ns`, integer nanoseconds of
-any monotonic clock).
+Events go into `Supervisor.handle(event, now_ns=…)` (and from there to the `Coordinator`), which returns actions. A driver
+(`ckpt.controller.service.service`) carries the actions out, and reports the completion of durable work as events again.
+Events and actions are values: comparable, without behaviour and without time. The time is the argument `now_ns`, in
+integer nanoseconds of any monotonic clock.
 
-Actions are to be carried out in the order in which they are returned.
+The driver must carry out actions in the order in which they are returned.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Boundary:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """There will be no vote of this rank in this round, which has held its program up for `held_ns`."""
+    """This rank will not vote in this round. `held_ns`: for how long the round has held its program up."""
 
     rank: int
     incarnation: int
@@ -140,8 +140,10 @@ class AgentLost:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRequested:
-    """By a rank (`rank` given; there is no answer, yet its program `waits` for the round) or by a client that waits under
-    `token`.
+    """A rank or a client asks for a checkpoint.
+
+    `rank`: the rank; it gets no answer. `waits`: the rank's program waits for the round. `token`: names the client that
+    waits for the answer.
     """
 
     token: Token | None = None
@@ -151,7 +153,7 @@ class CheckpointRequested:
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """Ctrl-C, a signal, `ckpt stop`, the time limit. A second one does not wait for the last checkpoint.
+    """The job is to stop: a signal, `ckpt stop`, the time limit. A second request does not wait for a last checkpoint.
 
     `signal` is passed on to the ranks before the end. `exit_code` is the job's unless a last `checkpoint` was
     asked for and committed (then 75).
@@ -181,7 +183,7 @@ class ControlFailed:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed; see `deadline_ns`."""
+    """A deadline has passed; see `Supervisor.deadline_ns`."""
 
 
 Event = (
@@ -198,9 +200,7 @@ RoundEvent = (
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Fork all ranks as `incarnation`, from the line of `epoch`, or from the program's start when it is
-    None.
-    """
+    """Fork all ranks as `incarnation`, from the line of `epoch`; `epoch` None: from the program's start."""
 
     incarnation: int
     epoch: int | None
@@ -209,8 +209,9 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The ranks are about to go on from this line (None: from the program's start), and newer ones are on disk: make it
-    durable that these are left behind.
+    """Record durably that the job goes on from the line of `epoch` (None: from the program's start).
+
+    Newer lines are on disk; they do not count any more.
     """
 
     epoch: int | None
@@ -218,14 +219,14 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Kill and reap everything of `incarnation` and before; answered by `Fenced`."""
+    """Kill and reap all processes of `incarnation` and of earlier ones. The answer is the event `Fenced`."""
 
     incarnation: int
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """A packet (`messages`) to the given ranks; None: to all."""
+    """Send a packet (`messages`) to these ranks; None: to all."""
 
     packet: Mapping[str, Any]
     ranks: tuple[int, ...] | None = None
@@ -233,7 +234,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Terminate:
-    """This signal (by default SIGTERM) to these ranks, as far as they are left; None: to all."""
+    """Send the signal `number` (by default SIGTERM) to those of these ranks that still live; None: to all."""
 
     number: int = 15
     ranks: tuple[int, ...] | None = None
@@ -241,7 +242,7 @@ class Terminate:
 
 @dataclass(frozen=True, slots=True)
 class WriteControl:
-    """Commit the line; answered by `ControlWritten` or `ControlFailed`. Votes are in rank order."""
+    """Commit the line. The answer is `ControlWritten` or `ControlFailed`. Votes are in the order of ranks."""
 
     epoch: int
     incarnation: int
@@ -250,16 +251,14 @@ class WriteControl:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """Images of this epoch and of earlier ones since the last commit will never be part of a line: free the
-    disk.
-    """
+    """Remove the images of this epoch and of earlier ones since the last commit: they will never be part of a line."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """A line for the event log."""
+    """Append a line to the event log."""
 
     event: str
     fields: Mapping[str, Any]
@@ -267,7 +266,7 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Answer to the client that waits under `token`."""
+    """Answer the client `token`."""
 
     token: Token
     ok: bool
@@ -276,7 +275,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """A line for the user (standard error)."""
+    """Print a message for the user (standard error)."""
 
     text: str
 
@@ -285,8 +284,8 @@ class Say:
 class End:
     """Nothing is left to do: the controller ends with this code.
 
-    `kind`: "finished" (the program came to its end, with whatever code), "stopped" (somebody asked),
-    "interrupted" (it could not go on; a restart by hand may).
+    `kind`: "finished" (the program has ended, with any exit code), "stopped" (a user or the time limit asked),
+    "interrupted" (the job could not go on; the user may restart it).
     """
 
     exit_code: int

@@ -1,10 +1,10 @@
-"""What the death of a rank means. Pure: facts in, decision and reason out.
+"""The decision after the death of a rank: restart, continue without the rank, or end the job. Pure.
 
-A death by signal (or of the agent) is an accident: restart, within the budget. An exit code, or leaving
-with status 0 without having said `finished`, is the program's doing: no restart can mend it.
+A death by signal (or of the agent) is an accident: the job is restarted, within the number of allowed restarts. An exit code
+other than 0, or an exit with status 0 without the packet `finished`, is caused by the program: a restart would not help.
 
-Where the program itself deals with failures (`--on-failure continue`), a process that is gone without a word,
-however it left, is a failed rank, and the others go on.
+Where the program itself handles failures (`--on-failure continue`), a process that has ended without `finished` or `error`,
+in whatever way, is a failed rank, and the other ranks go on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ckpt.transport.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do about a death, and why. `exit_code` is the job's when `verdict` is "end"."""
+    """The decision after a death, and its reason. `exit_code`: of the job, if `verdict` is "end"."""
 
     verdict: Literal["restart", "continue", "end"]
     reason: str
@@ -27,7 +27,7 @@ class Decision:
 
 
 def signal_name(number: int) -> str:
-    """SIGKILL for 9; "signal 77" for one without a name."""
+    """The name of a signal: "SIGKILL" for 9; "signal 77" for a signal without a name."""
     try:
         return Signals(number).name
     except ValueError:
@@ -40,7 +40,7 @@ OnFailure = Literal["restart", "continue"]
 def judge(died: Died, *, restarts: int, max_restarts: int, on_failure: OnFailure = "restart") -> Decision:
     """Decide what the unexpected death of one rank means.
 
-    `restarts` is how many were used under this controller; `max_restarts` how many it may use.
+    `restarts`: the number of restarts made under this controller; `max_restarts`: the number allowed.
     """
     if on_failure == "continue":
         how = f"was killed by {signal_name(died.signal)}" if died.signal is not None else "left"
@@ -59,7 +59,7 @@ def judge(died: Died, *, restarts: int, max_restarts: int, on_failure: OnFailure
 
 
 def restart_if_left(what: str, *, restarts: int, max_restarts: int) -> Decision:
-    """Restart because of `what`, or end with exit code 14 when the budget is used up."""
+    """Restart because of `what`, or end with exit code 14 when all allowed restarts are used up."""
     if restarts >= max_restarts:
         used = "no restarts are allowed" if max_restarts == 0 else f"all {max_restarts} restarts are used up"
         return Decision("end", f"{what}, and {used}", EXIT_RESTARTS_USED_UP)

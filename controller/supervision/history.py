@@ -1,8 +1,7 @@
-"""What the event log of a job says: numbers already used, how it ended, what it cost. Pure.
+"""The event log of a job, summarised: used numbers, processes, rounds, pauses, the end of the job. Pure.
 
-A restart needs the first three (`highest_epoch`, `incarnation`, processes to fence), `ckpt status` all of
-it. The log is read leniently: lines of a newer version, or half a line at the end, change nothing that can
-be known without them.
+A restart needs `highest_epoch`, `incarnation` and the processes to fence; `ckpt status` needs all of it. A line that is
+incomplete, or has fields of another type (a newer version), is ignored; the other lines count.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ _OUTCOMES = ("job-finished", "job-interrupted")
 
 @dataclass(slots=True)
 class Process:
-    """A process as the log knows it: `ticks` (start time) tells it from a later one with the same pid."""
+    """A process in the log. `ticks`: its start time in clock ticks since boot; a later process with the pid has another."""
 
     pid: int
     ticks: int
-    mark: str = ""  # of an agent: what its ranks have started is found by it
+    mark: str = ""  # of an agent: see `ckpt.controller.launch.strays`
 
 
 @dataclass(slots=True)
 class Wait:
-    """How long an image was waited for, from the command on; `reason` and `where` of the last refusal, if any.
+    """The time from the command to take an image until the capture, in ms; `reason` and `where`: of the last refusal, if any.
 
-    `captured` is false when the round was burnt meanwhile: the image would have taken longer still.
+    `captured` False: the round was aborted before the capture, so the wait would have been longer.
     """
 
     epoch: int
@@ -43,11 +42,11 @@ class Wait:
 
 @dataclass(slots=True)
 class RankHistory:
-    """One rank. Times in milliseconds. `refused_rounds`: rounds in which it could not be captured for a while."""
+    """One rank. Times are in milliseconds. `refused_rounds`: the number of rounds in which it once could not be captured."""
 
     pid: int | None = None
     incarnation: int | None = None
-    pauses_ms: list[float] = field(default_factory=list)  # the newest ones, in a log that was begun anew
+    pauses_ms: list[float] = field(default_factory=list)  # may have the newest only
     pauses: int = 0
     pause_max_ms: float | None = None
     deaths: int = 0
@@ -63,26 +62,26 @@ class History:
     """The whole log, summarised."""
 
     highest_epoch: int = 0
-    incarnation: int = -1  # highest used; -1: none
+    incarnation: int = -1  # the highest number used; -1: none
     committed: dict[int, Line] = field(default_factory=dict)
     aborted: dict[int, str] = field(default_factory=dict)
-    commits: int = 0  # all; `committed` and `aborted` have the newest ones
+    commits: int = 0  # number of all commits; `committed` and `aborted` may have the newest only
     burnt: int = 0
     open_round: int | None = None
-    round_started_ns: int = 0  # of the log's clock
+    round_started_ns: int = 0  # on the clock of the log
     outcome: Line | None = (
-        None  # the last job-finished or job-interrupted, unless something was started since
+        None  # the last job-finished or job-interrupted, unless an agent or rank was started since
     )
     restarts: int = 0
     agent: Process | None = None
     processes: list[Process] = field(default_factory=list)  # ranks of the newest incarnation
     ranks: dict[int, RankHistory] = field(default_factory=dict)
     lines: int = 0
-    result_reported: bool = False  # the outcome was reported by a `ckpt restart`
+    result_reported: bool = False  # a `ckpt restart` has reported the outcome
 
 
 def finished_code(history: History) -> int | None:
-    """The program's exit code when the job came to its end by itself; None: there is more to do."""
+    """The program's exit code, if the job ended by itself; None: the job has not ended, or was stopped or interrupted."""
     outcome = history.outcome
     if outcome is None or outcome["event"] != "job-finished" or outcome.get("kind", "finished") != "finished":
         return None
@@ -91,7 +90,7 @@ def finished_code(history: History) -> int | None:
 
 
 def summarise(lines: Iterable[Line]) -> History:
-    """Read a log from its beginning."""
+    """Summarise a log. `lines`: from its beginning."""
     history = History()
     for line in lines:
         history.lines += 1
@@ -103,7 +102,7 @@ def summarise(lines: Iterable[Line]) -> History:
                     continue
                 _take(history, name, line)
             except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-                continue  # a field is missing, or of another kind: as good as a line that is not there
+                continue  # a field is missing, or has another type: ignore the line
     return history
 
 
@@ -113,7 +112,7 @@ _PAUSES_KEPT: Final = 1000
 
 
 def dump(history: History) -> dict[str, Any]:
-    """The fields of the line that a log begins with which is not the job's first: bounded, however long the job was."""
+    """The fields of the line `continued`, with which a log begins that replaces an older one. Their size is bounded."""
     fields = asdict(history)
     for name in ("committed", "aborted"):
         newest = sorted(fields[name])[-_NEWEST_KEPT:]
@@ -125,7 +124,7 @@ def dump(history: History) -> dict[str, Any]:
 
 
 def _restore(line: Line) -> History:
-    """The inverse of `dump`. What a newer version says beside is passed over."""
+    """The inverse of `dump`. Fields that this version does not know are ignored."""
     fields = dict(line["history"])
     ranks = {int(rank): _ranks_history(values) for rank, values in fields.pop("ranks").items()}
     agent, processes = fields.pop("agent"), fields.pop("processes")
@@ -204,7 +203,7 @@ def _take_round(history: History, name: str, epoch: int, line: Line) -> None:
 
 
 def _take_wait(rank: RankHistory, epoch: int, waited_ms: float, *, captured: bool) -> None:
-    """The wait for one image is over."""
+    """The wait for one image is over: keep it if it is the longest."""
     refusal = rank.refusal or {}
     rank.refusal = None
     if rank.longest_wait is None or waited_ms > rank.longest_wait.ms:

@@ -1,7 +1,7 @@
-"""From packets to events: what a rank or an agent says, as the pure core understands it. Pure.
+"""Translates packets of ranks and agents into events for the supervisor and the coordinator. Pure.
 
-Packets have passed `messages.parse_rank`; a packet that is of no concern to the core (counters, free-form
-events) becomes None and is for the event log only.
+Packets have passed `messages.parse_rank`. A packet that is no event of the state machines (counters, free-form events)
+becomes None; such packets go into the event log only.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NOT_LOGGED_FIELDS = ("m", "vectors", "manifest", "digest", "rank", "incarnation
 
 
 def rank_event(rank: int, incarnation: int, packet: messages.Packet) -> Event | None:
-    """The event behind one packet of a rank."""
+    """The event of one packet of a rank; None: the state machines do not need the packet."""
     match packet["m"]:
         case "hello":
             return Hello(rank, incarnation, packet["address"])
@@ -75,7 +75,7 @@ def _vote(rank: int, incarnation: int, packet: messages.Packet) -> Voted:
 
 
 def agent_event(event: Mapping[str, Any]) -> Event | None:
-    """The event behind what an agent says of its own (not what it forwards)."""
+    """The event of an agent's own message; None: the state machines do not need it. Forwarded packets: `rank_event`."""
     match event["e"]:
         case "died":
             return Died(event["rank"], event["incarnation"], event["signal"], event["code"])
@@ -85,7 +85,7 @@ def agent_event(event: Mapping[str, Any]) -> Event | None:
 
 
 def said(rank: int, packet: messages.Packet) -> str | None:
-    """What the user is told of a packet, at once."""
+    """The message that is printed for the user when this packet arrives; None: there is none."""
     match packet.get("event") if packet["m"] == "event" else None:
         case "output-held-back":
             reason, stream = packet.get("reason"), packet.get("stream")
@@ -96,7 +96,7 @@ def said(rank: int, packet: messages.Packet) -> str | None:
 
 
 def log_line(rank: int, incarnation: int, packet: messages.Packet) -> tuple[str, dict[str, Any]] | None:
-    """Name and fields under which a packet goes into the event log; None: it does not."""
+    """Name and fields of the line that a packet makes in the event log; None: the packet makes no line."""
     kind = packet["m"]
     if kind not in _LOGGED:
         return None

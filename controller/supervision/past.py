@@ -1,12 +1,13 @@
-"""★ What a job's former controllers have left behind to know: in the event log, and beside it.
+"""★ A job's past, as former controllers have recorded it: in the event log, and in the job's record (`generation.json`).
 
-A restart needs three things of the past: which numbers are used (incarnations, epochs), what lives still, and whether the
-job has come to its end. The log says all of it, and may be lost: a damaged disk, a line that was refused, a hand. So the
-numbers and the mark of all processes are in the job's record as well (`ckpt.store.job.lock`), which is written before an
-incarnation is started; a number that is there is used, whatever the log says. What only the log knows is lost with it: the
-numbers of rounds that were burnt and left nothing, times, and the end of a job that had ended: it ends once more.
+A restart needs three facts: which numbers (incarnations, epochs) have been used, which processes may still live, and whether
+the job has ended. The event log has all three. But the log can be lost: by a damaged disk, a line that could not be written,
+or a user's mistake. So the incarnation and the mark of all processes are in the job's record as well
+(`ckpt.store.job.lock`), which is written before an incarnation is started. A number in the record has been used, whatever
+the log says. Facts that only the log has are lost with the log: the numbers of failed rounds that left no image, times, and
+the end of a job that had ended (a restart lets it end once more).
 
-A log that cannot be read is put beside, and a new one begins with what is known (`begin_anew`).
+An event log that cannot be read is set aside, and a new log begins with the facts that are known (`begin_anew`).
 """
 
 from __future__ import annotations
@@ -22,16 +23,17 @@ if TYPE_CHECKING:
     from ckpt.store.job.lock import LockRecord
 
 LOG_BYTES_MAX: Final = 4 << 20
-"""Longer than this the event log is begun anew: some thousand commits."""
+"""When the event log is longer than this (some thousand commits), a new log replaces it."""
 
 _OURS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-"""What these say is said of this process or machine, and not of the file."""
+"""These errors are faults of this process or machine, not of the file."""
 
 
 def known(job: JobDirectory, record: LockRecord) -> tuple[History, StorageFailed | None]:
-    """The job's past, and why the event log could not be read (None: it was).
+    """The job's past, and the error for which the event log could not be read (None: it was read).
 
-    Raises Unrecoverable when nothing says which incarnation was the last.
+    Raises Unrecoverable when neither log nor record says which incarnation was the last. Raises StorageFailed for an error
+    of `_OURS`.
     """
     from ckpt.store import StorageFailed
 
@@ -51,13 +53,13 @@ def known(job: JobDirectory, record: LockRecord) -> tuple[History, StorageFailed
             f"neither the event log nor generation.json says which incarnation was the last ({trouble}). Bring one of them "
             f"back from a backup; or, if no process of the job lives anywhere, remove {job.events.path}: the images say then"
         )
-    if record.branch is not None:  # lines with such numbers would not count as the job's past
+    if record.branch is not None:  # a line with such a number would not count as a line of this job
         history.highest_epoch = max(history.highest_epoch, record.branch.above)
     return history, trouble
 
 
 def _without_log(job: JobDirectory) -> History:
-    """What the control files say."""
+    """The job's past from its control files alone."""
     from ckpt.store import list_lines
 
     history = History()
@@ -70,7 +72,10 @@ def _without_log(job: JobDirectory) -> History:
 
 
 def begin_anew(job: JobDirectory, history: History, trouble: StorageFailed) -> str:
-    """A new event log in the place of one that cannot be read, with what is known; in words. With the lock held."""
+    """Begin a new event log with `history`, in the place of a log that cannot be read. Call it with the lock held.
+
+    Returns a message for the user.
+    """
     aside = job.events.set_aside()
     job.events.append(CONTINUED, **dump(history))
     job.events.append("log-unreadable", reason=str(trouble), kept=aside)
@@ -79,10 +84,10 @@ def begin_anew(job: JobDirectory, history: History, trouble: StorageFailed) -> s
 
 
 def shorten(job: JobDirectory, lock: LockHandle) -> str | None:
-    """Begin the log anew if it has grown long. Returns what there is to say."""
+    """Replace the event log by a summary if it is longer than `LOG_BYTES_MAX`. Returns a message for the user, or None."""
     if job.events.length <= LOG_BYTES_MAX:
         return None
-    job.events.length = 0  # not at every line, where this fails
+    job.events.length = 0  # if this fails, do not try again at every line
     from ckpt.store import StoreError
 
     try:
@@ -96,7 +101,7 @@ def shorten(job: JobDirectory, lock: LockHandle) -> str | None:
 
 
 def record(lock: LockHandle, incarnation: int, mark: str) -> str | None:
-    """Write down which incarnation is about to be started. Returns what there is to say. Raises LockLost."""
+    """Record durably which incarnation is about to be started. Returns a message for the user, or None. Raises LockLost."""
     from ckpt.store import LockLost, StoreError
     from ckpt.store.job.lock import Life
 

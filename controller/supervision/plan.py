@@ -1,9 +1,9 @@
-"""Where ranks run and from what they resume. Pure.
+"""The plan of a launch: on which nodes ranks run, and from which line they resume. Pure.
 
-`place` maps ranks to nodes; `specs` says to each rank's process all it has to know; `resumable` picks the
-lines that a restart may use; `check_fit` refuses to go on with an image that does not fit, and says why.
+`place` assigns ranks to nodes; `specs` makes the start parameters for each rank's process; `resumable` selects the lines
+that a restart may use; `check_fit` raises an error if a job cannot go on under this command line and interpreter.
 
-A rank's identity is its number; nothing here is ever stored in an image.
+A rank is identified by its number. Images hold nothing of this module.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Placement:
 
 
 def place(size: int, nodes: Sequence[Node]) -> list[Placement]:
-    """Ranks in blocks, in the order of the nodes. UsageError when there are not enough slots."""
+    """Assign ranks to nodes in blocks, in the order of the nodes. Raises UsageError when there are not enough slots."""
     free = sum(node.slots for node in nodes)
     if size > free:
         raise UsageError(f"{size} ranks do not fit into {free} slots")
@@ -45,7 +45,7 @@ def place(size: int, nodes: Sequence[Node]) -> list[Placement]:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What all ranks of a job have in common. `argv`: the program's words, as ``python`` takes them."""
+    """The start parameters that all ranks of a job have in common. `argv`: the program's words, as ``python`` takes them."""
 
     job_id: str
     job_dir: str
@@ -87,7 +87,7 @@ def words_of(command: Sequence[str], options: Mapping[str, Any]) -> list[str]:
 
 
 def resumable(committed: Sequence[int], requested: int | None) -> tuple[int, ...]:
-    """The lines a restart may use, ascending: all of them, or just the one asked for."""
+    """The epochs of the lines that a restart may use, ascending: all, or only the requested one. Raises NoSuchJob."""
     if requested is None:
         return tuple(sorted(committed))
     if requested not in committed:
@@ -107,8 +107,8 @@ def check_fit(
 ) -> None:
     """Raise NotCompatible unless a job can go on under this command line and interpreter.
 
-    Only the minor version of Python counts (an image of 3.11.7 resumes on 3.11.2). `new_size` None and an
-    empty `new_command` mean "whatever it was".
+    Only major and minor version of Python count (an image of 3.11.7 resumes on 3.11.2). `new_size` None and an empty
+    `new_command` mean: as before.
     """
     if new_size is not None and new_size != size:
         raise NotCompatible(f"the job has {size} ranks, not {new_size}: an image fits its own number only")

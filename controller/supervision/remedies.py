@@ -1,7 +1,8 @@
-"""What to do about what would not survive a restart: by type and reason, for `ckpt doctor`. Pure.
+"""Remedies: advice for state that would not survive a restart, by type and reason. Pure.
 
-Tables of (pattern, remedy); the first pattern that is found in a type's name, in the name of a base type, or in the reason
-counts. Remedies name what there is for it: hooks, `register_type`, harmless threads, the explicit loop.
+The module has tables of (pattern, remedy). The first pattern that is found in the name of a type, in the name of a base type
+or in the reason counts. A remedy names a means of this package: hooks, `register_type`, harmless threads, the explicit loop.
+`ckpt doctor` and the messages about failed rounds (`uncommitted`) use them.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ _REFUSALS: _Table = (
 
 
 def for_object(type_name: str, reason: str, bases: Iterable[str] = ()) -> str:
-    """What to do about an object of this type that cannot be saved for this reason."""
+    """The remedy for an object of this type that cannot be saved for this reason. `bases`: names of its base types."""
     names = [type_name, *bases]
     for pattern, remedy in _OBJECTS:
         if any(re.search(pattern, name) for name in (*names, reason)):
@@ -120,7 +121,10 @@ def for_object(type_name: str, reason: str, bases: Iterable[str] = ()) -> str:
 
 
 def _register(type_name: str) -> str:
-    """The call for a type: ``_hashlib.HASH``, ``zlib.Decompress`` and what is made in functions have no name to write."""
+    """The call of `register_type` for a type.
+
+    ``_hashlib.HASH``, ``zlib.Decompress`` and classes defined in functions have no name that a program could write.
+    """
     module = type_name.rpartition(".")[0]
     if module and not module.startswith("_") and module != "zlib" and "<locals>" not in type_name:
         return f"ckpt.register_type({type_name}, save, load)"
@@ -128,7 +132,7 @@ def _register(type_name: str) -> str:
 
 
 def for_refusal(reason: str) -> str:
-    """What to do about a place where the program cannot be captured for this reason."""
+    """The remedy for a place where the program cannot be captured for this reason."""
     for pattern, remedy in _REFUSALS:
         if re.search(pattern, reason):
             return remedy
@@ -136,7 +140,7 @@ def for_refusal(reason: str) -> str:
 
 
 def for_thread(name: str) -> str:
-    """What to do about a thread of the application."""
+    """The remedy for a thread of the application."""
     if re.search(_POOL_THREADS, name):
         return (
             "it belongs to a pool, whose work would be lost with it: shut the pool down before a checkpoint "

@@ -1,13 +1,13 @@
-"""How long nothing has been committed, how much rarer the tries get meanwhile, and what the user is told about it. Pure.
+"""The time without a commit: its length, the growing interval between rounds (back-off), and the messages to the user. Pure.
 
-A *drought* begins with the first round after a commit (or a start) and ends with a commit. In it
+A *drought* begins with the first round after a commit (or after a start) and ends with a commit. During a drought:
 
-- every round that comes to nothing doubles the time to the next one that the schedule begins, in units of the schedule's
-  interval, up to `_DOUBLINGS` times and `_LONGEST_NS`;
-- a round that has held the program up is followed by `_SHARE` times as long without any;
-- the first failure is said, the others are in the event log only; after `_SAY_AFTER_NS`, or `_SAY_AFTER_ROUNDS` rounds, it
-  is said once that nothing has been committed, who stands in the way, where, and what to do about it; and again at the end
-  of the job, if it has ended without any.
+- each failed round doubles the time until the schedule's next round, beginning with the schedule's interval; at most
+  `_DOUBLINGS` times, and up to `_LONGEST_NS`;
+- after a round that has held the program up, there is no scheduled round for `_SHARE` times as long;
+- the first failure is printed; the others are in the event log only. After `_SAY_AFTER_NS`, or after `_SAY_AFTER_ROUNDS`
+  rounds, one message says that nothing has been committed, which rank prevents it and why, and what the user can do. The
+  message is repeated at the end of the job if nothing was committed at all.
 
 Not here: rounds themselves (`coordinator`).
 """
@@ -25,21 +25,21 @@ _SAY_AFTER_ROUNDS = 3
 
 
 class Drought:
-    """Of one job under one controller."""
+    """The droughts of one job under one controller. All times are in nanoseconds, on one monotonic clock."""
 
     def __init__(self) -> None:
         self.since_ns: int | None = (
-            None  # begin of its first round; None: there was none since the last commit
+            None  # when the drought's first round began; None: no round has begun since the last commit
         )
-        self.rounds = 0  # that have come to nothing
+        self.rounds = 0  # number of failed rounds
         self.is_said = False
-        self.reason = ""  # the newest one known
+        self.reason = ""  # why the newest round failed or cannot go on
         self.remedy = ""
-        self._is_refused = False  # in this round
-        self.was_fruitful = False  # something has been committed under this controller
+        self._is_refused = False  # a rank has said in this round that it cannot be captured
+        self.was_fruitful = False  # a line has been committed under this controller
 
     def round_begins(self, now_ns: int) -> None:
-        """A round is begun, or asked for."""
+        """A round begins: ranks are asked, or told to take their images."""
         if self.since_ns is None:
             self.since_ns = now_ns
 
@@ -50,11 +50,11 @@ class Drought:
         self.was_fruitful = True
 
     def starts_anew(self) -> None:
-        """Other processes take part from now on."""
+        """A new incarnation takes part from now on."""
         self.since_ns, self.rounds = None, 0
 
     def round_fails(self, reason: str) -> bool:
-        """A round has come to nothing. True: it is the first one, to be said."""
+        """A round has failed. True: it is the drought's first, and the failure is to be printed."""
         self.rounds += 1
         if not self._is_refused or not self.remedy:  # a refusal says more; an earlier one may be over
             self.reason = reason
@@ -63,24 +63,24 @@ class Drought:
         return self.rounds == 1
 
     def refused(self, rank: int, reason: str) -> None:
-        """A rank cannot be captured where it is."""
+        """A rank reports that it cannot be captured where it is."""
         self._is_refused = True
         self.reason = f"rank {rank} cannot be captured: {reason}"
         self.remedy = remedies.for_refusal(reason)
 
     def interval_ns(self, every_ns: int, held_ns: int = 0) -> int:
-        """How long the schedule leaves the ranks alone after a round that came to nothing and has held them up so long."""
+        """The time until the schedule's next round, after a failed round that has held the program up for `held_ns`."""
         longer_ns = every_ns << min(self.rounds, _DOUBLINGS)
         return max(every_ns, min(longer_ns, _LONGEST_NS), _SHARE * held_ns)
 
     def deadline_ns(self) -> int | None:
-        """When `notice` may have something to say."""
+        """When `notice` may return a message; None: not before another event."""
         if self.since_ns is None or self.is_said or not self.reason:
             return None
         return self.since_ns + _SAY_AFTER_NS
 
     def notice(self, now_ns: int) -> str | None:
-        """What is to be said now, once."""
+        """The message about the drought, if it is due now; returned once in a drought."""
         if self.since_ns is None or self.is_said or not self.reason:
             return None
         waited_ns = now_ns - self.since_ns
@@ -91,7 +91,7 @@ class Drought:
         return f"no checkpoint for {waited_ns / _NS:.0f} s{tries}: {self._why()}"
 
     def epitaph(self) -> str | None:
-        """What is to be said at the end of the job, once."""
+        """The message at the end of a job in which nothing was committed; returned once."""
         if self.was_fruitful or self.since_ns is None or not self.reason:
             return None
         self.since_ns = None

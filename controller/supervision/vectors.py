@@ -1,12 +1,13 @@
-"""The check before every commit: are these images one consistent line?
+"""The check before every commit: are the images of all ranks one consistent line? Pure.
 
-On each link i→j (i = j included) let i's image hold ``tx`` messages enqueued and ``base`` the lowest unacked,
-and j's image ``rx`` messages received. The images belong together iff ``base_i ≤ rx_j ≤ tx_i``:
+For each link i→j (i = j included), i's image holds ``tx``, the number of messages that i has enqueued, and ``base``, the
+number of the lowest message that is not acknowledged; j's image holds ``rx``, the number of messages that j has received.
+The images are consistent if and only if ``base_i ≤ rx_j ≤ tx_i`` on each link:
 
-    rx_j > tx_i     an orphan: j has received what i, going on from its image, has not sent yet
-    rx_j < base_i   a loss: i has forgotten a message that j, going on from its image, has not received
+    rx_j > tx_i     an orphan message: j has received a message that i, going on from its image, has not sent yet
+    rx_j < base_i   a lost message: i has dropped a message that j, going on from its image, has not received
 
-A link that an image does not mention has never carried anything: (0, 0, 0).
+A link that an image does not mention has never carried a message: (0, 0, 0).
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ class Inconsistency:
 
 
 def check(vectors: Mapping[int, Mapping[int, Vector]]) -> list[Inconsistency]:
-    """Violations over all links among the ranks of `vectors` (rank -> peer -> (tx, base, rx)); empty:
-    consistent.
+    """All links that violate the inequality; empty: the images are consistent.
+
+    `vectors`: for each rank, for each peer, (tx, base, rx) of the rank's image.
     """
     wrong = []
     for source, outgoing in vectors.items():
