@@ -283,7 +283,7 @@ def _can_be_saved(
 
 
 class Dump:
-    """One run of :func:`dump`."""
+    """Writes one image: the pairs of the module's header, in this order."""
 
     def __init__(
         self, prepared: Prepared, sink: Sink, make_pickler: Callable[[Stream], ImagePickler]

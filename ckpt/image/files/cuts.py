@@ -68,7 +68,7 @@ def settle() -> None:
     try:
         for due in _due:
             status = os.fstat(due.fd)
-            if (status.st_dev, status.st_ino) not in done:  # several descriptors may be of one file
+            if (status.st_dev, status.st_ino) not in done:  # several descriptors may refer to one file
                 done.add((status.st_dev, status.st_ino))
                 _do(due)
     except OSError as failure:

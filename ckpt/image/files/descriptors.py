@@ -60,7 +60,7 @@ __all__ = [
 _IN_MEMORY = "/memfd:"
 _NULL = os.devnull
 _STREAMS = (0, 1, 2)
-_MOST_LOST = 256  # a library that makes a pipe for itself after each restart must not use up all numbers
+_MOST_LOST = 256  # bounds the placeholders: a library may open a new pipe after each restart
 _NAMES = {0: "standard input", 1: "standard output", 2: "standard error"}
 _FILES = ("file", "deleted")
 
@@ -170,7 +170,7 @@ def survey(notes: Mapping[int, FileNote]) -> Survey:
             elif note.kind in (*_FILES, "directory") or note.path == _NULL:
                 found.append(fd)
         except OSError:
-            continue  # closed since
+            continue  # the descriptor has been closed
     lost += lost_before[: max(0, _MOST_LOST - len(lost))]
     return Survey(sorted({*found, *lost}), lost)
 

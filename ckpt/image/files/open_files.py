@@ -60,7 +60,10 @@ __all__ = ["FileSaver"]
 
 
 class FileSaver:
-    """The reducers of file objects, for one image. ``is_disposable``: this process is a forked child."""
+    """The reducers of file objects, for one image.
+
+    ``notes``: descriptor -> note (:mod:`ckpt.image.process.moment`). ``is_disposable``: this process is a forked child.
+    """
 
     def __init__(
         self, notes: dict[int, FileNote], *, is_disposable: bool, saved_files: SavedFiles | None = None

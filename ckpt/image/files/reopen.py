@@ -173,6 +173,7 @@ class OpenedFile:
 
 
 def make_raw_file(opened: OpenedFile, mode: str, name: Any, closefd: bool) -> io.FileIO:
+    """A raw file over an open file. ``name``: the file's name attribute; an integer becomes the new descriptor."""
     made = io.FileIO(opened.fd, mode, closefd)
     made.name = opened.fd if isinstance(name, int) else name
     return made
@@ -248,6 +249,7 @@ def _deleted_again(saved: SavedFile) -> int:
 
 
 def make_std_raw(fd: int, mode: str, name: Any) -> io.FileIO:
+    """A raw file of the program over the descriptor of a standard stream."""
     made = io.FileIO(fd, mode, closefd=False)
     made.name = name
     return made
@@ -269,6 +271,10 @@ def make_buffered(cls: Any, raw: Any, position: int | None, pending: bytes = b""
 def make_text(
     buffer: Any, settings: tuple[Any, ...], position: Any, attributes: dict[str, Any], pending: str = ""
 ) -> Any:
+    """A text layer over ``buffer``. ``settings``: further arguments of :class:`io.TextIOWrapper`, in order. ``position``:
+    for
+    ``seek``, or None. ``attributes``: of the instance. ``pending``: text that is not written yet.
+    """
     made = io.TextIOWrapper(buffer, *settings)
     if position is not None and type(buffer) is not io.BufferedWriter and position != buffer.tell():
         made.seek(position)  # before write(): a seek would flush the pending text
@@ -279,6 +285,7 @@ def make_text(
 
 
 def make_closed(layer: str, name: Any, mode: str) -> Any:
+    """A closed file object. ``layer``: "raw", "buffered" or "text"."""
     raw = io.FileIO(os.devnull, "r")
     raw.name = name
     made: Any = raw if layer == "raw" else io.BufferedReader(raw)

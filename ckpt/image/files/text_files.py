@@ -83,7 +83,7 @@ class TextSaver:
         self._positions.buffered(buffer)
         is_iterated = obj.seekable() and _is_iterated(
             obj
-        )  # asked before flush(), which makes Python forget it
+        )  # tested before flush(), after which tell() works again
         if obj.writable():
             obj.flush()
             self._positions.collect(raw.fileno(), buffer)
@@ -144,7 +144,7 @@ class TextSaver:
     def _reduce_in_memory(self, obj: io.TextIOWrapper, buffer: io.BytesIO, attributes: dict[str, Any]) -> Any:
         """A text layer over a BytesIO. In a ``for`` loop, the remaining text is read to find the position."""
         if not _is_iterated(obj):
-            position: int | None = obj.tell()  # writes what is pending
+            position: int | None = obj.tell()  # tell() also writes the pending text
         elif self._is_disposable and codecs.lookup(obj.encoding).name in _STATELESS_CODECS:
             position = None
         else:

@@ -52,7 +52,8 @@ from ckpt.image.modules.standard_streams import STREAMS, std_objects
 __all__ = ["Pid", "References", "import_all", "is_by_value", "resolve"]
 
 Pid = tuple[Any, ...]
-"""``("module", name)``, ``("dict", name)``, ``("attr", module, name)``, ``("std", path)``, ``("live", name)``,
+"""A persistent id: ``("module", name)``, ``("dict", name)``, ``("attr", module, name)``, ``("std", path)``, ``("live",
+name)``,
 ``("lib", module, variable, step, …)`` (:mod:`ckpt.image.modules.package_changes`), ``("held", kind, module, variable,
 step, …)`` (:mod:`ckpt.image.modules.held_locks`)."""
 
@@ -185,7 +186,7 @@ class References:
         self._census = _lookup.Census()
         self._count = 0
         self._ids: dict[int, Pid] = {}
-        self._values: dict[str, tuple[int, bool]] = {}  # name -> id of the module, does it travel by value
+        self._values: dict[str, tuple[int, bool]] = {}  # name -> (id of the module, is it saved by value?)
         self._own_names: dict[str, frozenset[str]] = {}
         self._mpi_names: dict[tuple[str, str], types.ModuleType] = {}
         self._touched: dict[str, types.ModuleType] = {}

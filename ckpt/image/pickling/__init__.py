@@ -1,1 +1,1 @@
-"""The pickler of images, and why a variable could not be saved."""
+"""The pickler of images, and the search for the object that could not be saved."""

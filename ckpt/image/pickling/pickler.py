@@ -70,13 +70,13 @@ _STACK_BYTES_PER_LEVEL = 1024
 
 
 class Sink(Protocol):
-    """Where an image goes."""
+    """The destination of an image. An exception that a sink raises ends the dump and is not changed."""
 
     def write(self, data: bytes | memoryview) -> None:
-        """The next piece of the pickle stream."""
+        """Take the next piece of the pickle stream."""
 
     def buffer(self, buffer: pickle.PickleBuffer) -> None:
-        """The next out-of-band buffer. Its memory does not change before the sink has finished."""
+        """Take the next out-of-band buffer. Its memory does not change before the sink has finished."""
 
 
 class Enough(Exception):  # no error
@@ -264,7 +264,7 @@ class ImagePickler(pickle.Pickler):
         return kind
 
     def settle(self, cls: type, kind: Reducer) -> None:
-        """From now on, instances of exactly this type are saved by ``kind``."""
+        """From now on, save instances of exactly this type with the reducer ``kind``."""
         self._kinds[cls] = kind
 
     def can_be_raw(self, obj: object, author: type) -> bool:
@@ -292,7 +292,10 @@ class ImagePickler(pickle.Pickler):
 
 
 class ImageUnpickler(pickle.Unpickler):
-    """Loads what :class:`ImagePickler` wrote. Only for authenticated images: an image is code."""
+    """Loads what :class:`ImagePickler` has written. Only for authenticated images, because loading an image runs its code.
+
+    ``live``: name → object of this process, for objects saved by name.
+    """
 
     def __init__(self, stream: BinaryIO, buffers: Iterable[Buffer], live: Mapping[str, object]) -> None:
         super().__init__(stream, buffers=buffers)

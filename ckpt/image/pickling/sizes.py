@@ -34,7 +34,7 @@ class SizeTable:
         reference to ``value``.
         """
         if label[0] == "frame" and label[1] >= _FRAMES:
-            return  # a deep recursion: thousands of frames of no interest
+            return  # a deep recursion: these frames are not reported
         match label:
             case ("variable", module, name):
                 kind, place = "module", module

@@ -1,1 +1,1 @@
-"""What belongs to the process: signals, limits, exit functions, environment, directory."""
+"""State of the process: signals, limits, exit functions, environment, directory."""

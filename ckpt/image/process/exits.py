@@ -74,7 +74,7 @@ def unregister(func: Callable[..., Any], /) -> None:
 
 
 def clear() -> None:
-    """Empty the table, as :mod:`multiprocessing` does in its children."""
+    """Drop all registrations; :mod:`multiprocessing` calls this in its child processes."""
     _clear()
     _entries.clear()
 

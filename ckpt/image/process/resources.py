@@ -128,7 +128,7 @@ def apply_early(saved: dict[str, Any], environment: Mapping[str, str]) -> None:
     if "TZ" in saved["environment"]:
         time.tzset()
     os.umask(saved["umask"])
-    if "random" in sys.modules:  # 3.13 sets a variable of this module when it is first seeded by a text
+    if "random" in sys.modules:  # Python 3.13: a first seed that is a str sets a variable of the module
         sys.modules["random"].Random("")
     for fd, length in saved["lengths"].items():
         cuts.cut_output(fd, length)

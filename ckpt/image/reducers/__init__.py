@@ -1,1 +1,1 @@
-"""How objects of Python's own types, classes and functions are taken apart and made again."""
+"""Reducers for objects of Python's own types, for classes, functions and instances, and their counterparts at load."""

@@ -37,7 +37,7 @@ def reduce_memoryview(pickler: Saver, obj: memoryview) -> Any:
         raise PicklingError(
             f"a part of memory that is not plain (format {obj.format!r}) cannot be saved as a memoryview"
         )
-    stride = 0  # none
+    stride = 0  # 0: the part is contiguous
     if not obj.c_contiguous:
         if obj.ndim != 1:
             raise PicklingError(

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 __all__ = ["REDUCERS", "kind_by_base"]
 
 REDUCERS: dict[type, Reducer] = {}
-"""By exact type."""
+"""Reducers by exact type."""
 
 
 def reduces(*types_: type) -> Callable[[Reducer], Reducer]:
@@ -159,7 +159,7 @@ def reduce_builtin_method(pickler: Saver, obj: Any) -> Any:
         if sys.modules.get(name) is obj.__self__:
             return rebuild.function_of, (name, obj.__name__)
     if owner is types.ModuleType and (replaced := pickler.references.replaced_name(obj)) is not None:
-        return rebuild.function_of, replaced  # open, with pyfakefs
+        return rebuild.function_of, replaced  # for example `open`, if pyfakefs has replaced it
     if owner is types.ModuleType or not is_heap(owner) or issubclass(owner, type):
         return NotImplemented
     for cls in owner.__mro__:

@@ -254,9 +254,9 @@ def reduce_by_base(pickler: Saver, obj: Any) -> Any:
     make, args, state, items, pairs, *setter = (*reduced, None, None, None)[: max(5, len(reduced))]
     if setter and setter[0] is not None:
         return reduced
-    if make is own:  # would run the user's __init__
+    if make is own:  # calling it would run __init__ of the user's class
         make, args = rebuild.make_from_builtin, (cls, own, *args)
-    elif make is copyreg.__newobj__ and args[0] is own:  # type: ignore[attr-defined]  # and this one __new__
+    elif make is copyreg.__newobj__ and args[0] is own:  # type: ignore[attr-defined]  # and this __new__
         make, args = rebuild.make_from_builtin, (cls, *args)
     added = (attributes_of(obj), slots_of(pickler, obj))
     return make, args, (cls, state, *added), items, pairs, rebuild.fill_by_base
@@ -303,4 +303,4 @@ REDUCERS: dict[type, Reducer] = {
     types.FunctionType: reduce_function,
     types.MethodType: reduce_method,
 }
-"""By exact type; see :mod:`ckpt.image.reducers.builtin_types` for the others."""
+"""Reducers by exact type; see :mod:`ckpt.image.reducers.builtin_types` for the others."""

@@ -119,7 +119,9 @@ def _find_c_type(pickler: Saver, cls: type) -> Any:
         for _, value in attributes:
             if type(value) is cls and issubclass(cls, type):
                 return type, (value,)
-    replaced = pickler.references.replaced_name(cls)  # datetime.date, with freezegun
+    replaced = pickler.references.replaced_name(
+        cls
+    )  # for example datetime.date, if freezegun has replaced it
     return NotImplemented if replaced is None else (rebuild.function_of, replaced)
 
 

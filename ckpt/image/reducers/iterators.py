@@ -48,7 +48,7 @@ _OVER: dict[str, Callable[[Any], Any]] = {
 }
 
 Kind = tuple[type, str, bool]
-"""(container's type, view or "", reversed)"""
+"""The kind of an iterator: (type of the container, "keys", "values", "items" or "", is it reversed?)."""
 
 
 def fresh(kind: Kind, container: Any) -> Any:
@@ -136,7 +136,7 @@ def place(name: str, container: Any, size: int, index: int) -> Any:
 
 
 def make_view(base: type, mapping: Any, view: str) -> Any:
-    """A view of a dictionary, by the type's own method."""
+    """A view ("keys", "values", "items") of a dictionary, made by the method of the builtin type."""
     return getattr(base, view)(mapping) if isinstance(mapping, base) else getattr(mapping, view)()
 
 
@@ -182,7 +182,7 @@ def by_using_up(obj: Any, look: Callable[[Any], T]) -> T:
 def _to_the_error(obj: Any) -> tuple[list[Any], str]:
     items: list[Any] = []
     try:
-        items.extend(obj)  # one by one: what came before the error stays
+        items.extend(obj)  # extend() takes the items one by one, so those before the error are kept
     except RuntimeError as changed:
         return items, str(changed)
     return items, "the container was changed during iteration"
@@ -303,4 +303,4 @@ REDUCERS: dict[type, Callable[[Saver, Any], Any]] = {
     type(reversed([])): reduce_list_iterator,
     reversed: reduce_reversed,
 }
-"""By exact type."""
+"""Reducers by exact type."""

@@ -53,7 +53,7 @@ def slots_of(pickler: Saver, obj: Any) -> list[tuple[type, str, Any]]:
         try:
             found.append((owner, key, descriptor.__get__(obj, cls)))
         except AttributeError:
-            continue  # never set, or deleted
+            continue  # the slot was never set, or its value was deleted
     return found
 
 

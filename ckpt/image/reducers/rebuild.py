@@ -78,9 +78,7 @@ def _alias(name: str, value: Any, parameters: tuple[Any, ...]) -> Any:
 
 
 def make_type_alias(name: str, value: Any, parameters: tuple[Any, ...], module: str | None) -> Any:
-    """A type alias. It takes its ``__module__`` from the globals of the function that makes it, so a function is made for
-    each.
-    """
+    """A type alias takes its ``__module__`` from the globals of the function that makes it: each gets its own function."""
     make = types.FunctionType(_alias.__code__, {"__name__": module, "typing": typing})
     return make(name, value, parameters)
 
@@ -106,9 +104,7 @@ def fill_attributes(obj: Any, attributes: dict[str, Any]) -> None:
 
 
 def metaclass_of_ctypes(meta: type) -> Any:
-    """The metaclass of :mod:`ctypes`, written in C, from which ``meta`` derives; None if there is none. It reads the layout
-    (``_fields_`` and the like) when a class is made.
-    """
+    """The metaclass of ctypes from which ``meta`` derives, or None. It reads ``_fields_`` and so on when a class is made."""
     return next((cls for cls in meta.__mro__ if cls.__module__ == "_ctypes"), None)
 
 

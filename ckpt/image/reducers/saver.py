@@ -31,6 +31,7 @@ class Saver(Protocol):
     """This process is a forked child, whose objects may be used up to find their state."""
 
     main_thread_id: int | None
+    """``threading.main_thread().ident``."""
 
     running_generators: list[Any] | None
     """Generators on the captured stack."""

@@ -58,7 +58,7 @@ def reduce_type_alias(pickler: Saver, obj: Any) -> Any:
 
 
 REDUCERS: dict[type, Reducer] = {}
-"""By exact type."""
+"""Reducers by exact type."""
 
 if hasattr(typing, "TypeAliasType"):
     REDUCERS |= dict.fromkeys((typing.TypeVar, typing.ParamSpec, typing.TypeVarTuple), reduce_type_parameter)
