@@ -28,7 +28,7 @@ class Process:
 
 @dataclass(slots=True)
 class Wait:
-    """The time from the command to take an image until the capture, in ms; `reason` and `where`: of the last refusal, if any.
+    """Time from the command to take an image until the capture, in ms; `reason` and `where`: of the last refusal, if any.
 
     `captured` False: the round was aborted before the capture, so the wait would have been longer.
     """

@@ -8,32 +8,35 @@
                                                    └── program error · stop ──▶ stopping ───────┘
 
 Rules
-- Global rollback: after a death the whole incarnation is fenced (killed *and* reaped) before a process of the
-  next one is forked. The next one resumes from the newest committed line, or starts the program anew when
-  there is none.
-- A death by signal (or of the agent) is an accident: restart, within the budget. An exception, a nonzero exit
-  code, or a process that leaves with status 0 without having said `finished`, is the program's doing: no
-  restart can mend it, the job ends with that code, and the others are told.
-- A rank that fails before it has said hello, with an image to resume from, could not read that image: the
-  line is set aside and the next older one tried (`lines`). An interpreter that does not fit is no fault of a line.
-- Ranks that are told to stop have a second: stop packet, then SIGTERM, then SIGKILL. So they are after a last checkpoint,
-  which nothing shall follow, and when the program has failed: there the second begins when the rank that has failed is gone,
-  for it ends as an interpreter does, and what it still writes is its program's.
-- So do ranks that are released: they take the time that they need. One that does not leave with code 0 has not written what
-  it should have: by signal, an accident like any other death, else the job's exit code.
-- Who stops the job by a signal (or asks for it) stops the program: the ranks get the signal, their handlers run, and they
-  have `grace_ns` to come to an end together; a rank that has finished is released with the last of them. Once more, half a
-  second later or more (some send everything twice), ends them at once. The job's exit code is the signal's all the same.
-- Where the program deals with failures itself (`on_failure` "continue"), a dead rank is not an end and not a
-  reason to restart: the others are told at once and go on, without checkpoints from then on. The job is
-  finished when all that are left have finished, and interrupted when nobody is left. An exception or a
-  nonzero `sys.exit` still ends the job.
-- Nothing ends before everything is fenced: no image child, no rank survives the job.
-- An incarnation number is used once. Events of another incarnation than the present one are ignored.
+- Global rollback: after a death the whole incarnation is fenced (killed *and* reaped) before a process of the next
+  incarnation is forked. The next incarnation resumes from the newest committed line, or starts the program anew if there is
+  no line.
+- A death by signal (or of the agent) is an accident: the job is restarted, within the number of allowed restarts. An
+  exception, an exit code other than 0, or an exit with status 0 without the packet `finished`, is caused by the program: a
+  restart would not help. The job ends with that code, and the other ranks are told.
+- If a rank that resumes from an image fails before it has sent `hello`, it could not read that image: the line is set aside,
+  and the next older line is tried (`lines`). If the interpreter does not fit the image, the line is not at fault.
+- Ranks that are told to stop get a `stop` packet, SIGTERM after `TERM_AFTER_NS`, and SIGKILL after `KILL_AFTER_NS`. This is
+  done after a last checkpoint, which no further work shall follow, and after a failure of the program. After a failure these
+  times begin when the process of the failed rank has ended: it ends as an interpreter does, and still flushes the program's
+  files.
+- Ranks that are released end as an interpreter does too, without a time limit. If such a rank does not exit with code 0, it
+  has not written all its output. If a signal has killed it, this is an accident like any other death; else its exit code
+  becomes the job's.
+- A signal that stops the job (or `ckpt stop`) stops the program: the ranks get the signal, their handlers run, and all
+  ranks have `grace_ns` to end. A rank that has finished is released when all have finished. A second signal,
+  `AGAIN_AFTER_NS` later or more (some senders send each signal twice), kills the ranks at once. The job's exit code is the
+  signal's in any case.
+- Where the program handles failures itself (`on_failure` "continue"), the death of a rank neither ends nor restarts the job:
+  the other ranks are told at once and go on, without checkpoints from then on. The job is finished when all remaining ranks
+  have finished, and interrupted when no rank remains. An exception or an exit code other than 0 still ends the job.
+- The job does not end before everything is fenced: no rank and no image child survives the job.
+- Each incarnation number is used once. Events of another incarnation than the present one are ignored.
 - Every decision carries its reason.
 
-The supervisor owns the `Coordinator` (checkpoint rounds) and tells it when ranks come and go. Not here:
-processes and sockets (`launch`, `service`), where ranks run (`plan`).
+The supervisor owns the `Coordinator` (checkpoint rounds) and tells it when ranks are connected and when they end.
+
+Not here: processes and sockets (`launch`, `service`), where ranks run (`plan`).
 """
 
 from __future__ import annotations
@@ -98,10 +101,10 @@ Phase = Literal["new", "starting", "running", "releasing", "stopping", "fencing"
 
 
 class Supervisor:
-    """See the module's header.
+    """The state machine of one job under one controller.
 
-    `lines`, `start_over`, `behind`: see `lines.Lines`; `incarnation`: number of the first launch (above all
-    used ones).
+    `lines`, `start_over`, `behind`: see `lines.Lines`; `incarnation`: the number of the first launch, above all used
+    numbers; `grace_ns`: the time that ranks have to end after a signal.
     """
 
     def __init__(
@@ -129,28 +132,28 @@ class Supervisor:
         self.addresses: dict[int, str] = {}
         self.finished: dict[int, int] = {}
         self.gone: set[int] = set()
-        self.failed: set[int] = set()  # dead, and the others go on without them
-        self.outcome: End | None = None  # how it is going to end; None after fencing: launch again
+        self.failed: set[int] = set()  # dead ranks, without which the others go on
+        self.outcome: End | None = None  # how the job will end; None: after fencing, launch again
         self.relaunch_reason = "started"
-        self.since_ns = 0  # of the launch or the death: what `restarted` measures
-        self.stop: StopRequested | None = None  # waits for its last checkpoint
+        self.since_ns = 0  # time of the launch or the death, from which `restarted` measures
+        self.stop: StopRequested | None = None  # a stop request that waits for its last checkpoint
         self.passed_on_ns: int | None = None  # when the ranks got the signal that ends the job
         self.stop_tokens: list[Token] = []
         self.stop_result: dict[str, object] = {}
-        self.ending: int | None = None  # the rank that has failed, and is not gone yet: it is waited for
-        self.steps: list[tuple[int, Action]] = []  # (when, what) while stopping
+        self.ending: int | None = None  # the rank that has failed and whose process has not ended yet
+        self.steps: list[tuple[int, Action]] = []  # actions that are due later, with their times
 
     # ---- interface ---------------------------------------------------------------------------------------
 
     def handle(self, event: Event, *, now_ns: int) -> list[Action]:
-        """One event; returns what is to be done, in order."""
+        """Handle one event; returns the actions that follow, in order."""
         if self.phase == "ended":
             return []
         actions = self._dispatch(event, now_ns)
         return self._heed_last_checkpoint(actions, now_ns)
 
     def deadline_ns(self) -> int | None:
-        """When the next `Tick` is due, or None."""
+        """When the next `Tick` is due; None: not before another event."""
         times = [when for when, _ in self.steps[:1]]
         rounds = self.coordinator.deadline_ns()
         if rounds is not None:
@@ -191,7 +194,7 @@ class Supervisor:
             case ControlFailed():
                 return self.coordinator.handle(event, now_ns=now_ns)
         if event.incarnation != self.incarnation or not 0 <= event.rank < self.size:
-            return []  # an older incarnation still speaks; it is fenced or about to be
+            return []  # a packet of an older incarnation, which has been fenced or will be
         match event:
             case Hello():
                 return self._hello(event, now_ns)
@@ -232,7 +235,7 @@ class Supervisor:
         turn: list[Action] = [Turn(self.resumed)] if self.lines.behind else []
         self.lines.behind = False
         actions: list[Action] = [
-            *turn,  # before any of them goes on
+            *turn,  # before any rank goes on
             Send(messages.table(peers)),
             Log("restarted" if self.restarts or self.resumed is not None else "running", fields),
         ]
@@ -302,7 +305,7 @@ class Supervisor:
                 self.steps = self._pressing(now_ns)
             return [Log("rank-left", fields), *self._release_the_stopped(), *self._check_gone()]
         if self.phase == "fencing":
-            return []  # we are killing it
+            return []  # fencing has killed it
         if self.phase == "releasing" and not self._left_badly(event):
             return [Log("rank-left", fields), *self._check_gone()]
         decision = judge(
@@ -316,11 +319,11 @@ class Supervisor:
         return [log, *self._carry_out(decision, now_ns)]
 
     def _cannot_be_loaded(self, event: Died) -> bool:
-        """Is the line the reason of a death? A rank that leaves by itself while it loads one says yes."""
+        """Has a rank died because the line cannot be read? Yes, if the rank exits by itself while it loads the line."""
         return self.lines.died_loading() if event.signal is not None else event.code != EXIT_INCOMPATIBLE
 
     def _left_badly(self, event: Died) -> bool:
-        """Has a rank that was released not come to its end? By an exit code it has: that becomes the job's."""
+        """Was a released rank killed by a signal before it ended? An exit code other than 0 becomes the job's exit code."""
         assert self.outcome is not None
         if event.code and not self.outcome.exit_code:
             reason = f"rank {event.rank} left with exit code {event.code}"
@@ -337,7 +340,7 @@ class Supervisor:
         failed = sorted(self.failed)
         fields = {"rank": rank, "incarnation": self.incarnation, "failed": failed}
         actions: list[Action] = [
-            Send(messages.failed(failed)),  # before anything else: the others wait for it
+            Send(messages.failed(failed)),  # first, since the other ranks wait for it
             log,
             Log("continuing", fields),
             Say(f"{why}; the job goes on without it"),
@@ -362,7 +365,7 @@ class Supervisor:
         if decision.verdict == "end":
             kind: Kind = "interrupted" if decision.exit_code == EXIT_RESTARTS_USED_UP else "finished"
             outcome = End(decision.exit_code, decision.reason, kind)
-            # How a job was interrupted is the last thing that is said; see `service`.
+            # `service` prints the reason of an interruption as its last message.
             say: list[Action] = [Say(decision.reason)] if kind == "finished" else []
             return say + self._stop_now(outcome, now_ns)
         if self.stop is not None:
@@ -376,13 +379,12 @@ class Supervisor:
     # ---- fencing, stopping -------------------------------------------------------------------------------
 
     def _fence(self, outcome: End | None, reason: str) -> list[Action]:
-        """Kill everything; then launch again (`outcome` None) or end."""
+        """Kill all processes of the incarnation; then launch again (`outcome` None) or end the job."""
         self.phase = "fencing"
         self.outcome = outcome
         self.relaunch_reason = reason
         self.steps = []
-        # To the coordinator both are an interruption; whoever waits for a checkpoint waits on only if there
-        # is a next.
+        # Both burn the open round. Requests for a checkpoint are kept only if there is a next incarnation.
         tell = self.coordinator.interrupted if outcome is None else self.coordinator.closed
         return [*tell(reason), Fence(self.incarnation)]
 
@@ -404,7 +406,7 @@ class Supervisor:
         return [*replies, self.outcome]
 
     def _stop_now(self, outcome: End, now_ns: int) -> list[Action]:
-        """Tell the ranks to leave, and see to it."""
+        """Tell the ranks to leave; those that do not are killed later (`steps`)."""
         self.phase = "stopping"
         self.outcome = outcome
         self.steps = [] if self.ending is not None else self._pressing(now_ns)
@@ -412,14 +414,14 @@ class Supervisor:
         return [*closing, Send(messages.stop(outcome.exit_code)), *self._check_gone()]
 
     def _pressing(self, now_ns: int) -> list[tuple[int, Action]]:
-        """What is done to ranks that do not leave."""
+        """The actions against ranks that do not leave, with their times."""
         return [
             (now_ns + TERM_AFTER_NS, Terminate()),
             (now_ns + KILL_AFTER_NS, Fence(self.incarnation)),
         ]
 
     def _pass_on(self, outcome: End, number: int, now_ns: int) -> list[Action]:
-        """Let the program end itself."""
+        """Send the signal `number` to the ranks, and give the program `grace_ns` to end by itself."""
         self.phase = "stopping"
         self.outcome = outcome
         self.passed_on_ns = now_ns
@@ -433,7 +435,7 @@ class Supervisor:
         return [*actions, Say(f"{patience}once more, and they are killed")]
 
     def _release_the_stopped(self) -> list[Action]:
-        """Those that have come to their end wait for the others."""
+        """Release the finished ranks when every rank has finished or has ended."""
         if self.passed_on_ns is None or len(self.finished.keys() | self.gone) < self.size:
             return []
         if len(self.gone) == self.size:
@@ -441,7 +443,7 @@ class Supervisor:
         return [Send(messages.release())]
 
     def _at_once(self, now_ns: int) -> list[Action]:
-        """Asked once more by a signal while the ranks have their time."""
+        """A second signal has come during the ranks' time to end: kill them, unless it came too early to be meant."""
         if (
             self.phase != "stopping"
             or self.passed_on_ns is None
@@ -460,7 +462,7 @@ class Supervisor:
     def _check_gone(self) -> list[Action]:
         if len(self.gone) < self.size:
             return []
-        self.phase = "fencing"  # the ranks are gone; their image children may not be
+        self.phase = "fencing"  # all ranks have ended; image children may still live
         self.steps = []
         return [Fence(self.incarnation)]
 
@@ -470,7 +472,7 @@ class Supervisor:
         if self.phase in ("releasing", "stopping") and not self.steps:
             return self._do_not_wait(event, now_ns)
         if self.outcome is not None:
-            return self._at_once(now_ns) if event.token is None else []  # it is ending already
+            return self._at_once(now_ns) if event.token is None else []  # the job is ending already
         log = Log("stop-requested", {"reason": event.reason, "checkpoint": event.checkpoint})
         first = self.stop is None
         self.stop = event
@@ -482,7 +484,7 @@ class Supervisor:
         return [log, *self._stop_for(event, event.reason, now_ns)]
 
     def _do_not_wait(self, event: StopRequested, now_ns: int) -> list[Action]:
-        """It is ending already, in its own time, and somebody does not want to wait for that."""
+        """The job is ending already without a time limit, and a stop request sets one."""
         log = Log("stop-requested", {"reason": event.reason, "checkpoint": event.checkpoint})
         if self.phase == "releasing":
             return [log, *self._stop_for(event, event.reason, now_ns)]
@@ -494,7 +496,7 @@ class Supervisor:
         return [log, Terminate(event.signal, (self.ending,))]
 
     def _heed_last_checkpoint(self, actions: list[Action], now_ns: int) -> list[Action]:
-        """Take the answer to our own request (the last checkpoint before a stop) out of `actions`."""
+        """Take the answer to the supervisor's own request (the last checkpoint before a stop) out of `actions`, and stop."""
         kept: list[Action] = []
         answer: Reply | None = None
         for action in actions:
