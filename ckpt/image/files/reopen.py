@@ -272,8 +272,7 @@ def make_text(
     buffer: Any, settings: tuple[Any, ...], position: Any, attributes: dict[str, Any], pending: str = ""
 ) -> Any:
     """A text layer over ``buffer``. ``settings``: further arguments of :class:`io.TextIOWrapper`, in order. ``position``:
-    for
-    ``seek``, or None. ``attributes``: of the instance. ``pending``: text that is not written yet.
+    for ``seek``, or None. ``attributes``: of the instance. ``pending``: text that is not written yet.
     """
     made = io.TextIOWrapper(buffer, *settings)
     if position is not None and type(buffer) is not io.BufferedWriter and position != buffer.tell():

@@ -52,10 +52,9 @@ from ckpt.image.modules.standard_streams import STREAMS, std_objects
 __all__ = ["Pid", "References", "import_all", "is_by_value", "resolve"]
 
 Pid = tuple[Any, ...]
-"""A persistent id: ``("module", name)``, ``("dict", name)``, ``("attr", module, name)``, ``("std", path)``, ``("live",
-name)``,
-``("lib", module, variable, step, …)`` (:mod:`ckpt.image.modules.package_changes`), ``("held", kind, module, variable,
-step, …)`` (:mod:`ckpt.image.modules.held_locks`)."""
+"""A persistent id: ``("module", name)``, ``("dict", name)``, ``("attr", module, name)``, ``("std", path)``,
+``("live", name)``, ``("lib", module, variable, step, …)`` (:mod:`ckpt.image.modules.package_changes`),
+``("held", kind, module, variable, step, …)`` (:mod:`ckpt.image.modules.held_locks`)."""
 
 OWN_PACKAGES = ("ckpt",)
 _OWN_ROOT = os.path.dirname(os.path.dirname(os.path.realpath(version.__file__))) + os.sep

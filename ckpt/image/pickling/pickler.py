@@ -185,7 +185,7 @@ class ImagePickler(pickle.Pickler):
     ``is_raw``: class of an installed package with a ``__reduce__`` → are its instances, and those of subclasses, saved raw
     (:mod:`ckpt.image.reducers.raw_instances`), without calling that ``__reduce__``?
     ``running``: ids of the objects of which a method is on the captured stack.
-    ``cached_calls``: calls through caches (``functools.lru_cache``) on the captured stack, which are made again at load.
+    ``cached_calls``: calls through caches (``functools.lru_cache``) on the captured stack; a restart makes them again.
     ``deferred``: ``(callable, arguments)`` to be pickled last, and called when everything has been loaded.
     ``owned``: files that libraries have opened, and open again at load, each by descriptor or by (device, inode).
     ``shared``: objects that several reducers of one library share (:mod:`ckpt.ready`), by a key that they choose.

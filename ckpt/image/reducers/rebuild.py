@@ -2,10 +2,8 @@
 
 Every object is made in two steps: ``make_…`` returns an empty shell, which the unpickler puts into its memo (so that cycles
 of references can be restored), then ``fill_…`` sets its state. No function of the program runs: no ``__new__``,
-``__init__``,
-``__setattr__``, ``__setstate__``, ``__init_subclass__``, ``__set_name__`` and no code of a metaclass. The only exceptions
-are
-``__hash__`` and ``__eq__`` of objects that are keys of dictionaries or members of sets.
+``__init__``, ``__setattr__``, ``__setstate__``, ``__init_subclass__``, ``__set_name__`` and no code of a metaclass. The only
+exceptions are ``__hash__`` and ``__eq__`` of objects that are keys of dictionaries or members of sets.
 
 The names in this module are part of the image format: an image refers to them. So names may be added, but not removed.
 

@@ -40,7 +40,7 @@ class Saver(Protocol):
     """Ids of the objects of which a method is on the captured stack."""
 
     cached_calls: list[CachedCall]
-    """Calls through caches (``functools.lru_cache``) on the captured stack, which are made again at load."""
+    """Calls through caches (``functools.lru_cache``) on the captured stack, which are made again after the restart."""
 
     is_raw: dict[type, bool]
     """Class of an installed package with a ``__reduce__`` → are its instances, and those of subclasses, saved raw?"""
