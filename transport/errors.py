@@ -42,7 +42,7 @@ class UnknownRank(TransportError, IndexError):
 
 
 class StateMismatch(TransportError, ValueError):
-    """A saved port state of another job, rank or size."""
+    """A saved port state of another job, rank or size, of a later epoch or incarnation, or with messages missing."""
 
 
 class FrameError(TransportError, ValueError):

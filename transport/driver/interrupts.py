@@ -109,7 +109,7 @@ class InterruptGate:
             self._on_deferred()
 
     def _run(self, number: int, frame: FrameType | None, *, locked: bool = False) -> None:
-        """`locked`: the main thread holds the lock."""
+        """Run the program's handler of a signal. `locked`: the main thread holds the lock, which is released meanwhile."""
         handler = self._handlers.get(number)
         if handler is None:
             return
