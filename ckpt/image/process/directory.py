@@ -1,7 +1,7 @@
 """★ The working directory of the program, in an image and after a restart.
 
-At a restart the directory may be gone, for example a scratch directory that has been cleaned up. What a restart does depends
-on the directory's state when the image was taken:
+At a restart the directory may be gone, for example a scratch directory that has been cleaned up. What a restart then does
+depends on the directory's state when the image was taken:
 
     removed already         the restart makes a directory and removes it, so that `getcwd` fails as before
     empty                   made again, with its mode; files that the program has open do not count: they are made again

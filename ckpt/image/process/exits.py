@@ -9,7 +9,7 @@ registered by                                          after a restart
 modules of the program (by value)                      registered again: part of the image
 installed packages, while the program calls them       registered again: part of the image
 (a pool of workers that closes itself)
-installed packages, when another package imports them  registered again by the import
+installed packages, when they are imported             registered again by the import
 the standard library                                   :mod:`ckpt.image.stdlib.finalizers`
 =====================================================  ====================================================
 """
@@ -85,8 +85,8 @@ def forget() -> None:
 
 
 def recorded(by_value: Collection[str]) -> list[Entry]:
-    """The entries that an image holds, in the order of registration. ``by_value``: names of the program's modules. Includes
-    entries of installed packages that were made while code of such a module, or no module-level code, was running.
+    """The entries that an image holds, in order of registration. ``by_value``: names of the program's modules. Entries of
+    installed packages are among them if ``Entry.importing`` is a module of the program, or "".
     """
     return [entry for entry in _entries if entry.caller in by_value or _is_in_service(entry, by_value)]
 
