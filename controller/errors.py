@@ -38,7 +38,7 @@ class ControllerError(Exception):
 
 
 class MalformedPacket(ControllerError):
-    """Not a packet of the control protocol (see `messages.py`)."""
+    """The data are no packet of the control protocol (`ckpt.controller.supervision.messages`)."""
 
 
 class UsageError(ControllerError):

@@ -1,4 +1,4 @@
-"""How much time may go into looking whether a program can be captured: a share of the time that passes. Pure.
+"""The time budget for looks whether a program can be captured: a share of the time that passes. Pure.
 
 A *look* at the stack stops the program, and a rank whose program could not be captured has to look again. So each rank has
 an allowance of time for looks: the allowance grows by 1/`_SHARE` of the time that passes, up to `_MOST_NS`, and each look

@@ -62,7 +62,7 @@ _IN_C_NS = 200_000_000
 
 
 class Imager:
-    """The images of one rank. All methods but :meth:`tick` and :meth:`where` are called under the runtime's lock."""
+    """The images of one rank. All methods except :meth:`tick` and :meth:`where` are called under the runtime's lock."""
 
     def __init__(self, runtime: RankContext) -> None:
         self._runtime = runtime
@@ -81,8 +81,8 @@ class Imager:
         self._held_up, self._awaited = HeldUp(), Awaited()
         self._waiting: Sequence[
             int
-        ] = ()  # ranks whose programs wait for the round that this one is asked for
-        self._own_epoch = 0  # the program of this rank waits for that round
+        ] = ()  # ranks whose programs wait for the round for which this rank is asked
+        self._own_epoch = 0  # the epoch of the round for which this rank's program waits; 0: none
         self.in_vain = False
         """The round that the program waits for will not commit."""
 
@@ -111,7 +111,7 @@ class Imager:
         if epoch <= max(self.wanted, self.asked):
             return
         if self._runtime.explicit is not None:
-            self._say_ready(epoch)  # its boundaries are agreed upon in the round
+            self._say_ready(epoch)  # explicit ranks agree on a boundary after the round has begun
             return
         self.asked = epoch
         self._begin()
@@ -155,7 +155,7 @@ class Imager:
             self._pass_over()
 
     def abandon(self) -> None:
-        """There is no controller: a round that this rank has not voted in can never commit."""
+        """There is no controller any more: a round without this rank's vote can never commit."""
         self.asked = 0
         if self.wanted > self.epoch:
             self._pass_over()
@@ -171,7 +171,7 @@ class Imager:
         self._runtime.control.send({"m": "ready", "epoch": epoch})
 
     def wait_limit_ns(self) -> int | None:
-        """How long a blocked call may wait before it must look here again; ``None``: until something happens."""
+        """How long a blocked library call may wait, in ns, before it must call :meth:`look` again; ``None``: no limit."""
         if not self.is_looking:
             return None
         waited_ns = time.monotonic_ns() - self._wanted_since_ns

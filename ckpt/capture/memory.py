@@ -17,7 +17,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def resident_bytes() -> int:
-    """Memory of this process that is in use now, shared pages included; 0 where the kernel does not say."""
+    """Bytes of memory that this process uses now, shared pages included; 0 where the kernel does not say."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * _PAGE_BYTES
@@ -26,7 +26,7 @@ def resident_bytes() -> int:
 
 
 def peak_bytes() -> int:
-    """The most that :func:`resident_bytes` has been in this process."""
+    """The highest value of :func:`resident_bytes` in this process so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

@@ -1,4 +1,4 @@
-"""Does an image that cannot be taken hold the program up? Pure.
+"""Decides whether an image that cannot be taken holds the program up (a stall). Pure.
 
 A message that another rank sent after its image is *held* until this rank has taken its own image. While this rank cannot
 be captured, that is a stall if its program needs a held message. Nobody can know whether the program needs a held message

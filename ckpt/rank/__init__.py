@@ -1,1 +1,1 @@
-"""One rank of a job: from a forked process to its end, its network, its way to the controller."""
+"""One rank of a job: its start in a forked process, its end, its network, its channel to the controller."""

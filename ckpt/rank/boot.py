@@ -207,7 +207,7 @@ def _set_environment(spec: Mapping[str, Any]) -> None:
 
 
 def job_environment(spec: Mapping[str, Any]) -> dict[str, str]:
-    """The variables that a rank sees, fresh or resumed."""
+    """The environment variables that a job sets for each of its ranks, fresh or resumed."""
     return {
         "RANK": str(spec["rank"]),
         "WORLD_SIZE": str(spec["size"]),
@@ -291,7 +291,7 @@ def _resumed(runtime: Runtime) -> Callable[[], object]:
             with image.let_through():
                 runtime.hooks.call_after(spec["resume"])
         if locked:
-            runtime.lock.acquire()  # the library frames on the stack release it
+            runtime.lock.acquire()  # the library call on the restored stack releases it
         return image.resume(box.pop())
 
     return go_on

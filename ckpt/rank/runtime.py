@@ -120,7 +120,7 @@ class Runtime:
         return self.imager.epoch
 
     def bind(self, port: Port, engine: Engine, world: Communicator) -> None:
-        """Put the parts together, tell the agent where this rank can be reached and start the helper."""
+        """Connect the parts, tell the agent the address of this rank and start the port's helper thread."""
         self.port, self.engine, self.world = port, engine, world
         port.on_messages = engine.on_messages
         port.on_event = self._on_event
@@ -286,7 +286,7 @@ class Runtime:
                 self.control.send({"m": "event", "event": "unknown-packet", "packet": other})
 
     def _lose(self, ranks: list[int]) -> None:
-        """These ranks are dead, and the job goes on without them: no line will ever commit again."""
+        """These ranks are dead, and the job goes on without them: there will be no more images."""
         assert self.port is not None and self.engine is not None
         self.incomplete = True
         self.imager.abandon()
@@ -311,7 +311,7 @@ class Runtime:
     def checkpoint(self, wait: bool = True) -> int | None:
         """Ask the controller for a checkpoint of the whole job; see :func:`ckpt.checkpoint`."""
         if self.port is not None and self.port.interrupts.running:
-            wait = False  # there is no image before the handler has returned
+            wait = False  # called in a signal handler: there is no image before the handler has returned
         request = {"m": "request", "what": "checkpoint", "wait": wait and self.explicit is None}
         with self.lock:
             if wait:

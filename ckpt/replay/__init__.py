@@ -1,1 +1,1 @@
-"""Checkpoints of what a program registers, between the steps of its loops; :mod:`ckpt.replay.program` has the whole."""
+"""Explicit checkpoints: the objects that a program registers, saved between the steps of its loops."""

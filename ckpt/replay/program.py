@@ -110,7 +110,7 @@ class ExplicitWay:
         self._passed_ns = time.monotonic_ns()
         self._longest_step_ns = 0
         self._blocked_ns: int | None = (
-            None  # since when the program waits for a message, in the wait under way
+            None  # since when the program waits in its present library call; None: it does not
         )
         self._reader: Reader | None = None
         self._names: list[str] = []  # names of the objects that were registered at the checkpoint
@@ -229,7 +229,7 @@ class ExplicitWay:
         self._passed_ns = now_ns
 
     def ask(self) -> None:
-        """The program wants a checkpoint: at the next boundary it waits until the controller has begun one."""
+        """The program asks for a checkpoint: at its next boundary it waits until the controller has begun a round."""
         self._asked = True
 
     # ------------------------------------------------------------------ the agreement (under the lock)

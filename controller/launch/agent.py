@@ -174,7 +174,7 @@ class Agent:
         self.connections.pop(connection, None)
         connection.close()
         if self.listener is None and not self.connections:
-            self.ended = "its controller died before it said which job this is"  # nobody can ever reach us
+            self.ended = "its controller died before it said which job this is"  # no controller can reach it
         if connection is self.controller:
             self.controller = None
             self.outbox.clear()

@@ -142,7 +142,7 @@ class LocalLauncher:
         except (OSError, MalformedPacket):
             pass  # treat the connection as closed
         if events:
-            return self._noted(events)  # the next call finds the end again
+            return self._noted(events)  # the next call raises AgentGone
         raise self._gone()
 
     def _noted(self, events: list[dict[str, Any]]) -> list[dict[str, Any]]:

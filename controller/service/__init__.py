@@ -1,1 +1,1 @@
-"""The controller's driver: sockets of ranks and of commands, clocks, commit, what is printed."""
+"""The controller's driver: sockets of ranks and of commands, clocks, commit, output."""

@@ -25,7 +25,7 @@ from ckpt.store.disk.privacy import open_regular
 BLOCK_BYTES = 1024
 _READ_BYTES = 1 << 16
 _BACKLOG_BYTES_MAX = 1 << 20
-_PARTIAL_LINE_PATIENCE = 8  # polls without news after which an unfinished line is printed
+_PARTIAL_LINE_PATIENCE = 8  # polls without new text after which an unfinished line is printed
 POLL_BUSY_NS = 10_000_000
 POLL_IDLE_NS = 100_000_000
 
@@ -99,7 +99,7 @@ class Tail:
         self.position = start
 
     def read(self) -> bytes:
-        """New bytes to print; empty when there is nothing (yet)."""
+        """New bytes to print; empty when there are none (yet), or while text is written a second time."""
         if self._fd < 0:
             try:
                 self._fd = open_regular(self.path, os.O_RDONLY)

@@ -1,1 +1,1 @@
-"""The controller's state machines: rounds, restarts, lines, what failures lead to. Pure."""
+"""The controller's state machines: rounds, restarts, lines, decisions after failures. Pure."""

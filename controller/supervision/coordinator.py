@@ -122,7 +122,7 @@ class Coordinator:
         self.waiting_ranks: set[int] = set()  # ranks whose programs wait for the next round
         self.wanted = False  # a next round is wanted, by a request or by the schedule
         self.due_ns: int | None = None
-        self.refusal: str | None = None  # why there can be no more rounds in this incarnation
+        self.refusal: str | None = None  # why this incarnation can have no more rounds
         self.drought = Drought()
 
     # ---- what the supervisor says ------------------------------------------------------------------------

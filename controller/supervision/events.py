@@ -116,7 +116,7 @@ class ProgramError:
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """The process is gone and reaped: by `signal`, or with exit status `code`."""
+    """The process has ended and was reaped: killed by `signal`, or with exit status `code`."""
 
     rank: int
     incarnation: int

@@ -38,7 +38,7 @@ OnFailure = Literal["restart", "continue"]
 
 
 def judge(died: Died, *, restarts: int, max_restarts: int, on_failure: OnFailure = "restart") -> Decision:
-    """Decide what the unexpected death of one rank means.
+    """The decision after the unexpected death of one rank.
 
     `restarts`: the number of restarts made under this controller; `max_restarts`: the number allowed.
     """

@@ -51,10 +51,10 @@ class RankHistory:
     pause_max_ms: float | None = None
     deaths: int = 0
     finished: int | None = None
-    failed: bool = False  # dead, and the job went on without it
+    failed: bool = False  # the rank is dead, and the job went on without it
     refused_rounds: int = 0
     longest_wait: Wait | None = None
-    refusal: Line | None = None  # of the open round
+    refusal: Line | None = None  # the last refusal in the open round
 
 
 @dataclass(slots=True)

@@ -165,7 +165,7 @@ class Supervisor:
         self.lines.keep(epochs)
 
     def clone(self) -> Supervisor:
-        """An independent copy, for exploration."""
+        """An independent copy, for tests that explore all interleavings."""
         return copy.deepcopy(self)
 
     # ---- events ------------------------------------------------------------------------------------------
