@@ -39,7 +39,7 @@ def seat_of(job: JobDirectory) -> tuple[Seat | None, Relation]:
     seat = job.record().seat
     relation = compare(seat, here(job.path, ""))
     if relation == "copied" and is_occupied(os.path.join(job.path, "lock")):
-        relation = "ours"  # the lock file's inode number has changed, but its controller runs here
+        relation = "ours"  # job.json has got another inode number, but the controller runs here
     return seat, relation
 
 
