@@ -1,4 +1,4 @@
-"""What a program may ask of a library's objects beyond what is done unasked (:mod:`ckpt.image.libraries.registry`)."""
+"""What a program may ask of a library's objects beyond what is done unasked (:mod:`ckpt.image.interface.registry`)."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ FLOOR = frozenset(
         *("ckpt.controller", "ckpt.controller.errors"),
     ]
 )
-FACE = frozenset({"ckpt", "ckpt.MPI", "ckpt.ready"})
+FACE = frozenset({"ckpt", "ckpt.MPI", "ckpt.libraries", "ckpt.ready"})
 
 ORDER = (
     *("ckpt.transport.protocol", "ckpt.transport.wires", "ckpt.transport.driver"),
@@ -50,11 +50,19 @@ ORDER = (
     *(
         "ckpt.image.lowlevel",
         "ckpt.image.frames",
+        "ckpt.image.interface",
         "ckpt.image.modules",
         "ckpt.image.reducers",
         "ckpt.image.files",
     ),
-    *("ckpt.image.stdlib", "ckpt.image.libraries", "ckpt.image.process", "ckpt.image.pickling", "ckpt.image"),
+    *(
+        "ckpt.image.stdlib",
+        "ckpt.image.libraries",
+        "ckpt.image.tools",
+        "ckpt.image.process",
+        "ckpt.image.pickling",
+        "ckpt.image",
+    ),
     *("ckpt.capture", "ckpt.replay", "ckpt.rank", "ckpt.doctor", "face"),
     *(
         "ckpt.controller.supervision",
@@ -183,7 +191,7 @@ def reduced(pairs: set[tuple[str, str]]) -> set[tuple[str, str]]:
 def title(room: str, modules: dict[str, Path]) -> str:
     """The first sentence of the room's own docstring."""
     if room == "face":
-        return "`import ckpt`, `from ckpt import MPI`, `ckpt.ready`: what programs use."
+        return "`import ckpt`, `from ckpt import MPI`, `ckpt.ready`: what programs use; `ckpt.libraries`: distributions."
     if room == "main":
         return "`python -m ckpt`."
     text = ast.get_docstring(parse(modules[room])) or ""

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from ckpt.capture import memory
 from ckpt.capture.choice import Choice, choose
 from ckpt.capture.writing import Writing, say_failed, write, write_in_child
-from ckpt.image.libraries import registry
+from ckpt.image.interface.registry import libraries
 
 if TYPE_CHECKING:
     from ckpt.capture.context import RankContext
@@ -115,7 +115,7 @@ class Taker:
         state = port.snapshot()
         saved_ns = time.perf_counter_ns()
         try:
-            registry.before_image()
+            libraries.before_image()
             prepared = prepare(state)
         except Exception as failure:  # for example, a file of the program cannot be flushed
             port.thaw()

@@ -6,8 +6,9 @@ declared *harmless*: the program's result does not depend on it, and it simply d
 ``on_restart`` hook may start it again). What becomes of its object: :mod:`ckpt.image.reducers.thread_objects`.
 
 Threads without a Python thread object (numpy's, OpenBLAS', torch's) are none of ours: they hold no frames and are made anew
-by their libraries. Of the Python threads of libraries, those that keep nothing are known here: pyzmq's garbage collector
-and tqdm's monitor. A ``concurrent.futures`` pool is *not* harmless, since work given to it would be lost.
+by their libraries. Of its Python threads, each library says which keep nothing
+(:attr:`ckpt.image.interface.library.Library.harmless_threads`): pyzmq's garbage collector, tqdm's monitor. A
+``concurrent.futures`` pool is *not* harmless, since work given to it would be lost.
 
 Threads of ``_thread.start_new_thread`` have no object, but frames (``sys._current_frames``): they are the application's like
 all others, under the name of their first function.
@@ -22,16 +23,17 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterable
-from types import FrameType
+from types import BuiltinFunctionType, FrameType, FunctionType, MethodType
 from typing import NamedTuple
 
 from ckpt.errors import ThreadsRunning
+from ckpt.image.interface.registry import libraries
 
 __all__ = ["HarmlessThreads"]
 
 _OWN_NAMES = ("port-helper",)
-_HARMLESS_MODULES = ("zmq.", "tqdm.")
-_NOT_THE_APPLICATIONS = frozenset({"threading", "ckpt", "zmq", "tqdm"})
+_NOT_THE_APPLICATIONS = ("threading.", "ckpt.")
+_FUNCTIONS = (FunctionType, MethodType, BuiltinFunctionType)
 
 
 class HarmlessThreads:
@@ -54,7 +56,8 @@ class HarmlessThreads:
         bare = [thread for thread in bare_threads() if not self._matches(thread.name)]
         if threading.active_count() <= 2:  # the main thread and the port's helper
             return [*bare]
-        return [*(thread for thread in threading.enumerate() if not self._is_harmless(thread)), *bare]
+        declared = libraries.harmless_threads()
+        return [*(each for each in threading.enumerate() if not self._is_harmless(each, declared)), *bare]
 
     def check(self) -> None:
         """Raises :class:`ThreadsRunning` when there are others."""
@@ -66,15 +69,26 @@ class HarmlessThreads:
                 "ckpt.enable(harmless_threads=[NAME, ...]) or `ckpt run --harmless-threads NAME`"
             )
 
-    def _is_harmless(self, thread: threading.Thread) -> bool:
+    def _is_harmless(self, thread: threading.Thread, declared: tuple[str, ...]) -> bool:
+        """``declared``: by libraries, :meth:`ckpt.image.interface.registry.Registry.harmless_threads`."""
         if thread is threading.main_thread() or thread.name in _OWN_NAMES or thread in self._threads:
             return True
-        if type(thread).__module__.startswith(_HARMLESS_MODULES):
+        if _path_of(thread).startswith(declared):
             return True
         return self._matches(thread.name)
 
     def _matches(self, name: str) -> bool:
         return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.patterns)
+
+
+def _path_of(thread: threading.Thread) -> str:
+    """Where its class or, of a plain thread, its function is defined. Nothing of the program is called."""
+    kind: object = type(thread)
+    if kind is threading.Thread:
+        kind = thread.__dict__.get("_target")
+        if type(kind) not in _FUNCTIONS:
+            return ""
+    return f"{getattr(kind, '__module__', None)}.{getattr(kind, '__qualname__', '')}."
 
 
 class BareThread(NamedTuple):
@@ -96,6 +110,8 @@ def bare_threads() -> list[BareThread]:
         while first.f_back is not None:
             first = first.f_back
         # one of threading's is known there a moment after it has begun, and until a moment before it ends
-        if (first.f_globals.get("__name__") or "").partition(".")[0] not in _NOT_THE_APPLICATIONS:
-            found.append(BareThread(first.f_code.co_qualname))
+        module, name = first.f_globals.get("__name__") or "", first.f_code.co_qualname
+        path = f"{module}.{name}."
+        if not path.startswith((*_NOT_THE_APPLICATIONS, *libraries.harmless_threads())):
+            found.append(BareThread(name))
     return found

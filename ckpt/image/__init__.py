@@ -22,7 +22,7 @@ from ckpt.image.dumping import ImageReport, Prepared, check, dump, fork, look, p
 from ckpt.image.errors import ImageError, Refused, RestoreError, Unpicklable, Unsupported
 from ckpt.image.files.moved import declare_moved
 from ckpt.image.frames.stack import Stack, available, capture, describe_main, run_base
-from ckpt.image.libraries.transient import refuse_passing
+from ckpt.image.interface.passing import refuse_passing
 from ckpt.image.loading import Loaded, Source, load, resume
 from ckpt.image.modules.versions import check_compatible
 from ckpt.image.pickling.pickler import Sink, register_reducer

@@ -44,8 +44,7 @@ from ckpt.image.files.file_notes import set_apart
 from ckpt.image.files.open_files import FileSaver
 from ckpt.image.files.saved_files import SavedFiles
 from ckpt.image.frames import _frames
-from ckpt.image.libraries import unsupported
-from ckpt.image.libraries.settings import before_fork, quiet
+from ckpt.image.interface.registry import libraries, look_for_extensions
 from ckpt.image.modules import held_locks, lazy, package_baseline, package_changes
 from ckpt.image.modules.references import References
 from ckpt.image.modules.versions import FORMAT, current_versions
@@ -60,7 +59,8 @@ from ckpt.image.pickling.pickler import (
     on_deep_stack,
 )
 from ckpt.image.pickling.sizes import SizeTable, local_names
-from ckpt.image.process import exits, moment, resources
+from ckpt.image.process import exits, moment, resources, unsupported
+from ckpt.image.process.settings import quiet
 from ckpt.image.reducers import rebuild
 from ckpt.transport.records import asdict, dataclass, field
 
@@ -138,7 +138,10 @@ _references = References()
 def warm() -> None:
     """Look at all modules that are imported by now, so that the first image is faster. Must be called before the program
     starts: modules' attributes that appear later count as the program's. May be called before ranks are forked.
+    Finds what distributions say of libraries, too (:func:`look_for_extensions`).
     """
+    look_for_extensions()
+    libraries.loaded()
     _references.settle()
 
 
@@ -157,7 +160,6 @@ def prepare(stack: Stack | None, extras: Mapping[str, object]) -> Prepared:
     """
     started_ns = time.perf_counter_ns()
     noted, own_lengths = moment.note(), own_lengths_now()
-    before_fork()
     collector = gc.isenabled(), gc.get_threshold()  # recorded here, because dump() turns the collector off
     if _references.are_behind():  # changes of known modules are looked at in the child
         _references.refresh()

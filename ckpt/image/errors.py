@@ -26,7 +26,7 @@ class Refused(ImageError):
 
     `reason`: the C function with state that Python code cannot read ("sum() is running a generator"). `where`: "file:line
     function" of the frame that has called into C. `is_passing`: the stack could be captured, but it holds an object that no
-    image can hold, and that is there only for a moment (:mod:`ckpt.image.libraries.transient`). `obstacle`: address and
+    image can hold, and that is there only for a moment (:mod:`ckpt.image.interface.passing`). `obstacle`: address and
     instruction of that frame: a new attempt is refused too until the program has left this call; (0, 0): not known.
     """
 

@@ -23,12 +23,13 @@ from ckpt.image.errors import ImageError, RestoreError
 from ckpt.image.files import numbers, reopen, standard_output
 from ckpt.image.files.descriptors import note_baseline
 from ckpt.image.frames import stack
-from ckpt.image.libraries.settings import quiet
+from ckpt.image.interface.registry import libraries
 from ckpt.image.modules import package_baseline, package_restore
 from ckpt.image.modules.references import import_all
 from ckpt.image.modules.versions import compare_versions
 from ckpt.image.pickling.pickler import ImageUnpickler, collector_off
 from ckpt.image.process import limits, resources, signals
+from ckpt.image.process.settings import quiet
 from ckpt.transport.records import dataclass, field
 
 if TYPE_CHECKING:
@@ -135,6 +136,7 @@ def _load(source: Source, live: Mapping[str, object], environment: Mapping[str, 
     sys.setrecursionlimit(header["early"]["recursion_limit"])
     limits.put_back_limits(header["early"]["limits"])
     loaded.not_put_back = limits.not_put_back()
+    libraries.after_restart()
     return loaded
 
 

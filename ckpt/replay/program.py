@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from ckpt.errors import LoopError, RegistrationError, StateError
 from ckpt.image.files.descriptors import own_lengths
-from ckpt.image.libraries import registry
+from ckpt.image.interface.registry import libraries
 from ckpt.replay import mailbox, state
 from ckpt.replay.output import ReplayedOutput
 from ckpt.replay.position import Entry, Tracker
@@ -376,7 +376,7 @@ class _Disposable:
 
 def _ready_reducers() -> dict[type, Callable[[Any], Any]]:
     pickler = _Disposable()
-    return {cls: partial(reduce, pickler) for cls, reduce in registry.reducers().items()}
+    return {cls: partial(reduce, pickler) for cls, reduce in libraries.reducers().items()}
 
 
 def _ambient() -> dict[str, Any]:

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from ckpt import image
 from ckpt.image.frames import _frames
-from ckpt.image.libraries import registry
+from ckpt.image.interface.registry import libraries
 
 
 class FileSink:
@@ -117,7 +117,7 @@ class Driver:
         self.places = [place for place in self.places if place > self.count]
         path = os.path.join(self.directory, f"image-{self.taken}")
         self.taken += 1
-        registry.before_image()
+        libraries.before_image()
         prepared = image.prepare(stack, {"count": self.count})
         pid = image.fork(prepared.noted)
         if pid == 0:

@@ -1,1 +1,1 @@
-"""Installed libraries: what their objects in C need, what they keep in force, which moments to avoid."""
+"""Libraries that hold data: arrays, tables, files, pictures, numbers. One file each, and what is large beside it."""

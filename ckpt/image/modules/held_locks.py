@@ -27,6 +27,7 @@ import types
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ckpt.image.interface.registry import libraries
 from ckpt.image.lowlevel.inspect_raw import Path, dictionary_of, follow, is_a, space_of
 from ckpt.image.modules.package_baseline import Notes, members
 
@@ -132,7 +133,7 @@ def _kinds() -> dict[type, str]:
     """Type of lock → the name from which :func:`_new` makes a lock of this type."""
     found: dict[type, str] = {_thread.LockType: "Lock", _thread.RLock: "RLock"}
     found |= {kind: f"multiprocessing.{kind.__name__}" for kind in _of_multiprocessing()}
-    return found | {kind: f"{kind.__module__}.{kind.__qualname__}" for kind in _of_cython()}
+    return found | {kind: f"{kind.__module__}.{kind.__qualname__}" for kind in _of_libraries()}
 
 
 def _times_held(value: Any) -> int:
@@ -144,7 +145,7 @@ def _times_held(value: Any) -> int:
         return int(count)
     if type(value) in _of_multiprocessing() and value._semlock._is_mine():
         return int(value._semlock._count())
-    return _count_by_release(value) if type(value) in _of_cython() and value._is_owned() else 0
+    return _count_by_release(value) if type(value) in _of_libraries() and value._is_owned() else 0
 
 
 def _count_by_release(lock: Any) -> int:
@@ -163,12 +164,11 @@ def _of_multiprocessing() -> tuple[type, ...]:
     return () if module is None else (module.Lock, module.RLock)
 
 
-def _of_cython() -> tuple[type, ...]:
-    """The types of the reentrant locks of h5py, which holds one in every call, and of fastrlock, from which h5py's come."""
-    modules = (sys.modules.get(name) for name in ("h5py._objects", "fastrlock.rlock"))
-    return tuple(
-        kind for kind in (getattr(module, "FastRLock", None) for module in modules) if kind is not None
-    )
+def _of_libraries() -> tuple[type, ...]:
+    """The types of reentrant locks that libraries name; h5py holds one in every call."""
+    names = (name.partition(":") for each in libraries.loaded() for name in each.lock_types)
+    kinds = (getattr(sys.modules.get(module), name, None) for module, _, name in names)
+    return tuple(kind for kind in kinds if isinstance(kind, type))
 
 
 def _new(kind: str) -> Any:

@@ -19,8 +19,8 @@ not noted                             functions (their closures, defaults and ca
 
 ``exec_module`` of the import system's loaders calls us (loaders and specifications stay what they are), in a function under
 the file name of the import system: tracebacks and warnings skip it as they skip the rest of that, and no image is taken
-while it runs. The standard library, ckpt's own packages and those that :mod:`ckpt.image.libraries.settings` knows are not
-noted.
+while it runs. The standard library, ckpt's own packages and libraries that ask for it are not noted
+(:attr:`ckpt.image.interface.library.Library.is_left_alone`).
 
 No code of a package runs: dictionaries are read past ``__getattribute__``, types are asked for by ``type()``.
 """
@@ -39,6 +39,7 @@ from enum import EnumMeta
 from importlib import _bootstrap_external
 from typing import Any, NamedTuple
 
+from ckpt.image.interface.registry import libraries
 from ckpt.image.lowlevel.inspect_raw import (
     Path,
     attributes_of,
@@ -50,28 +51,10 @@ from ckpt.image.lowlevel.inspect_raw import (
     space_of,
 )
 
-__all__ = ["LEFT_ALONE", "Note", "Notes", "members", "watch"]
+__all__ = ["Note", "Notes", "members", "watch"]
 
-LEFT_ALONE = frozenset(
-    {
-        "ckpt",
-        "numpy",
-        "pandas",
-        "matplotlib",
-        "torch",
-        "mpi4py",
-        "dill",
-        "pip",
-        "setuptools",
-        "pkg_resources",
-        "_distutils_hack",
-        "pytest",
-        "_pytest",
-        "pluggy",
-        "coverage",
-    }
-)
-"""Packages, by their top-level names, that are not noted."""
+_NO_LIBRARIES = frozenset({"ckpt", "mpi4py", "dill", "pip", "setuptools", "pkg_resources", "_distutils_hack"})
+"""Not noted, and no library of the program: ckpt, what it stands for and on, and what installs packages."""
 
 _LARGEST = 10_000
 _ENTERED = 64  # members of larger containers are not looked into
@@ -164,8 +147,12 @@ class Notes:
         # some put another object into their place
         present = [sys.modules.get(str(each.__dict__.get("__name__")), each) for each in pending]
         pending = [each for each in present if is_a(each, types.ModuleType)]
-        self._packages.update(package_of(str(each.__dict__.get("__name__"))) for each in pending)
+        names = {package_of(str(each.__dict__.get("__name__"))) for each in pending}
+        left_alone = {name for name in names if libraries.is_left_alone(name, is_complete=True)}
+        self._packages.update(names - left_alone)
         for each in pending:
+            if package_of(str(each.__dict__.get("__name__"))) in left_alone:
+                continue
             try:
                 self.note(each)
             except (
@@ -351,4 +338,5 @@ def _is_installed(module: Any) -> bool:
     file = module.__dict__.get("__file__")
     if type(file) is not str or not ("site-packages" in file or "dist-packages" in file):
         return False
-    return package_of(module.__name__) not in LEFT_ALONE
+    package = package_of(module.__name__)
+    return package not in _NO_LIBRARIES and not libraries.is_left_alone(package)

@@ -25,7 +25,7 @@ At load (:mod:`ckpt.image.modules.package_restore`)
     is reported; the restart goes on.
 
 Not here, and not saved
-    - the standard library, and packages whose settings :mod:`ckpt.image.libraries.settings` saves;
+    - the standard library, and libraries with ``is_left_alone`` (:class:`ckpt.image.interface.library.Library`);
     - packages with compiled modules, which may keep state in C that belongs to their variables (reported if such a variable
       has a new plain value);
     - tables whose keys are addresses of objects, which must be empty in a new process;

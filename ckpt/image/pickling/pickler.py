@@ -35,7 +35,8 @@ from typing import Any, BinaryIO, Protocol, TypeVar
 
 from ckpt.image.frames import _frames
 from ckpt.image.frames.call_paths import CachedCall
-from ckpt.image.libraries import numpy_arrays, registry, torch_tensors
+from ckpt.image.interface.library import Library
+from ckpt.image.interface.registry import libraries
 from ckpt.image.lowlevel import _deep
 from ckpt.image.modules import held_locks, package_restore
 from ckpt.image.modules.definitions import Definitions
@@ -222,11 +223,8 @@ class ImagePickler(pickle.Pickler):
             **iterators.REDUCERS,
             **c_objects.REDUCERS,
             **type_parameters.REDUCERS,
-            **c_objects.when_imported(),
             Finalizers: reduce_finalizers,
-            **numpy_arrays.reducers(),
-            **torch_tensors.reducers(),
-            **registry.reducers(),
+            **libraries.reducers(),
             **(extra_reducers or {}),
             **_registered,
         }
@@ -279,8 +277,11 @@ class ImagePickler(pickle.Pickler):
 
     @staticmethod
     def _kind_in_library(cls: type) -> Reducer | None:
-        found: Reducer | None = numpy_arrays.kind_by_base(cls) or torch_tensors.kind_by_base(cls)
-        return found or c_objects.kind_by_base(cls)
+        for reducer_by_base in libraries.having(Library.reducer_by_base):
+            found: Reducer | None = reducer_by_base(cls)
+            if found is not None:
+                return found
+        return c_objects.kind_by_base(cls)
 
     def copy_of_memo(self) -> dict[int, tuple[int, Any]]:
         """Id of each object saved so far → (its number in the memo, the object)."""

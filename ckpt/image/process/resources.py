@@ -12,10 +12,10 @@ program, because context variables belong to a thread.
 
 The state: ``sys.path``, ``sys.argv``, directory, ``os.environ``, recursion limit, umask; lengths of the files of standard
 output and error (what was printed after the image is cut off); files that the program has put under the numbers of standard
-streams; ``random`` and ``numpy.random``; signals (:mod:`ckpt.image.process.signals`); context variables, decimal context;
-replaced standard streams and their settings; ``sys`` hooks, warning filters, garbage collector settings; functions
-registered with ``atexit``; settings of libraries (:mod:`ckpt.image.libraries.settings`); values that the program has put
-into modules of others (monkey patches).
+streams; signals (:mod:`ckpt.image.process.signals`); context variables; replaced standard streams and their settings;
+``sys`` hooks, garbage collector settings; functions registered with ``atexit``; settings of libraries, random numbers and
+warning filters among them (:mod:`ckpt.image.process.settings`); values that the program has put into modules of others
+(monkey patches).
 
 Not here: the modules' variables and the stack (:mod:`ckpt.image.dumping`).
 """
@@ -38,10 +38,10 @@ from ckpt.image.files import cuts, descriptors, numbers, reopen, standard_input,
 from ckpt.image.files.file_notes import completed
 from ckpt.image.files.file_positions import HARMLESS_DEVICES
 from ckpt.image.files.moved import moved
-from ckpt.image.libraries.settings import apply_ambient, note_ambient
 from ckpt.image.modules import held_locks, search_path, standard_streams
 from ckpt.image.modules.references import OWN_PACKAGES
 from ckpt.image.process import directory, exits, limits, signals
+from ckpt.image.process.settings import apply_ambient, note_ambient
 from ckpt.image.reducers.logs import note_logging, put_back
 from ckpt.image.stdlib.temporary import note_directories, restore_directories
 
@@ -144,7 +144,7 @@ def note_late(references: References, timing: signals.Timing, collector: Collect
     """The late state: name → value; each value is pickled as a pair of its own. Called in the thread that runs the
     program.
     """
-    noted: dict[str, Any] = {
+    return {
         "signals": signals.note(timing),
         "context": [item for item in contextvars.copy_context().items() if item[0].name != "decimal_context"],
         "streams": _note_stream_objects(),
@@ -156,71 +156,11 @@ def note_late(references: References, timing: signals.Timing, collector: Collect
         "logging": note_logging(),
         "libraries": note_ambient(references),
     }
-    if "random" in sys.modules:
-        noted["random"] = sys.modules["random"].getstate()
-    numpy_random = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        noted["numpy.random"] = numpy_random.get_state(legacy=False)
-    if "decimal" in sys.modules:
-        noted["decimal"] = sys.modules["decimal"].getcontext()
-    if "warnings" in sys.modules:
-        noted["warnings"] = list(sys.modules["warnings"].filters), _filters_version()
-    return noted
 
 
 def apply_late(saved: dict[str, Any]) -> None:
     for name, value in saved.items():
         _APPLY[name](value)
-
-
-def _apply_random(state: Any) -> None:
-    import random
-
-    random.setstate(state)
-
-
-def _apply_numpy(state: Any) -> None:
-    import numpy.random
-
-    numpy.random.set_state(state)
-
-
-def _apply_decimal(context: Any) -> None:
-    import decimal
-
-    decimal.setcontext(context)
-
-
-def _apply_warnings(saved: tuple[list[Any], object]) -> None:
-    """Set the filters. Warnings that have been shown once stay suppressed: each module's ``__warningregistry__`` is valid
-    for one version of the filters only, so the registries of the image get the new version.
-    """
-    import warnings
-
-    filters, version = saved
-    warnings.filters[:] = filters  # type: ignore[index]
-    warnings._filters_mutated()  # type: ignore[attr-defined]
-    now = _filters_version()
-    for module in list(sys.modules.values()):
-        registry = getattr(module, "__dict__", {}).get("__warningregistry__")
-        if type(registry) is dict and registry.get("version") == version:
-            registry["version"] = now
-
-
-def _filters_version() -> object:
-    """The version of the warning filters, which each change of the filters increments. The interpreter shows it only in the
-    registry of a warning, so one (ignored) warning is given.
-    """
-    import warnings
-
-    registry: dict[Any, Any] = {}
-    filters = warnings.filters[:]
-    warnings.filters[:] = [("ignore", None, Warning, None, 0)]  # type: ignore[index]
-    try:
-        warnings.warn_explicit("", UserWarning, "", 1, registry=registry)
-    finally:
-        warnings.filters[:] = filters  # type: ignore[index]
-    return registry.get("version")
 
 
 def _apply_collector(saved: tuple[bool, tuple[int, int, int]]) -> None:
@@ -327,9 +267,5 @@ _APPLY: dict[str, Callable[[Any], None]] = {
     "switch_interval": sys.setswitchinterval,
     "logging": put_back,
     "locks": held_locks.hold_again,
-    "random": _apply_random,
-    "numpy.random": _apply_numpy,
-    "decimal": _apply_decimal,
-    "warnings": _apply_warnings,
     "libraries": apply_ambient,
 }

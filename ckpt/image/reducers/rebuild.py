@@ -7,7 +7,7 @@ exceptions are ``__hash__`` and ``__eq__`` of objects that are keys of dictionar
 
 The names in this module are part of the image format: an image refers to them. So names may be added, but not removed.
 
-Not here: files (:mod:`ckpt.image.files.reopen`), numpy arrays (:mod:`ckpt.image.libraries.numpy_arrays`), and the choice
+Not here: files (:mod:`ckpt.image.files.reopen`), numpy arrays (:mod:`ckpt.image.libraries.numpy`), and the choice
 of the reducer for a type (:mod:`ckpt.image.reducers.by_value`, :mod:`ckpt.image.reducers.builtin_types`).
 """
 

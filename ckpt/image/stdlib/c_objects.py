@@ -17,17 +17,23 @@ from pickle import PicklingError
 from typing import TYPE_CHECKING, Any
 
 from ckpt.image.reducers import rebuild
-from ckpt.image.reducers.contexts import decimal_reducers
 from ckpt.image.reducers.iterators import by_using_up
-from ckpt.image.reducers.logs import reduce_manager
 from ckpt.image.reducers.raw_instances import attributes_of, slots_of
 from ckpt.image.reducers.saver import Reducer
-from ckpt.image.stdlib import processes, rebuild_c_objects
+from ckpt.image.stdlib import rebuild_c_objects
 
 if TYPE_CHECKING:
     from ckpt.image.reducers.saver import Saver
 
-__all__ = ["REDUCERS", "kind_by_base", "when_imported"]
+__all__ = [
+    "DIALECT_FIELDS",
+    "REDUCERS",
+    "kind_by_base",
+    "reduce_match",
+    "reduce_random",
+    "reduce_remaining",
+    "reduce_system_random",
+]
 
 # ---------------------------------------------------------------------- regular expressions
 
@@ -147,16 +153,7 @@ _REMAINING_ITEMS = 1_000_000
 
 
 def kind_by_base(cls: type) -> Reducer | None:
-    """Generators of random numbers; generators of Cython, each version of which has a type of its own: libraries iterate
-    over their columns by them."""
-    if issubclass(cls, _random.Random):
-        return reduce_random
-    if cls.__name__ in ("CTracer", "CFileDispositionType") or issubclass(
-        cls, getattr(sys.modules.get("_lsprof"), "Profiler", ())
-    ):
-        from ckpt.image.stdlib import profilers
-
-        return profilers.kind_by_base(cls)
+    """Generators of Cython, each version of which has a type of its own: libraries iterate over their columns by them."""
     return reduce_remaining if cls.__name__ == "generator" and cls.__module__.startswith("_cython_") else None
 
 
@@ -260,7 +257,9 @@ def _reducers() -> dict[type, Reducer]:
     import _json
     import _queue
 
+    batched = getattr(itertools, "batched", None)  # since 3.12
     return {
+        **({} if batched is None else {batched: reduce_batched}),
         re.Match: reduce_match,
         type(re.compile("").scanner("")): reduce_scanner,  # type: ignore[attr-defined]
         re.Pattern: reduce_pattern,
@@ -276,26 +275,6 @@ def _reducers() -> dict[type, Reducer]:
         _csv.Reader: reduce_csv_reader,
         _csv.Writer: reduce_csv_writer,
     }
-
-
-def when_imported() -> dict[type, Reducer]:
-    """Reducers for types of modules that the program need not have imported."""
-    found: dict[type, Reducer] = {}
-    batched = getattr(itertools, "batched", None)
-    if batched is not None:
-        found[batched] = reduce_batched
-    if "random" in sys.modules:
-        found[sys.modules["random"].SystemRandom] = reduce_system_random
-    if hasattr(sys.modules.get("_tokenize"), "TokenizerIter"):
-        found[sys.modules["_tokenize"].TokenizerIter] = reduce_remaining
-    if "_elementtree" in sys.modules:
-        element = sys.modules["_elementtree"].Element("_")
-        found[type(element.iter())] = reduce_remaining
-    if "logging" in sys.modules:
-        found[sys.modules["logging"].Manager] = reduce_manager
-    if "decimal" in sys.modules:
-        found |= decimal_reducers()
-    return found | processes.reducers()
 
 
 REDUCERS = _reducers()

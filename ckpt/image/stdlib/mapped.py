@@ -1,7 +1,7 @@
 """mmap: files and anonymous memory mapped by the program.
 
 A mapped file is opened and mapped again, at the same place and with the same access; what the program could write to is put
-back to its content at the checkpoint. (``numpy.memmap`` is saved likewise, by :mod:`ckpt.image.libraries.numpy_arrays`.)
+back to its content at the checkpoint. (``numpy.memmap`` is saved likewise, by :mod:`ckpt.image.libraries.numpy`.)
 
 A *shared* mapping is one memory in program and forked child, so a child would save what the program writes meanwhile.
 Images of a program with a file mapped for shared writing are written without fork (:mod:`ckpt.capture.choice`); a child that

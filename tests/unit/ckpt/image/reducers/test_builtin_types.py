@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from ckpt.image.libraries import registry
+from ckpt.image.interface.registry import libraries
 from ckpt.image.stdlib.processes import reduce_lock
 from ckpt.image.stdlib.rebuild_c_objects import refill_lru_cache
 from tests.unit.ckpt.image.support import copy_of
@@ -236,7 +236,7 @@ def test_regular_expressions(library: str) -> None:
 
 def test_what_finditer_of_the_package_regex_has_left() -> None:
     regex = importlib.import_module("regex")
-    reduce = registry.reducers()[type(regex.finditer("", ""))]
+    reduce = libraries.reducers()[type(regex.finditer("", ""))]
     found = regex.finditer(r"(\w)(\d)?", "a1b2c")
     next(found)
     make, arguments = reduce(SimpleNamespace(is_disposable=True), found)

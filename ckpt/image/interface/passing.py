@@ -7,6 +7,9 @@ such an object in a running function is refused for a while, as any other that c
 
 So is one that finds the address of an object (`return id(self)` in a `__hash__`): the object will be elsewhere.
 
+Which these are, each library says (``transient_types``, ``transient_functions`` of
+:class:`ckpt.image.interface.library.Library`).
+
 Only a look at types, of the innermost frames; what hides inside other objects, or stays, is named by the pickler
 (`diagnose`). Nothing of the program is called here.
 """
@@ -22,35 +25,19 @@ from ckpt.image.errors import Refused
 from ckpt.image.frames import _frames
 from ckpt.image.frames.c_calls import location
 from ckpt.image.frames.stack import FrameRecord, Stack
+from ckpt.image.interface.library import Library
+from ckpt.image.interface.registry import libraries
 
 __all__ = ["refuse_passing"]
 
 _FRAMES = 64
 _CLOSE = 8  # frames whose functions are asked which variables of their module they name
-_MODULES = frozenset(
-    (
-        *("_hashlib", "_blake2", "_sha3", "_md5", "_sha1", "_sha256", "_sha512", "_sha2", "_hmac"),
-        *("zlib", "_bz2", "_lzma"),
-        *("_socket", "socket", "_ssl", "ssl", "select", "selectors"),
-        *("pyexpat", "matplotlib.ft2font"),
-        *("h5py.h5a", "h5py.h5p", "h5py.h5s", "h5py.h5t"),
-    )
-)
-"""All objects whose type is of these modules hold state of a C library, or a descriptor."""
 _module_of = type.__dict__["__module__"].__get__  # not the attribute: a metaclass could make that a call
+_name_of = type.__dict__["__qualname__"].__get__
+_NONE: tuple[None, set[str]] = None, set()
 _lru_cache = type(functools.lru_cache(lambda: None))
-_BRIEF = (
-    ("subprocess", "Popen", "__init__", "a child process is being started"),
-    ("h5py._hl.files", "File", "__init__", "an HDF5 file is being opened"),
-    ("h5py._hl.files", "File", "close", "an HDF5 file is being closed"),
-    (
-        "pandas.io.parsers.readers",
-        "TextFileReader",
-        "read",
-        "a table is being read",
-    ),  # ckpt.image.libraries.pandas_tables
-)
-_known_brief: dict[int, tuple[CodeType, str]] = {}
+_brief: dict[int, tuple[CodeType, str]] = {}  # by the id of the code
+_owners: dict[str, tuple[Library, set[str]]] = {}  # by module; names of types, "" for all
 _modules_known = 0
 
 
@@ -58,11 +45,11 @@ def refuse_passing(stack: Stack) -> None:
     """Raise Refused if a function that runs holds such an object directly: on its evaluation stack, or in a variable of its
     own or of its module."""
     addresses: list[tuple[int, FrameRecord]] = []
-    brief = _brief_functions()
+    _look_at_libraries()
     frames = stack.frames[-_FRAMES:]
     for left, record in zip(range(len(frames), 0, -1), frames, strict=True):
-        if id(record.code) in brief:
-            raise _refused(brief[id(record.code)][1], record)
+        if id(record.code) in _brief:
+            raise _refused(_brief[id(record.code)][1], record)
         for value in _held(record, is_close=left <= _CLOSE):
             if type(value) is int:
                 addresses.append((value, record))
@@ -74,46 +61,49 @@ def refuse_passing(stack: Stack) -> None:
         _refuse_addresses(stack, addresses)
 
 
-def _brief_functions() -> dict[int, tuple[CodeType, str]]:
-    """Functions that are waited for to end, by the id of their code, and what they do. Looked for when modules come."""
+def _look_at_libraries() -> None:
+    """Note the functions that are waited for to end, and the types of objects. Again when modules come."""
     global _modules_known
-    if len(sys.modules) != _modules_known:
-        _modules_known = len(sys.modules)
-        for module, name, method, reason in _BRIEF:
-            kind = getattr(sys.modules.get(module), name, None)
-            if kind is not None:
-                code = getattr(kind, method).__code__
-                _known_brief[id(code)] = code, reason
+    if len(sys.modules) == _modules_known:
+        return
+    _modules_known = len(sys.modules)
+    for library in libraries.loaded():
+        for each in library.transient_types:
+            module, _, kind = each.partition(":")
+            owner = _owners.setdefault(module, (library, set()))
+            owner[1].add(kind)
+        for name, reason in library.transient_functions:
+            module, _, path = name.partition(":")
+            code = _code_of(sys.modules.get(module), path)
+            if code is not None:
+                _brief[id(code)] = code, reason
             elif module in sys.modules:
                 _modules_known = 0  # it is being imported: look again
-    return _known_brief
+
+
+def _code_of(found: Any, path: str) -> CodeType | None:
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    return getattr(found, "__code__", None)
 
 
 def _reason(value: Any) -> str | None:
     """Why this object, of no built-in type, is in no image; ``None``: it may be."""
     kind = type(value)
-    if kind is getattr(sys.modules.get("subprocess"), "Popen", None) and value.returncode is None:
-        return f"the child process {value.pid} is running"
     if kind is _lru_cache and "cache_parameters" not in value.__dict__:
         return "functools.lru_cache is wrapping a function"
     if kind is FrameType:
         return "a frame object is in use, which no image can hold"
     module = _module_of(kind)
-    if type(module) is str and module in _MODULES and not _can_be_saved(module, value):
-        return f"a {module}.{kind.__qualname__} is in use, which no image can hold"
-    return None
-
-
-def _can_be_saved(module: str, value: object) -> bool:
-    if module == "_blake2":
-        from ckpt.image.stdlib import blake  # imports hashlib, as the program has
-
-        return blake.can_be_saved(value)
-    if module == "_hashlib":
-        from ckpt.image.stdlib import digests
-
-        return digests.can_be_saved(value)
-    return False
+    if type(module) is not str:
+        return None
+    library, names = _owners.get(module, _NONE)
+    if library is None or ("" not in names and _name_of(kind) not in names):
+        return None
+    try:
+        return library.reason_against(value)
+    except Exception as failure:  # an author's mistake must not reach the program
+        return f"what serves {library.name} has failed: {type(failure).__name__}: {failure}"
 
 
 def _held(record: FrameRecord, *, is_close: bool) -> list[Any]:

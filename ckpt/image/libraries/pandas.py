@@ -1,25 +1,56 @@
-"""pandas: tables that are read in pieces (``read_csv(..., chunksize=n)`` and ``iterator=True``) by its parser in C.
+"""pandas: options; tables that are read in pieces (``read_csv(..., chunksize=n)`` and ``iterator=True``) by its parser in C.
 
 The parser's place in the file is known to nobody, but pandas counts the rows it has handed out. So a reader comes back
 with a new parser at the beginning of the file, which goes over that many rows again; a restart takes as long as that takes.
 
 Only files that pandas has opened itself, so that their beginning is the beginning. While rows are being read the count is
-behind, and there is no image: :mod:`ckpt.image.libraries.transient` sees to that.
+behind, and there is no image.
 
 Readers with a parser written in Python (``engine="python"``) are ordinary objects.
 """
 
 from __future__ import annotations
 
+import sys
 from pickle import PicklingError
 from typing import Any
 
 from ckpt.image.errors import RestoreError
 from ckpt.image.files.reopen import make_reader
+from ckpt.image.interface.library import Library, Reducer, by_name
 
-__all__ = ["reduce_reader"]
+__all__ = ["Pandas"]
 
 _AT_ONCE_ROWS = 100_000
+
+
+class Pandas(Library):
+    is_left_alone = True
+    transient_functions = (("pandas.io.parsers.readers:TextFileReader.read", "a table is being read"),)
+
+    def reducers(self) -> dict[type, Reducer]:
+        return by_name("pandas.io.parsers.readers", {"TextFileReader": reduce_reader})
+
+    def note_settings(self) -> dict[str, Any]:
+        config = sys.modules.get("pandas._config.config")
+        return _flat(getattr(config, "_global_config", {}), "")
+
+    def apply_settings(self, saved: dict[str, Any]) -> None:
+        """Into pandas' own table, unless it says the same; callbacks of options run, as when the program set them."""
+        present = self.note_settings()
+        for key, value in saved.items():
+            if key in present and present[key] is not value and present[key] != value:
+                self.module.set_option(key, value)
+
+
+def _flat(options: dict[str, Any], prefix: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in options.items():
+        if isinstance(value, dict):
+            found.update(_flat(value, f"{prefix}{key}."))
+        else:
+            found[prefix + key] = value
+    return found
 
 
 def reduce_reader(pickler: Any, reader: Any) -> Any:

@@ -1,4 +1,4 @@
-"""numpy arrays: memory out of band, views that keep sharing it.
+"""numpy: arrays, whose memory goes out of band, and views that keep sharing it; what is set in it, random numbers.
 
 Rules
     - The owner of the memory is saved once; every view of it is ``(owner, dtype, shape, strides, offset)``.
@@ -19,6 +19,7 @@ numpy is imported by no function here unless the program has done so.
 from __future__ import annotations
 
 import gc
+import importlib
 import itertools
 import pickle
 import sys
@@ -26,37 +27,51 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from ckpt.image.errors import RestoreError
+from ckpt.image.interface.library import Library, Reducer, by_name
 from ckpt.image.lowlevel.inspect_raw import is_heap
 
 if TYPE_CHECKING:
     from ckpt.image.reducers.saver import Saver
 
-__all__ = ["OUT_OF_BAND_BYTES", "kind_by_base", "reducers"]
+__all__ = ["OUT_OF_BAND_BYTES", "NumPy"]
 
 OUT_OF_BAND_BYTES = 64 * 1024
 
 
-def reducers() -> dict[type, Any]:
-    """Reducers by exact type, as far as numpy is loaded."""
-    numpy = sys.modules.get("numpy")
-    array_type = getattr(numpy, "ndarray", None)
-    if array_type is None:
-        return {}
-    return {
-        array_type: reduce_array,
-        numpy.memmap: reduce_memmap,  # type: ignore[union-attr]
-        numpy.ufunc: reduce_ufunc,  # type: ignore[union-attr]
-        numpy.flatiter: reduce_flatiter,  # type: ignore[union-attr]
-    }
+class NumPy(Library):
+    is_left_alone = True
 
+    def reducers(self) -> dict[type, Reducer]:
+        reducers = {
+            "ndarray": reduce_array,
+            "memmap": reduce_memmap,
+            "ufunc": reduce_ufunc,
+            "flatiter": reduce_flatiter,
+        }
+        return by_name("numpy", reducers)
 
-def kind_by_base(cls: type) -> Any | None:
-    """The reducer for subclasses of arrays, but for those that pickle in ways of their own (masked arrays)."""
-    numpy: Any = sys.modules.get("numpy")
-    array_type = getattr(numpy, "ndarray", None)
-    if array_type is None or not issubclass(cls, array_type) or issubclass(cls, numpy.memmap):
-        return None
-    return reduce_subclass if cls.__reduce__ is array_type.__reduce__ else None
+    def reducer_by_base(self, cls: type) -> Reducer | None:
+        """For subclasses of arrays, but for those that pickle in ways of their own (masked arrays)."""
+        numpy: Any = self.module
+        array_type = getattr(numpy, "ndarray", None)
+        if array_type is None or not issubclass(cls, array_type) or issubclass(cls, numpy.memmap):
+            return None
+        return reduce_subclass if cls.__reduce__ is array_type.__reduce__ else None
+
+    def note_settings(self) -> dict[str, Any]:
+        numpy = self.module
+        noted = {"errors": numpy.geterr(), "call": numpy.geterrcall(), "printing": numpy.get_printoptions()}
+        if "numpy.random" in sys.modules:
+            noted["random"] = sys.modules["numpy.random"].get_state(legacy=False)
+        return noted
+
+    def apply_settings(self, saved: dict[str, Any]) -> None:
+        numpy = self.module
+        numpy.seterr(**saved["errors"])
+        numpy.seterrcall(saved["call"])
+        numpy.set_printoptions(**{k: v for k, v in saved["printing"].items() if k != "override_repr"})
+        if "random" in saved:
+            importlib.import_module("numpy.random").set_state(saved["random"])
 
 
 def reduce_array(pickler: Saver, array: Any) -> Any:
@@ -75,7 +90,7 @@ def reduce_array(pickler: Saver, array: Any) -> Any:
     if "torch" in sys.modules:
         known = _tensor_memory(pickler, array, start)
         if known is not None:
-            from ckpt.image.libraries.torch_tensors import array_over
+            from ckpt.image.libraries.torch import array_over
 
             storage, begin = known
             place = (dtype, array.shape, array.strides, start - begin, array.flags.writeable)
@@ -120,7 +135,7 @@ def _owner(array: Any) -> Any:
 
 def _tensor_memory(pickler: Saver, array: Any, start: int) -> tuple[Any, int] | None:
     """The storage of a tensor that this array stands on, and where it begins. Otherwise the array is noted as the owner."""
-    from ckpt.image.libraries.torch_tensors import Storage, storage_of
+    from ckpt.image.libraries.torch import Storage, storage_of
 
     torch: Any = sys.modules["torch"]
     if type(array.base) is torch.Tensor:  # the array of a whole storage

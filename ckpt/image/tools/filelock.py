@@ -11,9 +11,15 @@ import os
 import sys
 from typing import Any
 
+from ckpt.image.interface.library import Library, Reducer, by_name
 from ckpt.image.reducers.raw_instances import reduce_raw
 
-__all__ = ["reduce_lock"]
+__all__ = ["FileLock"]
+
+
+class FileLock(Library):
+    def reducers(self) -> dict[type, Reducer]:
+        return by_name("filelock", {"UnixFileLock": reduce_lock, "SoftFileLock": reduce_lock})
 
 
 def reduce_lock(pickler: Any, lock: Any) -> Any:

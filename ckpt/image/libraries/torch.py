@@ -20,12 +20,13 @@ import pickle
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ckpt.image.libraries.numpy_arrays import OUT_OF_BAND_BYTES
+from ckpt.image.interface.library import Library, Reducer
+from ckpt.image.libraries.numpy import OUT_OF_BAND_BYTES
 
 if TYPE_CHECKING:
     from ckpt.image.reducers.saver import Saver
 
-__all__ = ["Storage", "kind_by_base", "reducers"]
+__all__ = ["Storage", "Torch"]
 
 
 class Storage:
@@ -36,18 +37,36 @@ class Storage:
         self.kept = kept  # so that no address is used twice
 
 
-def reducers() -> dict[type, Any]:
-    """Reducers by exact type, as far as torch is loaded."""
-    torch: Any = sys.modules.get("torch")
-    if getattr(torch, "UntypedStorage", None) is None:
-        return {}
-    return {Storage: reduce_storage, torch.UntypedStorage: reduce_untyped_storage}
+class Torch(Library):
+    is_left_alone = True
 
+    def reducers(self) -> dict[type, Reducer]:
+        if getattr(self.module, "UntypedStorage", None) is None:
+            return {}
+        return {Storage: reduce_storage, self.module.UntypedStorage: reduce_untyped_storage}
 
-def kind_by_base(cls: type) -> Any | None:
-    """The reducer for tensors and all of their subclasses."""
-    tensor_type = getattr(sys.modules.get("torch"), "Tensor", None)
-    return reduce_tensor if tensor_type is not None and issubclass(cls, tensor_type) else None
+    def reducer_by_base(self, cls: type) -> Reducer | None:
+        """For tensors and all of their subclasses."""
+        tensor_type = getattr(self.module, "Tensor", None)
+        return reduce_tensor if tensor_type is not None and issubclass(cls, tensor_type) else None
+
+    def note_settings(self) -> dict[str, Any]:
+        torch = self.module
+        return {
+            "random": torch.get_rng_state(),
+            "default": torch.get_default_dtype(),
+            "threads": torch.get_num_threads(),
+            "gradients": torch.is_grad_enabled(),
+            "deterministic": torch.are_deterministic_algorithms_enabled(),
+        }
+
+    def apply_settings(self, saved: dict[str, Any]) -> None:
+        torch = self.module
+        torch.set_rng_state(saved["random"])
+        torch.set_default_dtype(saved["default"])
+        torch.set_num_threads(saved["threads"])
+        torch.set_grad_enabled(saved["gradients"])
+        torch.use_deterministic_algorithms(saved["deterministic"])
 
 
 def reduce_tensor(pickler: Saver, tensor: Any) -> Any:
@@ -165,7 +184,7 @@ def make_storage_over(array: Any) -> Any:
     """The memory of a plain numpy array."""
     torch = _torch()
 
-    from ckpt.image.libraries.numpy_arrays import dense
+    from ckpt.image.libraries.numpy import dense
 
     return torch.from_numpy(dense(array)).untyped_storage()
 
@@ -195,6 +214,6 @@ def fill_tensor(tensor: Any, state: tuple[Any, dict[str, Any], dict[str, Any]]) 
 
 def array_over(storage: Any, dtype: Any, shape: Any, strides: Any, offset: int, writeable: bool) -> Any:
     """A numpy array on the memory of a storage."""
-    from ckpt.image.libraries.numpy_arrays import make_view
+    from ckpt.image.libraries.numpy import make_view
 
     return make_view(_bytes_of(storage), dtype, shape, strides, offset, writeable)

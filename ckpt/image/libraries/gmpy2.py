@@ -1,15 +1,16 @@
-"""Objects of arithmetic libraries that are in force without a program holding them: each is kept in a context variable, and
-one that could not be saved would keep every image of a program from being taken that only imports the library.
+"""gmpy2: contexts: precision, rounding, traps and flags.
 
-    gmpy2.context        precision, rounding, traps and flags
-    numexpr's NumExpr    a compiled expression (the last one is kept for `re_evaluate`): made again from its parts
+One is in force without a program holding it: it is kept in a context variable, and would keep every image of a program from
+being taken that only imports the library.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["make_context", "make_expression", "reduce_context", "reduce_expression"]
+from ckpt.image.interface.library import Library, Reducer, by_name
+
+__all__ = ["Gmpy2"]
 
 # The exponent limits come last: with others in force, what is set before them may be out of range.
 _CONTEXT = (
@@ -18,6 +19,11 @@ _CONTEXT = (
     *("underflow", "overflow", "inexact", "invalid", "erange", "divzero"),
     *("allow_complex", "rational_division", "allow_release_gil", "emax", "emin"),
 )
+
+
+class Gmpy2(Library):
+    def reducers(self) -> dict[type, Reducer]:
+        return by_name("gmpy2", {"context": reduce_context})
 
 
 def reduce_context(pickler: Any, obj: Any) -> Any:
@@ -31,13 +37,3 @@ def make_context(settings: list[tuple[str, Any]]) -> Any:
     for name, value in settings:
         setattr(context, name, value)
     return context
-
-
-def reduce_expression(pickler: Any, obj: Any) -> Any:
-    return make_expression, (obj.signature, obj.tempsig, obj.program, obj.constants, obj.input_names)
-
-
-def make_expression(*parts: Any) -> Any:
-    from numexpr import interpreter
-
-    return interpreter.NumExpr(*parts)

@@ -1,0 +1,245 @@
+"""Which library is served by which class (:class:`ckpt.image.interface.library.Library`): the only table of libraries.
+
+Name of a top-level module → ``"module:Class"``. The class is imported when the program has imported the library, so a rank
+starts no later for any of them. Other distributions add to the table by entry points (group ``ckpt.libraries``, the name is
+that of the top-level module; docs/extending.md), which are looked up once, by the agent, before ranks are forked
+(:func:`look_for_extensions`). Theirs come before ours, for the same library too.
+
+One that cannot be used, because its module cannot be imported or holds no such class, is said once and passed over, in
+favour of ours where there is one: it never breaks a job.
+
+What asks all of them: :mod:`ckpt.image.interface.passing` (moments to avoid), :mod:`ckpt.image.process.settings`,
+:mod:`ckpt.image.pickling.pickler` (types), :mod:`ckpt.capture.threads`, :mod:`ckpt.image.modules.package_baseline`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ckpt.image.interface.library import Library, Reducer
+
+__all__ = ["GROUP", "Registry", "libraries", "look_for_extensions"]
+
+GROUP = "ckpt.libraries"
+
+_STANDARD = "ckpt.image.stdlib.standard"
+_DATA = "ckpt.image.libraries"
+_TOOLS = "ckpt.image.tools"
+BUILT_IN = {
+    # the standard library: by the modules in C, which may be there without those in Python
+    **dict.fromkeys(
+        ("_hashlib", "_blake2", "_sha3", "_md5", "_sha1", "_sha256", "_sha512", "_sha2", "_hmac"),
+        f"{_STANDARD}:Digests",
+    ),
+    **dict.fromkeys(("zlib", "_bz2", "_lzma"), f"{_STANDARD}:Compression"),
+    **dict.fromkeys(("_socket", "socket", "_ssl", "ssl", "select", "selectors"), f"{_STANDARD}:Sockets"),
+    **dict.fromkeys(("subprocess", "multiprocessing"), f"{_STANDARD}:Processes"),
+    "_elementtree": f"{_STANDARD}:ElementTree",
+    "_lsprof": f"{_STANDARD}:Profiles",
+    "_tokenize": f"{_STANDARD}:Tokenizer",
+    "logging": f"{_STANDARD}:Logging",
+    "mmap": f"{_STANDARD}:MappedMemory",
+    "pyexpat": f"{_STANDARD}:Expat",
+    "sqlite3": f"{_STANDARD}:Sqlite",
+    # those with settings, in the order in which these are put back
+    "locale": f"{_STANDARD}:Locale",
+    "csv": f"{_STANDARD}:Csv",
+    "decimal": f"{_STANDARD}:Decimal",
+    "_random": f"{_STANDARD}:Random",
+    # installed
+    "numpy": f"{_DATA}.numpy:NumPy",
+    "pandas": f"{_DATA}.pandas:Pandas",
+    "matplotlib": f"{_DATA}.matplotlib:Matplotlib",
+    "numba": f"{_DATA}.numba:Numba",
+    "torch": f"{_DATA}.torch:Torch",
+    "h5py": f"{_DATA}.h5py:H5py",
+    "netCDF4": f"{_DATA}.netCDF4:NetCDF4",
+    "PIL": f"{_DATA}.pillow:Pillow",
+    "gmpy2": f"{_DATA}.gmpy2:Gmpy2",
+    "numexpr": f"{_DATA}.numexpr:NumExpr",
+    "regex": f"{_TOOLS}.regex:Regex",
+    "filelock": f"{_TOOLS}.filelock:FileLock",
+    "fastrlock": f"{_TOOLS}.fastrlock:FastRLock",
+    "tqdm": f"{_TOOLS}.tqdm:Tqdm",
+    "zmq": f"{_TOOLS}.zmq:Zmq",
+    **dict.fromkeys(("pytest", "_pytest", "pluggy"), f"{_TOOLS}.pytest:Pytest"),
+    "coverage": f"{_TOOLS}.coverage:Coverage",
+    "gevent": f"{_TOOLS}.gevent:Gevent",
+    "greenlet": f"{_TOOLS}.greenlet:Greenlet",
+    "warnings": f"{_STANDARD}:Warnings",  # last: what the others cause must not meet the filters of the program
+}
+
+
+class Registry:
+    """The table, and the instances of this process."""
+
+    def __init__(self, ways: Mapping[str, str]) -> None:
+        self._ways: dict[str, tuple[str, ...]] = {name: (way,) for name, way in ways.items()}
+        self._extensions: set[str] = set()
+        self._made: dict[str, Library | None] = {}  # by way; None: said that it cannot be used
+        self._found: dict[str, Library | None] = {}  # by name
+        self._names: set[str] = set()
+        self._loaded: tuple[Library, ...] = ()
+        self._of_threads: tuple[tuple[Library, ...], tuple[str, ...]] = ((), ())
+
+    def extend(self, ways: Iterable[tuple[str, str]]) -> None:
+        """More ways, (name, "module:Class"), before those that are known."""
+        added: dict[str, tuple[str, ...]] = {}
+        for name, way in ways:
+            added[name] = (*added.get(name, ()), way)
+            self._extensions.add(way)
+        self._ways = {**added, **self._ways}
+        for name, first in added.items():
+            self._ways[name] = first + tuple(way for way in self._ways[name] if way not in first)
+            self._found.pop(name, None)
+        self._names = set()
+
+    def find(self, name: str, *, is_complete: bool = False) -> Library | None:
+        """What serves the library of that name; ``None``: nothing. ``is_complete``: it has been imported, though the import
+        system does not know yet. An extension that is asked for too early is asked again: it may import what it serves."""
+        if name in self._found:
+            return self._found[name]
+        is_early = not is_complete and _is_being_imported(name)
+        found = None
+        for way in self._ways.get(name, ()):
+            if way in self._extensions and is_early:
+                return None
+            found = self._make(name, way)
+            if found is not None:
+                break
+        if name in self._ways and (found is not None or self._ways[name][-1] in self._made):
+            self._found[name] = found
+        return found
+
+    def _make(self, name: str, way: str) -> Library | None:
+        if way not in self._made:
+            try:
+                self._made[way] = self._imported(name, way)
+            except Exception as failure:  # whatever an author's module may do
+                if way not in self._extensions:
+                    return None  # ours cannot be imported just now (an import system that is patched): asked again
+                self._made[way] = None
+                _say(
+                    f"the entry point {name!r} = {way!r} of {GROUP} cannot be used: {type(failure).__name__}: {failure}"
+                )
+        return self._made[way]
+
+    @staticmethod
+    def _imported(name: str, way: str) -> Library:
+        module, _, attribute = way.partition(":")
+        cls: Any = importlib.import_module(module)
+        for part in attribute.split("."):
+            cls = getattr(cls, part)
+        if not (isinstance(cls, type) and issubclass(cls, Library)):
+            raise TypeError("it is no subclass of ckpt.libraries.Library")
+        return cls(name)
+
+    def loaded(self) -> tuple[Library, ...]:
+        """Those of the libraries that the program has imported, in the order of the table."""
+        names = self._ways.keys() & sys.modules.keys()
+        if names != self._names:
+            found = {name: self.find(name) for name in self._ways if name in names}
+            self._loaded = tuple(dict.fromkeys(each for each in found.values() if each is not None))
+            if all(each is not None or name in self._found for name, each in found.items()):
+                self._names = names
+        return self._loaded
+
+    def harmless_threads(self) -> tuple[str, ...]:
+        """What names of threads' classes and functions begin with, each with a dot at its end."""
+        loaded = self.loaded()
+        if loaded is not self._of_threads[0]:
+            beginnings = tuple(f"{name}." for each in loaded for name in each.harmless_threads)
+            self._of_threads = loaded, beginnings
+        return self._of_threads[1]
+
+    def having(self, method: Callable[..., Any]) -> list[Any]:
+        """That method of all libraries that are loaded and have one of their own."""
+        name = method.__name__
+        return [
+            getattr(each, name) for each in self.loaded() if getattr(type(each), name, method) is not method
+        ]
+
+    def reducers(self) -> dict[type, Reducer]:
+        """By exact type, of all of them."""
+        found: dict[type, Reducer] = {}
+        for reducers in reversed(self.having(Library.reducers)):  # the first ones count most
+            found.update(reducers())
+        return found
+
+    def before_image(self) -> None:
+        """In the parent, just before the image: what must reach the disk first, and what a child would not find."""
+        for act in self.having(Library.before_image):
+            act()
+
+    def after_restart(self) -> None:
+        for act in self.having(Library.after_restart):
+            act()
+
+    def is_left_alone(self, name: str, *, is_complete: bool = False) -> bool:
+        """Are the variables of that package no part of images?"""
+        found = self.find(name, is_complete=is_complete)
+        return found is not None and found.is_left_alone
+
+
+libraries = Registry(BUILT_IN)
+"""Of this process."""
+
+
+def _is_being_imported(name: str) -> bool:
+    spec = getattr(sys.modules.get(name), "__spec__", None)
+    return bool(getattr(spec, "_initializing", False))
+
+
+def _say(text: str) -> None:
+    stream = sys.__stderr__
+    if stream is not None:
+        try:
+            stream.write(f"ckpt: {text}\n")
+            stream.flush()
+        except (OSError, ValueError):  # closed: nobody to say it to
+            pass
+
+
+# ---------------------------------------------------------------------- entry points
+
+
+def look_for_extensions() -> None:
+    """Add what installed distributions offer. Once, before ranks are forked; nothing of them is imported here."""
+    if not _is_anything_offered():
+        return
+    from importlib import metadata  # 30 ms, which few need
+
+    ways = []
+    for entry in metadata.entry_points(group=GROUP):
+        if entry.name.isidentifier() and all(
+            part.isidentifier() for part in entry.value.replace(":", ".").split(".")
+        ):
+            ways.append((entry.name, entry.value))
+        else:
+            _say(
+                f"the entry point {entry.name!r} = {entry.value!r} of {GROUP} is not of the form NAME = MODULE:CLASS"
+            )
+    libraries.extend(ways)
+
+
+def _is_anything_offered() -> bool:
+    """Does a distribution on the path name the group? Their files are looked at without what reads them properly."""
+    mark = f"[{GROUP}]".encode()
+    for place in sys.path:
+        try:
+            with os.scandir(place or ".") as entries:
+                names = [each.name for each in entries if each.name.endswith((".dist-info", ".egg-info"))]
+        except OSError:
+            continue  # no directory: what is in archives offers nothing
+        for name in names:
+            try:
+                with open(os.path.join(place, name, "entry_points.txt"), "rb") as file:
+                    if mark in file.read():
+                        return True
+            except OSError:
+                continue
+    return False

@@ -1,0 +1,49 @@
+"""matplotlib: its settings; the pixels of a figure that is being drawn (Agg), which it keeps in C.
+
+Figures take themselves apart without our help, but for those in use: while ``figure.savefig`` runs, the frames on the stack
+hold what these consist of.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+from typing import Any
+
+from ckpt.image.interface.library import Library, Reducer, by_name
+
+__all__ = ["Matplotlib"]
+
+
+class Matplotlib(Library):
+    is_left_alone = True
+    transient_types = ("matplotlib.ft2font",)
+
+    def reducers(self) -> dict[type, Reducer]:
+        return by_name("matplotlib.backends._backend_agg", {"RendererAgg": reduce_canvas})
+
+    def note_settings(self) -> dict[str, Any]:
+        return dict(dict.items(getattr(self.module, "rcParams", {})))
+
+    def apply_settings(self, saved: dict[str, Any]) -> None:
+        dict.update(self.module.rcParams, saved)
+
+
+def reduce_canvas(pickler: Any, canvas: Any) -> Any:
+    """The resolution is known to the Python object around it only."""
+    pixels = memoryview(canvas)
+    height, width, _ = pixels.shape or (0, 0, 0)
+    for around in gc.get_referrers(canvas):
+        attributes = around if type(around) is dict else getattr(around, "__dict__", {})
+        if attributes.get("_renderer") is canvas and "dpi" in attributes:
+            return make_canvas, (width, height, float(attributes["dpi"]), pixels.tobytes())
+    raise TypeError("a canvas of matplotlib that no renderer holds cannot be saved")
+
+
+# ---------------------------------------------------------------------- called while loading
+
+
+def make_canvas(width: int, height: int, dpi: float, content: bytes) -> Any:
+    canvas = importlib.import_module("matplotlib.backends._backend_agg").RendererAgg(width, height, dpi)
+    memoryview(canvas).cast("B")[:] = content
+    return canvas

@@ -1,0 +1,55 @@
+"""numba: the random numbers of compiled functions.
+
+Their generators are in C, two a thread. A forked child gets random numbers of its own, so they are noted in the parent.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import sys
+from pickle import PicklingError
+
+from ckpt.image.interface.library import Library
+
+__all__ = ["Numba"]
+
+_STATE_BYTES = 2516
+"""A generator of numba: index, 624 words, whether a second normal number is kept, that number, whether it was seeded."""
+
+
+class Numba(Library):
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._states: list[bytes] | None = []
+
+    def before_image(self) -> None:
+        self._states = _states()
+
+    def note_settings(self) -> list[bytes]:
+        if self._states is None:
+            raise PicklingError(
+                "this version of numba keeps its random numbers in another way than is known here"
+            )
+        return self._states
+
+    def apply_settings(self, saved: list[bytes]) -> None:
+        for pointer, state in zip(_pointers(), saved, strict=True):
+            ctypes.memmove(pointer, state, _STATE_BYTES)
+
+
+def _states() -> list[bytes] | None:
+    """``None``: another layout than is known. Python is told all but the number kept."""
+    found = []
+    for pointer in _pointers():
+        state = ctypes.string_at(pointer, _STATE_BYTES)
+        index, words = sys.modules["numba._helperlib"].rnd_get_state(pointer)
+        if state[:2500] != struct.pack("i624I", index, *words):
+            return None
+        found.append(state)
+    return found
+
+
+def _pointers() -> list[int]:
+    helper = sys.modules.get("numba._helperlib")
+    return [] if helper is None else [helper.rnd_get_np_state_ptr(), helper.rnd_get_py_state_ptr()]

@@ -1,0 +1,308 @@
+"""The standard library by the interface for libraries (:class:`ckpt.image.interface.library.Library`): its modules in C, and
+what programs set in its modules.
+
+Small: how objects are saved is in the modules beside this one, which are imported when the first such object is met.
+"""
+
+from __future__ import annotations
+
+import _random
+import sys
+from typing import Any
+
+from ckpt.image.errors import RestoreError
+from ckpt.image.interface.library import Library, Reducer, by_name, later
+from ckpt.image.reducers.contexts import decimal_reducers
+from ckpt.image.reducers.logs import reduce_manager
+from ckpt.image.stdlib import c_objects
+
+__all__ = [
+    "Compression",
+    "Csv",
+    "Decimal",
+    "Digests",
+    "ElementTree",
+    "Expat",
+    "Locale",
+    "Logging",
+    "MappedMemory",
+    "Processes",
+    "Profiles",
+    "Random",
+    "Sockets",
+    "Sqlite",
+    "Tokenizer",
+    "Warnings",
+]
+
+_HERE = "ckpt.image.stdlib"
+
+# ---------------------------------------------------------------------- objects in C
+
+
+class Digests(Library):
+    """hashlib: digests under way (MD5, SHA-1, SHA-2, SHA-3 of OpenSSL 3, BLAKE2)."""
+
+    transient_types = (
+        "_hashlib",
+        "_blake2",
+        "_sha3",
+        "_md5",
+        "_sha1",
+        "_sha256",
+        "_sha512",
+        "_sha2",
+        "_hmac",
+    )
+
+    def reducers(self) -> dict[type, Reducer]:
+        digest, blake = later(f"{_HERE}.digests", "reduce_digest"), later(f"{_HERE}.blake", "reduce_digest")
+        hmac = later(f"{_HERE}.digests", "reduce_hmac")
+        return {
+            **by_name("_hashlib", {"HASH": digest, "HASHXOF": digest, "HMAC": hmac}),
+            **by_name("_blake2", {"blake2b": blake, "blake2s": blake}),
+        }
+
+    def reason_against(self, obj: Any) -> str | None:
+        module = type(obj).__module__
+        if module == "_blake2":
+            from ckpt.image.stdlib import blake  # imports hashlib, as the program has
+
+            return None if blake.can_be_saved(obj) else super().reason_against(obj)
+        if module == "_hashlib":
+            from ckpt.image.stdlib import digests
+
+            return None if digests.can_be_saved(obj) else super().reason_against(obj)
+        return super().reason_against(obj)
+
+
+class Compression(Library):
+    """zlib, bz2, lzma: data being compressed (gzip and zip files being written), and what stands for it after a restart."""
+
+    transient_types = ("zlib", "_bz2", "_lzma")
+
+    def reducers(self) -> dict[type, Reducer]:
+        deflating = later(f"{_HERE}.compressors", "reduce_deflating")
+        compressor = later(f"{_HERE}.compressed_files", "reduce_compressor")
+        stream = later(f"{_HERE}.compressed_files", "reduce_stream")
+        found = {
+            **by_name("_bz2", {"BZ2Compressor": compressor}),
+            **by_name("_lzma", {"LZMACompressor": compressor}),
+            **by_name(f"{_HERE}.compressors", {"Deflating": deflating}),
+            **by_name(f"{_HERE}.compressed_files", {"FurtherStream": stream}),
+            **by_name("types", {"MethodDescriptorType": later(f"{_HERE}.compressors", "reduce_method")}),
+        }
+        make = getattr(sys.modules.get("zlib"), "compressobj", None)
+        if make is not None:  # the type has no name
+            found[type(make())] = deflating
+        return found
+
+
+class Sockets(Library):
+    transient_types = ("_socket", "socket", "_ssl", "ssl", "select", "selectors")
+
+
+class Expat(Library):
+    transient_types = ("pyexpat",)
+
+
+class Processes(Library):
+    """subprocess, multiprocessing."""
+
+    transient_types = ("subprocess:Popen",)
+    transient_functions = (("subprocess:Popen.__init__", "a child process is being started"),)
+
+    def reducers(self) -> dict[type, Reducer]:
+        from ckpt.image.stdlib import processes
+
+        return processes.reducers()
+
+    def reason_against(self, obj: Any) -> str | None:
+        return None if obj.returncode is not None else f"the child process {obj.pid} is running"
+
+
+class Sqlite(Library):
+    """sqlite3: connections to files (opened again, settings kept) and in memory (with their content)."""
+
+    def reducers(self) -> dict[type, Reducer]:
+        connection, cursor = (
+            later(f"{_HERE}.sqlite", name) for name in ("reduce_connection", "reduce_cursor")
+        )
+        return by_name("sqlite3", {"Connection": connection, "Cursor": cursor})
+
+
+class MappedMemory(Library):
+    """mmap: mapped files and anonymous memory, with content."""
+
+    def reducers(self) -> dict[type, Reducer]:
+        return by_name("mmap", {"mmap": later(f"{_HERE}.mapped", "reduce_map")})
+
+
+class Tokenizer(Library):
+    def reducers(self) -> dict[type, Reducer]:
+        return by_name("_tokenize", {"TokenizerIter": c_objects.reduce_remaining})
+
+
+class ElementTree(Library):
+    def reducers(self) -> dict[type, Reducer]:
+        """What iterates over elements has no name."""
+        make = getattr(self.module, "Element", None)
+        return {} if make is None else {type(make("_").iter()): c_objects.reduce_remaining}
+
+
+class Profiles(Library):
+    """cProfile."""
+
+    def reducer_by_base(self, cls: type) -> Reducer | None:
+        if not issubclass(cls, getattr(self.module, "Profiler", ())):
+            return None
+        from ckpt.image.stdlib import profilers
+
+        return profilers.kind_by_base(cls)
+
+
+class Logging(Library):
+    """Handlers and levels: :mod:`ckpt.image.reducers.logs`."""
+
+    def reducers(self) -> dict[type, Reducer]:
+        return by_name("logging", {"Manager": reduce_manager})
+
+
+# ---------------------------------------------------------------------- settings
+
+
+class Random(Library):
+    """Generators of random numbers, and the state of that of the module."""
+
+    def reducers(self) -> dict[type, Reducer]:
+        return by_name("random", {"SystemRandom": c_objects.reduce_system_random})
+
+    def reducer_by_base(self, cls: type) -> Reducer | None:
+        return c_objects.reduce_random if issubclass(cls, _random.Random) else None
+
+    def note_settings(self) -> Any:
+        random = sys.modules.get("random")
+        return None if random is None else random.getstate()
+
+    def apply_settings(self, saved: Any) -> None:
+        import random
+
+        random.setstate(saved)
+
+
+class Decimal(Library):
+    """The context in force, and the three that new ones are made from."""
+
+    _TEMPLATES = ("DefaultContext", "BasicContext", "ExtendedContext")
+    _FIELDS = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp")
+
+    def reducers(self) -> dict[type, Reducer]:
+        return decimal_reducers()
+
+    def note_settings(self) -> tuple[Any, dict[str, Any]]:
+        templates = {}
+        for name in self._TEMPLATES:
+            context = getattr(self.module, name)
+            values = [getattr(context, key) for key in self._FIELDS]
+            templates[name] = (values, [signal for signal, is_on in context.traps.items() if is_on])
+        return self.module.getcontext(), templates
+
+    def apply_settings(self, saved: tuple[Any, dict[str, Any]]) -> None:
+        present, templates = saved
+        for name, (values, traps) in templates.items():
+            context = getattr(self.module, name)
+            for key, value in zip(self._FIELDS, values, strict=True):
+                setattr(context, key, value)
+            for signal in context.traps:
+                context.traps[signal] = signal in traps
+        self.module.setcontext(present)
+
+
+class Locale(Library):
+    """The locale of every category."""
+
+    _CATEGORIES = ("LC_CTYPE", "LC_COLLATE", "LC_TIME", "LC_MONETARY", "LC_MESSAGES", "LC_NUMERIC")
+
+    def note_settings(self) -> dict[str, str]:
+        locale = self.module
+        return {
+            name: locale.setlocale(getattr(locale, name))
+            for name in self._CATEGORIES
+            if hasattr(locale, name)
+        }
+
+    def apply_settings(self, saved: dict[str, str]) -> None:
+        locale = self.module
+        for name, value in saved.items():
+            category = getattr(locale, name)
+            if locale.setlocale(category) == value:
+                continue
+            try:
+                locale.setlocale(category, value)
+            except locale.Error as failure:
+                raise RestoreError(
+                    f"the locale {value!r} of the program ({name}) is not installed here"
+                ) from failure
+
+
+class Csv(Library):
+    """Dialects registered by name, the limit of a field."""
+
+    _DIALECTS = ("excel", "excel-tab", "unix")
+
+    def note_settings(self) -> tuple[dict[str, dict[str, Any]], int]:
+        csv, fields = self.module, c_objects.DIALECT_FIELDS
+        own = [name for name in csv.list_dialects() if name not in self._DIALECTS]
+        dialects = {name: {key: getattr(csv.get_dialect(name), key) for key in fields} for name in own}
+        return dialects, csv.field_size_limit()
+
+    def apply_settings(self, saved: tuple[dict[str, dict[str, Any]], int]) -> None:
+        for name, dialect in saved[0].items():
+            self.module.register_dialect(name, **dialect)
+        self.module.field_size_limit(saved[1])
+
+
+class Warnings(Library):
+    """Filters; where warnings go, as far as that is replaced (``catch_warnings(record=True)``); what has been warned of
+    already stays so, which modules remember by the version of the filters."""
+
+    def note_settings(self) -> tuple[dict[str, Any], list[Any], object]:
+        return self._replaced(), list(self.module.filters), self._version()
+
+    def apply_settings(self, saved: tuple[dict[str, Any], list[Any], object]) -> None:
+        replaced, filters, version = saved
+        for name, value in replaced.items():
+            setattr(self.module, name, value)
+        self.module.filters[:] = filters
+        self.module._filters_mutated()
+        now = self._version()
+        for module in list(sys.modules.values()):
+            registry = getattr(module, "__dict__", {}).get("__warningregistry__")
+            if type(registry) is dict and registry.get("version") == version:
+                registry["version"] = now
+
+    def _replaced(self) -> dict[str, Any]:
+        names = ("showwarning", "_showwarnmsg_impl", "formatwarning")
+        present = {name: getattr(self.module, name, None) for name in names}
+        first = {
+            "showwarning": getattr(self.module, "_showwarning_orig", None),
+            "formatwarning": getattr(self.module, "_formatwarning_orig", None),
+        }
+        return {
+            name: value
+            for name, value in present.items()
+            if value is not None
+            and value is not first.get(name)
+            and (name in first or getattr(value, "__name__", "") != name)
+        }
+
+    def _version(self) -> object:
+        """The number that changes whenever the filters do; the interpreter shows it only in the registry of a warning."""
+        warnings, registry = self.module, dict[Any, Any]()
+        filters = warnings.filters[:]
+        warnings.filters[:] = [("ignore", None, Warning, None, 0)]
+        try:
+            warnings.warn_explicit("", UserWarning, "", 1, registry=registry)
+        finally:
+            warnings.filters[:] = filters
+        return registry.get("version")

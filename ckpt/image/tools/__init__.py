@@ -1,0 +1,1 @@
+"""Libraries that programs work with: progress bars, locks, expressions, tests, greenlets."""

@@ -1,0 +1,11 @@
+"""fastrlock: reentrant locks in C, which packages keep in their modules; held again after a restart."""
+
+from __future__ import annotations
+
+from ckpt.image.interface.library import Library
+
+__all__ = ["FastRLock"]
+
+
+class FastRLock(Library):
+    lock_types = ("fastrlock.rlock:FastRLock",)

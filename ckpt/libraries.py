@@ -1,0 +1,8 @@
+"""What a distribution needs that says how images treat a library: :class:`Library` (docs/extending.md)."""
+
+from __future__ import annotations
+
+from ckpt.image.errors import RestoreError, Unpicklable
+from ckpt.image.interface.library import Library, Reducer, by_name, later
+
+__all__ = ["Library", "Reducer", "RestoreError", "Unpicklable", "by_name", "later"]
