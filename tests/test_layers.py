@@ -41,7 +41,8 @@ PURE = {
     "ckpt.replay": "position",
     "ckpt.store.job": "branch",
     "ckpt.transport": "errors jsontext records",
-    "ckpt.transport.protocol": "batches config endpoint events frames ledger link rangeset simulation state timeout window",
+    "ckpt.transport.protocol": "batches config endpoint events frames ledger link rangeset simulation state timeout "
+    "units window",
 }
 
 IMPURE_LIBRARIES = {

@@ -37,6 +37,8 @@ Rules
 The supervisor owns the `Coordinator` (checkpoint rounds) and tells it when ranks are connected and when they end.
 
 Not here: processes and sockets (`launch`, `service`), where ranks run (`plan`).
+
+This module is long because the life of a job is one state machine; what failures lead to is in failure_policy.py.
 """
 
 from __future__ import annotations

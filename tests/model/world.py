@@ -29,6 +29,7 @@ import ckpt.image
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 MODULES = (
+    "ckpt.transport.protocol.units",
     "ckpt.transport.protocol.window",
     "ckpt.transport.protocol.ledger",
     "ckpt.transport.protocol.link",

@@ -32,6 +32,9 @@ fails, the owner does not advance, so held frames stay held until the next attem
 higher epoch: epochs may jump.
 
 Messages of a rank to itself never become frames: they wait in their window until `delivered` returns them.
+
+This module is long because every frame and every message passes through one table of links under these rules; the links' own
+rules are in link.py.
 """
 
 from __future__ import annotations
@@ -46,7 +49,8 @@ from ckpt.transport.protocol.ledger import Ledger
 from ckpt.transport.protocol.link import COUNTERS, NEVER, Common, Link
 from ckpt.transport.protocol.state import Buffer, LinkState, PortState
 from ckpt.transport.protocol.timeout import Timeout
-from ckpt.transport.protocol.window import FLIGHT, Large, SendWindow
+from ckpt.transport.protocol.units import FLIGHT, Large
+from ckpt.transport.protocol.window import SendWindow
 
 __all__ = ["Endpoint", "EndpointConfig"]
 

@@ -24,6 +24,9 @@ Rules kept here: ack value, window and epoch are read together when a frame is b
 duplicate is acknowledged again; a gap is acknowledged at once with hints; a cumulative ack below base or above tx changes
 nothing. What does not belong here: the decision whether a frame may be processed at all (endpoint), and anything about
 images.
+
+This module is long because one link is one state machine: what comes in decides what goes out next. Its parts with a life of
+their own are window.py (sender), ledger.py (receiver) and timeout.py.
 """
 
 from __future__ import annotations
@@ -33,7 +36,8 @@ from ckpt.transport.protocol.events import Event, LinkStalled, PeerHeard, PeerSi
 from ckpt.transport.protocol.frames import ANSWER, CHECKED, MAX_HINTS, Buffer, Ident, Stamp
 from ckpt.transport.protocol.ledger import DUPLICATE, NEW, PIECE, REFUSED, Ledger
 from ckpt.transport.protocol.timeout import Timeout
-from ckpt.transport.protocol.window import Batch, SendWindow
+from ckpt.transport.protocol.units import Batch
+from ckpt.transport.protocol.window import SendWindow
 
 NEVER = 1 << 62
 """The deadline of a timer that does not run."""

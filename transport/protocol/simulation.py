@@ -18,6 +18,8 @@ bounded time until the simulation must be done.
 
 Only virtual time passes here, and every choice comes from one random generator in the order of events: two runs with the
 same seed and options are the same, byte for byte.
+
+This module is long because it is one simulated network with all its faults, for tests only.
 """
 
 from __future__ import annotations

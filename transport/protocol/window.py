@@ -9,9 +9,9 @@ A message goes through: queue → sealed → unacked → gone.
               acknowledgement covers all of it
     current   the Large that is being cut into fragments; the entries after it in `sealed` wait
 
-A *unit* is transmitted as one frame: a Batch, or a Fragment of a Large. A unit is READY, in FLIGHT, LOST (it will be
-sent again), HINTED (the peer reports that it has the unit, which is not sent again for now, and not freed either) or DONE.
-Every transmission gets a number (its order). A unit counts as lost when a transmission at least REORDER numbers later
+A *unit* is transmitted as one frame: a Batch, or a Fragment of a Large (units.py). A unit is READY, in FLIGHT, LOST (it
+will be sent again), HINTED (the peer reports that it has the unit, which is not sent again for now, and not freed either) or
+DONE. Every transmission gets a number (its order). A unit counts as lost when a transmission at least REORDER numbers later
 has arrived, or when any later one has arrived and the unit was sent more than `reorder_ns` ago (like RACK, RFC 8985).
 
 Credit is counted in charge: length + overhead of each message. `edge` is the total charge that may have been sent since
@@ -28,10 +28,21 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from ckpt.transport.protocol.state import Buffer, Message
+from ckpt.transport.protocol.units import (
+    DONE,
+    FLIGHT,
+    HINTED,
+    LOST,
+    Batch,
+    Entry,
+    Fragment,
+    Large,
+    Unit,
+    copy_entry,
+    entry_key,
+)
 
-READY, FLIGHT, LOST, HINTED, DONE = 0, 1, 2, 3, 4
 REORDER = 3
-
 
 _COPIED = (
     "acked_charge",
@@ -46,61 +57,6 @@ _COPIED = (
     "tx",
     "urgent",
 )
-
-
-class Batch:
-    """Small messages that share a frame, with the sequence numbers `first` … `end` - 1."""
-
-    __slots__ = ("charge", "end", "first", "messages", "order", "sends", "sent_ns", "state")
-
-    def __init__(self, first: int, messages: list[bytes], charge: int) -> None:
-        self.first = first
-        self.end = first + len(messages)
-        self.messages = messages
-        self.charge = charge
-        self.order = self.sends = self.sent_ns = 0
-        self.state = READY
-
-
-class Large:
-    """One long message: `data` is sent inside the heads of fragments, `payload` in parts of their own without a copy.
-    `cursor`: bytes cut into fragments so far."""
-
-    __slots__ = ("charge", "cursor", "data", "end", "first", "payload", "pieces", "size")
-
-    def __init__(self, first: int, data: Buffer, payload: memoryview, charge: int) -> None:
-        self.first = first
-        self.end = first + 1
-        self.data = data
-        self.payload = payload
-        self.size = len(data) + len(payload)
-        self.charge = charge
-        self.cursor = 0
-        self.pieces: list[Fragment] = []
-
-
-class Fragment:
-    """Bytes [offset, offset + charge) of a Large."""
-
-    __slots__ = ("charge", "large", "offset", "order", "sends", "sent_ns", "state")
-
-    def __init__(self, large: Large, offset: int, length: int) -> None:
-        self.large = large
-        self.offset = offset
-        self.charge = length
-        self.order = self.sends = self.sent_ns = 0
-        self.state = READY
-
-    def parts(self) -> tuple[Buffer, memoryview]:
-        """Inline bytes and payload slice."""
-        large = self.large
-        start, stop, split = self.offset, self.offset + self.charge, len(large.data)
-        inline = memoryview(large.data)[start:stop] if start < split else b""
-        return inline, large.payload[max(start - split, 0) : max(stop - split, 0)]
-
-
-Unit = Batch | Fragment
-Entry = Batch | Large
 
 
 class SendWindow:
@@ -426,9 +382,9 @@ class SendWindow:
             setattr(new, name, getattr(self, name))
         new.queue = self.queue.copy()
         copies: dict[int, Unit] = {}
-        new.sealed.extend(_copy_entry(entry, copies) for entry in self.sealed)
+        new.sealed.extend(copy_entry(entry, copies) for entry in self.sealed)
         for entry in self.unacked:
-            copy = _copy_entry(entry, copies)
+            copy = copy_entry(entry, copies)
             new.unacked.append(copy)
             if entry is self.current:
                 assert isinstance(copy, Large)
@@ -443,34 +399,7 @@ class SendWindow:
             self.base,
             self.tx,
             tuple(self.queue),
-            tuple(map(_entry_key, self.sealed)),
-            tuple(map(_entry_key, self.unacked)),
+            tuple(map(entry_key, self.sealed)),
+            tuple(map(entry_key, self.unacked)),
             self.edge - self.acked_charge if credit else 0,
         )
-
-
-def _copy_entry(entry: Entry, copies: dict[int, Unit]) -> Entry:
-    new: Entry
-    if isinstance(entry, Batch):
-        new = Batch(entry.first, entry.messages, entry.charge)
-        _copy_unit(entry, new, copies)
-        return new
-    new = Large(entry.first, entry.data, entry.payload, entry.charge)
-    new.cursor = entry.cursor
-    for piece in entry.pieces:
-        copy = Fragment(new, piece.offset, piece.charge)
-        _copy_unit(piece, copy, copies)
-        new.pieces.append(copy)
-    return new
-
-
-def _copy_unit(unit: Unit, copy: Unit, copies: dict[int, Unit]) -> None:
-    copy.order, copy.sends, copy.sent_ns, copy.state = unit.order, unit.sends, unit.sent_ns, unit.state
-    copies[id(unit)] = copy
-
-
-def _entry_key(entry: Entry) -> tuple[object, ...]:
-    if isinstance(entry, Batch):
-        return entry.first, entry.state, tuple(entry.messages)
-    states = tuple((piece.offset, piece.state) for piece in entry.pieces)
-    return entry.first, bytes(entry.data), bytes(entry.payload), states

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from ckpt.transport.protocol.ledger import Ledger
-from ckpt.transport.protocol.window import FLIGHT, HINTED, LOST, Batch, SendWindow, Unit
+from ckpt.transport.protocol.units import FLIGHT, HINTED, LOST, Batch, Unit
+from ckpt.transport.protocol.window import SendWindow
 
 OVERHEAD, FRAGMENT, CREDIT = 10, 64, 900
 places = st.integers(0, 1 << 16)

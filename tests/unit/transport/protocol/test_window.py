@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 
-from ckpt.transport.protocol.window import DONE, FLIGHT, HINTED, LOST, Batch, Fragment, SendWindow
+from ckpt.transport.protocol.units import DONE, FLIGHT, HINTED, LOST, Batch, Fragment
+from ckpt.transport.protocol.window import SendWindow
 
 
 def window(**limits: int) -> SendWindow:
