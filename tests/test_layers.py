@@ -39,7 +39,9 @@ PURE = {
     "ckpt.mpi.datatypes": "buffers datatype_info datatypes derived layout op packing small_reductions status typenames",
     "ckpt.mpi.engine": "agreement failures matching operations partitioned",
     "ckpt.replay": "position",
+    "ckpt.store": "errors",
     "ckpt.store.job": "branch",
+    "ckpt.store.records": "authenticated control formats manifest shapes",
     "ckpt.transport": "errors jsontext records",
     "ckpt.transport.protocol": "batches config endpoint events frames ledger link rangeset simulation state timeout "
     "units window",
@@ -54,8 +56,12 @@ IMPURE_LIBRARIES = {
     "process": "subprocess signal resource atexit gc ctypes importlib runpy faulthandler",
 }
 IMPURE_REASON = {name: why for why, names in IMPURE_LIBRARIES.items() for name in names.split()}
-# Mere values in impure libraries: a generator of which everything follows from its seed, names of signals.
-VALUE_TYPES = {("random", "Random"), ("signal", "Signals")}
+# Mere values in impure libraries: a generator of which everything follows from its seed, names of signals and errors.
+VALUE_TYPES = {
+    ("random", "Random"),
+    ("signal", "Signals"),
+    *(("os", name) for name in ("PathLike", "fspath", "strerror")),
+}
 IMPURE_CALLS = {"open", "input", "print", "breakpoint", "eval", "exec", "compile", "__import__"}
 # One module makes methods of classes, when these are defined, and looks up what the text of an annotation names.
 ALLOWED = {("ckpt.transport.records", "exec"), ("ckpt.transport.records", "modules")}

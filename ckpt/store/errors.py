@@ -23,7 +23,7 @@ line. A bug in this package raises none of these, but AssertionError, TypeError,
 from __future__ import annotations
 
 import errno
-import os
+from os import PathLike, fspath, strerror
 
 __all__ = [
     "BlockDamaged",
@@ -55,9 +55,9 @@ class StoreError(Exception):
 
     exit_code = 1
 
-    def __init__(self, what: str, *, path: str | os.PathLike[str] | None = None, hint: str = "") -> None:
+    def __init__(self, what: str, *, path: str | PathLike[str] | None = None, hint: str = "") -> None:
         self.what = what
-        self.path = None if path is None else os.fspath(path)
+        self.path = None if path is None else fspath(path)
         self.hint = hint
         super().__init__(what)
 
@@ -86,11 +86,11 @@ class StorageFailed(StoreError):
     """
 
     def __init__(
-        self, operation: str, path: str | os.PathLike[str] | None, error: OSError, *, hint: str | None = None
+        self, operation: str, path: str | PathLike[str] | None, error: OSError, *, hint: str | None = None
     ) -> None:
         self.errno = error.errno or 0
         self.operation = operation
-        reason = os.strerror(self.errno) if self.errno else str(error)
+        reason = strerror(self.errno) if self.errno else str(error)
         if hint is None:
             hint = _HINTS.get(self.errno, "Nothing that was committed before is affected.")
         super().__init__(f"{operation} failed ({reason})", path=path, hint=hint)
@@ -125,9 +125,7 @@ class JobLocked(StoreError):
 
     exit_code = 11
 
-    def __init__(
-        self, what: str, *, path: str | os.PathLike[str], holder: dict[str, object], hint: str
-    ) -> None:
+    def __init__(self, what: str, *, path: str | PathLike[str], holder: dict[str, object], hint: str) -> None:
         self.holder = holder
         super().__init__(what, path=path, hint=hint)
 
@@ -181,7 +179,7 @@ class Incompatible(StoreError):
 
     exit_code = 13
 
-    def __init__(self, reason: str, *, path: str | os.PathLike[str] | None = None, hint: str = "") -> None:
+    def __init__(self, reason: str, *, path: str | PathLike[str] | None = None, hint: str = "") -> None:
         self.reason = reason
         super().__init__(reason, path=path, hint=hint)
 

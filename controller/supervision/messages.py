@@ -33,7 +33,8 @@ stream (`Lines`).
         query                                        refused  generation (an older controller attached)
 
 Nothing here does I/O. `parse_rank` is the one gate for what a rank says: beyond it, fields have the right
-types. Unknown keys are kept (a newer rank may say more); unknown kinds are refused.
+types, and numbers of a vote fit into the control file. Unknown keys are kept (a newer rank may say more); unknown
+kinds are refused.
 """
 
 from __future__ import annotations
@@ -43,26 +44,36 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from ckpt.controller.errors import MalformedPacket
+from ckpt.store.records.formats import ENTRY
+from ckpt.store.records.shapes import Nullable, Row, Shape, Text, Unfit, Whole
 from ckpt.transport import jsontext
 
 Packet = dict[str, Any]
 
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 
-_INT: Final = (int,)
-_STR: Final = (str,)
-_OPTIONAL_STR: Final = (str, type(None))
+_INT: Final = Whole(least=-(1 << 63))
+_STR: Final = Text()
+# As in the entry of the control file that it becomes. Names and digests are looked at when that is written: what does not
+# fit burns the round then, with its reason.
+_VOTE: Final = {
+    "epoch": ENTRY.fields["epoch"],
+    "manifest": _STR,
+    "digest": _STR,
+    "vectors": ENTRY.fields["vectors"],
+}
+_LABEL: Final = Row(previous=ENTRY.fields["previous"], epoch=ENTRY.fields["epoch"])
 
-_RANK_FIELDS: Final[dict[str, dict[str, tuple[type, ...]]]] = {
+_RANK_FIELDS: Final[dict[str, dict[str, Shape]]] = {
     "hello": {"address": _STR},
     "ready": {"epoch": _INT},
     "captured": {"epoch": _INT},
-    "voted": {"epoch": _INT, "label": (list,), "manifest": _STR, "digest": _STR, "vectors": (dict,)},
+    "voted": {**_VOTE, "label": _LABEL},
     "refused": {"epoch": _INT, "reason": _STR},
     "boundary": {"epoch": _INT, "count": _INT},
     "failed": {"epoch": _INT, "reason": _STR},
     "finished": {"exit_code": _INT},
-    "error": {"exit_code": _INT, "traceback": _OPTIONAL_STR},
+    "error": {"exit_code": _INT, "traceback": Nullable(_STR)},
     "request": {"what": _STR},
     "status": {},
     "event": {"event": _STR},
@@ -143,32 +154,14 @@ def parse_rank(packet: object) -> Packet:
     fields = _RANK_FIELDS.get(kind) if isinstance(kind, str) else None
     if fields is None:
         raise MalformedPacket(f"unknown kind {kind!r}")
-    for name, types in fields.items():
+    for name, shape in fields.items():
         if name not in packet:
             raise MalformedPacket(f"{kind}: {name} is missing")
-        value = packet[name]
-        if not isinstance(value, types) or isinstance(value, bool):
-            raise MalformedPacket(f"{kind}: {name} is {value!r:.60}")
-    if kind == "voted":
-        _check_vote(packet)
+        try:
+            shape.check([packet[name]])
+        except Unfit as unfit:
+            raise MalformedPacket(f"{kind}: {unfit.inside(name)}") from None
     return packet
-
-
-def _check_vote(packet: Packet) -> None:
-    label = packet["label"]
-    if len(label) != 2 or not all(_is_count(number) for number in label):
-        raise MalformedPacket(f"voted: label is {label!r:.60}, not [previous, epoch]")
-    for peer, vector in packet["vectors"].items():
-        if not (isinstance(peer, str) and peer.isdecimal()):
-            raise MalformedPacket(f"voted: {peer!r:.20} is no rank")
-        if not (
-            isinstance(vector, list) and len(vector) == 3 and all(_is_count(number) for number in vector)
-        ):
-            raise MalformedPacket(f"voted: vector of link {peer} is {vector!r:.60}, not [tx, base, rx]")
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 # ---- encoding --------------------------------------------------------------------------------------------

@@ -41,8 +41,8 @@ class Branch:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Branch:
-        """The inverse of `to_json`. Raises KeyError, TypeError, ValueError on values of another shape."""
-        return cls(int(value["origin"]), tuple(int(epoch) for epoch in value["lineage"]), int(value["above"]))
+        """The inverse of `to_json`, for what `formats.GENERATION` has checked."""
+        return cls(value["origin"], tuple(value["lineage"]), value["above"])
 
 
 def turn_to(origin: int | None, above: int, previous: Mapping[int, int], before: Iterable[int]) -> Branch:

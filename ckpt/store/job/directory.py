@@ -35,7 +35,7 @@ from ckpt.store.job.creation import make
 from ckpt.store.job.eventlog import EventLog
 from ckpt.store.job.lock import Life, LockHandle, LockRecord, read_record, take_lock
 from ckpt.store.job.seat import Seat
-from ckpt.store.records import authenticated
+from ckpt.store.records import authenticated, formats
 from ckpt.store.records.control import epoch_of_name
 from ckpt.transport.records import dataclass, field
 
@@ -47,7 +47,6 @@ EVENTS_NAME: Final = "events.jsonl"
 CONTROL: Final = "control"
 IMAGES: Final = "images"
 OUTPUT: Final = "output"
-_KIND: Final = "job"
 _HASH_SEED_LIMIT: Final = 4294967295
 
 
@@ -171,7 +170,7 @@ class JobDirectory:
             root,
             directories=[CONTROL, OUTPUT, IMAGES, *(image_directory(rank) for rank in range(size))],
             key=(KEY_NAME, job.key.hex().encode() + b"\n"),
-            job=(JOB_NAME, authenticated.encode(job.key, _KIND, job.job_id, job._fields())),
+            job=(JOB_NAME, formats.write(job.key, formats.JOB, job.job_id, job._fields())),
         )
         return job, held
 
@@ -204,23 +203,20 @@ class JobDirectory:
             )
         key = _read_key(root)
         name = os.path.join(root, JOB_NAME)
-        content = authenticated.decode(key, _KIND, job_id, data, name)
-        try:
-            return cls(
-                path=root,
-                job_id=content["job"],
-                key=key,
-                command=content["command"],
-                size=content["size"],
-                hash_seed=content["hash_seed"],
-                python=content["python"],
-                created=content["created"],
-                cwd=content["cwd"],
-                options=content["options"],
-                fs=system,
-            )
-        except KeyError as error:
-            raise RecordDamaged(f"job.json lacks {error}", path=name) from error
+        content = formats.read(key, formats.JOB, job_id, data, name)
+        return cls(
+            path=root,
+            job_id=content["job"],
+            key=key,
+            command=content["command"],
+            size=content["size"],
+            hash_seed=content["hash_seed"],
+            python=content["python"],
+            created=content["created"],
+            cwd=content["cwd"],
+            options=content["options"],
+            fs=system,
+        )
 
     def _fields(self) -> dict[str, object]:
         return {

@@ -31,7 +31,7 @@ from ckpt.store.disk.fsio import FileSystem, close_quietly, commit_file
 from ckpt.store.errors import JobLocked, LockLost, RecordDamaged, StorageFailed, StoreError
 from ckpt.store.job.branch import Branch
 from ckpt.store.job.seat import Seat
-from ckpt.store.records import authenticated
+from ckpt.store.records import formats
 from ckpt.transport import jsontext
 from ckpt.transport.records import dataclass, replace
 
@@ -39,7 +39,6 @@ __all__ = ["Life", "LockHandle", "LockRecord", "hold", "read_generation", "read_
 
 _LOCK_NAME: Final = "lock"
 _GENERATION_NAME: Final = "generation.json"
-_KIND: Final = "generation"
 _ATTEMPTS: Final = 10
 
 
@@ -56,8 +55,8 @@ class Life:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Life:
-        """The inverse of `to_json`. Raises KeyError, TypeError, ValueError on values of another shape."""
-        return cls(int(value["incarnation"]), str(value["mark"]))
+        """The inverse of `to_json`, for what `formats.GENERATION` has checked."""
+        return cls(value["incarnation"], value["mark"])
 
 
 @dataclass(frozen=True)
@@ -184,18 +183,15 @@ def read_record(job_path: str, key: bytes, job_id: str, fs: FileSystem) -> LockR
         return LockRecord()
     except OSError as error:
         raise StorageFailed("read", path, error) from error
-    content = authenticated.decode(key, _KIND, job_id, data, path)
+    content = formats.read(key, formats.GENERATION, job_id, data, path)
     # an earlier version may have written the record without these fields
     seat, branch, life = (content.get(name) for name in ("seat", "branch", "life"))
-    try:
-        return LockRecord(
-            generation=int(content["generation"]),
-            seat=None if seat is None else Seat.from_json(seat),
-            branch=None if branch is None else Branch.from_json(branch),
-            life=None if life is None else Life.from_json(life),
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise RecordDamaged(f"generation.json lacks or garbles a field ({error!r})", path=path) from error
+    return LockRecord(
+        generation=content["generation"],
+        seat=None if seat is None else Seat.from_json(seat),
+        branch=None if branch is None else Branch.from_json(branch),
+        life=None if life is None else Life.from_json(life),
+    )
 
 
 def _commit(job_path: str, key: bytes, job_id: str, fs: FileSystem, record: LockRecord) -> None:
@@ -206,7 +202,7 @@ def _commit(job_path: str, key: bytes, job_id: str, fs: FileSystem, record: Lock
         "life": None if record.life is None else record.life.to_json(),
     }
     commit_file(
-        fs, job_path, _GENERATION_NAME, authenticated.encode(key, _KIND, job_id, fields), replaces=True
+        fs, job_path, _GENERATION_NAME, formats.write(key, formats.GENERATION, job_id, fields), replaces=True
     )
 
 

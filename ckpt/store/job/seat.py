@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from ckpt.store.disk.privacy import open_regular
-from ckpt.transport.records import asdict, dataclass
+from ckpt.transport.records import asdict, dataclass, names
 
 __all__ = ["Relation", "Seat", "compare", "directory_id", "here", "is_occupied", "occupy"]
 
@@ -63,9 +63,8 @@ class Seat:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Seat:
-        """The inverse of `to_json`. Raises KeyError, TypeError, ValueError on values of another shape."""
-        names = ("host", "machine", "boot", "namespace", "directory", "path", "runtime")
-        return cls(pid=int(value["pid"]), **{name: str(value[name]) for name in names})
+        """The inverse of `to_json`, for what `formats.GENERATION` has checked."""
+        return cls(**{name: value[name] for name in names(cls)})
 
 
 def here(job_path: str, runtime: str) -> Seat:

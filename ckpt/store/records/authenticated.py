@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import re
 from _operator import (
-    _compare_digest as compare_digest,  # hmac's own, without all that hmac loads# hmac's own, without all that hmac loads
+    _compare_digest as compare_digest,  # hmac's own, without all that hmac loads
 )
 from collections.abc import Mapping
 from typing import Any, Final
@@ -83,7 +83,7 @@ def decode(key: bytes, kind: str, job_id: str, data: bytes, path: str) -> dict[s
         content: dict[str, Any] = jsontext.parse(data.decode("utf-8", "surrogateescape"))
     except ValueError as error:
         raise RecordDamaged(f"{kind} verifies, and is no JSON ({error})", path=path) from error
-    if content.get("format") != FORMAT:
+    if content.get("format") != FORMAT or type(content["format"]) is not int:
         raise Incompatible(
             f"{kind} has format {content.get('format')}, this version reads format {FORMAT}",
             path=path,

@@ -10,21 +10,21 @@ and only if its control file verifies; images without one are leftovers of a rou
 `RankEntry.digest` is the BLAKE3 digest of the manifest file, which in turn holds the digests of all blocks:
 the MAC of the control file covers every byte of the line.
 
-Pure: encoding, decoding and checks. Writing and finding control files is in `lines.py`.
+Which fields there are, and what they may hold, is defined in `formats.py`; here they become values of Python, and back.
+
+Pure. Writing and finding control files is in `lines.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
-from ckpt.store.errors import Misplaced, RecordDamaged
-from ckpt.store.records import authenticated
+from ckpt.store.errors import Misplaced
+from ckpt.store.records import formats
 from ckpt.transport.records import dataclass, field
 
-__all__ = ["KIND", "ControlFile", "RankEntry", "control_name", "epoch_of_name"]
-
-KIND: Final = "control"
+__all__ = ["ControlFile", "RankEntry", "control_name", "epoch_of_name"]
 
 
 def control_name(epoch: int) -> str:
@@ -69,17 +69,16 @@ class RankEntry:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> RankEntry:
-        """The inverse of `to_json`. Raises KeyError, TypeError, ValueError on values of another shape."""
-        vectors = {int(peer): (int(v[0]), int(v[1]), int(v[2])) for peer, v in value["vectors"].items()}
+        """The inverse of `to_json`, for what `formats.ENTRY` has checked."""
         return cls(
-            rank=int(value["rank"]),
-            incarnation=int(value["incarnation"]),
-            label=(int(value["previous"]), int(value["epoch"])),
-            manifest=str(value["manifest"]),
-            digest=str(value["digest"]),
-            bytes_raw=int(value["bytes_raw"]),
-            bytes_written=int(value["bytes_written"]),
-            vectors=vectors,
+            rank=value["rank"],
+            incarnation=value["incarnation"],
+            label=(value["previous"], value["epoch"]),
+            manifest=value["manifest"],
+            digest=value["digest"],
+            bytes_raw=value["bytes_raw"],
+            bytes_written=value["bytes_written"],
+            vectors={int(peer): (tx, base, rx) for peer, (tx, base, rx) in value["vectors"].items()},
         )
 
 
@@ -120,26 +119,11 @@ class ControlFile:
         """What this line added to the disk."""
         return sum(entry.bytes_written for entry in self.ranks)
 
-    def check(self) -> None:
-        """Raise ValueError unless it has every rank once, in order, each with the label of this epoch."""
-        for position, entry in enumerate(self.ranks):
-            if entry.rank != position:
-                raise ValueError(f"control file lists rank {entry.rank} in place {position}")
-            if not self.covers(entry):
-                raise ValueError(f"rank {entry.rank} voted for {entry.label}, not for epoch {self.epoch}")
-        if not self.ranks:
-            raise ValueError("control file lists no rank")
-
-    def covers(self, entry: RankEntry) -> bool:
-        """Whether an image stands for this epoch: previous < epoch <= label."""
-        return entry.label[0] < self.epoch <= entry.label[1]
-
     def encode(self, key: bytes, job_id: str) -> bytes:
-        """The file's bytes; ValueError when incomplete."""
-        self.check()
-        return authenticated.encode(
+        """The file's bytes; ValueError when it would not be read again, for a rank that is missing, say."""
+        return formats.write(
             key,
-            KIND,
+            formats.CONTROL,
             job_id,
             {
                 "epoch": self.epoch,
@@ -148,7 +132,7 @@ class ControlFile:
                 "generation": self.generation,
                 "size": self.size,
                 "committed_at": self.committed_at,
-                "meta": self.meta,
+                "meta": dict(self.meta),
                 "ranks": [entry.to_json() for entry in self.ranks],
             },
         )
@@ -158,20 +142,16 @@ class ControlFile:
         cls, key: bytes, job_id: str, data: bytes, path: str, *, epoch: int | None = None
     ) -> ControlFile:
         """Verify and parse; `epoch`, when given, must be the record's own (else Misplaced)."""
-        content = authenticated.decode(key, KIND, job_id, data, path)
-        try:
-            control = cls(
-                epoch=content["epoch"],
-                previous=content["previous"],
-                incarnation=content["incarnation"],
-                generation=content["generation"],
-                ranks=tuple(RankEntry.from_json(entry) for entry in content["ranks"]),
-                committed_at=content["committed_at"],
-                meta=content["meta"],
-            )
-            control.check()
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise RecordDamaged(f"control file lacks or garbles a field ({error!r})", path=path) from error
+        content = formats.read(key, formats.CONTROL, job_id, data, path)
+        control = cls(
+            epoch=content["epoch"],
+            previous=content["previous"],
+            incarnation=content["incarnation"],
+            generation=content["generation"],
+            ranks=tuple(RankEntry.from_json(entry) for entry in content["ranks"]),
+            committed_at=content["committed_at"],
+            meta=content["meta"],
+        )
         if epoch is not None and control.epoch != epoch:
             raise Misplaced(f"control file is of epoch {control.epoch}, wanted was {epoch}", path=path)
         return control

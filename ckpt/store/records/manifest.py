@@ -18,9 +18,7 @@ unpickled). Blocks lie in packs; a manifest may point into packs that earlier ep
 Job, rank, epoch, label and incarnation are under the MAC together with all digests: an image cannot be given
 out for another one. The control file holds the digest of the manifest's bytes.
 
-Written by hand instead of by a schema library, because the image child writes it and a restarting rank reads
-it, and both are in a hurry; `schema.py` has the same as pydantic models for `verify`, `inspect` and the
-documentation.
+Which fields there are, and what they may hold, is defined in `formats.py`; here they become values of Python, and back.
 
 Pure.
 """
@@ -30,13 +28,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from ckpt.store.errors import Misplaced, RecordDamaged
-from ckpt.store.records import authenticated
+from ckpt.store.errors import Misplaced
+from ckpt.store.records import formats
 from ckpt.transport.records import dataclass, field
 
-__all__ = ["KIND", "SMALL_ALIGN", "BlockRef", "BufferRef", "Manifest", "PackRef"]
+__all__ = ["SMALL_ALIGN", "BlockRef", "BufferRef", "Manifest", "PackRef"]
 
-KIND: Final = "manifest"
 SMALL_ALIGN: Final = 64
 
 
@@ -97,10 +94,10 @@ class Manifest:
         return self.label[1]
 
     def encode(self, key: bytes) -> bytes:
-        """The file's bytes."""
-        return authenticated.encode(
+        """The file's bytes. ValueError: they would not be read again."""
+        return formats.write(
             key,
-            KIND,
+            formats.MANIFEST,
             self.job,
             {
                 "rank": self.rank,
@@ -109,54 +106,36 @@ class Manifest:
                 "incarnation": self.incarnation,
                 "bytes_raw": self.bytes_raw,
                 "bytes_written": self.bytes_written,
-                "meta": self.meta,
-                "packs": self.packs,
-                "blocks": self.blocks,
-                "stream": self.stream,
-                "small": self.small,
+                "meta": dict(self.meta),
+                "packs": list(map(list, self.packs)),
+                "blocks": list(map(list, self.blocks)),
+                "stream": list(self.stream),
+                "small": list(self.small),
                 "buffers": [b.length if b.blocks is None else [b.length, *b.blocks] for b in self.buffers],
             },
         )
 
     @classmethod
     def decode(cls, key: bytes, job_id: str, data: bytes, path: str) -> Manifest:
-        """Verify and parse. Raises what `records.decode` raises; RecordDamaged: senseless fields."""
-        content = authenticated.decode(key, KIND, job_id, data, path)
-        try:
-            manifest = cls(
-                job=content["job"],
-                rank=content["rank"],
-                incarnation=content["incarnation"],
-                label=(content["previous"], content["epoch"]),
-                packs=tuple(PackRef(*pack) for pack in content["packs"]),
-                blocks=tuple(BlockRef(*block) for block in content["blocks"]),
-                stream=tuple(content["stream"]),
-                small=tuple(content["small"]),
-                buffers=tuple(
-                    BufferRef(b, None) if isinstance(b, int) else BufferRef(b[0], tuple(b[1:]))
-                    for b in content["buffers"]
-                ),
-                meta=content["meta"],
-                bytes_raw=content["bytes_raw"],
-                bytes_written=content["bytes_written"],
-            )
-        except (KeyError, TypeError, IndexError) as error:
-            raise RecordDamaged(f"manifest lacks or garbles a field ({error!r})", path=path) from error
-        manifest._check_inside(path)
-        return manifest
-
-    def _check_inside(self, path: str) -> None:
-        """Indices and paths stay inside: a signed manifest is trusted, a bug in its writer is not."""
-        blocks = len(self.blocks)
-        used = [*self.stream, *self.small]
-        for buffer in self.buffers:
-            used.extend(buffer.blocks or ())
-        if any(not 0 <= index < blocks for index in used):
-            raise RecordDamaged("manifest refers to a block it does not list", path=path)
-        if any(not 0 <= block.pack < len(self.packs) for block in self.blocks):
-            raise RecordDamaged("manifest refers to a pack it does not list", path=path)
-        if any(pack.path.startswith("/") or ".." in pack.path.split("/") for pack in self.packs):
-            raise RecordDamaged("manifest names a pack outside of the job", path=path)
+        """Verify and parse. Raises what `formats.read` raises."""
+        content = formats.read(key, formats.MANIFEST, job_id, data, path)
+        return cls(
+            job=content["job"],
+            rank=content["rank"],
+            incarnation=content["incarnation"],
+            label=(content["previous"], content["epoch"]),
+            packs=tuple(PackRef(*pack) for pack in content["packs"]),
+            blocks=tuple(BlockRef(*block) for block in content["blocks"]),
+            stream=tuple(content["stream"]),
+            small=tuple(content["small"]),
+            buffers=tuple(
+                BufferRef(b, None) if isinstance(b, int) else BufferRef(b[0], tuple(b[1:]))
+                for b in content["buffers"]
+            ),
+            meta=content["meta"],
+            bytes_raw=content["bytes_raw"],
+            bytes_written=content["bytes_written"],
+        )
 
     def expect(self, *, rank: int, epoch: int, incarnation: int, path: str) -> None:
         """Raise Misplaced unless this is the image of that rank, epoch and incarnation."""

@@ -1,114 +1,116 @@
-"""The records as pydantic models: the strict reading of what `manifest.py` and `control.py` read in a hurry.
+"""The records as pydantic models, made of their one definition (`formats.py`): what `verify` reads with.
 
-`verify` and `inspect` use them, and they are where the format is documented field by field. Never imported
-by the image child or by a rank: pydantic takes longer to import than a small image takes to commit.
+So what a rank takes for a whole record is looked at a second time by a library that others rely on, too; that both decide
+alike is held by a test. Never imported by a rank: pydantic takes longer to import than a small image takes to commit.
 
 Pure.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, InstanceOf, ValidationError, create_model
 
 from ckpt.store.errors import RecordDamaged
+from ckpt.store.records.formats import CONTROL, MANIFEST
+from ckpt.store.records.shapes import (
+    Either,
+    Free,
+    Hex,
+    Nullable,
+    OneOf,
+    Record,
+    Row,
+    Rows,
+    Shape,
+    Table,
+    Text,
+    Unfit,
+    Whole,
+)
+from ckpt.transport import jsontext
 
-__all__ = ["ControlModel", "ManifestModel", "check_control", "check_manifest"]
-
-Count = Annotated[int, Field(ge=0)]
-Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Vector = tuple[Count, Count, Count]
-
-Pack = tuple[Annotated[str, Field(pattern=r"^images/rank-\d{5,}/[^/]+\.pack$")], Count, Literal[1, 4096]]
-Codec = Literal["raw", "zstd", "shuffle"]
-Likeness = Annotated[str, Field(pattern=r"^([0-9a-f]{32})?$")]
-OldBlock = tuple[Digest, Count, Count, Count, Count, Codec, Count, Digest | Literal[""]]
-Block = tuple[Digest, Count, Count, Count, Count, Codec, Count, Digest | Literal[""], Likeness]
-
-
-class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=False)
-
-    mac: Digest
-    format: Literal[1]
-    job: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
-
-
-class ManifestModel(_Record):
-    """A rank's image, see `manifest.py`."""
-
-    kind: Literal["manifest"]
-    rank: Count
-    epoch: Annotated[
-        int, Field(ge=1, description="upper end of the label: the image stands for (previous, epoch]")
-    ]
-    previous: Count
-    incarnation: Count
-    bytes_raw: Annotated[int, Field(ge=0, description="plain size of stream and buffers")]
-    bytes_written: Annotated[int, Field(ge=0, description="length of this image's own pack")]
-    meta: Annotated[
-        dict[str, Any], Field(description="the image layer's report: stack, sizes, versions, vectors")
-    ]
-    packs: Annotated[list[Pack], Field(description="path, length, alignment of the blocks")]
-    blocks: Annotated[
-        list[Block | OldBlock],
-        Field(
-            description="plain digest, pack, offset, stored length, plain length, codec, item, stored digest, likeness"
-        ),
-    ]
-    stream: list[Count]
-    small: list[Count]
-    buffers: list[Count | Annotated[list[Count], Field(min_length=2)]]
+__all__ = ["check", "check_control", "check_manifest", "model_of"]
 
 
-class EntryModel(BaseModel):
-    """One rank's vote in a control file."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    rank: Count
-    incarnation: Count
-    previous: Count
-    epoch: Count
-    manifest: Annotated[str, Field(pattern=r"^images/rank-\d{5,}/[^/]+\.json$")]
-    digest: Digest
-    bytes_raw: Count
-    bytes_written: Count
-    vectors: Annotated[dict[str, Vector], Field(description="peer: [tx, base, rx] at the cut")]
+@cache
+def model_of(record: Record) -> type[BaseModel]:
+    """The model with the fields of a record, without its rule."""
+    fields: dict[str, Any] = {
+        name: (_annotation(shape), None if name in record.optional else ...)
+        for name, shape in record.fields.items()
+    }
+    config = ConfigDict(extra="allow" if record.open else "forbid")
+    return create_model(record.title, __config__=config, **fields)
 
 
-class ControlModel(_Record):
-    """A committed line, see `control.py`."""
+def _annotation(shape: Shape) -> Any:
+    """The type that pydantic knows a shape by."""
+    match shape:
+        case Whole():
+            return Annotated[int, Field(strict=True, ge=shape.least, le=shape.most)]
+        case Text(pattern=None):
+            return InstanceOf[str]  # names of files need not be UTF-8
+        case Text(pattern=pattern) | Hex(pattern=pattern):
+            return Annotated[str, Field(strict=True, pattern=f"^(?:{pattern})$")]
+        case OneOf(kind=kind, values=values):
+            if kind is str:
+                return Literal[*values]
+            return Annotated[int, Field(strict=True), AfterValidator(_among(values))]
+        case Free():
+            return InstanceOf[dict[str, Any]]
+        case Nullable():
+            return _annotation(shape.shape) | None
+        case Rows():
+            return Annotated[list[_annotation(shape.shape)], Field(strict=True, min_length=shape.least)]  # type: ignore[misc]
+        case Row():
+            places = tuple(_annotation(place) for place in shape.places.values())
+            either: Any = tuple[places]  # type: ignore[valid-type]
+            for length in range(shape.least, len(places)):
+                either |= tuple[places[:length]]  # type: ignore[misc]
+            return either
+        case Either():
+            return _annotation(shape.one) | _annotation(shape.other)
+        case Table():
+            return dict[_annotation(shape.key), _annotation(shape.shape)]  # type: ignore[misc]
+        case Record():
+            return model_of(shape)
+    raise TypeError(f"no annotation for {type(shape).__name__}")
 
-    kind: Literal["control"]
-    epoch: Annotated[int, Field(ge=1)]
-    previous: Count
-    incarnation: Count
-    generation: Annotated[int, Field(ge=0, description="number of the controller's lock")]
-    size: Annotated[int, Field(ge=1)]
-    committed_at: str
-    meta: dict[str, Any]
-    ranks: list[EntryModel]
+
+def _among(values: tuple[Any, ...]) -> Callable[[int], int]:
+    def check(value: int) -> int:
+        if value not in values:
+            raise ValueError(f"none of {', '.join(map(str, values))}")
+        return value
+
+    return check
 
 
-def check_manifest(data: bytes, path: str) -> ManifestModel:
-    """Parse verified bytes of a manifest strictly; RecordDamaged names the first field that is wrong."""
+def check(record: Record, data: bytes, path: str) -> Any:
+    """Parse verified bytes of a record; RecordDamaged names the first field that is wrong."""
     try:
-        return ManifestModel.model_validate_json(data)
+        content = jsontext.parse(data.decode("utf-8", "surrogateescape"))
+        model = model_of(record).model_validate(content)
+        if record.rule is not None:
+            record.rule(content)
     except ValidationError as error:
-        raise _wrong("manifest", error, path) from error
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise RecordDamaged(f"{record.title}: field {where}: {first['msg']}", path=path) from error
+    except Unfit as error:
+        raise RecordDamaged(f"{record.title}: {error}", path=path) from error
+    except ValueError as error:
+        raise RecordDamaged(f"{record.title} is no JSON ({error})", path=path) from error
+    return model
 
 
-def check_control(data: bytes, path: str) -> ControlModel:
-    """Parse verified bytes of a control file strictly; RecordDamaged names the first field that is wrong."""
-    try:
-        return ControlModel.model_validate_json(data)
-    except ValidationError as error:
-        raise _wrong("control file", error, path) from error
+def check_manifest(data: bytes, path: str) -> Any:
+    return check(MANIFEST, data, path)
 
 
-def _wrong(kind: str, error: ValidationError, path: str) -> RecordDamaged:
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
-    return RecordDamaged(f"{kind}: field {where}: {first['msg']}", path=path)
+def check_control(data: bytes, path: str) -> Any:
+    return check(CONTROL, data, path)

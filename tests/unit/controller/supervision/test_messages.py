@@ -12,7 +12,7 @@ VOTE = {
     "epoch": 3,
     "label": [2, 3],
     "manifest": "images/rank-00000/x.json",
-    "digest": "ab",
+    "digest": "ab" * 32,
     "vectors": {"0": [1, 0, 1], "1": [0, 0, 0]},
 }
 
@@ -41,13 +41,16 @@ def test_well_formed_packets_pass_unchanged(packet: messages.Packet) -> None:
         ({"m": "sing"}, "unknown kind 'sing'"),
         ({"m": ["voted"]}, "unknown kind"),
         ({"m": "captured"}, "captured: epoch is missing"),
-        ({"m": "captured", "epoch": "1"}, "captured: epoch is '1'"),
-        ({"m": "finished", "exit_code": True}, "exit_code is True"),
+        ({"m": "captured", "epoch": "1"}, "captured: epoch: '1' is no whole number"),
+        ({"m": "finished", "exit_code": True}, "exit_code: True is no"),
         ({**VOTE, "label": [3]}, "label"),
         ({**VOTE, "label": [-1, 3]}, "label"),
-        ({**VOTE, "vectors": {"x": [0, 0, 0]}}, "'x' is no rank"),
-        ({**VOTE, "vectors": {"0": [0, 0]}}, "link 0"),
-        ({**VOTE, "vectors": {"0": [0, 0, -1]}}, "link 0"),
+        ({**VOTE, "vectors": {"x": [0, 0, 0]}}, "vectors: 'x' does not match"),
+        ({**VOTE, "vectors": {"01": [0, 0, 0]}}, "vectors: '01' does not match"),
+        ({**VOTE, "vectors": {"\u0661": [0, 0, 0]}}, "vectors: .* does not match"),
+        ({**VOTE, "epoch": True}, "epoch: True is no whole number"),
+        ({**VOTE, "vectors": {"0": [0, 0]}}, "vectors: .* has not the 3 places"),
+        ({**VOTE, "vectors": {"0": [0, 0, -1]}}, "vectors.rx: -1 is not from 0"),
     ],
 )
 def test_malformed_packets_are_refused_by_name(packet: object, complaint: str) -> None:

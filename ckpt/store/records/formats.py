@@ -1,0 +1,205 @@
+"""The one definition of what is written in a job directory: the fields of each record, and what they may hold.
+
+Everything else follows from it: `write` orders the fields and refuses to sign what does not fit; `read`, for ranks and the
+controller alike, takes no other record; `schema.py` makes pydantic models of it, with which `verify` reads; and what a
+rank says in its vote (`ckpt.controller.supervision.messages`) is held against the fields of the control file that it
+becomes.
+
+A manifest and a control file have these fields and no others. `job.json` and `generation.json` are open: versions before
+knew less, later ones may know more.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ckpt.store.errors import RecordDamaged
+from ckpt.store.records import authenticated
+from ckpt.store.records.shapes import (
+    Either,
+    Free,
+    Hex,
+    Nullable,
+    OneOf,
+    Record,
+    Row,
+    Rows,
+    Shape,
+    Table,
+    Text,
+    Unfit,
+    Whole,
+)
+
+__all__ = ["CONTROL", "ENTRY", "GENERATION", "JOB", "MANIFEST", "VECTORS", "read", "write"]
+
+COUNT: Final = Whole()
+EPOCH: Final = Whole(1)
+DIGEST: Final = Hex(64)
+
+VECTORS: Final = Table(Text("0|[1-9][0-9]{0,8}"), Row(tx=COUNT, base=COUNT, rx=COUNT))
+"""peer: [tx, base, rx] at the cut."""
+
+
+def _in_image_directory(suffix: str) -> Text:
+    return Text(rf"images/rank-[0-9]{{5,9}}/[!-.0-~]+\.{suffix}")
+
+
+def _inside(content: Mapping[str, Any]) -> None:
+    """Indices of a manifest are of what it lists: a signed manifest is trusted, a bug in its writer is not."""
+    used = [*content["stream"], *content["small"]]
+    for buffer in content["buffers"]:
+        if type(buffer) is list:
+            used.extend(buffer[1:])
+    if used and max(used) >= len(content["blocks"]):
+        raise Unfit("manifest refers to a block it does not list")
+    if any(block[1] >= len(content["packs"]) for block in content["blocks"]):
+        raise Unfit("manifest refers to a pack it does not list")
+
+
+def _complete(content: Mapping[str, Any]) -> None:
+    """A control file has every rank once, in order, each with an image that stands for this epoch."""
+    ranks, epoch = content["ranks"], content["epoch"]
+    if content["size"] != len(ranks):
+        raise Unfit(f"control file of {content['size']} ranks lists {len(ranks)}")
+    for place, entry in enumerate(ranks):
+        if entry["rank"] != place:
+            raise Unfit(f"control file lists rank {entry['rank']} in place {place}")
+        if not entry["previous"] < epoch <= entry["epoch"]:
+            label = (entry["previous"], entry["epoch"])
+            raise Unfit(f"rank {place} voted for {label}, not for epoch {epoch}")
+
+
+def _envelope(kind: str) -> dict[str, Shape]:
+    """Of which format a record is, and of which job, `authenticated.decode` has compared."""
+    return {"mac": DIGEST, "kind": OneOf(kind), "format": Whole(1), "job": Hex(16)}
+
+
+MANIFEST: Final = Record(
+    "manifest",
+    {
+        **_envelope("manifest"),
+        "rank": COUNT,
+        "epoch": EPOCH,  # upper end of the label: the image stands for (previous, epoch]
+        "previous": COUNT,
+        "incarnation": COUNT,
+        "bytes_raw": COUNT,  # plain size of stream and buffers
+        "bytes_written": COUNT,  # length of this image's own pack
+        "meta": Free(),  # the image layer's report: stack, sizes, versions
+        "packs": Rows(Row(path=_in_image_directory("pack"), length=COUNT, alignment=OneOf(1, 4096))),
+        "blocks": Rows(
+            Row(
+                digest=DIGEST,
+                pack=COUNT,
+                offset=COUNT,
+                stored=COUNT,
+                length=COUNT,
+                codec=OneOf("raw", "zstd", "shuffle"),
+                item=COUNT,
+                check=Hex(64, or_empty=True),
+                likeness=Hex(32, or_empty=True),
+                optional=1,
+            )
+        ),
+        "stream": Rows(COUNT),
+        "small": Rows(COUNT),
+        "buffers": Rows(Either(COUNT, Rows(COUNT, least=2))),
+    },
+    rule=_inside,
+)
+
+ENTRY: Final = Record(
+    "vote",
+    {
+        "rank": COUNT,
+        "incarnation": COUNT,
+        "previous": COUNT,
+        "epoch": EPOCH,
+        "manifest": _in_image_directory("json"),
+        "digest": DIGEST,  # of the manifest file
+        "bytes_raw": COUNT,
+        "bytes_written": COUNT,
+        "vectors": VECTORS,
+    },
+)
+
+CONTROL: Final = Record(
+    "control file",
+    {
+        **_envelope("control"),
+        "epoch": EPOCH,
+        "previous": COUNT,
+        "incarnation": COUNT,
+        "generation": COUNT,  # number of the controller's lock
+        "size": Whole(1),
+        "committed_at": Text(),
+        "meta": Free(),
+        "ranks": Rows(ENTRY),
+    },
+    rule=_complete,
+)
+
+JOB: Final = Record(
+    "job.json",
+    {
+        **_envelope("job"),
+        "command": Rows(Text()),
+        "size": Whole(1),
+        "hash_seed": Whole(0, (1 << 32) - 1),
+        "python": Text(),
+        "created": Text(),
+        "cwd": Text(),
+        "options": Free(),
+        "host": Text(),
+        "implementation": Text(),
+    },
+    optional=("host", "implementation"),
+    open=True,
+)
+
+_SEAT: Final = ("host", "machine", "boot", "namespace", "directory", "path", "runtime")
+GENERATION: Final = Record(
+    "generation.json",
+    {
+        **_envelope("generation"),
+        "generation": COUNT,
+        "seat": Nullable(Record("seat", {**dict.fromkeys(_SEAT, Text()), "pid": COUNT}, open=True)),
+        "branch": Nullable(
+            Record("branch", {"origin": COUNT, "lineage": Rows(EPOCH), "above": COUNT}, open=True)
+        ),
+        "life": Nullable(Record("life", {"incarnation": COUNT, "mark": Text()}, open=True)),
+    },
+    optional=("seat", "branch", "life"),
+    open=True,
+)
+
+
+def _kind(record: Record) -> str:
+    shape = record.fields["kind"]
+    assert isinstance(shape, OneOf)
+    return str(shape.values[0])
+
+
+def write(key: bytes, record: Record, job_id: str, fields: Mapping[str, Any]) -> bytes:
+    """The file's bytes. ValueError: the fields are none that `read` would take."""
+    kind = _kind(record)
+    envelope = {"mac": "0" * 64, "kind": kind, "format": authenticated.FORMAT, "job": job_id}
+    try:
+        record.check([envelope | dict(fields)])
+    except Unfit as unfit:
+        raise ValueError(f"{record.title} would not be read again: {unfit}") from None
+    ordered = {name: fields[name] for name in record.fields if name in fields}
+    return authenticated.encode(key, kind, job_id, ordered)
+
+
+def read(key: bytes, record: Record, job_id: str, data: bytes, path: str) -> dict[str, Any]:
+    """Verify, parse and check. Raises what `authenticated.decode` raises; RecordDamaged: other fields, or other values."""
+    content = authenticated.decode(key, _kind(record), job_id, data, path)
+    try:
+        record.check([content])
+    except Unfit as unfit:
+        raise RecordDamaged(f"{record.title} lacks or garbles a field ({unfit})", path=path) from None
+    return content
