@@ -58,7 +58,7 @@ from ckpt.image.pickling.pickler import (
     failure_of,
     on_deep_stack,
 )
-from ckpt.image.pickling.sizes import SizeTable, local_names
+from ckpt.image.pickling.sizes import MOST_FRAMES, SizeTable, local_names
 from ckpt.image.process import exits, moment, resources, unsupported
 from ckpt.image.process.settings import quiet
 from ckpt.image.reducers import rebuild
@@ -385,7 +385,7 @@ class Dump:
         for index, record in enumerate(stack.frames):
             code = record.code
             names = local_names(code)
-            if len(stack.frames) <= _SIZED_BYTES:  # no sizes for a very deep recursion
+            if len(stack.frames) <= MOST_FRAMES:  # no sizes for a very deep recursion
                 for name, value in zip(names, record.locals, strict=False):
                     if type(value) not in _ATOMS:
                         self.emit(("local", index, name), value)

@@ -125,11 +125,13 @@ def _load(source: Source, live: Mapping[str, object], environment: Mapping[str, 
         packages = _load_packages(unpickler, header["changed"], loaded)
     del unpickler
     stream.close()  # now: later the program's own hooks would see this file being closed
+    compare_versions(
+        header["versions"], is_final=True
+    )  # now that everything is imported, and no file is touched yet
     for function, args in calls:
         function(*args)
     reopen.settle()
     numbers.release(header["early"]["lost"])
-    compare_versions(header["versions"], is_final=True)  # now that everything is imported
     resources.apply_late(late)
     _put_back(packages, loaded)
     standard_output.put_back_unwritten(header["early"]["unwritten"])

@@ -426,8 +426,8 @@ class Port:
 
     def _heed(self) -> None:
         """Raise the helper's failure, or run deferred signal handlers: no operation is half done at this place."""
-        self._attention = False
         failure, self._failure = self._failure, None
         if failure is not None:
-            raise failure
+            raise failure  # deferred signals are for the next call: attention is still wanted
+        self._attention = False
         self.interrupts.fire()

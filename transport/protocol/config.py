@@ -64,6 +64,6 @@ class EndpointConfig:
             if value < (name not in {"checksum_payload", "message_overhead_bytes", "ack_delay_ns"}):
                 raise ConfigError(f"{name} {value}: too small")
         if self.large_bytes + self.coalesce_bytes >= 1 << 31 or self.fragment_bytes >= 1 << 31:
-            raise ConfigError("large_bytes, coalesce_bytes and fragment_bytes are limited to 1 GiB")
+            raise ConfigError("large_bytes, coalesce_bytes together, and fragment_bytes, must be below 2 GiB")
         if self.rto_min_ns > self.rto_max_ns:
             raise ConfigError("rto_min_ns above rto_max_ns")

@@ -13,11 +13,11 @@ from collections import defaultdict
 from types import CodeType
 from typing import Any
 
-__all__ = ["SizeTable", "describe_type", "local_names"]
+__all__ = ["MOST_FRAMES", "SizeTable", "describe_type", "local_names"]
 
 _LARGEST_PER_PLACE = 5
 _PLACES = 200
-_FRAMES = 1024
+MOST_FRAMES = 1024
 _PLAIN_SIZED = frozenset({list, dict, set, frozenset, tuple, str, bytes, bytearray})
 _TEXT_CHARS = 80
 
@@ -33,7 +33,7 @@ class SizeTable:
         """Record one saved variable of ``nbytes`` bytes; ``label`` as in :mod:`ckpt.image.dumping`. The table keeps no
         reference to ``value``.
         """
-        if label[0] == "frame" and label[1] >= _FRAMES:
+        if label[0] == "frame" and label[1] >= MOST_FRAMES:
             return  # a deep recursion: these frames are not reported
         match label:
             case ("variable", module, name):

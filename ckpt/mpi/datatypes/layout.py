@@ -150,8 +150,9 @@ def blocks(pieces: Sequence[tuple[Layout, int, int]], *, pad: bool = False) -> L
                 basics.append((each, many))
         codes.add(layout.code)
         align = max(align, layout.align)
-        first, last = at + layout.lb, at + (count - 1) * layout.extent + layout.ub
-        low = min(first, last) if low is None else min(low, first)
+        spread = (count - 1) * layout.extent  # of the last element from the first; an extent may be negative
+        first, last = at + layout.lb + min(0, spread), at + layout.ub + max(0, spread)
+        low = first if low is None else min(low, first)
         high = last if high is None else max(high, last)
     lb, ub = low or 0, high or 0
     if pad and (ub - lb) % align:

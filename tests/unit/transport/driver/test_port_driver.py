@@ -215,6 +215,18 @@ def test_a_failure_told_by_the_helper_is_raised_once() -> None:
     port.progress()
 
 
+def test_a_failure_of_the_helper_does_not_swallow_a_deferred_signal() -> None:
+    port = Pair().ports[0]
+    fired: list[str] = []
+    port.interrupts.fire = lambda: fired.append("handler")  # type: ignore[method-assign]
+    port.fail(ValueError("in the helper"))
+    with pytest.raises(ValueError, match="in the helper"):
+        port.progress()
+    assert not fired
+    port.progress()
+    assert fired == ["handler"]
+
+
 def test_messages_nobody_takes_are_an_error() -> None:
     pair = Pair()
     port = Port(EndpointConfig(job=1, rank=0, size=1), pair.wires[0], clock=pair.clock)

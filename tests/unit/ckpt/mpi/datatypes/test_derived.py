@@ -32,6 +32,14 @@ def test_a_struct_is_padded_as_in_c() -> None:
     assert (record.size, record.extent) == (9, 16)
 
 
+def test_the_bounds_of_elements_with_a_negative_extent() -> None:
+    """MPI-4.1, 5.1.6: the lower bound is the lowest of all elements, the upper bound the highest."""
+    backwards = INT.Create_resized(0, -4)
+    three = backwards.Create_contiguous(3)
+    assert three.Get_extent() == (-8, 4)
+    assert Datatype.Create_struct([3], [0], [backwards]).Get_extent()[0] == -8
+
+
 @pytest.mark.parametrize("order", ["ORDER_C", "ORDER_FORTRAN"])
 def test_a_box_of_an_array(order: str) -> None:
     array = np.arange(24, dtype="i").reshape((2, 3, 4), order="C" if order == "ORDER_C" else "F")
