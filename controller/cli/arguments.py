@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from ckpt.controller.cli.command import USAGE
+from ckpt.controller.cli.flags import FLAGS, NAMES
 
 EXIT_CODES = """\
 exit codes:
@@ -66,6 +67,10 @@ def _at_least(least: int) -> Any:
     return count
 
 
+def _add_flag(parser: argparse.ArgumentParser, name: str) -> None:
+    parser.add_argument(name, **FLAGS[name])
+
+
 def _add_service_options(parser: argparse.ArgumentParser) -> None:
     """Options of whoever supervises ranks. All default to None: "as before" for restart, built-in for run."""
     add = parser.add_argument
@@ -105,19 +110,8 @@ def _add_service_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="keep the N newest checkpoints only, at least 2 (default 3)",
     )
-    add(
-        "--no-mpi4py",
-        dest="mpi4py",
-        action="store_false",
-        default=None,
-        help="leave `import mpi4py` alone: the installed package, if any (default: it is answered here)",
-    )
-    add(
-        "--checkpoint-on-signal",
-        action="store_true",
-        default=None,
-        help="on Ctrl-C, SIGTERM, SIGHUP or SIGQUIT take a last checkpoint before stopping (exit code 75)",
-    )
+    _add_flag(parser, "--no-mpi4py")
+    _add_flag(parser, "--checkpoint-on-signal")
     add(
         "--grace",
         type=seconds,
@@ -135,13 +129,8 @@ def _add_service_options(parser: argparse.ArgumentParser) -> None:
         metavar="PATTERN",
         help="threads of the program with such names may run during a checkpoint, and are gone after a restart",
     )
-    add(
-        "--explicit",
-        action="store_true",
-        default=None,
-        help="save only what the program registers, between two steps of ckpt.loop; works on every interpreter",
-    )
-    add("--prefix", action="store_true", help="print the rank in front of every line of output")
+    _add_flag(parser, "--explicit")
+    _add_flag(parser, "--prefix")
     add(
         "--entry", default=None, help=argparse.SUPPRESS
     )  # for tests: module:function instead of ckpt.rank.boot:run_rank
@@ -159,6 +148,14 @@ class _Version(argparse.Action):
 
 class _Verb(argparse.ArgumentParser):
     """The parser of one verb. What it does not know is its own error, with its usage and the options that come near."""
+
+    def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
+        action = super().add_argument(*names, **options)
+        if action.nargs == 0 and self.prog.endswith((" run", " doctor")):
+            assert NAMES.issuperset(action.option_strings), (
+                f"{names}: options without a value are in flags.py"
+            )
+        return action
 
     def parse_known_args(  # type: ignore[override]
         self, args: Any = None, namespace: Any = None
@@ -208,7 +205,7 @@ def make_parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        sub.add_argument("--json", action="store_true", help="print JSON")
+        _add_flag(sub, "--json")
         return sub
 
     run = verb("run", "Run a program on N ranks.", f"ckpt run [options] [--] {USAGE}")

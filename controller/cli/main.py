@@ -13,6 +13,7 @@ import _signal  # type: ignore[import-not-found]
 import os
 import sys
 
+from ckpt.controller.cli import flags
 from ckpt.controller.cli.command import names_python, split_program
 from ckpt.controller.errors import EXIT_UNREAD, ControllerError
 from ckpt.controller.launch.spawning import Spawned, new_hash_seed, spawn_agent
@@ -35,11 +36,6 @@ _VERBS = {
     "prune": ("store", "prune"),
 }
 
-# Options of `run` and `doctor` without a value; a test compares them with the parser, which is not there yet here.
-FLAGS = frozenset(
-    {"--explicit", "--json", "--checkpoint-on-signal", "--no-mpi4py", "--prefix", "-h", "--help"}
-)
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code (argparse exits by itself with 2).
@@ -55,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     program: list[str] = []
     ahead: Spawned | None = None
     if words[:1] in (["run"], ["doctor"]):
-        options, program = split_program(words[1:], FLAGS)
+        options, program = split_program(words[1:], flags.NAMES)
         if words[0] == "run":
             ahead = _ahead(options, program)
         words = [words[0], *options]

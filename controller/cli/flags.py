@@ -1,0 +1,37 @@
+"""The options of `ckpt run` and `ckpt doctor` that take no value: the one definition of them.
+
+Where the program's words begin has to be known before the parser is there (`main`): it imports argparse, which takes as long
+as all that the agent needs to be started. So `main` takes the names from here, and `arguments` makes the parser's options
+of the rest.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # what typing has, without importing it
+if TYPE_CHECKING:
+    from typing import Any
+
+HELP = ("-h", "--help")
+
+FLAGS: dict[str, dict[str, Any]] = {
+    "--json": {"action": "store_true", "help": "print JSON"},
+    "--no-mpi4py": {
+        "dest": "mpi4py",
+        "action": "store_false",
+        "default": None,
+        "help": "leave `import mpi4py` alone: the installed package, if any (default: it is answered here)",
+    },
+    "--checkpoint-on-signal": {
+        "action": "store_true",
+        "default": None,
+        "help": "on Ctrl-C, SIGTERM, SIGHUP or SIGQUIT take a last checkpoint before stopping (exit code 75)",
+    },
+    "--explicit": {
+        "action": "store_true",
+        "default": None,
+        "help": "save only what the program registers, between two steps of ckpt.loop; works on every interpreter",
+    },
+    "--prefix": {"action": "store_true", "help": "print the rank in front of every line of output"},
+}
+
+NAMES = frozenset((*HELP, *FLAGS))
