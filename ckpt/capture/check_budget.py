@@ -9,14 +9,14 @@ without delay.
 
 from __future__ import annotations
 
-__all__ = ["Allowance"]
+__all__ = ["CheckBudget"]
 
 _SHARE = 64
 _FIRST_NS = 2_000_000
 _MOST_NS = 1_000_000
 
 
-class Allowance:
+class CheckBudget:
     """The time that one rank may still spend on looks. All times are in nanoseconds, on one monotonic clock."""
 
     def __init__(self) -> None:

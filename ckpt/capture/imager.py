@@ -38,7 +38,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Literal
 
 from ckpt.capture.places import Places, inside_library
-from ckpt.capture.stalls import Awaited, HeldUp
+from ckpt.capture.stalls import AwaitedRound, HeldFrames
 from ckpt.capture.taker import Taker
 from ckpt.capture.writing import say_failed
 
@@ -78,7 +78,7 @@ class Imager:
         self._wanted_since_ns = 0
         self._reported_ns = 0
         self._is_refused = False  # the last look found that the program cannot be captured there
-        self._held_up, self._awaited = HeldUp(), Awaited()
+        self._held_up, self._awaited = HeldFrames(), AwaitedRound()
         self._waiting: Sequence[
             int
         ] = ()  # ranks whose programs wait for the round for which this rank is asked
@@ -137,7 +137,7 @@ class Imager:
         """Look for a place from now on. ``queue``: have looks called between two instructions of the program."""
         self._wanted_since_ns = time.monotonic_ns()
         self._reported_ns = 0
-        self._is_refused, self._held_up, self._awaited = False, HeldUp(), Awaited()
+        self._is_refused, self._held_up, self._awaited = False, HeldFrames(), AwaitedRound()
         self._places.begin()
         assert self._runtime.port is not None
         self._runtime.port.attentive_ns = _TICK_NS
@@ -210,7 +210,7 @@ class Imager:
         if self.wanted > self.epoch:
             return self.take(at)
         try:
-            self._places.capture(at, passing=False)
+            self._places.capture(at, transient=False)
         except Exception as failure:
             self._note_refusal(failure)
             return at == "call" and self._give_up_if_held_up()

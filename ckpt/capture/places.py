@@ -8,9 +8,9 @@ nothing: the call looks when it waits.
 A look that fails (``Refused``) names the *obstacle*: the frame of the stack that prevents the capture. Until that frame has
 left its instruction, a look is a comparison in C (``_frames.look``). When the frame has left, and at every
 `_WHOLE_EVERY`-th tick in any case, the whole stack is looked at again. The time for all looks comes from an
-:class:`~ckpt.capture.check_budget.Allowance`, so a program that can never be captured is hardly slowed.
+:class:`~ckpt.capture.check_budget.CheckBudget`, so a program that can never be captured is hardly slowed.
 
-A *passing* obstacle is an object that no image can hold, referred to by a running function, which will drop it soon.
+A *transient* obstacle is an object that no image can hold, referred to by a running function, which will drop it soon.
 
 Not here: when an image is wanted (:mod:`ckpt.capture.imager`), what is captured (:mod:`ckpt.image`).
 """
@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Literal
 
-from ckpt.capture.check_budget import Allowance
+from ckpt.capture.check_budget import CheckBudget
 
 if TYPE_CHECKING:
     from ckpt import image
@@ -37,8 +37,8 @@ _CHECKS = 16
 """Successive checks that may look after each tick of the helper: the program may pass the obstacle between them."""
 _WHOLE_EVERY = 32
 """At every so many ticks the whole stack is looked at, even if the obstacle seems to be there: it may be another call."""
-_PASSING_NS = 2_000_000_000
-"""If every look for this time meets a passing obstacle, the obstacle is no longer taken for a passing one."""
+_TRANSIENT_NS = 2_000_000_000
+"""If every look for this time meets a transient obstacle, the obstacle is no longer taken for a transient one."""
 
 
 class Places:
@@ -51,17 +51,19 @@ class Places:
         """
         self._runtime = runtime
         self._skipped = (Places.capture.__code__, *frames_to_skip, *runtime.frames_to_skip())
-        self._allowance = Allowance()
+        self._allowance = CheckBudget()
         self._obstacle = (0, 0)
         self._ticks = 0
-        self._passing_since_ns = 0  # every look since then met a passing obstacle; 0: the last one did not
+        self._transient_since_ns = (
+            0  # every look since then met a transient obstacle; 0: the last one did not
+        )
 
     def begin(self) -> None:
         """A search for a place begins."""
         self._allowance.begin(time.monotonic_ns())
         self._obstacle = (0, 0)
         self._ticks = 0
-        self._passing_since_ns = 0
+        self._transient_since_ns = 0
 
     def queue(self, look: Callable[[], bool]) -> None:
         """Have ``look`` called at the main thread's next check, and again while it returns ``True``. From any thread."""
@@ -90,19 +92,19 @@ class Places:
     def goes_on(self) -> bool:
         """After a look that failed at a check: is it useful to look at the next check?
 
-        It is where the obstacle is a frame or a passing one. Other reasons (a thread, a handler) do not change so soon.
+        It is where the obstacle is a frame or a transient one. Other reasons (a thread, a handler) do not change so soon.
         """
-        is_near = bool(self._obstacle[0] or self._passing_since_ns)
+        is_near = bool(self._obstacle[0] or self._transient_since_ns)
         return is_near and self._allowance.is_left(time.monotonic_ns())
 
     def has_obstacle(self) -> bool:
         """Is the reason of the last failed look a frame of the stack?"""
         return bool(self._obstacle[0])
 
-    def capture(self, at: Literal["call", "check"], *, passing: bool = True) -> Stack | None:
+    def capture(self, at: Literal["call", "check"], *, transient: bool = True) -> Stack | None:
         """The stack; ``None``: the program has ended. Raises :class:`ckpt.image.Refused` if it cannot be captured here.
 
-        ``passing``: raise for passing obstacles too.
+        ``transient``: raise for transient obstacles too.
         """
         from ckpt import image
 
@@ -112,11 +114,11 @@ class Places:
             if self._runtime.finished_code is not None:
                 return None
             stack = image.capture(at=at, skip=self._skipped)
-            if passing:
-                self._refuse_passing(stack)
+            if transient:
+                self._refuse_transient(stack)
         except image.Refused as refused:
-            if not refused.is_passing:
-                self._passing_since_ns = 0
+            if not refused.is_transient:
+                self._transient_since_ns = 0
             self._obstacle = refused.obstacle
             self.spend(began_ns)
             raise
@@ -129,22 +131,22 @@ class Places:
         from ckpt.image.process import moment
 
         self._refuse_others()
-        image.refuse_passing(image.capture(at="call", skip=(Places.rehearse.__code__, *self._skipped)))
+        image.refuse_transient(image.capture(at="call", skip=(Places.rehearse.__code__, *self._skipped)))
         image.look()
         moment.note()
 
-    def _refuse_passing(self, stack: Stack) -> None:
-        """Raise Refused for a passing obstacle, unless every look for `_PASSING_NS` has met one."""
+    def _refuse_transient(self, stack: Stack) -> None:
+        """Raise Refused for a transient obstacle, unless every look for `_TRANSIENT_NS` has met one."""
         from ckpt import image
 
         now_ns = time.monotonic_ns()
-        if self._passing_since_ns and now_ns - self._passing_since_ns > _PASSING_NS:
+        if self._transient_since_ns and now_ns - self._transient_since_ns > _TRANSIENT_NS:
             return
         try:
-            image.refuse_passing(stack)
+            image.refuse_transient(stack)
         except image.Refused as refused:
-            refused.is_passing = True
-            self._passing_since_ns = self._passing_since_ns or now_ns
+            refused.is_transient = True
+            self._transient_since_ns = self._transient_since_ns or now_ns
             raise
 
     def _refuse_others(self) -> None:

@@ -2,23 +2,23 @@
 
 A message that another rank sent after its image is *held* until this rank has taken its own image. While this rank cannot
 be captured, that is a stall if its program needs a held message. Nobody can know whether the program needs a held message
-or another one, so a time limit decides (:class:`HeldUp`):
+or another one, so a time limit decides (:class:`HeldFrames`):
 
 - the program *waits* at a place where it cannot be captured: it most probably waits for a held message
   (`LONGEST_WAIT_NS`);
 - the program calls the library again and again (for example `iprobe` in a loop): the limit is longer (`LONGEST_CALLS_NS`);
 - the program computes: it does not need the held messages yet, and there is no limit.
 
-The same limits hold while ranks are only asked, if the program of a rank A waits for the round (:class:`Awaited`). If this
-rank cannot be captured because its program waits for A's next message, the round would never begin. In this case a wait
-counts only as long as no message is received.
+The same limits hold while ranks are only asked, if the program of a rank A waits for the round (:class:`AwaitedRound`). If
+this rank cannot be captured because its program waits for A's next message, the round would never begin. In this case a
+wait counts only as long as no message is received.
 
 Not here: how a rank gives up its image (:mod:`ckpt.capture.imager`).
 """
 
 from __future__ import annotations
 
-__all__ = ["Awaited", "HeldUp"]
+__all__ = ["AwaitedRound", "HeldFrames"]
 
 LONGEST_WAIT_NS = 200_000_000
 LONGEST_CALLS_NS = 1_000_000_000
@@ -26,7 +26,7 @@ _ONE_WAIT_NS = 100_000_000
 """During one wait, looks follow each other at shorter intervals than this (`ckpt.transport.driver.port.Port.wait`)."""
 
 
-class HeldUp:
+class HeldFrames:
     """Measures for how long held frames have kept one rank's program waiting. All times are on one monotonic clock."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class HeldUp:
         return held_ns > LONGEST_WAIT_NS if waits else held_ns > LONGEST_CALLS_NS and entries != self._entries
 
 
-class Awaited:
+class AwaitedRound:
     """Measures for how long one rank has been asked, and could not be captured, while a program waits for the round.
 
     All times are on one monotonic clock.

@@ -22,7 +22,7 @@ from ckpt.image.dumping import ImageReport, Prepared, check, dump, fork, look, p
 from ckpt.image.errors import ImageError, Refused, RestoreError, Unpicklable, Unsupported
 from ckpt.image.files.moved import declare_moved
 from ckpt.image.frames.stack import Stack, available, capture, describe_main, run_base
-from ckpt.image.interface.passing import refuse_passing
+from ckpt.image.interface.transient import refuse_transient
 from ckpt.image.loading import Loaded, Source, load, resume
 from ckpt.image.modules.versions import check_compatible
 from ckpt.image.pickling.pickler import Sink, register_reducer
@@ -57,7 +57,7 @@ __all__ = [
     "preload",
     "prepare",
     "prepare_program",
-    "refuse_passing",
+    "refuse_transient",
     "register_reducer",
     "resume",
     "run_base",

@@ -50,7 +50,7 @@ from ckpt.transport.protocol.events import Event, ImageDue, PeerHeard, PeerResta
 if TYPE_CHECKING:
     from ckpt.mpi.comm.communicator import Communicator
     from ckpt.mpi.engine.engine import Engine
-    from ckpt.replay.program import ExplicitWay
+    from ckpt.replay.program import Replay
     from ckpt.transport.driver.port import Port
 
 __all__ = ["Runtime", "current", "install"]
@@ -93,12 +93,12 @@ class Runtime:
         self.port: Port | None = None
         self.hooks = Hooks()
         self.threads = HarmlessThreads(self.options.get("harmless_threads", ()))
-        self.explicit: ExplicitWay | None = None
+        self.explicit: Replay | None = None
         """Set when the program saves itself explicitly, in all ranks and from the start."""
         if self.options.get("explicit"):
-            from ckpt.replay.program import ExplicitWay
+            from ckpt.replay.program import Replay
 
-            self.explicit = ExplicitWay(self)
+            self.explicit = Replay(self)
         self.in_hook = False
         """A hook of the program is running: the program may not wait for messages."""
         self.imager = Imager(self)

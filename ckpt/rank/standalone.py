@@ -18,7 +18,7 @@ from ckpt.errors import Deadlock
 if TYPE_CHECKING:
     from ckpt.mpi.comm.communicator import Communicator
     from ckpt.mpi.engine.engine import Engine
-    from ckpt.replay.program import ExplicitWay
+    from ckpt.replay.program import Replay
 
 __all__ = ["Standalone"]
 
@@ -32,7 +32,7 @@ class Standalone:
     size = 1
     epoch = 0
     restarts = 0
-    explicit: ExplicitWay | None = None
+    explicit: Replay | None = None
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

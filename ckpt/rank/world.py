@@ -14,7 +14,7 @@ from ckpt.capture.threads import HarmlessThreads
 if TYPE_CHECKING:
     from ckpt.mpi.comm.communicator import Communicator
     from ckpt.mpi.engine.engine import Engine
-    from ckpt.replay.program import ExplicitWay
+    from ckpt.replay.program import Replay
 
 __all__ = ["World"]
 
@@ -32,7 +32,7 @@ class World(Protocol):
         """The epoch of this rank's last image; 0 before the first."""
 
     @property
-    def explicit(self) -> ExplicitWay | None:
+    def explicit(self) -> Replay | None:
         """Set where the program saves its registered objects itself (``ckpt run --explicit``); else ``None``."""
 
     @property

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 from ckpt.errors import LoopError
 
 if TYPE_CHECKING:
-    from ckpt.replay.program import ExplicitWay
+    from ckpt.replay.program import Replay
 
 __all__ = ["Loop", "name_of_caller"]
 
@@ -37,11 +37,11 @@ class Loop(Generic[T]):
     """The iterable of an explicit program. It can be iterated over once.
 
     The loop ends when its iterable ends, or when the loop object is deleted (after ``break``). ``way``: the rank's
-    :class:`ExplicitWay`. Raises LoopError when iterated over twice, in another thread than the main one, or when the
+    :class:`Replay`. Raises LoopError when iterated over twice, in another thread than the main one, or when the
     iterable has fewer items than before the restart.
     """
 
-    def __init__(self, way: ExplicitWay, items: Iterable[T], name: str) -> None:
+    def __init__(self, way: Replay, items: Iterable[T], name: str) -> None:
         self._way = way
         self._iterable = items
         self._name = name

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ckpt.image import ImageReport, Sink
     from ckpt.replay.pickling import Reader
 
-__all__ = ["ExplicitImage", "ExplicitWay"]
+__all__ = ["ReplayImage", "Replay"]
 
 _PATIENCE_NS = 1_000_000_000
 _PATIENCE_STEPS = 10
@@ -49,7 +49,7 @@ _NO_MORE_BOUNDARIES = -1
 
 
 @dataclass(slots=True)
-class ExplicitImage:
+class ReplayImage:
     """The objects to be saved, by reference. Like :class:`ckpt.image.Prepared` it is valid until the fork that follows.
 
     ``noted``: the contents of registered files by name, recorded before the fork. ``stack``: for `ckpt inspect` only.
@@ -91,7 +91,7 @@ class ExplicitImage:
         return self.noted[name] if name in self.noted else state.content_of(obj)
 
 
-class ExplicitWay:
+class Replay:
     """The explicit checkpoints of one rank: count of boundaries, agreement, image and replay.
 
     A comment or docstring says so where methods are called under the runtime's lock.
@@ -316,7 +316,7 @@ class ExplicitWay:
         what = mailbox.pending(runtime.engine)
         return f"{what} over the end of a step: finish it within the step that begins it" if what else ""
 
-    def prepare(self, port_state: Any) -> ExplicitImage:
+    def prepare(self, port_state: Any) -> ReplayImage:
         """The content of the image; called just before the fork. ``port_state``: of the frozen port."""
         runtime = self._runtime
         for stream in (sys.stdout, sys.stderr):
@@ -330,7 +330,7 @@ class ExplicitWay:
         registered = dict(runtime.registered) if runtime.finished_code is None else {}
         # before the fork: parent and child share file offsets, and the program goes on writing
         noted = {name: state.content_of(obj) for name, obj in registered.items() if state.is_file(obj)}
-        return ExplicitImage(
+        return ReplayImage(
             extras={"ckpt.port": port_state, "ckpt.engine": runtime.engine},
             header=header | {"names": list(registered)},
             mail=self._mail,

@@ -29,7 +29,7 @@ Rules
   state of all ranks, so every request is refused with the reason. Committed lines stay valid.
 - The schedule's interval counts from the start of a round, and begins anew after a restart. After a commit the next
   scheduled round comes no sooner than after the duration of the last one, so that the program makes progress even if the
-  interval is too short. Failed rounds make the interval longer, and are reported once (`uncommitted.Drought`).
+  interval is too short. Failed rounds make the interval longer, and are reported once (`uncommitted.CommitGap`).
 
 Not here: when processes are started or killed (`supervisor`), how a control file is written
 (`ckpt.controller.service.commit`, `ckpt.store`).
@@ -59,7 +59,7 @@ from ckpt.controller.supervision.events import (
     Voted,
     WriteControl,
 )
-from ckpt.controller.supervision.uncommitted import Drought
+from ckpt.controller.supervision.uncommitted import CommitGap
 from ckpt.transport.records import dataclass, field, replace
 
 _NS = 1_000_000_000
@@ -123,7 +123,7 @@ class Coordinator:
         self.wanted = False  # a next round is wanted, by a request or by the schedule
         self.due_ns: int | None = None
         self.refusal: str | None = None  # why this incarnation can have no more rounds
-        self.drought = Drought()
+        self.drought = CommitGap()
 
     # ---- what the supervisor says ------------------------------------------------------------------------
 

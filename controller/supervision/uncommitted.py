@@ -24,7 +24,7 @@ _SAY_AFTER_NS = 10 * _NS
 _SAY_AFTER_ROUNDS = 3
 
 
-class Drought:
+class CommitGap:
     """The droughts of one job under one controller. All times are in nanoseconds, on one monotonic clock."""
 
     def __init__(self) -> None:

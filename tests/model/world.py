@@ -146,7 +146,7 @@ def without_stacks() -> Iterator[None]:
             ckpt.image,
             capture=lambda **_: SimpleNamespace(frames=()),
             prepare=lambda stack, extras: extras,
-            refuse_passing=lambda stack: None,
+            refuse_transient=lambda stack: None,
         ),
         mock.patch.object(ckpt.capture.threads.HarmlessThreads, "others", lambda self: []),
         mock.patch.multiple(

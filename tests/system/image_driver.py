@@ -110,7 +110,8 @@ class Driver:
             return
         try:
             stack = image.capture(at=at, skip=skip, value="going on")
-            image.refuse_passing(stack)
+            if at == "check":  # at a call the programs say what the image must name
+                image.refuse_transient(stack)
         except image.Refused as refused:
             self.refused[refused.reason] = self.refused.get(refused.reason, 0) + 1
             return

@@ -8,7 +8,7 @@ that of the top-level module; docs/extending.md), which are looked up once, by t
 One that cannot be used, because its module cannot be imported or holds no such class, is said once and passed over, in
 favour of ours where there is one: it never breaks a job.
 
-What asks all of them: :mod:`ckpt.image.interface.passing` (moments to avoid), :mod:`ckpt.image.process.settings`,
+What asks all of them: :mod:`ckpt.image.interface.transient` (moments to avoid), :mod:`ckpt.image.process.settings`,
 :mod:`ckpt.image.pickling.pickler` (types), :mod:`ckpt.capture.threads`, :mod:`ckpt.image.modules.package_baseline`.
 """
 

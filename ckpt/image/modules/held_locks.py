@@ -29,18 +29,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ckpt.image.interface.registry import libraries
 from ckpt.image.lowlevel.inspect_raw import Path, dictionary_of, follow, is_a, space_of
-from ckpt.image.modules.package_baseline import Notes, members
+from ckpt.image.modules.package_baseline import PackageBaseline, members
 
 if TYPE_CHECKING:
     from ckpt.image.modules.references import References
 
-__all__ = ["Finder", "Held", "hold_again", "note_held"]
+__all__ = ["Finder", "HeldLock", "hold_again", "note_held"]
 
 _OURS = 2  # the main thread and the port's helper
 _NOT_THE_PROGRAMS = ("ckpt", "zmq", "threading")
 
 
-class Held(NamedTuple):
+class HeldLock(NamedTuple):
     """One lock that the program holds. ``times``: how often the thread that runs the program has acquired it."""
 
     path: Path
@@ -53,7 +53,7 @@ class Held(NamedTuple):
         return ("held", _kinds()[type(self.lock)], *self.path)
 
 
-def note_held(references: References, notes: Notes, receivers: Iterable[object]) -> list[Held]:
+def note_held(references: References, notes: PackageBaseline, receivers: Iterable[object]) -> list[HeldLock]:
     """All such locks that this thread may be holding. ``receivers``: objects of which a method is on the stack.
 
     Must be called after :func:`ckpt.image.modules.package_changes.settle`, which decides which objects of packages are saved
@@ -61,7 +61,7 @@ def note_held(references: References, notes: Notes, receivers: Iterable[object])
     """
     kinds = frozenset(_kinds())
     owners = None if threading.active_count() <= _OURS else {id(obj) for obj in receivers}
-    found: dict[int, Held] = {}
+    found: dict[int, HeldLock] = {}
     for source in (
         _in_modules(references, notes, kinds),
         _in_notes(references, notes, kinds, owners),
@@ -69,11 +69,13 @@ def note_held(references: References, notes: Notes, receivers: Iterable[object])
     ):
         for path, lock in source:
             if id(lock) not in found and (times := _times_held(lock)):
-                found[id(lock)] = Held(path, lock, times)
+                found[id(lock)] = HeldLock(path, lock, times)
     return list(found.values())
 
 
-def _in_modules(references: References, notes: Notes, kinds: frozenset[type]) -> Iterator[tuple[Path, Any]]:
+def _in_modules(
+    references: References, notes: PackageBaseline, kinds: frozenset[type]
+) -> Iterator[tuple[Path, Any]]:
     for name, module in list(sys.modules.items()):
         if name in references.by_value or name.partition(".")[0] in _NOT_THE_PROGRAMS:
             continue
@@ -93,7 +95,7 @@ def _in_modules(references: References, notes: Notes, kinds: frozenset[type]) ->
 
 
 def _in_notes(
-    references: References, notes: Notes, kinds: frozenset[type], owners: set[int] | None
+    references: References, notes: PackageBaseline, kinds: frozenset[type], owners: set[int] | None
 ) -> Iterator[tuple[Path, Any]]:
     """Locks in the notes. ``owners``: ids of the objects whose non-reentrant locks count; ``None``: those of all objects."""
     for note in list(notes.objects.values()):

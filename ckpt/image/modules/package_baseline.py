@@ -51,7 +51,7 @@ from ckpt.image.lowlevel.inspect_raw import (
     space_of,
 )
 
-__all__ = ["Note", "Notes", "members", "watch"]
+__all__ = ["Note", "PackageBaseline", "members", "watch"]
 
 _NO_LIBRARIES = frozenset({"ckpt", "mpi4py", "dill", "pip", "setuptools", "pkg_resources", "_distutils_hack"})
 """Not noted, and no library of the program: ckpt, what it stands for and on, and what installs packages."""
@@ -116,7 +116,7 @@ class Note(NamedTuple):
     content: Any
 
 
-class Notes:
+class PackageBaseline:
     """``modules``: name → module and its variables; ``objects``: address → note."""
 
     def __init__(self) -> None:
@@ -304,10 +304,10 @@ def members(note: Note) -> Iterator[tuple[Any, Any]]:
 
 # ---------------------------------------------------------------------- watching imports
 
-_notes = Notes()
+_notes = PackageBaseline()
 
 
-def watch() -> Notes:
+def watch() -> PackageBaseline:
     """The notes of this process; from the first call on, they are taken."""
     basics: Any = _bootstrap_external._LoaderBasics  # type: ignore[attr-defined]
     present = basics.exec_module
@@ -316,7 +316,7 @@ def watch() -> Notes:
     return _notes
 
 
-def _watching(execute: Callable[..., None], notes: Notes) -> Callable[..., None]:
+def _watching(execute: Callable[..., None], notes: PackageBaseline) -> Callable[..., None]:
     def _exec_and_note(self: Any, module: Any) -> None:
         if not _is_installed(module):
             execute(self, module)

@@ -58,7 +58,7 @@ from ckpt.image.lowlevel.inspect_raw import (
     package_of,
     space_of,
 )
-from ckpt.image.modules.package_baseline import Note, Notes
+from ckpt.image.modules.package_baseline import Note, PackageBaseline
 from ckpt.transport.records import dataclass, field
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class Changed:
 # ---------------------------------------------------------------------- saving
 
 
-def look(notes: Notes, references: References) -> Changed:
+def look(notes: PackageBaseline, references: References) -> Changed:
     """Compare all noted objects with their notes. Runs in the child, because that touches the memory of all noted objects.
     Raises nothing.
     """
@@ -142,7 +142,7 @@ def look(notes: Notes, references: References) -> Changed:
     return found
 
 
-def _look(notes: Notes, references: References, found: Changed) -> None:
+def _look(notes: PackageBaseline, references: References, found: Changed) -> None:
     compiled, loud = _compiled(), Changed()
     for name, (module, noted) in list(notes.modules.items()):
         if sys.modules.get(name) is not module:
@@ -168,7 +168,7 @@ def _look(notes: Notes, references: References, found: Changed) -> None:
             found.leave_out("compiled", package, plain, _COMPILED)
 
 
-def _is_to_be_looked_at(note: Note, notes: Notes, references: References) -> bool:
+def _is_to_be_looked_at(note: Note, notes: PackageBaseline, references: References) -> bool:
     known = references.name_of(note.obj)
     if known is not None and (known[0] != "attr" or known[1] not in notes.modules):
         return False  # an object of the standard library, or the dictionary of a module

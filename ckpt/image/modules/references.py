@@ -194,7 +194,7 @@ class References:
     def forget(self) -> None:
         """Drop the findings for one image, so that they keep no objects of the program alive."""
         self.changed = package_changes.Changed()
-        self.held: list[held_locks.Held] = []
+        self.held: list[held_locks.HeldLock] = []
 
     def settle(self) -> None:
         """Record the names in by-reference modules; called before the program starts. A name that such a module gets later

@@ -1,4 +1,4 @@
-"""`Kind`: the content of a datatype, which all its handles share: layout, name, constructor, attributes."""
+"""`DatatypeInfo`: the content of a datatype, which all its handles share: layout, name, constructor, attributes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from ckpt.mpi.datatypes.layout import Layout
 
 
-class Kind:
+class DatatypeInfo:
     """The content of a datatype. `combiner` names its constructor, `params` are the constructor's arguments, and `base` is
     the datatype that the constructor was called on. `mpi_name` identifies a predefined type, also after Set_name."""
 
@@ -20,7 +20,7 @@ class Kind:
         *,
         predefined: bool = False,
         combiner: str = "NAMED",
-        base: Kind | None = None,
+        base: DatatypeInfo | None = None,
         params: dict[str, Any] | None = None,
     ) -> None:
         self.layout = layout
@@ -32,8 +32,10 @@ class Kind:
         self.params: dict[str, Any] = {} if params is None else params
         self.attributes: dict[int, Any] = {}
 
-    def clone(self) -> Kind:
+    def clone(self) -> DatatypeInfo:
         """A copy of the content for a new handle that is freed separately. A predefined type returns itself."""
         if self.predefined:
             return self
-        return Kind(self.layout, self.name, combiner=self.combiner, base=self.base, params=self.params)
+        return DatatypeInfo(
+            self.layout, self.name, combiner=self.combiner, base=self.base, params=self.params
+        )

@@ -1,8 +1,8 @@
 """Datatypes: a datatype describes the elements of a buffer.
 
-A `Datatype` is a handle of a `Kind` (datatype_info.py), which has a layout (layout.py), a name, a constructor with its
-arguments, and attributes. Basic datatypes are constants. Derived datatypes are made from others (derived.py). Free
-makes one handle null; operations and datatypes that refer to the Kind still use it.
+A `Datatype` is a handle of a `DatatypeInfo` (datatype_info.py), which has a layout (layout.py), a name, a constructor with
+its arguments, and attributes. Basic datatypes are constants. Derived datatypes are made from others (derived.py). Free
+makes one handle null; operations and datatypes that refer to the `DatatypeInfo` still use it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 from ckpt.mpi.base.attributes import HasAttributes
 from ckpt.mpi.base.errors import ERR_TYPE, MpiException
 from ckpt.mpi.base.handle import expect
-from ckpt.mpi.datatypes.datatype_info import Kind
+from ckpt.mpi.datatypes.datatype_info import DatatypeInfo
 from ckpt.mpi.datatypes.derived import Derived
 from ckpt.mpi.datatypes.layout import Layout, Runs
 from ckpt.mpi.datatypes.packing import Packing
@@ -28,7 +28,7 @@ class Datatype(Derived, Packing, HasAttributes):
     __slots__ = ("__weakref__", "_kind")
     _constants: ClassVar[tuple[str, ...]] = ("DATATYPE_NULL",)
 
-    _kind: Kind | None
+    _kind: DatatypeInfo | None
 
     def __new__(cls, datatype: Datatype | None = None) -> Self:
         expect(cls, datatype, Datatype)
@@ -37,7 +37,7 @@ class Datatype(Derived, Packing, HasAttributes):
         return self
 
     @classmethod
-    def _of(cls, kind: Kind | None) -> Datatype:
+    def _of(cls, kind: DatatypeInfo | None) -> Datatype:
         datatype = cls.__new__(cls)
         datatype._kind = kind
         return datatype
@@ -55,9 +55,9 @@ class Datatype(Derived, Packing, HasAttributes):
     ) -> Datatype:
         """A datatype whose elements have these runs. basics: sizes in bytes of the numbers of an element, in order."""
         layout = Layout(runs, tuple([(size, 1) for size in basics]), code, ub=extent)
-        return cls._of(Kind(layout, name, predefined=predefined))
+        return cls._of(DatatypeInfo(layout, name, predefined=predefined))
 
-    def _valid(self) -> Kind:
+    def _valid(self) -> DatatypeInfo:
         kind = self._kind
         if kind is None:
             raise MpiException(ERR_TYPE, "the datatype is null or freed")
@@ -226,7 +226,7 @@ def _basic(name: str, code: str) -> Datatype:
     size = {"Zf": 8, "Zd": 16, "Zg": 2 * _LONG_DOUBLE, "g": _LONG_DOUBLE}.get(code) or struct.calcsize(code)
     align = min(size, 16) if code[0] != "Z" else size // 2
     layout = Layout(((0, size),), ((size, 1),), code, align=align)
-    return Datatype._of(Kind(layout, name, predefined=True))
+    return Datatype._of(DatatypeInfo(layout, name, predefined=True))
 
 
 def _pair(name: str, first: str, second: str) -> Datatype:
@@ -237,7 +237,7 @@ def _pair(name: str, first: str, second: str) -> Datatype:
     extent = -(-(at + index) // align) * align
     runs = ((0, value), (at, index)) if at != value else ((0, value + index),)
     layout = Layout(runs, ((value, 1), (index, 1)), f"{first},{second}", ub=extent, align=align)
-    return Datatype._of(Kind(layout, name, predefined=True))
+    return Datatype._of(DatatypeInfo(layout, name, predefined=True))
 
 
 _LONG_DOUBLE = 16

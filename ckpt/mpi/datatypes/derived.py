@@ -13,7 +13,7 @@ from ckpt.mpi.base.errors import ERR_ARG, ERR_TYPE, MpiException
 from ckpt.mpi.base.handle import Handle
 from ckpt.mpi.base.integers import COUNT, argument, elements
 from ckpt.mpi.datatypes import layout as layouts
-from ckpt.mpi.datatypes.datatype_info import Kind
+from ckpt.mpi.datatypes.datatype_info import DatatypeInfo
 from ckpt.mpi.datatypes.layout import Layout
 from ckpt.mpi.datatypes.typenames import PAIRS
 
@@ -29,18 +29,18 @@ class Derived(Handle):
     __slots__ = ()
 
     if TYPE_CHECKING:
-        _kind: Kind | None
+        _kind: DatatypeInfo | None
 
-        def _valid(self) -> Kind: ...
+        def _valid(self) -> DatatypeInfo: ...
         @classmethod
-        def _of(cls, kind: Kind | None) -> Datatype: ...
+        def _of(cls, kind: DatatypeInfo | None) -> Datatype: ...
 
     def _derive(self, layout: Layout, combiner: str, **params: Any) -> Any:
-        return type(self)._of(Kind(layout, combiner=combiner, base=self._valid(), params=params))
+        return type(self)._of(DatatypeInfo(layout, combiner=combiner, base=self._valid(), params=params))
 
     def Dup(self) -> Any:
         kind = self._valid()
-        copy = type(self)._of(Kind(kind.layout, kind.name, combiner="DUP", base=kind))
+        copy = type(self)._of(DatatypeInfo(kind.layout, kind.name, combiner="DUP", base=kind))
         copy._kind.mpi_name = ""  # type: ignore[union-attr]
         try:
             self._copy_attributes(copy)  # type: ignore[attr-defined]
@@ -111,7 +111,7 @@ class Derived(Handle):
         kinds = [kind._valid() for kind in types]
         pieces = [(kinds[at].layout, lengths[at], places[at]) for at in range(len(kinds))]
         params = {"blocklengths": lengths, "displacements": places, "datatypes": kinds}
-        return cls._of(Kind(layouts.blocks(pieces, pad=True), combiner="STRUCT", params=params))
+        return cls._of(DatatypeInfo(layouts.blocks(pieces, pad=True), combiner="STRUCT", params=params))
 
     def Create_subarray(
         self,
@@ -199,7 +199,7 @@ class Derived(Handle):
         from ckpt.mpi.datatypes import datatypes
 
         kind = datatypes.PREDEFINED[name]._valid()
-        made = Kind(kind.layout, "", predefined=True, combiner=combiner, params=params)
+        made = DatatypeInfo(kind.layout, "", predefined=True, combiner=combiner, params=params)
         return cls._of(made)
 
     @classmethod
@@ -305,7 +305,7 @@ def _alike(first: Sequence[int], *others: Sequence[int]) -> list[list[int]]:
     return [numbers, *(elements(values, len(numbers), COUNT) for values in others)]
 
 
-def _handle(kind: Kind) -> Any:
+def _handle(kind: DatatypeInfo) -> Any:
     """A handle of a copy of `kind`, which can be freed separately; for a basic type, the constant."""
     from ckpt.mpi.datatypes.datatypes import PREDEFINED, Datatype
 
@@ -314,7 +314,7 @@ def _handle(kind: Kind) -> Any:
     return Datatype._of(kind.clone())
 
 
-def _contents(kind: Kind) -> tuple[list[int], list[int], list[Kind]]:
+def _contents(kind: DatatypeInfo) -> tuple[list[int], list[int], list[DatatypeInfo]]:
     """(integers, addresses, types) given to the constructor, in the order of the standard's MPI_Type_get_contents."""
     p = kind.params
     base = [] if kind.base is None else [kind.base]

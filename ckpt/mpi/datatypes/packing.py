@@ -11,7 +11,7 @@ from ckpt.mpi.base.errors import ERR_ARG, ERR_TRUNCATE, MpiException
 from ckpt.mpi.base.integers import COUNT, argument
 
 if TYPE_CHECKING:
-    from ckpt.mpi.datatypes.datatype_info import Kind
+    from ckpt.mpi.datatypes.datatype_info import DatatypeInfo
 
 
 class Packing:
@@ -21,7 +21,7 @@ class Packing:
 
     if TYPE_CHECKING:
 
-        def _valid(self) -> Kind: ...
+        def _valid(self) -> DatatypeInfo: ...
 
     def Pack(self, inbuf: Any, outbuf: Any, position: int, comm: Any) -> int:
         """Pack the elements of `inbuf` into `outbuf` at `position`. Returns the position after them."""

@@ -31,7 +31,7 @@ from ckpt.mpi.base.errors import (
 )
 from ckpt.mpi.base.process import process_state
 from ckpt.mpi.base.progress import Buffer, Progress
-from ckpt.mpi.engine.failures import Losses
+from ckpt.mpi.engine.failures import FailedRanks
 from ckpt.mpi.engine.imports import Imports, take_over
 from ckpt.mpi.engine.matching import Channel, Context, Matcher
 from ckpt.mpi.engine.operations import Operation, Receive, SyncSend
@@ -100,7 +100,7 @@ class Engine:
         self.sends = 0
         self.shared: dict[int, CommShared] = {}
         """The communicators of this rank by first context number: revocations and failures are applied to these."""
-        self.losses = Losses(self)
+        self.losses = FailedRanks(self)
         self.syncs: dict[int, SyncSend] = {}
         self.token = 0
         self.count = FIRST_COUNT

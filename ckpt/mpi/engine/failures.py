@@ -57,7 +57,7 @@ FREED_KEPT = 256
 """Number of freed communicators whose last agreements are kept, for members that have not received the decision."""
 
 
-class Losses:
+class FailedRanks:
     """One rank's knowledge of failures and revocations.
 
     `known` is the set of the failed world ranks; `order` lists them in the order of their reports."""

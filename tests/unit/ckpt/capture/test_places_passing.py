@@ -19,24 +19,24 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Any:
         raise image.Refused("a hash object is in use")
 
     made: Any = Places.__new__(Places)
-    made._passing_since_ns = 0
+    made._transient_since_ns = 0
     made.now_ns = 100 * SECOND_NS
     monkeypatch.setattr(places.time, "monotonic_ns", lambda: made.now_ns)
-    monkeypatch.setattr(image, "refuse_passing", refuse)
+    monkeypatch.setattr(image, "refuse_transient", refuse)
     return made
 
 
 def test_it_is_refused_however_long_the_image_has_been_wanted(looks: Any) -> None:
     """A long call in C came first: the wait for that was counted, and the round was burnt by a hash object of a moment."""
     with pytest.raises(image.Refused) as refused:
-        looks._refuse_passing(None)
-    assert refused.value.is_passing
+        looks._refuse_transient(None)
+    assert refused.value.is_transient
 
 
 def test_what_is_there_at_every_place_for_some_seconds_stays(looks: Any) -> None:
     for _ in range(2):
         with pytest.raises(image.Refused):
-            looks._refuse_passing(None)
+            looks._refuse_transient(None)
         looks.now_ns += SECOND_NS
     looks.now_ns += SECOND_NS
-    looks._refuse_passing(None)
+    looks._refuse_transient(None)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ckpt.controller.supervision.uncommitted import Drought
+from ckpt.controller.supervision.uncommitted import CommitGap
 
 
 def test_a_refusal_of_an_earlier_round_is_not_the_reason_of_a_later_one() -> None:
     """A rank that was just importing something at the first round, and can be captured since; its images fail."""
-    drought = Drought()
+    drought = CommitGap()
     drought.round_begins(0)
     drought.refused(0, "an import is in progress")
     drought.round_fails("rank 0: a frame object cannot be saved")
@@ -17,7 +17,7 @@ def test_a_refusal_of_an_earlier_round_is_not_the_reason_of_a_later_one() -> Non
 
 
 def test_what_a_rank_is_refused_for_says_more_than_that_the_round_was_too_long() -> None:
-    drought = Drought()
+    drought = CommitGap()
     drought.round_begins(0)
     for _ in range(2):
         drought.refused(0, "sum() is running")

@@ -9,7 +9,7 @@ from collections import OrderedDict, deque
 from pathlib import Path
 
 from ckpt.image.modules import package_changes
-from ckpt.image.modules.package_baseline import Notes
+from ckpt.image.modules.package_baseline import PackageBaseline
 from ckpt.image.modules.references import References
 from tests.unit.ckpt.image.support import LIBRARY_START, after_restart, image_failure
 
@@ -402,16 +402,16 @@ def test_nothing_of_the_import_is_seen(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- looking
 
 
-def noted(**attributes: object) -> tuple[types.ModuleType, Notes]:
+def noted(**attributes: object) -> tuple[types.ModuleType, PackageBaseline]:
     module = types.ModuleType("a_noted_library")
     module.__dict__.update(attributes)
-    notes = Notes()
+    notes = PackageBaseline()
     notes.begin()
     notes.end(module)
     return module, notes
 
 
-def looked_at(module: types.ModuleType, notes: Notes) -> package_changes.Changed:
+def looked_at(module: types.ModuleType, notes: PackageBaseline) -> package_changes.Changed:
     sys.modules[module.__name__] = module
     try:
         references = References()
@@ -421,7 +421,7 @@ def looked_at(module: types.ModuleType, notes: Notes) -> package_changes.Changed
         del sys.modules[module.__name__]
 
 
-def changes(module: types.ModuleType, notes: Notes) -> list[str]:
+def changes(module: types.ModuleType, notes: PackageBaseline) -> list[str]:
     found = [change for part in looked_at(module, notes).changes.values() for change in part]
     return [f"{change.kind} {change.where}".replace("a_noted_library.", "") for change in found]
 
@@ -452,7 +452,7 @@ def test_an_object_that_has_left_its_place_is_no_longer_noted() -> None:
 
 
 def test_a_failed_import_leaves_no_note() -> None:
-    notes = Notes()
+    notes = PackageBaseline()
     notes.begin()
     notes.end(None)
     assert not notes.modules and not notes.objects

@@ -28,7 +28,7 @@ from ckpt.image.frames.stack import FrameRecord, Stack
 from ckpt.image.interface.library import Library
 from ckpt.image.interface.registry import libraries
 
-__all__ = ["refuse_passing"]
+__all__ = ["refuse_transient"]
 
 _FRAMES = 64
 _CLOSE = 8  # frames whose functions are asked which variables of their module they name
@@ -41,7 +41,7 @@ _owners: dict[str, tuple[Library, set[str]]] = {}  # by module; names of types, 
 _modules_known = 0
 
 
-def refuse_passing(stack: Stack) -> None:
+def refuse_transient(stack: Stack) -> None:
     """Raise Refused if a function that runs holds such an object directly: on its evaluation stack, or in a variable of its
     own or of its module."""
     addresses: list[tuple[int, FrameRecord]] = []

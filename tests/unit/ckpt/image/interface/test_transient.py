@@ -16,12 +16,12 @@ import pytest
 from ckpt.image import Refused, run_base
 from ckpt.image.frames import _frames
 from ckpt.image.frames.stack import capture
-from ckpt.image.interface.passing import refuse_passing
+from ckpt.image.interface.transient import refuse_transient
 
 
 def look(*_: object) -> str:
     try:
-        refuse_passing(capture(at="call", skip=(look.__code__,)))
+        refuse_transient(capture(at="call", skip=(look.__code__,)))
     except Refused as refused:
         return f"{refused.reason} at {refused.where}"
     return ""
@@ -142,7 +142,7 @@ def test_named_where_it_is_held(program: Callable[[], str], named: str) -> None:
     said = run_base(program)
     assert named in said and bool(said) == bool(named)
     if named:
-        assert "test_passing.py" in said or "subprocess.py" in said
+        assert "test_transient.py" in said or "subprocess.py" in said
 
 
 def test_only_unusual_objects_are_looked_at_in_python() -> None:
