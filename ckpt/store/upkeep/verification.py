@@ -128,6 +128,16 @@ class _Verifier:
                 report.findings.append(_finding(error, entry.rank))
         return report
 
+    def is_removed(self, line: Line) -> bool:
+        """Has the line been removed since it was listed? The job may be running: its controller prunes old lines."""
+        try:
+            self.job.fs.file_size(line.path)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        return False
+
     def _read(self, path: str) -> bytes:
         try:
             return self.job.fs.read_file(path)
@@ -195,7 +205,8 @@ def _finding(error: StoreError, rank: int | None) -> Finding:
 def verify(job: JobDirectory, epoch: int | None = None) -> VerifyReport:
     """Verify the line of `epoch`, or (None) all lines. Damage is in the report, not raised.
 
-    If the line of `epoch` is damaged, the other lines are verified too, to find one that can be used instead.
+    If the line of `epoch` is damaged, the other lines are verified too, to find one that can be used instead. A line that
+    is removed while it is read (the job may be running, and prunes) is no line any more, and not in the report.
 
     Raises:
         EpochMissing: no line was committed, or none of that epoch.
@@ -210,7 +221,11 @@ def verify(job: JobDirectory, epoch: int | None = None) -> VerifyReport:
     verifier = _Verifier(job)
     report = VerifyReport()
     for line in wanted:
-        report.lines.append(verifier.line(line))
+        found = verifier.line(line)
+        if found.good or not verifier.is_removed(line):
+            report.lines.append(found)
+    if not report.lines:
+        return verify(job, epoch)
     report.incompatible = any(
         finding.kind == "Incompatible" for line in report.lines for finding in line.findings
     )

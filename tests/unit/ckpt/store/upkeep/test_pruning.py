@@ -140,3 +140,23 @@ def test_images_can_go_on_after_a_prune(job: JobDirectory) -> None:
         prune(job)
         assert read_image(job, 0) == [0, [DATA, epoch]]
         assert verify(job).good
+
+
+def test_a_line_that_is_pruned_while_it_is_verified_is_no_damage(
+    job: JobDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`ckpt verify` of a running job: its controller removed the oldest line meanwhile, and the job was called damaged."""
+    for epoch in range(1, 4):
+        commit(job, epoch, os.urandom(9000))
+    read_file = job.fs.read_file
+
+    def pruned_first(path: str, *arguments: int) -> bytes:
+        monkeypatch.setattr(job.fs, "read_file", read_file)
+        prune(job)
+        return read_file(path, *arguments)
+
+    lines = list_epochs(job)
+    monkeypatch.setattr(job.fs, "read_file", pruned_first)
+    report = verify(job)
+    assert lines == [1, 2, 3] and [line.epoch for line in report.lines] == [2, 3]
+    assert report.good and report.exit_code == 0
