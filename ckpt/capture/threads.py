@@ -100,7 +100,9 @@ class BareThread(NamedTuple):
 def bare_threads() -> list[BareThread]:
     """Those of the application that run."""
     running = sys._current_frames()
-    if len(running) <= 2 and threading.active_count() == len(running):
+    # Without our own frame, which would refer to itself by this variable: the program's collector would find garbage.
+    own = running.pop(threading.get_ident(), None) is not None
+    if len(running) <= 1 and threading.active_count() == len(running) + own:
         return []
     for thread in threading.enumerate():
         running.pop(thread.ident or 0, None)

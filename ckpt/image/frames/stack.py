@@ -40,6 +40,7 @@ import functools
 import gc
 import resource
 import sys
+from _thread import get_ident
 from collections.abc import Callable, Collection
 from types import CellType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Literal
@@ -330,7 +331,7 @@ _CAPTURE_INNER = _capture.__code__
 
 def describe_main(thread_id: int) -> str:
     """ "file:line function" of the innermost frame of that thread, for a status."""
-    frame = sys._current_frames().get(thread_id)
+    frame = sys._current_frames().get(thread_id) if thread_id != get_ident() else sys._getframe(1)
     if frame is None:
         return "not running"
     return f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_qualname}"
