@@ -376,7 +376,7 @@ class _Disposable:
 
 def _ready_reducers() -> dict[type, Callable[[Any], Any]]:
     pickler = _Disposable()
-    return {cls: partial(reduce, pickler) for cls, reduce in libraries.reducers().items()}
+    return {cls: partial(reduce, pickler) for cls, reduce in libraries.reducers(beside_pickle=True).items()}
 
 
 def _ambient() -> dict[str, Any]:

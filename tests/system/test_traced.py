@@ -166,7 +166,7 @@ def test_a_program_in_a_debugger_is_refused_by_name_and_ends_as_without(
     )
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is there from Python 3.12 on")
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="another Python: sys.monitoring is there from 3.12 on")
 def test_a_tool_of_sys_monitoring_is_named_and_sees_what_it_would_see(start: Start, tmp_path: Path) -> None:
     watching = """
 tools, seen = sys.monitoring, []

@@ -44,6 +44,11 @@ class Library:
     """Are its own variables no part of images? For libraries that keep them consistent with something else, say with memory
     in C, and whose settings :meth:`note_settings` knows."""
 
+    is_left_to_pickle: ClassVar[bool] = False
+    """Does plain pickle save objects of these types as well? The reducers then keep what it does not keep, such as memory
+    that objects share, and are used in process images only, not in the plain pickles of a program that saves itself
+    (:mod:`ckpt.replay`)."""
+
     harmless_threads: ClassVar[tuple[str, ...]] = ()
     """Threads without which the library works as well after a restart, or which it starts anew when it needs them: dotted
     names of their class or, for plain threads, of the function that they run, or the beginning of such names (a module)."""

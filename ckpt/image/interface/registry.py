@@ -163,11 +163,12 @@ class Registry:
             getattr(each, name) for each in self.loaded() if getattr(type(each), name, method) is not method
         ]
 
-    def reducers(self) -> dict[type, Reducer]:
-        """By exact type, of all of them."""
+    def reducers(self, *, beside_pickle: bool = False) -> dict[type, Reducer]:
+        """By exact type, of all of them. ``beside_pickle``: not of those whose objects plain pickle saves as well."""
         found: dict[type, Reducer] = {}
-        for reducers in reversed(self.having(Library.reducers)):  # the first ones count most
-            found.update(reducers())
+        for each in reversed(self.loaded()):  # the first ones count most
+            if not (beside_pickle and each.is_left_to_pickle):
+                found.update(each.reducers())
         return found
 
     def before_image(self) -> None:

@@ -40,6 +40,7 @@ OUT_OF_BAND_BYTES = 64 * 1024
 
 class NumPy(Library):
     is_left_alone = True
+    is_left_to_pickle = True
 
     def reducers(self) -> dict[type, Reducer]:
         reducers = {

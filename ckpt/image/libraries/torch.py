@@ -39,6 +39,7 @@ class Storage:
 
 class Torch(Library):
     is_left_alone = True
+    is_left_to_pickle = True
 
     def reducers(self) -> dict[type, Reducer]:
         if getattr(self.module, "UntypedStorage", None) is None:

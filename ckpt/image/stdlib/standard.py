@@ -164,6 +164,8 @@ class Profiles(Library):
 class Logging(Library):
     """Handlers and levels: :mod:`ckpt.image.reducers.logs`."""
 
+    is_left_to_pickle = True
+
     def reducers(self) -> dict[type, Reducer]:
         return by_name("logging", {"Manager": reduce_manager})
 
@@ -192,6 +194,8 @@ class Random(Library):
 
 class Decimal(Library):
     """The context in force, and the three that new ones are made from."""
+
+    is_left_to_pickle = True
 
     _TEMPLATES = ("DefaultContext", "BasicContext", "ExtendedContext")
     _FIELDS = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp")
