@@ -426,7 +426,9 @@ class Port:
 
     def _heed(self) -> None:
         """Raise the helper's failure, or run deferred signal handlers: no operation is half done at this place."""
-        self._attention = False  # before anything is looked at: who wants attention meanwhile gets the next one
+        self._attention = (
+            False  # before anything is looked at: who wants attention meanwhile gets the next one
+        )
         failure, self._failure = self._failure, None
         if failure is not None:
             self._attention = True  # deferred signals are for the next call

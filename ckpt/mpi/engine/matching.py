@@ -106,7 +106,9 @@ class Matcher:
         """The context with this number. It is made on first use: peers may send before the communicator exists here."""
         found = self.contexts.get(number)
         if found is None:
-            found = self.contexts[number] = Context(number)
+            # In one step: the application's thread begins a collective without the lock, while the helper may bring its
+            # first message. Of two contexts of one number the first would be lost, with the message.
+            found = self.contexts.setdefault(number, Context(number))
         return found
 
     def channel(self, context: Context, source: int, tag: int, src: int) -> Channel:

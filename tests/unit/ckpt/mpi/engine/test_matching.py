@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ckpt.mpi.base import envelope
 from ckpt.mpi.base.constants import ANY_SOURCE, ANY_TAG
 from ckpt.mpi.engine import matching
-from ckpt.mpi.engine.matching import Matcher
+from ckpt.mpi.engine.matching import Context, Matcher
 from ckpt.mpi.engine.operations import Receive
 
 CONTEXT = 8
@@ -205,3 +205,21 @@ def test_forgetting_a_context_takes_its_receives_along() -> None:
     matcher.forget(CONTEXT)
     assert matcher.posted == 0
     assert not matcher.by_envelope
+
+
+def test_a_context_that_two_threads_ask_for_first_is_one_context() -> None:
+    """The first message of a communicator was lost, rarely, if it came while its first collective began: a hang."""
+    matcher = Matcher()
+
+    class Contexts(dict[int, Context]):
+        other: Context | None = None
+
+        def get(self, number: int, default: object = None) -> Context | None:  # type: ignore[override]
+            found = super().get(number)
+            if self.other is None:  # the other thread comes in between
+                self.other = Context(number)
+                self.setdefault(number, self.other)
+            return found
+
+    matcher.contexts = Contexts()
+    assert matcher.context(7) is matcher.contexts.other is matcher.contexts[7]
