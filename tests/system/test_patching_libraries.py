@@ -64,7 +64,7 @@ FAKED = """
         patcher.fs.create_dir("/data")
         for i in range(100):
             total += comm.allreduce(i)
-            if i == 20:
+            if i in (20, 60):  # the second waits for the end of the first
                 ckpt.checkpoint()
             sleep(0.002)
             with open("/data/log", "a") as file:
@@ -91,7 +91,7 @@ PATCHED_BY_GEVENT = """
     total = 0
     for i in range(100):
         total += comm.allreduce(i)
-        if i == 20:
+        if i in (20, 60):  # the second waits for the end of the first
             ckpt.checkpoint()
         time.sleep(0.002)
     running.kill()
@@ -110,7 +110,7 @@ SUSPENDED = """
     total = 0
     for i in range(100):
         total += comm.allreduce(i)
-        if i == 20:
+        if i in (20, 60):  # the second waits for the end of the first
             ckpt.checkpoint()
         time.sleep(0.002)
     print(total, True)

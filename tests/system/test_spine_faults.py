@@ -212,28 +212,38 @@ def test_a_message_to_a_rank_that_does_not_exist(start: Start, tmp_path: Path) -
 
 # ---------------------------------------------------------------------- images that cannot be taken
 
+SEEN = """
+    import os, time
+    import ckpt
+    comm = ckpt.enable()
+
+    def seen(word):
+        with open(os.environ["CKPT_JOB"] + "/events.jsonl") as events:
+            return sum(word in line for line in events)
+
+    def until_seen(word, count=1):
+        "All ranks stay at work until the events have the word this often."
+        while any(comm.allgather(seen(word) < count)):
+            time.sleep(0.01)
+"""
+
 
 def test_what_cannot_be_imaged_is_named_and_the_job_goes_on(start: Start, tmp_path: Path) -> None:
     app = write_app(
         tmp_path,
-        """
-        import socket, time
-        import ckpt
-        comm = ckpt.enable()
-        class Holder: pass
-        def work():
-            holder = Holder()
-            holder.things = [1, {"peer": socket.socket()}]
-            for i in range(100):
-                comm.barrier()
-                time.sleep(0.01)
-            holder.things[1]["peer"].close()
-            holder.things.clear()
-        work()
-        for i in range(150):
-            comm.barrier()
-            time.sleep(0.01)
-        print("done")
+        SEEN
+        + """
+    import socket
+    class Holder: pass
+    def work():
+        holder = Holder()
+        holder.things = [1, {"peer": socket.socket()}]
+        until_seen("round-aborted")
+        holder.things[1]["peer"].close()
+        holder.things.clear()
+    work()
+    until_seen("committed")
+    print("done")
         """,
     )
     job = start(app, ranks=2, every=0.3)
@@ -348,19 +358,14 @@ def test_disk_full_burns_the_round_and_the_job_goes_on(start: Start, tmp_path: P
     try:
         app = write_app(
             tmp_path,
-            """
-            import os, time
-            import ckpt
-            comm = ckpt.enable()
-            ballast = b""
-            for i in range(700):
-                if i == 100:
-                    ballast = os.urandom(4 << 20)
-                if i == 250:
-                    ballast = b""
-                comm.barrier()
-                time.sleep(0.01)
-            print("done", comm.rank)
+            SEEN
+            + """
+    until_seen("committed")
+    ballast = os.urandom(4 << 20)
+    until_seen("space")
+    ballast, commits = b"", seen("committed")
+    until_seen("committed", commits + 1)
+    print("done", comm.rank)
             """,
         )
         job = start(app, ranks=2, every=0.3)

@@ -127,7 +127,7 @@ def test_a_program_below_runpy_and_exec_gets_images(start: Start, tmp_path: Path
 
 
 DEBUGGED = """
-import sys
+import os, sys, time
 import ckpt
 
 ckpt.enable()
@@ -138,6 +138,8 @@ def main():
         total += n
         if n == 200:
             ckpt.checkpoint()
+            while not os.path.exists(os.environ["CKPT_TEST_GO"]):  # the writer of the image finds what is refused
+                time.sleep(0.02)
     print("total", total)
 
 if len(sys.argv) > 1:
@@ -158,9 +160,9 @@ def test_a_program_in_a_debugger_is_refused_by_name_and_ends_as_without(
 ) -> None:
     app = write_app(tmp_path, DEBUGGED)
     job = start(*words, app, *(() if words else ("bdb",)), ranks=1, every=100)
+    failed = job.wait_event("failed")
     assert job.finish() == 0, job.report()
     assert job.output(0).startswith("total 79800\n")
-    (failed,) = job.events("failed")
     assert "a frame object cannot be saved" in failed["reason"] and "botframe" in failed["where"], (
         job.report()
     )
