@@ -35,7 +35,7 @@ def _raw_socket(directory: str, *, bind: bool, keep_memory: bool) -> Any:
     import zmq
 
     if keep_memory:
-        from ckpt.transport.wires.zmqwire import keep_freed_memory
+        from ckpt.transport.wires.bufferpool import keep_freed_memory
 
         keep_freed_memory()
     socket = zmq.Context().socket(zmq.PAIR)

@@ -31,7 +31,7 @@ PURE = {
     "ckpt.controller": "errors",
     "ckpt.controller.doctor": "report",
     "ckpt.controller.supervision": "boundaries coordinator events failure_policy lines messages packet_events plan remedies "
-    "supervisor uncommitted vectors",
+    "rounds supervisor uncommitted vectors",
     "ckpt.image": "errors",
     "ckpt.image.frames": "opcodes tables",
     "ckpt.mpi.base": "attributes constants envelope errors group handle integers null_handles process progress",

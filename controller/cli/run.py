@@ -324,7 +324,7 @@ def _drive(
 def _options(job: JobDirectory, arguments: argparse.Namespace, *, new: bool) -> ServiceOptions:
     """What this command line says; else what the job was started with; else the default."""
     from ckpt.controller.service.service import ServiceOptions
-    from ckpt.controller.supervision.coordinator import RoundOptions
+    from ckpt.controller.supervision.rounds import RoundOptions
 
     def option(name: str) -> Any:
         given = getattr(arguments, name)

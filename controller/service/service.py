@@ -33,7 +33,7 @@ from ckpt.controller.service.passthrough import Passthrough
 from ckpt.controller.service.report import Reporter
 from ckpt.controller.service.signals import PASSES, STOPS, SignalSource
 from ckpt.controller.supervision import packet_events, past, plan
-from ckpt.controller.supervision.coordinator import Coordinator, RoundOptions
+from ckpt.controller.supervision.coordinator import Coordinator
 from ckpt.controller.supervision.events import (
     Action,
     AgentLost,
@@ -59,6 +59,7 @@ from ckpt.controller.supervision.events import (
 from ckpt.controller.supervision.failure_policy import OnFailure, signal_name
 from ckpt.controller.supervision.history import History
 from ckpt.controller.supervision.lines import Lines
+from ckpt.controller.supervision.rounds import RoundOptions
 from ckpt.controller.supervision.supervisor import GRACE_NS, Supervisor
 from ckpt.store import JobDirectory, LockHandle, list_epochs
 from ckpt.transport.records import dataclass, field

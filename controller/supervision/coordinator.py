@@ -31,14 +31,13 @@ Rules
   scheduled round comes no sooner than after the duration of the last one, so that the program makes progress even if the
   interval is too short. Failed rounds make the interval longer, and are reported once (`uncommitted.CommitGap`).
 
-Not here: when processes are started or killed (`supervisor`), how a control file is written
-(`ckpt.controller.service.commit`, `ckpt.store`).
+Not here: what is known of one round (`rounds`), when processes are started or killed (`supervisor`), how a control file is
+written (`ckpt.controller.service.commit`, `ckpt.store`).
 """
 
 from __future__ import annotations
 
 from ckpt.controller.supervision import messages, vectors
-from ckpt.controller.supervision.boundaries import Agreement
 from ckpt.controller.supervision.events import (
     Action,
     Boundary,
@@ -59,39 +58,9 @@ from ckpt.controller.supervision.events import (
     Voted,
     WriteControl,
 )
+from ckpt.controller.supervision.rounds import Round, RoundOptions
 from ckpt.controller.supervision.uncommitted import CommitGap
-from ckpt.transport.records import dataclass, field, replace
-
-_NS = 1_000_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class RoundOptions:
-    """Options of rounds. `every_ns`: the schedule's interval, None: no schedule. `timeout_ns`: after this time a round is
-    burnt. `mode`: "fork", "sync" or "auto" (see `ckpt.capture.choice`). `asks`: several ranks are asked before a round.
-    """
-
-    every_ns: int | None = None
-    timeout_ns: int = 120 * _NS
-    mode: str = "fork"
-    asks: bool = True
-
-
-@dataclass(slots=True)
-class Round:
-    """The open round. `ready`: ranks that have answered that they could be captured; None: all were told to take images."""
-
-    epoch: int
-    started_ns: int
-    deadline_ns: int
-    ready: set[int] | None = None
-    captured: set[int] = field(default_factory=set)
-    votes: dict[int, Voted] = field(default_factory=dict)
-    refusals: dict[int, Refused] = field(default_factory=dict)
-    tokens: list[Token] = field(default_factory=list)
-    waiting: set[int] = field(default_factory=set)  # ranks whose programs wait for this round
-    writing: bool = False
-    agreement: Agreement = field(default_factory=Agreement)
+from ckpt.transport.records import replace
 
 
 class Coordinator:
@@ -356,25 +325,12 @@ class Coordinator:
         if self.round is not None:
             if self.round.writing or now_ns < self.round.deadline_ns:
                 return said
-            return said + self._fail(self._who_is_missing(), now_ns)
+            limit_s = self.options.timeout_ns / 1e9
+            missing = self.round.who_is_missing(self.size)
+            return said + self._fail(f"no line after {limit_s:g} s: {missing}", now_ns)
         if self.due_ns is not None and now_ns >= self.due_ns:
             self.wanted = True
         return said + self._maybe_start(now_ns)
-
-    def _who_is_missing(self) -> str:
-        assert self.round is not None
-        parts = []
-        for rank in range(self.size):
-            if rank in self.round.votes or rank in (self.round.ready or ()):
-                continue
-            refusal = self.round.refusals.get(rank)
-            if rank in self.round.captured:
-                parts.append(f"rank {rank} is still writing its image")
-            elif refusal is not None:
-                parts.append(f"rank {rank} cannot be captured: {refusal.reason} ({refusal.where})")
-            else:
-                parts.append(f"rank {rank} has not answered")
-        return f"no line after {self.options.timeout_ns / _NS:g} s: " + "; ".join(parts)
 
     def _fail(self, reason: str, now_ns: int, held_ns: int = 0) -> list[Action]:
         """The round has failed: burn it, delay the next one, and print a message if this is the drought's first failure."""

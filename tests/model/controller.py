@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 from ckpt.controller.supervision import messages, packet_events
-from ckpt.controller.supervision.coordinator import RoundOptions
 from ckpt.controller.supervision.events import (
     Begin,
     CheckpointRequested,
@@ -32,6 +31,7 @@ from ckpt.controller.supervision.events import (
     Tick,
     WriteControl,
 )
+from ckpt.controller.supervision.rounds import RoundOptions
 from ckpt.transport.records import names
 from tests.model.world import World
 

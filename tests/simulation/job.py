@@ -41,7 +41,6 @@ from unittest import mock
 from ckpt.controller.errors import EXIT_DAMAGED
 from ckpt.controller.service.commit import commit_line, remove_burnt, remove_old_lines
 from ckpt.controller.supervision import messages, packet_events
-from ckpt.controller.supervision.coordinator import RoundOptions
 from ckpt.controller.supervision.events import (
     AgentLost,
     Begin,
@@ -60,6 +59,7 @@ from ckpt.controller.supervision.events import (
     Tick,
     WriteControl,
 )
+from ckpt.controller.supervision.rounds import RoundOptions
 from ckpt.store import (
     ImageReader,
     ImageWriter,

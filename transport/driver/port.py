@@ -19,6 +19,9 @@ Callbacks run under the lock, in the thread that makes progress. They may call `
 but neither progress nor wait. An exception of a callback in the helper thread is raised again by the application's next
 progress or wait.
 
+This module is long because one call of the application passes through all of it, and a call into another object on that path
+would cost each message time. Its parts with a life of their own are helper.py, interrupts.py and refused.py.
+
 What does not belong here: what messages mean, when to take images, anything about sockets. A port must not be used in a
 forked child.
 """

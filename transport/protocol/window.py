@@ -45,18 +45,10 @@ from ckpt.transport.protocol.units import (
 REORDER = 3
 
 _COPIED = (
-    "acked_charge",
-    "base",
-    "flight_charge",
-    "order",
-    "queued",
-    "quiet",
-    "sealed_charge",
-    "sent_charge",
-    "top_order",
-    "tx",
-    "urgent",
+    *("acked_charge", "base", "flight_charge", "order", "queued", "quiet"),
+    *("sealed_charge", "sent_charge", "top_order", "tx", "urgent"),
 )
+"""Numbers and flags of a window, which `clone` takes as they are."""
 
 
 class SendWindow:

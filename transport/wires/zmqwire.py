@@ -35,11 +35,8 @@ counted (`handshakes_refused`); ZeroMQ reports them through a monitor socket, wh
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import select
-import socket
-import stat
 import time
 from collections.abc import Callable
 from functools import partial
@@ -50,10 +47,12 @@ import zmq.utils.garbage
 from zmq import backend
 from zmq.utils import z85
 
-from ckpt.transport.errors import AddressError, AddressInUse, UnknownRank, WireClosed, WireError
+from ckpt.transport.errors import AddressError, AddressInUse, UnknownRank, WireClosed
 from ckpt.transport.protocol.state import Buffer
 from ckpt.transport.records import dataclass
 from ckpt.transport.wires import owned
+from ckpt.transport.wires.addresses import clear_stale_socket, path_of
+from ckpt.transport.wires.bufferpool import keep_freed_memory
 from ckpt.transport.wires.wire import Frame, ProcessGuard
 
 try:
@@ -75,8 +74,6 @@ _HANDSHAKE_FAILED = (
     | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
     | zmq.Event.HANDSHAKE_FAILED_AUTH
 )
-_M_TRIM_THRESHOLD = -1
-_M_MMAP_THRESHOLD = -3
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,21 +118,6 @@ class ZmqLimits:
     """A handshake that takes longer is started again: damaged bytes may make one side wait for bytes that never come."""
 
 
-def keep_freed_memory(mmap_threshold_bytes: int = 32 << 20, trim_threshold_bytes: int = 256 << 20) -> bool:
-    """Tell malloc to keep freed blocks below the first threshold instead of returning them to the system.
-
-    Large messages cost page faults, not copies: first touch of new memory runs at about 2 GB/s, a copy at 10.
-    For the whole process; False where there is no such malloc. 32 MiB is the largest threshold glibc takes.
-    """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError):
-        return False
-    return bool(
-        mallopt(_M_MMAP_THRESHOLD, mmap_threshold_bytes) and mallopt(_M_TRIM_THRESHOLD, trim_threshold_bytes)
-    )
-
-
 class ZmqWire:
     """The wire of one rank over `ipc://PATH` or `tcp://HOST:PORT` (port 0 or `*`: any free one)."""
 
@@ -158,7 +140,7 @@ class ZmqWire:
         self._limits = limits or ZmqLimits()
         self._curve = curve
         self._guard = ProcessGuard("this wire")
-        self._path = _check_address(address)
+        self._path = path_of(address)
         self._senders: dict[int, Callable[..., Any]] = {}
         self._sockets: dict[int, zmq.Socket[bytes]] = {}
         self._addresses: dict[int, str] = {}
@@ -195,7 +177,7 @@ class ZmqWire:
     def connect(self, rank: int, address: str) -> None:
         """Send to `rank` at `address` from now on. Raises AddressError."""
         self._check_usable()
-        _check_address(address)
+        path_of(address)
         self._disconnect(rank)
         limits = self._limits
         peer = self._context.socket(zmq.PUSH)
@@ -388,7 +370,7 @@ class ZmqWire:
                 inbox.curve_publickey = self._curve.public
                 inbox.curve_secretkey = self._curve.secret
             if self._path is not None:
-                _clear_stale_socket(self._path)
+                clear_stale_socket(self._path)
             self._monitor = self._watch(inbox)
             inbox.bind(address)
             self._address = bytes(inbox.get(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
@@ -403,53 +385,3 @@ class ZmqWire:
             inbox.close(linger=0)
             raise
         return inbox
-
-
-def _check_address(address: str) -> str | None:
-    """Return the path of an ipc address, None for tcp. Raises AddressError, whose text says what to use instead."""
-    scheme, separator, rest = address.partition("://")
-    if not separator or not rest or scheme not in ("ipc", "tcp"):
-        raise AddressError(f"{address!r} is no address: use ipc://PATH or tcp://HOST:PORT")
-    if scheme == "tcp":
-        if ":" not in rest:
-            raise AddressError(f"{address!r} has no port: use tcp://HOST:PORT")
-        return None
-    if rest.startswith("@"):
-        raise AddressError(f"{address!r}: abstract sockets have no owner and no mode; use a path")
-    length = len(os.fsencode(rest))
-    if length > zmq.IPC_PATH_MAX_LEN:
-        raise AddressError(
-            f"the socket path is {length} bytes long, the system allows {zmq.IPC_PATH_MAX_LEN}: {rest}"
-        )
-    directory = os.path.dirname(rest) or "."
-    if not os.path.isdir(directory):
-        raise AddressError(f"no such directory for the socket: {directory}")
-    return rest
-
-
-def _clear_stale_socket(path: str) -> None:
-    """Remove the socket that a killed process left at `path`. Raises AddressInUse if a process listens there.
-
-    Why: ZeroMQ would also remove the socket of a living process and so take over its address.
-    """
-    try:
-        mode = os.lstat(path).st_mode
-    except FileNotFoundError:
-        return
-    if not stat.S_ISSOCK(mode):
-        raise AddressError(f"cannot listen at {path}: something that is not a socket is there")
-    probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        probe.setblocking(False)
-        probe.connect(path)
-    except (ConnectionRefusedError, FileNotFoundError):
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
-        return
-    except BlockingIOError:
-        pass  # the backlog is full: a living process listens there
-    except OSError as error:
-        raise WireError(f"cannot tell whether somebody listens at {path}: {error}") from error
-    finally:
-        probe.close()
-    raise AddressInUse(98, f"cannot listen at {path}: another process listens there")

@@ -25,69 +25,43 @@ Rules:
 - Nothing here runs code of the program: no ==, no hash, no attribute access that a class of the program could
   intercept.
 
-Pure: decides from what `stack` has read.
+Not here: what the operands of a call are (`call_operands`), which frame an object leads to (`call_paths`).
 """
 
 from __future__ import annotations
 
-import functools
 import types
 import weakref
-from typing import Any, NamedTuple
+from typing import Any
 
 from ckpt.image.errors import Refused
 from ckpt.image.frames import _frames
 from ckpt.image.frames._frames import DEAD, NULL
+from ckpt.image.frames.call_operands import (
+    attribute_name,
+    callee,
+    holds_bound_argument,
+    makes_tuple,
+    positional_arguments,
+    recursion_levels,
+    through_replaced,
+)
 from ckpt.image.frames.call_paths import (
     PASS,
     REDO,
     CachedCall,
-    Mode,
-    Suspended,
-    Way,
+    CallPath,
     adds_items,
-    all_arguments,
-    arguments,
     attribute,
     call,
-    cell_contents,
     describe,
-    has,
-    instance_of,
     iteration,
-    members,
     super_attribute,
-    takes_more,
 )
 from ckpt.image.frames.opcodes import TABLE, Instruction
+from ckpt.image.frames.suspended import Resumption, Suspended, arguments, has, instance_of, location
 
-__all__ = ["Resumption", "Suspended", "classify", "inlined", "location"]
-
-
-class Resumption(NamedTuple):
-    """How outer goes on: from the code unit behind `lasti`, with `stack`.
-
-    value: I: the object; R: the `CachedCall` that is repeated, where it is one. until: R: end of the repeated
-    instruction; V, I: levels of recursion between outer and inner. kept (V, I): operands the C code releases when it
-    returns.
-    """
-
-    mode: Mode
-    lasti: int
-    stack: list[Any]
-    value: Any = NULL
-    until: int = 0
-    kept: list[Any] | None = None
-
-
-def location(code: types.CodeType, lasti: int) -> str:
-    """ "file:line function" of an instruction."""
-    line = code.co_firstlineno
-    for start, end, number in code.co_lines():
-        if start <= 2 * lasti < end and number is not None:
-            line = number
-            break
-    return f"{code.co_filename}:{line} {code.co_qualname}"
+__all__ = ["classify", "inlined"]
 
 
 def _is_release(inner: Suspended) -> str:
@@ -186,7 +160,7 @@ def _call(outer: Suspended, inner: Suspended, at: Instruction, names: int = 0) -
     depth = outer.map.depth[prefix.start]
     stack, count = outer.stack(depth), prefix.arg
     base = depth - names - count - 2
-    fn, args = _callee(stack[base : depth - names])
+    fn, args = callee(stack[base : depth - names])
     if fn is DEAD or (names and type(stack[-1]) is not tuple):
         raise _refused(outer, "an operand has already been released")
     behind = outer.map.call_end(prefix)
@@ -196,87 +170,24 @@ def _call(outer: Suspended, inner: Suspended, at: Instruction, names: int = 0) -
     positional = len(args) - len(keyword_names)
     keywords = dict(zip(keyword_names, args[positional:], strict=True))
     args = args[:positional]
-    way = call(fn, None if any(arg is DEAD for arg in args) else args, inner)
-    if way is None and not names:
-        way = _replaced(outer, inner, prefix, base, stack)
-    if way is None:
+    path = call(fn, None if any(arg is DEAD for arg in args) else args, inner)
+    if path is None and not names:
+        path = through_replaced(outer, inner, prefix, base, stack)
+    if path is None:
         raise _refused(outer, f"{describe(fn)} is running {inner.code.co_qualname}")
-    if way.mode != "R":
-        return Resumption(way.mode, behind - 1, stack[:base], way.value, _levels(fn), _kept(stack[base:]))
+    if path.mode != "R":
+        return Resumption(
+            path.mode, behind - 1, stack[:base], path.value, recursion_levels(fn), _kept(stack[base:])
+        )
     _all_alive(outer, stack)
-    if TABLE.callable_first and _holds_bound_argument(fn, stack[base + 1]):
+    if TABLE.callable_first and holds_bound_argument(fn, stack[base + 1]):
         stack[base + 1] = NULL
-    return Resumption("R", first.start - 1, stack, _repeated(way, keywords), behind)
+    return Resumption("R", first.start - 1, stack, _repeated(path, keywords), behind)
 
 
-def _repeated(way: Way, keywords: dict[str, Any]) -> Any:
+def _repeated(path: CallPath, keywords: dict[str, Any]) -> Any:
     """What is to be known of a call that is repeated, with the keyword arguments it has."""
-    return way.value._replace(kwargs=keywords) if type(way.value) is CachedCall else way.value
-
-
-def _callee(operands: list[Any]) -> tuple[Any, list[Any]]:
-    """The callable of a call and its arguments, in whichever order they are on the stack."""
-    assert TABLE is not None
-    first, second = operands[:2]
-    if TABLE.callable_first:
-        return first, operands[2:] if second is NULL else operands[1:]
-    return (second, operands[2:]) if first is NULL else (first, operands[1:])
-
-
-def _levels(fn: Any) -> int:
-    """Levels of recursion that the call itself counts, while a Python function runs under it."""
-    assert TABLE is not None
-    direct = type(fn) in (types.FunctionType, types.MethodType, functools.partial)
-    return int(TABLE.counts_c_calls and not direct)
-
-
-def _holds_bound_argument(fn: Any, below_arguments: Any) -> bool:
-    """Whether the entry before the arguments, empty when the call began, holds partial's argument for its time."""
-    return type(fn) is functools.partial and len(fn.args) == 1 and fn.args[0] is below_arguments
-
-
-def _replaced(
-    outer: Suspended, inner: Suspended, prefix: Instruction, base: int, stack: list[Any]
-) -> Way | None:
-    """The way through a callable whose slot holds an argument for the time of the call.
-
-    Bound methods and partial with one argument do that to spare a copy. The former is left in the slot only
-    by the normal exit of `with`: __exit__(None, None, None). The latter is looked for where the program got
-    it from (where the callable is the first operand, partial leaves its slot alone).
-    """
-    assert TABLE is not None
-    method, replaced = stack[base : base + 2]
-    if method is not NULL or TABLE.callable_first:
-        normal_exit = prefix.arg == 2 and all(entry is None for entry in stack[base + 1 :])
-        return PASS if normal_exit and has(method, ("__exit__",), inner) else None
-    index = prefix.previous
-    while index >= 0 and outer.map.depth.get(index, 0) > base + 1:
-        index = outer.map.instructions[index].previous
-    fn = _loaded(outer, index)
-    if type(fn) is functools.partial and len(fn.args) == 1 and fn.args[0] is replaced:
-        way = call(fn, None, inner)
-        return way if way is not None and way.mode != "R" else None
-    return None
-
-
-def _loaded(outer: Suspended, index: int) -> Any:
-    """What the load instruction at that index has most probably loaded, found by looking only; or NULL."""
-    instruction = outer.map.instructions.get(index)
-    if instruction is None:
-        return NULL
-    name, arg = instruction.name, instruction.arg
-    if name == "LOAD_FAST":
-        return outer.locals[arg]
-    if name in ("LOAD_DEREF", "LOAD_CLASSDEREF"):
-        return cell_contents(outer.locals[arg])
-    if name in ("LOAD_GLOBAL", "LOAD_NAME"):
-        assert TABLE is not None
-        key = outer.code.co_names[arg >> TABLE.load_global_shift if name == "LOAD_GLOBAL" else arg]
-        return outer.func.__globals__.get(key, NULL)
-    if name in ("LOAD_ATTR", "LOAD_METHOD"):
-        owner, key = _loaded(outer, instruction.previous), _attribute_name(outer, instruction)
-        return NULL if owner is NULL else members(owner).get(key, _frames.lookup(type(owner), key))
-    return NULL
+    return path.value._replace(kwargs=keywords) if type(path.value) is CachedCall else path.value
 
 
 def _call_ex(outer: Suspended, inner: Suspended, at: Instruction) -> Resumption:
@@ -293,62 +204,25 @@ def _call_ex(outer: Suspended, inner: Suspended, at: Instruction) -> Resumption:
     if fn is DEAD:
         raise _refused(outer, "an operand has already been released")
     is_sure = type(positional) is tuple and (
-        any(local is positional for local in outer.locals) or _makes_tuple(outer, at, index)
+        any(local is positional for local in outer.locals) or makes_tuple(outer, at, index)
     )
     args = list(positional) if is_sure else None
-    way = call(fn, args, inner)
-    if args is None and (way is None or way.mode == "R"):
-        args = _passed(fn, positional, inner)
-        way = call(fn, args, inner) if args is not None else None
-    if way is None:
+    path = call(fn, args, inner)
+    if args is None and (path is None or path.mode == "R"):
+        args = positional_arguments(fn, positional, inner)
+        path = call(fn, args, inner) if args is not None else None
+    if path is None:
         raise _refused(outer, f"{describe(fn)} with * arguments is running {inner.code.co_qualname}")
-    if way.mode == "R":
+    if path.mode == "R":
         assert args is not None
         stack[index] = positional if is_sure else tuple(args)
         _all_alive(outer, stack)
-        repeated = _repeated(way, dict(stack[-1]) if keywords else {})
+        repeated = _repeated(path, dict(stack[-1]) if keywords else {})
         return Resumption("R", at.start - 1, stack, repeated, at.next)
     if type(positional) is not tuple:  # it had been replaced by a tuple that only C can see
         positional = tuple(argument for argument in arguments(inner) if argument is not NULL)
     held = [fn, positional, *stack[depth - keywords :]]
-    return Resumption(way.mode, at.next - 1, stack[:base], way.value, _levels(fn), _kept(held))
-
-
-def _makes_tuple(outer: Suspended, at: Instruction, index: int) -> bool:
-    """Whether the operand at that index of the stack, an argument of the instruction, is a tuple made for it."""
-    assert TABLE is not None
-    instructions, depth = outer.map.instructions, outer.map.depth
-    above = at
-    while above.previous in instructions and depth.get(above.start, index + 2) > index + 1:
-        above = instructions[above.previous]
-    before = instructions.get(above.previous)
-    is_made = before is not None and TABLE.meaning(before) == "LIST_TO_TUPLE"
-    return is_made and depth.get(above.start) == index + 1
-
-
-def _passed(fn: Any, positional: Any, inner: Suspended) -> list[Any] | None:
-    """The positional arguments of f(*args) as inner has them, which is its `__new__` or run by a `functools.lru_cache`.
-
-    Those that it may have by keyword or default are told from them only by a tuple of the same. None: not known.
-    """
-    first = [fn] if instance_of(fn, type) else [fn.__self__] if type(fn) is types.MethodType else []
-    if type(positional) is not tuple and type(fn) is types.BuiltinFunctionType:
-        return None
-    expected = [*first, *positional] if type(positional) is tuple else first
-    given = all_arguments(inner)
-    if len(given) < len(expected) or any(a is not b for a, b in zip(expected, given, strict=False)):
-        return None
-    if type(positional) is tuple:
-        return list(positional)
-    others = inner.code.co_argcount
-    is_whole = (others <= len(first) and takes_more(inner)) or len(given) > others
-    return None if not is_whole or any(a is NULL for a in given) else given[len(first) :]
-
-
-def _attribute_name(outer: Suspended, at: Instruction) -> str:
-    """The name an attribute instruction is about."""
-    assert TABLE is not None
-    return outer.code.co_names[at.arg >> TABLE.load_attr_shift if at.name == "LOAD_ATTR" else at.arg]
+    return Resumption(path.mode, at.next - 1, stack[:base], path.value, recursion_levels(fn), _kept(held))
 
 
 def _loads_method(at: Instruction) -> bool:
@@ -357,8 +231,8 @@ def _loads_method(at: Instruction) -> bool:
     return at.name == "LOAD_METHOD" or (at.name == "LOAD_ATTR" and bool(TABLE.load_attr_shift and at.arg & 1))
 
 
-def _enter(stack: list[Any], inner: Suspended) -> tuple[Way | None, list[Any]]:
-    """The way into `__enter__`, and the stack with the manager replaced by its exit.
+def _enter(stack: list[Any], inner: Suspended) -> tuple[CallPath | None, list[Any]]:
+    """The path into `__enter__`, and the stack with the manager replaced by its exit.
 
     Some versions have put it there already; in others only C holds it, and it is made again.
     """
@@ -404,37 +278,37 @@ def _operation(outer: Suspended, inner: Suspended, at: Instruction) -> Resumptio
     depth, name = outer.map.depth[at.start], TABLE.meaning(at)
     stack = outer.stack(depth)
     _all_alive(outer, stack)
-    way: Way | None = None
+    path: CallPath | None = None
     kept: list[Any] | None = None
     if name == "FOR_ITER":
-        way = iteration(stack[-1], inner)
+        path = iteration(stack[-1], inner)
     elif name == "SEND":
         receiver = stack[-2]
         if (inner.gen is not None and receiver is inner.gen) or has(receiver, ("__next__", "send"), inner):
-            way = REDO
+            path = REDO
     elif name == "BEFORE_WITH":
-        way, stack = _enter(stack, inner)
+        path, stack = _enter(stack, inner)
     elif name == "WITH_EXCEPT_START":
-        way = call(stack[-4], None, inner)
-        way = way if way == PASS else None
+        path = call(stack[-4], None, inner)
+        path = path if path == PASS else None
     elif name in ("LIST_EXTEND", "SET_UPDATE"):  # what has been produced is in the list already
-        way = REDO if inner.gen is not None and stack[-1] is inner.gen else None
+        path = REDO if inner.gen is not None and stack[-1] is inner.gen else None
     elif name == "BINARY_OP" and adds_items(at.arg, stack[-2:], inner):
-        way = REDO
+        path = REDO
     elif name == "BINARY_SUBSCR" and has(stack[-2], ("__getitem__",), inner):
-        way = PASS
+        path = PASS
         stack, kept = stack[:-2], stack[-2:]
     elif name in _ATTRIBUTES:
-        way = attribute(stack[-1], _attribute_name(outer, at), _ATTRIBUTES[name], inner)
-        if way == PASS:
+        path = attribute(stack[-1], attribute_name(outer, at), _ATTRIBUTES[name], inner)
+        if path == PASS:
             kept = stack[-1:]
             stack = [*stack[:-1], NULL] if _loads_method(at) else stack[:-1]
             if _loads_method(at) and TABLE.callable_first:
-                way = None  # NULL belongs above the result
+                path = None  # NULL belongs above the result
     elif name == "LOAD_SUPER_ATTR":  # super(class, self).name
-        way = super_attribute(stack[-3:], outer.code.co_names[at.arg >> 2], inner)
+        path = super_attribute(stack[-3:], outer.code.co_names[at.arg >> 2], inner)
     elif name == "BINARY_SLICE" and has(stack[-3], ("__getitem__",), inner):
-        way = PASS
+        path = PASS
         stack, kept = stack[:-3], stack[-3:]
     elif name in _OPERANDS:
         found = any(
@@ -442,9 +316,9 @@ def _operation(outer: Suspended, inner: Suspended, at: Instruction) -> Resumptio
             for position, names in _OPERANDS[name]
             if position <= depth and stack[-position] is not NULL
         )
-        way = REDO if found else None
-    if way is None:
+        path = REDO if found else None
+    if path is None:
         raise _refused(outer, _NAMED.get(name) or f"{name} is running {inner.code.co_qualname}")
-    if way.mode == "R":
+    if path.mode == "R":
         return Resumption("R", at.start - 1, stack, NULL, at.next)
-    return Resumption(way.mode, at.next - 1, stack, way.value, 0, kept)
+    return Resumption(path.mode, at.next - 1, stack, path.value, 0, kept)

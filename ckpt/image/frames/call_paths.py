@@ -1,15 +1,15 @@
 """How an object leads to a Python frame: what C code enters when it calls, iterates or takes an attribute.
 
 Given an object that C code was working on and the frame `inner` that it has entered, say whether the way from
-the one to the other is known, and what becomes of inner's result (`Way`): it passes through (V), the same
-would be done again (R), or it is the `__init__` of a new object (I).  `boundary` applies this to the operands
+the one to the other is known, and what becomes of inner's result (`CallPath`): it passes through (V), the same
+would be done again (R), or it is the `__init__` of a new object (I).  `c_calls` applies this to the operands
 of an instruction.
 
 inner is identified by its function object (or generator), and the way to it by the very names C code looks up
 (`__add__` for `+`); that a method merely belongs to an object is no evidence.
 
 Nothing here runs code of the program: no ==, no hash, no attribute access that a class of the program could
-intercept. Pure: decides from what `stack` has read.
+intercept. Not here: the operands of an instruction, and where it goes on (`c_calls`).
 """
 
 from __future__ import annotations
@@ -21,57 +21,37 @@ import functools
 import gc
 import itertools
 import types
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from ckpt.image.frames import _frames
 from ckpt.image.frames._frames import DEAD, NULL
-from ckpt.image.frames.opcodes import CodeMap
+from ckpt.image.frames.opcodes import CO_OPTIMIZED
+from ckpt.image.frames.suspended import (
+    Mode,
+    Suspended,
+    first_argument,
+    function_of,
+    has,
+    instance_of,
+    members,
+)
 
 __all__ = [
     "CachedCall",
-    "Suspended",
-    "Way",
-    "adds_items",
+    "CallPath",
     "PASS",
     "REDO",
-    "Mode",
-    "all_arguments",
-    "arguments",
+    "adds_items",
     "attribute",
     "call",
-    "cell_contents",
     "describe",
-    "first_argument",
-    "function_of",
-    "has",
-    "instance_of",
     "iteration",
-    "members",
     "super_attribute",
-    "takes_more",
 ]
 
 
 _INPLACE_ADD = 13  # argument of BINARY_OP
-_CO_OPTIMIZED = 1  # inspect.CO_OPTIMIZED
-_CO_VARARGS = 4
-
-Mode = Literal["L", "V", "R", "I"]
-
-
-class Suspended(NamedTuple):
-    """A frame as seen by the classifier. `stack(n)`: the first n entries of its evaluation stack, defensively
-    read."""
-
-    code: types.CodeType
-    func: Any
-    lasti: int
-    gen: Any  # None unless the frame is a generator's
-    gen_references: int
-    locals: list[Any]
-    map: CodeMap
-    stack: Callable[[int], list[Any]]
 
 
 class CachedCall(NamedTuple):
@@ -82,86 +62,15 @@ class CachedCall(NamedTuple):
     kwargs: dict[str, Any]
 
 
-class Way(NamedTuple):
+class CallPath(NamedTuple):
     """How a callable leads to inner: mode, and the value of the call for I, the `CachedCall` for R where it is one."""
 
     mode: Mode
     value: Any = NULL
 
 
-PASS = Way("V")
-REDO = Way("R")
-
-
-# ---------------------------------------------------------------------------------- looking without touching
-
-
-def instance_of(obj: Any, kind: type) -> bool:
-    return issubclass(type(obj), kind)
-
-
-def function_of(found: Any) -> Any:
-    """The Python function behind what a class has under a name, or NULL."""
-    kind = type(found)
-    if kind is types.FunctionType:
-        return found
-    if kind is types.MethodType or kind is staticmethod or kind is classmethod:
-        return function_of(found.__func__)
-    return NULL
-
-
-def has(obj: Any, names: Sequence[str], inner: Suspended) -> bool:
-    """Whether inner runs what the type of obj has under one of these names."""
-    if inner.gen is not None:
-        return False
-    return any(function_of(_frames.lookup(type(obj), name)) is inner.func for name in names)
-
-
-def arguments(inner: Suspended) -> list[Any]:
-    """What inner was given by position, as far as its parameters still hold it; NULL elsewhere."""
-    if inner.gen is not None:
-        return []
-    found = [NULL if i in inner.map.rebound else inner.locals[i] for i in range(inner.code.co_argcount)]
-    return [cell_contents(value) if type(value) is types.CellType else value for value in found]
-
-
-def takes_more(inner: Suspended) -> bool:
-    """Whether a parameter like ``*args`` holds what inner was given in excess."""
-    index = inner.code.co_argcount + inner.code.co_kwonlyargcount
-    return inner.gen is None and bool(inner.code.co_flags & _CO_VARARGS) and index not in inner.map.rebound
-
-
-def all_arguments(inner: Suspended) -> list[Any]:
-    """What inner was given by position or has by default, and that excess."""
-    found = arguments(inner)
-    if takes_more(inner):
-        more = inner.locals[inner.code.co_argcount + inner.code.co_kwonlyargcount]
-        more = cell_contents(more) if type(more) is types.CellType else more
-        found += more if type(more) is tuple else (NULL,)
-    return found
-
-
-def first_argument(inner: Suspended) -> Any:
-    """The first of them, or NULL."""
-    found = arguments(inner)
-    return found[0] if found else NULL
-
-
-def cell_contents(cell: types.CellType) -> Any:
-    """What a cell holds, or NULL."""
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return NULL
-
-
-def members(obj: Any) -> dict[str, Any]:
-    """The instance dictionary of an object, or an empty one; read-only."""
-    getter = _frames.lookup(type(obj), "__dict__")
-    if type(getter) is types.GetSetDescriptorType or type(obj) is types.ModuleType:
-        found = getter.__get__(obj)
-        return found if type(found) is dict else {}
-    return {}
+PASS = CallPath("V")
+REDO = CallPath("R")
 
 
 def _finalising(inner: Suspended) -> bool:
@@ -189,7 +98,7 @@ _SEQUENCE_ITERATOR = type(iter(type("_", (), {"__getitem__": None})()))
 _CALLABLE_ITERATOR = type(iter(int, 1))
 
 
-def iteration(iterator: Any, inner: Suspended) -> Way | None:
+def iteration(iterator: Any, inner: Suspended) -> CallPath | None:
     """How next(iterator) leads to inner, if it does so before any state of the iterator has changed."""
     if inner.gen is not None and iterator is inner.gen:
         return REDO
@@ -218,7 +127,7 @@ def iteration(iterator: Any, inner: Suspended) -> Way | None:
 # ---------------------------------------------------------------------------------- attributes
 
 
-def attribute(obj: Any, name: str, verb: str, inner: Suspended) -> Way | None:
+def attribute(obj: Any, name: str, verb: str, inner: Suspended) -> CallPath | None:
     """How getting ("get"), setting ("set") or deleting ("delete") obj.name leads to inner.
 
     A non-data descriptor that has put its result into the instance already (cached_property) would not be
@@ -258,7 +167,7 @@ def _inherited(owner: Any, name: str, verb: str, inner: Suspended) -> bool:
     )
 
 
-def super_attribute(operands: Sequence[Any], name: str, inner: Suspended) -> Way | None:
+def super_attribute(operands: Sequence[Any], name: str, inner: Suspended) -> CallPath | None:
     """How getting super(class, self).name leads to inner; operands: super, class, self."""
     maker, _, bound = operands
     if maker is not super:
@@ -322,7 +231,7 @@ def describe(callable_: Any) -> str:
     return f"a call of a {kind.__name__}"
 
 
-def call(fn: Any, args: Sequence[Any] | None, inner: Suspended) -> Way | None:
+def call(fn: Any, args: Sequence[Any] | None, inner: Suspended) -> CallPath | None:
     """How calling fn leads to inner. args: positional arguments, None if they cannot be relied on."""
     kind = type(fn)
     if kind is types.FunctionType:
@@ -341,18 +250,18 @@ def call(fn: Any, args: Sequence[Any] | None, inner: Suspended) -> Way | None:
         return PASS
     if kind is _LRU:
         is_missing = inner.gen is None and function_of(fn.__wrapped__) is inner.func
-        return Way("R", CachedCall(fn, args, {})) if is_missing else None
+        return CallPath("R", CachedCall(fn, args, {})) if is_missing else None
     return _builtin(fn, args, inner)
 
 
-def _type_call(cls: Any, args: Sequence[Any] | None, inner: Suspended) -> Way | None:
+def _type_call(cls: Any, args: Sequence[Any] | None, inner: Suspended) -> CallPath | None:
     if has(cls, ("__call__",), inner):  # the metaclass's
         return PASS
     if inner.gen is not None:
         return None
     if function_of(_frames.lookup(cls, "__init__")) is inner.func:
         self = first_argument(inner)
-        return Way("I", self) if self is not NULL and instance_of(self, cls) else None
+        return CallPath("I", self) if self is not NULL and instance_of(self, cls) else None
     if function_of(_frames.lookup(cls, "__new__")) is inner.func:
         return REDO
     if args and id(cls) in _BUILTINS and has(args[0], _BUILTINS[id(cls)], inner):
@@ -371,14 +280,14 @@ _CONSUMERS: dict[type, tuple[str, ...]] = {
 }
 
 
-def _consumer(fn: Any, args: Sequence[Any], inner: Suspended) -> Way | None:
+def _consumer(fn: Any, args: Sequence[Any], inner: Suspended) -> CallPath | None:
     """How such a method leads to inner, called with the iterator alone: what has been taken need not be taken again."""
     is_bound = type(fn) is types.BuiltinFunctionType
     owner, given = (type(fn.__self__), args) if is_bound else (fn.__objclass__, args[1:])
     for kind, names in _CONSUMERS.items():
         if issubclass(owner, kind) and fn.__name__ in names and len(given) == 1:
-            way = iteration(given[0], inner)
-            return way if inner.gen is not None and way == REDO else None
+            path = iteration(given[0], inner)
+            return path if inner.gen is not None and path == REDO else None
     return None
 
 
@@ -390,17 +299,17 @@ def adds_items(operator: int, operands: Sequence[Any], inner: Suspended) -> bool
     return iteration(right, inner) == REDO
 
 
-def _source(fn: Any, args: Sequence[Any] | None, inner: Suspended) -> Way | None:
+def _source(fn: Any, args: Sequence[Any] | None, inner: Suspended) -> CallPath | None:
     """How exec or eval lead to inner: the code they were given, or have compiled. They keep nothing, but exec
     drops the value of an expression."""
-    if inner.gen is not None or inner.code.co_flags & _CO_OPTIMIZED or inner.code.co_name != "<module>":
+    if inner.gen is not None or inner.code.co_flags & CO_OPTIMIZED or inner.code.co_name != "<module>":
         return None
     if args is None or (type(args[0]) is types.CodeType and args[0] is not inner.code):
         return None
     return PASS if fn is eval or inner.map.returns_none else None
 
 
-def _builtin(fn: Any, args: Sequence[Any] | None, inner: Suspended) -> Way | None:
+def _builtin(fn: Any, args: Sequence[Any] | None, inner: Suspended) -> CallPath | None:
     kind = type(fn)
     if inner.gen is not None and _finalising(inner):
         return None
@@ -412,8 +321,8 @@ def _builtin(fn: Any, args: Sequence[Any] | None, inner: Suspended) -> Way | Non
         if not args:
             return None
         if fn is next:
-            way = iteration(args[0], inner)
-            return None if way == PASS and len(args) > 1 else way
+            path = iteration(args[0], inner)
+            return None if path == PASS and len(args) > 1 else path
         if fn is any or fn is all:
             return REDO if inner.gen is not None and iteration(args[0], inner) == REDO else None
         if id(fn) in _BUILTINS:

@@ -21,8 +21,20 @@ from typing import NamedTuple
 
 from ckpt.image.frames.tables import TABLE, TABLES, Instruction, Table, cache_entries, takes_argument
 
-__all__ = ["TABLE", "TABLES", "CodeMap", "Instruction", "Table", "code_map", "exception_table"]
+__all__ = [
+    "CO_OPTIMIZED",
+    "GENERATOR_FLAGS",
+    "TABLE",
+    "TABLES",
+    "CodeMap",
+    "Instruction",
+    "Table",
+    "code_map",
+    "exception_table",
+]
 
+CO_OPTIMIZED = 1
+"""Flag of the code of functions (inspect.CO_OPTIMIZED): code of modules and class bodies has it not."""
 GENERATOR_FLAGS = sum(
     flag
     for flag, name in dis.COMPILER_FLAG_NAMES.items()

@@ -38,7 +38,6 @@ from __future__ import annotations
 
 import functools
 import gc
-import resource
 import sys
 from _thread import get_ident
 from collections.abc import Callable, Collection
@@ -46,43 +45,30 @@ from types import CellType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Literal
 
 from ckpt.image.errors import Refused, RestoreError, Unsupported
-from ckpt.image.frames import _frames, selftest
+from ckpt.image.frames import _frames, c_stack, selftest
 from ckpt.image.frames._frames import NULL
-from ckpt.image.frames.c_calls import Resumption, classify, inlined, location
-from ckpt.image.frames.call_paths import CachedCall, Mode, Suspended, cell_contents
+from ckpt.image.frames.c_calls import classify, inlined
+from ckpt.image.frames.call_paths import CachedCall
 from ckpt.image.frames.code_replaced import entered
-from ckpt.image.frames.opcodes import GENERATOR_FLAGS, TABLE, TABLES, code_map
+from ckpt.image.frames.opcodes import CO_OPTIMIZED, GENERATOR_FLAGS, TABLE, TABLES, code_map
+from ckpt.image.frames.suspended import Mode, Resumption, Suspended, cell_contents, location
+from ckpt.image.frames.unrecordable import (
+    CODE_REPLACED,
+    ENTRY,
+    EXTRA_LEVEL,
+    UNUSABLE,
+    WAITING,
+    check_frame,
+    check_hash,
+    check_library,
+    is_of_library,
+)
 from ckpt.transport.records import dataclass, field
 
 if TYPE_CHECKING:
     from ckpt.image.frames.tracing import Tracing
 
 __all__ = ["FrameRecord", "Refused", "Stack", "available", "capture", "describe_main", "resume", "run_base"]
-
-# flags of a frame listed by _frames.walk
-_ENTRY = 1  # entered from C
-_WAITING = 2  # rebuilt, waits in our hook for the frame it called
-_IN_FLIGHT = 4  # rebuilt, the frame it called has returned, its value is in C hands
-_CODE_REPLACED = 8
-_INCOMPLETE = 16
-_FOREIGN_EXC = 32
-_EXTRA_LEVEL = 64  # one more level of recursion lies between it and the frame it waits for
-_UNUSABLE = _IN_FLIGHT | _INCOMPLETE | _FOREIGN_EXC
-
-_CO_OPTIMIZED = 1
-_IMPORT_SYSTEM = frozenset({"<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>"})
-_BY_ADDRESS = {
-    "deepcopy": "copy:deepcopy",
-    "save": "pickle:_Pickler.save",
-}  # co_name -> where that function is
-_LARGEST_COUNT = 1 << 20  # larger numbers may be hashes, or made from addresses
-_STACK_PER_FRAME_BYTES = 1024
-_STACK_RESERVE_BYTES = 4 << 20
-_STACK_LEAST_BYTES = 192 << 10
-_STACK_UNCHECKED = 64  # so many frames fit into any limit with which the interpreter starts
-_STACK_LIMIT_BYTES = (
-    120 << 20
-)  # the kernel keeps at least 128 MiB of address space for the main thread's stack
 
 
 @dataclass(slots=True)
@@ -212,11 +198,11 @@ def _capture(at_check: bool, skip: tuple[CodeType, ...], value: object, seen: li
     for frame in frames:
         seen.append(frame)
         _, code, func, lasti, flags, gen, _, locals_, stack, init, globals_, namespace, handled, kept = frame
-        in_module = not code.co_flags & _CO_OPTIMIZED
-        if code.co_filename in _IMPORT_SYSTEM or code.co_name in _BY_ADDRESS:
-            _check_library(code, func, lasti)
-        if flags & _UNUSABLE or in_module or code.co_flags & GENERATOR_FLAGS:
-            _check_usable(frame)
+        in_module = not code.co_flags & CO_OPTIMIZED
+        if is_of_library(code):
+            check_library(code, func, lasti)
+        if flags & UNUSABLE or in_module or code.co_flags & GENERATOR_FLAGS:
+            check_frame(frame)
         if stack is None:
             resumption = (
                 classify(_suspended(frame), _suspended(inner)) if inner else _innermost(frame, traced)
@@ -224,7 +210,7 @@ def _capture(at_check: bool, skip: tuple[CodeType, ...], value: object, seen: li
             mode, lasti, stack, pushed, until, kept = resumption
         else:
             assert inner is not None
-            if inner[4] & _ENTRY and not flags & _WAITING:
+            if inner[4] & ENTRY and not flags & WAITING:
                 raise Refused(
                     "a finished call is torn down, or a generator thrown into", location(code, lasti)
                 )
@@ -234,12 +220,12 @@ def _capture(at_check: bool, skip: tuple[CodeType, ...], value: object, seen: li
             elif code_map(code).depth.get(lasti + 1) != len(stack) + 1:
                 raise Refused("the stack depth is not what the code says", location(code, lasti))
             else:
-                mode, pushed, until = ("V" if init is NULL else "I"), init, int(bool(flags & _EXTRA_LEVEL))
+                mode, pushed, until = ("V" if init is NULL else "I"), init, int(bool(flags & EXTRA_LEVEL))
         if not records and not at_check:
             if mode != "V":
                 raise Refused("the library is called from inside of C", location(code, lasti))
             mode, pushed = "L", value
-        if mode == "R" and inner is not None and inner[4] & _CODE_REPLACED and inner[5] is None:
+        if mode == "R" and inner is not None and inner[4] & CODE_REPLACED and inner[5] is None:
             # what is repeated enters the function by its new code
             raise Refused("the code of a running function has been replaced", location(code, lasti))
         record = FrameRecord(
@@ -249,56 +235,17 @@ def _capture(at_check: bool, skip: tuple[CodeType, ...], value: object, seen: li
             record.func, record.globals_ = None, globals_
         records.append(record)
         if code.co_name == "__hash__":
-            _check_hash(records)
+            check_hash(code, lasti, (part for each in records for part in (each.stack, each.locals)))
         inner = frame
     records.reverse()
-    if len(records) > _STACK_UNCHECKED:
-        _check_c_stack(len(records))
+    if len(records) > c_stack.UNCHECKED_FRAMES:
+        c_stack.check(len(records))
     captured = Stack(records, exc, depth, limit)
     if traced:
         from ckpt.image.frames import tracing
 
         captured.tracing = tracing.note([record.code for record in records], BASES)
     return captured
-
-
-def _check_usable(frame: _frames.Frame) -> None:
-    """Raise Refused for a frame that cannot be recorded, whatever the frames around it."""
-    code, lasti, flags, gen = frame[1], frame[3], frame[4], frame[5]
-    reason = ""
-    if flags & _FOREIGN_EXC:
-        reason = "a generator runs outside of its own context"
-    elif flags & _UNUSABLE or (gen is None and code.co_flags & GENERATOR_FLAGS):
-        reason = "a call is being set up or torn down"
-    elif not code.co_flags & _CO_OPTIMIZED and code.co_name != "<module>":
-        reason = "a class is being created"
-    if reason:
-        raise Refused(reason, location(code, lasti))
-
-
-def _check_library(code: CodeType, func: Any, lasti: int) -> None:
-    """Raise Refused for a frame of the standard library that holds what a new process cannot have: a lock of the import
-    system with a module that is half there, or a table of objects by their addresses."""
-    if code.co_filename in _IMPORT_SYSTEM:
-        raise Refused("an import is in progress", location(code, lasti))
-    module, _, name = _BY_ADDRESS[code.co_name].partition(":")
-    found: Any = sys.modules.get(module)
-    for part in name.split("."):
-        found = getattr(found, part, None)
-    if found is func:
-        raise Refused("objects are being told apart by their addresses", location(code, lasti))
-
-
-def _check_hash(records: list[FrameRecord]) -> None:
-    """Raise Refused for a hash of which part is known: often it comes of the address of an object, which will be elsewhere.
-
-    records: the functions that `__hash__` has called, and its own at last.
-    """
-    for record in records:
-        for value in (*record.stack, *record.locals):
-            if type(value) is int and abs(value) > _LARGEST_COUNT:
-                code = records[-1].code
-                raise Refused("a hash is being computed", location(code, max(0, records[-1].lasti)))
 
 
 def _innermost(frame: _frames.Frame, traced: int) -> Resumption:
@@ -361,7 +308,7 @@ def resume(stack: Stack, let_through: Callable[[], tuple[int, ...] | None]) -> A
         raise RestoreError("the image has no frames")
     if stack.recursion_limit != sys.getrecursionlimit():
         sys.setrecursionlimit(stack.recursion_limit)
-    _ensure_c_stack(len(stack.frames))
+    c_stack.ensure(len(stack.frames))
     records = [stack.exc, *map(_as_tuple, stack.frames)]
     depth, begin = stack.recursion_depth, None
     if stack.tracing is not None:
@@ -409,35 +356,6 @@ def _as_tuple(record: FrameRecord) -> tuple[Any, ...]:
         record.kept,
         at,
     )
-
-
-def _can_be_rebuilt(frames: int, limit: int) -> bool:
-    """A reserve that the first process did not have either is not insisted on."""
-    return frames * _STACK_PER_FRAME_BYTES + _STACK_LEAST_BYTES <= limit
-
-
-def _check_c_stack(frames: int) -> None:
-    """Raise Refused for a stack that a restart could not rebuild within the limit that is in force here."""
-    hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
-    limit = _STACK_LIMIT_BYTES if hard == resource.RLIM_INFINITY else min(hard, _STACK_LIMIT_BYTES)
-    if not _can_be_rebuilt(frames, limit):
-        reason = f"{frames} frames cannot be rebuilt within {limit >> 10} KiB of C stack (ulimit -s)"
-        raise Refused(reason, "the whole stack")
-
-
-def _ensure_c_stack(frames: int) -> None:
-    """Raise the soft limit of the main thread's C stack, which grows up to the limit in force, if needed."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
-    need = frames * _STACK_PER_FRAME_BYTES + min(_STACK_RESERVE_BYTES, soft // 2)
-    if soft == resource.RLIM_INFINITY or need <= soft:
-        return
-    limit = _STACK_LIMIT_BYTES if hard == resource.RLIM_INFINITY else min(hard, _STACK_LIMIT_BYTES)
-    if not _can_be_rebuilt(frames, limit):
-        raise RestoreError(
-            f"a stack of {frames} frames needs {need >> 10} KiB of C stack, {limit >> 10} KiB can be had (ulimit -s)"
-        )
-    if limit > soft:
-        resource.setrlimit(resource.RLIMIT_STACK, (limit, hard))
 
 
 BASES = (run_base.__code__, _run.__code__)

@@ -23,8 +23,8 @@ from typing import Any
 
 from ckpt.image.errors import Refused
 from ckpt.image.frames import _frames
-from ckpt.image.frames.c_calls import location
 from ckpt.image.frames.stack import FrameRecord, Stack
+from ckpt.image.frames.suspended import location
 from ckpt.image.interface.library import Library
 from ckpt.image.interface.registry import libraries
 

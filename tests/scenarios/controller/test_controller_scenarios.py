@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpt.controller.supervision.coordinator import Coordinator, RoundOptions
+from ckpt.controller.supervision.coordinator import Coordinator
 from ckpt.controller.supervision.events import (
     Action,
     AgentLost,
@@ -42,6 +42,7 @@ from ckpt.controller.supervision.events import (
     Voted,
     WriteControl,
 )
+from ckpt.controller.supervision.rounds import RoundOptions
 from ckpt.controller.supervision.supervisor import Supervisor
 
 HERE = Path(__file__).parent

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ckpt.controller.supervision.coordinator import Coordinator, RoundOptions
+from ckpt.controller.supervision.coordinator import Coordinator
 from ckpt.controller.supervision.events import (
     Action,
     Captured,
@@ -25,6 +25,7 @@ from ckpt.controller.supervision.events import (
     Voted,
     WriteControl,
 )
+from ckpt.controller.supervision.rounds import RoundOptions
 
 MS = 1_000_000
 SECOND = 1_000_000_000

@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from ckpt.controller.supervision.coordinator import Coordinator, RoundOptions
+from ckpt.controller.supervision.coordinator import Coordinator
 from ckpt.controller.supervision.events import (
     Action,
     AgentLost,
@@ -42,6 +42,7 @@ from ckpt.controller.supervision.events import (
     WriteControl,
 )
 from ckpt.controller.supervision.lines import DEATHS
+from ckpt.controller.supervision.rounds import RoundOptions
 from ckpt.controller.supervision.supervisor import (
     AGAIN_AFTER_NS,
     GRACE_NS,

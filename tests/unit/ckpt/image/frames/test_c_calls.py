@@ -10,21 +10,20 @@ import pytest
 
 from ckpt.image.errors import Refused
 from ckpt.image.frames._frames import DEAD, NULL
-from ckpt.image.frames.c_calls import classify, inlined, location
+from ckpt.image.frames.c_calls import classify, inlined
 from ckpt.image.frames.call_paths import (
     PASS,
     REDO,
     CachedCall,
-    Suspended,
-    Way,
+    CallPath,
     attribute,
     call,
     describe,
     iteration,
-    members,
 )
 from ckpt.image.frames.opcodes import TABLE, code_map
 from ckpt.image.frames.stack import capture, run_base
+from ckpt.image.frames.suspended import Suspended, location, members
 
 
 def inner_of(func=None, locals_=(), gen=None, references=2):
@@ -151,7 +150,7 @@ def test_builtins_that_look_a_method_up_are_done_again():
 
 def test_lru_cache_is_done_again():
     cached = functools.lru_cache(function)
-    again = Way("R", CachedCall(cached, [1], {}))  # which its image must know of: it will miss once more
+    again = CallPath("R", CachedCall(cached, [1], {}))  # which its image must know of: it will miss once more
     assert call(cached, [1], inner_of(function)) == again
     assert call(types.MethodType(cached, 1), [], inner_of(function)) == again
     assert call(cached, [1], inner_of(other)) is None

@@ -13,7 +13,7 @@ import pytest
 
 from ckpt.image import resume
 from ckpt.image.errors import Refused, RestoreError
-from ckpt.image.frames import _frames
+from ckpt.image.frames import _frames, c_stack
 from ckpt.image.frames import stack as stack_module
 from ckpt.image.frames.stack import FrameRecord, Stack, available, capture, describe_main, run_base
 
@@ -1186,10 +1186,10 @@ def test_an_empty_or_malformed_stack_is_refused():
 
 
 def test_a_stack_too_deep_for_the_c_stack_is_refused(monkeypatch):
-    monkeypatch.setattr(stack_module, "_STACK_LIMIT_BYTES", 9 << 20)
-    monkeypatch.setattr(stack_module.resource, "getrlimit", lambda which: (8 << 20, 64 << 20))
+    monkeypatch.setattr(c_stack, "_LIMIT_BYTES", 9 << 20)
+    monkeypatch.setattr(c_stack.resource, "getrlimit", lambda which: (8 << 20, 64 << 20))
     with pytest.raises(RestoreError, match="KiB of C stack"):
-        stack_module._ensure_c_stack(100_000)
+        c_stack.ensure(100_000)
 
 
 def test_available_here_and_not_elsewhere(monkeypatch):

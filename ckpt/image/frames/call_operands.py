@@ -1,0 +1,141 @@
+"""The operands of a call instruction: the callable, its arguments, and what is known where their slots were overwritten.
+
+C code that is called may put other objects into the slots of the evaluation stack for the time of the call, or may copy the
+arguments to where nobody sees them. Each function here says for one such case what was there when the call began, or that
+this is not known.
+
+Nothing here runs code of the program. Not here: where the call goes on (`c_calls`), which Python frame a callable enters
+(`call_paths`).
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import Any
+
+from ckpt.image.frames import _frames
+from ckpt.image.frames._frames import NULL
+from ckpt.image.frames.call_paths import PASS, CallPath, call
+from ckpt.image.frames.opcodes import TABLE, Instruction
+from ckpt.image.frames.suspended import (
+    Suspended,
+    all_arguments,
+    cell_contents,
+    has,
+    instance_of,
+    members,
+    takes_more,
+)
+
+__all__ = [
+    "attribute_name",
+    "callee",
+    "holds_bound_argument",
+    "makes_tuple",
+    "positional_arguments",
+    "recursion_levels",
+    "through_replaced",
+]
+
+
+def through_replaced(
+    outer: Suspended, inner: Suspended, prefix: Instruction, base: int, stack: list[Any]
+) -> CallPath | None:
+    """The path through a callable whose slot holds an argument for the time of the call.
+
+    Bound methods and partial with one argument do that to spare a copy. The former is left in the slot only
+    by the normal exit of `with`: __exit__(None, None, None). The latter is looked for where the program got
+    it from (where the callable is the first operand, partial leaves its slot alone).
+    """
+    assert TABLE is not None
+    method, replaced = stack[base : base + 2]
+    if method is not NULL or TABLE.callable_first:
+        normal_exit = prefix.arg == 2 and all(entry is None for entry in stack[base + 1 :])
+        return PASS if normal_exit and has(method, ("__exit__",), inner) else None
+    index = prefix.previous
+    while index >= 0 and outer.map.depth.get(index, 0) > base + 1:
+        index = outer.map.instructions[index].previous
+    fn = _loaded(outer, index)
+    if type(fn) is functools.partial and len(fn.args) == 1 and fn.args[0] is replaced:
+        path = call(fn, None, inner)
+        return path if path is not None and path.mode != "R" else None
+    return None
+
+
+def _loaded(outer: Suspended, index: int) -> Any:
+    """What the load instruction at that index has most probably loaded, found by looking only; or NULL."""
+    instruction = outer.map.instructions.get(index)
+    if instruction is None:
+        return NULL
+    name, arg = instruction.name, instruction.arg
+    if name == "LOAD_FAST":
+        return outer.locals[arg]
+    if name in ("LOAD_DEREF", "LOAD_CLASSDEREF"):
+        return cell_contents(outer.locals[arg])
+    if name in ("LOAD_GLOBAL", "LOAD_NAME"):
+        assert TABLE is not None
+        key = outer.code.co_names[arg >> TABLE.load_global_shift if name == "LOAD_GLOBAL" else arg]
+        return outer.func.__globals__.get(key, NULL)
+    if name in ("LOAD_ATTR", "LOAD_METHOD"):
+        owner, key = _loaded(outer, instruction.previous), attribute_name(outer, instruction)
+        return NULL if owner is NULL else members(owner).get(key, _frames.lookup(type(owner), key))
+    return NULL
+
+
+def callee(operands: list[Any]) -> tuple[Any, list[Any]]:
+    """The callable of a call and its arguments, in whichever order they are on the stack."""
+    assert TABLE is not None
+    first, second = operands[:2]
+    if TABLE.callable_first:
+        return first, operands[2:] if second is NULL else operands[1:]
+    return (second, operands[2:]) if first is NULL else (first, operands[1:])
+
+
+def recursion_levels(fn: Any) -> int:
+    """Levels of recursion that the call itself counts, while a Python function runs under it."""
+    assert TABLE is not None
+    direct = type(fn) in (types.FunctionType, types.MethodType, functools.partial)
+    return int(TABLE.counts_c_calls and not direct)
+
+
+def holds_bound_argument(fn: Any, below_arguments: Any) -> bool:
+    """Whether the entry before the arguments, empty when the call began, holds partial's argument for its time."""
+    return type(fn) is functools.partial and len(fn.args) == 1 and fn.args[0] is below_arguments
+
+
+def makes_tuple(outer: Suspended, at: Instruction, index: int) -> bool:
+    """Whether the operand at that index of the stack, an argument of the instruction, is a tuple made for it."""
+    assert TABLE is not None
+    instructions, depth = outer.map.instructions, outer.map.depth
+    above = at
+    while above.previous in instructions and depth.get(above.start, index + 2) > index + 1:
+        above = instructions[above.previous]
+    before = instructions.get(above.previous)
+    is_made = before is not None and TABLE.meaning(before) == "LIST_TO_TUPLE"
+    return is_made and depth.get(above.start) == index + 1
+
+
+def positional_arguments(fn: Any, positional: Any, inner: Suspended) -> list[Any] | None:
+    """The positional arguments of f(*args) as inner has them, which is its `__new__` or run by a `functools.lru_cache`.
+
+    Those that it may have by keyword or default are told from them only by a tuple of the same. None: not known.
+    """
+    first = [fn] if instance_of(fn, type) else [fn.__self__] if type(fn) is types.MethodType else []
+    if type(positional) is not tuple and type(fn) is types.BuiltinFunctionType:
+        return None
+    expected = [*first, *positional] if type(positional) is tuple else first
+    given = all_arguments(inner)
+    if len(given) < len(expected) or any(a is not b for a, b in zip(expected, given, strict=False)):
+        return None
+    if type(positional) is tuple:
+        return list(positional)
+    others = inner.code.co_argcount
+    is_whole = (others <= len(first) and takes_more(inner)) or len(given) > others
+    return None if not is_whole or any(a is NULL for a in given) else given[len(first) :]
+
+
+def attribute_name(outer: Suspended, at: Instruction) -> str:
+    """The name an attribute instruction is about."""
+    assert TABLE is not None
+    return outer.code.co_names[at.arg >> TABLE.load_attr_shift if at.name == "LOAD_ATTR" else at.arg]

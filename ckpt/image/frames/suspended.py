@@ -1,0 +1,146 @@
+"""A suspended frame as a value, what can be told of it by looking only, and how it is resumed.
+
+`stack` makes a `Suspended` of each frame it has found. `c_calls` and `call_paths` decide on pairs of them, and answer with
+a `Resumption`.
+
+Nothing here runs code of the program: no ==, no hash, no attribute access that a class of the program could intercept.
+Not here: any decision.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+from ckpt.image.frames import _frames
+from ckpt.image.frames._frames import NULL
+from ckpt.image.frames.opcodes import CodeMap
+
+__all__ = [
+    "Mode",
+    "Resumption",
+    "Suspended",
+    "all_arguments",
+    "arguments",
+    "cell_contents",
+    "first_argument",
+    "function_of",
+    "has",
+    "instance_of",
+    "location",
+    "members",
+    "takes_more",
+]
+
+_CO_VARARGS = 4
+
+Mode = Literal["L", "V", "R", "I"]
+
+
+class Suspended(NamedTuple):
+    """A frame as seen by the classifier. `stack(n)`: the first n entries of its evaluation stack, defensively
+    read."""
+
+    code: types.CodeType
+    func: Any
+    lasti: int
+    gen: Any  # None unless the frame is a generator's
+    gen_references: int
+    locals: list[Any]
+    map: CodeMap
+    stack: Callable[[int], list[Any]]
+
+
+class Resumption(NamedTuple):
+    """How outer goes on: from the code unit behind `lasti`, with `stack`.
+
+    value: I: the object; R: the `CachedCall` that is repeated, where it is one. until: R: end of the repeated
+    instruction; V, I: levels of recursion between outer and inner. kept (V, I): operands the C code releases when it
+    returns.
+    """
+
+    mode: Mode
+    lasti: int
+    stack: list[Any]
+    value: Any = NULL
+    until: int = 0
+    kept: list[Any] | None = None
+
+
+def location(code: types.CodeType, lasti: int) -> str:
+    """ "file:line function" of an instruction."""
+    line = code.co_firstlineno
+    for start, end, number in code.co_lines():
+        if start <= 2 * lasti < end and number is not None:
+            line = number
+            break
+    return f"{code.co_filename}:{line} {code.co_qualname}"
+
+
+def instance_of(obj: Any, kind: type) -> bool:
+    return issubclass(type(obj), kind)
+
+
+def function_of(found: Any) -> Any:
+    """The Python function behind what a class has under a name, or NULL."""
+    kind = type(found)
+    if kind is types.FunctionType:
+        return found
+    if kind is types.MethodType or kind is staticmethod or kind is classmethod:
+        return function_of(found.__func__)
+    return NULL
+
+
+def has(obj: Any, names: Sequence[str], inner: Suspended) -> bool:
+    """Whether inner runs what the type of obj has under one of these names."""
+    if inner.gen is not None:
+        return False
+    return any(function_of(_frames.lookup(type(obj), name)) is inner.func for name in names)
+
+
+def arguments(inner: Suspended) -> list[Any]:
+    """What inner was given by position, as far as its parameters still hold it; NULL elsewhere."""
+    if inner.gen is not None:
+        return []
+    found = [NULL if i in inner.map.rebound else inner.locals[i] for i in range(inner.code.co_argcount)]
+    return [cell_contents(value) if type(value) is types.CellType else value for value in found]
+
+
+def takes_more(inner: Suspended) -> bool:
+    """Whether a parameter like ``*args`` holds what inner was given in excess."""
+    index = inner.code.co_argcount + inner.code.co_kwonlyargcount
+    return inner.gen is None and bool(inner.code.co_flags & _CO_VARARGS) and index not in inner.map.rebound
+
+
+def all_arguments(inner: Suspended) -> list[Any]:
+    """What inner was given by position or has by default, and that excess."""
+    found = arguments(inner)
+    if takes_more(inner):
+        more = inner.locals[inner.code.co_argcount + inner.code.co_kwonlyargcount]
+        more = cell_contents(more) if type(more) is types.CellType else more
+        found += more if type(more) is tuple else (NULL,)
+    return found
+
+
+def first_argument(inner: Suspended) -> Any:
+    """The first of them, or NULL."""
+    found = arguments(inner)
+    return found[0] if found else NULL
+
+
+def cell_contents(cell: types.CellType) -> Any:
+    """What a cell holds, or NULL."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return NULL
+
+
+def members(obj: Any) -> dict[str, Any]:
+    """The instance dictionary of an object, or an empty one; read-only."""
+    getter = _frames.lookup(type(obj), "__dict__")
+    if type(getter) is types.GetSetDescriptorType or type(obj) is types.ModuleType:
+        found = getter.__get__(obj)
+        return found if type(found) is dict else {}
+    return {}

@@ -1,0 +1,91 @@
+"""Frames that no image can have, whatever the frames around them: each is refused by name.
+
+    a frame that is not whole          a call is being set up or torn down, a class is being created, a generator runs
+                                       outside of its own context
+    a frame of the import system       a lock of the import system, and a module of which a part is there, cannot be saved
+    a frame with addresses in it       a table of objects by their addresses, or a hash that may come of an address: in a new
+                                       process the objects are elsewhere
+
+Not here: whether the C code between two frames is known (`c_calls`), whether the frames fit on the C stack (`c_stack`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from types import CodeType
+from typing import Any
+
+from ckpt.image.errors import Refused
+from ckpt.image.frames import _frames
+from ckpt.image.frames.opcodes import CO_OPTIMIZED, GENERATOR_FLAGS
+from ckpt.image.frames.suspended import location
+
+__all__ = [
+    "CODE_REPLACED",
+    "ENTRY",
+    "EXTRA_LEVEL",
+    "UNUSABLE",
+    "WAITING",
+    "check_frame",
+    "check_hash",
+    "check_library",
+    "is_of_library",
+]
+
+# Flags of a frame listed by _frames.walk.
+ENTRY = 1  # entered from C
+WAITING = 2  # rebuilt, waits in our hook for the frame it called
+_IN_FLIGHT = 4  # rebuilt, the frame it called has returned, its value is in C hands
+CODE_REPLACED = 8
+_INCOMPLETE = 16
+_FOREIGN_EXC = 32
+EXTRA_LEVEL = 64  # one more level of recursion lies between it and the frame it waits for
+UNUSABLE = _IN_FLIGHT | _INCOMPLETE | _FOREIGN_EXC
+
+_IMPORT_SYSTEM = frozenset({"<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>"})
+_BY_ADDRESS = {"deepcopy": "copy:deepcopy", "save": "pickle:_Pickler.save"}
+"""Functions that keep a table of objects by their addresses: name of the code -> where the function is."""
+_LARGEST_COUNT = 1 << 20
+"""Larger numbers may be hashes, or made from addresses."""
+
+
+def check_frame(frame: _frames.Frame) -> None:
+    """Raise Refused for a frame that is not whole."""
+    code, lasti, flags, gen = frame[1], frame[3], frame[4], frame[5]
+    reason = ""
+    if flags & _FOREIGN_EXC:
+        reason = "a generator runs outside of its own context"
+    elif flags & UNUSABLE or (gen is None and code.co_flags & GENERATOR_FLAGS):
+        reason = "a call is being set up or torn down"
+    elif not code.co_flags & CO_OPTIMIZED and code.co_name != "<module>":
+        reason = "a class is being created"
+    if reason:
+        raise Refused(reason, location(code, lasti))
+
+
+def is_of_library(code: CodeType) -> bool:
+    """Whether a frame that runs `code` may be one for `check_library`."""
+    return code.co_filename in _IMPORT_SYSTEM or code.co_name in _BY_ADDRESS
+
+
+def check_library(code: CodeType, func: Any, lasti: int) -> None:
+    """Raise Refused for a frame of the import system, or of a function that keeps objects by their addresses."""
+    if code.co_filename in _IMPORT_SYSTEM:
+        raise Refused("an import is in progress", location(code, lasti))
+    module, _, name = _BY_ADDRESS[code.co_name].partition(":")
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is func:
+        raise Refused("objects are being told apart by their addresses", location(code, lasti))
+
+
+def check_hash(code: CodeType, lasti: int, contents: Iterable[list[Any]]) -> None:
+    """Raise Refused for a hash of which part is known: often it comes of the address of an object, which will be elsewhere.
+
+    `code`, `lasti`: those of `__hash__`. `contents`: variables and stacks of its frame, and of the frames it has called.
+    """
+    for values in contents:
+        if any(type(value) is int and abs(value) > _LARGEST_COUNT for value in values):
+            raise Refused("a hash is being computed", location(code, max(0, lasti)))
