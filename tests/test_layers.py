@@ -27,7 +27,7 @@ MOST_FILES = 15  # of a room, beside its __init__.py
 # The modules that are promised to be pure; every one must exist. A new state machine is added here.
 PURE = {
     "ckpt": "errors",
-    "ckpt.capture": "check_budget choice stalls",
+    "ckpt.capture": "check_budget choice search stalls",
     "ckpt.controller": "errors",
     "ckpt.controller.doctor": "report",
     "ckpt.controller.supervision": "boundaries coordinator events failure_policy lines messages packet_events plan remedies "

@@ -1,4 +1,4 @@
-"""The messages that an image holds, described in the image's manifest for `ckpt inspect`.
+"""What a rank adds to the image of its program, and the messages in it, described in the manifest for `ckpt inspect`.
 
 The description has plain numbers and short texts. The image child takes them from the objects that it saves, so no reader
 has to unpickle an image to learn them. Each list has at most `_ROWS` rows; the totals count everything. The content of
@@ -22,14 +22,31 @@ from typing import TYPE_CHECKING, Any
 from ckpt.mpi.base.envelope import PLANES
 
 if TYPE_CHECKING:
+    from ckpt.capture.context import RankContext
     from ckpt.mpi.engine.engine import Engine
     from ckpt.mpi.engine.matching import Matcher
     from ckpt.transport.protocol.state import LinkState, PortState
 
-__all__ = ["describe_messages"]
+__all__ = ["describe_messages", "extras"]
 
 _ROWS = 20
 _PLANE_NAMES = ("point-to-point", "collective", "internal", "recovery")
+
+
+def extras(runtime: RankContext, state: PortState, *, is_in_call: bool) -> dict[str, object]:
+    """What the rank adds. ``state``: of its port; ``is_in_call``: the program has been captured inside a library call."""
+    assert runtime.engine is not None
+    predefined = runtime.engine.predefined
+    return {
+        "ckpt.engine": runtime.engine,
+        "ckpt.predefined": {slot: comm.__getstate__() for slot, comm in predefined.items()},
+        "ckpt.registered": runtime.registered,
+        "ckpt.hooks": runtime.hooks,
+        "ckpt.threads": list(runtime.threads.patterns),
+        "ckpt.port": state,
+        "ckpt.locked": is_in_call,
+        "ckpt.finished": runtime.finished_code,
+    }
 
 
 def describe_messages(extras: Mapping[str, Any]) -> dict[str, Any]:

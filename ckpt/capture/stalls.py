@@ -1,24 +1,24 @@
 """Decides whether an image that cannot be taken holds the program up (a stall). Pure.
 
-A message that another rank sent after its image is *held* until this rank has taken its own image. While this rank cannot
-be captured, that is a stall if its program needs a held message. Nobody can know whether the program needs a held message
-or another one, so a time limit decides (:class:`HeldFrames`):
+The program may need something that cannot come before this rank has been captured:
 
-- the program *waits* at a place where it cannot be captured: it most probably waits for a held message
-  (`LONGEST_WAIT_NS`);
+- a message that another rank has sent after its own image: it is *held* until this rank has taken its image;
+- while this rank is only asked, a message of a rank whose program waits for the round, which cannot begin because of this
+  rank.
+
+Nobody can know whether the program needs that or something else, so a time limit decides:
+
+- the program *waits* at a place where it cannot be captured: it most probably waits for that (`LONGEST_WAIT_NS`). Where
+  received messages show that the program goes on, a wait counts only as long as none is received;
 - the program calls the library again and again (for example `iprobe` in a loop): the limit is longer (`LONGEST_CALLS_NS`);
-- the program computes: it does not need the held messages yet, and there is no limit.
+- the program computes: it does not need that yet, and there is no limit.
 
-The same limits hold while ranks are only asked, if the program of a rank A waits for the round (:class:`AwaitedRound`). If
-this rank cannot be captured because its program waits for A's next message, the round would never begin. In this case a
-wait counts only as long as no message is received.
-
-Not here: how a rank gives up its image (:mod:`ckpt.capture.imager`).
+Not here: what happens then (:mod:`ckpt.capture.search`, :mod:`ckpt.capture.imager`).
 """
 
 from __future__ import annotations
 
-__all__ = ["AwaitedRound", "HeldFrames"]
+__all__ = ["Stall"]
 
 LONGEST_WAIT_NS = 200_000_000
 LONGEST_CALLS_NS = 1_000_000_000
@@ -26,55 +26,33 @@ _ONE_WAIT_NS = 100_000_000
 """During one wait, looks follow each other at shorter intervals than this (`ckpt.transport.driver.port.Port.wait`)."""
 
 
-class HeldFrames:
-    """Measures for how long held frames have kept one rank's program waiting. All times are on one monotonic clock."""
+class Stall:
+    """Measures for how long one rank's program has been kept from what it may need. All times are on one monotonic clock."""
 
     def __init__(self) -> None:
-        self._since_ns = 0  # since when frames are held; 0: no frame is held
-        self._entries = 0
-
-    def look(self, now_ns: int, *, held: int, entries: int) -> int:
-        """For how long frames have been held, in ns; 0: none are.
-
-        ``held``: the number of held frames now; ``entries``: how often the program has called the library so far.
-        """
-        if not held:
-            self._since_ns = 0
-            return 0
-        if not self._since_ns:
-            self._since_ns, self._entries = now_ns, entries
-        return now_ns - self._since_ns
-
-    def is_stall(self, held_ns: int, *, entries: int, waits: bool) -> bool:
-        """Has the program been held up for too long? ``held_ns``: from :meth:`look`; ``waits``: the program waits now."""
-        return held_ns > LONGEST_WAIT_NS if waits else held_ns > LONGEST_CALLS_NS and entries != self._entries
-
-
-class AwaitedRound:
-    """Measures for how long one rank has been asked, and could not be captured, while a program waits for the round.
-
-    All times are on one monotonic clock.
-    """
-
-    def __init__(self) -> None:
-        self._since_ns = 0
+        self._since_ns = 0  # since when something is withheld; 0: nothing is
         self._entries = 0
         self._waits_since_ns = 0
         self._looked_ns = 0
         self._received = 0
 
-    def is_stall(self, now_ns: int, *, entries: int, received: int, waits: bool) -> bool:
-        """Has the program waited for the round for too long?
+    def look(self, now_ns: int, *, is_withheld: bool, entries: int, waits: bool, received: int = 0) -> int:
+        """For how long the program has been held up, in ns, if that is too long; else 0.
 
-        ``entries``: how often this rank's program has called the library so far; ``received``: how many messages this rank
-        has received so far; ``waits``: this rank's program waits now.
+        ``is_withheld``: something that the program may need cannot come. ``entries``: how often the program has called the
+        library so far; ``waits``: it waits now. ``received``: how many messages it has received so far, if these show that
+        it goes on.
         """
+        if not is_withheld:
+            self._since_ns = self._looked_ns = 0
+            return 0
         if not self._since_ns:
             self._since_ns, self._entries = now_ns, entries
+        held_ns = now_ns - self._since_ns
         if waits:
-            if received != self._received or now_ns - self._looked_ns > _ONE_WAIT_NS:
+            if not self._looked_ns or received != self._received or now_ns - self._looked_ns > _ONE_WAIT_NS:
                 self._waits_since_ns = now_ns
             self._looked_ns, self._received = now_ns, received
             if now_ns - self._waits_since_ns > LONGEST_WAIT_NS:
-                return True
-        return now_ns - self._since_ns > LONGEST_CALLS_NS and entries != self._entries
+                return held_ns
+        return held_ns if held_ns > LONGEST_CALLS_NS and entries != self._entries else 0

@@ -30,6 +30,7 @@ import atexit
 import codecs
 import gc
 import os
+import signal
 import sys
 import threading
 import traceback
@@ -49,6 +50,10 @@ _EXIT_INCOMPATIBLE = 13
 _EXIT_INTERRUPTED = 130
 _EXIT_NOT_FLUSHED = 120
 """Python's exit code when the buffers of the standard streams cannot be written."""
+_OF_THE_PROGRAM = (
+    signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2
+)  # fmt: skip
+"""Signals meant for the program. When the program has ended, the rank ignores them: the controller ends the rank."""
 
 
 class Ending:
@@ -112,6 +117,8 @@ class Ending:
             self._code = _EXIT_NOT_FLUSHED
         if not self._code and not self._traceback:
             try:
+                for number in _OF_THE_PROGRAM:
+                    signal.signal(number, signal.SIG_IGN)
                 self._runtime.finish(0)
             except BaseException as failure:  # an interrupt, a failure of the transport
                 self._fail(failure)

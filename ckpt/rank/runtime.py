@@ -13,7 +13,7 @@ Packets from the controller, and what the rank does
     checkpoint an image of that epoch is wanted (:mod:`ckpt.capture.imager` takes it as soon as the program can be captured)
     cut        explicit ranks: at which boundary the image is taken, or that all are there (:mod:`ckpt.replay.program`)
     abort      the epoch cannot commit any more: nobody waits for its image, frames of that epoch are accepted
-    committed  the rank keeps the number of the committed epoch
+    committed  nothing: the rank took its image of that epoch long ago
     release    all ranks have finished: a rank that waits in :meth:`Runtime.finish` may leave
     alone      the controller is gone (until ``table`` comes again): nobody collects votes, so no image is wanted
     failed     these ranks are dead and are not started again: operations with them end, there are no more images
@@ -31,7 +31,6 @@ matching and collectives (:mod:`ckpt.mpi`).
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import threading
 import time
@@ -44,8 +43,9 @@ from ckpt.capture.imager import Imager
 from ckpt.capture.threads import HarmlessThreads
 from ckpt.errors import CkptError, ControlLost, NotEnabled, RegistrationError
 from ckpt.image.files.output import Output
+from ckpt.rank import reports
 from ckpt.rank.control import ControlChannel, Packet
-from ckpt.transport.protocol.events import Event, ImageDue, PeerHeard, PeerRestarted, PeerSilent, Zombie
+from ckpt.transport.protocol.events import Event, ImageDue, Zombie
 
 if TYPE_CHECKING:
     from ckpt.mpi.comm.communicator import Communicator
@@ -58,11 +58,6 @@ __all__ = ["Runtime", "current", "install"]
 Buffer = bytes | bytearray | memoryview
 
 _EXIT_FENCED = 70
-_STATUS_PAUSES_KEPT = 64
-_OF_THE_PROGRAM = (
-    signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2
-)  # fmt: skip
-"""Signals meant for the program. When the program has ended, the rank ignores them: the controller ends the rank."""
 
 
 class Runtime:
@@ -82,7 +77,6 @@ class Runtime:
         self.lock = threading.Lock()
         self.control = control
         self.registered: dict[str, object] = {}
-        self.committed_epoch = 0
         self.finished_code: int | None = None
         self.released = False
         self.alone = False
@@ -159,9 +153,7 @@ class Runtime:
             output.on_held = self._on_held
 
     def _on_held(self, what: str, stream: str, detail: str) -> None:
-        event = "output-held-back" if what == "held back" else "output-written"
-        field = "reason" if what == "held back" else "bytes"
-        self.control.send({"m": "event", "event": event, "stream": stream.strip("<>"), field: detail})
+        self.control.send(reports.about_output(what, stream, detail))
 
     def _tick(self) -> None:
         """The housekeeping of the port's helper thread."""
@@ -222,28 +214,15 @@ class Runtime:
 
     def _on_event(self, event: Event) -> None:
         if isinstance(event, ImageDue):
-            self.imager.want(event.epoch, "stamp")
+            self.imager.want(event.epoch)
         elif isinstance(event, Zombie):
             self.leave(_EXIT_FENCED, f"rank {self.rank}: a newer incarnation of this rank exists; stopping")
-        elif isinstance(event, PeerSilent):
-            self.control.send(
-                {"m": "event", "event": "peer-silent", "peer": event.rank, "silent_ns": event.silent_ns}
-            )
-        elif isinstance(event, PeerHeard):
-            self.control.send({"m": "event", "event": "peer-heard", "peer": event.rank})
-        elif isinstance(event, PeerRestarted):
-            self.control.send(
-                {
-                    "m": "event",
-                    "event": "peer-restarted",
-                    "peer": event.rank,
-                    "incarnation": event.incarnation,
-                }
-            )
+        elif (report := reports.about_peer(event)) is not None:
+            self.control.send(report)
 
     def on_strangers(self, count: int) -> None:
         """``count`` connections to this rank's socket have been refused so far: they did not have the job's key."""
-        self.control.send({"m": "event", "event": "handshakes-refused", "count": count})
+        self.control.send(reports.event("handshakes-refused", count=count))
 
     def _on_control(self) -> None:
         try:
@@ -263,14 +242,14 @@ class Runtime:
             case "ask":
                 self.imager.ask(packet["epoch"], packet.get("waiting", ()))
             case "checkpoint":
-                self.imager.want(packet["epoch"], "command", mode=packet.get("mode"))
+                self.imager.want(packet["epoch"], mode=packet.get("mode"))
             case "cut":
                 if self.explicit is not None:
                     self.explicit.on_cut(packet)
             case "abort":
                 self.imager.abort(packet["epoch"])
             case "committed":
-                self.committed_epoch = max(self.committed_epoch, packet["epoch"])
+                pass  # told to all; a program learns of its own checkpoint by :meth:`checkpoint`
             case "release":
                 self.released = True
             case "alone":
@@ -283,7 +262,7 @@ class Runtime:
             case "status":
                 self.control.send(self.status())
             case other:
-                self.control.send({"m": "event", "event": "unknown-packet", "packet": other})
+                self.control.send(reports.event("unknown-packet", packet=other))
 
     def _lose(self, ranks: list[int]) -> None:
         """These ranks are dead, and the job goes on without them: there will be no more images."""
@@ -322,11 +301,18 @@ class Runtime:
                 self.explicit.ask()
                 return None
             before = self.imager.epoch
-            while not (self.imager.epoch != before or self.imager.in_vain or self.alone or self.incomplete):
+            while not (
+                self.imager.epoch != before
+                or self.imager.awaited_round_failed
+                or self.alone
+                or self.incomplete
+            ):
                 self.block(False)
                 if self.imager.give_up_here():
                     return None
-            return None if self.imager.in_vain or self.imager.epoch == before else self.imager.epoch
+            return (
+                None if self.imager.awaited_round_failed or self.imager.epoch == before else self.imager.epoch
+            )
 
     def register(self, name: str, obj: object) -> object:
         """Register ``obj`` under ``name``; returns the object (see :func:`ckpt.register`). Raises RegistrationError.
@@ -346,25 +332,12 @@ class Runtime:
 
     def status(self) -> Packet:
         assert self.port is not None
-        return {
-            "m": "status",
-            "epoch": self.imager.epoch,
-            "wanted": self.imager.wanted,
-            "where": self.imager.where(),
-            "mode": self.imager.taker.choice.mode,
-            "mode_reason": self.imager.taker.choice.reason,
-            "refused": self.imager.refusals,
-            "refused_longest_ns": self.imager.refused_longest_ns,
-            "pauses_ns": list(self.imager.taker.pauses_ns[-_STATUS_PAUSES_KEPT:]),
-            "counters": self.port.counters(),
-        }
+        return reports.status(self.imager, self.port.counters())
 
     # ------------------------------------------------------------------ the end
 
     def finish(self, exit_code: int) -> None:
         """The program has ended: acknowledge messages and take images until every rank has finished."""
-        for number in _OF_THE_PROGRAM:
-            signal.signal(number, signal.SIG_IGN)
         with self.lock:
             self.finished_code = exit_code
             self.control.send({"m": "finished", "exit_code": exit_code})

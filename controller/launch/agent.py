@@ -24,13 +24,15 @@ Rules
 
 Not here: decisions about epochs or restarts (`coordinator`, `supervisor`); the code of a rank (`entry`, by default
 `ckpt.rank.boot:run_rank`, called in the forked child as ``entry(spec, control_fd)``; the call never returns).
+
+This module is long because the agent is one event loop: what comes from the controller goes to the ranks, and the other way
+round. Its parts with a life of their own are `fencing`, `alone`, `forked` and `dispositions`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
-import math
 import os
 import selectors
 import signal
@@ -52,8 +54,6 @@ LOG_NAME = "output/agent.log"
 
 _BACKLOG_BYTES_MAX = 64 << 20
 _LONELY_START_S = 60.0
-_STOP_GRACE_S = 1.0
-_TERM_GRACE_S = 5.0
 _LEFTOVERS_S = 0.002
 
 
@@ -77,10 +77,8 @@ class Agent:
         self.connections: dict[socket.socket, messages.Lines] = {}
         self.outbox = bytearray()
         self.fencing = Fencing()
-        self.verdict: alone.Verdict | None = None
+        self.without = alone.Ending()
         self.tolerant = False  # `--on-failure continue`: the other ranks are told of a death, and go on
-        self.is_told = False  # SIGTERM has asked for the end while there was no controller
-        self.kill_at = 0.0  # on time.monotonic(): when the ranks are killed, once `verdict` is known
         self.ended: str | None = None
         self.buffer = bytearray(BUFFER_BYTES)
         self.selector.register(dispositions.fileno(), selectors.EVENT_READ, self._on_signal)
@@ -98,8 +96,9 @@ class Agent:
             if self.controller is None:
                 self._alone(lonely_since)
         self._leave()
-        if self.verdict is not None and self.ended == self.verdict.reason:
-            self._log_verdict(self.verdict)
+        verdict = self.without.verdict
+        if verdict is not None and self.ended == verdict.reason:
+            self._log_verdict(verdict)
 
     def _timeout(self) -> float | None:
         living = {rank.pid for rank in self.ranks.values() if rank.is_alive}
@@ -183,9 +182,8 @@ class Agent:
                 rank.send(data)
                 self._watch(rank)
             for rank in self._addressed({}):
-                _pass_on(
-                    rank, signal.SIGCONT
-                )  # the controller may have stopped them (SIGSTOP), and nobody else would continue them
+                # The controller may have stopped them (SIGSTOP), and nobody else would continue them.
+                rank.pass_on(signal.SIGCONT)
             self._tell_of_deaths()
 
     def _tell_of_deaths(self) -> None:
@@ -217,7 +215,7 @@ class Agent:
         elif kind == "signal":
             for rank in self._addressed(command):
                 if not command.get("caught") or procinfo.catches(rank.pid, int(command["signal"])):
-                    _pass_on(rank, int(command["signal"]))
+                    rank.pass_on(int(command["signal"]))
         elif kind == "fence":
             self.fencing.begin(int(command["incarnation"]), self.ranks.values())
         elif kind == "end":
@@ -341,10 +339,8 @@ class Agent:
     def _on_signal(self, _fd: int, _mask: int) -> None:
         """SIGCHLD has come: the loop reaps. Or SIGTERM has come: without a controller, end the job."""
         asked = signal.SIGTERM in self.dispositions.received()
-        if asked and self.controller is None and self.ranks and self.verdict is None:
-            self._end_alone(
-                alone.Verdict(None, "stopped by SIGTERM, and there was no controller"), _TERM_GRACE_S
-            )
+        if asked and self.controller is None and self.ranks and self.without.verdict is None:
+            self.without.is_told(time.monotonic())
             for rank in self._addressed({}):
                 rank.kill(signal.SIGTERM)
 
@@ -383,27 +379,14 @@ class Agent:
             if self.was_attached or time.monotonic() - lonely_since > _LONELY_START_S:
                 self.ended = "no controller and no ranks"
             return
-        if self.verdict is None:
-            self.verdict = alone.judge(self.ranks.values(), tolerant=self.tolerant)
-            if self.verdict is None:
-                return
-            self.kill_at = time.monotonic() + (math.inf if self.verdict.release else _STOP_GRACE_S)
-            code = 1 if self.verdict.exit_code is None else self.verdict.exit_code
-            last = messages.release() if self.verdict.release else messages.stop(code, self.verdict.reason)
+        ranks, now_s = self.ranks.values(), time.monotonic()
+        verdict = self.without.begin(ranks, now_s, tolerant=self.tolerant)
+        if verdict is not None:
+            code = 1 if verdict.exit_code is None else verdict.exit_code
+            last = messages.release() if verdict.release else messages.stop(code, verdict.reason)
             for rank in self._addressed({}):
                 rank.send(messages.encode(last))
-        if not self.is_told and any(rank.is_alive and rank.failed for rank in self.ranks.values()):
-            self.kill_at = time.monotonic() + _STOP_GRACE_S  # it still flushes the program's files
-        if not any(rank.is_alive for rank in self.ranks.values()) or time.monotonic() > self.kill_at:
-            if self.verdict.release:
-                ranks = self.ranks.values()
-                self.verdict = alone.after_release(self.verdict, ranks, tolerant=self.tolerant)
-            self.ended = self.verdict.reason
-
-    def _end_alone(self, verdict: alone.Verdict, grace_s: float) -> None:
-        """SIGTERM asks for the end of the job: ranks get `grace_s` seconds."""
-        self.verdict, self.is_told = verdict, True
-        self.kill_at = time.monotonic() + grace_s
+        self.ended = self.ended or self.without.reason(ranks, now_s, tolerant=self.tolerant)
 
     def _log_verdict(self, verdict: alone.Verdict) -> None:
         from ckpt.store import JobDirectory
@@ -413,13 +396,6 @@ class Agent:
             events.append("job-interrupted", reason=verdict.reason, by="agent")
         else:
             events.append("job-finished", exit_code=verdict.exit_code, reason=verdict.reason, by="agent")
-
-
-def _pass_on(rank: ForkedRank, number: int) -> None:
-    rank.kill(number)
-    if number in (signal.SIGSTOP, signal.SIGCONT):  # to the whole process group, as a shell does
-        with contextlib.suppress(OSError):
-            os.killpg(rank.pid, number)
 
 
 def main() -> None:

@@ -68,6 +68,13 @@ class ForkedRank:
         with contextlib.suppress(OSError):  # the process has ended, and is about to be reaped
             signal.pidfd_send_signal(self.pidfd, number)
 
+    def pass_on(self, number: int) -> None:
+        """Send a signal as a shell does: SIGSTOP and SIGCONT go to the whole process group."""
+        self.kill(number)
+        if number in (signal.SIGSTOP, signal.SIGCONT):
+            with contextlib.suppress(OSError):
+                os.killpg(self.pid, number)
+
     def send(self, data: bytes) -> None:
         """Queue one packet, and write as much of the queue as the socket takes now."""
         self.outbox.append(data)

@@ -124,3 +124,12 @@ def ask(runtime_dir: str, question: dict[str, Any], timeout_s: float | None = No
                 raise NoSuchJob("the controller ended without an answer")
             for answer in lines.feed(data):
                 return answer
+
+
+def remove_sockets(directory: str) -> None:
+    """Remove the sockets of a job that has ended, and their directory."""
+    for name in os.listdir(directory):
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(directory, name))
+    with contextlib.suppress(OSError):
+        os.rmdir(directory)

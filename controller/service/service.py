@@ -17,7 +17,6 @@ Not here: decisions (`supervisor`, `coordinator`).
 from __future__ import annotations
 
 import contextlib
-import os
 import selectors
 import signal
 import time
@@ -26,7 +25,7 @@ from typing import Any
 
 from ckpt.controller.errors import EXIT_TIMEOUT, LaunchFailed
 from ckpt.controller.launch.launcher import AgentGone, Launcher
-from ckpt.controller.service.clients import ClientServer
+from ckpt.controller.service.clients import ClientServer, remove_sockets
 from ckpt.controller.service.commit import commit_line, remove_burnt, remove_old_lines, turn
 from ckpt.controller.service.livestatus import LiveStatus
 from ckpt.controller.service.passthrough import Passthrough
@@ -155,7 +154,7 @@ class Service:
             self.passthrough.finish()
             self.selector.unregister(self.signals.fileno())
             self.signals.restore()
-            _sweep(self.runtime_dir)
+            remove_sockets(self.runtime_dir)
         end = self.end
         self._log("job-finished", {"exit_code": end.exit_code, "reason": end.reason, "kind": end.kind})
         if end.kind != "finished":
@@ -380,15 +379,6 @@ class Service:
 def _stop(reason: str, **how: Any) -> StopRequested:
     """The event for a stop that a client asks for: it has the exit code and the signal of SIGTERM."""
     return StopRequested(128 + signal.SIGTERM, reason, signal=signal.SIGTERM, **how)
-
-
-def _sweep(directory: str) -> None:
-    """Remove the sockets of a job that has ended, and their directory."""
-    for name in os.listdir(directory):
-        with contextlib.suppress(OSError):
-            os.unlink(os.path.join(directory, name))
-    with contextlib.suppress(OSError):
-        os.rmdir(directory)
 
 
 def program_of(job: JobDirectory, runtime_dir: str, rank_options: dict[str, Any]) -> plan.Program:

@@ -248,7 +248,6 @@ class Process:
         mine, other = self.runtime, new.runtime
         other.imager.epoch, other.imager.wanted = mine.imager.epoch, mine.imager.wanted
         other.imager.asked, other.imager._waiting = mine.imager.asked, mine.imager._waiting
-        other.committed_epoch = mine.committed_epoch
         other.finished_code, other.released, other.alone = mine.finished_code, mine.released, mine.alone
         return new
 
@@ -307,7 +306,7 @@ class Process:
         self.fails_to_write = fails
         self.stopped = False  # from here on the production code alone says when the port thaws
         runtime = self.runtime
-        runtime.imager._wanted_since_ns = 0 if late else time.monotonic_ns()
+        runtime.imager.search.since_ns = 0 if late else time.monotonic_ns()
         if not blocked and not late:
             runtime.imager.take("check")
             return

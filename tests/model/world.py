@@ -85,8 +85,6 @@ class World:
         self.coordinator: Any = self.modules["ckpt.controller.supervision.coordinator"].Coordinator
         self.supervisor: Any = self.modules["ckpt.controller.supervision.supervisor"].Supervisor
         self.runtime: Any = self.modules["ckpt.rank.runtime"].Runtime
-        runtime: Any = self.modules["ckpt.rank.runtime"]
-        runtime._OF_THE_PROGRAM = ()  # the signals are those of whoever runs all this
         taking: Any = self.modules["ckpt.capture.taker"]
         taking.write = lambda runtime, job: runtime.write_image(job)
         taking._fork = _no_fork

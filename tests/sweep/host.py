@@ -83,13 +83,13 @@ class Places:
             return
         if imager.wanted == imager.epoch:
             self.asked = imager.epoch + 1
-            imager.want(self.asked, "sweep")
+            imager.want(self.asked)
         # The helper thread may have it, and be waiting for the interpreter: a short program would be through meanwhile.
         if not runtime.lock.acquire(timeout=_LOCK_S):
             return
         try:
             if not imager.take("check"):
-                self.refused[str(getattr(imager, "_reason", "refused"))] += 1
+                self.refused[str(imager.search.reason)] += 1
                 return
         finally:
             runtime.lock.release()

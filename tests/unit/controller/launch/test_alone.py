@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from ckpt.controller.launch.alone import Verdict, judge
+from ckpt.controller.launch.alone import Ending, Verdict, judge
 
 
 @dataclass
@@ -15,6 +15,10 @@ class Facts:
     finished: int | None = None
     failed: int | None = None
     status: int | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        return self.status is None
 
 
 def test_ranks_go_on_while_all_are_well() -> None:
@@ -56,3 +60,36 @@ def test_where_failures_are_the_programs_business_the_dead_count_as_finished() -
     assert nobody is not None and nobody.exit_code is None
     raised = judge([Facts(0, failed=3, status=3), well], tolerant=True)
     assert raised is not None and raised.exit_code == 3
+
+
+def ended(ending: Ending, ranks: list[Facts], now_s: float) -> str | None:
+    return ending.reason(ranks, now_s, tolerant=False)
+
+
+def test_released_ranks_are_waited_for_and_others_are_killed_after_a_while() -> None:
+    finished, failed = [Facts(0, finished=0)], [Facts(0), Facts(1, failed=3, status=3)]
+    for ranks, is_killed in ((finished, False), (failed, True)):
+        ending = Ending()
+        assert ended(ending, ranks, 0.0) is None
+        verdict = ending.begin(ranks, 0.0, tolerant=False)
+        assert verdict is not None and ending.begin(ranks, 0.1, tolerant=False) is None, "said once"
+        assert ended(ending, ranks, 0.5) is None
+        assert ended(ending, ranks, 1e6) == (verdict.reason if is_killed else None)
+        ranks[0].status = 0
+        assert ended(ending, ranks, 0.5) == verdict.reason
+
+
+def test_a_released_rank_that_leaves_with_a_code_gives_the_job_its_code() -> None:
+    ending, ranks = Ending(), [Facts(0, finished=0)]
+    ending.begin(ranks, 0.0, tolerant=False)
+    ranks[0].status = 120
+    assert ended(ending, ranks, 0.1) == "rank 0 left with exit code 120"
+    assert ending.verdict is not None and ending.verdict.exit_code == 120
+
+
+def test_sigterm_gives_ranks_more_time_and_a_failure_then_gives_none() -> None:
+    ending, ranks = Ending(), [Facts(0), Facts(1, failed=1)]
+    ending.is_told(0.0)
+    assert ending.begin(ranks, 0.0, tolerant=False) is None
+    assert ended(ending, ranks, 4.9) is None
+    assert ended(ending, ranks, 5.1) == "stopped by SIGTERM, and there was no controller"

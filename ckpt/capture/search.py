@@ -1,0 +1,120 @@
+"""One search for a place where the program can be captured: for how long, why not here, and when it is given up. Pure.
+
+A search begins when a rank is asked, or when an image is wanted. It ends with the image, the answer or :meth:`Search.stall`.
+While it lasts, the rank looks again and again, at longer and longer intervals, and tells the controller each second why the
+program cannot be captured.
+
+Not here: the looks themselves (:mod:`ckpt.capture.places`), the time limits (:mod:`ckpt.capture.stalls`), the states of a
+rank (:mod:`ckpt.capture.imager`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ckpt.capture.stalls import Stall
+
+__all__ = ["Library", "Search"]
+
+_REPORT_AFTER_NS = 100_000_000
+_REPORT_EVERY_NS = 1_000_000_000
+TICK_NS = 5_000_000
+_TICK_LONGEST_NS = 20_000_000
+_RETRY_NS = 2_000_000
+_RETRY_LONGEST_NS = 20_000_000
+_IN_C_NS = 200_000_000
+"""A rank that is asked answers after this time, even if the interpreter has reached no place between two instructions."""
+
+
+class Library(NamedTuple):
+    """What the program does with the library.
+
+    ``entries``: how often it has called the library so far; ``received``: how many messages it has received so far;
+    ``waits``: it waits inside the library now.
+    """
+
+    entries: int
+    received: int
+    waits: bool
+
+
+class Search:
+    """The searches of one rank, one after the other. All times are on one monotonic clock."""
+
+    def __init__(self) -> None:
+        self.refusals = 0
+        self.refused_longest_ns = 0
+        self.reason = "the program has not come to a place between two instructions"
+        """Why the last look found that the program cannot be captured."""
+        self.begin(0)
+
+    def begin(self, now_ns: int) -> None:
+        self.since_ns = now_ns
+        self.is_refused = False
+        """The last look found that the program cannot be captured there."""
+        self._reported_ns = 0
+        self._held_frames, self._awaited_round = Stall(), Stall()
+
+    def note_refusal(self, failure: Exception, now_ns: int) -> None:
+        """A look has found that the program cannot be captured."""
+        self.refusals += 1
+        self.is_refused = True
+        where = getattr(failure, "where", "")
+        self.reason = f"{getattr(failure, 'reason', failure)}{f' ({where})' if where else ''}"
+        self.refused_longest_ns = max(self.refused_longest_ns, now_ns - self.since_ns)
+
+    def retry_ns(self, now_ns: int) -> int:
+        """How long a library call may wait, in ns, before it looks again."""
+        return min(max(_RETRY_NS, (now_ns - self.since_ns) // 8), _RETRY_LONGEST_NS)
+
+    def tick_ns(self, now_ns: int) -> int:
+        """How long the port's helper thread may wait, in ns, before it has the program looked at again."""
+        return min(max(TICK_NS, (now_ns - self.since_ns) // 8), _TICK_LONGEST_NS)
+
+    def is_report_due(self, now_ns: int) -> bool:
+        """Is the controller to be told now that the search goes on? ``True``: not again for a second."""
+        is_due = now_ns - self.since_ns > _REPORT_AFTER_NS and now_ns - self._reported_ns > _REPORT_EVERY_NS
+        if is_due:
+            self._reported_ns = now_ns
+        return is_due
+
+    def is_in_c_for_long(self, now_ns: int) -> bool:
+        """No look was refused, and the interpreter has made no check for `_IN_C_NS`: a long call in C.
+
+        A rank that is asked answers then, since a question holds nobody up, and the next long call may follow this one at
+        once.
+        """
+        return not self.is_refused and now_ns - self.since_ns > _IN_C_NS
+
+    def stall(
+        self, now_ns: int, library: Library, *, held_frames: int, waiting: Sequence[int], rank: int
+    ) -> tuple[str, int] | None:
+        """Why the search is to be given up, since it holds a program up, and for how long it has, in ns; ``None``: go on.
+
+        ``held_frames``: how many frames wait for the image of this rank, if one is wanted. ``waiting``: the ranks whose
+        programs wait for the round, if this rank (``rank``) is only asked.
+        """
+        entries, received, waits = library
+        held_ns = self._held_frames.look(
+            now_ns, is_withheld=self.is_refused and held_frames > 0, entries=entries, waits=waits
+        )
+        if held_ns:
+            verb = "waits" if waits else "asks"
+            return f"it {verb} for what was sent after another rank's image, where {self.reason}", held_ns
+        is_withheld = self.is_refused and len(waiting) > 0
+        if not self._awaited_round.look(
+            now_ns, is_withheld=is_withheld, entries=entries, waits=waits, received=received
+        ):
+            return None
+        if all(each == rank for each in waiting):
+            return self.own_wait(), 0
+        return (
+            "it waits for what may be sent after another rank's image, which the program there waits for, where "
+            f"{self.reason}",
+            0,
+        )
+
+    def own_wait(self) -> str:
+        """The reason where this rank's own program waits for the image."""
+        return f"the program waits for its checkpoint where {self.reason}"

@@ -1,0 +1,58 @@
+"""The packets that a rank sends to its controller, as values. Pure.
+
+What a rank says of an image stands where the image is taken (:mod:`ckpt.capture`). The controller checks what comes by
+``ckpt.controller.supervision.messages``.
+
+Not here: when they are sent (:mod:`ckpt.rank.runtime`), the channel (:mod:`ckpt.rank.control`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ckpt.capture.imager import Imager
+from ckpt.transport.protocol.events import Event, PeerHeard, PeerRestarted, PeerSilent
+
+__all__ = ["about_output", "about_peer", "event", "status"]
+
+_PAUSES_KEPT = 64
+
+
+def event(name: str, **fields: object) -> dict[str, Any]:
+    """Something for the job's event log."""
+    return {"m": "event", "event": name, **fields}
+
+
+def about_peer(seen: Event) -> dict[str, Any] | None:
+    """What the transport has seen of another rank; ``None``: nothing to be told."""
+    match seen:
+        case PeerSilent():
+            return event("peer-silent", peer=seen.rank, silent_ns=seen.silent_ns)
+        case PeerHeard():
+            return event("peer-heard", peer=seen.rank)
+        case PeerRestarted():
+            return event("peer-restarted", peer=seen.rank, incarnation=seen.incarnation)
+    return None
+
+
+def about_output(what: str, stream: str, detail: str) -> dict[str, Any]:
+    """A full disk has refused output (``what``: "held back", ``detail``: the reason), or it has been written (its size)."""
+    if what == "held back":
+        return event("output-held-back", stream=stream.strip("<>"), reason=detail)
+    return event("output-written", stream=stream.strip("<>"), bytes=detail)
+
+
+def status(imager: Imager, counters: dict[str, int]) -> dict[str, Any]:
+    """The answer to ``status``. ``counters``: of the port."""
+    return {
+        "m": "status",
+        "epoch": imager.epoch,
+        "wanted": imager.wanted,
+        "where": imager.where(),
+        "mode": imager.taker.choice.mode,
+        "mode_reason": imager.taker.choice.reason,
+        "refused": imager.search.refusals,
+        "refused_longest_ns": imager.search.refused_longest_ns,
+        "pauses_ns": list(imager.taker.pauses_ns[-_PAUSES_KEPT:]),
+        "counters": counters,
+    }
