@@ -29,7 +29,7 @@ PURE = {
     "ckpt": "errors",
     "ckpt.capture": "check_budget choice search stalls",
     "ckpt.controller": "errors",
-    "ckpt.controller.doctor": "report",
+    "ckpt.controller.doctor": "facts problems report",
     "ckpt.controller.supervision": "boundaries coordinator events failure_policy lines messages packet_events plan remedies "
     "rounds supervisor uncommitted vectors",
     "ckpt.image": "errors",

@@ -1,6 +1,7 @@
 """★ `ckpt doctor`: what of a program would not survive a restart, and what to do about it.
 
-The trial is in `doctor_trial`, what is made of it in `doctor_report`; here are the verb and the text for people.
+The trial is in `ckpt.controller.doctor.trial`, what is made of it in `ckpt.controller.doctor.report`. Here are the verb and
+the text for people.
 """
 
 from __future__ import annotations

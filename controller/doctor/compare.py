@@ -10,7 +10,7 @@ Files are compared when the first run and the restored run have both ended. They
 that were written or renamed during the first run, and those that only the restored run has made. Before each restored run
 and at the end, the files of the first run are put back as the first run left them. Files that only a restored run has made
 are moved away meanwhile (`Aside`), and are never deleted. Text is compared line by line, other data byte by byte. Not
-compared: large files, which the report names, and files outside of the working directory.
+compared: large files and the end of a long output, which the report names, and files outside of the working directory.
 
 Not here: processes (`ckpt.controller.doctor.trial`).
 """
@@ -29,7 +29,6 @@ from typing import Any
 Outputs = Mapping[Any, bytes | None]
 """Contents by rank (output) or by path (file); None: there is no such file."""
 
-OUTPUT_BYTES = 64 << 20  # so much of a rank's output is compared
 _FILES = 1000
 _LOOKED_AT = 20_000
 _FILE_BYTES = 8 << 20

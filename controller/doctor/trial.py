@@ -30,7 +30,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ckpt.controller.doctor.compare import (
-    OUTPUT_BYTES,
     Aside,
     Outputs,
     contents,
@@ -40,6 +39,7 @@ from ckpt.controller.doctor.compare import (
     put_back,
     written,
 )
+from ckpt.controller.doctor.facts import OUTPUT_BYTES
 from ckpt.controller.errors import LaunchFailed, NoSuchJob
 from ckpt.controller.launch.whereabouts import runtime_of, seat_of
 from ckpt.controller.service.clients import ask
@@ -138,6 +138,7 @@ class _Trial:
             "images": images,
             "restarts": restarts,
             "not_compared": self.not_compared,
+            "cut_outputs": [rank for rank, size in self.first_sizes.items() if size > OUTPUT_BYTES],
             "ranks": self._lines_of_ranks(),
         }
 

@@ -8,6 +8,9 @@
  *   'I'  the same, but what is pushed is `self`, the value of the type call that was running __init__;
  *   'R'  runs the frame, which repeats its instruction, which enters the next frame by itself.
  * The hook owns each record only until the frame has its content: lifetimes are the program's own from then on.
+ *
+ * This file is long because the hook, and everything that runs while it is installed, share one state (Rebuild).
+ *
  * A failure raises RestoreError and is propagated without running code of the program where that is in our hands.
  */
 #include "frames.h"

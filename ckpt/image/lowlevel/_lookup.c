@@ -21,6 +21,8 @@
    the same in the new process; restore() checks that and otherwise just adds them.
 
    No function here calls __eq__ or __hash__ of members, but for restore() (__hash__; __eq__ where it has to add).
+   This file is long because all of it walks the same tables (dicts, sets, tuples) under the same rule, that nothing is written.
+
    The tables are those of CPython's public header cpython/setobject.h; the constants below are of its setobject.c. */
 
 #define PY_SSIZE_T_CLEAN

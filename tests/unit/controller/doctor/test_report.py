@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from ckpt.controller.cli.doctor import render
-from ckpt.controller.doctor.report import place, report
+from ckpt.controller.doctor.facts import place
+from ckpt.controller.doctor.report import report
 from ckpt.controller.doctor.trial import tail
 from ckpt.controller.supervision import remedies
 
@@ -298,3 +299,9 @@ def test_a_file_that_is_appended_to_line_by_line_is_a_problem() -> None:
 def test_of_an_error_the_end_is_shown() -> None:
     assert tail("\n".join(map(str, range(100)))).splitlines()[-1] == "99"
     assert len(tail("\n".join(map(str, range(100)))).splitlines()) == 12
+
+
+def test_output_that_is_compared_in_part_only_is_named() -> None:
+    assert report(facts(examination(), cut_outputs=[]))["notes"] == []
+    [note] = report(facts(examination(), cut_outputs=[2]))["notes"]
+    assert note == "of the output of rank 2 only the first 64 MiB are compared after a restart"
