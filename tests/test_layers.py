@@ -28,6 +28,7 @@ MOST_FILES = 15  # of a room, beside its __init__.py
 PURE = {
     "ckpt": "errors",
     "ckpt.capture": "check_budget choice search stalls",
+    "ckpt.compat": "interpreter",
     "ckpt.controller": "errors",
     "ckpt.controller.doctor": "facts problems report",
     "ckpt.controller.supervision": "boundaries coordinator events failure_policy lines messages packet_events plan remedies "
@@ -56,10 +57,12 @@ IMPURE_LIBRARIES = {
     "process": "subprocess signal resource atexit gc ctypes importlib runpy faulthandler",
 }
 IMPURE_REASON = {name: why for why, names in IMPURE_LIBRARIES.items() for name in names.split()}
-# Mere values in impure libraries: a generator of which everything follows from its seed, names of signals and errors.
+# Mere values in impure libraries: a generator of which everything follows from its seed, names of signals and errors,
+# a comparison.
 VALUE_TYPES = {
     ("random", "Random"),
     ("signal", "Signals"),
+    ("ckpt.compat.accelerators", "compare_digest"),
     *(("os", name) for name in ("PathLike", "fspath", "strerror")),
 }
 IMPURE_CALLS = {"open", "input", "print", "breakpoint", "eval", "exec", "compile", "__import__"}
@@ -102,7 +105,7 @@ def impurities(
             yield f"{module}:{item.line}: imports {item.module} ({IMPURE_REASON[top]})"
         elif top == "ckpt":
             loaded = [target for target in item.targets() if target in known]
-            if loaded and loaded[-1] not in pure:
+            if loaded and loaded[-1] not in pure and not value_type(item):
                 yield f"{module}:{item.line}: imports {loaded[-1]}, which is not pure"
         elif top not in sys.stdlib_module_names and module.startswith("ckpt.transport."):
             yield f"{module}:{item.line}: imports {item.module}, which is not in the standard library"

@@ -29,13 +29,14 @@ FLOOR = frozenset(
     [
         *("ckpt.errors", "ckpt.version", "ckpt.image.errors", "ckpt.store.errors"),
         *("ckpt.transport", "ckpt.transport.errors", "ckpt.transport.records"),
-        *("ckpt.transport.jsontext", "ckpt.transport.originals"),
+        "ckpt.transport.jsontext",
         *("ckpt.controller", "ckpt.controller.errors"),
     ]
 )
 FACE = frozenset({"ckpt", "ckpt.MPI", "ckpt.libraries", "ckpt.ready"})
 
 ORDER = (
+    "ckpt.compat",
     *("ckpt.transport.protocol", "ckpt.transport.wires", "ckpt.transport.driver"),
     *(
         "ckpt.store.disk",

@@ -26,6 +26,7 @@ from collections.abc import Iterable
 from types import BuiltinFunctionType, FrameType, FunctionType, MethodType
 from typing import NamedTuple
 
+from ckpt.compat.stdlib import target_of
 from ckpt.errors import ThreadsRunning
 from ckpt.image.interface.registry import libraries
 
@@ -85,7 +86,7 @@ def _path_of(thread: threading.Thread) -> str:
     """Where its class or, of a plain thread, its function is defined. Nothing of the program is called."""
     kind: object = type(thread)
     if kind is threading.Thread:
-        kind = thread.__dict__.get("_target")
+        kind = target_of(thread)
         if type(kind) not in _FUNCTIONS:
             return ""
     return f"{getattr(kind, '__module__', None)}.{getattr(kind, '__qualname__', '')}."

@@ -15,6 +15,8 @@ import threading
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
+from ckpt.compat.stdlib import target_of
+
 if TYPE_CHECKING:
     from ckpt.rank.runtime import Runtime
 
@@ -41,7 +43,7 @@ def threads(runtime: Runtime, *, undeclared: tuple[str, ...]) -> list[dict[str, 
     for thread in threading.enumerate():
         if thread is threading.main_thread() or thread.name in ("port-helper", *undeclared):
             continue
-        target = getattr(thread, "_target", None)
+        target = target_of(thread)
         found.append({
             "name": thread.name,
             "daemon": thread.daemon,

@@ -17,11 +17,11 @@ import importlib.machinery
 import importlib.util
 import io
 import os
-import runpy
 import sys
 import types
 from collections.abc import Callable, Sequence
 
+from ckpt.compat.stdlib import module_code
 from ckpt.image.files.descriptors import note_baseline
 from ckpt.image.frames.stack import run_base
 from ckpt.image.modules import package_baseline
@@ -96,9 +96,7 @@ def _find_module(name: str) -> tuple[types.CodeType, dict[str, object]]:
         sys.path.insert(0, os.getcwd())
     else:
         sys.modules.pop("__main__", None)  # else runpy would find the launcher's __main__
-    found: tuple[str, importlib.machinery.ModuleSpec, types.CodeType]
-    found = runpy._get_module_details(name, ImportError)  # type: ignore[attr-defined]
-    _, spec, code = found
+    code, spec = module_code(name)
     attributes: dict[str, object] = {
         "__file__": spec.origin,
         "__cached__": spec.cached,

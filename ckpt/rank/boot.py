@@ -87,7 +87,7 @@ def preload() -> None:
     import ckpt.mpi.engine.engine
     import ckpt.rank.network
     import ckpt.store
-    from ckpt.transport import originals
+    from ckpt.transport.driver import originals
 
     ckpt.image.preload()
     originals.keep()

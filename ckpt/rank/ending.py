@@ -38,6 +38,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
+from ckpt.compat import stdlib
+from ckpt.compat.accelerators import run_exit_functions
 from ckpt.errors import CannotCapture, CkptError, IncompatibleImage, NoInput
 from ckpt.image.files import standard_output
 from ckpt.image.process import exits
@@ -79,7 +81,7 @@ class Ending:
         if self._runtime.restarts:
             _look_codecs_up()
         _join_threads()
-        atexit._run_exitfuncs()
+        run_exit_functions()
         self.close()  # in case the program has emptied the table of exit functions
         gc.unfreeze()  # objects made before the fork are collected like the others
         raise SystemExit(self._code)
@@ -145,7 +147,7 @@ _USUAL_CODECS = ("utf_8", "latin_1", "ascii", "cp437")
 
 def _join_threads() -> None:
     try:
-        threading._shutdown()  # type: ignore[attr-defined]
+        stdlib.join_threads()
     except BaseException as failure:  # an interrupt: reported, and the end goes on
         hook: Any = sys.unraisablehook
         hook(
@@ -194,9 +196,7 @@ def _system_exit_code(leaving: SystemExit) -> int:
 
 def _print_exception(failure: BaseException) -> int | None:
     """Print an uncaught exception as the interpreter does; return the exit code if ``sys.excepthook`` raises SystemExit."""
-    sys.last_type, sys.last_value, sys.last_traceback = type(failure), failure, failure.__traceback__
-    if sys.version_info >= (3, 12):
-        sys.last_exc = failure
+    stdlib.note_uncaught(failure)
     try:
         sys.excepthook(type(failure), failure, failure.__traceback__)
     except SystemExit as leaving:

@@ -9,10 +9,10 @@ with ``--json``, and their exit code.
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]
 import os
 import sys
 
+from ckpt.compat.accelerators import run_exit_functions, signal
 from ckpt.controller.cli import flags
 from ckpt.controller.cli.command import names_python, split_program
 from ckpt.controller.errors import EXIT_UNREAD, ControllerError
@@ -44,9 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     _fill_streams()
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if arguments is None and _signal.getsignal(_signal.SIGCHLD) == _signal.SIG_IGN:
-        _signal.signal(
-            _signal.SIGCHLD, _signal.SIG_DFL
+    if arguments is None and signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
+        signal.signal(
+            signal.SIGCHLD, signal.SIG_DFL
         )  # as some parents leave it: no child's exit code would be known
     program: list[str] = []
     ahead: Spawned | None = None
@@ -126,9 +126,7 @@ def _unread() -> int:
 
 def _leave(code: int) -> None:
     """End the process: everything of ours is closed, and taking its modules apart takes longer than the job's own end."""
-    import atexit
-
-    atexit._run_exitfuncs()
+    run_exit_functions()
     try:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -13,18 +13,19 @@ Not here: the packets to and from an agent (`launch.local`), the agent itself (`
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]
-import _socket
 import os
 import sys
 
 import ckpt
+from ckpt.compat.accelerators import signal, socket
 from ckpt.controller.errors import LaunchFailed
 
 TYPE_CHECKING = False  # as typing.TYPE_CHECKING, without importing typing
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
+
+    from ckpt.compat.accelerators import Socket
 
 DEFAULT_ENTRY = "ckpt.rank.boot:run_rank"
 """The entry function of a rank, as module:function."""
@@ -121,7 +122,7 @@ class Spawned:
     def __init__(
         self,
         process: AgentProcess,
-        connection: _socket.socket,
+        connection: Socket,
         *,
         mark: str,
         hash_seed: int,
@@ -133,7 +134,7 @@ class Spawned:
         self.hash_seed = hash_seed
         self.entry = entry
         self.interpreter = interpreter
-        self._connection: _socket.socket | None = connection
+        self._connection: Socket | None = connection
 
     def take(self) -> int:
         """The descriptor of the connection. Descriptor and process belong to the caller from now on."""
@@ -167,7 +168,7 @@ def spawn_agent(
     The agent starts in the directory `cwd` if that exists, else in the present one.
     """
     interpreter = Interpreter(sys.executable) if interpreter is None else interpreter
-    ours, theirs = (_above_the_streams(end) for end in _socket.socketpair())
+    ours, theirs = (_above_the_streams(end) for end in socket.socketpair())
     mark = os.urandom(8).hex()
     try:
         os.set_inheritable(theirs.fileno(), True)
@@ -182,7 +183,7 @@ def spawn_agent(
     return Spawned(process, ours, mark=mark, hash_seed=hash_seed, entry=entry, interpreter=interpreter)
 
 
-def _above_the_streams(end: _socket.socket) -> _socket.socket:
+def _above_the_streams(end: Socket) -> Socket:
     """The same socket, with a higher descriptor if its own is that of a standard stream that was closed."""
     if end.fileno() >= _STREAMS:
         return end
@@ -190,7 +191,7 @@ def _above_the_streams(end: _socket.socket) -> _socket.socket:
 
     moved = fcntl.fcntl(end.fileno(), fcntl.F_DUPFD_CLOEXEC, _STREAMS)
     end.close()
-    return _socket.socket(fileno=moved)
+    return socket.socket(fileno=moved)
 
 
 def _start(
@@ -236,7 +237,7 @@ def _spawn(command: list[str], environment: dict[str, str], actions: list[tuple[
         file_actions=actions,
         setsid=True,
         setsigmask=(),
-        setsigdef=(_signal.SIGCHLD,),
+        setsigdef=(signal.SIGCHLD,),
     )
 
 

@@ -27,6 +27,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from ckpt.compat.stdlib import OwnThread
 from ckpt.transport.wires import owned
 
 if TYPE_CHECKING:
@@ -38,13 +39,6 @@ PARK_AFTER_TICKS = 8
 PARK_LONGEST_NS = 100_000_000
 MOST_ROUNDS = 8
 """Rounds of progress in one tick: the application may be waiting for the lock."""
-
-
-class _Thread(threading.Thread):
-    """A thread whose end prints no traceback in a program where gevent has given the threads other identifiers."""
-
-    def _delete(self) -> None:
-        threading._active.pop(self.ident, None)  # type: ignore[attr-defined]
 
 
 class ProgressHelper:
@@ -62,7 +56,7 @@ class ProgressHelper:
         owned.note(*self._made)
         self.watch(None, control_fd)
         self._stopping = False
-        self._thread = _Thread(target=self._run, name="port-helper", daemon=True)
+        self._thread = OwnThread(target=self._run, name="port-helper", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""

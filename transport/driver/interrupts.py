@@ -15,8 +15,8 @@ When a handler runs although the lock is held, the lock is released for as long 
 call the library. The helper thread may then handle what the wait was for, so the waiting thread is told to look again.
 
 The gate must also come before handlers that the program sets later, and neither the program nor an image may see it.
-Therefore `install` gives the standard module `signal` another `_signal` to call; the `signal` and `getsignal` of that
-substitute take and return the program's handlers. The functions that programs import from `signal` stay the same objects.
+Therefore `install` gives the standard module `signal` other functions to call; `signal` and `getsignal` among them
+take and return the program's handlers. The functions that programs import from `signal` stay the same objects.
 In a forked child no signal is deferred.
 
 The hot path pays nothing for this. What does not belong here: what a signal means.
@@ -24,15 +24,17 @@ The hot path pays nothing for this. What does not belong here: what a signal mea
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]
 import os
 import signal
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from types import FrameType, ModuleType
+from types import FrameType
 from typing import Any
+
+from ckpt.compat import stdlib
+from ckpt.compat.accelerators import signal as signal_in_c
 
 Handler = Callable[[int, FrameType | None], Any]
 
@@ -64,20 +66,18 @@ class InterruptGate:
             raise ValueError("signals belong to the main thread")
         self._main_thread = threading.get_ident()
         self._process = os.getpid()
-        ours = ModuleType("_signal", "The program's handlers behind an InterruptGate.")
-        vars(ours).update(vars(_signal), signal=self._set, getsignal=self._get)
-        vars(signal)["_signal"] = ours
-        for number in _signal.valid_signals():
-            handler = _signal.getsignal(number)
+        stdlib.replace_signal_functions(signal=self._set, getsignal=self._get)
+        for number in signal_in_c.valid_signals():
+            handler = signal_in_c.getsignal(number)
             if callable(handler):
                 self._set(number, handler)
 
     def uninstall(self) -> None:
         """Set the program's handlers directly again. Does nothing outside the main thread, which alone may set handlers."""
         if threading.get_ident() == self._main_thread:
-            vars(signal)["_signal"] = _signal
+            stdlib.replace_signal_functions()
             for number in self._handlers:
-                _signal.signal(number, self._get(number))
+                signal_in_c.signal(number, self._get(number))
             self._handlers.clear()
             self._main_thread = None
 
@@ -130,7 +130,7 @@ class InterruptGate:
 
     def _get(self, signalnum: int) -> Any:
         """Return the program's handler, as `signal.getsignal` would without the gate."""
-        handler = _signal.getsignal(signalnum)
+        handler = signal_in_c.getsignal(signalnum)
         return self._handlers.get(signalnum) if handler == self._handle else handler
 
     def _set(self, signalnum: int, handler: Any) -> Any:
@@ -140,7 +140,7 @@ class InterruptGate:
         if callable(handler):
             self._handlers[signalnum] = handler  # before the system call: the signal may arrive at once
         try:
-            _signal.signal(signalnum, self._handle if callable(handler) else handler)
+            signal_in_c.signal(signalnum, self._handle if callable(handler) else handler)
         except BaseException:
             self._restore(signalnum, known)
             raise

@@ -27,24 +27,6 @@ class _Iovec(ctypes.Structure):
     _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
 
 
-class _View(ctypes.Structure):
-    """`Py_buffer` of the C API (its layout is part of the stable ABI since CPython 3.11)."""
-
-    _fields_ = (
-        ("buf", ctypes.c_void_p),
-        ("obj", ctypes.py_object),
-        ("len", ctypes.c_ssize_t),
-        ("itemsize", ctypes.c_ssize_t),
-        ("readonly", ctypes.c_int),
-        ("ndim", ctypes.c_int),
-        ("format", ctypes.c_char_p),
-        ("shape", ctypes.c_void_p),
-        ("strides", ctypes.c_void_p),
-        ("suboffsets", ctypes.c_void_p),
-        ("internal", ctypes.c_void_p),
-    )
-
-
 def _system_call() -> Any:
     try:
         call = ctypes.CDLL(None, use_errno=True).process_vm_readv
@@ -65,13 +47,7 @@ def _system_call() -> Any:
 _read = _system_call()
 
 if sys.implementation.name == "cpython":
-    # Not ctypes.pythonapi: argument types set on its functions would hold for the program too.
-    _python = ctypes.PyDLL(None)
-    _get_buffer = _python.PyObject_GetBuffer
-    _get_buffer.argtypes = (ctypes.py_object, ctypes.POINTER(_View), ctypes.c_int)
-    _release_buffer = _python.PyBuffer_Release
-    _release_buffer.argtypes = (ctypes.POINTER(_View),)
-    _release_buffer.restype = None
+    from ckpt.compat.memory import address_of as address_of
 else:
     _read = None
 
@@ -85,16 +61,6 @@ def consent() -> None:
     """Allow any process of this user to read this process's memory where Yama requires that; no effect elsewhere."""
     prctl = ctypes.CDLL(None).prctl
     prctl(_PR_SET_PTRACER, _PTRACER_ANY, 0, 0, 0)
-
-
-def address_of(buffer: Any) -> int:
-    """Return the address of a contiguous buffer's bytes. The caller keeps the buffer alive and its size unchanged."""
-    view = _View()
-    _get_buffer(buffer, ctypes.byref(view), 0)
-    try:
-        return int(view.buf or 0)
-    finally:
-        _release_buffer(ctypes.byref(view))
 
 
 class Badge:

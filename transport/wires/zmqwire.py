@@ -47,6 +47,7 @@ import zmq.utils.garbage
 from zmq import backend
 from zmq.utils import z85
 
+from ckpt.compat.accelerators import blake2b
 from ckpt.transport.errors import AddressError, AddressInUse, UnknownRank, WireClosed
 from ckpt.transport.protocol.state import Buffer
 from ckpt.transport.records import dataclass
@@ -54,13 +55,6 @@ from ckpt.transport.wires import owned
 from ckpt.transport.wires.addresses import clear_stale_socket, path_of
 from ckpt.transport.wires.bufferpool import keep_freed_memory
 from ckpt.transport.wires.wire import Frame, ProcessGuard
-
-try:
-    from _blake2 import (
-        blake2b,  # the same function as hashlib's, without the modules that hashlib imports
-    )
-except ImportError:
-    from hashlib import blake2b
 
 _NOBLOCK = int(zmq.NOBLOCK)
 _MORE = int(zmq.NOBLOCK | zmq.SNDMORE)

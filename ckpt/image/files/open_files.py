@@ -32,10 +32,10 @@ At load (:mod:`ckpt.image.files.reopen`)
 from __future__ import annotations
 
 import io
-import tempfile
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
+from ckpt.compat.stdlib import is_deleted_when_closed, temporary_file_type
 from ckpt.image.files.descriptors import Descriptors, reduce_descriptors, unexplained
 from ckpt.image.files.file_notes import FileNote, completed
 from ckpt.image.files.file_positions import STD_FDS, Opened, Positions
@@ -81,7 +81,7 @@ class FileSaver:
             io.BufferedWriter: self.reduce_buffered,
             io.BufferedRandom: self.reduce_buffered,
             io.TextIOWrapper: self._text.reduce,
-            tempfile._TemporaryFileWrapper: self.reduce_temporary,
+            temporary_file_type(): self.reduce_temporary,
             Descriptors: reduce_descriptors,
             Opened: self.reduce_opened,
             io.BytesIO: self.reduce_memory,
@@ -94,7 +94,7 @@ class FileSaver:
         raw: Any = obj.file
         raw = getattr(raw, "buffer", raw)
         raw = getattr(raw, "raw", raw)
-        if isinstance(raw, io.FileIO) and not raw.closed and obj._closer.delete:
+        if isinstance(raw, io.FileIO) and not raw.closed and is_deleted_when_closed(obj):
             self._temporary.add(raw.fileno())
         return reduce_raw(pickler, obj)
 

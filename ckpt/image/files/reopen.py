@@ -21,10 +21,10 @@ import contextlib
 import io
 import os
 import stat
-import sys
 import tempfile
 from typing import Any
 
+from ckpt.compat.stdlib import decompressing_readers, reader_attributes, rewind
 from ckpt.image.errors import RestoreError
 from ckpt.image.files import cuts, file_locks, numbers
 from ckpt.image.files.moved import moved
@@ -302,17 +302,12 @@ def compressed_readers() -> dict[type, Any]:
     """Reducers for the raw readers of gzip, bz2 and lzma files. Their decompressor cannot be saved: it starts again at the
     beginning of the file, and the buffered reader above seeks to the program's position.
     """
-    found: dict[type, Any] = {}
-    for module, name in (("gzip", "_GzipReader"), ("_compression", "DecompressReader")):
-        cls = getattr(sys.modules.get(module), name, None)
-        if cls is not None:
-            found[cls] = reduce_reader
-    return found
+    return dict.fromkeys(decompressing_readers(), reduce_reader)
 
 
 def reduce_reader(pickler: Any, reader: Any) -> Any:
-    attributes = {key: value for key, value in reader.__dict__.items() if key != "_decompressor"}
-    if "_decompressor" not in reader.__dict__:  # its __init__ has not finished: nothing has been read
+    attributes, is_complete = reader_attributes(reader)
+    if not is_complete:  # its __init__ has not finished: nothing has been read
         return make_reader, (type(reader),), attributes, None, None, fill_attributes
     return make_reader, (type(reader),), attributes, None, None, fill_reader
 
@@ -324,4 +319,4 @@ def make_reader(cls: Any) -> Any:
 def fill_reader(reader: Any, attributes: dict[str, Any]) -> None:
     """Restore the attributes; the reader is at the beginning of the compressed file."""
     reader.__dict__.update(attributes)
-    reader._rewind()
+    rewind(reader)

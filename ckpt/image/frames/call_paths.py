@@ -14,8 +14,6 @@ intercept. Not here: the operands of an instruction, and where it goes on (`c_ca
 
 from __future__ import annotations
 
-import _csv
-import _io
 import collections
 import functools
 import gc
@@ -24,6 +22,7 @@ import types
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from ckpt.compat.accelerators import csv, io_base
 from ckpt.image.frames import _frames
 from ckpt.image.frames._frames import DEAD, NULL
 from ckpt.image.frames.opcodes import CO_OPTIMIZED
@@ -275,8 +274,8 @@ _CONSUMERS: dict[type, tuple[str, ...]] = {
     set: ("update",),
     dict: ("update",),
     collections.deque: ("extend", "extendleft"),
-    _io._IOBase: ("writelines",),
-    _csv.Writer: ("writerows",),
+    io_base: ("writelines",),
+    csv.Writer: ("writerows",),
 }
 
 

@@ -19,7 +19,8 @@ import opcode
 from types import CodeType
 from typing import NamedTuple
 
-from ckpt.image.frames.tables import TABLE, TABLES, Instruction, Table, cache_entries, takes_argument
+from ckpt.compat.interpreter import inline_cache_entries, opcodes_with_argument
+from ckpt.image.frames.tables import TABLE, TABLES, Instruction, Table
 
 __all__ = [
     "CO_OPTIMIZED",
@@ -42,8 +43,8 @@ GENERATOR_FLAGS = sum(
 )
 _CACHE_LIMIT = 20_000
 _LONGEST_INSTRUCTION = 16  # code units, caches included
-_CACHES = cache_entries()
-_WITH_ARGUMENT = takes_argument()
+_CACHES = inline_cache_entries()
+_WITH_ARGUMENT = opcodes_with_argument()
 
 
 class Handler(NamedTuple):

@@ -17,6 +17,7 @@ import threading  # the list of calls around a fork, which is looked at, has its
 from collections.abc import Generator, Iterable
 from typing import Any
 
+from ckpt.compat import interpreter
 from ckpt.image.frames import _frames
 from ckpt.image.lowlevel import _lookup
 
@@ -61,7 +62,7 @@ def look() -> str | None:
 
 def versions() -> str:
     """What the extension was built for and what runs it, where these differ; else the one version there is."""
-    if sys.hexversion == _frames.BUILT_HEX:
+    if interpreter.HEX == _frames.BUILT_HEX:
         return f"was built for this CPython {_frames.BUILT_FOR}"
     return f"was built for CPython {_frames.BUILT_FOR} and does not fit this {sys.version.split()[0]}"
 

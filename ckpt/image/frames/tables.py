@@ -8,15 +8,13 @@ Pure data.
 
 from __future__ import annotations
 
-import dis
-import opcode
-import sys
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from ckpt.compat.interpreter import MINOR
 from ckpt.transport.records import dataclass, field
 
-__all__ = ["TABLE", "TABLES", "Instruction", "Table", "cache_entries", "takes_argument"]
+__all__ = ["TABLE", "TABLES", "Instruction", "Table"]
 
 
 class Instruction(NamedTuple):
@@ -135,17 +133,4 @@ TABLES: dict[tuple[int, int], Table] = {
     ),
 }
 
-TABLE: Table | None = TABLES.get(sys.version_info[:2])
-
-
-def cache_entries() -> dict[str, int]:
-    """Inline caches behind an instruction, in code units, by its name; 0 for those not named."""
-    entries = getattr(opcode, "_inline_cache_entries", {})  # of CPython
-    if isinstance(entries, dict):
-        return entries
-    return {opcode.opname[op]: count for op, count in enumerate(entries) if count}
-
-
-def takes_argument() -> frozenset[int]:
-    """Opcodes with an argument."""
-    return frozenset(getattr(dis, "hasarg", range(opcode.HAVE_ARGUMENT, 256)))
+TABLE: Table | None = TABLES.get(MINOR)

@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
+from ckpt.compat.stdlib import begin_call, profiler_type
 from ckpt.image.errors import Refused
 from ckpt.image.frames import _frames
 from ckpt.transport.records import dataclass
@@ -121,8 +122,7 @@ def _is_known(watcher: Any) -> bool:
 
 
 def is_profile(cls: type) -> bool:
-    module = sys.modules.get("_lsprof")
-    return module is not None and issubclass(cls, module.Profiler)
+    return issubclass(cls, profiler_type() or ())
 
 
 def is_tracer(cls: type) -> bool:
@@ -159,9 +159,7 @@ def begin(tracing: Tracing, bases: Sequence[CodeType]) -> None:
 def _call_again(profile: Any, frames: list[FrameType]) -> None:
     running = running_calls.pop(id(profile), 0)
     for frame in frames[len(frames) - running :]:
-        if hasattr(profile, "_pystart_callback"):
-            profile._pystart_callback(frame.f_code, 0)
-        else:
+        if not begin_call(profile, frame.f_code):
             _frames.profile_call(frame)
 
 
@@ -180,4 +178,4 @@ def _enter_again(tracer: Any, frames: list[FrameType]) -> None:
 
 
 def c_method(profile: Any, name: str) -> Any:
-    return functools.partial(getattr(sys.modules["_lsprof"].Profiler, name), profile)
+    return functools.partial(getattr(profiler_type(), name), profile)

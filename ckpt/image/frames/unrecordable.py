@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from types import CodeType
 from typing import Any
 
+from ckpt.compat.stdlib import IMPORT_SYSTEM_FILES, PICKLER_SAVE
 from ckpt.image.errors import Refused
 from ckpt.image.frames import _frames
 from ckpt.image.frames.opcodes import CO_OPTIMIZED, GENERATOR_FLAGS
@@ -43,8 +44,8 @@ _FOREIGN_EXC = 32
 EXTRA_LEVEL = 64  # one more level of recursion lies between it and the frame it waits for
 UNUSABLE = _IN_FLIGHT | _INCOMPLETE | _FOREIGN_EXC
 
-_IMPORT_SYSTEM = frozenset({"<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>"})
-_BY_ADDRESS = {"deepcopy": "copy:deepcopy", "save": "pickle:_Pickler.save"}
+_IMPORT_SYSTEM = frozenset(IMPORT_SYSTEM_FILES)
+_BY_ADDRESS = {"deepcopy": "copy:deepcopy", "save": ":".join(PICKLER_SAVE)}
 """Functions that keep a table of objects by their addresses: name of the code -> where the function is."""
 _LARGEST_COUNT = 1 << 20
 """Larger numbers may be hashes, or made from addresses."""

@@ -20,6 +20,8 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from ckpt.compat import accelerators
+from ckpt.compat.stdlib import is_initializing
 from ckpt.image.interface.library import Library, Reducer
 
 __all__ = ["GROUP", "Registry", "libraries", "look_for_extensions"]
@@ -31,16 +33,13 @@ _DATA = "ckpt.image.libraries"
 _TOOLS = "ckpt.image.tools"
 BUILT_IN = {
     # the standard library: by the modules in C, which may be there without those in Python
-    **dict.fromkeys(
-        ("_hashlib", "_blake2", "_sha3", "_md5", "_sha1", "_sha256", "_sha512", "_sha2", "_hmac"),
-        f"{_STANDARD}:Digests",
-    ),
-    **dict.fromkeys(("zlib", "_bz2", "_lzma"), f"{_STANDARD}:Compression"),
-    **dict.fromkeys(("_socket", "socket", "_ssl", "ssl", "select", "selectors"), f"{_STANDARD}:Sockets"),
+    **dict.fromkeys(accelerators.DIGESTS, f"{_STANDARD}:Digests"),
+    **dict.fromkeys(accelerators.COMPRESSION, f"{_STANDARD}:Compression"),
+    **dict.fromkeys(accelerators.SOCKETS, f"{_STANDARD}:Sockets"),
     **dict.fromkeys(("subprocess", "multiprocessing"), f"{_STANDARD}:Processes"),
-    "_elementtree": f"{_STANDARD}:ElementTree",
-    "_lsprof": f"{_STANDARD}:Profiles",
-    "_tokenize": f"{_STANDARD}:Tokenizer",
+    accelerators.ELEMENT_TREE: f"{_STANDARD}:ElementTree",
+    accelerators.PROFILER: f"{_STANDARD}:Profiles",
+    accelerators.TOKENIZER: f"{_STANDARD}:Tokenizer",
     "logging": f"{_STANDARD}:Logging",
     "mmap": f"{_STANDARD}:MappedMemory",
     "pyexpat": f"{_STANDARD}:Expat",
@@ -49,7 +48,7 @@ BUILT_IN = {
     "locale": f"{_STANDARD}:Locale",
     "csv": f"{_STANDARD}:Csv",
     "decimal": f"{_STANDARD}:Decimal",
-    "_random": f"{_STANDARD}:Random",
+    accelerators.RANDOM: f"{_STANDARD}:Random",
     # installed
     "numpy": f"{_DATA}.numpy:NumPy",
     "pandas": f"{_DATA}.pandas:Pandas",
@@ -191,8 +190,7 @@ libraries = Registry(BUILT_IN)
 
 
 def _is_being_imported(name: str) -> bool:
-    spec = getattr(sys.modules.get(name), "__spec__", None)
-    return bool(getattr(spec, "_initializing", False))
+    return is_initializing(getattr(sys.modules.get(name), "__spec__", None))
 
 
 def _say(text: str) -> None:

@@ -26,9 +26,9 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
+from ckpt.compat.typeobjects import is_heap
 from ckpt.image.errors import RestoreError
 from ckpt.image.interface.library import Library, Reducer, by_name
-from ckpt.image.lowlevel.inspect_raw import is_heap
 
 if TYPE_CHECKING:
     from ckpt.image.reducers.saver import Saver

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import sys
 import types
-from _thread import _local
 from collections import OrderedDict, deque
+from threading import local
 from typing import Any
+
+from ckpt.compat.typeobjects import has_dictionary, is_heap
 
 __all__ = [
     "Path",
@@ -19,7 +21,6 @@ __all__ = [
     "dictionary_of",
     "follow",
     "is_a",
-    "is_heap",
     "is_named",
     "package_of",
     "slots_of",
@@ -31,20 +32,10 @@ Path = tuple[Any, ...]
 
 _slots: dict[type, dict[str, Any]] = {}
 _ABSENT: Any = object()
-_HEAP_TYPE = 1 << 9
-_IMMUTABLE_TYPE = 1 << 8
 
 
 def package_of(module: str) -> str:
     return module.partition(".")[0]
-
-
-def is_heap(cls: type) -> bool:
-    """Made at run time and open to change: by a class statement, or by one of few libraries written in C.
-
-    Which of the interpreter's own types are allocated like that differs between versions; those are immutable.
-    """
-    return cls.__flags__ & (_HEAP_TYPE | _IMMUTABLE_TYPE) == _HEAP_TYPE
 
 
 def is_a(obj: Any, kind: Any) -> bool:
@@ -74,9 +65,9 @@ def slots_of(cls: type) -> dict[str, Any]:
 def dictionary_of(obj: Any) -> dict[str, Any] | None:
     """The dictionary of an instance itself; of a ``threading.local`` that of this thread."""
     try:
-        if is_a(obj, _local):
-            found = _local.__getattribute__(obj, "__dict__")
-        elif type(obj).__dictoffset__:
+        if is_a(obj, local):
+            found = local.__getattribute__(obj, "__dict__")
+        elif has_dictionary(type(obj)):
             found = object.__getattribute__(obj, "__dict__")
         else:
             return None

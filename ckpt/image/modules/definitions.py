@@ -29,8 +29,9 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from ckpt.compat.typeobjects import is_heap
 from ckpt.image.errors import RestoreError
-from ckpt.image.lowlevel.inspect_raw import is_heap, space_of
+from ckpt.image.lowlevel.inspect_raw import space_of
 from ckpt.image.modules.references import import_again
 
 if TYPE_CHECKING:

@@ -27,6 +27,7 @@ import types
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ckpt.compat import stdlib
 from ckpt.image.interface.registry import libraries
 from ckpt.image.lowlevel.inspect_raw import Path, dictionary_of, follow, is_a, space_of
 from ckpt.image.modules.package_baseline import PackageBaseline, members
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Finder", "HeldLock", "hold_again", "note_held"]
 
+_RLOCK = type(threading.RLock())
 _OURS = 2  # the main thread and the port's helper
 _NOT_THE_PROGRAMS = ("ckpt", "zmq", "threading")
 
@@ -133,7 +135,7 @@ def _is_there(path: Path, lock: Any) -> bool:
 
 def _kinds() -> dict[type, str]:
     """Type of lock → the name from which :func:`_new` makes a lock of this type."""
-    found: dict[type, str] = {_thread.LockType: "Lock", _thread.RLock: "RLock"}
+    found: dict[type, str] = {_thread.LockType: "Lock", _RLOCK: "RLock"}
     found |= {kind: f"multiprocessing.{kind.__name__}" for kind in _of_multiprocessing()}
     return found | {kind: f"{kind.__module__}.{kind.__qualname__}" for kind in _of_libraries()}
 
@@ -141,19 +143,17 @@ def _kinds() -> dict[type, str]:
 def _times_held(value: Any) -> int:
     if type(value) is _thread.LockType:
         return int(value.locked())
-    if type(value) is _thread.RLock and value._is_owned():  # type: ignore[attr-defined]
-        count, owner = value._release_save()  # type: ignore[attr-defined]
-        value._acquire_restore((count, owner))  # type: ignore[attr-defined]
-        return int(count)
-    if type(value) in _of_multiprocessing() and value._semlock._is_mine():
-        return int(value._semlock._count())
-    return _count_by_release(value) if type(value) in _of_libraries() and value._is_owned() else 0
+    if type(value) is _RLOCK:
+        return stdlib.times_owned(value)
+    if type(value) in _of_multiprocessing():
+        return stdlib.times_semaphore_owned(stdlib.semaphore_of(value))
+    return _count_by_release(value) if type(value) in _of_libraries() else 0
 
 
 def _count_by_release(lock: Any) -> int:
     """How often this thread holds a lock that tells only whether: released until it is free, and acquired again."""
     times = 0
-    while lock._is_owned():
+    while stdlib.is_owned(lock):
         lock.release()
         times += 1
     for _ in range(times):

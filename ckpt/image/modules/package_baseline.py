@@ -27,25 +27,26 @@ No code of a package runs: dictionaries are read past ``__getattribute__``, type
 
 from __future__ import annotations
 
-import _random
 import itertools
 import random
 import sys
 import types
-from _thread import _local, get_ident
+from _thread import get_ident
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from enum import EnumMeta
-from importlib import _bootstrap_external
+from threading import local
 from typing import Any, NamedTuple
 
+from ckpt.compat import accelerators
+from ckpt.compat.stdlib import IMPORT_SYSTEM_FILES, wrap_exec_module
+from ckpt.compat.typeobjects import is_heap
 from ckpt.image.interface.registry import libraries
 from ckpt.image.lowlevel.inspect_raw import (
     Path,
     attributes_of,
     content_of,
     is_a,
-    is_heap,
     is_named,
     package_of,
     space_of,
@@ -214,7 +215,7 @@ class PackageBaseline:
     def _new_note(self, path: Path, obj: Any) -> Note | None:
         kind = type(obj)
         if kind is random.Random:
-            return Note(path, obj, None, _random.Random.getstate(obj))
+            return Note(path, obj, None, accelerators.random.Random.getstate(obj))
         if kind is itertools.count:
             return Note(path, obj, None, repr(obj))
         is_plain = kind in _PLAIN_CONTAINERS
@@ -259,7 +260,7 @@ class PackageBaseline:
 
 
 def _is_namespace(kind: type) -> bool:
-    if kind is _local or kind is types.SimpleNamespace:
+    if kind is local or kind is types.SimpleNamespace:
         return True
     return (space_of(kind).get("__module__"), type.__dict__["__name__"].__get__(kind)) in _NAMESPACES
 
@@ -309,28 +310,28 @@ _notes = PackageBaseline()
 
 def watch() -> PackageBaseline:
     """The notes of this process; from the first call on, they are taken."""
-    basics: Any = _bootstrap_external._LoaderBasics  # type: ignore[attr-defined]
-    present = basics.exec_module
-    if present.__code__.co_name != "_exec_and_note":
-        basics.exec_module = _watching(present, _notes)
+    wrap_exec_module(_watching)
     return _notes
 
 
-def _watching(execute: Callable[..., None], notes: PackageBaseline) -> Callable[..., None]:
+def _watching(execute: Callable[..., None]) -> Callable[..., None]:
+    if execute.__code__.co_name == "_exec_and_note":
+        return execute
+
     def _exec_and_note(self: Any, module: Any) -> None:
         if not _is_installed(module):
             execute(self, module)
             return
-        notes.begin()
+        _notes.begin()
         imported = None
         try:
             execute(self, module)
             imported = module
         finally:
-            notes.end(imported)
+            _notes.end(imported)
 
     code = _exec_and_note.__code__
-    _exec_and_note.__code__ = code.replace(co_filename="<frozen importlib._bootstrap_external>")
+    _exec_and_note.__code__ = code.replace(co_filename=IMPORT_SYSTEM_FILES[-1])
     return _exec_and_note
 
 

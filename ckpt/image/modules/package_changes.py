@@ -34,7 +34,6 @@ Not here, and not saved
 
 from __future__ import annotations
 
-import _random
 import itertools
 import operator
 import random
@@ -46,6 +45,8 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib.machinery import EXTENSION_SUFFIXES
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ckpt.compat import accelerators
+from ckpt.compat.stdlib import ABC_STATE
 from ckpt.image.errors import Unpicklable
 from ckpt.image.lowlevel import _lookup
 from ckpt.image.lowlevel.inspect_raw import (
@@ -212,7 +213,7 @@ def _difference(note: Note, found: Changed) -> Iterator[Change]:
         if changed or gone:
             yield Change(path, "attributes", (changed, gone))
     if type(obj) is random.Random:
-        state = _random.Random.getstate(obj)
+        state = accelerators.random.Random.getstate(obj)
         if state != note.content:  # tuples of integers, so that != is safe
             yield Change(path, "random", state)
     elif type(obj) is itertools.count:
@@ -234,7 +235,7 @@ def _difference_of_class(note: Note) -> Iterator[Change]:
         if key.startswith("__") and noted.get(key, _ABSENT) is not value and type(value) in _METHODS:
             changed[key] = value
     for key, value in changed.items():
-        if not is_a(value, _UNSAVED) and not key.startswith("_abc_"):
+        if not is_a(value, _UNSAVED) and key != ABC_STATE:
             yield Change(note.path, "class", ({key: value}, []))
     if gone:
         yield Change(note.path, "class", ({}, gone))

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import _random
 import itertools
 import re
 import sys
@@ -14,6 +13,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any
 
+from ckpt.compat import accelerators
 from ckpt.image.errors import RestoreError
 from ckpt.image.lowlevel import _lookup
 from ckpt.image.lowlevel.inspect_raw import Path, dictionary_of, follow, is_a, slots_of, space_of
@@ -111,6 +111,6 @@ _PUT_BACK: dict[str, Callable[[Any, Any], None]] = {
     "attributes": _put_attributes,
     "class": _put_class,
     "content": _put_content,
-    "random": _random.Random.setstate,
+    "random": accelerators.random.Random.setstate,
     "count": _put_count,
 }

@@ -42,6 +42,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ckpt import version
+from ckpt.compat.interpreter import DICTS_COUNT_CHANGES
+from ckpt.compat.memory import is_made_from_definition
 from ckpt.image.errors import RestoreError
 from ckpt.image.lowlevel import _addresses, _lookup
 from ckpt.image.lowlevel.addresses import Addresses, Walk
@@ -89,10 +91,6 @@ _NOT_REFERENCED = frozenset(
 _PLAIN_VALUES = frozenset(
     {int, str, float, bool, complex, bytes, tuple, list, dict, set, frozenset, type(None)}
 )
-
-_CHANGES_ARE_SEEN = sys.version_info < (3, 13)
-"""Does the census (:class:`ckpt.image.lowlevel._lookup.Census`) detect that an attribute of a module has been bound to
-another object? If not, it detects only that a module has more or fewer attributes."""
 
 _OWN_MPI = "ckpt.MPI"
 
@@ -150,22 +148,13 @@ def is_by_value(name: str, module: types.ModuleType) -> bool:
         return bool(places) and not any(_is_installed_path(place) for place in places)
     if attributes.get("__spec__") is not None:
         return False  # frozen or built in
-    if name.startswith(("_cython_", "cython_runtime")) or _is_made_in_c(module):
+    if name.startswith(("_cython_", "cython_runtime")) or is_made_from_definition(module):
         return False  # the import that made them makes them again: Cython's shared types, modules of cffi
     parent = sys.modules.get(name.rpartition(".")[0])
     if isinstance(parent, types.ModuleType):
         return is_by_value(parent.__name__, parent)
     # Made by hand and put into sys.modules: this counts as the program's.
     return type(module) is types.ModuleType
-
-
-def _is_made_in_c(module: types.ModuleType) -> bool:
-    """Was the module made from a ``PyModuleDef`` in C? Extension modules are, and modules that an extension makes."""
-    import ctypes
-
-    definition = ctypes.pythonapi.PyModule_GetDef
-    definition.restype, definition.argtypes = ctypes.c_void_p, [ctypes.py_object]
-    return isinstance(module, types.ModuleType) and definition(module) is not None
 
 
 class References:
@@ -331,11 +320,12 @@ class References:
         return found
 
     def patches(self) -> list[tuple[str, str, Any]]:
-        """``(module, name, value)`` of what the program has bound in modules of others: functions, classes, instances, new
-        plain values. Searched are modules that were imported, or have changed, since :meth:`settle`; from Python 3.13 on,
-        all modules.
+        """``(module, name, value)`` of what the program has bound in modules of others: functions, classes, instances,
+        new plain values. Searched are modules that were imported, or have changed, since :meth:`settle`; from Python
+        3.13 on, all modules: the census (:class:`ckpt.image.lowlevel._lookup.Census`) then detects only that a module
+        has more or fewer attributes.
         """
-        touched = self._touched if _CHANGES_ARE_SEEN else dict(sys.modules)
+        touched = self._touched if DICTS_COUNT_CHANGES else dict(sys.modules)
         for name in _NOT_MODULES_OF_THEIR_OWN:
             touched.pop(name, None)
         own = self._added_values() + self._found_mpi() + _lookup.patches(touched, self.by_value)

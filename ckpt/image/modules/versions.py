@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
+from ckpt.compat.interpreter import RELEASE
 from ckpt.errors import IncompatibleImage
 from ckpt.version import VERSION
 
@@ -33,7 +34,7 @@ def current_versions(packages: Mapping[str, str] | None = None) -> dict[str, Any
             if "." not in name and type(getattr(module, "__dict__", {}).get("__version__")) is str
         }
     return {
-        "python": ".".join(str(part) for part in sys.version_info[:3]),
+        "python": RELEASE,
         "implementation": sys.implementation.name,
         "magic": importlib.util.MAGIC_NUMBER.hex(),
         "ckpt": VERSION,

@@ -1,7 +1,7 @@
 """Functions that a program registers with ``atexit``: they are recorded, because the interpreter has no way to list them.
 
-:func:`install` replaces ``register``, ``unregister`` and ``_clear`` of :mod:`atexit` by recording ones before the program
-starts.
+:func:`install` replaces the functions of :mod:`atexit` that register, unregister and clear by recording ones before the
+program starts.
 
 =====================================================  ====================================================
 registered by                                          after a restart
@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection
 from types import FrameType
 from typing import Any, NamedTuple
 
+from ckpt.compat.accelerators import clear_exit_functions, replace_exit_functions
 from ckpt.image.modules.references import OWN_PACKAGES
 
 __all__ = ["Entry", "forget", "install", "recorded", "register_again"]
@@ -41,15 +42,13 @@ class Entry(NamedTuple):
 _entries: list[Entry] = []
 _register = atexit.register
 _unregister = atexit.unregister
-_clear = atexit._clear
+_clear = clear_exit_functions
 
 
 def install() -> None:
     """Start recording, with an empty record."""
     _entries.clear()
-    atexit.register = register
-    atexit.unregister = unregister
-    atexit._clear = clear
+    replace_exit_functions(register, unregister, clear)
 
 
 def register(func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Callable[..., Any]:

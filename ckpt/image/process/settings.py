@@ -21,9 +21,10 @@ from abc import ABCMeta
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from ckpt.compat.stdlib import virtual_subclasses
+from ckpt.compat.typeobjects import is_heap
 from ckpt.image.errors import RestoreError
 from ckpt.image.interface.registry import libraries
-from ckpt.image.lowlevel.inspect_raw import is_heap
 
 if TYPE_CHECKING:
     from ckpt.image.modules.references import References
@@ -76,16 +77,11 @@ def apply_ambient(saved: dict[str, Any]) -> None:
 
 
 def _virtual_subclasses(references: References) -> list[tuple[type, list[type]]]:
-    import abc
-
     found = []
     for cls in _abstract_classes():
         if references.is_user_type(cls):
             continue  # its own state has them
-        registered = [ref() for ref in abc._get_dump(cls)[0]]  # type: ignore[attr-defined]
-        own = [
-            subclass for subclass in registered if subclass is not None and references.is_user_type(subclass)
-        ]
+        own = [subclass for subclass in virtual_subclasses(cls) if references.is_user_type(subclass)]
         if own and references.names(cls):
             found.append((cls, own))
     return found

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pickle import PicklingError
 from typing import TYPE_CHECKING, Any
 
+from ckpt.compat.memory import FULL_READ_ONLY, address_of
 from ckpt.image.reducers.iterators import by_using_up
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def reduce_memoryview(pickler: Saver, obj: memoryview) -> Any:
                 "a memoryview of several dimensions that is not contiguous cannot be saved; keep a copy, or slice it again"
             )
         stride = obj.strides[0] if obj.strides else 0
-    start = address(obj) - address(whole) if obj.nbytes else 0
+    start = address_of(obj, FULL_READ_ONLY) - address_of(whole, FULL_READ_ONLY) if obj.nbytes else 0
     return make_memoryview, (owner, start, obj.nbytes, obj.format, obj.shape, obj.readonly, stride)
 
 
@@ -87,25 +88,7 @@ def released_memoryview() -> memoryview:
     return made
 
 
-def address(view: memoryview) -> int:
-    """The address of the first item of the view."""
-    import ctypes
-
-    get, release = ctypes.pythonapi.PyObject_GetBuffer, ctypes.pythonapi.PyBuffer_Release
-    buffer = (ctypes.c_void_p * _BUFFER_WORDS)()
-    get.argtypes = (ctypes.py_object, ctypes.c_void_p, ctypes.c_int)
-    release.argtypes = (ctypes.c_void_p,)
-    release.restype = None
-    get(view, ctypes.addressof(buffer), _FULL_READ_ONLY)
-    try:
-        return buffer[0] or 0
-    finally:
-        release(ctypes.addressof(buffer))
-
-
 _FORMATS = frozenset({*"BbchHiIlLqQnNfd?P", *(f"@{code}" for code in "BbchHiIlLqQnNfd?P")})
-_BUFFER_WORDS = 16  # a Py_buffer, whose first word is the address, has 10
-_FULL_READ_ONLY = 0x0100 | 0x0010 | 0x0008 | 0x0004  # PyBUF_FULL_RO: indirect, strides, shape, format
 
 
 def reduce_memory_iterator(pickler: Saver, obj: Any) -> Any:

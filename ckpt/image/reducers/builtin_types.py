@@ -38,8 +38,10 @@ from collections.abc import Callable
 from pickle import PicklingError
 from typing import TYPE_CHECKING, Any
 
+from ckpt.compat.memory import referent_of
+from ckpt.compat.referents import mapping_of
+from ckpt.compat.typeobjects import is_heap
 from ckpt.image.frames.generators import gen_info
-from ckpt.image.lowlevel.inspect_raw import is_heap
 from ckpt.image.reducers import buffers, contexts, rebuild, tracebacks
 from ckpt.image.reducers.iterators import class_of_dict
 from ckpt.image.reducers.raw_instances import attributes_of, reduce_raw, slots_of
@@ -114,7 +116,7 @@ def reduce_generator(pickler: Saver, obj: Any) -> Any:
 
 @reduces(types.MappingProxyType)
 def reduce_mapping_proxy(pickler: Saver, obj: Any) -> Any:
-    mapping = gc.get_referents(obj)[0]
+    mapping = mapping_of(obj)
     owner = class_of_dict(mapping)
     if owner is not None:
         return rebuild.class_dict, (owner,)
@@ -227,23 +229,15 @@ def reduce_weakref(pickler: Saver, obj: Any) -> Any:
     return (*args, (attributes, slots), None, None, rebuild.fill_slots)
 
 
-_PROXY = re.compile(r"<weak\w*proxy at 0x[0-9a-f]+(?:; dead|;? to .* at (0x[0-9a-f]+))>", re.DOTALL)
-
-
 @reduces(weakref.ProxyType, weakref.CallableProxyType)
 def reduce_weakproxy(pickler: Saver, obj: Any) -> Any:
-    """The ``repr`` of a proxy, which C makes, contains the referent's address, after the name of its class (any text). The
-    address of ``None`` or, from Python 3.13 on, the word "dead" means that the referent is gone."""
-    import ctypes
-
-    text: Any = type(obj).__repr__
-    found = _PROXY.fullmatch(text(obj))
+    found = referent_of(obj)
     if found is None:
+        text: Any = type(obj).__repr__
         raise PicklingError(f"a weak proxy that says {text(obj)!r}, which tells nothing of its referent")
-    if found[1] is None or int(found[1], 16) == id(None):
+    if not found:
         return rebuild.make_dead_weakproxy, ()
-    target = ctypes.cast(int(found[1], 16), ctypes.py_object).value
-    return rebuild.make_weakproxy, (target, *gc.get_referents(obj))  # the callback, if it has one
+    return rebuild.make_weakproxy, (*found, *gc.get_referents(obj))  # the callback, if it has one
 
 
 # ---------------------------------------------------------------------- modules

@@ -36,7 +36,7 @@ import types
 from collections import OrderedDict, defaultdict, deque
 from typing import TYPE_CHECKING, Any
 
-from ckpt.image.lowlevel.inspect_raw import is_heap
+from ckpt.compat.typeobjects import has_dictionary, is_heap
 from ckpt.image.modules import definitions
 from ckpt.image.modules.references import OWN_PACKAGES
 from ckpt.image.reducers import rebuild
@@ -183,7 +183,7 @@ def kind_of_instance(pickler: Saver, cls: type) -> Reducer:
         return reduce_logger
     if base is object and not is_partly_c:
         if not hooks and cls not in copyreg.dispatch_table:
-            return PLAIN if cls.__dictoffset__ else DEFAULT
+            return PLAIN if has_dictionary(cls) else DEFAULT
         if is_user:
             return reduce_raw
         if hooks & _PICKLE_HOOKS or cls in copyreg.dispatch_table:

@@ -8,13 +8,14 @@ loaded.
 
 from __future__ import annotations
 
-import abc
 import sys
 import types
 from abc import ABCMeta
 from typing import TYPE_CHECKING, Any
 
-from ckpt.image.lowlevel.inspect_raw import is_heap
+from ckpt.compat import stdlib
+from ckpt.compat.accelerators import COLLECTIONS_ABC
+from ckpt.compat.typeobjects import is_heap
 from ckpt.image.modules import definitions
 from ckpt.image.reducers import rebuild
 
@@ -27,7 +28,7 @@ _CLASS_SKIP = frozenset(
     {
         "__dict__",
         "__weakref__",
-        "_abc_impl",
+        stdlib.ABC_STATE,
         "__slots__",
         "__module__",
         "__qualname__",
@@ -74,8 +75,7 @@ def reduce_class(pickler: Saver, cls: type) -> Any:
         if key not in _CLASS_SKIP and key not in essentials and not _is_layout(value, cls)
     }
     if issubclass(meta, ABCMeta):
-        registered = [ref() for ref in abc._get_dump(cls)[0]]  # type: ignore[attr-defined]
-        registered = [subclass for subclass in registered if subclass is not None]
+        registered = stdlib.virtual_subclasses(cls)
         if registered:
             pickler.defer(rebuild.register_virtual, cls, registered)
     state = (attributes, own.get("__abstractmethods__"))
@@ -107,10 +107,10 @@ def is_made_in_c(cls: type) -> bool:
 def _find_c_type(pickler: Saver, cls: type) -> Any:
     """A type made in C that is not found under its name (``builtins.method``, ``_csv.writer``). It is searched for among the
     variables of its module, of some others, and of submodules (`coverage.CTracer`), also as the type of such a variable
-    (metaclasses of `_ctypes`).
+    (metaclasses of ctypes).
     """
     below = [name for name in list(sys.modules) if name.startswith(f"{cls.__module__}.")]
-    for module_name in (cls.__module__, "types", "_collections_abc", *below):
+    for module_name in (cls.__module__, "types", COLLECTIONS_ABC, *below):
         module = sys.modules.get(module_name)
         attributes = list(getattr(module, "__dict__", {}).items())
         for key, value in attributes:

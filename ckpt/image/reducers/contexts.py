@@ -12,10 +12,12 @@ it, which marks the token as used; the mark is removed afterwards.
 from __future__ import annotations
 
 import contextvars
-import gc
 from pickle import PicklingError
 from typing import TYPE_CHECKING, Any
 
+from ckpt.compat.accelerators import DECIMAL
+from ckpt.compat.memory import mark_unused
+from ckpt.compat.referents import context_of_token
 from ckpt.image.errors import RestoreError
 
 if TYPE_CHECKING:
@@ -49,11 +51,7 @@ def present_context() -> contextvars.Context | None:
     probe: contextvars.ContextVar[None] = contextvars.ContextVar("probe")
     token = probe.set(None)
     probe.reset(token)
-    return _context_of(token)
-
-
-def _context_of(token: contextvars.Token[Any]) -> contextvars.Context | None:
-    return next((item for item in gc.get_referents(token) if type(item) is contextvars.Context), None)
+    return context_of_token(token)
 
 
 def make_context() -> contextvars.Context:
@@ -105,7 +103,7 @@ def _numpy_variable() -> Any:
 
 
 def reduce_token(pickler: Saver, obj: contextvars.Token[Any]) -> Any:
-    context = _context_of(obj)
+    context = context_of_token(obj)
     if context is present_context():
         context = None
     old = () if obj.old_value is contextvars.Token.MISSING else (obj.old_value,)
@@ -136,22 +134,9 @@ def make_token(
         var.reset(token)
         raise RestoreError(f"the context variable {var.name!r} is set here already ({before!r})")
     var.reset(token)
-    if not used:
-        _unuse(token)
-    return token
-
-
-def _unuse(token: contextvars.Token[Any]) -> None:
-    """Remove the mark "used" from a token. The fields of the C struct are: header, context, variable, old value, mark."""
-    import ctypes
-
-    word = object.__basicsize__
-    pointer = ctypes.sizeof(ctypes.c_void_p)
-    variable = ctypes.c_void_p.from_address(id(token) + word + pointer).value
-    mark = ctypes.c_int.from_address(id(token) + word + 3 * pointer)
-    if variable != id(token.var) or mark.value != 1:
+    if not used and not mark_unused(token):
         raise RestoreError("a token of a context variable cannot be made again by this interpreter")
-    mark.value = 0
+    return token
 
 
 # ---------------------------------------------------------------------- decimal
@@ -162,7 +147,7 @@ def decimal_reducers() -> dict[type, Any]:
     import decimal
 
     manager = type(decimal.localcontext())
-    if manager.__module__ not in ("decimal", "_decimal"):
+    if manager.__module__ not in DECIMAL:
         return {}
     return {manager: reduce_decimal_manager}
 

@@ -5,13 +5,15 @@ dill can save types that no other library can (capsules, thread handles, parts o
 :func:`reduce` gives such a saver a stand-in for the pickler, which writes nothing and keeps the arguments of that call; the
 C pickler then saves them. A saver that writes opcodes itself, or saves several objects, cannot be used in this way.
 
-Importing dill (30 ms) adds entries to ``pickle._Pickler.dispatch``; they are removed again. dill is imported only when the
-pickler meets the first such object.
+Importing dill (30 ms) adds entries to the table of the pickler that is written in Python; they are removed again. dill
+is imported only when the pickler meets the first such object.
 """
 
 from __future__ import annotations
 
 from typing import Any
+
+from ckpt.compat.stdlib import python_pickler
 
 __all__ = ["reduce"]
 
@@ -76,9 +78,7 @@ def reduce(obj: Any) -> tuple[Any, ...] | None:
 
 
 def _savers() -> dict[type, Any]:
-    import pickle
-
-    dispatch = pickle._Pickler.dispatch
+    dispatch = python_pickler().dispatch
     before = dict(dispatch)
     import dill
 

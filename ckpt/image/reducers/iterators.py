@@ -27,6 +27,9 @@ from collections.abc import Callable
 from pickle import PicklingError
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ckpt.compat.memory import deque_was_changed, exchange, ordered_iterator
+from ckpt.compat.referents import mapping_of
+
 if TYPE_CHECKING:
     from ckpt.image.reducers.saver import Saver
 
@@ -146,20 +149,7 @@ def finish(refilled: list[Any]) -> None:
     again = {id(container) for container in refilled}
     for made, right, container, is_shell in late:
         if is_shell or id(container) in again:
-            _exchange(made, right())
-
-
-def _exchange(one: Any, other: Any) -> None:
-    """Exchange the content of two iterators of one type: the bytes of their C structs after the object header. References
-    are exchanged too, so no reference count changes. Raises TypeError for different types."""
-    import ctypes
-
-    if type(one) is not type(other):
-        raise TypeError(f"{type(one)} and {type(other)} cannot change places")
-    head, size = object.__basicsize__, type(one).__basicsize__ - object.__basicsize__
-    kept = ctypes.string_at(id(one) + head, size)
-    ctypes.memmove(id(one) + head, id(other) + head, size)
-    ctypes.memmove(id(other) + head, kept, size)
+            exchange(made, right())
 
 
 # ---------------------------------------------------------------------- at an image
@@ -227,34 +217,21 @@ def reduce_set_iterator(pickler: Saver, obj: Any) -> Any:
 
 
 def reduce_ordered_iterator(pickler: Saver, obj: Any) -> Any:
-    """The C struct has flags before the pointer to the dictionary: 1 reversed, 2 keys, 4 values (6: items)."""
     found = [item for item in gc.get_referents(obj) if isinstance(item, OrderedDict)]
     if not found:  # finished
         return make, ((OrderedDict, "keys", False), OrderedDict(), 0, 0)
-    words = _words(obj, 2)
-    if words[1] != id(found[0]):
+    kind = ordered_iterator(obj, found[0])
+    if kind is None:
         raise PicklingError("an iterator of an OrderedDict has another layout than is known; finish it first")
-    what = words[0] & 0xFFFF
-    view = {2: "keys", 4: "values", 6: "items"}[what & 6]
-    return _reduce(pickler, obj, (OrderedDict, view, bool(what & 1)), found[0])
+    return _reduce(pickler, obj, (OrderedDict, *kind), found[0])
 
 
 def reduce_deque_iterator(pickler: Saver, obj: Any) -> Any:
-    """The type cannot be found by its name in some versions of Python. The C struct has the fields block, index, deque and
-    state; ``state`` is the deque's number of changes when the iteration began, and the sixth field of a deque's struct is
-    its present number of changes."""
+    """The type cannot be found by its name in some versions of Python."""
     _, (items, *done) = obj.__reduce__()
-    words = _words(obj, 4)
-    if words[2] == id(items) and words[3] != _words(items, 6)[5]:
+    if deque_was_changed(obj, items):
         return Changed, ([], "deque mutated during iteration")
     return make, (_DEQUE[type(obj)], items, deque.__len__(items), *(done or (0,)))
-
-
-def _words(obj: Any, count: int) -> Any:
-    """The first ``count`` machine words after the header of an object."""
-    import ctypes
-
-    return (ctypes.c_ssize_t * count).from_address(id(obj) + object.__basicsize__)
 
 
 def reduce_list_iterator(pickler: Saver, obj: Any) -> Any:
@@ -271,7 +248,7 @@ def reduce_reversed(pickler: Saver, obj: Any) -> Any:
 
 def reduce_view(pickler: Saver, obj: Any) -> Any:
     base, view = _VIEW_TYPES[type(obj)]
-    mapping = gc.get_referents(obj)[0]
+    mapping = mapping_of(obj)
     owner = class_of_dict(mapping)
     return make_view, (base, mapping if owner is None else owner.__dict__, view)
 
@@ -283,10 +260,10 @@ def class_of_dict(mapping: Any) -> type | None:
     for value in mapping.values():
         if isinstance(value, (types.GetSetDescriptorType, types.MemberDescriptorType)):
             owner: type = value.__objclass__
-            if gc.get_referents(owner.__dict__)[0] is mapping:
+            if mapping_of(owner.__dict__) is mapping:
                 return owner
     for found in gc.get_referrers(mapping):
-        if isinstance(found, type) and gc.get_referents(found.__dict__)[0] is mapping:
+        if isinstance(found, type) and mapping_of(found.__dict__) is mapping:
             return found
     return None
 

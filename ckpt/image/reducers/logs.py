@@ -11,6 +11,8 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
+from ckpt.compat import stdlib
+
 if TYPE_CHECKING:
     from ckpt.image.reducers.saver import Saver
 
@@ -23,6 +25,7 @@ def note_logging() -> dict[str, Any] | None:
     if not isinstance(logging, types.ModuleType):
         return None
     known = logging.root.manager.loggerDict
+    names, levels = stdlib.level_names(logging)
     loggers = {
         name: logger
         for name, logger in {"": logging.root, **known}.items()
@@ -40,8 +43,8 @@ def note_logging() -> dict[str, Any] | None:
             for name, logger in loggers.items()
         },
         "disable": logging.root.manager.disable,
-        "names": dict(logging._levelToName),
-        "levels": dict(logging._nameToLevel),
+        "names": dict(names),
+        "levels": dict(levels),
         "raise_exceptions": logging.raiseExceptions,
     }
 
@@ -54,7 +57,9 @@ def reduce_logger(pickler: Saver, obj: Any) -> Any:
     """A logger of a class of the program, with its attributes; at load it is registered under its name again."""
     logging = sys.modules["logging"]
     attributes = {
-        key: value for key, value in obj.__dict__.items() if key not in ("manager", "parent", "_cache")
+        key: value
+        for key, value in obj.__dict__.items()
+        if key not in ("manager", "parent", stdlib.LOGGER_CACHE)
     }
     is_known = logging.root.manager.loggerDict.get(obj.name) is obj
     return make_logger, (type(obj), obj.name if is_known else None), attributes, None, None, fill_logger
@@ -64,7 +69,9 @@ def make_logger(cls: type, name: str | None) -> Any:
     import logging
 
     made: Any = object.__new__(cls)
-    made.__dict__.update(name=name, manager=logging.root.manager, parent=logging.root, _cache={})
+    made.__dict__.update(
+        name=name, manager=logging.root.manager, parent=logging.root, **{stdlib.LOGGER_CACHE: {}}
+    )
     if name is not None:
         logging.root.manager.loggerDict[name] = made
     return made
@@ -111,12 +118,11 @@ def put_back(saved: dict[str, Any] | None) -> None:
         logger.propagate = propagate
         logger.disabled = disabled
         for handler in handlers:
-            if handler.name:
-                logging._handlers[handler.name] = handler  # type: ignore[attr-defined]
-            logging._addHandlerRef(handler)  # type: ignore[attr-defined]  # for the flush at the program's end
+            stdlib.note_handler(logging, handler)
     find_parents(logging.root.manager)
     logging.root.manager.disable = saved["disable"]
-    logging._levelToName.update(saved["names"])
-    logging._nameToLevel.update(saved["levels"])
+    names, levels = stdlib.level_names(logging)
+    names.update(saved["names"])
+    levels.update(saved["levels"])
     logging.raiseExceptions = saved["raise_exceptions"]
-    logging.root.manager._clear_cache()  # type: ignore[attr-defined]
+    stdlib.forget_enabled_levels(logging)

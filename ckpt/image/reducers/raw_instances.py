@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ckpt.image.lowlevel.inspect_raw import is_heap
+from ckpt.compat.typeobjects import has_dictionary, has_hidden_state, is_heap
 from ckpt.image.reducers import rebuild
 from ckpt.image.reducers.classes import is_slot
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT", "FILLED_BASES", "attributes_of", "has_state_in_c", "reduce_raw", "slots_of"]
 
 FILLED_BASES = (list, dict, set)
-_POINTER_BYTES = object.__basicsize__ // 2
 
 
 def DEFAULT(pickler: Saver, obj: object) -> Any:
@@ -31,9 +30,7 @@ def has_state_in_c(cls: type) -> bool:
     """
     heap = [c for c in cls.__mro__ if is_heap(c)]
     slots = sum(1 for c in heap for value in c.__dict__.values() if is_slot(value, c))
-    size = object.__basicsize__ + slots * _POINTER_BYTES
-    size += _POINTER_BYTES * (cls.__weakrefoffset__ > 0) + _POINTER_BYTES * (cls.__dictoffset__ > 0)
-    return cls.__basicsize__ > size
+    return has_hidden_state(cls, slots)
 
 
 def slots_of(pickler: Saver, obj: Any) -> list[tuple[type, str, Any]]:
@@ -61,7 +58,7 @@ def attributes_of(obj: Any) -> dict[str, Any] | None:
     """The instance's dictionary itself, also if a class of the program defines ``__dict__`` or ``__getattribute__``; None if
     the instance has none.
     """
-    if not type(obj).__dictoffset__:
+    if not has_dictionary(type(obj)):
         return None
     try:
         found = object.__getattribute__(obj, "__dict__")

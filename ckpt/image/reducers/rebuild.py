@@ -13,7 +13,6 @@ of the reducer for a type (:mod:`ckpt.image.reducers.by_value`, :mod:`ckpt.image
 
 from __future__ import annotations
 
-import abc
 import importlib
 import itertools
 import threading
@@ -25,8 +24,11 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ckpt.compat import stdlib
+from ckpt.compat.accelerators import CTYPES
+from ckpt.compat.memory import replace_dictionary
+from ckpt.compat.typeobjects import is_heap
 from ckpt.image.errors import RestoreError
-from ckpt.image.lowlevel.inspect_raw import is_heap
 
 # ---------------------------------------------------------------------- functions
 
@@ -103,7 +105,7 @@ def fill_attributes(obj: Any, attributes: dict[str, Any]) -> None:
 
 def metaclass_of_ctypes(meta: type) -> Any:
     """The metaclass of ctypes from which ``meta`` derives, or None. It reads ``_fields_`` and so on when a class is made."""
-    return next((cls for cls in meta.__mro__ if cls.__module__ == "_ctypes"), None)
+    return next((cls for cls in meta.__mro__ if cls.__module__ == CTYPES), None)
 
 
 def make_class(meta: type, name: str, bases: tuple[type, ...], essentials: dict[str, Any]) -> type:
@@ -135,7 +137,7 @@ def make_class(meta: type, name: str, bases: tuple[type, ...], essentials: dict[
         for cls, hook in hidden:
             type.__setattr__(cls, "__init_subclass__", hook)
     if issubclass(meta, ABCMeta):
-        abc._abc_init(made)  # type: ignore[attr-defined]
+        stdlib.make_abstract(made)
     return made
 
 
@@ -320,7 +322,7 @@ def make_rlock(count: int) -> Any:
     """A reentrant lock held ``count`` times by the thread that loads the image."""
     made = threading.RLock()
     if count:
-        made._acquire_restore((count, threading.get_ident()))  # type: ignore[attr-defined]
+        stdlib.own(made, count)
     return made
 
 
@@ -359,19 +361,11 @@ def make_module(name: str) -> types.ModuleType:
 def fill_module_dict(module: types.ModuleType, state: tuple[dict[str, Any], type]) -> None:
     """Give the module this dictionary itself, because the module's functions hold it as their globals, and its class.
 
-    Python cannot replace the dictionary of a module. It is the first field after the header of the C struct. Raises
-    RestoreError if it is not.
+    Raises RestoreError where this interpreter's modules keep their dictionary in another place.
     """
-    import ctypes
-
     attributes, cls = state
-    slot = ctypes.c_void_p.from_address(id(module) + object.__basicsize__)
-    old = module.__dict__
-    if slot.value != id(old):
+    if not replace_dictionary(module, attributes):
         raise RestoreError("a module cannot be made again by this interpreter")
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(attributes))
-    slot.value = id(attributes)
-    ctypes.pythonapi.Py_DecRef(ctypes.py_object(old))
     if cls is not types.ModuleType:
         module.__class__ = cls
 

@@ -4,13 +4,15 @@ So an exception that the program keeps or handles is printed after a restart as 
 made of code and globals only. Their variables are not saved, because they may be of any type, and keep any object alive; so
 ``f_locals`` is empty and ``f_back`` is ``None``.
 
-The frames are made by ``PyFrame_New`` of CPython's C API; Python has no function for it.
+Not here: how such a frame is made (:func:`ckpt.compat.memory.new_frame`).
 """
 
 from __future__ import annotations
 
 import types
 from typing import TYPE_CHECKING, Any
+
+from ckpt.compat.memory import new_frame
 
 if TYPE_CHECKING:
     from ckpt.image.reducers.saver import Saver
@@ -37,15 +39,5 @@ def make_traceback(entries: list[Entry]) -> types.TracebackType | None:
     """The chain of tracebacks for ``entries`` (outermost first), with frames that have no variables; None for no entries."""
     made = None
     for code, namespace, instruction, line in reversed(entries):
-        made = types.TracebackType(made, _frame(code, namespace), instruction, line)
+        made = types.TracebackType(made, new_frame(code, namespace), instruction, line)
     return made
-
-
-def _frame(code: types.CodeType, namespace: dict[str, Any]) -> types.FrameType:
-    import ctypes
-
-    new, here = ctypes.pythonapi.PyFrame_New, ctypes.pythonapi.PyThreadState_Get
-    new.argtypes, new.restype = (ctypes.c_void_p, *[ctypes.py_object] * 3), ctypes.py_object
-    here.restype = ctypes.c_void_p
-    frame: types.FrameType = new(here(), code, namespace, {})
-    return frame

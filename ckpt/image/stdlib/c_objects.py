@@ -6,16 +6,24 @@ What state these C objects hold is found through the garbage collector's view of
 
 from __future__ import annotations
 
-import _random
 import functools
 import gc
 import itertools
 import re
 import struct
-import sys
 from pickle import PicklingError
 from typing import TYPE_CHECKING, Any
 
+from ckpt.compat import accelerators
+from ckpt.compat.memory import batched_parts
+from ckpt.compat.referents import (
+    call_of_writer,
+    compare_of_key,
+    lru_parts,
+    pairwise_parts,
+    simple_queue_items,
+    source_of_reader,
+)
 from ckpt.image.reducers import rebuild
 from ckpt.image.reducers.iterators import by_using_up
 from ckpt.image.reducers.raw_instances import attributes_of, slots_of
@@ -81,7 +89,7 @@ def reduce_scanner(pickler: Saver, obj: Any) -> Any:
 def reduce_lru_cache(pickler: Saver, obj: Any) -> Any:
     if pickler.references.names(obj):
         return NotImplemented
-    cache, function, mark, links = rebuild_c_objects.lru_internals(obj)
+    cache, function, mark, links = lru_parts(obj)
     parameters = _lru_parameters(obj, links)
     # links: key, result, type of link; oldest first
     bounded = parameters["maxsize"] is not None
@@ -131,20 +139,12 @@ DIALECT_FIELDS = (
 
 def reduce_csv_reader(pickler: Saver, obj: Any) -> Any:
     dialect = {key: getattr(obj.dialect, key) for key in DIALECT_FIELDS}
-    source = next(
-        item
-        for item in gc.get_referents(obj)
-        if item is not obj.dialect
-        and not isinstance(item, (type, list, str))
-        and hasattr(type(item), "__next__")
-    )
-    return rebuild_c_objects.make_csv_reader, (source, dialect, obj.line_num)
+    return rebuild_c_objects.make_csv_reader, (source_of_reader(obj), dialect, obj.line_num)
 
 
 def reduce_csv_writer(pickler: Saver, obj: Any) -> Any:
     dialect = {key: getattr(obj.dialect, key) for key in DIALECT_FIELDS}
-    write = next(item for item in gc.get_referents(obj) if callable(item) and not isinstance(item, type))
-    return rebuild_c_objects.make_csv_writer, (write, dialect)
+    return rebuild_c_objects.make_csv_writer, (call_of_writer(obj), dialect)
 
 
 # ---------------------------------------------------------------------- other objects made in C
@@ -160,15 +160,15 @@ def kind_by_base(cls: type) -> Reducer | None:
 def reduce_key_wrapper(pickler: Saver, obj: Any) -> Any:
     """What ``functools.cmp_to_key`` makes, and the keys made with it."""
     key = getattr(obj, "obj", rebuild_c_objects)
-    compare = next(item for item in gc.get_referents(obj) if item is not type(obj))
-    return rebuild_c_objects.make_key_wrapper, (compare, *(() if key is rebuild_c_objects else (key,)))
+    return rebuild_c_objects.make_key_wrapper, (
+        compare_of_key(obj),
+        *(() if key is rebuild_c_objects else (key,)),
+    )
 
 
 def reduce_pairwise(pickler: Saver, obj: Any) -> Any:
     """It holds its source and, once begun, the item that comes first in the next pair."""
-    found = [item for item in gc.get_referents(obj) if item is not itertools.pairwise]
-    if sys.version_info >= (3, 13):
-        found.pop()  # the tuple that is used again for every pair
+    found = pairwise_parts(obj)
     if not found:
         return rebuild_c_objects.make_pairwise, (iter(()),)
     source, *last = found
@@ -176,25 +176,12 @@ def reduce_pairwise(pickler: Saver, obj: Any) -> Any:
 
 
 def reduce_batched(pickler: Saver, obj: Any) -> Any:
-    """The size of its batches follows the pointer to its source; since 3.13 a byte that says whether all must be full."""
-    import ctypes
-
-    found = [item for item in gc.get_referents(obj) if item is not type(obj)]
-    words = (ctypes.c_ssize_t * 2).from_address(id(obj) + object.__basicsize__)
-    if not found or words[0] != id(found[0]):
-        return rebuild_c_objects.make_batched, (iter(()), 1)
-    size, is_strict = words[1], False
-    if sys.version_info >= (3, 13):
-        is_strict = ctypes.c_bool.from_address(ctypes.addressof(words) + ctypes.sizeof(words)).value
-    return rebuild_c_objects.make_batched, (found[0], size, *([True] if is_strict else []))
+    source, size, is_strict = batched_parts(obj) or (iter(()), 1, False)
+    return rebuild_c_objects.make_batched, (source, size, *([True] if is_strict else []))
 
 
 def reduce_simple_queue(pickler: Saver, obj: Any) -> Any:
-    found = [item for item in gc.get_referents(obj) if item is not type(obj)]
-    if sys.version_info < (3, 13):  # a list, with items that were taken at its beginning
-        found = found[0]
-    waiting = found[len(found) - obj.qsize() :] if found else []
-    return type(obj), (), (waiting,), None, None, rebuild_c_objects.fill_simple_queue
+    return type(obj), (), (simple_queue_items(obj),), None, None, rebuild_c_objects.fill_simple_queue
 
 
 def reduce_struct(pickler: Saver, obj: struct.Struct) -> Any:
@@ -236,7 +223,7 @@ def reduce_system_random(pickler: Saver, obj: Any) -> Any:
 
 def reduce_random(pickler: Saver, obj: Any) -> Any:
     """Past its ``getstate``, which wants what ``__init__`` sets: it may be just being made."""
-    state = (_random.Random.getstate(obj), attributes_of(obj), slots_of(pickler, obj))
+    state = (accelerators.random.Random.getstate(obj), attributes_of(obj), slots_of(pickler, obj))
     return rebuild_c_objects.make_random, (type(obj),), state, None, None, rebuild_c_objects.fill_random
 
 
@@ -253,10 +240,7 @@ def reduce_remaining(pickler: Saver, obj: Any) -> Any:
 
 
 def _reducers() -> dict[type, Reducer]:
-    import _csv
-    import _json
-    import _queue
-
+    csv, json = accelerators.csv, accelerators.json
     batched = getattr(itertools, "batched", None)  # since 3.12
     return {
         **({} if batched is None else {batched: reduce_batched}),
@@ -269,11 +253,11 @@ def _reducers() -> dict[type, Reducer]:
         itertools.pairwise: reduce_pairwise,
         struct.Struct: reduce_struct,
         type(struct.iter_unpack("B", b"")): reduce_remaining,
-        _queue.SimpleQueue: reduce_simple_queue,
-        _json.make_scanner: reduce_json_scanner,
-        _json.make_encoder: reduce_json_encoder,
-        _csv.Reader: reduce_csv_reader,
-        _csv.Writer: reduce_csv_writer,
+        accelerators.SimpleQueue: reduce_simple_queue,
+        json.make_scanner: reduce_json_scanner,
+        json.make_encoder: reduce_json_encoder,
+        csv.Reader: reduce_csv_reader,
+        csv.Writer: reduce_csv_writer,
     }
 
 

@@ -19,6 +19,8 @@ import zlib
 from pickle import PicklingError
 from typing import Any
 
+from ckpt.compat.accelerators import BZ2
+from ckpt.compat.stdlib import compressor_of
 from ckpt.image.reducers.raw_instances import attributes_of
 
 __all__ = ["FurtherStream", "reduce_compressor", "reduce_stream"]
@@ -92,7 +94,7 @@ def reduce_compressor(pickler: Any, obj: Any) -> Any:
         except ValueError:  # ended by the program
             return FurtherStream, (b"", None, True)
     given = _ended[id(obj)][1]
-    return FurtherStream, (given, None if type(obj).__module__ == "_bz2" else _check_of(given), False)
+    return FurtherStream, (given, None if type(obj).__module__ == BZ2 else _check_of(given), False)
 
 
 def reduce_stream(pickler: Any, obj: FurtherStream) -> Any:
@@ -111,7 +113,7 @@ def _is_in_a_file(compressor: Any) -> bool:
     files = tuple(getattr(sys.modules[name], cls) for name, cls in _FILES if name in sys.modules)
 
     def is_its_file(obj: object) -> bool:
-        return issubclass(type(obj), files) and (attributes_of(obj) or {}).get("_compressor") is compressor
+        return issubclass(type(obj), files) and compressor_of(attributes_of(obj) or {}) is compressor
 
     for holder in gc.get_referrers(compressor):
         if any(map(is_its_file, gc.get_referrers(holder) if type(holder) is dict else (holder,))):

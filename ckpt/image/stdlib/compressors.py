@@ -22,11 +22,13 @@ from pickle import PicklingError
 from types import MethodDescriptorType
 from typing import Any
 
+from ckpt.compat.accelerators import BZ2, LZMA
+
 __all__ = ["Deflating", "make_finished", "reduce_deflating", "reduce_method"]
 
 _SMALLEST = (-1, -9, 8)  # level of zlib's choice, window of 512 bytes
 _PROBE_PARTS = (600, 6000, 6000, 17000)
-_COMPRESSORS = {("zlib", "Compress"), ("_bz2", "BZ2Compressor"), ("_lzma", "LZMACompressor")}
+_COMPRESSORS = {("zlib", "Compress"), (BZ2, "BZ2Compressor"), (LZMA, "LZMACompressor")}
 
 Settings = tuple[int, int, int]
 """Level, window (as ``wbits``) and ``memLevel`` of a raw deflate stream."""

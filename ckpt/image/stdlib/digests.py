@@ -20,11 +20,12 @@ import ctypes
 import hashlib
 import os
 import struct
-import sys
 from functools import cache
 from pickle import PicklingError
 from typing import Any
 
+from ckpt.compat.accelerators import HASHLIB, loaded
+from ckpt.compat.memory import openssl_context
 from ckpt.image.errors import RestoreError
 
 __all__ = ["can_be_saved", "reduce_digest", "reduce_hmac"]
@@ -38,21 +39,19 @@ _STATE_BYTES = {
     **dict.fromkeys(("sha3_224", "sha3_256", "sha3_384", "sha3_512", "shake_128", "shake_256"), 393),
 }
 """How much of the algorithm's memory is state."""
-_OBJECT_BYTES = 32  # of Python's object, whose third word is the context
 _CONTEXT_WORDS = 9  # EVP_MD_CTX of OpenSSL 3
 _ALGORITHM = 7  # the word with the address of the algorithm's memory
 _LEGACY = 4  # the word with that of OpenSSL 1
 _XOF_BYTES = 32  # of a digest without a length of its own
 _HMAC_WORDS = 4  # HMAC_CTX of OpenSSL 3: the algorithm, then the three contexts
-_LAST_HMAC = (3, 13)  # of the versions whose objects are known
 _WORD = ctypes.sizeof(ctypes.c_void_p)
 
 
 @cache
 def _is_known() -> bool:
     """Whether this Python computes digests with an OpenSSL whose layout is known."""
-    module = sys.modules.get("_hashlib")
-    if module is None or _WORD != 8 or module.HASH.__basicsize__ != _OBJECT_BYTES:
+    module = loaded(HASHLIB)
+    if module is None:
         return False
     try:
         number = ctypes.CDLL(getattr(module, "__file__", None)).OpenSSL_version_num
@@ -65,13 +64,16 @@ def _is_known() -> bool:
 def can_be_saved(digest: Any) -> bool:
     """Whether :func:`reduce_digest` or :func:`reduce_hmac` can save an object of OpenSSL's types."""
     if type(digest).__name__ == "HMAC":
-        kind_is_known = type(digest).__basicsize__ == _OBJECT_BYTES and sys.version_info[:2] <= _LAST_HMAC
-        return kind_is_known and _algorithm(digest) in _STATE_BYTES and _is_known()
-    return type(digest).__name__ in ("HASH", "HASHXOF") and digest.name in _STATE_BYTES and _is_known()
+        name = _algorithm(digest)
+    elif type(digest).__name__ in ("HASH", "HASHXOF"):
+        name = digest.name
+    else:
+        return False
+    return name in _STATE_BYTES and _is_known() and openssl_context(digest) is not None
 
 
 def reduce_digest(pickler: Any, digest: Any) -> Any:
-    """Of ``_hashlib.HASH`` and ``HASHXOF``. Raises PicklingError."""
+    """Of OpenSSL's ``HASH`` and ``HASHXOF``. Raises PicklingError."""
     name, result = digest.name, _result(digest)
     state = _state(digest)
     if state is None or _made(name, bytes(state), result) is None:
@@ -111,9 +113,9 @@ def _result(digest: Any) -> bytes:
 
 def _state(digest: Any) -> Any:
     """The bytes of the algorithm's state, in place; None: they are not where they are looked for."""
-    if not can_be_saved(digest):
+    context = openssl_context(digest) if can_be_saved(digest) else None
+    if context is None:
         return None
-    context = (ctypes.c_uint64 * (_OBJECT_BYTES // _WORD)).from_address(id(digest))[2]
     words = (ctypes.c_uint64 * _CONTEXT_WORDS).from_address(context)
     if not words[_ALGORITHM] or words[_LEGACY]:
         return None
@@ -124,7 +126,7 @@ def _state(digest: Any) -> Any:
 
 
 def reduce_hmac(pickler: Any, digest: Any) -> Any:
-    """Of ``_hashlib.HMAC``. Raises PicklingError."""
+    """Of OpenSSL's ``HMAC``. Raises PicklingError."""
     name, result, states = _algorithm(digest), digest.digest(), _states(digest)
     saved = None if states is None else (name, tuple(map(bytes, states)), result)
     if saved is None or _made_hmac(*saved) is None:
@@ -146,7 +148,8 @@ def make_hmac(name: str, states: tuple[bytes, ...], result: bytes) -> Any:
 
 
 def _made_hmac(name: str, states: tuple[bytes, ...], result: bytes) -> Any:
-    made = sys.modules["_hashlib"].hmac_new(b"key", b"", name)
+    module: Any = loaded(HASHLIB)
+    made = module.hmac_new(b"key", b"", name)
     spaces = _states(made)
     if spaces is None or [len(space) for space in spaces] != [len(state) for state in states]:
         return None
@@ -164,10 +167,8 @@ def _algorithm(digest: Any) -> str:
 
 def _states(digest: Any) -> list[Any] | None:
     """The bytes of the three states, in place; None: they are not where they are looked for."""
-    if not can_be_saved(digest):
-        return None
-    own = _words(id(digest), _OBJECT_BYTES // _WORD)
-    contexts = own and _words(own[2], _HMAC_WORDS)
+    own = openssl_context(digest) if can_be_saved(digest) else None
+    contexts = None if own is None else _words(own, _HMAC_WORDS)
     found, algorithms = [], set()
     for context in contexts[1:] if contexts else ():
         words = _words(context, _CONTEXT_WORDS)

@@ -10,12 +10,10 @@ such an object again makes its finalizer, too.
 
 from __future__ import annotations
 
-import atexit
-import itertools
-import weakref
 from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any
 
+from ckpt.compat import stdlib
 from ckpt.image.reducers.installed_classes import has_own_reduce
 
 if TYPE_CHECKING:
@@ -23,29 +21,28 @@ if TYPE_CHECKING:
 
 __all__ = ["Finalizers", "reduce_finalizers", "register_finalizers"]
 
-Entry = tuple[Any, Any, Callable[..., Any], tuple[Any, ...], dict[str, Any], bool, int]
-
 
 class Finalizers:
     """Stands for the finalizers of all objects pickled before it."""
 
     @staticmethod
     def are_there() -> bool:
-        return bool(getattr(weakref.finalize, "_registry", {}))
+        return bool(stdlib.finalizers())
 
 
 def reduce_finalizers(pickler: Saver, obj: Finalizers) -> Any:
     return list, (note_finalizers(pickler.copy_of_memo, pickler.references.by_value),)
 
 
-def note_finalizers(met: Callable[[], Container[int]], by_value: Container[str] = ()) -> list[Entry]:
+def note_finalizers(
+    met: Callable[[], Container[int]], by_value: Container[str] = ()
+) -> list[stdlib.Finalizer]:
     """Finalizer, object, function, arguments, keywords, ``atexit``, number; of objects whose ``id`` is in ``met()``.
 
     ``by_value``: the modules that are the program's own.
     """
-    registry: dict[Any, Any] = getattr(weakref.finalize, "_registry", {})
     known, entries = met(), []
-    for finalizer, info in list(registry.items()):
+    for finalizer, info in list(stdlib.finalizers().items()):
         target = info.weakref()
         if target is None or id(target) not in known:
             continue
@@ -61,23 +58,5 @@ def _is_made_anew(cls: type, by_value: Container[str]) -> bool:
     return cls.__module__ not in by_value and has_own_reduce(cls)
 
 
-def register_finalizers(entries: list[Entry]) -> None:
-    cls: Any = weakref.finalize
-    for finalizer, target, func, args, kwargs, at_exit, index in entries:
-        info = cls._Info()
-        info.weakref = weakref.ref(target, finalizer)
-        info.func, info.args, info.kwargs, info.atexit, info.index = (
-            func,
-            args,
-            kwargs or None,
-            at_exit,
-            index,
-        )
-        cls._registry[finalizer] = info
-    if not entries:
-        return
-    cls._dirty = True
-    cls._index_iter = itertools.count(max(next(cls._index_iter), 1 + max(entry[-1] for entry in entries)))
-    if not cls._registered_with_atexit:
-        atexit.register(cls._exitfunc)
-        cls._registered_with_atexit = True
+def register_finalizers(entries: list[stdlib.Finalizer]) -> None:
+    stdlib.register_finalizers(entries)

@@ -11,6 +11,8 @@ import sys
 from pickle import PicklingError
 from typing import Any
 
+from ckpt.compat.stdlib import semaphore_of, semaphore_value, times_semaphore_owned, was_begun
+
 __all__ = ["reducers"]
 
 
@@ -33,7 +35,7 @@ def reducers() -> dict[type, Any]:
 def reduce_child(pickler: Any, child: Any) -> Any:
     from ckpt.image.reducers.raw_instances import reduce_raw
 
-    if child.returncode is None and getattr(child, "_child_created", True):
+    if child.returncode is None and was_begun(child):
         command = getattr(child, "args", "a process of multiprocessing")
         raise PicklingError(
             f"the child process {getattr(child, 'pid', '')} ({command}) is running, and cannot be part of an image: "
@@ -51,14 +53,14 @@ def reduce_lock(pickler: Any, lock: Any) -> Any:
     """The semaphore is in memory that parent and child share: its value here is that of a later moment. How often this
     process holds it is not, and tells all of a lock that can be held once, or whose first value is known.
     """
-    inner = lock._semlock
+    inner = semaphore_of(lock)
     is_bounded = inner.maxvalue == 1 or type(lock).__name__ == "BoundedSemaphore"
     if pickler.is_disposable and not is_bounded:
         raise PicklingError(
             "a multiprocessing.Semaphore cannot be saved without stopping the program; a BoundedSemaphore can"
         )
-    held = inner._count() if inner._is_mine() else 0
-    at_first = inner.maxvalue if is_bounded else inner._get_value() + held
+    held = times_semaphore_owned(inner)
+    at_first = inner.maxvalue if is_bounded else semaphore_value(inner) + held
     return make_lock, (type(lock), inner.kind, at_first, inner.maxvalue, held)
 
 

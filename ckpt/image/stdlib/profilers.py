@@ -15,6 +15,7 @@ from pickle import PicklingError
 from types import MemberDescriptorType
 from typing import Any
 
+from ckpt.compat.accelerators import PROFILER, loaded
 from ckpt.image.frames.tracing import TRACER, c_method, captured_codes, is_profile, is_tracer, running_calls
 from ckpt.image.reducers.saver import Saver
 
@@ -85,7 +86,7 @@ def _added(a: Counts | None, b: Counts) -> Counts:
 
 def merged(*parts: Entries) -> list[Any]:
     """The sum, as ``getstats`` returns it; each function is one object there."""
-    module = sys.modules["_lsprof"]
+    module: Any = loaded(PROFILER)
     places: dict[Any, Any] = {}
 
     def place(key: Any) -> Any:

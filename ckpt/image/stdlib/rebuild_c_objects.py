@@ -4,9 +4,7 @@ Its names are part of the image format."""
 
 from __future__ import annotations
 
-import _random
 import functools
-import gc
 import itertools
 import re
 import types
@@ -14,6 +12,9 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
+from ckpt.compat import accelerators
+from ckpt.compat.memory import set_lru_counters
+from ckpt.compat.referents import lru_parts
 from ckpt.image.errors import RestoreError
 from ckpt.image.reducers import rebuild
 
@@ -27,12 +28,12 @@ def make_lru_cache(function: Any, maxsize: int | None, typed: bool) -> Any:
 
 
 def make_random(cls: type) -> Any:
-    return _random.Random.__new__(cls)
+    return accelerators.random.Random.__new__(cls)
 
 
 def fill_random(obj: Any, state: tuple[Any, dict[str, Any] | None, list[tuple[type, str, Any]]]) -> None:
     core, attributes, slots = state
-    _random.Random.setstate(obj, core)
+    accelerators.random.Random.setstate(obj, core)
     rebuild.fill_slots(obj, (attributes, slots))
 
 
@@ -40,41 +41,11 @@ class LruMark:
     """Stands, inside a cache's key, for functools' private object before the keyword arguments."""
 
 
-def lru_internals(cached: Any) -> tuple[dict[Any, Any], Any, object, list[Any]]:
-    """Dictionary, function, private mark and linked list of a cache, as the garbage collector sees them."""
-    found = gc.get_referents(cached)
-    if found and found[-1] is cached.__dict__:
-        del found[-1]
-    if isinstance(found[0], type):
-        del found[0]
-    # ..., dictionary, function, mark, type of link, type of cache_info()
-    return found[-5], found[-4], found[-3], found[:-5]
-
-
 def lru_counters(cached: Any) -> tuple[int, int] | None:
     """Hits and misses; ``None`` where both are 0 or nobody can be asked."""
     asked = cached.__dict__.get("cache_info") or getattr(cached, "cache_info", None)
     info = asked() if asked is not None else None
     return (info.hits, info.misses) if info is not None and (info.hits or info.misses) else None
-
-
-def _set_lru_counters(cached: Any, counters: tuple[int, int]) -> None:
-    """They stand beside the cache's dictionary and function: dictionary, hits, function, size, misses.
-
-    Where that does not fit what ``cache_info()`` says they are left alone.
-    """
-    import ctypes
-
-    cache, function, _, _ = lru_internals(cached)
-    pointer = ctypes.sizeof(ctypes.c_void_p)
-    words = (ctypes.c_ssize_t * (type(cached).__basicsize__ // pointer)).from_address(id(cached))
-    info = cached.cache_info()
-    for at in range(2, len(words) - 4):
-        if (words[at], words[at + 2]) != (id(cache), id(function)):
-            continue
-        if (words[at + 1], words[at + 4]) == (info.hits, info.misses):
-            words[at + 1], words[at + 4] = counters
-        return
 
 
 def refill_lru_cache(
@@ -91,7 +62,7 @@ def refill_lru_cache(
     running: arguments of the calls that will be made again. Each must miss again, and its miss has been counted: a result
     that an equal call has left meanwhile stays out, the call will leave its own.
     """
-    _, _, mark, _ = lru_internals(cached)
+    _, _, mark, _ = lru_parts(cached)
     typed = cached.cache_parameters()["typed"]
     repeated = {_lru_key_of(args, kwargs, mark, typed) for args, kwargs in running if args is not None}
     _refill(
@@ -100,11 +71,11 @@ def refill_lru_cache(
     )
     if counters is not None:
         hits, misses = counters
-        _set_lru_counters(cached, (hits, max(0, misses - len(running))))
+        set_lru_counters(cached, (hits, max(0, misses - len(running))))
 
 
 def _refill(cached: Any, entries: list[tuple[Any, Any]]) -> None:
-    cache, function, mark, _ = lru_internals(cached)
+    cache, function, mark, _ = lru_parts(cached)
     parameters = cached.cache_parameters()
     cached.cache_clear()  # what loading has called, for objects that are made by their authors' `__new__`, is in it
     if parameters["maxsize"] is None:
@@ -266,10 +237,8 @@ JSON_SCANNER = ("strict", "object_hook", "object_pairs_hook", "parse_float", "pa
 
 
 def make_json_scanner(*values: Any) -> Any:
-    import _json
-
     context: Any = types.SimpleNamespace(**dict(zip(JSON_SCANNER, values, strict=True)))
-    return _json.make_scanner(context)
+    return accelerators.json.make_scanner(context)
 
 
 JSON_ENCODER = (
@@ -279,9 +248,7 @@ JSON_ENCODER = (
 
 
 def make_json_encoder(*values: Any) -> Any:
-    import _json
-
-    return _json.make_encoder(*values)
+    return accelerators.json.make_encoder(*values)
 
 
 def make_re_scanner(lexicon: Any, flags: int) -> Any:

@@ -6,10 +6,10 @@ Small: how objects are saved is in the modules beside this one, which are import
 
 from __future__ import annotations
 
-import _random
 import sys
 from typing import Any
 
+from ckpt.compat import accelerators, stdlib
 from ckpt.image.errors import RestoreError
 from ckpt.image.interface.library import Library, Reducer, by_name, later
 from ckpt.image.reducers.contexts import decimal_reducers
@@ -43,33 +43,23 @@ _HERE = "ckpt.image.stdlib"
 class Digests(Library):
     """hashlib: digests under way (MD5, SHA-1, SHA-2, SHA-3 of OpenSSL 3, BLAKE2)."""
 
-    transient_types = (
-        "_hashlib",
-        "_blake2",
-        "_sha3",
-        "_md5",
-        "_sha1",
-        "_sha256",
-        "_sha512",
-        "_sha2",
-        "_hmac",
-    )
+    transient_types = accelerators.DIGESTS
 
     def reducers(self) -> dict[type, Reducer]:
         digest, blake = later(f"{_HERE}.digests", "reduce_digest"), later(f"{_HERE}.blake", "reduce_digest")
         hmac = later(f"{_HERE}.digests", "reduce_hmac")
         return {
-            **by_name("_hashlib", {"HASH": digest, "HASHXOF": digest, "HMAC": hmac}),
-            **by_name("_blake2", {"blake2b": blake, "blake2s": blake}),
+            **by_name(accelerators.HASHLIB, {"HASH": digest, "HASHXOF": digest, "HMAC": hmac}),
+            **by_name(accelerators.BLAKE2, {"blake2b": blake, "blake2s": blake}),
         }
 
     def reason_against(self, obj: Any) -> str | None:
         module = type(obj).__module__
-        if module == "_blake2":
+        if module == accelerators.BLAKE2:
             from ckpt.image.stdlib import blake  # imports hashlib, as the program has
 
             return None if blake.can_be_saved(obj) else super().reason_against(obj)
-        if module == "_hashlib":
+        if module == accelerators.HASHLIB:
             from ckpt.image.stdlib import digests
 
             return None if digests.can_be_saved(obj) else super().reason_against(obj)
@@ -79,15 +69,15 @@ class Digests(Library):
 class Compression(Library):
     """zlib, bz2, lzma: data being compressed (gzip and zip files being written), and what stands for it after a restart."""
 
-    transient_types = ("zlib", "_bz2", "_lzma")
+    transient_types = accelerators.COMPRESSION
 
     def reducers(self) -> dict[type, Reducer]:
         deflating = later(f"{_HERE}.compressors", "reduce_deflating")
         compressor = later(f"{_HERE}.compressed_files", "reduce_compressor")
         stream = later(f"{_HERE}.compressed_files", "reduce_stream")
         found = {
-            **by_name("_bz2", {"BZ2Compressor": compressor}),
-            **by_name("_lzma", {"LZMACompressor": compressor}),
+            **by_name(accelerators.BZ2, {"BZ2Compressor": compressor}),
+            **by_name(accelerators.LZMA, {"LZMACompressor": compressor}),
             **by_name(f"{_HERE}.compressors", {"Deflating": deflating}),
             **by_name(f"{_HERE}.compressed_files", {"FurtherStream": stream}),
             **by_name("types", {"MethodDescriptorType": later(f"{_HERE}.compressors", "reduce_method")}),
@@ -99,7 +89,7 @@ class Compression(Library):
 
 
 class Sockets(Library):
-    transient_types = ("_socket", "socket", "_ssl", "ssl", "select", "selectors")
+    transient_types = accelerators.SOCKETS
 
 
 class Expat(Library):
@@ -140,7 +130,7 @@ class MappedMemory(Library):
 
 class Tokenizer(Library):
     def reducers(self) -> dict[type, Reducer]:
-        return by_name("_tokenize", {"TokenizerIter": c_objects.reduce_remaining})
+        return by_name(accelerators.TOKENIZER, {"TokenizerIter": c_objects.reduce_remaining})
 
 
 class ElementTree(Library):
@@ -180,7 +170,7 @@ class Random(Library):
         return by_name("random", {"SystemRandom": c_objects.reduce_system_random})
 
     def reducer_by_base(self, cls: type) -> Reducer | None:
-        return c_objects.reduce_random if issubclass(cls, _random.Random) else None
+        return c_objects.reduce_random if issubclass(cls, accelerators.random.Random) else None
 
     def note_settings(self) -> Any:
         random = sys.modules.get("random")
@@ -271,34 +261,19 @@ class Warnings(Library):
     already stays so, which modules remember by the version of the filters."""
 
     def note_settings(self) -> tuple[dict[str, Any], list[Any], object]:
-        return self._replaced(), list(self.module.filters), self._version()
+        return stdlib.replaced_warning_hooks(self.module), list(self.module.filters), self._version()
 
     def apply_settings(self, saved: tuple[dict[str, Any], list[Any], object]) -> None:
         replaced, filters, version = saved
         for name, value in replaced.items():
             setattr(self.module, name, value)
         self.module.filters[:] = filters
-        self.module._filters_mutated()
+        stdlib.warning_filters_changed(self.module)
         now = self._version()
         for module in list(sys.modules.values()):
             registry = getattr(module, "__dict__", {}).get("__warningregistry__")
             if type(registry) is dict and registry.get("version") == version:
                 registry["version"] = now
-
-    def _replaced(self) -> dict[str, Any]:
-        names = ("showwarning", "_showwarnmsg_impl", "formatwarning")
-        present = {name: getattr(self.module, name, None) for name in names}
-        first = {
-            "showwarning": getattr(self.module, "_showwarning_orig", None),
-            "formatwarning": getattr(self.module, "_formatwarning_orig", None),
-        }
-        return {
-            name: value
-            for name, value in present.items()
-            if value is not None
-            and value is not first.get(name)
-            and (name in first or getattr(value, "__name__", "") != name)
-        }
 
     def _version(self) -> object:
         """The number that changes whenever the filters do; the interpreter shows it only in the registry of a warning."""

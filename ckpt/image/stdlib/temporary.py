@@ -10,9 +10,9 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import weakref
 from typing import Any
 
+from ckpt.compat.stdlib import finalizers
 from ckpt.transport.records import dataclass, field
 
 __all__ = ["LIMIT_BYTES", "note_directories", "restore_directories"]
@@ -31,7 +31,7 @@ class _Reading:
 
 def note_directories() -> list[Saved]:
     tempfile: Any = sys.modules.get("tempfile")
-    registry: dict[Any, Any] = getattr(weakref.finalize, "_registry", {})
+    registry = finalizers()
     if tempfile is None or not registry:
         return []
     reading = _Reading()

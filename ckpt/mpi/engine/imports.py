@@ -18,6 +18,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from ckpt.compat.stdlib import is_initializing
+
 if TYPE_CHECKING:
     from ckpt.mpi.engine.comm_state import CommHandle, CommShared
     from ckpt.mpi.engine.engine import Engine
@@ -81,7 +83,7 @@ def module_being_imported() -> str | None:
     while frame is not None:
         if frame.f_code.co_name == "<module>":
             spec: Any = frame.f_globals.get("__spec__")
-            if getattr(spec, "_initializing", False):
+            if is_initializing(spec):
                 return str(spec.name)
         frame = frame.f_back  # type: ignore[assignment]
     return None

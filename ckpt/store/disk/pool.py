@@ -2,7 +2,7 @@
 
 The image child is made by fork(2) without CPython's at-fork hooks, so locks of `threading` may be held by threads that no
 longer exist. Therefore the pool uses only primitives that it creates itself: threads and locks of `_thread`, and
-`_queue.SimpleQueue`. `threading` does not list these threads; they end with `close`.
+the `SimpleQueue` in C. `threading` does not list these threads; they end with `close`.
 
 Bounded: `submit` waits while `limit` tasks are under way, so at most that many blocks are in memory.
 """
@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import _thread
 import os
-from _queue import SimpleQueue
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
+
+from ckpt.compat.accelerators import SimpleQueue
 
 __all__ = ["Pool", "default_threads"]
 

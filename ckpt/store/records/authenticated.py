@@ -17,14 +17,12 @@ from __future__ import annotations
 
 import json
 import re
-from _operator import (
-    _compare_digest as compare_digest,  # hmac's own, without all that hmac loads
-)
 from collections.abc import Mapping
 from typing import Any, Final
 
 from blake3 import blake3
 
+from ckpt.compat.accelerators import compare_digest
 from ckpt.store.errors import Incompatible, Misplaced, RecordDamaged
 from ckpt.transport import jsontext
 

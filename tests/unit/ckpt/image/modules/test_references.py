@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 import ckpt
+from ckpt.compat.memory import is_made_from_definition
 from ckpt.image.errors import RestoreError
-from ckpt.image.modules import references as modules
 from ckpt.image.modules.references import References, is_by_value, resolve
 from tests.unit.ckpt.image.support import LIBRARY_START, copy_of, resumed_output
 
@@ -196,7 +196,7 @@ def test_a_library_module_with_a_lazy_object_that_does_not_like_to_be_asked(tmp_
 
 def test_a_module_that_an_extension_makes_beside_itself_is_not_the_programs() -> None:
     """`_openssl` of cryptography has neither file nor spec: it was taken for one that the program has made."""
-    assert modules._is_made_in_c(sys) and not modules._is_made_in_c(types.ModuleType("mine"))
+    assert is_made_from_definition(sys) and not is_made_from_definition(types.ModuleType("mine"))
     assert not is_by_value("cython_runtime", types.ModuleType("cython_runtime"))
     assert is_by_value("mine", types.ModuleType("mine"))
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ckpt.compat import memory
 from ckpt.image.errors import RestoreError
 from ckpt.image.stdlib import blake, digests
 
@@ -166,7 +167,7 @@ def test_blake2_of_a_python_that_is_not_known_is_named(
     monkeypatch: pytest.MonkeyPatch, sizes: dict[str, Any]
 ) -> None:
     _, arguments = blake.reduce_digest(None, hashlib.blake2b(b"x"))
-    monkeypatch.setattr(blake, "_SIZES", {sys.version_info[:2]: sizes} if sizes else {})
+    monkeypatch.setattr(memory, "BLAKE_SIZES", {sys.version_info[:2]: sizes} if sizes else {})
     with pytest.raises(pickle.PicklingError, match=r"a digest of blake2b .*register_type\(hashlib.blake2b"):
         blake.reduce_digest(None, hashlib.blake2b(b"x"))
     with pytest.raises(RestoreError, match="blake2b cannot be continued"):

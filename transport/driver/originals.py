@@ -3,7 +3,7 @@
 Programs and their tests replace functions of the standard library (unittest.mock, freezegun, pyfakefs, gevent's
 monkey-patching). The modules of this package must keep the genuine functions: a frozen clock would stop the transport, and
 an in-memory file system would receive the images. So `keep` gives every module of `PACKAGES`, loaded already or imported
-later, private copies under the names `os`, `time`, `io`, `_io`, `fcntl`, `threading` and `open`.
+later, private copies under the names `os`, `time`, `io`, `fcntl`, `threading` and `open`.
 
 freezegun and pyfakefs also walk through all loaded modules, and replace each genuine module or function that they find by
 its identity or its name. Therefore the copies have other names. `open`, and functions that a module of `PACKAGES` has
@@ -24,7 +24,6 @@ patches of other modules, and patches of C functions.
 
 from __future__ import annotations
 
-import _io
 import _thread
 import fcntl
 import functools
@@ -35,15 +34,21 @@ import sys
 import threading
 import time
 import types
-from importlib import _bootstrap_external
+from collections.abc import Callable
 from typing import Any
+
+from ckpt.compat import accelerators, stdlib
 
 __all__ = ["PACKAGES", "keep"]
 
 PACKAGES = ("ckpt",)
 
-_SHARED = ("environ", "environb", "PathLike", "_Environ", "name", "linesep", "devnull")
-_WALKED = ("posix", "time", "_io", "io")  # patching libraries search all modules for functions of these four
+_SHARED = ("environ", "environb", "PathLike", type(os.environ).__name__, "name", "linesep", "devnull")
+_WALKED = (
+    "posix",
+    "time",
+    *accelerators.IO,
+)  # patching libraries search all modules for functions of these four
 _copies: dict[str, Any] = {}
 
 
@@ -54,7 +59,6 @@ def keep() -> None:
     for name, genuine in (
         ("time", time),
         ("io", io),
-        ("_io", _io),
         ("fcntl", fcntl),
     ):
         _copies[name] = _shallow(name, genuine)
@@ -66,15 +70,16 @@ def keep() -> None:
     for name, module in list(sys.modules.items()):
         if _is_ours(name):
             _rebind(module)
-    basics: Any = _bootstrap_external._LoaderBasics  # type: ignore[attr-defined]
-    execute = basics.exec_module
+    stdlib.wrap_exec_module(_rebinding)
 
+
+def _rebinding(execute: Callable[..., None]) -> Callable[..., None]:
     def exec_module(self: Any, module: types.ModuleType) -> None:
         execute(self, module)
         if _is_ours(module.__name__):
             _rebind(module)
 
-    basics.exec_module = exec_module
+    return exec_module
 
 
 def _is_ours(name: str) -> bool:
@@ -106,11 +111,9 @@ def _current_thread() -> threading.Thread | None:
     ident = _get_ident()
     if ident in _main:
         return threading.main_thread()
-    return next((thread for thread in list(_threads()) if thread.ident == ident), None)
-
-
-def _threads() -> Any:
-    return threading._active.values()  # type: ignore[attr-defined]
+    return next(
+        (thread for thread in list(stdlib.threads_by_ident().values()) if thread.ident == ident), None
+    )
 
 
 class _Threading(types.ModuleType):

@@ -1,0 +1,141 @@
+"""The standard library's modules in C that have a private name (PEP 399 calls them accelerators).
+
+They are used for two reasons. Some can be imported in a hundredth of the time of the public module: ``signal`` needs
+``enum``, ``hashlib`` loads OpenSSL. Of others a type is meant that the public module offers in no other way, such as
+the type of an object that the program holds.
+
+Each is imported when it is first asked for (PEP 562), so importing this module costs nothing. For a new minor version:
+do the modules of ``_PLACES`` still have these names, and does a name of the lists below belong to a new module in C
+(``Modules/Setup.stdlib.in``)?
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+
+TYPE_CHECKING = False  # as typing.TYPE_CHECKING, without importing typing
+if TYPE_CHECKING:
+    import _socket as socket
+    from collections.abc import Callable
+    from hashlib import blake2b
+    from hmac import compare_digest
+    from queue import SimpleQueue
+    from types import ModuleType
+    from typing import Any
+
+    Socket = socket.socket
+
+    csv: Any
+    io_base: type
+    json: Any
+    random: Any
+    signal: Any
+
+__all__ = [
+    "COLLECTIONS_ABC",
+    "COMPRESSION",
+    "CTYPES",
+    "DECIMAL",
+    "DIGESTS",
+    "IO",
+    "PROFILER",
+    "RANDOM",
+    "SOCKETS",
+    "Socket",
+    "blake2b",
+    "clear_exit_functions",
+    "compare_digest",
+    "csv",
+    "io_base",
+    "json",
+    "loaded",
+    "random",
+    "replace_exit_functions",
+    "run_exit_functions",
+    "signal",
+    "SimpleQueue",
+    "socket",
+]
+
+_PLACES: dict[str, tuple[tuple[str, str], ...]] = {
+    "blake2b": (("_blake2", "blake2b"), ("hashlib", "blake2b")),
+    "compare_digest": (("_operator", "_compare_digest"), ("hmac", "compare_digest")),
+    "csv": (("_csv", ""),),  # Reader, Writer: csv has the functions that make them only
+    "io_base": (
+        ("_io", "_IOBase"),
+    ),  # the base in C of all file objects: io.IOBase is an abstract class above
+    "json": (("_json", ""),),  # make_scanner, make_encoder: types of what JSONDecoder, JSONEncoder hold
+    "random": (("_random", ""),),  # Random: the generator without the methods of random.Random
+    "signal": (("_signal", ""),),  # what signal wraps: numbers and handlers as they are
+    "SimpleQueue": (("_queue", "SimpleQueue"),),  # the genuine one, whatever has replaced that of queue
+    "socket": (("_socket", ""),),
+}
+"""Name here → places (module, attribute; "": the module itself), best first."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    *others, last = _PLACES[name]
+    for place in others:
+        try:
+            return _found(name, *place)
+        except ImportError:
+            continue
+    return _found(name, *last)
+
+
+def _found(name: str, module: str, attribute: str) -> Any:
+    value: Any = __import__(module)
+    if attribute:
+        value = getattr(value, attribute)
+    globals()[name] = value
+    return value
+
+
+# ---------------------------------------------------------------------- names of modules
+
+DIGESTS = ("_hashlib", "_blake2", "_sha3", "_md5", "_sha1", "_sha256", "_sha512", "_sha2", "_hmac")
+"""Behind ``hashlib`` and ``hmac``; ``_sha256`` and ``_sha512`` until 3.11, ``_sha2`` since 3.12, ``_hmac`` since 3.14."""
+HASHLIB, BLAKE2 = DIGESTS[:2]
+COMPRESSION = ("zlib", "_bz2", "_lzma")
+BZ2, LZMA = COMPRESSION[1:]
+SOCKETS = ("_socket", "socket", "_ssl", "ssl", "select", "selectors")
+ELEMENT_TREE = "_elementtree"
+PROFILER = "_lsprof"
+TOKENIZER = "_tokenize"
+"""``TokenizerIter``, since 3.12."""
+RANDOM = "_random"
+IO = ("_io", "io")
+"""What ``__module__`` of ``open`` and of file objects' methods in C is."""
+CTYPES = "_ctypes"
+"""``__module__`` of the metaclasses of ``ctypes.Structure`` and its like."""
+DECIMAL = ("decimal", "_decimal")
+"""``__module__`` of the type of ``decimal.localcontext()``."""
+COLLECTIONS_ABC = "_collections_abc"
+"""Has types of iterators in C as variables (``dict_keyiterator``) that no public module names."""
+
+
+def loaded(module: str) -> ModuleType | None:
+    """One of these modules, if anything has imported it."""
+    return sys.modules.get(module)
+
+
+# ---------------------------------------------------------------------- atexit
+
+
+def run_exit_functions() -> None:
+    """``atexit._run_exitfuncs``: call what is registered, last registered first, and empty the table. All versions."""
+    atexit._run_exitfuncs()
+
+
+clear_exit_functions = atexit._clear
+"""``atexit._clear``: empty the table without a call; ``multiprocessing`` does so in its children. All versions."""
+
+
+def replace_exit_functions(
+    register: Callable[..., Any], unregister: Callable[..., Any], clear: Callable[[], None]
+) -> None:
+    """Put these functions into the places of those of ``atexit``. Of those in C, no table can be asked for."""
+    atexit.register, atexit.unregister, atexit._clear = register, unregister, clear

@@ -1,0 +1,67 @@
+"""The version of the interpreter, and what depends on nothing else. Pure.
+
+The only module that compares versions. A constant says what differs, not in which version: its users need no number.
+"""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = [
+    "BATCHED_CAN_BE_STRICT",
+    "DICTS_COUNT_CHANGES",
+    "HEX",
+    "HMAC_IS_KNOWN",
+    "MINOR",
+    "PAIRWISE_KEEPS_A_PAIR",
+    "QUEUES_ARE_RINGS",
+    "RELEASE",
+    "inline_cache_entries",
+    "opcodes_with_argument",
+]
+
+MINOR: tuple[int, int] = sys.version_info[:2]
+"""(3, 11): what tables of versions are keyed by."""
+
+RELEASE: str = ".".join(map(str, sys.version_info[:3]))
+"""``"3.11.9"``."""
+
+HEX: int = sys.hexversion
+"""``PY_VERSION_HEX`` of the interpreter that runs."""
+
+DICTS_COUNT_CHANGES: bool = MINOR < (3, 13)
+"""Does ``ma_version_tag`` of a dictionary change with each of its changes (PEP 509)? Else a value that is replaced is not
+seen there. In C: ``ckpt/image/lowlevel/private_api.h``."""
+
+QUEUES_ARE_RINGS: bool = MINOR >= (3, 13)
+"""``_queue.SimpleQueue``: are its items in a ring buffer (``Modules/_queuemodule.c``)? Before, they are in a list that has
+taken items at its beginning."""
+
+PAIRWISE_KEEPS_A_PAIR: bool = MINOR >= (3, 13)
+"""``itertools.pairwise`` holds the tuple that it has handed out last, to use it again (``Modules/itertoolsmodule.c``)."""
+
+BATCHED_CAN_BE_STRICT: bool = MINOR >= (3, 13)
+"""``itertools.batched`` has a byte ``strict`` behind its size (``Modules/itertoolsmodule.c``)."""
+
+HMAC_IS_KNOWN: bool = MINOR <= (3, 13)
+"""Is the struct of ``_hashlib.HMAC`` the one of 3.11 to 3.13 (``Modules/_hashopenssl.c``): header, context, lock?"""
+
+
+def inline_cache_entries() -> dict[str, int]:
+    """``opcode._inline_cache_entries``: inline caches behind an instruction, in code units, by its name; 0 for those
+    that are not named. A list by opcode until 3.12, a dictionary by name since 3.13.
+    """
+    import opcode
+
+    entries = getattr(opcode, "_inline_cache_entries", {})
+    if isinstance(entries, dict):
+        return entries
+    return {opcode.opname[op]: count for op, count in enumerate(entries) if count}
+
+
+def opcodes_with_argument() -> frozenset[int]:
+    """``dis.hasarg`` (since 3.12), or all from ``opcode.HAVE_ARGUMENT`` on."""
+    import dis
+    import opcode
+
+    return frozenset(getattr(dis, "hasarg", range(opcode.HAVE_ARGUMENT, 256)))

@@ -1,0 +1,255 @@
+"""Structs of CPython's objects, read and written by ctypes, and functions of the C API.
+
+What is read here is checked against what Python says of the object, wherever that is possible; a struct that is not as
+it was known gives None or False, never a guess. For a new minor version: have the structs named below kept their
+fields?
+
+The functions of the C API come from a library object of this module: argument types set on those of ``ctypes.pythonapi``
+would hold for the program too.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import ctypes
+import gc
+import re
+import types
+from typing import Any
+
+from ckpt.compat import interpreter, referents
+from ckpt.compat.typeobjects import HEADER_BYTES, instance_bytes
+
+__all__ = [
+    "CONTIGUOUS",
+    "FULL_READ_ONLY",
+    "address_of",
+    "batched_parts",
+    "blake_state",
+    "deque_was_changed",
+    "exchange",
+    "is_made_from_definition",
+    "mark_unused",
+    "new_frame",
+    "openssl_context",
+    "ordered_iterator",
+    "referent_of",
+    "replace_dictionary",
+    "set_lru_counters",
+]
+
+_POINTER_BYTES = ctypes.sizeof(ctypes.c_void_p)
+_api = ctypes.PyDLL(None)
+
+# ---------------------------------------------------------------------- the C API
+
+
+class _Buffer(ctypes.Structure):
+    """`Py_buffer` (its layout is part of the stable ABI since CPython 3.11)."""
+
+    _fields_ = (
+        ("buf", ctypes.c_void_p),
+        ("obj", ctypes.py_object),
+        ("len", ctypes.c_ssize_t),
+        ("itemsize", ctypes.c_ssize_t),
+        ("readonly", ctypes.c_int),
+        ("ndim", ctypes.c_int),
+        ("format", ctypes.c_char_p),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("suboffsets", ctypes.c_void_p),
+        ("internal", ctypes.c_void_p),
+    )
+
+
+CONTIGUOUS = 0  # PyBUF_SIMPLE
+FULL_READ_ONLY = 0x0100 | 0x0010 | 0x0008 | 0x0004  # PyBUF_FULL_RO: indirect, strides, shape, format
+
+_get_buffer = _api.PyObject_GetBuffer
+_get_buffer.argtypes = (ctypes.py_object, ctypes.POINTER(_Buffer), ctypes.c_int)
+_release_buffer = _api.PyBuffer_Release
+_release_buffer.argtypes = (ctypes.POINTER(_Buffer),)
+_release_buffer.restype = None
+
+
+def address_of(obj: Any, flags: int = CONTIGUOUS) -> int:
+    """The address of the first byte of a buffer. The caller keeps the buffer alive and its size unchanged. ``flags``: of
+    ``PyObject_GetBuffer``. Raises BufferError.
+    """
+    buffer = _Buffer()
+    _get_buffer(obj, ctypes.byref(buffer), flags)
+    try:
+        return int(buffer.buf or 0)
+    finally:
+        _release_buffer(ctypes.byref(buffer))
+
+
+def new_frame(code: types.CodeType, namespace: dict[str, Any]) -> types.FrameType:
+    """A frame that has not begun, without variables (``PyFrame_New``; all versions)."""
+    new, here = _api.PyFrame_New, _api.PyThreadState_Get
+    new.argtypes, new.restype = (ctypes.c_void_p, *[ctypes.py_object] * 3), ctypes.py_object
+    here.restype = ctypes.c_void_p
+    frame: types.FrameType = new(here(), code, namespace, {})
+    return frame
+
+
+def is_made_from_definition(module: object) -> bool:
+    """Was the module made from a ``PyModuleDef`` in C? Extension modules are, and modules that an extension makes."""
+    definition = _api.PyModule_GetDef
+    definition.restype, definition.argtypes = ctypes.c_void_p, (ctypes.py_object,)
+    return isinstance(module, types.ModuleType) and definition(module) is not None
+
+
+# ---------------------------------------------------------------------- structs
+
+
+def _words(obj: object, count: int) -> Any:
+    """The first ``count`` machine words behind the header of an object, in place."""
+    return (ctypes.c_ssize_t * count).from_address(id(obj) + HEADER_BYTES)
+
+
+def exchange(one: object, other: object) -> None:
+    """Exchange the content of two objects of one type: the bytes of their structs behind the header. References are
+    exchanged too, so no reference count changes. Raises TypeError for different types.
+    """
+    if type(one) is not type(other):
+        raise TypeError(f"{type(one)} and {type(other)} cannot change places")
+    size = instance_bytes(type(one)) - HEADER_BYTES
+    kept = ctypes.string_at(id(one) + HEADER_BYTES, size)
+    ctypes.memmove(id(one) + HEADER_BYTES, id(other) + HEADER_BYTES, size)
+    ctypes.memmove(id(other) + HEADER_BYTES, kept, size)
+
+
+def replace_dictionary(module: types.ModuleType, attributes: dict[str, Any]) -> bool:
+    """Give the module this dictionary itself; False: it is not where it is looked for, and nothing was done.
+
+    ``PyModuleObject`` (``Include/internal/pycore_moduleobject.h``, ``Objects/moduleobject.c``): the dictionary comes first.
+    """
+    slot = ctypes.c_void_p.from_address(id(module) + HEADER_BYTES)
+    old = module.__dict__
+    if slot.value != id(old):
+        return False
+    _api.Py_IncRef(ctypes.py_object(attributes))
+    slot.value = id(attributes)
+    _api.Py_DecRef(ctypes.py_object(old))
+    return True
+
+
+def set_lru_counters(cached: Any, counters: tuple[int, int]) -> None:
+    """Set hits and misses of what ``functools.lru_cache`` returns; where its struct does not fit what ``cache_info()`` says,
+    they are left alone. ``lru_cache_object`` (``Modules/_functoolsmodule.c``) has, one behind the other: dictionary, hits,
+    function, size, misses.
+    """
+    cache, function, _, _ = referents.lru_parts(cached)
+    words: Any = (ctypes.c_ssize_t * (instance_bytes(type(cached)) // _POINTER_BYTES)).from_address(
+        id(cached)
+    )
+    info = cached.cache_info()
+    for at in range(2, len(words) - 4):
+        if (words[at], words[at + 2]) != (id(cache), id(function)):
+            continue
+        if (words[at + 1], words[at + 4]) == (info.hits, info.misses):
+            words[at + 1], words[at + 4] = counters
+        return
+
+
+def batched_parts(batches: Any) -> tuple[Any, int, bool] | None:
+    """Source, size of a batch, whether all must be full; of an ``itertools.batched`` (since 3.12). None: it is finished.
+    ``batchedobject`` (``Modules/itertoolsmodule.c``): source, size, and the byte ``strict`` since 3.13.
+    """
+    found = [item for item in gc.get_referents(batches) if item is not type(batches)]
+    words = _words(batches, 2)
+    if not found or words[0] != id(found[0]):
+        return None
+    is_strict = False
+    if interpreter.BATCHED_CAN_BE_STRICT:
+        is_strict = ctypes.c_bool.from_address(ctypes.addressof(words) + ctypes.sizeof(words)).value
+    return found[0], words[1], is_strict
+
+
+def ordered_iterator(iterator: Any, mapping: Any) -> tuple[str, bool] | None:
+    """ "keys", "values" or "items", and whether it runs backwards; of an iterator over this ``OrderedDict``. None: another
+    struct. ``odictiterobject`` (``Objects/odictobject.c``): flags (1 reversed, 2 keys, 4 values, 6 items), dictionary.
+    """
+    words = _words(iterator, 2)
+    if words[1] != id(mapping):
+        return None
+    flags = words[0] & 0xFFFF
+    return {2: "keys", 4: "values", 6: "items"}[flags & 6], bool(flags & 1)
+
+
+def deque_was_changed(iterator: Any, items: Any) -> bool:
+    """Has this deque been changed since the iteration over it began? ``dequeiterobject``
+    (``Modules/_collectionsmodule.c``) has block, index, deque and the deque's number of changes, which is the sixth
+    field of ``dequeobject``.
+    """
+    words = _words(iterator, 4)
+    return bool(words[2] == id(items) and words[3] != _words(items, 6)[5])
+
+
+_PROXY = re.compile(r"<weak\w*proxy at 0x[0-9a-f]+(?:; dead|;? to .* at (0x[0-9a-f]+))>", re.DOTALL)
+
+
+def referent_of(proxy: Any) -> tuple[Any, ...] | None:
+    """The object behind a weak proxy, in a tuple; (): it is gone; None: the proxy's ``repr`` is another than is known.
+
+    No function has it, but the ``repr``, which C makes (``Objects/weakrefobject.c``): it ends in the address of the
+    referent, behind the name of its class (any text). The address of ``None`` or, since 3.13, the word "dead" says
+    that it is gone.
+    """
+    representation: Any = type(proxy).__repr__  # its own, past that of the referent
+    found = _PROXY.fullmatch(representation(proxy))
+    if found is None:
+        return None
+    if found[1] is None or int(found[1], 16) == id(None):
+        return ()
+    return (ctypes.cast(int(found[1], 16), ctypes.py_object).value,)
+
+
+def mark_unused(token: contextvars.Token[Any]) -> bool:
+    """Remove the mark "used" of a token; False: it is not where it is looked for. ``PyContextToken``
+    (``Include/internal/pycore_context.h``): context, variable, old value, mark.
+    """
+    variable = ctypes.c_void_p.from_address(id(token) + HEADER_BYTES + _POINTER_BYTES).value
+    mark = ctypes.c_int.from_address(id(token) + HEADER_BYTES + 3 * _POINTER_BYTES)
+    if variable != id(token.var) or mark.value != 1:
+        return False
+    mark.value = 0
+    return True
+
+
+# ---------------------------------------------------------------------- digests
+
+BLAKE_SIZES = {
+    (3, 11): {"blake2b": (448, 438), "blake2s": (240, 230)},
+    (3, 12): {"blake2b": (448, 438), "blake2s": (240, 230)},
+    (3, 13): {"blake2b": (440, 438), "blake2s": (232, 230)},
+}
+"""``BLAKE2bObject`` (``Modules/_blake2/``): of the whole object, and of what is before the lock at its end; in bytes.
+An object in a version that is not named here is not touched. Since 3.14 another implementation (HACL*) keeps the state
+elsewhere."""
+
+
+def blake_state(digest: Any) -> Any:
+    """The bytes of the state of a ``blake2b`` or ``blake2s``, in place, good as long as the digest is; None: it is not known
+    where they are. They hold no address (RFC 7693: parameters, chaining value, counts, an unfinished block).
+    """
+    cls = type(digest)
+    sizes = BLAKE_SIZES.get(interpreter.MINOR, {}).get(cls.__name__)
+    if sizes is None or sizes[0] != instance_bytes(cls):
+        return None
+    return (ctypes.c_ubyte * (sizes[1] - HEADER_BYTES)).from_address(id(digest) + HEADER_BYTES)
+
+
+_OPENSSL_BYTES = 32
+
+
+def openssl_context(digest: Any) -> int | None:
+    """The address of OpenSSL's context in a ``HASH``, ``HASHXOF`` or ``HMAC`` of ``_hashlib``; None: another struct.
+
+    ``EVPobject`` and ``HMACobject`` (``Modules/_hashopenssl.c``), of 32 bytes: header, context, lock; ``HMAC`` until 3.13.
+    """
+    is_known = type(digest).__name__ != "HMAC" or interpreter.HMAC_IS_KNOWN
+    if _POINTER_BYTES != 8 or instance_bytes(type(digest)) != _OPENSSL_BYTES or not is_known:
+        return None
+    return int(_words(digest, 1)[0])

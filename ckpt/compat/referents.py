@@ -1,0 +1,90 @@
+"""What objects in C hold, by ``gc.get_referents``, which lists it in the order in which the type's ``tp_traverse``
+visits it.
+
+For a new minor version: has ``tp_traverse`` of the types named below kept the order, and does it visit something new?
+"""
+
+from __future__ import annotations
+
+import contextvars
+import gc
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from ckpt.compat import interpreter
+
+__all__ = [
+    "call_of_writer",
+    "compare_of_key",
+    "context_of_token",
+    "lru_parts",
+    "mapping_of",
+    "pairwise_parts",
+    "simple_queue_items",
+    "source_of_reader",
+]
+
+
+def mapping_of(proxy: Any) -> Any:
+    """Of a ``mappingproxy``, or of a view of a dictionary: its one reference (``Objects/descrobject.c``,
+    ``dictobject.c``)."""
+    return gc.get_referents(proxy)[0]
+
+
+def lru_parts(cached: Any) -> tuple[dict[Any, Any], Any, object, list[Any]]:
+    """Of what ``functools.lru_cache`` returns: dictionary, function, the private mark before keyword arguments in a key, and
+    the linked list as key, result, type of the link of each entry, oldest first (``Modules/_functoolsmodule.c``).
+    """
+    found = gc.get_referents(cached)
+    if found and found[-1] is cached.__dict__:
+        del found[-1]
+    if isinstance(found[0], type):
+        del found[0]
+    # ..., dictionary, function, mark, type of link, type of cache_info()
+    return found[-5], found[-4], found[-3], found[:-5]
+
+
+def source_of_reader(reader: Any) -> Any:
+    """What a ``_csv.reader`` iterates over; beside its dialect and the fields and text of the row (``Modules/_csv.c``)."""
+    return next(
+        item
+        for item in gc.get_referents(reader)
+        if item is not reader.dialect
+        and not isinstance(item, (type, list, str))
+        and hasattr(type(item), "__next__")
+    )
+
+
+def call_of_writer(writer: Any) -> Callable[[str], object]:
+    """The method ``write`` that a ``_csv.writer`` calls (``Modules/_csv.c``)."""
+    found: Callable[[str], object] = next(
+        item for item in gc.get_referents(writer) if callable(item) and not isinstance(item, type)
+    )
+    return found
+
+
+def compare_of_key(key: Any) -> Any:
+    """The function that ``functools.cmp_to_key`` was given, of its result and of the keys made with that."""
+    return next(item for item in gc.get_referents(key) if item is not type(key))
+
+
+def pairwise_parts(pairs: itertools.pairwise[Any]) -> list[Any]:
+    """Source and, once begun, the first item of the next pair; [] when it is finished."""
+    found = [item for item in gc.get_referents(pairs) if item is not itertools.pairwise]
+    if interpreter.PAIRWISE_KEEPS_A_PAIR:
+        found.pop()
+    return found
+
+
+def simple_queue_items(queue: Any) -> list[Any]:
+    """Of a ``_queue.SimpleQueue``, the next one first."""
+    found = [item for item in gc.get_referents(queue) if item is not type(queue)]
+    if not interpreter.QUEUES_ARE_RINGS:
+        found = found[0]
+    return found[len(found) - queue.qsize() :] if found else []
+
+
+def context_of_token(token: contextvars.Token[Any]) -> contextvars.Context | None:
+    """The context in which the token was made (``Python/context.c``)."""
+    return next((item for item in gc.get_referents(token) if type(item) is contextvars.Context), None)

@@ -1,0 +1,351 @@
+"""Private names of the standard library's modules that are written in Python, and of their classes; by module.
+
+Modules that not every rank has are looked up among those that the program has imported (:data:`sys.modules`), and never
+imported here: a file of the program may have their name. For a new minor version: have the names been kept (``Lib/``)?
+"""
+
+from __future__ import annotations
+
+import abc
+import itertools
+import runpy
+import signal
+import sys
+import threading
+import types
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from importlib import _bootstrap_external
+from typing import TYPE_CHECKING, Any
+
+from ckpt.compat import accelerators
+
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+
+# ---------------------------------------------------------------------- abc
+
+ABC_STATE = "_abc_impl"
+"""The attribute of an abstract class in which ABCMeta keeps its registry (in C, ``Modules/_abc.c``)."""
+
+
+def virtual_subclasses(cls: type) -> list[type]:
+    """The classes registered with an abstract base class (``abc._get_dump``; all versions)."""
+    found = [reference() for reference in abc._get_dump(cls)[0]]  # type: ignore[attr-defined]
+    return [subclass for subclass in found if subclass is not None]
+
+
+def make_abstract(cls: type) -> None:
+    """What ``ABCMeta.__new__`` does beside making the class: a registry, and the abstract methods (``abc._abc_init``)."""
+    abc._abc_init(cls)  # type: ignore[attr-defined]
+
+
+# ---------------------------------------------------------------------- import system
+
+IMPORT_SYSTEM_FILES = ("<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>")
+"""``co_filename`` of its functions, which tracebacks and warnings leave out; of the finders and loaders the last one."""
+
+
+def wrap_exec_module(wrap: Callable[[Callable[..., None]], Callable[..., None]]) -> None:
+    """Put what ``wrap`` makes of it in the place of the method ``exec_module`` that all loaders of files inherit.
+
+    It is ``_LoaderBasics`` of ``importlib._bootstrap_external``, in all versions; loaders and specifications stay what
+    they are.
+    """
+    basics: Any = _bootstrap_external._LoaderBasics  # type: ignore[attr-defined]
+    basics.exec_module = wrap(basics.exec_module)
+
+
+def is_initializing(spec: object) -> bool:
+    """Is the code of the module with this ``__spec__`` running? All versions."""
+    return bool(getattr(spec, "_initializing", False))
+
+
+def module_code(name: str) -> tuple[types.CodeType, ModuleSpec]:
+    """What ``python -m name`` runs (``runpy._get_module_details``; all versions). Raises ImportError with Python's text."""
+    found: tuple[str, ModuleSpec, types.CodeType]
+    found = runpy._get_module_details(name, ImportError)  # type: ignore[attr-defined]
+    return found[2], found[1]
+
+
+# ---------------------------------------------------------------------- sys, warnings
+
+
+def note_uncaught(failure: BaseException) -> None:
+    """Set ``sys.last_…`` as the interpreter does for an exception that it prints; ``last_exc`` exists since 3.12."""
+    sys.last_type, sys.last_value, sys.last_traceback = type(failure), failure, failure.__traceback__
+    if sys.version_info >= (3, 12):
+        sys.last_exc = failure
+
+
+_WARNING_HOOKS = ("showwarning", "_showwarnmsg_impl", "formatwarning")
+_FIRST_HOOKS = {"showwarning": "_showwarning_orig", "formatwarning": "_formatwarning_orig"}
+
+
+def replaced_warning_hooks(warnings: types.ModuleType) -> dict[str, Any]:
+    """Name → function, of the hooks that are not the module's own: ``catch_warnings(record=True)`` replaces private ones."""
+    present = {name: getattr(warnings, name, None) for name in _WARNING_HOOKS}
+    first = {name: getattr(warnings, original, None) for name, original in _FIRST_HOOKS.items()}
+    return {
+        name: value
+        for name, value in present.items()
+        if value is not None
+        and value is not first.get(name)
+        and (name in first or getattr(value, "__name__", "") != name)
+    }
+
+
+def warning_filters_changed(warnings: Any) -> None:
+    """Tell the part in C that the filters are others (``warnings._filters_mutated``, until 3.13)."""
+    warnings._filters_mutated()
+
+
+# ---------------------------------------------------------------------- signal
+
+
+def replace_signal_functions(**functions: Callable[..., Any]) -> None:
+    """Have the functions of ``signal`` call these instead of those of the same name in C; none: those in C again.
+
+    ``Lib/signal.py`` calls ``_signal.signal`` and ``_signal.getsignal`` by its global ``_signal``; all versions.
+    """
+    in_c = accelerators.signal
+    if functions:
+        ours = types.ModuleType(in_c.__name__, "Functions of ckpt before those of this module.")
+        vars(ours).update(vars(in_c), **functions)
+        in_c = ours
+    vars(signal)["_signal"] = in_c
+
+
+# ---------------------------------------------------------------------- threading
+
+
+def threads_by_ident() -> dict[int, threading.Thread]:
+    """The threads that run, by identifier, without a lock (``threading._active``; all versions)."""
+    found: dict[int, threading.Thread] = threading._active  # type: ignore[attr-defined]
+    return found
+
+
+def join_threads() -> None:
+    """What the interpreter does first at its end: join all threads that are no daemons (``threading._shutdown``)."""
+    threading._shutdown()  # type: ignore[attr-defined]
+
+
+class OwnThread(threading.Thread):
+    """A thread whose end prints no traceback in a program where gevent has given the threads other identifiers."""
+
+    def _delete(self) -> None:
+        """``Thread`` calls this last, and would raise KeyError; until 3.13."""
+        threads_by_ident().pop(self.ident, None)  # type: ignore[arg-type]
+
+
+def target_of(thread: threading.Thread) -> Any:
+    """The function that it was made with; None: it has ended, or has none."""
+    return thread.__dict__.get("_target")
+
+
+_THREAD_STATE = ("_handle", "_tstate_lock", "_os_thread_handle")
+"""Attributes of a thread that belong to the interpreter: a lock until 3.12, a handle in 3.13 and later."""
+
+
+def thread_attributes(thread: threading.Thread) -> dict[str, Any]:
+    """A copy of its attributes without what belongs to the interpreter."""
+    return {name: value for name, value in thread.__dict__.items() if name not in _THREAD_STATE}
+
+
+def fill_thread(thread: Any, attributes: Mapping[str, Any], *, has_ended: bool) -> None:
+    """Complete a thread without attributes: one that was not started yet, or one that has ended."""
+    fresh = threading.Thread(name="ckpt").__dict__
+    thread.__dict__.update({name: fresh[name] for name in _THREAD_STATE if name in fresh})
+    thread.__dict__.update(attributes)
+    if not has_ended:
+        return
+    thread._started.set()
+    if "_handle" in thread.__dict__:
+        # A handle of a thread that was never started cannot be set to done. So a handle for the thread with this ident is
+        # made, as threading does for dummy threads.
+        thread._handle = threading._make_thread_handle(thread._ident)  # type: ignore[attr-defined]
+        thread._handle._set_done()
+    else:
+        thread._tstate_lock = None
+        thread._is_stopped = True
+
+
+def is_owned(lock: Any) -> bool:
+    """Does this thread hold the reentrant lock? ``_is_owned``, by which ``threading.Condition`` asks any such lock."""
+    return bool(lock._is_owned())
+
+
+def times_owned(lock: Any) -> int:
+    """How often this thread holds a ``threading.RLock``: by releasing it for a moment as ``Condition.wait`` does."""
+    if not lock._is_owned():
+        return 0
+    count, owner = lock._release_save()
+    lock._acquire_restore((count, owner))
+    return int(count)
+
+
+def own(lock: Any, times: int) -> None:
+    """Acquire a free ``threading.RLock`` so often at once (``_acquire_restore``; all versions)."""
+    lock._acquire_restore((times, threading.get_ident()))
+
+
+# ---------------------------------------------------------------------- multiprocessing, subprocess
+
+
+def semaphore_of(lock: Any) -> Any:
+    """The semaphore in C behind a lock of ``multiprocessing.synchronize``: ``kind``, ``maxvalue`` and more; all versions."""
+    return lock._semlock
+
+
+def times_semaphore_owned(semaphore: Any) -> int:
+    """How often this thread holds it."""
+    return int(semaphore._count()) if semaphore._is_mine() else 0
+
+
+def semaphore_value(semaphore: Any) -> int:
+    """How often it can still be acquired."""
+    return int(semaphore._get_value())
+
+
+def was_begun(child: Any) -> bool:
+    """Has a ``subprocess.Popen`` come to a child process? One whose ``__init__`` has failed has none."""
+    return bool(getattr(child, "_child_created", True))
+
+
+# ---------------------------------------------------------------------- logging
+
+LOGGER_CACHE = "_cache"
+"""The attribute of a logger with what ``isEnabledFor`` has found out."""
+
+
+def level_names(logging: Any) -> tuple[dict[int, str], dict[str, int]]:
+    """The two tables of ``logging.addLevelName``, themselves; all versions."""
+    return logging._levelToName, logging._nameToLevel
+
+
+def note_handler(logging: Any, handler: Any) -> None:
+    """Enter a handler that was made without its ``__init__`` in the tables of ``logging``: by name, and of those that are
+    flushed at the program's end; all versions."""
+    if handler.name:
+        logging._handlers[handler.name] = handler
+    logging._addHandlerRef(handler)
+
+
+def forget_enabled_levels(logging: Any) -> None:
+    """Levels have changed: empty the caches of all loggers."""
+    logging.root.manager._clear_cache()
+
+
+# ---------------------------------------------------------------------- weakref, pickle
+
+
+def finalizers() -> dict[Any, Any]:
+    """``weakref.finalize`` → what it holds (``weakref``, ``func``, ``args``, ``kwargs``, ``atexit``, ``index``); all
+    versions."""
+    return getattr(weakref.finalize, "_registry", {})
+
+
+Finalizer = tuple[Any, Any, Callable[..., Any], tuple[Any, ...], dict[str, Any], bool, int]
+"""The ``weakref.finalize`` itself, its object, function, arguments, keywords, ``atexit``, number."""
+
+
+def register_finalizers(entries: Iterable[Finalizer]) -> None:
+    """Do for finalizers that were made without their ``__init__`` what that does (``weakref.finalize``; all versions)."""
+    import atexit
+
+    cls: Any = weakref.finalize
+    highest = -1
+    for finalizer, target, func, args, kwargs, at_exit, index in entries:
+        info = cls._Info()
+        info.weakref = weakref.ref(target, finalizer)
+        info.func, info.args, info.kwargs, info.atexit, info.index = (
+            func,
+            args,
+            kwargs or None,
+            at_exit,
+            index,
+        )
+        cls._registry[finalizer] = info
+        highest = max(highest, index)
+    if highest < 0:
+        return
+    cls._dirty = True
+    cls._index_iter = itertools.count(max(next(cls._index_iter), 1 + highest))
+    if not cls._registered_with_atexit:
+        atexit.register(cls._exitfunc)
+        cls._registered_with_atexit = True
+
+
+def python_pickler() -> Any:
+    """The pickler that is written in Python, with the table ``dispatch`` that dill extends (``pickle._Pickler``)."""
+    import pickle
+
+    return pickle._Pickler
+
+
+PICKLER_SAVE = ("pickle", "_Pickler.save")
+"""Module and qualified name of its method that keeps objects by their addresses."""
+
+# ---------------------------------------------------------------------- tempfile, gzip, bz2, lzma
+
+
+def temporary_file_type() -> type:
+    """Of what ``tempfile.NamedTemporaryFile`` returns; all versions."""
+    import tempfile
+
+    return tempfile._TemporaryFileWrapper
+
+
+def is_deleted_when_closed(file: Any) -> bool:
+    """Of such a file (``_closer``; all versions)."""
+    return bool(file._closer.delete)
+
+
+def decompressing_readers() -> list[type]:
+    """The raw readers below ``GzipFile``, ``BZ2File`` and ``LZMAFile``, of the modules that are loaded.
+
+    ``_compression.DecompressReader`` until 3.13; ``compression._common._streams`` since 3.14.
+    """
+    places = (
+        ("gzip", "_GzipReader"),
+        ("_compression", "DecompressReader"),
+        ("compression._common._streams", "DecompressReader"),
+    )
+    found = (getattr(sys.modules.get(module), name, None) for module, name in places)
+    return [cls for cls in found if isinstance(cls, type)]
+
+
+def reader_attributes(reader: Any) -> tuple[dict[str, Any], bool]:
+    """The attributes of such a reader without its decompressor, which is in C, and whether it has one: its ``__init__`` has
+    ended."""
+    attributes = {key: value for key, value in reader.__dict__.items() if key != "_decompressor"}
+    return attributes, len(attributes) < len(reader.__dict__)
+
+
+def rewind(reader: Any) -> None:
+    """Begin again at the beginning of the compressed file, with a new decompressor; all versions."""
+    reader._rewind()
+
+
+def compressor_of(attributes: Mapping[str, Any]) -> Any:
+    """Of the attributes of a ``BZ2File`` or ``LZMAFile``: the compressor, while it is being written."""
+    return attributes.get("_compressor")
+
+
+# ---------------------------------------------------------------------- cProfile
+
+
+def profiler_type() -> type | None:
+    """The base in C of ``cProfile.Profile``, if the program has it (``_lsprof.Profiler``)."""
+    module = accelerators.loaded(accelerators.PROFILER)
+    found: type | None = getattr(module, "Profiler", None)
+    return found
+
+
+def begin_call(profile: Any, code: types.CodeType) -> bool:
+    """Tell a profile that is on that this function begins. False: it is told by the trace function of its thread, as until
+    3.12; since then by a callback of ``sys.monitoring`` (``_pystart_callback``)."""
+    if not hasattr(profile, "_pystart_callback"):
+        return False
+    profile._pystart_callback(code, 0)
+    return True
