@@ -13,6 +13,7 @@ tests/test_layers.py holds the tree to it.
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
@@ -146,6 +147,7 @@ def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
 
 
+@functools.cache
 def imports_of(module: str, path: Path) -> list[Import]:
     if path.suffix != ".py":
         return []

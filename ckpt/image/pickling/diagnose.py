@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from ckpt.compat.accelerators import CTYPES
 from ckpt.image.frames.generators import gen_info
 from ckpt.image.reducers.raw_instances import attributes_of
 
@@ -117,7 +118,7 @@ def _text(failure: Exception) -> str:
 
 def _remedy(text: str, cls: type, kind: str) -> str:
     """Advice for the user, for a reason that contains none; ``ckpt doctor`` gives more."""
-    if kind.startswith("_ctypes."):
+    if kind.startswith(f"{CTYPES}."):
         return (
             "keep it in no variable that lives through a checkpoint, or make it again in ckpt.on_restart(f)"
         )
