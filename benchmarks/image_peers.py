@@ -59,7 +59,7 @@ def ours(folder: Path, megabytes: int, values: Values) -> None:
     path = folder / "ours"
     with Job(folder / "job", PROGRAM, megabytes, path, ranks=1) as job:
         wait_lines(path, 20, lambda: job.process.poll() is None)
-        command = [sys.executable, "-m", "ckpt.controller", "checkpoint", str(folder / "job")]
+        command = [sys.executable, "-m", "ckpt", "checkpoint", str(folder / "job")]
         subprocess.run(command, env=environment(), check=True, stdout=subprocess.DEVNULL)
         commit = job.wait("a commit", named("committed"))
         captured = next(event for event in job.of("captured") if event["epoch"] == commit["epoch"])

@@ -115,7 +115,7 @@ class Job:
         command = [
             sys.executable,
             "-m",
-            "ckpt.controller",
+            "ckpt",
             "run",
             "-n",
             str(ranks),

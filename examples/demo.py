@@ -114,7 +114,7 @@ class Run:
         self.job = directory / "job"
         application = [str(APPLICATION), "--out", str(directory), "--hours", str(options.hours)]
         application += ["--refine", str(options.refine)]
-        command = [sys.executable, "-m", "ckpt.controller", "run", "-n", str(options.ranks)]
+        command = [sys.executable, "-m", "ckpt", "run", "-n", str(options.ranks)]
         command += ["--job", str(self.job), *flags, "--", *application]
         print("  $ ckpt", *command[3:], flush=True)
         self.started = time.monotonic()

@@ -160,7 +160,7 @@ def room_of(module: str, modules: dict[str, Path]) -> str | None:
         return None
     if module in FACE:
         return "face"
-    if module in ("ckpt.__main__", "ckpt.controller.__main__"):
+    if module == "ckpt.__main__":
         return "main"
     room = module if modules[module].name == "__init__.py" else module.rpartition(".")[0]
     if room not in ORDER:

@@ -3,11 +3,11 @@
 :mod:`ckpt.image.dumping` describes the pairs of the stream. The order of a load:
 
 1. early state, empty modules, imports of by-reference modules, the pairs;
-2. deferred calls, which may open files; then files are cut, written and locked, and unused descriptor numbers freed;
-3. ambient state, changes in installed packages, unwritten output, recursion limit, limits.
+2. deferred calls, which may open files; ambient state;
+3. files are cut, written and locked, and unused descriptor numbers freed; standard streams, changes in installed packages,
+   unwritten output, recursion limit, limits.
 
-No file of the program is changed before all pairs are loaded and all deferred calls made: a load that fails earlier leaves
-the files as they were.
+No file of the program is changed before 3: a load that fails earlier leaves the files as they were.
 
 Not here: where the image comes from and who may have written it (:mod:`ckpt.store`).
 """
@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from ckpt.image.errors import ImageError, RestoreError
-from ckpt.image.files import numbers, reopen, standard_output
+from ckpt.image.files import cuts, numbers, reopen, standard_output
 from ckpt.image.files.descriptors import note_baseline
 from ckpt.image.frames import stack
 from ckpt.image.interface.registry import libraries
@@ -130,9 +130,11 @@ def _load(source: Source, live: Mapping[str, object], environment: Mapping[str, 
     )  # now that everything is imported, and no file is touched yet
     for function, args in calls:
         function(*args)
+    cuts.warn_of_shorter_output()
+    resources.apply_late(late)
     reopen.settle()
     numbers.release(header["early"]["lost"])
-    resources.apply_late(late)
+    resources.put_streams(late)
     _put_back(packages, loaded)
     standard_output.put_back_unwritten(header["early"]["unwritten"])
     sys.setrecursionlimit(header["early"]["recursion_limit"])

@@ -52,8 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _go_on_or_start(job: JobDirectory, command: Command, arguments: argparse.Namespace) -> int:
-    _check_fit(job, size=arguments.ranks or 1, command=command)
-    return _go_on(job, None, arguments, or_start=True)
+    interpreter = _fitting(job, size=arguments.ranks or 1, command=command)
+    return _go_on(job, None, arguments, interpreter, or_start=True)
 
 
 def _is_job(directory: str) -> bool:
@@ -131,18 +131,22 @@ def restart(arguments: argparse.Namespace) -> int:
 
     path, epoch = split_epoch(arguments.job)
     job = JobDirectory.open(path)
-    _check_fit(job, size=None, command=None)
-    return _go_on(job, epoch, arguments, or_start=False)
+    interpreter = _fitting(job, size=None, command=None)
+    return _go_on(job, epoch, arguments, interpreter, or_start=False)
 
 
-def _check_fit(job: JobDirectory, *, size: int | None, command: Command | None) -> None:
+def _fitting(job: JobDirectory, *, size: int | None, command: Command | None) -> Interpreter:
+    """The interpreter with which the job goes on: that of the command line, else the one that the job was started with.
+
+    Raises NotCompatible if the job cannot go on so; see also `interpreter.named`.
+    """
     from ckpt.controller.launch.interpreter import named, of_job
     from ckpt.controller.supervision import plan
 
     if command is not None and command.interpreter is not None:
-        _, version = named(command.interpreter, command.options)
+        interpreter, version = named(command.interpreter, command.options)
     else:
-        _, version = of_job(job.options)
+        interpreter, version = of_job(job.options)
     plan.check_fit(
         size=job.size,
         command=plan.words_of(job.command, job.options),
@@ -151,6 +155,7 @@ def _check_fit(job: JobDirectory, *, size: int | None, command: Command | None) 
         new_command=() if command is None else command.words,
         new_python=version,
     )
+    return interpreter
 
 
 def _new_directory(command: Command) -> str:
@@ -162,7 +167,14 @@ def _new_directory(command: Command) -> str:
     return os.path.join(DEFAULT_ROOT, f"{name}-{stamp}-{os.getpid()}")
 
 
-def _go_on(job: JobDirectory, epoch: int | None, arguments: argparse.Namespace, *, or_start: bool) -> int:
+def _go_on(
+    job: JobDirectory,
+    epoch: int | None,
+    arguments: argparse.Namespace,
+    interpreter: Interpreter,
+    *,
+    or_start: bool,
+) -> int:
     from ckpt.controller.launch.whereabouts import claim, clear
     from ckpt.controller.supervision import past
     from ckpt.controller.supervision.history import finished_code
@@ -189,10 +201,8 @@ def _go_on(job: JobDirectory, epoch: int | None, arguments: argparse.Namespace, 
                 # They committed nothing meanwhile (only a controller commits), but the log grew.
                 history, _ = past.known(job, lock.record)
         claim(job, lock)
-        from ckpt.controller.launch.interpreter import of_job
-
         directory = _directory_of(job, arguments)
-        spawned = _spawn(arguments, directory, job.hash_seed, of_job(job.options)[0])
+        spawned = _spawn(arguments, directory, job.hash_seed, interpreter)
         launcher = _launcher(spawned, directory)
         try:
             return _drive(job, lock, launcher, arguments, history, lines, new=False)

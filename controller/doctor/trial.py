@@ -145,7 +145,7 @@ class _Trial:
     # ---- processes ---------------------------------------------------------------------------------------
 
     def _start(self, *arguments: object) -> None:
-        command = [sys.executable, "-m", "ckpt.controller", *map(str, arguments)]
+        command = [sys.executable, "-m", "ckpt", *map(str, arguments)]
         with open(os.path.join(self.directory, "stderr"), "wb") as errors:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors

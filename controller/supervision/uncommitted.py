@@ -6,8 +6,8 @@ A *drought* begins with the first round after a commit (or after a start) and en
   `_DOUBLINGS` times, and up to `_LONGEST_NS`;
 - after a round that has held the program up, there is no scheduled round for `_SHARE` times as long;
 - the first failure is printed; the others are in the event log only. After `_SAY_AFTER_NS`, or after `_SAY_AFTER_ROUNDS`
-  rounds, one message says that nothing has been committed, which rank prevents it and why, and what the user can do. The
-  message is repeated at the end of the job if nothing was committed at all.
+  rounds, one message says that nothing has been committed, which rank prevents it and why, and what the user can do. So does
+  the end of the job if nothing was committed at all. A reason that was printed already is not printed again.
 
 Not here: rounds themselves (`coordinator`).
 """
@@ -35,6 +35,8 @@ class CommitGap:
         self.is_said = False
         self.reason = ""  # why the newest round failed or cannot go on
         self.remedy = ""
+        self._cause = ""  # the part of `reason` that other messages about it have, too
+        self._printed = ""  # all that was printed in this drought
         self._is_refused = False  # a rank has said in this round that it cannot be captured
         self.was_fruitful = False  # a line has been committed under this controller
 
@@ -46,7 +48,7 @@ class CommitGap:
     def ends(self) -> None:
         """A line is committed."""
         self.since_ns, self.rounds, self.is_said = None, 0, False
-        self.reason = self.remedy = ""
+        self.reason = self.remedy = self._cause = self._printed = ""
         self.was_fruitful = True
 
     def starts_anew(self) -> None:
@@ -57,14 +59,17 @@ class CommitGap:
         """A round has failed. True: it is the drought's first, and the failure is to be printed."""
         self.rounds += 1
         if not self._is_refused or not self.remedy:  # a refusal says more; an earlier one may be over
-            self.reason = reason
+            self.reason = self._cause = reason
             self.remedy = "`ckpt doctor` tells what a checkpoint of the program would meet"
         self._is_refused = False
+        if self.rounds == 1:
+            self._printed += reason
         return self.rounds == 1
 
     def refused(self, rank: int, reason: str) -> None:
         """A rank reports that it cannot be captured where it is."""
         self._is_refused = True
+        self._cause = reason
         self.reason = f"rank {rank} cannot be captured: {reason}"
         self.remedy = remedies.for_refusal(reason)
 
@@ -88,14 +93,19 @@ class CommitGap:
             return None
         self.is_said = True
         tries = f" and {self.rounds} tries" if self.rounds > 1 else ""
-        return f"no checkpoint for {waited_ns / _NS:.0f} s{tries}: {self._why()}"
+        return self._with_reason(f"no checkpoint for {waited_ns / _NS:.0f} s{tries}", ": ")
 
     def epitaph(self) -> str | None:
         """The message at the end of a job in which nothing was committed; returned once."""
         if self.was_fruitful or self.since_ns is None or not self.reason:
             return None
         self.since_ns = None
-        return f"nothing was committed, because {self._why()}"
+        return self._with_reason("nothing was committed", ", because ")
 
-    def _why(self) -> str:
-        return f"{self.reason}. What to do: {self.remedy}"
+    def _with_reason(self, text: str, link: str) -> str:
+        """The message, with the reason and what the user can do, as far as these were not printed before."""
+        text += ", for the reason above" if self._cause in self._printed else link + self.reason
+        if self.remedy not in self._printed:
+            text += f". What to do: {self.remedy}"
+        self._printed += text
+        return text

@@ -113,7 +113,7 @@ class Bench:
 
     def start(self, name: str, *flags: str) -> Job:
         work = self.fresh(name)
-        command = [str(self.place.python), "-m", "ckpt.controller", "run", "-n", str(self.program.ranks)]
+        command = [str(self.place.python), "-m", "ckpt", "run", "-n", str(self.program.ranks)]
         command += ["--job", str(self.directory / f"job-{name}"), *flags]
         command += ["-m", self.program.module] if self.program.module else ["--"]
         environment = {**self.environment(), "PYTHONPATH": str(ROOT)}

@@ -118,7 +118,7 @@ def test_another_hash_seed_in_the_launcher_and_another_directory(
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     done = subprocess.run(
-        [sys.executable, "-m", "ckpt.controller", "restart", str(job.directory)],
+        [sys.executable, "-m", "ckpt", "restart", str(job.directory)],
         env={**os.environ, **environment, "PYTHONHASHSEED": "77"},
         cwd=elsewhere,
         capture_output=True,
@@ -143,7 +143,7 @@ def test_a_virtual_environment_that_has_moved(place: Place, tmp_path: Path) -> N
     environment["PYTHONDONTWRITEBYTECODE"] = "1"
 
     def command(env: Path, *arguments: object) -> list[str]:
-        return [str(env / "bin" / "python"), "-m", "ckpt.controller", *map(str, arguments)]
+        return [str(env / "bin" / "python"), "-m", "ckpt", *map(str, arguments)]
 
     def stopped(loops: int) -> Path:
         program.write_text(f"for turn in range({loops}):\n    exec(open({script!r}).read(), {{}})\n")

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 def ckpt_command(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "ckpt.controller", *map(str, arguments)]
+    return [sys.executable, "-m", "ckpt", *map(str, arguments)]
 
 
 def run_ckpt(

@@ -149,7 +149,7 @@ POISONED = """
         module.Unpickler = Poison
     pickle._Unpickler = Poison
     pickle._load = pickle._loads = poisoned
-    runpy.run_module("ckpt.controller", run_name="__main__", alter_sys=True)
+    runpy.run_module("ckpt", run_name="__main__", alter_sys=True)
 """
 
 
@@ -165,9 +165,7 @@ def test_verify_and_inspect_never_unpickle(job: Job, tmp_path: Path, verb: tuple
 def test_the_poison_works(job: Job, tmp_path: Path) -> None:
     """The same poison stops what does unpickle: reading the image as a restart does."""
     text = (
-        POISONED.replace(
-            'runpy.run_module("ckpt.controller", run_name="__main__", alter_sys=True)', ""
-        ).rstrip()
+        POISONED.replace('runpy.run_module("ckpt", run_name="__main__", alter_sys=True)', "").rstrip()
         + f"""
     from ckpt import image
     from ckpt.store import ImageReader, JobDirectory

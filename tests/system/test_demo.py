@@ -42,7 +42,7 @@ def test_the_examples_run(
 ) -> None:
     job = ("--job", tmp_path / "job")
     example = ROOT / "examples" / script
-    done = run("-m", "ckpt.controller", "run", "-n", ranks, *job, "--", example, *arguments, cwd=tmp_path)
+    done = run("-m", "ckpt", "run", "-n", ranks, *job, "--", example, *arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(expected.format(ranks=ranks))
 
@@ -53,9 +53,7 @@ def test_the_application_runs_under_plain_python_with_the_same_result(tmp_path: 
     plain = run(tsunami, "--out", tmp_path / "plain", *flags, cwd=tmp_path)
     assert plain.returncode == 0, plain.stderr
     job = ("--job", tmp_path / "job")
-    two = run(
-        "-m", "ckpt.controller", "run", "-n", 2, *job, "--", tsunami, "--out", "two", *flags, cwd=tmp_path
-    )
+    two = run("-m", "ckpt", "run", "-n", 2, *job, "--", tsunami, "--out", "two", *flags, cwd=tmp_path)
     assert two.returncode == 0, two.stderr
     for name in ("result.npz", "result.txt", "gauges.csv"):
         assert (tmp_path / "plain" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name

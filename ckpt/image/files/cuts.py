@@ -17,7 +17,7 @@ from ckpt.image.errors import RestoreError
 from ckpt.image.files import numbers
 from ckpt.transport.records import dataclass
 
-__all__ = ["begin", "cut", "cut_output", "put_back", "settle"]
+__all__ = ["begin", "cut", "cut_output", "put_back", "settle", "warn_of_shorter_output"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,18 @@ def cut_output(fd: int, length: int) -> None:
         _due.append(_Due(numbers.aside(fd), length, kept_from=status.st_size))
 
 
+def warn_of_shorter_output() -> None:
+    """Warn of output that has become shorter since the image was taken. The program's own filters are not set yet."""
+    for due in _due:
+        if due.kept_from is not None and due.kept_from < due.length:
+            warnings.warn(
+                f"the output in {os.readlink(f'/proc/self/fd/{due.fd}')!r} has {due.kept_from} bytes, but had {due.length} "
+                "when the image was taken: some of it has been removed, by hand or by a restart from an older image",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+
 def settle() -> None:
     """Make the recorded changes. Raises RestoreError if the file system refuses one."""
     done: set[tuple[int, int]] = set()
@@ -90,13 +102,7 @@ def _do(due: _Due) -> None:
         return
     said = b""
     if due.kept_from is not None and due.kept_from < due.length:
-        warnings.warn(
-            f"the output in {os.readlink(f'/proc/self/fd/{due.fd}')!r} has {due.kept_from} bytes, but had {due.length} when "
-            "the image was taken: some of it has been removed, by hand or by a restart from an older image",
-            RuntimeWarning,
-            stacklevel=4,
-        )
-        return
+        return  # see warn_of_shorter_output()
     if due.kept_from is not None:
         with open(f"/proc/self/fd/{due.fd}", "rb") as again:
             again.seek(due.kept_from)

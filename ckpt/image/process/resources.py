@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from ckpt.image.files.saved_files import SavedFiles
     from ckpt.image.modules.references import References
 
-__all__ = ["Collector", "apply_early", "apply_late", "note_early", "note_late"]
+__all__ = ["Collector", "apply_early", "apply_late", "note_early", "note_late", "put_streams"]
 
 Collector = tuple[bool, tuple[int, int, int]]
 """Is the garbage collector enabled, and its thresholds."""
@@ -159,8 +159,25 @@ def note_late(references: References, timing: signals.Timing, collector: Collect
 
 
 def apply_late(saved: dict[str, Any]) -> None:
+    """Set the late state, but for :func:`put_streams`. It may fail, so no file has been changed yet."""
     for name, value in saved.items():
         _APPLY[name](value)
+
+
+def put_streams(saved: dict[str, Any]) -> None:
+    """Put the program's standard streams into ``sys``, and close or detach the original ones as the program has done.
+
+    ``saved``: late state. Called when the files have their content: until then the original streams are in use.
+    """
+    streams = saved["streams"]
+    for name, state in streams["gone"].items():
+        stream = getattr(sys, f"__{name}__")
+        if state == "closed":
+            stream.close()
+        elif state == "detached":
+            stream.detach()
+    for name, stream in streams["current"].items():
+        setattr(sys, name, stream)
 
 
 def _apply_collector(saved: tuple[bool, tuple[int, int, int]]) -> None:
@@ -203,14 +220,6 @@ def _apply_streams(saved: dict[str, Any]) -> None:
         if (stream.encoding, stream.errors) != (encoding, errors):
             stream.reconfigure(encoding=encoding, errors=errors)
         stream.reconfigure(line_buffering=line_buffering, write_through=write_through)
-    for name, state in saved["gone"].items():
-        stream = getattr(sys, f"__{name}__")
-        if state == "closed":
-            stream.close()
-        elif state == "detached":
-            stream.detach()
-    for name, stream in saved["current"].items():
-        setattr(sys, name, stream)
 
 
 # -- hooks, exit functions, patches

@@ -57,8 +57,9 @@ class HasAttributes:
     def Free_keyval(cls, keyval: int) -> int:
         """Free a key and return KEYVAL_INVALID. MpiException (ERR_KEYVAL): there is no such key.
 
-        Attributes under the key stay with their objects: they are still copied, and deleted with the object. But Get_attr,
-        Set_attr and Delete_attr raise ERR_KEYVAL for the key from now on."""
+        Attributes under the key stay with their objects until they are deleted (MPI standard, "Attribute caching": the key
+        is freed when the last of them is). Get_attr finds them, Delete_attr deletes them, duplicates get them. An object
+        that has none refuses the key (ERR_KEYVAL), and Set_attr does in any case."""
         if process_state().keyvals.pop(argument(keyval), None) is None:
             raise MpiException(ERR_KEYVAL, f"{keyval} is no key")
         return KEYVAL_INVALID
@@ -70,14 +71,15 @@ class HasAttributes:
         return found
 
     def Get_attr(self, keyval: int) -> Any:
-        """The attribute, or None."""
+        """The attribute, or None. MpiException (ERR_KEYVAL): there is no such key."""
         keyval = argument(keyval)
         table = self._attribute_table()
         if 1000 < keyval < 1012:
             return self._predefined_attr(keyval)
+        if keyval in table:
+            return table[keyval][1]
         self._keyval(keyval)
-        held = table.get(keyval)
-        return None if held is None else held[1]
+        return None
 
     def Set_attr(self, keyval: int, attrval: Any) -> None:
         keyval = argument(keyval)
@@ -86,27 +88,26 @@ class HasAttributes:
         if key.nopython and not isinstance(attrval, int):
             raise TypeError("an attribute under a nopython key must be an integer")
         if keyval in table:
-            self._before_delete(keyval, table.pop(keyval))
+            self._before_delete(keyval, *table.pop(keyval))
         table[keyval] = (key, attrval)
 
     def Delete_attr(self, keyval: int) -> None:
         keyval = argument(keyval)
         table = self._attribute_table()
-        self._keyval(keyval)
-        held = table.pop(keyval, None)
-        if held is None:
+        if keyval not in table:
+            self._keyval(keyval)
             raise MpiException(ERR_KEYVAL, "no attribute under this key")
-        self._before_delete(keyval, held)
+        self._before_delete(keyval, *table.pop(keyval))
 
-    def _before_delete(self, keyval: int, held: tuple[Keyval, Any]) -> None:
-        if held[0].delete is not None:
-            _guard(held[0].delete, self, keyval, held[1])
+    def _before_delete(self, keyval: int, key: Keyval, value: Any) -> None:
+        if key.delete is not None:
+            _guard(key.delete, self, keyval, value)
 
     def _delete_attributes(self) -> None:
         """Delete all attributes, because the object is being freed."""
         table = self._attribute_table()
         for keyval in list(table):
-            self._before_delete(keyval, table.pop(keyval))
+            self._before_delete(keyval, *table.pop(keyval))
 
     def _copy_attributes(self, target: HasAttributes) -> None:
         """Copy attributes to `target`, a new duplicate of this object, as the `copy_fn` of each key says."""

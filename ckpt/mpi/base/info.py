@@ -17,8 +17,6 @@ from ckpt.mpi.base.integers import argument
 
 Items: TypeAlias = "Info | Mapping[str, str] | Iterable[tuple[str, str]]"
 
-_MISSING = object()
-
 
 class Box:
     """The content of an info. All Python objects that refer to the same info share one Box."""

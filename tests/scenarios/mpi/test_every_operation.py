@@ -20,7 +20,7 @@ PROGRAMS = ("every_operation.py", "mpi4py_objects.py")
 
 def start(program: str, job: Path, *options: str, steps: int = 60) -> subprocess.Popen[str]:
     """It goes on beyond its middle when there is the file `go` beside the job."""
-    command = [sys.executable, "-m", "ckpt.controller", "run", "-n", "3", "--job", str(job), *options]
+    command = [sys.executable, "-m", "ckpt", "run", "-n", "3", "--job", str(job), *options]
     return subprocess.Popen(
         [*command, str(Path(__file__).with_name(program)), str(steps)],
         stdout=subprocess.PIPE,

@@ -346,7 +346,7 @@ def test_a_failure_is_said_once_until_something_commits() -> None:
         said += [action.text for action in fail(coordinator, MS) if isinstance(action, Say)]
     first, notice = said
     assert first == "checkpoint 1 failed, the job goes on: rank 0: no"
-    assert notice.startswith("no checkpoint for 0 s and 3 tries: rank 0: no. What to do: ")
+    assert notice.startswith("no checkpoint for 0 s and 3 tries, for the reason above. What to do: ")
     start(coordinator)
     coordinator.handle(vote(0, 6), now_ns=MS)
     coordinator.handle(ControlWritten(6), now_ns=MS)
@@ -396,9 +396,7 @@ def test_a_rank_that_can_never_be_captured_is_named_and_nobody_takes_an_image() 
     assert "rank 0" not in str(log.fields["reason"]), "it was ready"
     (last,) = of(Say, coordinator.closed("all ranks have finished"))
     assert isinstance(last, Say)
-    assert last.text.startswith(
-        "nothing was committed, because rank 1 cannot be captured: sum() is running <genexpr>"
-    )
+    assert last.text == "nothing was committed, for the reason above"
     assert coordinator.closed("again") == []
 
 

@@ -207,6 +207,24 @@ def test_a_restart_that_fails_leaves_output_and_files_as_they_were(tmp_path: Pat
     assert out.read_text() == expected
 
 
+def test_a_setting_that_this_process_cannot_have_leaves_output_as_it_was(tmp_path: Path) -> None:
+    script, out, codec = tmp_path / "program.py", tmp_path / "out", tmp_path / "ours.py"
+    codec.write_text(
+        "import codecs, encodings.ascii as known\n"
+        "def find(name):\n    return known.getregentry() if name == 'ours' else None\n"
+        "codecs.register(find)\n"
+    )
+    script.write_text(
+        f"import sys\nexec(open({str(codec)!r}).read())\n"
+        "sys.stdout.reconfigure(encoding='ours')\nprint('one')\ndriver_tick()\nprint('two')\n"
+    )
+    _drive(["calls", str(tmp_path), "[1]", str(script)], out, tmp_path)
+    expected = out.read_text()
+    with pytest.raises(AssertionError, match="unknown encoding: ours"):
+        _drive(["resume", str(tmp_path), "[]", str(tmp_path / "image-0")], out, tmp_path)
+    assert out.read_text() == expected == "one\ntwo\n"
+
+
 def test_output_that_has_become_shorter_is_named(tmp_path: Path) -> None:
     script, out = tmp_path / "program.py", tmp_path / "out"
     script.write_text(
