@@ -1,7 +1,7 @@
 """Private names of the standard library's modules that are written in Python, and of their classes; by module.
 
-Modules that not every rank has are looked up among those that the program has imported (:data:`sys.modules`), and never
-imported here: a file of the program may have their name. For a new minor version: have the names been kept (``Lib/``)?
+Modules that a rank does not import before the program begins are looked up in :data:`sys.modules` and never imported here: a
+file of the program may have their name. For a new minor version: have the names been kept (``Lib/``)?
 """
 
 from __future__ import annotations
