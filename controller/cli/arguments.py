@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from ckpt.controller.cli.command import USAGE
@@ -208,6 +208,17 @@ def make_parser() -> argparse.ArgumentParser:
         _add_flag(sub, "--json")
         return sub
 
+    _add_running_verbs(verb)
+    _add_verbs_for_jobs(verb)
+    return parser
+
+
+Verb = Callable[..., argparse.ArgumentParser]
+"""Makes the parser of one verb, of its name, help and usage."""
+
+
+def _add_running_verbs(verb: Verb) -> None:
+    """Verbs that run a program."""
     run = verb("run", "Run a program on N ranks.", f"ckpt run [options] [--] {USAGE}")
     run.add_argument(
         "-n", "-np", "--ranks", type=_at_least(1), metavar="N", help="number of ranks (default 1)"
@@ -225,6 +236,24 @@ def make_parser() -> argparse.ArgumentParser:
     restart.add_argument("job", metavar="JOB[@EPOCH]")
     _add_service_options(restart)
 
+    doctor = verb(
+        "doctor",
+        "Run a program a little, take images, bring them to life, and say what would not survive and why.",
+        f"ckpt doctor [options] [--] {USAGE}",
+    )
+    doctor.add_argument(
+        "-n", "-np", "--ranks", type=_at_least(1), metavar="N", help="number of ranks (default 1)"
+    )
+    doctor.add_argument(
+        "--seconds", type=seconds, metavar="S", default=3.0, help="how long to run it (default 3)"
+    )
+    doctor.add_argument(
+        "--images", type=_at_least(1), metavar="K", default=3, help="how many images to take (default 3)"
+    )
+
+
+def _add_verbs_for_jobs(verb: Verb) -> None:
+    """Verbs for a job that is there."""
     checkpoint = verb("checkpoint", "Take a checkpoint of a running job, and wait until it is committed.")
     checkpoint.add_argument("job", metavar="JOB", nargs="?")
     checkpoint.add_argument("--stop", action="store_true", help="then stop the job (its exit code is 75)")
@@ -249,24 +278,8 @@ def make_parser() -> argparse.ArgumentParser:
     inspect.add_argument("job", metavar="JOB[@EPOCH]", nargs="?")
     inspect.add_argument("-r", "--rank", type=_at_least(0), metavar="RANK", help="of one rank only, in full")
 
-    doctor = verb(
-        "doctor",
-        "Run a program a little, take images, bring them to life, and say what would not survive and why.",
-        f"ckpt doctor [options] [--] {USAGE}",
-    )
-    doctor.add_argument(
-        "-n", "-np", "--ranks", type=_at_least(1), metavar="N", help="number of ranks (default 1)"
-    )
-    doctor.add_argument(
-        "--seconds", type=seconds, metavar="S", default=3.0, help="how long to run it (default 3)"
-    )
-    doctor.add_argument(
-        "--images", type=_at_least(1), metavar="K", default=3, help="how many images to take (default 3)"
-    )
-
     prune = verb("prune", "Remove old checkpoints.")
     prune.add_argument("job", metavar="JOB")
     prune.add_argument(
         "--keep-last", type=_at_least(2), metavar="N", required=True, help="how many to keep, at least 2"
     )
-    return parser
