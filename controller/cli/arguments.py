@@ -1,6 +1,7 @@
 """What the `ckpt` command takes: verbs, options, help.
 
-Not here: what the verbs do (`cli_run`, `cli_job`, …), and where the program's own words begin (`command`).
+Not here: what the verbs do (the modules `run`, `job`, `store`, `inspect`, `doctor`), and where the program's own words begin
+(`command`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """★ What several verbs share: finding the job that is meant, and printing.
 
-JOB is a directory; without one, the newest job under ./.ckpt is meant. ``JOB@EPOCH`` names one of its
-checkpoints.
+JOB is a directory; if none is given, the newest job under ./.ckpt is meant. ``JOB@EPOCH`` names one of its checkpoints.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The options of `ckpt run` and `ckpt doctor` that take no value: the one definition of them.
+"""The options of `ckpt run` and `ckpt doctor` that take no value: their one definition.
 
-Where the program's words begin has to be known before the parser is there (`main`): it imports argparse, which takes as long
-as all that the agent needs to be started. So `main` takes the names from here, and `arguments` makes the parser's options
-of the rest.
+`main` must know where the program's words begin before the parser exists: the parser needs argparse, whose import takes as
+long as the start of the agent. So `main` takes the names of these options from here, and `arguments` gives their definitions
+to the parser.
 """
 
 from __future__ import annotations

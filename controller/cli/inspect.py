@@ -1,7 +1,7 @@
 """★ `ckpt inspect`: what a committed image holds, for people and as JSON. Nothing is unpickled.
 
-The content comes from the manifest (`ckpt.store.upkeep.inspection`); what only the event log knows, the pause of the program
-and what the disk took, is added from there. One rank is shown in full, several as a table.
+The content comes from the manifest (`ckpt.store.upkeep.inspection`). The length of the program's pause and of the writing
+are known to the event log only, and are added from there. One rank is shown in full, several ranks as a table.
 """
 
 from __future__ import annotations

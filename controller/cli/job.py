@@ -1,7 +1,6 @@
 """★ `ckpt checkpoint`, `ckpt stop`, `ckpt status`: questions to the controller of a running job.
 
-`status` also tells of jobs that do not run any more: from the event log, which is all there is to know
-about them.
+`status` also tells how a job ended that does not run any more: then all that is known comes from its event log.
 """
 
 from __future__ import annotations

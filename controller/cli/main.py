@@ -1,10 +1,11 @@
-"""★ The `ckpt` command: what is done first, errors, exit codes. The options are in `arguments`, the verbs in the
-other modules of this room.
+"""★ The `ckpt` command: what is done first, errors, exit codes.
 
-Nothing is imported until it is needed, so that ``--help`` is quick, and so that `ckpt run` starts its agent within its
-first millisecond: the agent imports what ranks need while this process reads its options and makes the job (`_ahead`).
-Errors that were raised on purpose (this package's and the store's) become one line on standard error, or one JSON object
-with ``--json``, and their exit code.
+Nothing is imported until it is needed, so that ``--help`` is quick, and so that `ckpt run` starts its agent within its first
+millisecond: the agent imports what ranks need while this process reads its options and makes the job (`_ahead`). An error
+that this package or the store has raised on purpose becomes one line on standard error, or one JSON object with ``--json``,
+and its exit code.
+
+Not here: the options (`arguments`), the verbs (the other modules of this room).
 """
 
 from __future__ import annotations

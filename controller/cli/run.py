@@ -1,8 +1,13 @@
 """★ `ckpt run` and `ckpt restart`: make or open the job, become its controller, run the service.
 
-Order matters for the time to the first instruction: the agent is started (and imports what ranks need) before
-this process imports what it needs itself, so modules are imported where they are used here; that of a new job runs already
-(`cli`). And for safety: lock first, then fence what an earlier controller left, then start.
+Two rules on the order of the steps:
+
+- For a short time to the program's first instruction, the agent is started before this process imports what it needs itself:
+  the agent imports what ranks need meanwhile. So modules are imported here where they are used. The agent of a new job has
+  been started already when this module is called (`main`).
+- For safety: lock the job first, then end what an earlier controller has left, then start.
+
+Not here: the words of the program (`command`), the work of a controller (`ckpt.controller.service`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""★ `ckpt ls`, `ckpt verify`, `ckpt prune`: what lies in a job directory. Nothing is unpickled."""
+"""★ `ckpt ls`, `ckpt verify`, `ckpt prune`: the checkpoints in a job directory. Nothing is unpickled.
+
+Not here: reading and removing them (`ckpt.store.upkeep`).
+"""
 
 from __future__ import annotations
 

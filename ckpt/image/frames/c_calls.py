@@ -1,29 +1,28 @@
-"""How to re-establish a frame that is suspended inside of a C function which has entered another Python
-frame.
+"""How a frame is resumed that waits for C code, which has entered another Python frame.
 
-The interpreter sees `outer` (executing one instruction), C code we know nothing about, and `inner` (a Python
-frame entered by that C code).  Whatever the C code still means to do with inner's result is lost with the
-process, unless we know it:
+The interpreter sees the frame `outer`, which executes one instruction, then C code that nobody can look into, and the frame
+`inner`, which that C code has entered. What the C code still has to do with inner's result is lost with the process, unless
+it is known what that is. The answer is a :class:`Resumption` with one of these modes:
 
-    V  the C code passes inner's result through unchanged: resume outer *behind* its instruction, with that
-       value pushed. Functions called with `*args`, bound methods in the callable slot, partial, `__call__`,
-       `__enter__`, `__exit__`, `obj[key]` by `__getitem__`, map's function.
-    R  the C code would do the same again: repeat outer's instruction with its operands; it enters the very
-       same function (or generator) again, whose frame is then overwritten.  Generators under FOR_ITER, SEND,
-       next, any, all; operators, properties, `__getattr__`, lru_cache, `__new__`.
-    I  a type call that is running `__init__`: resume outer behind it, with `self` pushed.
-    refused: everything else.  State hides in C: sum, sorted, join, a running import …
+    V  the C code returns inner's result unchanged: outer goes on *behind* its instruction, with that value pushed.
+       Functions called with `*args`, bound methods, `functools.partial`, `__call__`, `__enter__`, `__exit__`, `obj[key]` by
+       `__getitem__`, the function of `map`.
+    R  the C code would do the same again: outer repeats its instruction with the same operands. That enters the very same
+       function (or generator) again, and the content of inner is put into that frame. Generators under FOR_ITER, SEND,
+       `next`, `any`, `all`; operators, properties, `__getattr__`, `lru_cache`, `__new__`.
+    I  a call of a type runs `__init__`: outer goes on behind its instruction, with the new object pushed.
 
-Rules:
-- inner is identified by its function object (or generator), and the way to it by the very names C code looks
-  up (`__add__` for `+`); a method that merely belongs to an operand is no evidence.
-- Code run by the *release* of an operand must never be taken for code run by the instruction: destructors and
-  weakref callbacks are refused by what they are, a generator in a call that could be its finalisation by
-  `_finalising`.
-- Operand slots may hold pointers to what is already freed. They have been read defensively (DEAD); R needs
-  all alive.
-- Nothing here runs code of the program: no ==, no hash, no attribute access that a class of the program could
-  intercept.
+Everything else is refused, because C code keeps state that nobody can read: `sum`, `sorted`, `join`, a running import …
+
+Rules
+- inner is identified by its function object (or generator), and the path to it by the very names that C code looks up
+  (`__add__` for `+`). That a method belongs to an operand is no evidence that this instruction has called it.
+- Code that runs because an operand is *released* must never be taken for code that the instruction has called. Destructors
+  and callbacks of weak references are refused as such; so is a generator in a call that may be finalising it
+  (`_finalising`).
+- Slots of operands may point to objects that are freed already. `stack` has read them with care and gives DEAD for such a
+  slot. Mode R needs all operands.
+- Nothing here runs code of the program: no ==, no hash, no attribute access that a class of the program could intercept.
 
 Not here: what the operands of a call are (`call_operands`), which frame an object leads to (`call_paths`).
 """

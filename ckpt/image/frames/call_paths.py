@@ -1,15 +1,14 @@
-"""How an object leads to a Python frame: what C code enters when it calls, iterates or takes an attribute.
+"""How an object leads to a Python frame: which function C code enters when it calls, iterates or takes an attribute.
 
-Given an object that C code was working on and the frame `inner` that it has entered, say whether the way from
-the one to the other is known, and what becomes of inner's result (`CallPath`): it passes through (V), the same
-would be done again (R), or it is the `__init__` of a new object (I).  `c_calls` applies this to the operands
-of an instruction.
+Given are an object that C code was working on, and the frame `inner` that this C code has entered. The functions here say
+whether the path from the object to inner is known, and what becomes of inner's result (:class:`CallPath`). The modes V, R
+and I are those of `c_calls`, which asks these questions about the operands of an instruction.
 
-inner is identified by its function object (or generator), and the way to it by the very names C code looks up
-(`__add__` for `+`); that a method merely belongs to an object is no evidence.
+inner is identified by its function object (or generator), and the path to it by the very names that C code looks up
+(`__add__` for `+`). That a method belongs to an object is no evidence that C code has called it.
 
-Nothing here runs code of the program: no ==, no hash, no attribute access that a class of the program could
-intercept. Not here: the operands of an instruction, and where it goes on (`c_calls`).
+Nothing here runs code of the program: no ==, no hash, no attribute access that a class of the program could intercept.
+Not here: the operands of an instruction, and where a frame goes on (`c_calls`).
 """
 
 from __future__ import annotations

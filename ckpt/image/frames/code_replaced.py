@@ -1,8 +1,9 @@
-"""Functions that have another code than the one a frame of theirs runs.
+"""Functions whose ``__code__`` is not the code that a running frame of theirs executes.
 
-A program may give a function another ``__code__`` while it runs, and libraries do that: functions that compile themselves
-when they are called first, tracers. And what is saved by reference has, in a new process, the code it was imported with.
-So a frame is saved with its code, and is entered by its function only where that has the same.
+A program may give a function another ``__code__`` while the function runs; libraries do that, for example functions that
+compile themselves at their first call, and tracers. And in a new process, a function that is saved by reference has the code
+with which it was imported. So a frame is saved with its own code. At a restart the frame is entered by its function if the
+function has that code, else by a function that is made for the frame.
 
 Not here: whether such a frame can be captured (`stack`).
 """

@@ -1,13 +1,17 @@
-"""Generators and coroutines as picklable content (used by the pickler's reducer for them).
+"""Generators and coroutines as picklable content. The pickler's reducer for them uses this module.
 
-    Save:   info = gen_info(gen); reduce to (gen_make, info.make, info.record, None, None, gen_fill)
-    Load:   gen = gen_make(*make); gen_fill(gen, record)
+    save   info = gen_info(gen); reduce to (gen_make, info.make, info.record, None, None, gen_fill)
+    load   gen = gen_make(*make); gen_fill(gen, record)
 
-A generator is rebuilt by calling its function with dummy arguments, which runs none of its code, and
-overwriting its frame. One that is running when the image is taken has its content in the Stack; it comes back
-looking suspended and is filled when the frame that runs it enters it again.  Only those of
-`Stack.generators()` can: any other running generator (a thread's, one whose delegate is being thrown into)
-must be refused, which is why gen_info is told the former.
+A generator is made again by a call of its function with dummy arguments, which runs none of its code; then the content of
+its frame is overwritten.
+
+The content of a generator that is *running* when the image is taken is in the Stack. At load such a generator is made as if
+it were suspended, and gets its content when the frame that runs it enters it again. That is possible only for the generators
+of `Stack.generators()`, so `gen_info` is given these. It refuses every other running generator: one that another thread
+runs, or one into whose delegate an exception is being thrown.
+
+Not here: frames of functions (`stack`), which objects the pickler meets (`ckpt.image.reducers`).
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
-"""What the bytecode says about a frame: its instructions, and the depth of its evaluation stack at each of
-them.
+"""What the bytecode says about a frame: its instructions, and the depth of its evaluation stack at each of them.
 
-The interpreter keeps no valid stack pointer while a frame is inside of a C function or at a check; the depth
-follows from the code alone: every instruction's effect (`dis.stack_effect`) along all paths, and the
-exception table for handlers. Whatever differs between versions of the interpreter is in `tables`.
+While a frame waits for a C function or stands at a check, the interpreter keeps no valid stack pointer for it. But the depth
+follows from the code alone: from the effect of every instruction (`dis.stack_effect`) along all paths, and from the
+exception table for handlers. What differs between versions of the interpreter is in `tables`.
 
-Indices count code units (two bytes), as the interpreter's "last instruction" does; an instruction is named by
-the index of its opcode, its `start` is the first EXTENDED_ARG before it, its `next` lies behind its inline
-caches.
+Indices count code units (two bytes), like the interpreter's "last instruction". An instruction is named by the index of its
+opcode; its `start` is the first EXTENDED_ARG before it; its `next` lies behind its inline caches.
 
 Pure: depends on code objects alone. The cache of `code_map` is bounded.
 """

@@ -1,37 +1,39 @@
 """The Python call stack as data: capture it, describe it, resume it.
 
-A program runs under `run_base`; frames outside of that are the launcher's and are never captured.  `capture`
-turns the frames inside into a `Stack` of `FrameRecord`s, plain picklable content, in two situations:
+A program runs under `run_base`; the frames outside of that belong to the launcher and are never captured. `capture` turns
+the frames inside into a `Stack` of `FrameRecord`s, which are plain picklable content. There are two situations:
 
-    at="call"   synchronously, from a library function the program has called.  The library's own innermost
-                frames (`skip`) are left out; the innermost frame of the program resumes as if that call
-                returned `value`.
-    at="check"  from a call queued by `_frames.request()`, which the interpreter makes at its own check
-                between two instructions: a clean boundary anywhere in the program.
+    at="call"   the program has called a function of the library, which calls `capture`. The library's own innermost frames
+                (`skip`) are left out; the innermost frame of the program resumes as if that call returned `value`.
+    at="check"  the interpreter calls `capture` at its own check between two instructions, where `_frames.request()` has
+                queued the call. That may be anywhere in the program.
 
-Each frame has a mode that says how it goes on (IMAGE.md's letters; `boundary` says when which):
+The mode of a frame says how it goes on (`c_calls` says which frame has which mode):
 
-    L  the innermost: simply resume          V  resume with the inner frame's result pushed
-    R  repeat the instruction, which enters the inner frame again    I  like V, the value is the object being
-    initialised
+    L  the innermost frame: it simply goes on
+    V  the result of the inner frame is pushed, and the frame goes on behind its instruction
+    I  as V, but the new object is pushed whose `__init__` the inner frame runs
+    R  the instruction is repeated, and enters the inner frame again
 
-What cannot be captured raises Refused with reason and place; the program goes on and the caller tries again
-later.  What is recorded is references to the program's live objects: capture takes microseconds, the pickler
-comes later (in a forked child).  Records must not outlive that in the running program, for they keep its
-objects alive.
+What cannot be captured raises Refused with reason and place; the program goes on, and the caller tries again later. A record
+refers to the program's live objects, so a capture takes microseconds; they are pickled later (in a forked child). In the
+running program, records must not outlive that, because they keep its objects alive.
 
-`resume` rebuilds the frames in a fresh process and runs the program to its end.  Handled exceptions and
-running generators are part of the records.  The hook that does it is removed when the innermost frame goes
-on; the program then runs on genuine frames with its original code objects, and can be captured again.
+`resume` rebuilds the frames in a new process and runs the program to its end. Exceptions that are being handled and running
+generators are part of the records. The hook that rebuilds the frames is removed when the innermost frame goes on: from then
+on the program runs on genuine frames with its original code objects, and can be captured again. The recursion depth that
+counts against the limit comes back as it was, with the levels that C code or the interpreter has taken between two frames
+(`FrameRecord.until`).
 
-Depth: the recursion counted against the limit comes back as it was, levels that C code or the interpreter itself has
-taken between two frames (`FrameRecord.until`) included.
+Limits
+- The rebuilt outer frames nest on the C stack (about 0.5 KiB each) until they return: see `c_stack`.
+- If the function of `map` raises StopIteration after a restart, the program gets that exception instead of the end of its
+  loop.
+- From CPython 3.13 on, a call of a class that is called often counts one level of recursion more than other calls. The calls
+  of a resumed program begin as the latter, so RecursionError may come some levels later.
+- Not captured: threads, asyncio tasks.
 
-Limits: the rebuilt outer frames nest on the C stack (about 0.5 KiB each) until they return; `resume` raises
-the soft stack limit for deep recursion and refuses what cannot fit.  Map's function raising StopIteration
-after a restart ends in that exception instead of the end of the loop.  Not captured: threads, asyncio tasks.
-From CPython 3.13 on, a class that is called often counts a level of recursion more than one
-that is not; a resumed program's calls begin as the latter, so RecursionError may come some levels later.
+Not here: which frames no image can have (`unrecordable`), how the frames are read and made in C (`_frames`).
 """
 
 from __future__ import annotations

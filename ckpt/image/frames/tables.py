@@ -1,7 +1,8 @@
-"""What differs between the versions of the interpreter's bytecode: one `Table` per minor version.
+"""What differs between the versions of the interpreter's bytecode: one `Table` for each minor version.
 
-Nothing else in this package names a version; `opcodes` and `boundary` ask the table of the interpreter they run in.
-Opcodes that exist in some versions only and mean the same wherever they exist are named where they are used.
+No other Python module of this room names a version: `opcodes`, `c_calls` and `call_operands` ask the table of the
+interpreter in which they run. An opcode that exists in some versions only, and means the same in all of them, is named where
+it is used.
 
 Pure data.
 """

@@ -1,17 +1,17 @@
 """Trace and profile functions of the captured thread: what watches a program goes on watching it after a restart.
 
-``note`` says what is set, and which frames have a trace function of their own, or refuses by name what only C knows.
-``begin`` sets it again in the new process: the rebuild calls it when all frames are there and the program is about to go on,
-so that nothing watches the rebuild itself.
+``note`` records what is set, and which frames have a trace function of their own; it refuses by name what is known to C code
+only. ``begin`` sets it again in the new process. The rebuild calls ``begin`` when all frames are there and the program is
+about to go on, so that nothing watches the rebuild itself.
 
-What is known: functions and methods written in Python (``sys.settrace``, ``sys.setprofile``, the module ``trace``),
-``cProfile.Profile`` and coverage's ``CTracer``. Both are told of the functions again that run; C functions between them
-count as called, their time ends at the image.
+Known are functions and methods written in Python (``sys.settrace``, ``sys.setprofile``, the module ``trace``),
+``cProfile.Profile`` and coverage's ``CTracer``. After a restart the latter two are told again which functions run. C
+functions between these functions count as called, and their time ends at the image.
 
-Events: where a loop goes back at the very place of an image, the line it goes back to may be reported once less. Of
-functions of the library that the program waits in, no return is reported.
+What a program may notice: if an image is taken exactly where a loop goes back, the line to which the loop goes back may be
+reported once less. No return is reported for the library functions in which the program waits.
 
-Not here: that nothing of ours is traced (``_frames.untraced``), and what profilers have counted
+Not here: that none of our own functions is traced (``_frames.untraced``), and what profilers have counted
 (:mod:`ckpt.image.stdlib.profilers`).
 """
 

@@ -1,7 +1,7 @@
-"""Objects as they are: looked at without running any code of theirs, and found again by the way to them.
+"""Objects as they are in memory: looked at without running any code of the program.
 
-No ``__getattribute__``, ``__class__``, ``__eq__`` or ``__iter__`` of a class is asked; keys are hashed and compared only
-where they are strings or whole numbers.
+No ``__getattribute__``, ``__class__``, ``__eq__`` or ``__iter__`` of a class is called. Keys of dicts are hashed and
+compared only if they are strings or integers. Also here: an object is found again by the names and keys that lead to it.
 """
 
 from __future__ import annotations
