@@ -1,7 +1,7 @@
-"""gmpy2: contexts: precision, rounding, traps and flags.
+"""gmpy2: contexts, that is precision, rounding, traps and flags.
 
-One is in force without a program holding it: it is kept in a context variable, and would keep every image of a program from
-being taken that only imports the library.
+A context is saved with its settings. One context is always in force, in a context variable, although no variable of the
+program holds it. So without this module every program that only imports the library could not be saved.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""h5py: what is special for it. How files, groups and data sets are saved: :mod:`ckpt.image.libraries.hdf5`."""
+"""h5py: its class for the registry of libraries.
+
+Not here: how files, groups and data sets are saved (:mod:`ckpt.image.libraries.hdf5`).
+"""
 
 from __future__ import annotations
 

@@ -1,15 +1,16 @@
 """h5py: files, groups and data sets.
 
-All open files are flushed in the program's process before an image; at a restart they are opened again where they were, for
-reading or for reading and writing (never truncated), and as often as they were: HDF5 keeps what is written through
-one opening of a file apart from all others of it, and whoever flushes or closes one does not reach the data sets of
-another. So a file object, its copies (``dataset.file``) and what belongs to them are again one opening
-(:func:`reduce_identifier`). Groups and data sets are found again by their names.
+Before an image, all open files are flushed in the program's own process. At a restart each file is opened again at its path,
+for reading or for reading and writing as before; it is never truncated. Groups and data sets are found again by their names.
 
-**The content is not rolled back**: what was written after the checkpoint is there when the program writes it again.
-And HDF5 itself does not promise a readable file after a ``kill -9`` in the middle of a write; a file that cannot be
-opened is named when the job restarts. Formats from version 1.10 on (``libver="latest"``) mark a file as open for
-writing; the mark that a killed process has left is taken away.
+HDF5 keeps what is written through one opening of a file apart from what is written through another opening of the same file:
+a flush or close of one does not reach the data sets of the other. So the number of openings is restored too: a file object,
+its copies (``dataset.file``) and what belongs to them share one opening again (:func:`reduce_identifier`).
+
+**The content is not rolled back**: what the program wrote after the checkpoint is still in the file, and the program writes
+it again. HDF5 does not promise that a file can be read after a ``kill -9`` in the middle of a write; if a file cannot be
+opened, the restart names it. The formats from version 1.10 on (``libver="latest"``) mark a file as open for writing. A
+killed process leaves that mark behind; it is taken away before the file is opened (:mod:`ckpt.image.libraries.hdf5_marks`).
 """
 
 from __future__ import annotations

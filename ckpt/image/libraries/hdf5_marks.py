@@ -1,12 +1,13 @@
-"""The mark in an HDF5 file that it is open for writing: set by the formats from HDF5 1.10 on (``libver="latest"``),
-cleared when the file is closed, left behind by a process that is killed. HDF5 refuses to open a file with it
-(``h5clear -s`` removes it).
+"""The mark in an HDF5 file that says that the file is open for writing.
 
-The mark is in the superblock: versions 3 and later, one byte of flags, and at the end the checksum of everything
-before, which is Bob Jenkins' "lookup3" (2006, public domain). A file that somebody has locked is left alone: its mark
-is true.
+The formats from HDF5 1.10 on (``libver="latest"``) set the mark when a file is opened, and clear it when the file is closed.
+A process that is killed leaves the mark behind, and HDF5 then refuses to open the file (``h5clear -s`` removes the mark). So
+a restart removes it. It is not removed if another process has locked the file: then the file is in fact open for writing.
 
-No h5py here: the file is not open yet.
+The mark is one byte of flags in the superblock (versions 3 and later). The superblock ends with a checksum of everything
+before, Bob Jenkins' "lookup3" (2006, public domain), which is computed again.
+
+This module does not use h5py, because the file is not open yet.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""matplotlib: its settings; the pixels of a figure that is being drawn (Agg), which it keeps in C.
+"""matplotlib: its settings, and the pixels of a figure that is being drawn (by Agg), which are in memory of C.
 
-Figures take themselves apart without our help, but for those in use: while ``figure.savefig`` runs, the frames on the stack
-hold what these consist of.
+A figure that nobody draws is saved by its own methods. While ``figure.savefig`` runs, frames on the stack hold the renderer
+with its pixels; the reducers here save that.
 """
 
 from __future__ import annotations

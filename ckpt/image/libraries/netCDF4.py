@@ -1,4 +1,7 @@
-"""netCDF4: what is special for it. How data sets and what belongs to them are saved: :mod:`ckpt.image.libraries.netcdf`."""
+"""netCDF4: its class for the registry of libraries.
+
+Not here: how data sets and what belongs to them are saved (:mod:`ckpt.image.libraries.netcdf`).
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """netCDF4: data sets, groups, variables and dimensions.
 
-All data sets are flushed in the program's process before an image; at a restart they are opened again where they were, for
-reading or for reading and writing (never truncated). What belongs to them is found again by its name.
+Before an image, all data sets are flushed in the program's own process. At a restart each is opened again at its path, for
+reading or for reading and writing as before; it is never truncated. What belongs to a data set is found again by its name.
 
-**The content is not rolled back**, as in :mod:`ckpt.image.libraries.hdf5`, on which most of these files are built: what was
-written after the checkpoint is there when the program writes it again.
+**The content is not rolled back**, as in :mod:`ckpt.image.libraries.hdf5`, the format of most of these files: what the
+program wrote after the checkpoint is still in the file, and the program writes it again.
 """
 
 from __future__ import annotations

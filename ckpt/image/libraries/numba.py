@@ -1,6 +1,7 @@
 """numba: the random numbers of compiled functions.
 
-Their generators are in C, two a thread. A forked child gets random numbers of its own, so they are noted in the parent.
+Compiled functions have two generators in each thread, whose states are in memory of C. numba gives a forked child new
+states, so the states are read in the program's own process, before the fork.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""numexpr: compiled expressions, made again from their parts; one is in a context variable, kept for ``re_evaluate``."""
+"""numexpr: compiled expressions. A restart compiles them again from their parts.
+
+The last expression is in a context variable, where ``re_evaluate`` finds it; so a program may have one without holding it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""numpy: arrays, whose memory goes out of band, and views that keep sharing it; what is set in it, random numbers.
+"""numpy: arrays, whose memory is written out of band, and views that share it after a restart; settings, random numbers.
 
 Rules
     - The owner of the memory is saved once; every view of it is ``(owner, dtype, shape, strides, offset)``.
@@ -10,7 +10,7 @@ Rules
       difference a program can see.
     - Memory order is kept for every permutation of axes. Arrays of objects are made empty and filled, so that cycles
       close. Instances of subclasses (``matrix``, masked and record arrays, the program's own) that are views of plain
-      arrays stay views of them. Structured types that hold objects, and memory that is not dense, go the way numpy
+      arrays stay views of them. Structured types that hold objects, and memory that is not dense, are pickled as numpy
       itself pickles them.
 
 numpy is imported by no function here unless the program has done so.

@@ -1,10 +1,11 @@
-"""pandas: options; tables that are read in pieces (``read_csv(..., chunksize=n)`` and ``iterator=True``) by its parser in C.
+"""pandas: options, and tables that its parser in C reads in pieces (``read_csv(..., chunksize=n)`` and ``iterator=True``).
 
-The parser's place in the file is known to nobody, but pandas counts the rows it has handed out. So a reader comes back
-with a new parser at the beginning of the file, which goes over that many rows again; a restart takes as long as that takes.
+The parser does not tell where in the file it is, but pandas counts the rows it has returned. So a restart makes a new parser
+at the beginning of the file, which reads that many rows again; this takes as long as the first reading did.
 
-Only files that pandas has opened itself, so that their beginning is the beginning. While rows are being read the count is
-behind, and there is no image.
+Rules
+- Only files that pandas itself has opened: only then is it known that the parser began at the beginning of the file.
+- While rows are being read the count is not current, so no image is taken at that moment.
 
 Readers with a parser written in Python (``engine="python"``) are ordinary objects.
 """

@@ -1,7 +1,7 @@
-"""Pillow: the pixels of a picture, which it keeps in C.
+"""Pillow: the pixels of a picture, which are in memory of C.
 
-Pictures take themselves apart without our help, but for those in use: while ``image.save`` runs, the frames on the stack
-hold what these consist of.
+A picture that nobody uses is saved by its own methods. While ``image.save`` runs, frames on the stack hold the pixels
+themselves; the reducers here save these.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Rules
     - Leaves of a graph of gradients keep ``requires_grad``, their gradient and their hooks. What a calculation has made
       of them cannot be saved while its graph may still be used: that is named. Once ``backward()`` has used the graph up,
       its results (a loss that is kept for printing) are saved as values.
-    - Tensors that are no plain memory (sparse, quantized, on other devices) go the way torch itself pickles them.
+    - Tensors that are no plain memory (sparse, quantized, on other devices) are pickled as torch itself pickles them.
 
 Loaded storages are torch's own memory, which can be resized. torch is imported by no function here unless the program
 has done so.

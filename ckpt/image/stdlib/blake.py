@@ -1,11 +1,11 @@
-"""hashlib: ``blake2b`` and ``blake2s`` under way, which Python computes itself.
+"""hashlib: ``blake2b`` and ``blake2s`` objects that are in use. Python itself computes these digests.
 
-The object of such a digest *is* its state (RFC 7693: parameters, chaining value, counts, the bytes of an unfinished block),
-without any address but a lock at its end. So its memory is copied into that of a new one.
+The memory of such an object *is* the state of its digest (RFC 7693: parameters, chaining value, counts, the bytes of an
+unfinished block). It has no address in it but that of a lock, at its end. So this memory is copied into a new object.
 
-Nothing rests on that layout unseen. Only what :func:`ckpt.compat.memory.blake_state` knows is touched; a copy must
-give the same digest before it goes into an image; and what an image holds goes into an object of another process only
-if a digest of the same text has the same memory there and here. Else such an object is named as the reason.
+The layout of that memory is never relied on without a proof. Only the part that :func:`ckpt.compat.memory.blake_state` knows
+is touched. A copy must give the same digest as the original before it becomes part of an image. At load, a digest of a known
+text must have the same memory in both processes. Otherwise the object is refused, with that reason.
 """
 
 from __future__ import annotations

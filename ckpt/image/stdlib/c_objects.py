@@ -1,7 +1,9 @@
-"""How objects of the standard library that are made in C are taken apart; see :mod:`ckpt.image.reducers.by_value` for the
-contract.
+"""Reducers for objects of the standard library that are made in C; :mod:`ckpt.image.reducers.by_value` has the contract.
 
-What state these C objects hold is found through the garbage collector's view of them, where Python offers no other.
+Where Python offers no other way to read the state of such an object, its references to other objects are read through the
+garbage collector (``gc.get_referents``).
+
+Not here: what makes the objects again (:mod:`ckpt.image.stdlib.rebuild_c_objects`).
 """
 
 from __future__ import annotations

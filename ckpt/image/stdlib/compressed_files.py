@@ -1,12 +1,12 @@
 """bz2, lzma: files that are being written, ``BZ2File`` and ``LZMAFile`` in the format xz.
 
-Their compressors cannot be copied, so one is ended for its image, in the forked child. The image holds what came of that,
-and after a restart an object in its place gives that out first, with the next call, and begins another stream when there is
-more (level 9, preset 6, the check of the first). Files of several streams are what both formats define, and all who read
-these files know them.
+Their compressors cannot be copied. So in the forked child the compressor is finished, and the image holds its last output.
+After a restart the file has a stand-in (a Python object in the place of the compressor). With the next call it returns that
+output first; if there is more to compress, it begins a new stream (level 9, preset 6, the check of the first stream). Both
+formats define files of several streams, and every reader of these files knows them.
 
-Compressors of the program's own, and those in zip files, may be read by something that expects one stream: they are named,
-and so are raw lzma and its old format, which know no second stream.
+Refused by name: compressors that the program uses itself, and those in zip files, since what reads their output may expect
+one stream; raw lzma and its old format, which have no second stream.
 
 Not here: zlib, and the methods of compressors (:mod:`ckpt.image.stdlib.compressors`).
 """

@@ -1,17 +1,20 @@
-"""zlib: data being compressed, such as a ``gzip.GzipFile`` or a member of a zip file that is being written.
+"""zlib: compressors in use, for example of a ``gzip.GzipFile`` or of a member of a zip file that is being written.
 
-What a compressor has swallowed and not given out yet cannot be asked for. So the image of one holds what it would give out
-now, and after a restart an object in its place gives that out first, with the next call, and goes on compressing. Whoever
-writes what it gives out is left alone: nothing is written for an image, nor at a restart.
+A compressor holds data that it has taken in and has not returned yet, and that data cannot be read. So the image holds what
+the compressor would return if it were flushed now. After a restart a stand-in (a Python object in the place of the
+compressor) returns that first, with the next call, and goes on compressing. Nothing is written to the program's file for an
+image, nor at a restart.
 
-A copy of the compressor is flushed fully, which ends at a byte and lets nothing behind refer to anything before. Behind it
-goes a raw deflate stream. Whether the whole has a header and a trailer (zlib, gzip), and the checksum so far, is seen in
-what the copy ends with. Level and window are found by a try: a copy must compress a text as a new compressor of that level
-does. One that is like none (other strategies, small windows) goes on with the smallest window, which fits all.
+How: a copy of the compressor is flushed fully. Such a flush ends at a byte, and nothing behind it refers to data before it,
+so a raw deflate stream may follow. The end of the copy's output tells whether the whole has a header and a trailer (zlib,
+gzip), and the checksum so far. Level and window are found by a trial: the copy must compress a text as a new compressor of
+that level does. If no level fits (other strategies, small windows), the stand-in goes on with the smallest window, which
+every reader accepts.
 
-**The content is the same, the compressed bytes are not**: they are as if ``flush()`` had been called.
+**The content is the same, the compressed bytes are not**: they are as if the program had called ``flush()``.
 
-Not here: bz2 and lzma (:mod:`ckpt.image.stdlib.compressed_files`); what reads (:mod:`ckpt.image.files.reopen`).
+Not here: bz2 and lzma (:mod:`ckpt.image.stdlib.compressed_files`), files that are being read
+(:mod:`ckpt.image.files.reopen`).
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""hashlib: digests under way of OpenSSL, with the state of their algorithm.
+"""hashlib: digests of OpenSSL that are in use, with the state of their algorithm.
 
-A program that keeps a running checksum holds such an object all the time, and its library offers no way to save it. The
-state itself is plain data (RFC 1321, RFC 6234, FIPS 202: chaining values, a count, the bytes of an unfinished block), which
-OpenSSL keeps in one piece of memory behind its context, the same way in all its releases 3.x. So those bytes are copied.
+A program that computes a running checksum holds such an object all the time, and OpenSSL offers no way to save it. The state
+is plain data (RFC 1321, RFC 6234, FIPS 202: chaining values, a count, the bytes of an unfinished block). OpenSSL keeps it in
+one block of memory to which its context points, in the same way in all releases 3.x. So those bytes are copied.
 
-Nothing rests on that layout unseen: a copy must give the same digest as the original before it goes into an image, and what
-an image holds must give it again where it is loaded. Where OpenSSL is another, or hidden, there is no copying, and such an
-object is named as the reason.
+The layout of that memory is never relied on without a proof: a copy must give the same digest as the original before it
+becomes part of an image, and the loaded object must give it again. With another OpenSSL, or one whose memory cannot be
+found, nothing is copied, and the object is refused with that reason.
 
-``hmac`` holds three such digests, of the text, of the inner and of the outer key, behind a context of its own (RFC 2104).
-The way to them is walked by reading that cannot go astray, and all three must be of the same algorithm.
+``hmac`` has three such digests behind a context of its own: of the text, of the inner and of the outer key (RFC 2104). The
+pointers to them are read by a system call that cannot fault, and all three must have the same algorithm.
 
 Not here: digests that Python computes itself (:mod:`ckpt.image.stdlib.blake`).
 """

@@ -1,11 +1,12 @@
-"""``weakref.finalize``: what is to be called when an object dies, which the class keeps in a table of its own.
+"""``weakref.finalize``: functions that are called when an object dies. The class keeps them in a table of its own.
 
-Only finalizers of objects that are in the image otherwise are saved: any other object would die as soon as it was
-loaded, and its finalizer would run (and remove, say, a directory that is still in use). So a :class:`Finalizers` is among
-what is pickled last, looks then which objects the pickler has met, and is registered again when everything is loaded.
+A finalizer is saved only if its object is part of the image for another reason. Otherwise the object would die as soon as it
+was loaded, and its finalizer would run (and remove, for example, a directory that is still in use). So a :class:`Finalizers`
+object is among the last objects that are pickled: it looks which objects the pickler has met. At load its finalizers are
+registered again when everything else is loaded.
 
-Nor are those that a library registers for objects of its own which take themselves apart by ``__reduce__``: what makes
-such an object again makes its finalizer, too.
+Not saved either: finalizers that a library registers for objects with a ``__reduce__`` of their own. What makes such an
+object again also makes its finalizer.
 """
 
 from __future__ import annotations

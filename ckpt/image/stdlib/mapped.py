@@ -1,13 +1,13 @@
-"""mmap: files and anonymous memory mapped by the program.
+"""mmap: files and anonymous memory that the program has mapped.
 
-A mapped file is opened and mapped again, at the same place and with the same access; what the program could write to is put
-back to its content at the checkpoint. (``numpy.memmap`` is saved likewise, by :mod:`ckpt.image.libraries.numpy`.)
+A mapped file is opened and mapped again, at the same offset and with the same access. What the program could write to gets
+the content that it had at the checkpoint. (:mod:`ckpt.image.libraries.numpy` saves ``numpy.memmap`` in the same way.)
 
-A *shared* mapping is one memory in program and forked child, so a child would save what the program writes meanwhile.
-Images of a program with a file mapped for shared writing are written without fork (:mod:`ckpt.capture.choice`); a child that
-meets one all the same refuses it.
+A program and its forked child have a *shared* mapping in common, so a child would save what the program writes meanwhile.
+Therefore images of a program that has mapped a file for shared writing are written without a fork
+(:mod:`ckpt.capture.choice`). A child that meets such a mapping all the same refuses it.
 
-Which file is behind a mapping, and with what access, is read from ``/proc/self/maps``.
+The file behind a mapping, and the access to it, are read from ``/proc/self/maps``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Child processes, and what is shared with them: an image holds one process only.
+"""Child processes, and objects that processes share. An image holds one process only.
 
-A child that runs is named as what cannot be saved: after a restart nobody would wait for the right one. One that has ended
-is an ordinary object. The locks of ``multiprocessing`` are saved with their value, as far as the program itself holds
-them: without children, they are locks like any others (many libraries make one just in case).
+A child that runs is refused by name: after a restart nobody would wait for the right process. A child that has ended is an
+ordinary object. The locks of ``multiprocessing`` are saved with their value if only the program itself holds them: without
+children they are locks like any others, and many libraries make one in case they need it.
 """
 
 from __future__ import annotations

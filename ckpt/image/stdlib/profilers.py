@@ -1,7 +1,7 @@
 """Profilers and tracers in C as objects in an image: ``cProfile.Profile``, coverage's ``CTracer``.
 
-They keep in C what they have seen. A profile is taken as it is reported, and what was counted before the image is added to
-what is counted after it (:class:`Earlier`). A tracer's state is its attributes.
+Both keep in C what they have counted. A profile is saved as its report. After a restart, the counts before the image are
+added to those after it (:class:`Earlier`). The state of a tracer is its attributes.
 
 Not here: that they watch the program again after a restart (:mod:`ckpt.image.frames.tracing`).
 """

@@ -1,6 +1,9 @@
-"""What the pickle of an image calls for objects of the standard library: a part of :mod:`ckpt.image.reducers.rebuild`.
+"""Functions that the pickle of an image calls to make objects of the standard library again.
 
-Its names are part of the image format."""
+Their names are part of the image format, as those of :mod:`ckpt.image.reducers.rebuild` are.
+
+Not here: how the objects are taken apart (:mod:`ckpt.image.stdlib.c_objects` and the modules beside it).
+"""
 
 from __future__ import annotations
 

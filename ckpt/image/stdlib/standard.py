@@ -1,7 +1,8 @@
-"""The standard library by the interface for libraries (:class:`ckpt.image.interface.library.Library`): its modules in C, and
-what programs set in its modules.
+"""The classes for the registry of libraries (:class:`ckpt.image.interface.library.Library`) of modules of the standard
+library: those written in C, and those with settings that programs change.
 
-Small: how objects are saved is in the modules beside this one, which are imported when the first such object is met.
+This module is imported early, so it is small: the modules beside it have the reducers, and are imported when the first
+object that needs them is met.
 """
 
 from __future__ import annotations

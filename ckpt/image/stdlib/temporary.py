@@ -1,8 +1,9 @@
-"""Temporary directories: their content travels in the image, since they are removed when the program ends.
+"""Temporary directories: their content is part of the image, since they are removed when the program ends.
 
-A :class:`tempfile.TemporaryDirectory` that is alive is known by its finalizer. Its files are read in the child, as they
-are then, and written again at load, before anything else, if the directory is gone; a directory that is still there is
-left as it is. More than ``LIMIT_BYTES`` in all are not saved: then the directories must still be there.
+A :class:`tempfile.TemporaryDirectory` that is in use is known by its finalizer. The forked child reads its files as they are
+at that moment. At load, before anything else, a directory that is gone is made again with these files; a directory that is
+still there is left as it is. If all directories together have more than ``LIMIT_BYTES``, nothing of them is saved: then they
+must still be there at a restart.
 """
 
 from __future__ import annotations
