@@ -11,8 +11,8 @@ Nothing else is needed: checkpoints are taken where the program is, and after a 
 committed one.
 
 Public names: :func:`enable`, :data:`comm`, :func:`checkpoint`, :func:`epoch`, :func:`restarts`, :class:`CkptError`;
-for what an image cannot know by itself :func:`register_type`, :func:`on_checkpoint`, :func:`on_restart`,
-:func:`remove_hook`, :func:`harmless_threads`; for programs that save themselves :func:`register` and :func:`loop`.
+for what an image cannot know by itself :func:`register_type`, :func:`keep_package`, :func:`on_checkpoint`,
+:func:`on_restart`, :func:`remove_hook`, :func:`harmless_threads`; for programs that save themselves :func:`register` and :func:`loop`.
 Everything heavier is imported when it is first used.
 """
 
@@ -40,6 +40,7 @@ __all__ = [
     "enable",
     "epoch",
     "harmless_threads",
+    "keep_package",
     "loop",
     "on_checkpoint",
     "on_restart",
@@ -122,6 +123,20 @@ def register_type(cls: type, save: Callable[[Any], object], load: Callable[[Any]
     at everything but must change nothing outside. Subclasses are types of their own. The state must not contain the object.
     """
     _runtime().hooks.register_type(cls, save, load)
+
+
+def keep_package(name: str) -> None:
+    """Have images hold what the program has changed in the variables of an installed package with compiled modules.
+
+    Of a package written in Python they hold that anyhow; of one with modules in C they do not, since those may hold what
+    belongs to the variables: ``ckpt doctor`` and ``ckpt inspect`` say "changed, not kept". After a restart the package is
+    imported again, and what had changed in its modules, their classes and objects is put back. ``name``: of the top-level
+    module. Say it before or after the import, in every rank that needs it; images remember it.
+
+    Raises :class:`ckpt.errors.RegistrationError` for what is no such name, for the standard library, for this library, and
+    for packages whose settings images hold in another way (numpy, torch, …).
+    """
+    _runtime().hooks.keep_package(name)
 
 
 def loop(items: Iterable[T] | None = None, *, name: str | None = None) -> Iterable[T]:

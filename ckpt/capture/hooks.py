@@ -14,6 +14,10 @@ Types
     synchronously: ``save`` may read everything and must change nothing outside the process. Objects keep their identity and
     stay shared. The state must not contain the object itself.
 
+Packages
+    ``keep_package(name)``: what the program has changed in the variables of this installed package is part of images, though
+    the package has modules in C (:mod:`ckpt.image.modules.package_changes`).
+
 Not here: the ready-made registrations for well-known libraries (:mod:`ckpt.ready`).
 """
 
@@ -38,6 +42,7 @@ class Hooks:
         self.before: list[Hook] = []
         self.after: list[Hook] = []
         self.types: list[tuple[type, Callable[[Any], object], Callable[[Any], object]]] = []
+        self.packages: list[str] = []
 
     def on_checkpoint(self, hook: F) -> F:
         self.before.append(_checked(hook))
@@ -67,10 +72,25 @@ class Hooks:
         self.types = [entry for entry in self.types if entry[0] is not cls] + [(cls, save, load)]
         self._use(cls, save, load)
 
-    def use_types(self) -> None:
-        """Register the types again, in the process that has loaded this object from an image."""
+    def keep_package(self, name: str) -> None:
+        """Raises :class:`RegistrationError` for what is no top-level name of a package whose changes can be kept."""
+        from ckpt.image import keep_package
+
+        try:
+            keep_package(name)
+        except ValueError as failure:
+            raise RegistrationError(str(failure)) from None
+        if name not in self.packages:
+            self.packages.append(name)
+
+    def use_again(self) -> None:
+        """Register types and packages again, in the process that has loaded this object from an image."""
+        from ckpt.image import keep_package
+
         for entry in self.types:
             self._use(*entry)
+        for name in self.packages:
+            keep_package(name)
 
     def reducers(self) -> dict[type, Callable[[Any], Any]]:
         """The reducers by type. A reducer takes an object and returns a value as ``__reduce__`` does."""

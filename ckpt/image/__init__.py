@@ -21,9 +21,10 @@ from __future__ import annotations
 from ckpt.image.dumping import ImageReport, Prepared, check, dump, fork, look, prepare, warm
 from ckpt.image.errors import ImageError, Refused, RestoreError, Unpicklable, Unsupported
 from ckpt.image.files.moved import declare_moved
-from ckpt.image.frames.stack import Stack, available, capture, describe_main, run_base
+from ckpt.image.frames.stack import Stack, available, capture, run_base
 from ckpt.image.interface.transient import refuse_transient
 from ckpt.image.loading import Loaded, Source, load, resume
+from ckpt.image.modules.package_changes import keep as keep_package
 from ckpt.image.modules.versions import check_compatible
 from ckpt.image.pickling.pickler import Sink, register_reducer
 from ckpt.image.process.signals import let_through
@@ -48,9 +49,9 @@ __all__ = [
     "check",
     "check_compatible",
     "declare_moved",
-    "describe_main",
     "dump",
     "fork",
+    "keep_package",
     "let_through",
     "load",
     "look",

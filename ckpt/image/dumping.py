@@ -216,8 +216,6 @@ def run_dump(
     changed = prepared.references.changed = package_changes.look(
         package_baseline.watch(), prepared.references
     )
-    roots: list[object] = [module.__dict__ for module in prepared.references.by_value.values()]
-    roots += [prepared.stack, *prepared.extras.values(), late]
 
     def work() -> ImageReport:
         files = FileSaver(descriptors, is_disposable=is_disposable, saved_files=saved_files)
@@ -231,7 +229,6 @@ def run_dump(
                 live=live,
                 is_disposable=is_disposable,
                 extra_reducers=files.reducers(),
-                roots=roots,
                 rehearsal=lambda: rehearsal(_REHEARSED_BYTES),
             )
             pickler.defer(restore_descriptors, Descriptors(files))
@@ -356,6 +353,8 @@ class Dump:
         changed = self.prepared.references.changed
         for package, changes in changed.changes.items():
             try:
+                for change in changes:
+                    self.pickler.id_tables.note_change(change.path[0], change.value)
                 self.emit(("package", package), [tuple(change) for change in changes])
                 self._calls()
             except (
@@ -382,6 +381,7 @@ class Dump:
             self.emit(("stack",), None)
             return []
         description = stack.describe()
+        self.pickler.id_tables.note_frames(stack.frames)
         for index, record in enumerate(stack.frames):
             code = record.code
             names = local_names(code)

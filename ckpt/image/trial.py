@@ -9,6 +9,9 @@ One finding as a dictionary::
 
     {"where": "frame 2 (solve) local 'log'", "path": ".stream", "type": "_socket.socket", "bases": […], "reason": …}
 
+A trial also looks for numbers that are addresses of objects (``id(obj)``) and stay what they are: those that are in no table
+of :mod:`ckpt.image.pickling.id_tables`. The report names their containers in ``left_out``, with kind ``ids``.
+
 :func:`examine` must run in a forked child, because objects are used up to find their state. Not here: when a trial is made,
 and the doctor's other checks (:mod:`ckpt.doctor`).
 """
@@ -19,12 +22,13 @@ import copyreg
 import sys
 import time
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ckpt.image.dumping import Dump, ImageReport, Prepared, run_dump
 from ckpt.image.errors import Unpicklable
 from ckpt.image.pickling import diagnose
+from ckpt.image.pickling.id_tables import numbers_in
 from ckpt.image.pickling.pickler import ImagePickler, Nowhere
 from ckpt.transport.records import asdict, dataclass
 
@@ -35,6 +39,10 @@ _REDUCED_LENGTHS = range(2, 7)
 _SINGLETON_TYPES = (type(None), type(NotImplemented), type(...))
 _PATH_LIMIT_S = 0.5
 _TEXT_CHARS = 300
+_CONTAINERS = (dict, list, set, frozenset)  # tuples are looked into where they are held
+_LARGEST = 100_000  # larger containers are not searched for addresses
+_TABLES = 20  # containers with addresses that are named
+_OTHERS = "these numbers are addresses of objects (id()), which will be elsewhere after a restart"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +86,31 @@ def examine(
 
 
 class TrialPickler(ImagePickler):
-    """A pickler that goes on after an object that cannot be saved. ``failed``: these objects, with their exceptions."""
+    """A pickler that goes on after an object that cannot be saved. ``failed``: these objects, with their exceptions.
+    ``numbers``: containers with numbers that may be addresses, by id, with these numbers.
+    """
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
         self.failed: list[tuple[object, Exception]] = []
+        self.numbers: dict[int, tuple[object, set[int]]] = {}
+        super().__init__(*args, **options)
+
+    def watched(self, find: Callable[[object], Any]) -> Callable[[object], Any]:
+        def find_and_look(obj: Any) -> Any:
+            found = find(obj)
+            is_saved = found is None or found[0] == "fill"
+            if (
+                is_saved
+                and type(obj) in _CONTAINERS
+                and len(obj) <= _LARGEST
+                and not self.id_tables.is_known(obj)
+            ):
+                numbers = set(numbers_in(obj, True))
+                if numbers:
+                    self.numbers[id(obj)] = obj, numbers
+            return found
+
+        return find_and_look
 
     def reducer_override(self, obj: Any, *_: Any) -> Any:
         try:
@@ -141,10 +169,26 @@ class _Trial(Dump):
     frames: tuple[SeenFrame, ...]
     pickler: Any
 
+    def run(self, early: dict[str, Any], late: dict[str, Any]) -> ImageReport:
+        self.tables: list[tuple[tuple[Any, ...], object, object, set[int]]] = []
+        report = super().run(early, late)
+        memo = self.pickler.copy_of_memo()
+        held = [
+            (self.where(label) + self._path(container, label, value))
+            for label, value, container, numbers in self.tables
+            if any(self.pickler.id_tables.object_at(number, memo) for number in numbers)
+        ]
+        report.left_out += [
+            {"kind": "ids", "package": "", "variables": [where], "reason": _OTHERS}
+            for where in held[:_TABLES]
+        ]
+        return report
+
     def emit(self, label: tuple[Any, ...], value: object) -> None:
         """Write one pair, and record the objects in it that cannot be saved."""
-        failed = self.pickler.failed
+        failed, containers = self.pickler.failed, self.pickler.numbers
         failed.clear()
+        containers.clear()
         try:
             super().emit(label, value)
         except Unpicklable as failure:
@@ -154,10 +198,10 @@ class _Trial(Dump):
         except Exception as failure:
             reason = f"{type(failure).__name__}: {failure}"
             self.note(Finding(self.where(label), "", describe(value), bases_of(value), reason[:_TEXT_CHARS]))
-        deadline = time.monotonic() + _PATH_LIMIT_S
+        if label[0] in ("variable", "local", "seen"):
+            self.tables += [(label, value, container, numbers) for container, numbers in containers.values()]
         for obj, reason in list(failed):
-            roots = self._roots(label, value)
-            path = diagnose.path_to(obj, roots, is_boundary=self._is_named, deadline=deadline)
+            path = self._path(obj, label, value)
             text = str(reason) or type(reason).__name__
             self.note(Finding(self.where(label), path, describe(obj), bases_of(obj), text[:_TEXT_CHARS]))
         failed.clear()
@@ -176,6 +220,11 @@ class _Trial(Dump):
             for name, value in frame.variables.items():
                 self.emit(("seen", index, name), value)
         return super().save_stack()
+
+    def _path(self, obj: object, label: tuple[Any, ...], value: object) -> str:
+        deadline = time.monotonic() + _PATH_LIMIT_S
+        roots = self._roots(label, value)
+        return diagnose.path_to(obj, roots, is_boundary=self._is_named, deadline=deadline)
 
     def _roots(self, label: tuple[Any, ...], value: Any) -> list[tuple[str, object]]:
         if label[0] == "frame":

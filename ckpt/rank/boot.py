@@ -269,7 +269,7 @@ def _resumed(runtime: Runtime) -> Callable[[], object]:
     extras = loaded.extras
     runtime.registered = extras["ckpt.registered"]
     runtime.hooks = extras["ckpt.hooks"]
-    runtime.hooks.use_types()
+    runtime.hooks.use_again()
     runtime.threads.allow(*extras["ckpt.threads"])
     runtime.finished_code = extras["ckpt.finished"]
     state = extras["ckpt.port"]

@@ -5,7 +5,8 @@ examinations and ranks are one problem, with the number of examinations.
 
     problem   {"kind", "what", "where", "why", "remedy", "ranks", "seen"}      seen: in how many examinations
 
-Kinds: object, package, thread, child, descriptor, file, refusal, late, image, restart, program, interpreter, trouble.
+Kinds: object, package, addresses, thread, child, descriptor, file, refusal, late, image, restart, program, interpreter,
+trouble.
 
 Not here: notes, sizes and the whole of the report (`report`).
 """
@@ -55,6 +56,7 @@ def problems(facts: Facts) -> list[Problem]:
     found += _program(facts)
     found += _objects(facts)
     found += _packages(facts)
+    found += _addresses(facts)
     found += _surroundings(facts)
     found += children_waited_for(facts)[0]
     found += _appended(facts)
@@ -139,6 +141,19 @@ def _packages(facts: Facts) -> list[Problem]:
         for rank, line in lines_of(facts, "examination")
         for row in line.get("left_out", ())
         if row["kind"] == "unsaved"
+    ]
+
+
+def _addresses(facts: Facts) -> list[Problem]:
+    """Numbers that are addresses of objects, in places where they stay what they are."""
+    return [
+        _problem(
+            "addresses", "addresses that are not rewritten", place(where), row["reason"], remedies.ADDRESSES, rank
+        )
+        for rank, line in lines_of(facts, "examination")
+        for row in line.get("left_out", ())
+        if row["kind"] == "ids"
+        for where in row["variables"]
     ]
 
 

@@ -66,7 +66,7 @@ def notes(facts: Facts) -> list[str]:
         found += [
             f"{', '.join(row['variables'])}: starts anew after a restart: {row['reason']}"
             for row in line.get("left_out", ())
-            if row["kind"] != "unsaved"
+            if row["kind"] not in ("unsaved", "ids")
         ]
     threads = [thread for _, line in lines_of(facts, "surroundings") for thread in line["threads"]]
     harmless = sorted({thread["name"] for thread in threads if thread["harmless"]})

@@ -26,6 +26,10 @@ _Table = tuple[tuple[str, str], ...]
 _REGISTER = "say how it is saved and made again: {register}"
 
 PACKAGE = "set it up again in ckpt.on_restart(f), or say how its types are saved: ckpt.register_type(type, save, load)"
+ADDRESSES = (
+    "keep the object in the table, too: {id(obj): (obj, value)}; then the key becomes its new address. "
+    "Or let the object itself be the key (weakref.WeakKeyDictionary)"
+)
 LOST = (
     "look for state that no Python object holds (variables in C of a compiled module), or that has changed since the image "
     "(files written in place, renamed, or read again): keep it in variables, and make it anew in ckpt.on_restart(f)"

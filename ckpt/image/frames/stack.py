@@ -41,7 +41,6 @@ from __future__ import annotations
 import functools
 import gc
 import sys
-from _thread import get_ident
 from collections.abc import Callable, Collection
 from types import CellType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Literal
@@ -70,7 +69,7 @@ from ckpt.transport.records import dataclass, field
 if TYPE_CHECKING:
     from ckpt.image.frames.tracing import Tracing
 
-__all__ = ["FrameRecord", "Refused", "Stack", "available", "capture", "describe_main", "resume", "run_base"]
+__all__ = ["FrameRecord", "Refused", "Stack", "available", "capture", "resume", "run_base"]
 
 
 @dataclass(slots=True)
@@ -276,14 +275,6 @@ def _suspended(frame: _frames.Frame) -> Suspended:
 
 _CAPTURE_CODE = capture.__code__
 _CAPTURE_INNER = _capture.__code__
-
-
-def describe_main(thread_id: int) -> str:
-    """ "file:line function" of the innermost frame of that thread, for a status."""
-    frame = sys._current_frames().get(thread_id) if thread_id != get_ident() else sys._getframe(1)
-    if frame is None:
-        return "not running"
-    return f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_qualname}"
 
 
 # ---------------------------------------------------------------------------------- run and resume

@@ -64,6 +64,10 @@ class Library:
     lock_types: ClassVar[tuple[str, ...]] = ()
     """``"module:Class"``: reentrant locks with ``acquire``, ``release`` and ``_is_owned``: held again after a restart."""
 
+    id_tables: ClassVar[tuple[str, ...]] = ()
+    """Modules whose functions (in their variables) and objects (in their attributes) keep dictionaries, sets and lists of
+    numbers that are the ``id()`` of objects: after a restart these numbers are the new addresses."""
+
     def __init__(self, name: str) -> None:
         self.name = name
 

@@ -67,6 +67,11 @@ BUILT_IN = {
     "zmq": f"{_TOOLS}.zmq:Zmq",
     **dict.fromkeys(("pytest", "_pytest", "pluggy"), f"{_TOOLS}.pytest:Pytest"),
     "coverage": f"{_TOOLS}.coverage:Coverage",
+    "django": f"{_TOOLS}.id_tables:Django",
+    "lark": f"{_TOOLS}.id_tables:Lark",
+    "parsimonious": f"{_TOOLS}.id_tables:Parsimonious",
+    "sqlglot": f"{_TOOLS}.id_tables:Sqlglot",
+    "transitions": f"{_TOOLS}.id_tables:Transitions",
     "gevent": f"{_TOOLS}.gevent:Gevent",
     "greenlet": f"{_TOOLS}.greenlet:Greenlet",
     "warnings": f"{_STANDARD}:Warnings",  # last: what the others cause must not meet the filters of the program

@@ -4,14 +4,16 @@
    child (and in its parent) the first write to a page copies it, and looking at every imported module from Python costs more
    in page faults than the whole rest of a small image.
 
-   Finder(ids, more, check, special, number) is called with an object and returns its persistent id, or None:
+   Finder(ids, more, check, special, table) is called with an object and returns its persistent id, or None:
 
-   1. it is a number that may be the address of an object: number(object);
-   2. the object's address is in `ids` or `more` (address -> persistent id): check(pid, object), which may say None;
-   3. it is a set or frozenset whose iteration order would not come back by adding its members one after the other, or
+   1. the object's address is in `ids` or `more` (address -> persistent id): check(pid, object), which may say None;
+   2. it is a set or frozenset whose iteration order would not come back by adding its members one after the other, or
       a dict, set or frozenset with keys whose hash is computed by Python code (or by a frozenset), or a nan, which is found
       in containers by its identity only: special(object);
-   4. None.
+   3. None.
+
+   Before 2 and 3, table(object) is called for a dict that keeps objects by their id(): a key is the address of the object
+   that its value is, refers to weakly, or holds (tuples and lists); or of the dict itself (the memo of copy.deepcopy).
 
    Census().changed(sys.modules) says which modules are new or have changed since it was asked last.
    patches(sys.modules, by_value) finds functions, classes and instances of by-value modules in the others.
@@ -31,7 +33,6 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "addresses.h"
 #include "private_api.h"
 
 static PyObject *set_dummy; /* what a set has in the place of a removed member */
@@ -40,6 +41,10 @@ static PyObject *set_dummy; /* what a set has in the place of a removed member *
 #define PERTURB_SHIFT 5
 #define REMEMBERED_ITEMS 64 /* containers larger than this are examined once */
 #define TUPLE_DEPTH 3
+#define LOOKED_AT 8 /* items of a value that is a tuple or list */
+#define LEAST_ADDRESS (1LL << 32)
+#define LEAST_NO_ADDRESS (1LL << 47)
+#define ALIGNMENT 8
 
 /* ---------------------------------------------------------------- addresses */
 
@@ -53,7 +58,7 @@ typedef struct {
     vectorcallfunc vectorcall;
     Slot *slots;
     size_t mask, used;
-    PyObject *ids, *more, *check, *special, *number;
+    PyObject *ids, *more, *check, *special, *table;
 } Finder;
 
 static size_t spread(void *address)
@@ -164,15 +169,40 @@ static int has_python_hash(PyObject *key, int depth)
     return type->tp_flags & Py_TPFLAGS_HEAPTYPE && type->tp_hash != PyBaseObject_Type.tp_hash;
 }
 
+static int leads_to(PyObject *value, uintptr_t address, int depth)
+{
+    if ((uintptr_t)value == address) return 1;
+    if (PyWeakref_Check(value)) return (uintptr_t)((PyWeakReference *)value)->wr_object == address;
+    if (!depth || (!PyTuple_CheckExact(value) && !PyList_CheckExact(value))) return 0;
+    PyObject **items = PySequence_Fast_ITEMS(value);
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value) && i < LOOKED_AT; i++)
+        if (leads_to(items[i], address, depth - 1)) return 1;
+    return 0;
+}
+
+static int is_by_id(PyObject *dict, PyObject *key, PyObject *value)
+{
+    int overflow;
+    long long number = PyLong_AsLongLongAndOverflow(key, &overflow);
+    if (overflow || number < LEAST_ADDRESS || number >= LEAST_NO_ADDRESS || number % ALIGNMENT) return 0;
+    if ((uintptr_t)number == (uintptr_t)dict) return PyList_CheckExact(value); /* copy.deepcopy keeps objects alive there */
+    return leads_to(value, (uintptr_t)number, 1);
+}
+
 /* 1: special, 0: ordinary, -1: error */
-static int is_special(PyObject *obj)
+static int is_special(PyObject *obj, int *is_table)
 {
     if (PyDict_CheckExact(obj)) {
         Py_ssize_t position = 0;
         PyObject *key, *value;
-        while (PyDict_Next(obj, &position, &key, &value))
-            if (has_python_hash(key, TUPLE_DEPTH)) return 1;
-        return 0;
+        int special = 0;
+        while ((!special || !*is_table) && PyDict_Next(obj, &position, &key, &value)) {
+            if (PyLong_CheckExact(key))
+                *is_table = *is_table || is_by_id(obj, key, value);
+            else
+                special = special || has_python_hash(key, TUPLE_DEPTH);
+        }
+        return special;
     }
     PySetObject *so = (PySetObject *)obj;
     if (!set_dummy) return 0; /* not laid out as expected */
@@ -194,7 +224,6 @@ static PyObject *find(PyObject *callable, PyObject *const *args, size_t nargsf, 
         return NULL;
     }
     PyObject *obj = args[0];
-    if (PyLong_CheckExact(obj)) return address_in(obj) ? PyObject_CallOneArg(self->number, obj) : Py_NewRef(Py_None);
     Slot *slot = slot_of(self->slots, self->mask, obj);
     if (slot->address) {
         if (!slot->pid) Py_RETURN_NONE;
@@ -205,8 +234,13 @@ static PyObject *find(PyObject *callable, PyObject *const *args, size_t nargsf, 
     }
     if (PyFloat_CheckExact(obj) && isnan(PyFloat_AS_DOUBLE(obj))) return PyObject_CallOneArg(self->special, obj);
     if (!PyDict_CheckExact(obj) && !PyAnySet_CheckExact(obj)) Py_RETURN_NONE;
-    int special = is_special(obj);
+    int is_table = 0, special = is_special(obj, &is_table);
     if (special < 0) return NULL;
+    if (is_table) {
+        PyObject *noted = PyObject_CallOneArg(self->table, obj);
+        if (!noted) return NULL;
+        Py_DECREF(noted);
+    }
     if (special) return PyObject_CallOneArg(self->special, obj);
     Py_ssize_t size = PyDict_CheckExact(obj) ? PyDict_GET_SIZE(obj) : ((PySetObject *)obj)->mask;
     if (size > REMEMBERED_ITEMS && put(self, obj, NULL)) return NULL;
@@ -226,8 +260,8 @@ static int put_all(Finder *self, PyObject *ids)
 
 static PyObject *finder_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    PyObject *ids, *more, *check, *special, *number;
-    if (!PyArg_ParseTuple(args, "O!O!OOO", &PyDict_Type, &ids, &PyDict_Type, &more, &check, &special, &number)) return NULL;
+    PyObject *ids, *more, *check, *special, *table;
+    if (!PyArg_ParseTuple(args, "O!O!OOO", &PyDict_Type, &ids, &PyDict_Type, &more, &check, &special, &table)) return NULL;
     Finder *self = (Finder *)type->tp_alloc(type, 0);
     if (!self) return NULL;
     self->vectorcall = find;
@@ -235,7 +269,7 @@ static PyObject *finder_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     self->more = Py_NewRef(more);
     self->check = Py_NewRef(check);
     self->special = Py_NewRef(special);
-    self->number = Py_NewRef(number);
+    self->table = Py_NewRef(table);
     size_t mask = 63;
     while (mask < (size_t)(PyDict_GET_SIZE(ids) + PyDict_GET_SIZE(more)) * 3) mask = mask * 2 + 1;
     if (grow(self, mask) || put_all(self, ids) || put_all(self, more)) {
@@ -251,7 +285,7 @@ static int finder_traverse(Finder *self, visitproc visit, void *arg)
     Py_VISIT(self->more);
     Py_VISIT(self->check);
     Py_VISIT(self->special);
-    Py_VISIT(self->number);
+    Py_VISIT(self->table);
     return 0;
 }
 
@@ -261,7 +295,7 @@ static int finder_clear(Finder *self)
     Py_CLEAR(self->more);
     Py_CLEAR(self->check);
     Py_CLEAR(self->special);
-    Py_CLEAR(self->number);
+    Py_CLEAR(self->table);
     return 0;
 }
 
@@ -277,7 +311,7 @@ static PyTypeObject FinderType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "ckpt.image.lowlevel._lookup.Finder",
     .tp_basicsize = sizeof(Finder),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
-    .tp_doc = "Finder(ids, more, check, special, number)\n\nobject -> persistent id or None",
+    .tp_doc = "Finder(ids, more, check, special, table)\n\nobject -> persistent id or None",
     .tp_new = finder_new,
     .tp_call = PyVectorcall_Call,
     .tp_vectorcall_offset = offsetof(Finder, vectorcall),

@@ -11,7 +11,7 @@ class Finder:
         more: dict[int, Any],
         check: Callable[[Any, object], Any],
         special: Callable[[Any], Any],
-        number: Callable[[int], Any],
+        table: Callable[[Any], Any],
         /,
     ) -> Finder: ...
     def __call__(self, obj: object, /) -> Any: ...

@@ -15,6 +15,7 @@ from typing import Any
 from ckpt.compat.typeobjects import has_dictionary, is_heap
 
 __all__ = [
+    "ADDRESSES",
     "Path",
     "attributes_of",
     "content_of",
@@ -29,6 +30,9 @@ __all__ = [
 
 Path = tuple[Any, ...]
 """Module, variable, and steps from there: a name for an attribute, ``(key,)`` for what a container holds."""
+
+ADDRESSES = range(1 << 32, 1 << 47, 8)
+"""Numbers that may be the address of an object, which is what ``id()`` returns."""
 
 _slots: dict[type, dict[str, Any]] = {}
 _ABSENT: Any = object()

@@ -14,7 +14,7 @@ noted, by its attributes              instances of classes of installed packages
 found from there                      what attributes hold; what small dictionaries, lists and tuples hold, by key and by
                                       index
 not noted                             functions (their closures, defaults and caches), generators, weak containers,
-                                      containers of more than ``_LARGEST`` entries
+                                      of containers of more than ``_LARGEST`` entries only how many they are
 ====================================  ==========================================================================
 
 ``exec_module`` of the import system's loaders calls us (loaders and specifications stay what they are), in a function under
@@ -52,9 +52,9 @@ from ckpt.image.lowlevel.inspect_raw import (
     space_of,
 )
 
-__all__ = ["Note", "PackageBaseline", "members", "watch"]
+__all__ = ["NO_LIBRARIES", "Large", "Note", "PackageBaseline", "members", "watch"]
 
-_NO_LIBRARIES = frozenset({"ckpt", "mpi4py", "dill", "pip", "setuptools", "pkg_resources", "_distutils_hack"})
+NO_LIBRARIES = frozenset({"ckpt", "mpi4py", "dill", "pip", "setuptools", "pkg_resources", "_distutils_hack"})
 """Not noted, and no library of the program: ckpt, what it stands for and on, and what installs packages."""
 
 _LARGEST = 10_000
@@ -106,6 +106,12 @@ _SKIPPED = frozenset(
         types.GetSetDescriptorType,
     }
 )
+
+
+class Large(NamedTuple):
+    """The content of a container with more entries than are copied."""
+
+    length: int
 
 
 class Note(NamedTuple):
@@ -224,9 +230,8 @@ class PackageBaseline:
         base = next((base for base in _CONTAINERS if issubclass(kind, base)), None)
         content = None
         if base is not None:
-            if base.__len__(obj) > _LARGEST:
-                return None
-            content = content_of(obj)
+            length = base.__len__(obj)
+            content = Large(length) if length > _LARGEST else content_of(obj)
         attributes = None if is_plain else attributes_of(obj)
         if attributes is None and content is None:
             return None
@@ -240,15 +245,18 @@ class PackageBaseline:
             return True
         seen, waiting = {id(obj)}, [self.objects[id(obj)]]
         while waiting:
-            for value in _held(waiting.pop()):
+            note = waiting.pop()
+            if type(note.content) is Large:
+                return False
+            for value in _held(note):
                 if id(value) in seen:
                     continue
                 seen.add(id(value))
                 if is_known(value):
                     continue
-                note = self.objects.get(id(value))
-                if note is not None:
-                    waiting.append(note)
+                inner = self.objects.get(id(value))
+                if inner is not None:
+                    waiting.append(inner)
                 elif not _is_constant(value):
                     return False
         self._whole |= seen & self.objects.keys()
@@ -340,4 +348,4 @@ def _is_installed(module: Any) -> bool:
     if type(file) is not str or not ("site-packages" in file or "dist-packages" in file):
         return False
     package = package_of(module.__name__)
-    return package not in _NO_LIBRARIES and not libraries.is_left_alone(package)
+    return package not in NO_LIBRARIES and not libraries.is_left_alone(package)

@@ -26,8 +26,9 @@ At load (:mod:`ckpt.image.modules.package_restore`)
 
 Not here, and not saved
     - the standard library, and libraries with ``is_left_alone`` (:class:`ckpt.image.interface.library.Library`);
-    - packages with compiled modules, which may keep state in C that belongs to their variables (reported if such a variable
-      has a new plain value);
+    - packages with compiled modules, which may keep state in C that belongs to their variables (reported), unless the
+      program asks for them (:func:`keep`);
+    - containers with more entries than a note copies (reported if their number of entries has changed);
     - tables whose keys are addresses of objects, which must be empty in a new process;
     - objects without a note.
 """
@@ -48,6 +49,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ckpt.compat import accelerators
 from ckpt.compat.stdlib import ABC_STATE
 from ckpt.image.errors import Unpicklable
+from ckpt.image.interface.registry import libraries
 from ckpt.image.lowlevel import _lookup
 from ckpt.image.lowlevel.inspect_raw import (
     Path,
@@ -59,23 +61,25 @@ from ckpt.image.lowlevel.inspect_raw import (
     package_of,
     space_of,
 )
-from ckpt.image.modules.package_baseline import Note, PackageBaseline
+from ckpt.image.modules.package_baseline import NO_LIBRARIES, Large, Note, PackageBaseline
 from ckpt.transport.records import dataclass, field
 
 if TYPE_CHECKING:
     from ckpt.image.frames.stack import FrameRecord
     from ckpt.image.modules.references import Pid, References
 
-__all__ = ["Change", "Changed", "look", "settle"]
+__all__ = ["Change", "Changed", "keep", "look", "saved_content", "settle"]
 
 _UNSAVED = (types.ModuleType, weakref.ReferenceType, types.MemberDescriptorType, types.GetSetDescriptorType)
 _METHODS = (types.FunctionType, classmethod, staticmethod, property)
-_PLAIN = frozenset({int, str, float, bool, bytes, type(None)})
 _NAMED = 8  # number of variables that a report names for one package
 _LEAST_ADDRESS, _ALIGNMENT = 1 << 32, 8
 _ABSENT: Any = object()
 
-_COMPILED = "the package has compiled modules, which may hold what belongs to it"
+_COMPILED = "changed, not kept: the package has compiled modules, which may hold what belongs to it (ckpt.keep_package)"
+_TOO_LARGE = (
+    "changed, not kept: so large a table is not compared with that after the import (ckpt.keep_package)"
+)
 _ADDRESSES = "a table by addresses of objects, which are others after a restart"
 
 
@@ -105,7 +109,7 @@ class Changed:
 
     ``changes``: top-level package → its changes. ``ids``: address → persistent id of a noted object. ``rebound``: (module,
     variable) whose variable is now bound to another object. ``left_out``: ``{"kind", "package", "variables", "reason"}`` of
-    state that is not saved, so that it has its initial value after a restart; kinds: ``unsaved``, ``compiled``,
+    state that is not saved, so that it has its initial value after a restart; kinds: ``unsaved``, ``changed``,
     ``addresses``. ``is_whole``: do the note of an object and its changes give its whole state? See the module's header.
     """
 
@@ -127,6 +131,21 @@ class Changed:
         self.rebound = {pair for pair in self.rebound if package_of(pair[0]) != package}
 
 
+_kept: set[str] = set()
+
+
+def keep(package: str) -> None:
+    """From now on, save what has changed in this package though it has compiled modules, and of tables of any size. Raises
+    :class:`ValueError`: there is nothing to keep in what has this name."""
+    if not isinstance(package, str) or not package.isidentifier():
+        raise ValueError(f"keep_package takes the name of a top-level module, not {package!r}")
+    if package in sys.stdlib_module_names:
+        raise ValueError(f"{package!r} is of the standard library, of which images hold no variables")
+    if package in NO_LIBRARIES or libraries.is_left_alone(package):
+        raise ValueError(f"images hold the settings of {package!r} in another way")
+    _kept.add(package)
+
+
 # ---------------------------------------------------------------------- saving
 
 
@@ -144,7 +163,7 @@ def look(notes: PackageBaseline, references: References) -> Changed:
 
 
 def _look(notes: PackageBaseline, references: References, found: Changed) -> None:
-    compiled, loud = _compiled(), Changed()
+    compiled, loud = _compiled() - _kept, Changed()
     for name, (module, noted) in list(notes.modules.items()):
         if sys.modules.get(name) is not module:
             continue
@@ -163,10 +182,10 @@ def _look(notes: PackageBaseline, references: References, found: Changed) -> Non
         is_a(obj, type) or notes.is_whole(obj, lambda value: bool(references.name_of(value)))
     )
     found.changes = {package: changes for package, changes in found.changes.items() if changes}
+    found.left_out += loud.left_out
     for package, changes in loud.changes.items():
-        plain = [change.where for change in changes if _is_plain(change)]
-        if plain:
-            found.leave_out("compiled", package, plain, _COMPILED)
+        if changes:
+            found.leave_out("changed", package, [change.where for change in changes], _COMPILED)
 
 
 def _is_to_be_looked_at(note: Note, notes: PackageBaseline, references: References) -> bool:
@@ -219,13 +238,20 @@ def _difference(note: Note, found: Changed) -> Iterator[Change]:
     elif type(obj) is itertools.count:
         if repr(obj) != note.content:
             yield Change(path, "count", repr(obj))
+    elif type(note.content) is Large:
+        if len(content_of(obj)) != note.content.length:
+            if package_of(path[0]) in _kept:
+                yield Change(path, "content", saved_content(obj))
+            else:
+                where = Change(path, "content", None).where
+                found.leave_out("changed", package_of(path[0]), [where], _TOO_LARGE)
     elif note.content is not None and not _is_same(note.content, obj):
         if _is_by_address(obj):
             found.leave_out(
                 "addresses", package_of(path[0]), [Change(path, "content", None).where], _ADDRESSES
             )
         else:
-            yield Change(path, "content", _saved_content(obj))
+            yield Change(path, "content", saved_content(obj))
 
 
 def _difference_of_class(note: Note) -> Iterator[Change]:
@@ -266,17 +292,11 @@ def _is_by_address(obj: Any) -> bool:
     )
 
 
-def _saved_content(obj: Any) -> Any:
+def saved_content(obj: Any) -> Any:
     if is_a(obj, set):
         return _lookup.layout(obj) if type(obj) is set else list(set.__iter__(obj))
     present = content_of(obj)
     return list(present.items()) if isinstance(present, dict) else present
-
-
-def _is_plain(change: Change) -> bool:
-    if change.kind in ("module", "class", "attributes"):
-        return any(type(value) in _PLAIN for value in change.value[0].values())
-    return change.kind == "random"
 
 
 def _compiled() -> set[str]:

@@ -18,7 +18,7 @@ from ckpt.image.errors import RestoreError
 from ckpt.image.lowlevel import _lookup
 from ckpt.image.lowlevel.inspect_raw import Path, dictionary_of, follow, is_a, slots_of, space_of
 
-__all__ = ["put_back", "resolve"]
+__all__ = ["put_back", "put_content", "resolve"]
 
 _COUNT = re.compile(r"count\((-?\d+)(?:, (-?\d+))?\)")
 _MOST_STEPS = 10**8  # steps by which an itertools.count is advanced at most: about a second
@@ -68,7 +68,8 @@ def _put_class(cls: type, value: tuple[dict[str, Any], list[str]]) -> None:
             type.__delattr__(cls, name)
 
 
-def _put_content(obj: Any, value: Any) -> None:
+def put_content(obj: Any, value: Any) -> None:
+    """Replace what a container holds; ``value``: as :func:`ckpt.image.modules.package_changes.saved_content` gives it."""
     if is_a(obj, OrderedDict):
         value = OrderedDict(value)
         OrderedDict.clear(obj)
@@ -110,7 +111,7 @@ _PUT_BACK: dict[str, Callable[[Any, Any], None]] = {
     "module": _put_attributes,
     "attributes": _put_attributes,
     "class": _put_class,
-    "content": _put_content,
+    "content": put_content,
     "random": accelerators.random.Random.setstate,
     "count": _put_count,
 }

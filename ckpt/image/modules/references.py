@@ -38,16 +38,15 @@ import site
 import sys
 import sysconfig
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ckpt import version
 from ckpt.compat.interpreter import DICTS_COUNT_CHANGES
 from ckpt.compat.memory import is_made_from_definition
 from ckpt.image.errors import RestoreError
-from ckpt.image.lowlevel import _addresses, _lookup
-from ckpt.image.lowlevel.addresses import Addresses, Walk
-from ckpt.image.lowlevel.inspect_raw import package_of
+from ckpt.image.lowlevel import _lookup
+from ckpt.image.lowlevel.inspect_raw import follow, package_of
 from ckpt.image.modules import held_locks, lazy, package_changes
 from ckpt.image.modules.standard_streams import STREAMS, std_objects
 
@@ -258,14 +257,14 @@ class References:
         self,
         live: Mapping[str, object],
         special: Callable[[Any], Any],
-        roots: Sequence[object] = (),
+        table: Callable[[Any], Any],
     ) -> Callable[[object], Any]:
         """The function that maps an object to its persistent id, or to ``None``.
 
         ``live``: name → object saved by name. ``special``: gives the persistent id of a container that pickle cannot save
-        exactly (:mod:`ckpt.image.pickling.containers`). ``roots``: objects from which all objects are reached whose
-        addresses may be saved as integers (:mod:`ckpt.image.lowlevel.addresses`). The function is called for every object
-        pickled, so it is written in C. It is valid until the next :meth:`refresh`.
+        exactly (:mod:`ckpt.image.pickling.containers`). ``table``: is told of dictionaries whose keys are addresses
+        (:mod:`ckpt.image.pickling.id_tables`). The function is called for every object pickled, so it is written in C. It is
+        valid until the next :meth:`refresh`.
         """
         more: dict[int, Pid] = dict(self.changed.ids)
         for held in self.held:
@@ -274,11 +273,18 @@ class References:
             more[id(stream)] = ("std", path)
         for name, value in live.items():
             more[id(value)] = ("live", name)
+        return _lookup.Finder(self._ids, more, self._checked, special, table)
 
-        def walk() -> Walk:
-            return _addresses.numbers(list(roots), self._ids, more, self._still, self.by_value)
-
-        return _lookup.Finder(self._ids, more, self._checked, special, Addresses(walk))
+    def at(self, address: int) -> tuple[object] | None:
+        """The object that has a persistent id and this address, as a 1-tuple; None: there is none."""
+        pid = self._ids.get(address) or self.changed.ids.get(address)
+        if pid is None or pid[1] not in sys.modules:
+            return None
+        try:
+            found = follow(pid[1:]) if pid[0] == "lib" else resolve(pid, {})
+        except (LookupError, AttributeError, RestoreError):
+            return None
+        return (found,) if id(found) == address else None
 
     def name_of(self, obj: object) -> Pid | None:
         """The persistent id of an object that is a module, a module's dictionary, or the value of a variable of a module."""

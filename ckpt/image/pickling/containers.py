@@ -36,6 +36,11 @@ class Content:
         self._numbers: dict[int, int] = {}
         self._kept: list[Any] = []  # keeps the objects alive, so that no address is used twice
 
+    def at(self, address: int) -> tuple[Any] | None:
+        """The object at this address among those that have been given a number, as a 1-tuple."""
+        number = self._numbers.get(address)
+        return None if number is None else (self._kept[number],)
+
     def __call__(self, obj: Any) -> tuple[Any, ...]:
         kind = type(obj).__name__
         number = self._numbers.get(id(obj))

@@ -2,8 +2,8 @@
 
 ``persistent_id``
     A lookup by address: modules, objects of by-reference modules, live objects (:mod:`ckpt.image.modules.references`);
-    containers that pickle cannot restore exactly (:mod:`ckpt.image.pickling.containers`); integers that are addresses
-    (:mod:`ckpt.image.lowlevel.addresses`). It is called for every object, so it is written in C.
+    containers that pickle cannot restore exactly (:mod:`ckpt.image.pickling.containers`). It also finds tables by
+    ``id()`` (:mod:`ckpt.image.pickling.id_tables`). It is called for every object, so it is written in C.
 ``reducer_override``
     One dictionary lookup per object that is of no builtin container type. The reducer for a class is chosen once
     (:meth:`ImagePickler.kind_of`). Plain instances go back to the C pickler at once.
@@ -30,7 +30,7 @@ import pickle
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, Protocol, TypeVar
 
 from ckpt.image.frames import _frames
@@ -42,6 +42,7 @@ from ckpt.image.modules import held_locks, package_restore
 from ckpt.image.modules.definitions import Definitions
 from ckpt.image.modules.references import References, resolve
 from ckpt.image.pickling.containers import Content, Filler
+from ckpt.image.pickling.id_tables import Batch, IdTables, reduce_batch
 from ckpt.image.reducers import builtin_types, by_value, iterators, type_parameters
 from ckpt.image.reducers.by_value import PLAIN
 from ckpt.image.reducers.saver import Reducer
@@ -181,7 +182,7 @@ class ImagePickler(pickle.Pickler):
     """Pickles any number of objects into one stream with one memo; see the module's header.
 
     ``is_disposable``: this process is a forked child, whose objects may be used up to find their state.
-    ``roots``: the objects from which all objects of the program are reached; used to find integers that are addresses.
+    ``id_tables``: the tables of which the keys become the new addresses of the objects.
     ``rehearsal``: makes another pickler like this, which writes into :class:`Nowhere`, for trials.
     ``is_raw``: class of an installed package with a ``__reduce__`` → are its instances, and those of subclasses, saved raw
     (:mod:`ckpt.image.reducers.raw_instances`), without calling that ``__reduce__``?
@@ -200,7 +201,6 @@ class ImagePickler(pickle.Pickler):
         live: Mapping[str, object] | None = None,
         is_disposable: bool = False,
         extra_reducers: Mapping[type, Reducer] | None = None,
-        roots: Sequence[object] = (),
         rehearsal: Callable[[], ImagePickler] | None = None,
     ) -> None:
         self.references = references
@@ -224,13 +224,17 @@ class ImagePickler(pickle.Pickler):
             **c_objects.REDUCERS,
             **type_parameters.REDUCERS,
             Finalizers: reduce_finalizers,
+            Batch: reduce_batch,
             **libraries.reducers(),
             **(extra_reducers or {}),
             **_registered,
         }
         if Finalizers.are_there():
             self.defer(register_finalizers, Finalizers())
-        self.persistent_id = references.finder(live or {}, Content(), roots)  # type: ignore[method-assign]
+        special = Content()
+        self.id_tables = IdTables(self, special)
+        find = references.finder(live or {}, special, self.id_tables.note)
+        self.persistent_id = self.watched(find)  # type: ignore[method-assign]
         super().__init__(stream, _PROTOCOL, buffer_callback=stream.buffer)
 
     def reducer_override(
@@ -247,6 +251,10 @@ class ImagePickler(pickle.Pickler):
             return NotImplemented if _getrefcount(attributes) <= 3 else kind(self, obj)
         return kind(self, obj)
 
+    def watched(self, find: Callable[[object], Any]) -> Callable[[object], Any]:
+        """``find``, which is called for every object; a trial looks at the objects, too."""
+        return find
+
     def kind_of(self, cls: type) -> Reducer:
         """Choose the reducer ("kind") for objects of exactly this type; called once per type and pickler."""
         kind: Reducer | None
@@ -258,7 +266,7 @@ class ImagePickler(pickle.Pickler):
                 or self._kind_in_library(cls)
                 or by_value.kind_of_instance(self, cls)
             )
-        self._kinds[cls] = kind
+        self._kinds[cls] = kind = self.id_tables.noting(cls, kind)
         return kind
 
     def settle(self, cls: type, kind: Reducer) -> None:
@@ -307,8 +315,6 @@ class ImageUnpickler(pickle.Unpickler):
     def persistent_load(self, pid: tuple[Any, ...]) -> object:
         if pid[0] == "fill" or pid[0] == "again":
             return self._filler.load(pid)
-        if pid[0] == "address":
-            return id(pid[1])
         if pid[0] == "lib":
             return package_restore.resolve(pid[1:])
         if pid[0] == "held":

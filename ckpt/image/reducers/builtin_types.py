@@ -111,6 +111,8 @@ def reduce_frame(pickler: Saver, obj: Any) -> Any:
 def reduce_generator(pickler: Saver, obj: Any) -> Any:
     info = gen_info(obj, pickler.running_generators)
     pickler.definitions.note_closure(info.make[0])
+    for values in (info.record.locals, info.record.stack):
+        pickler.id_tables.note_variables(getattr(info.make[0], "__module__", None), values)
     return rebuild.generator_make, info.make, info.record, None, None, rebuild.generator_fill
 
 
@@ -226,7 +228,8 @@ def reduce_weakref(pickler: Saver, obj: Any) -> Any:
         args = (rebuild.make_weakref, (cls, target, obj.__callback__))
     if not slots and not attributes:
         return args
-    return (*args, (attributes, slots), None, None, rebuild.fill_slots)
+    own = [(owner, name) for owner, name, value in slots if type(value) is int and value == id(target)]
+    return (*args, (attributes, slots, own), None, None, rebuild.fill_weakref)
 
 
 @reduces(weakref.ProxyType, weakref.CallableProxyType)

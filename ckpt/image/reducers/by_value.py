@@ -65,7 +65,6 @@ __all__ = [
     "PLAIN",
     "kind_of_instance",
     "reduce_class",
-    "reduce_plain",
 ]
 
 CODE_FIELDS = (
@@ -138,10 +137,10 @@ def reduce_method(pickler: Saver, method: types.MethodType) -> Any:
 
 
 def PLAIN(pickler: Saver, obj: object) -> Any:
-    """The reducer for instances with a dictionary and no hooks. :meth:`ImagePickler.reducer_override` handles them itself,
-    and calls this function only if another object holds the dictionary too.
+    """The reducer for instances with a dictionary and no hooks. :meth:`ImagePickler.reducer_override` leaves them to the C
+    pickler, and calls this function only if another object holds the dictionary too.
     """
-    return rebuild.make_instance, (type(obj),), obj.__dict__, None, None, rebuild.fill_instance
+    return reduce_raw(pickler, obj)
 
 
 _HOOKS = frozenset(
@@ -208,10 +207,6 @@ def kind_of_instance(pickler: Saver, cls: type) -> Reducer:
 def _by_its_own_rule(pickler: Saver, obj: Any) -> Any:
     """Call ``__image_reduce__`` in place of ``__reduce__``: for objects that images hold but programs must not pickle."""
     return obj.__image_reduce__()
-
-
-def reduce_plain(pickler: Saver, obj: object) -> Any:
-    return PLAIN(pickler, obj)
 
 
 def _of_c_type(cls: type) -> Reducer:

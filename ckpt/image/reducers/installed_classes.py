@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from ckpt.compat.typeobjects import is_heap
 from ckpt.image.lowlevel import inspect_raw
-from ckpt.image.lowlevel.addresses import ADDRESSES
+from ckpt.image.lowlevel.inspect_raw import ADDRESSES
 from ckpt.image.reducers.classes import is_made_in_c
 from ckpt.image.reducers.raw_instances import DEFAULT, has_state_in_c, reduce_raw
 from ckpt.image.reducers.saver import Reducer

@@ -14,14 +14,13 @@ of the reducer for a type (:mod:`ckpt.image.reducers.by_value`, :mod:`ckpt.image
 from __future__ import annotations
 
 import importlib
-import itertools
 import threading
 import types
 import typing
 import weakref
 from abc import ABCMeta
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ckpt.compat import stdlib
@@ -255,35 +254,7 @@ def fill_exception(obj: BaseException, state: tuple[Any, ...]) -> None:
     fill_slots(obj, (attributes, slots))
 
 
-# ---------------------------------------------------------------------- iterators and views
-
-
-def make_dict_iterator(mapping: dict[Any, Any], view: str, is_reversed: bool, done: int) -> Iterator[Any]:
-    """An iterator over ``mapping`` that has already handed out ``done`` items."""
-    source: Any = mapping if view == "keys" else getattr(mapping, view)()
-    made: Iterator[Any] = reversed(source) if is_reversed else iter(source)
-    for _ in itertools.islice(made, done):
-        pass
-    return made
-
-
-def make_set_iterator(container: Any, done: int) -> Iterator[Any]:
-    made: Iterator[Any] = iter(container)
-    for _ in itertools.islice(made, done):
-        pass
-    return made
-
-
-def make_exhausted(cls_of: Any) -> Iterator[Any]:
-    """An iterator of the same type that has nothing left."""
-    made: Iterator[Any] = iter(cls_of)
-    for _ in made:
-        pass
-    return made
-
-
-def make_view(mapping: dict[Any, Any], view: str) -> Any:
-    return getattr(mapping, view)()
+# ---------------------------------------------------------------------- mappings of classes, bound attributes
 
 
 def make_mapping_proxy(mapping: Mapping[Any, Any]) -> Any:
@@ -332,6 +303,18 @@ class _Gone:
 
 def make_weakref(cls: type, target: Any, callback: Any) -> Any:
     return weakref.ref.__new__(cls, target, callback)
+
+
+def fill_weakref(
+    ref: Any,
+    state: tuple[dict[str, Any] | None, list[tuple[type, str, Any]], list[tuple[type, str]]],
+) -> None:
+    """``state``: attributes, slots, and the slots that hold the address of the referent (``weakref.KeyedRef.key`` in a
+    WeakValueDictionary by ``id()``)."""
+    attributes, slots, own = state
+    fill_slots(ref, (attributes, slots))
+    for owner, name in own:
+        owner.__dict__[name].__set__(ref, id(weakref.ref.__call__(ref)))
 
 
 def make_dead_weakref(cls: type) -> Any:

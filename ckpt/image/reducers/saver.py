@@ -15,7 +15,14 @@ if TYPE_CHECKING:
     from ckpt.image.modules.definitions import Definitions
     from ckpt.image.modules.references import References
 
-__all__ = ["Reducer", "Saver"]
+__all__ = ["Reducer", "Saver", "Tables"]
+
+
+class Tables(Protocol):
+    """Tables by ``id()`` (:mod:`ckpt.image.pickling.id_tables`), as reducers see them."""
+
+    def note_variables(self, module: str | None, values: list[Any]) -> None:
+        """Note the tables among the variables of a function of that module."""
 
 
 class Saver(Protocol):
@@ -56,6 +63,10 @@ class Saver(Protocol):
 
     memory: dict[int, Any]
     """Address of memory → the first array or storage met at this address."""
+
+    @property
+    def id_tables(self) -> Tables:
+        """The tables of which the keys become the new addresses of the objects."""
 
     def copy_of_memo(self) -> dict[int, tuple[int, Any]]:
         """Id of each object that has been saved so far → (its number in the memo, the object)."""

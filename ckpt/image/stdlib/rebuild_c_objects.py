@@ -224,13 +224,6 @@ def make_batched(source: Any, size: int, is_strict: bool = False) -> Any:
     return batched(source, size, strict=True) if is_strict else batched(source, size)
 
 
-def make_deque_iterator(items: Any, is_reversed: bool, done: int = 0) -> Any:
-    made: Any = reversed(items) if is_reversed else iter(items)
-    for _ in itertools.islice(made, done):
-        pass
-    return made
-
-
 def fill_simple_queue(queue: Any, state: tuple[list[Any]]) -> None:
     for item in state[0]:
         queue.put(item)

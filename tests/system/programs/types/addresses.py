@@ -1,5 +1,6 @@
 """Tables by ``id()``, and numbers that only look like addresses."""
 
+import copy
 import weakref
 
 from cases import case, main
@@ -30,50 +31,31 @@ def everything(node):
 @case
 def results_by_node():
     top = tree()
-    results, n = {id(node): node.name for node in everything(top)}, 0
+    results, n = {id(node): (node, node.name) for node in everything(top)}, 0
     while True:
         n += 1
         more = Node(f"more{n}")
         top.parts.append(more)
-        results[id(more)] = more.name
-        yield len(results), [results[id(node)] for node in everything(top)]
+        results[id(more)] = more, more.name
+        yield len(results), [results[id(node)][1] for node in everything(top)]
 
 
 @case
-def a_walk_that_is_under_way():
-    top = tree()
-    visited, path, order = set(), [], []
-
-    def visit(node):
-        path.append(id(node))
-        if id(node) not in visited:
-            visited.add(id(node))
-            for part in node.parts:
-                yield from visit(part)
-            order.append(node.name)
-        yield len(path), len(visited), path[-1] == id(node), path[0] == id(top)
-        path.pop()
-
-    walk = visit(top)
+def the_memo_of_deepcopy():
+    top, memo = tree(), {}
+    copied = copy.deepcopy(top, memo)
     while True:
-        yield next(walk, "end"), list(order)
+        yield [copy.deepcopy(node, memo) is other for node, other in zip(everything(top), everything(copied))]
 
 
 @case
-def pairs_lists_and_attributes():
+def objects_by_address():
     top = tree()
-    kept = {(id(node), node.name): [id(part) for part in node.parts] for node in everything(top)}
-    top.address = id(top)
-    frozen, n = frozenset(id(node) for node in everything(top)), 0
+    table, weak = {id(node): node for node in everything(top)}, weakref.WeakValueDictionary()
+    weak.update(table)
     while True:
-        n += 1
-        parts = [[id(part) for part in node.parts] == kept[id(node), node.name] for node in everything(top)]
-        yield (
-            n,
-            all(parts),
-            top.address == id(top),
-            sorted(frozen) == sorted({id(x) for x in everything(top)}),
-        )
+        parts = list(everything(top))
+        yield [table[id(node)] is weak[id(node)] is node for node in parts], len(weak)
 
 
 @case
@@ -91,10 +73,10 @@ def a_registry_of_weak_references():
 @case
 def containers_functions_and_classes():
     things = [[1], {2: 3}, {4}, bytearray(b"5"), Node, tree, Node("n"), None, len, (6, [7])]
-    table, n = {id(thing): number for number, thing in enumerate(things)}, 0
+    table, n = {id(thing): [thing, number] for number, thing in enumerate(things)}, 0
     while True:
         n += 1
-        yield [table[id(thing)] for thing in things]
+        yield [table[id(thing)][1] for thing in things]
 
 
 @case

@@ -41,7 +41,7 @@ def pickled(obj: Any, live: Mapping[str, object] | None = None) -> tuple[MemoryS
 
     def work() -> ImagePickler:
         files = FileSaver(moment.read(moment.note()).files, is_disposable=False)
-        pickler = ImagePickler(stream, references, live=live, extra_reducers=files.reducers(), roots=[obj])
+        pickler = ImagePickler(stream, references, live=live, extra_reducers=files.reducers())
         pickler.dump(obj)
         pickler.dump(pickler.deferred)
         return pickler

@@ -81,6 +81,23 @@ def test_what_only_the_collector_knows_the_way_to_has_a_path_too(connection: soc
     assert place.startswith("'iterator'<")
 
 
+def test_addresses_that_stay_are_named() -> None:
+    objects = [Holder(), Holder()]
+    first, second = map(id, objects)
+    variables = {
+        "objects": objects,
+        "seen": {first},
+        "names": Holder(table={first: "a", second: "b"}),
+        "pairs": [((second, 1), "a"), (2, 3)],
+        "kept": {first: objects[0], second: (objects[1], "b")},
+        "numbers": [8 << 40, 2**70],
+    }
+    report, _ = examine(prepare(None, {}), live={}, seen=[SeenFrame("f", variables)])
+    named = {where for row in report.left_out if row["kind"] == "ids" for where in row["variables"]}
+    mine = {where.removeprefix("frame 0 (f) local ") for where in named if where.startswith("frame 0 (f)")}
+    assert mine == {"'seen'", "'names'.table", "'pairs'"}
+
+
 def test_without_a_captured_stack_the_modules_are_looked_at_all_the_same(
     monkeypatch: pytest.MonkeyPatch, connection: socket.socket
 ) -> None:

@@ -7,7 +7,6 @@ that of the undisturbed run.
 import gc
 import subprocess
 import sys
-import threading
 
 import pytest
 
@@ -15,7 +14,7 @@ from ckpt.image import resume
 from ckpt.image.errors import Refused, RestoreError
 from ckpt.image.frames import _frames, c_stack
 from ckpt.image.frames import stack as stack_module
-from ckpt.image.frames.stack import FrameRecord, Stack, available, capture, describe_main, run_base
+from ckpt.image.frames.stack import FrameRecord, Stack, available, capture, run_base
 
 EVERY = 4  # of the images taken one is resumed (all of them by the long sweep)
 
@@ -1228,23 +1227,6 @@ def test_another_implementation_is_named(monkeypatch):
     ok, reason = available()
     assert not ok
     assert "pypy" in reason
-
-
-def test_describe_main_says_where_a_thread_is():
-    ready, done = threading.Event(), threading.Event()
-
-    def waiting_here():
-        ready.set()
-        done.wait()
-
-    thread = threading.Thread(target=waiting_here)
-    thread.start()
-    ready.wait()
-    where = describe_main(thread.ident)
-    done.set()
-    thread.join()
-    assert "threading.py" in where or "waiting_here" in where
-    assert describe_main(1) == "not running"
 
 
 def test_request_runs_at_a_check_and_reports_faults(monkeypatch):

@@ -7,6 +7,9 @@ import sys
 import types
 from collections import OrderedDict, deque
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from ckpt.image.modules import package_changes
 from ckpt.image.modules.package_baseline import PackageBaseline
@@ -458,19 +461,62 @@ def test_a_failed_import_leaves_no_note() -> None:
     assert not notes.modules and not notes.objects
 
 
-def test_packages_with_compiled_modules_are_left_alone_and_named() -> None:
-    module, notes = noted(level=1)
-    module.level = 2
-    sys.modules["a_noted_library._fast"] = compiled = types.ModuleType("a_noted_library._fast")
+@pytest.fixture
+def with_compiled_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = types.ModuleType("a_noted_library._fast")
     compiled.__file__ = "/somewhere/_fast.so"
-    try:
-        found = looked_at(module, notes)
-    finally:
-        del sys.modules["a_noted_library._fast"]
+    monkeypatch.setitem(sys.modules, "a_noted_library._fast", compiled)
+    monkeypatch.setattr(package_changes, "_kept", set())
+
+
+@pytest.mark.usefixtures("with_compiled_module")
+def test_packages_with_compiled_modules_are_left_alone_and_all_that_has_changed_is_named() -> None:
+    module, notes = noted(level=1, table={}, handle=None, same=[])
+    module.level = 2
+    module.table["a"] = Loud()
+    module.handle = Loud()
+    found = looked_at(module, notes)
     assert found.changes == {} and found.ids == {}
     (left_out,) = found.left_out
-    assert (left_out["kind"], left_out["variables"]) == ("compiled", ["a_noted_library.level"])
-    assert changes(module, notes) == ["module level"]
+    assert (left_out["kind"], left_out["package"]) == ("changed", "a_noted_library")
+    assert left_out["variables"] == [f"a_noted_library.{name}" for name in ("level", "handle", "table")]
+    assert left_out["reason"].startswith("changed, not kept")
+    package_changes.keep("a_noted_library")
+    assert looked_at(module, notes).left_out == []
+    assert changes(module, notes) == ["module level", "module handle", "content table"]
+
+
+@pytest.mark.usefixtures("with_compiled_module")
+def test_a_table_that_is_too_large_to_be_compared_is_named_when_it_grows() -> None:
+    del sys.modules["a_noted_library._fast"]
+    module, notes = noted(
+        table=dict.fromkeys(range(20_000)), members=set(range(20_000)), log=list(range(20_000))
+    )
+    assert looked_at(module, notes).left_out == []
+    module.table["a"] = 1
+    module.log.pop()
+    found = looked_at(module, notes)
+    assert found.changes == {}
+    named = [(row["kind"], row["variables"]) for row in found.left_out]
+    assert named == [("changed", ["a_noted_library.table"]), ("changed", ["a_noted_library.log"])]
+    assert not found.is_whole(module.table)
+    package_changes.keep("a_noted_library")
+    assert changes(module, notes) == ["content table", "content log"]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("json", "standard library"),
+        ("a.b", "top-level"),
+        (None, "top-level"),
+        ("ckpt", "in another way"),
+        ("numpy", "in another way"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused(name: Any, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        package_changes.keep(name)
 
 
 def test_packages_that_cannot_be_saved_are_found_among_many() -> None:

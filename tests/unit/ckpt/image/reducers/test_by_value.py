@@ -39,6 +39,14 @@ class Slots:
     b: list[int] = dataclasses.field(default_factory=list)
 
 
+class SlotsOnly:
+    __slots__ = ("a",)
+
+
+class SlotsAndMore(SlotsOnly):
+    pass
+
+
 class Row(typing.NamedTuple):
     x: int
     y: int = 2
@@ -190,6 +198,14 @@ def test_dataclasses_named_tuples_and_slots() -> None:
     assert type(slots)(1).b == []
     assert row == (5, 2)
     assert row._replace(x=1).x == 1
+
+
+def test_slots_beside_a_dictionary_that_is_shared() -> None:
+    obj = SlotsAndMore()
+    obj.a, obj.more = 1, 2  # type: ignore[attr-defined]
+    copy, attributes = copy_of((obj, vars(obj)))
+    assert (copy.a, copy.more) == (1, 2)
+    assert vars(copy) is attributes
 
 
 def test_subclasses_of_containers_are_filled_behind_their_back() -> None:

@@ -1,0 +1,212 @@
+"""Tables that keep objects by their ``id()``: the objects are elsewhere after a restart, and so the keys become others.
+
+Only these tables, of all places that may hold such a number:
+
+=========================================================  ===================================================
+table                                                      what becomes new
+=========================================================  ===================================================
+a ``dict`` with a key that is the address of the object    its keys
+that the value is, refers to weakly, or holds (in a tuple
+or list): ``{id(obj): obj}``, ``WeakValueDictionary``
+the memo of ``copy.deepcopy``                              its keys
+in variables of functions, and attributes of objects, of   keys, members, entries and values, within tuples too
+modules that a library names in
+:attr:`ckpt.image.interface.library.Library.id_tables`
+variables of running functions                             the address of an object that is in a variable of a
+                                                           running function
+=========================================================  ===================================================
+
+The tables are noted while the image is written. At its end the pickler has met all objects of the image, so that the numbers
+among them that are addresses of such objects are known. A table is restored with the old numbers; when everything has been
+loaded, :func:`renumber` replaces them. A number that is the address of nothing in the image stays what it is.
+
+Not here: the number that a weak reference of a subclass keeps itself (``reduce_weakref``); numbers in other places, which
+stay what they are, and which ``ckpt doctor`` names (:mod:`ckpt.image.trial`); functions that are waited for
+(:mod:`ckpt.image.frames.unrecordable`, :mod:`ckpt.image.interface.transient`).
+"""
+
+from __future__ import annotations
+
+import types
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ckpt.image.interface.registry import libraries
+from ckpt.image.lowlevel import _lookup
+from ckpt.image.lowlevel.inspect_raw import ADDRESSES, attributes_of, content_of, is_a
+from ckpt.image.modules.package_restore import put_content
+
+if TYPE_CHECKING:
+    from ckpt.image.frames.stack import FrameRecord
+    from ckpt.image.reducers.saver import Reducer, Saver
+
+__all__ = ["Batch", "IdTables", "Table", "numbers_in", "reduce_batch", "renumber"]
+
+Table = tuple[Any, bool, list[tuple[int, Any]]]
+"""Container; is all of it renumbered, or its keys only? numbers, each with its object."""
+
+_CONTAINERS = (dict, set, list, deque)
+_SINGLETONS = {id(each): (each,) for each in (None, True, False, ..., NotImplemented)}
+
+
+class Batch:
+    """Stands for the tables noted so far; pickled as the list of :data:`Table` for :func:`renumber`."""
+
+    def __init__(self, tables: IdTables) -> None:
+        self.tables = tables
+
+
+class IdTables:
+    """The tables that one pickler has met. ``at``: the object at an address, of those that the pickler's memo does not
+    have, as a 1-tuple or None."""
+
+    def __init__(self, saver: Saver, *places: Any) -> None:
+        self._saver = saver
+        self._places = (*places, saver.references)
+        self._modules = tuple(name for each in libraries.loaded() for name in each.id_tables)
+        self._noted: dict[int, tuple[Any, bool]] = {}
+        self._taken: set[int] = set()
+
+    # ------------------------------------------------------------------ noting
+
+    def note(self, table: Any, is_whole: bool = False) -> None:
+        if id(table) in self._taken:
+            return  # the pickler asks for every object again where it is met again
+        if not self._noted:
+            self._saver.defer(renumber, Batch(self))
+        known = self._noted.get(id(table))
+        self._noted[id(table)] = table, is_whole or (known is not None and known[1])
+
+    def note_frames(self, frames: Iterable[FrameRecord]) -> None:
+        """Note variables of running functions with the address of an object that is in such a variable, too; and the tables
+        in variables of functions of the named modules."""
+        lists = [(record, values) for record in frames for values in (record.locals, record.stack)]
+        held: set[int] = set()
+        if any(type(value) is int and value in ADDRESSES for _, values in lists for value in values):
+            held.update(id(value) for _, values in lists for value in values)
+        for record, values in lists:
+            if any(type(value) is int and value in held for value in values):
+                self.note(values, True)
+            module = getattr(record.func, "__module__", None)
+            if self._is_named(module):
+                self.note(values, True)
+                self.note_variables(module, values)
+
+    def note_variables(self, module: str | None, values: list[Any]) -> None:
+        """Note the tables among the variables of a function of that module."""
+        for value in values if self._is_named(module) else ():
+            if type(value) is types.CellType:
+                value = next(iter(_content(value)), None)
+            self._note_container(value)
+
+    def note_change(self, module: str, value: Any) -> None:
+        """Note what has changed in an installed package; ``value``: as in
+        :class:`ckpt.image.modules.package_changes.Change`."""
+        if self._is_named(module):
+            self._note_container(value)
+            if type(value) is tuple and value and type(value[0]) is dict:
+                for attribute in value[0].values():
+                    self._note_container(attribute)
+
+    def noting(self, cls: type, reduce: Reducer) -> Reducer:
+        """``reduce``, or a reducer that also notes the attributes, if the class is of a named module."""
+        if not self._modules or not self._is_named(cls.__dict__.get("__module__")):
+            return reduce
+
+        def reduce_and_note(saver: Saver, obj: Any) -> Any:
+            for value in (attributes_of(obj) or {}).values():
+                self._note_container(value)
+            self._note_container(obj)
+            return reduce(saver, obj)
+
+        return reduce_and_note
+
+    def _note_container(self, value: Any) -> None:
+        if is_a(value, _CONTAINERS):
+            self.note(value, True)
+
+    def _is_named(self, module: object) -> bool:
+        return isinstance(module, str) and any(
+            module == name or module.startswith(f"{name}.") for name in self._modules
+        )
+
+    # ------------------------------------------------------------------ the end of the image
+
+    def take(self) -> list[Table]:
+        """The tables noted since the last call, with the objects that the numbers in them are the addresses of."""
+        noted = list(self._noted.values())
+        self._taken |= self._noted.keys()
+        self._noted.clear()
+        wanted = [(table, is_whole, set(numbers_in(table, is_whole))) for table, is_whole in noted]
+        if not any(numbers for _, _, numbers in wanted):
+            return []
+        memo = self._saver.copy_of_memo()
+        found: list[Table] = []
+        for table, is_whole, numbers in wanted:
+            pairs = [(number, held[0]) for number in numbers if (held := self.object_at(number, memo))]
+            if pairs:
+                found.append((table, is_whole, pairs))
+        return found
+
+    def is_known(self, container: Any) -> bool:
+        return id(container) in self._noted or id(container) in self._taken
+
+    def object_at(self, number: int, memo: dict[int, tuple[int, Any]]) -> tuple[Any] | None:
+        """The object of the image at an address, as a 1-tuple. ``memo``: the pickler's."""
+        if number in memo:
+            return (memo[number][1],)
+        if number in _SINGLETONS:
+            return _SINGLETONS[number]
+        return next((held for place in self._places if (held := place.at(number)) is not None), None)
+
+
+def _content(cell: types.CellType) -> Iterator[Any]:
+    try:
+        yield cell.cell_contents
+    except ValueError:
+        return
+
+
+def reduce_batch(saver: Saver, batch: Batch) -> Any:
+    return list, (batch.tables.take(),)
+
+
+def numbers_in(table: Any, is_whole: bool) -> Iterator[int]:
+    """The numbers in a container that may be addresses. ``is_whole``: not only among the keys of a dictionary."""
+    waiting = list(table if type(table) is frozenset else content_of(table))
+    if is_whole and is_a(table, dict):
+        waiting += dict.values(table)
+    while waiting:
+        value = waiting.pop()
+        if type(value) is int:
+            if value in ADDRESSES:
+                yield value
+        elif type(value) is tuple:
+            waiting += value
+
+
+# ---------------------------------------------------------------------- loading
+
+
+def renumber(tables: list[Table]) -> None:
+    """In the new process: replace the numbers by the addresses that the objects have here."""
+    for table, is_whole, pairs in tables:
+        here = {number: id(obj) for number, obj in pairs}
+
+        def changed(value: Any, here: dict[int, int] = here) -> Any:
+            if type(value) is int:
+                return here.get(value, value)
+            return tuple(map(changed, value)) if type(value) is tuple else value
+
+        put_content(table, _changed_content(table, changed, is_whole))
+
+
+def _changed_content(table: Any, changed: Callable[[Any], Any], is_whole: bool) -> Any:
+    content = content_of(table)
+    if is_a(table, dict):
+        pairs = content if type(content) is list else content.items()
+        return [(changed(key), changed(value) if is_whole else value) for key, value in pairs]
+    if type(table) is set:
+        return _lookup.layout(set(map(changed, content)))
+    return list(map(changed, content))

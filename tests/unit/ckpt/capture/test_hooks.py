@@ -1,0 +1,43 @@
+"""What a program asks for by name is part of its images."""
+
+from __future__ import annotations
+
+import pytest
+
+import ckpt
+from ckpt.capture.hooks import Hooks
+from ckpt.errors import RegistrationError
+from ckpt.image.modules import package_changes
+from tests.unit.ckpt.image.support import copy_of
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    names: set[str] = set()
+    monkeypatch.setattr(package_changes, "_kept", names)
+    return names
+
+
+def test_packages_to_be_kept_are_remembered(kept: set[str]) -> None:
+    hooks = Hooks()
+    hooks.keep_package("a_package")
+    hooks.keep_package("a_package")
+    assert kept == {"a_package"}
+    kept.clear()
+    copy: Hooks = copy_of(hooks)
+    assert copy.packages == ["a_package"]
+    assert not kept
+    copy.use_again()
+    assert kept == {"a_package"}
+
+
+def test_what_cannot_be_kept_is_refused_and_forgotten(kept: set[str]) -> None:
+    hooks = Hooks()
+    with pytest.raises(RegistrationError, match="standard library"):
+        hooks.keep_package("json")
+    assert not hooks.packages and not kept
+
+
+def test_a_program_without_a_job_may_ask_too(kept: set[str]) -> None:
+    ckpt.keep_package("a_package")
+    assert kept == {"a_package"}
