@@ -12,7 +12,8 @@ committed one.
 
 Public names: :func:`enable`, :data:`comm`, :func:`checkpoint`, :func:`epoch`, :func:`restarts`, :class:`CkptError`;
 for what an image cannot know by itself :func:`register_type`, :func:`keep_package`, :func:`on_checkpoint`,
-:func:`on_restart`, :func:`remove_hook`, :func:`harmless_threads`; for programs that save themselves :func:`register` and :func:`loop`.
+:func:`on_restart`, :func:`remove_hook`, :func:`harmless_threads`; for programs that save themselves :func:`register` and
+:func:`loop`.
 Everything heavier is imported when it is first used.
 """
 

@@ -148,7 +148,12 @@ def _addresses(facts: Facts) -> list[Problem]:
     """Numbers that are addresses of objects, in places where they stay what they are."""
     return [
         _problem(
-            "addresses", "addresses that are not rewritten", place(where), row["reason"], remedies.ADDRESSES, rank
+            "addresses",
+            "addresses that are not rewritten",
+            place(where),
+            row["reason"],
+            remedies.ADDRESSES,
+            rank,
         )
         for rank, line in lines_of(facts, "examination")
         for row in line.get("left_out", ())
