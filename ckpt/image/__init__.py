@@ -18,7 +18,7 @@ Not here: when an image is taken (:mod:`ckpt.capture`), and where it is stored (
 
 from __future__ import annotations
 
-from ckpt.image.dumping import ImageReport, Prepared, check, dump, fork, look, prepare, warm
+from ckpt.image.dumping import check, dump, fork, look, prepare, warm
 from ckpt.image.errors import ImageError, Refused, RestoreError, Unpicklable, Unsupported
 from ckpt.image.files.moved import declare_moved
 from ckpt.image.frames.stack import Stack, available, capture, run_base
@@ -26,6 +26,7 @@ from ckpt.image.interface.transient import refuse_transient
 from ckpt.image.loading import Loaded, Source, load, resume
 from ckpt.image.modules.package_changes import keep as keep_package
 from ckpt.image.modules.versions import check_compatible
+from ckpt.image.pairs import ImageReport, Prepared
 from ckpt.image.pickling.pickler import Sink, register_reducer
 from ckpt.image.process.signals import let_through
 from ckpt.image.program import prepare_program, run_program

@@ -1,22 +1,4 @@
-"""The content of one image, the order of the content, and the function that writes an image.
-
-Stream
-    An image is one pickle stream with one memo, so the identity of objects is kept across the whole image. The stream is a
-    header and then a sequence of pairs *label, value*. Label and value are each a ``dump`` of their own, so that a failure,
-    here and at load, can name the variable::
-
-        header                          plain values: format, versions, names of modules, early state
-        ("variable", module, name)      every variable of every by-value module, in order
-        ("local", frame, name)          each local of a captured frame, before the record of the frame, which holds it too
-        ("frame", index)                the frame record
-        ("stack",)                      the stack, which refers to the frame records
-        ("extra", name)                 the runtime's own state: engine, port state, registered objects
-        ("late", name)                  ambient state (:mod:`ckpt.image.process.resources`)
-        ("call",)                       (function, arguments): a call that is made when everything is loaded
-        ("end",)                        the part that follows may fail at load; the restart goes on without it
-        ("package", name)               changes in an installed package (:mod:`ckpt.image.modules.package_changes`)
-        ("call",)                       as above
-        ("end",)
+"""Writes an image: what is recorded before the fork, and the function that writes all of it.
 
 Life of an image
     ``prepare`` in the parent (fast: record timers and offsets, look at new modules) → fork → ``dump`` in the child, on a
@@ -24,7 +6,7 @@ Life of an image
     ``load`` (:mod:`ckpt.image.loading`) in a fresh process: early state, empty modules, the pairs, deferred calls, ambient
     state.
 
-Not here: how an object is taken apart (:mod:`ckpt.image.pickling.pickler`).
+Not here: what an image consists of, and in which order (:mod:`ckpt.image.pairs`).
 """
 
 from __future__ import annotations
@@ -32,12 +14,9 @@ from __future__ import annotations
 import gc
 import os
 import time
-import types
 from collections.abc import Callable, Mapping
-from importlib.machinery import ModuleSpec, NamespaceLoader, SourceFileLoader, SourcelessFileLoader
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ckpt.image.errors import Unpicklable
 from ckpt.image.files.descriptors import Descriptors, baseline, our_files, restore_descriptors, survey
 from ckpt.image.files.descriptors import own_lengths as own_lengths_now
 from ckpt.image.files.file_notes import set_apart
@@ -45,10 +24,9 @@ from ckpt.image.files.open_files import FileSaver
 from ckpt.image.files.saved_files import SavedFiles
 from ckpt.image.frames import _frames
 from ckpt.image.interface.registry import libraries, look_for_extensions
-from ckpt.image.modules import held_locks, lazy, package_baseline, package_changes
+from ckpt.image.modules import held_locks, package_baseline, package_changes
 from ckpt.image.modules.references import References
-from ckpt.image.modules.versions import FORMAT, current_versions
-from ckpt.image.pickling import diagnose
+from ckpt.image.pairs import Dump, ImageReport, Prepared
 from ckpt.image.pickling.pickler import (
     ImagePickler,
     Nowhere,
@@ -58,18 +36,13 @@ from ckpt.image.pickling.pickler import (
     failure_of,
     on_deep_stack,
 )
-from ckpt.image.pickling.sizes import MOST_FRAMES, SizeTable, local_names
 from ckpt.image.process import exits, moment, resources, unsupported
 from ckpt.image.process.settings import quiet
-from ckpt.image.reducers import rebuild
-from ckpt.transport.records import asdict, dataclass, field
 
 if TYPE_CHECKING:
     from ckpt.image.frames.stack import Stack
 
 __all__ = [
-    "ImageReport",
-    "Prepared",
     "check",
     "dump",
     "fork",
@@ -78,58 +51,7 @@ __all__ = [
     "warm",
 ]
 
-_LARGEST = 20
-_SIZED_BYTES = 1024
 _REHEARSED_BYTES = 4 << 20
-_ATOMS = frozenset({int, float, bool, str, type(None), complex})
-_LOADERS = (SourceFileLoader, SourcelessFileLoader, NamespaceLoader, type(None))
-
-Label = tuple[Any, ...]
-
-
-@dataclass(slots=True)
-class Prepared:
-    """What :func:`prepare` has recorded, with references to the program's live objects.
-
-    Valid only for a fork right after :func:`prepare`. ``extras``: name → object of the runtime. ``noted``: the record of
-    :mod:`ckpt.image.process.moment`. ``own_lengths``: see :func:`ckpt.image.files.descriptors.own_lengths`. ``pid``: of the
-    process that has prepared. ``prepared_ns``: how long that took.
-    """
-
-    stack: Stack | None
-    extras: Mapping[str, object]
-    noted: bytes
-    own_lengths: dict[int, int]
-    collector: resources.Collector
-    references: References
-    pid: int
-    prepared_ns: int
-
-
-@dataclass(slots=True)
-class ImageReport:
-    """A summary of an image, which can be read without loading the image.
-
-    ``stack``: file, line and function of each frame, outermost first. ``modules``: names of the by-value modules. ``sizes``:
-    the 20 largest variables, ``{"where", "bytes"}``; an object counts for the first variable that holds it. ``variables``:
-    the largest of each module and frame, see :class:`ckpt.image.pickling.sizes.SizeTable`. ``timings_ns``: of ``prepare``
-    and of the parts of ``dump``. ``versions``: see :func:`ckpt.image.modules.versions.current_versions`. ``buffers``: number
-    of out-of-band buffers. ``left_out``: see :class:`ckpt.image.modules.package_changes.Changed`.
-    """
-
-    stack: list[dict[str, Any]]
-    modules: list[str]
-    sizes: list[dict[str, Any]]
-    timings_ns: dict[str, int]
-    versions: dict[str, Any]
-    stream_bytes: int = 0
-    buffer_bytes: int = 0
-    buffers: int = 0
-    variables: dict[str, Any] = field(default_factory=dict)
-    left_out: list[dict[str, Any]] = field(default_factory=list)
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 _references = References()
@@ -279,191 +201,3 @@ def _can_be_saved(
         package = entry.caller.partition(".")[0]
         references.changed.leave_out("unsaved", package, [f"{entry.caller}: atexit {name}"], str(failure))
     return failure is None
-
-
-class Dump:
-    """Writes one image: the pairs of the module's header, in this order."""
-
-    def __init__(
-        self, prepared: Prepared, sink: Sink, make_pickler: Callable[[Stream], ImagePickler]
-    ) -> None:
-        self.prepared = prepared
-        self.make_pickler = make_pickler
-        self.stream = Stream(sink)
-        self.pickler = make_pickler(self.stream)
-        self.sizes: list[tuple[int, str]] = []
-        self.table = SizeTable()
-
-    def run(self, early: dict[str, Any], late: dict[str, Any]) -> ImageReport:
-        started_ns = time.perf_counter_ns()
-        modules = self.prepared.references.by_value
-        versions = current_versions(self.prepared.references.versions)
-        header = {
-            "format": FORMAT,
-            "versions": versions,
-            "modules": [(name, module.__name__) for name, module in modules.items()],
-            "imported": self.prepared.references.imported(),
-            "early": early,
-            "changed": list(self.prepared.references.changed.changes),
-        }
-        found = self.prepared.references.lazy
-        found.clear()
-        self.pickler.dump(header)
-        for name, module in modules.items():
-            self._module(name, module)
-        modules_ns = time.perf_counter_ns()
-        description = self.save_stack()
-        stack_ns = time.perf_counter_ns()
-        for name, value in self.prepared.extras.items():
-            self.emit(("extra", name), value)
-        for name, value in late.items():
-            self.emit(("late", name), value)
-        frames = () if self.prepared.stack is None else self.prepared.stack.frames
-        lazy.save(found, frames, lambda *variable: self.emit(("call",), (lazy.bind, variable)))
-        self._calls()
-        self.emit(("end",), None)
-        self._packages()
-        self.stream.flush()
-        ended_ns = time.perf_counter_ns()
-        self.sizes.sort(reverse=True)
-        return ImageReport(
-            stack=description,
-            modules=list(modules),
-            sizes=[{"where": where, "bytes": nbytes} for nbytes, where in self.sizes[:_LARGEST]],
-            timings_ns={
-                "prepare_ns": self.prepared.prepared_ns,
-                "modules_ns": modules_ns - started_ns,
-                "stack_ns": stack_ns - modules_ns,
-                "rest_ns": ended_ns - stack_ns,
-            },
-            versions=versions,
-            stream_bytes=self.stream.stream_bytes,
-            buffer_bytes=self.stream.buffer_bytes,
-            buffers=self.stream.buffers,
-            variables=self.table.as_dict(),
-            left_out=self.prepared.references.changed.left_out,
-        )
-
-    def _calls(self) -> None:
-        deferred = self.pickler.deferred
-        while deferred:
-            self.emit(("call",), deferred.pop(0))
-
-    def _packages(self) -> None:
-        changed = self.prepared.references.changed
-        for package, changes in changed.changes.items():
-            try:
-                for change in changes:
-                    self.pickler.id_tables.note_change(change.path[0], change.value)
-                self.emit(("package", package), [tuple(change) for change in changes])
-                self._calls()
-            except (
-                Unpicklable
-            ) as failure:  # although the trial succeeded: the stream ends here, and all else is in it
-                changed.leave_out("unsaved", package, [change.where for change in changes], failure.reason)
-                return
-        self.emit(("end",), None)
-
-    def _module(self, name: str, module: types.ModuleType) -> None:
-        if type(module) is not types.ModuleType:
-            self.pickler.defer(rebuild.set_module_class, module, type(module))
-        for key, value in list(module.__dict__.items()):
-            if key in ("__loader__", "__spec__"):
-                loader = value.loader if isinstance(value, ModuleSpec) else value
-                if type(loader) not in _LOADERS:
-                    continue
-            self.emit(("variable", name, key), value)
-
-    def save_stack(self) -> list[dict[str, Any]]:
-        """Write the frames and the stack; returns ``ImageReport.stack``."""
-        stack = self.prepared.stack
-        if stack is None:
-            self.emit(("stack",), None)
-            return []
-        description = stack.describe()
-        self.pickler.id_tables.note_frames(stack.frames)
-        for index, record in enumerate(stack.frames):
-            code = record.code
-            names = local_names(code)
-            if len(stack.frames) <= MOST_FRAMES:  # no sizes for a very deep recursion
-                for name, value in zip(names, record.locals, strict=False):
-                    if type(value) not in _ATOMS:
-                        self.emit(("local", index, name), value)
-            self.emit(("frame", index), record)
-        self.emit(("stack",), stack)
-        return description
-
-    def emit(self, label: Label, value: object) -> None:
-        """Write one pair. Raises :class:`Unpicklable` with the path to the object, and whatever the sink raises."""
-        before = self.stream.total_bytes
-        pickler = self.pickler
-        try:
-            pickler.dump(label)
-            pickler.dump(value)
-        except Exception as failure:
-            if failure is self.stream.failure or isinstance(failure, Unpicklable):
-                raise
-            self._explain(label, value, failure)
-        if len(label) > 1:
-            nbytes = self.stream.total_bytes - before
-            self.table.note(label, value, nbytes)
-            if nbytes >= _SIZED_BYTES:
-                self.sizes.append((nbytes, self.where(label)))
-
-    def where(self, label: Label) -> str:
-        """The label as a text for people."""
-        match label:
-            case ("variable", module, name):
-                return f"module {module} variable {name!r}"
-            case ("local", index, name):
-                return f"{self._frame(index)} local {name!r}"
-            case ("frame", index):
-                return self._frame(index)
-            case ("extra", name):
-                return f"extra {name!r}"
-            case ("late", name):
-                return f"program state {name!r}"
-            case ("package", name):
-                return f"what has changed in package {name}"
-        return str(label[0])
-
-    def _frame(self, index: int) -> str:
-        assert self.prepared.stack is not None
-        record = self.prepared.stack.frames[index]
-        return f"frame {index} ({record.code.co_qualname})"
-
-    def _explain(self, label: Label, value: object, failure: Exception) -> None:
-        """Raise :class:`Unpicklable` with the path to the object that cannot be saved."""
-
-        def attempt(part: object) -> Exception | None:
-            return failure_of(self.make_pickler(Stream(Nowhere())), part)
-
-        where = self.where(label)
-        if label[0] == "frame":
-            path, reason = self._in_frame(label[1], attempt, failure)
-        else:
-            path, reason = diagnose.find(value, attempt, failure)
-        raise Unpicklable(where + path, reason) from failure
-
-    def _in_frame(
-        self, index: int, attempt: Callable[[object], Exception | None], failure: Exception
-    ) -> tuple[str, str]:
-        for step, part in self.frame_parts(index):
-            found = attempt(part)
-            if found is not None:
-                path, reason = diagnose.find(part, attempt, found)
-                return step + path, reason
-        return "", str(failure)
-
-    def frame_parts(self, index: int) -> list[tuple[str, object]]:
-        """``(name, object)`` of all objects in the record of a frame."""
-        assert self.prepared.stack is not None
-        record = self.prepared.stack.frames[index]
-        return [
-            *((f" local {n!r}", v) for n, v in zip(local_names(record.code), record.locals, strict=False)),
-            *((f" operand {i}", v) for i, v in enumerate(record.stack)),
-            (" exception being handled", record.exc),
-            (" function", record.func),
-            (" generator", record.gen),
-            (" value", record.value),
-        ]

@@ -1,6 +1,6 @@
 """An image is loaded into a fresh process, and the program resumed.
 
-:mod:`ckpt.image.dumping` describes the pairs of the stream. The order of a load:
+:mod:`ckpt.image.pairs` describes the pairs of the stream. The order of a load:
 
 1. early state, empty modules, imports of by-reference modules, the pairs;
 2. deferred calls, which may open files; ambient state;

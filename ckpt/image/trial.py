@@ -25,8 +25,9 @@ import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ckpt.image.dumping import Dump, ImageReport, Prepared, run_dump
+from ckpt.image.dumping import run_dump
 from ckpt.image.errors import Unpicklable
+from ckpt.image.pairs import Dump, ImageReport, Prepared
 from ckpt.image.pickling import diagnose
 from ckpt.image.pickling.id_tables import numbers_in
 from ckpt.image.pickling.pickler import ImagePickler, Nowhere

@@ -1,16 +1,4 @@
-"""Which modules an image holds by value, which by reference (by name), and which objects it refers to by a persistent id.
-
-Rules
-    =========================================================  ===============================================
-    module                                                     in the image
-    =========================================================  ===============================================
-    ``__main__``                                               by value
-    written by the user: a Python file (or namespace package)  by value
-    outside the standard library and ``site-packages``
-    standard library, installed packages, C extensions         by reference: imported again at load
-    ``ckpt``, ``transport``, ``controller``                    by reference, even in editable mode
-    a module object that is not in ``sys.modules``             by value, as an ordinary object
-    =========================================================  ===============================================
+"""Which objects an image refers to by a persistent id: modules that are saved by reference (by name), and what is in them.
 
 References
     A module, a module's dictionary, and every *mutable* object that is an attribute of a by-reference module
@@ -26,41 +14,33 @@ References
     may therefore be out of date: each is checked against the module before it is used. Ids are compared, never values: no
     ``__eq__`` or ``__hash__`` of the program runs.
 
-Not here: how the objects of by-value modules are taken apart (:mod:`ckpt.image.reducers.by_value`).
+Not here: which modules these are (:mod:`ckpt.image.modules.origins`); how the objects of by-value modules are taken apart
+(:mod:`ckpt.image.reducers.by_value`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
-import os
-import site
 import sys
-import sysconfig
 import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ckpt import version
 from ckpt.compat.interpreter import DICTS_COUNT_CHANGES
-from ckpt.compat.memory import is_made_from_definition
 from ckpt.image.errors import RestoreError
 from ckpt.image.lowlevel import _lookup
 from ckpt.image.lowlevel.inspect_raw import follow, package_of
 from ckpt.image.modules import held_locks, lazy, package_changes
+from ckpt.image.modules.origins import NOT_MODULES_OF_THEIR_OWN, OWN_PACKAGES, is_by_value, is_standard
 from ckpt.image.modules.standard_streams import STREAMS, std_objects
 
-__all__ = ["Pid", "References", "import_all", "is_by_value", "resolve"]
+__all__ = ["Pid", "References", "import_all", "resolve"]
 
 Pid = tuple[Any, ...]
 """A persistent id: ``("module", name)``, ``("dict", name)``, ``("attr", module, name)``, ``("std", path)``,
 ``("live", name)``, ``("lib", module, variable, step, …)`` (:mod:`ckpt.image.modules.package_changes`),
 ``("held", kind, module, variable, step, …)`` (:mod:`ckpt.image.modules.held_locks`)."""
-
-OWN_PACKAGES = ("ckpt",)
-_OWN_ROOT = os.path.dirname(os.path.dirname(os.path.realpath(version.__file__))) + os.sep
-_ALWAYS_BY_REFERENCE = frozenset({"builtins", "sys"})
-_NOT_MODULES_OF_THEIR_OWN = frozenset({"__mp_main__"})
 
 # Values of these types are found by other means (functions and classes by qualified name), or their identity does not
 # matter.
@@ -104,56 +84,6 @@ def _is_mark(key: str, value: object) -> bool:
 def _copy(text: str) -> str:
     """An equal string that is another object."""
     return f"{text} "[:-1]
-
-
-def _installed_roots() -> tuple[str, ...]:
-    """Directories of the standard library and of installed packages, with a trailing separator."""
-    paths = sysconfig.get_paths()
-    found = [paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib") if key in paths]
-    found += [os.path.dirname(os.__file__), *site.getsitepackages()]
-    user = site.getusersitepackages()
-    if user:
-        found.append(user)
-    return tuple(dict.fromkeys(os.path.realpath(path) + os.sep for path in found))
-
-
-_roots: tuple[str, ...] = _installed_roots()
-
-
-def _is_installed_path(path: str) -> bool:
-    real = os.path.realpath(path)
-    if real.startswith(_roots):
-        return True
-    return f"{os.sep}site-packages{os.sep}" in real or f"{os.sep}dist-packages{os.sep}" in real
-
-
-def is_by_value(name: str, module: types.ModuleType) -> bool:
-    """Is the module ``sys.modules[name]`` saved by value? See the rules in the module's header."""
-    if name == "__main__":
-        return True
-    if name in _ALWAYS_BY_REFERENCE or name in sys.builtin_module_names or name in _NOT_MODULES_OF_THEIR_OWN:
-        return False
-    attributes = module.__dict__
-    file = attributes.get("__file__")
-    if isinstance(file, str):
-        own_name = attributes.get("__name__")  # a module of ckpt may have another name too (mpi4py.MPI)
-        for known in (name, own_name) if isinstance(own_name, str) else (name,):
-            if known.partition(".")[0] in OWN_PACKAGES and os.path.realpath(file).startswith(_OWN_ROOT):
-                return False
-        return file.endswith((".py", ".pyc")) and not _is_installed_path(file)
-    path = attributes.get("__path__")
-    if path is not None:  # a namespace package has no file
-        places = list(path)
-        return bool(places) and not any(_is_installed_path(place) for place in places)
-    if attributes.get("__spec__") is not None:
-        return False  # frozen or built in
-    if name.startswith(("_cython_", "cython_runtime")) or is_made_from_definition(module):
-        return False  # the import that made them makes them again: Cython's shared types, modules of cffi
-    parent = sys.modules.get(name.rpartition(".")[0])
-    if isinstance(parent, types.ModuleType):
-        return is_by_value(parent.__name__, parent)
-    # Made by hand and put into sys.modules: this counts as the program's.
-    return type(module) is types.ModuleType
 
 
 class References:
@@ -208,7 +138,7 @@ class References:
         are_others = len(modules) != self._count
         self._count = len(modules)
         for name in changed:
-            if name in _NOT_MODULES_OF_THEIR_OWN:
+            if name in NOT_MODULES_OF_THEIR_OWN:
                 continue  # another name of __main__
             module = modules[name]
             attributes = module.__dict__
@@ -332,7 +262,7 @@ class References:
         has more or fewer attributes.
         """
         touched = self._touched if DICTS_COUNT_CHANGES else dict(sys.modules)
-        for name in _NOT_MODULES_OF_THEIR_OWN:
+        for name in NOT_MODULES_OF_THEIR_OWN:
             touched.pop(name, None)
         own = self._added_values() + self._found_mpi() + _lookup.patches(touched, self.by_value)
         return own + self._patches_by_packages(touched)
@@ -341,8 +271,8 @@ class References:
         """Functions and classes of installed packages that are bound in modules of the standard library: packages such as
         freezegun patch these for the program.
         """
-        standard = {name: module for name, module in touched.items() if _is_standard(name)}
-        others = {name: module for name, module in list(sys.modules.items()) if not _is_standard(name)}
+        standard = {name: module for name, module in touched.items() if is_standard(name)}
+        others = {name: module for name, module in list(sys.modules.items()) if not is_standard(name)}
         return [
             (name, key, value)
             for name, key, value in _lookup.patches(standard, others)
@@ -405,10 +335,6 @@ class References:
         found = module.__dict__.get(key, obj) if isinstance(module, types.ModuleType) else module
         is_replaced = found is not obj and getattr(found, "__module__", None) != name
         return (name, key) if is_replaced else None
-
-
-def _is_standard(name: str) -> bool:
-    return package_of(name) in sys.stdlib_module_names
 
 
 def resolve(pid: Pid, live: Mapping[str, object]) -> object:

@@ -46,7 +46,7 @@ def current_versions(packages: Mapping[str, str] | None = None) -> dict[str, Any
 
 def check_compatible(report: Mapping[str, Any]) -> None:
     """Raise :class:`IncompatibleImage` if the image cannot be resumed in this process. ``report``: the image's
-    :meth:`ckpt.image.dumping.ImageReport.as_dict`.
+    :meth:`ckpt.image.pairs.ImageReport.as_dict`.
     """
     compare_versions(report["versions"])
 

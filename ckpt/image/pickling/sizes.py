@@ -30,7 +30,7 @@ class SizeTable:
         self._totals: defaultdict[tuple[str, Any], list[int]] = defaultdict(lambda: [0, 0])
 
     def note(self, label: tuple[Any, ...], value: object, nbytes: int) -> None:
-        """Record one saved variable of ``nbytes`` bytes; ``label`` as in :mod:`ckpt.image.dumping`. The table keeps no
+        """Record one saved variable of ``nbytes`` bytes; ``label`` as in :mod:`ckpt.image.pairs`. The table keeps no
         reference to ``value``.
         """
         if label[0] == "frame" and label[1] >= MOST_FRAMES:

@@ -23,7 +23,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from ckpt.compat.accelerators import clear_exit_functions, replace_exit_functions
-from ckpt.image.modules.references import OWN_PACKAGES
+from ckpt.image.modules.origins import OWN_PACKAGES
 
 __all__ = ["Entry", "forget", "install", "recorded", "register_again"]
 

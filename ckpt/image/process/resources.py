@@ -17,7 +17,7 @@ streams; signals (:mod:`ckpt.image.process.signals`); context variables; replace
 warning filters among them (:mod:`ckpt.image.process.settings`); values that the program has put into modules of others
 (monkey patches).
 
-Not here: the modules' variables and the stack (:mod:`ckpt.image.dumping`).
+Not here: the modules' variables and the stack (:mod:`ckpt.image.pairs`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from ckpt.image.files.file_notes import completed
 from ckpt.image.files.file_positions import HARMLESS_DEVICES
 from ckpt.image.files.moved import moved
 from ckpt.image.modules import held_locks, search_path, standard_streams
-from ckpt.image.modules.references import OWN_PACKAGES
+from ckpt.image.modules.origins import OWN_PACKAGES
 from ckpt.image.process import directory, exits, limits, signals
 from ckpt.image.process.settings import apply_ambient, note_ambient
 from ckpt.image.reducers.logs import note_logging, put_back

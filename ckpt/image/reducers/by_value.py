@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Any
 
 from ckpt.compat.typeobjects import has_dictionary, is_heap
 from ckpt.image.modules import definitions
-from ckpt.image.modules.references import OWN_PACKAGES
+from ckpt.image.modules.origins import OWN_PACKAGES
 from ckpt.image.reducers import rebuild
 from ckpt.image.reducers.classes import is_slot, reduce_class
 from ckpt.image.reducers.installed_classes import (

@@ -18,7 +18,8 @@ import pytest
 import ckpt
 from ckpt.compat.memory import is_made_from_definition
 from ckpt.image.errors import RestoreError
-from ckpt.image.modules.references import References, is_by_value, resolve
+from ckpt.image.modules.origins import is_by_value
+from ckpt.image.modules.references import References, resolve
 from tests.unit.ckpt.image.support import LIBRARY_START, copy_of, resumed_output
 
 

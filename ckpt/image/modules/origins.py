@@ -1,0 +1,89 @@
+"""Where a module comes from: is it the program's, which is saved by value, or installed, which is saved by reference?
+
+Rules
+    =========================================================  ===============================================
+    module                                                     in the image
+    =========================================================  ===============================================
+    ``__main__``                                               by value
+    written by the user: a Python file (or namespace package)  by value
+    outside the standard library and ``site-packages``
+    standard library, installed packages, C extensions         by reference: imported again at load
+    ``ckpt``, ``transport``, ``controller``                    by reference, even in editable mode
+    a module object that is not in ``sys.modules``             by value, as an ordinary object
+    =========================================================  ===============================================
+
+Not here: how an image refers to modules and to the objects in them (:mod:`ckpt.image.modules.references`).
+"""
+
+from __future__ import annotations
+
+import os
+import site
+import sys
+import sysconfig
+import types
+
+from ckpt import version
+from ckpt.compat.memory import is_made_from_definition
+from ckpt.image.lowlevel.inspect_raw import package_of
+
+__all__ = ["NOT_MODULES_OF_THEIR_OWN", "OWN_PACKAGES", "is_by_value", "is_standard"]
+
+OWN_PACKAGES = ("ckpt",)
+_OWN_ROOT = os.path.dirname(os.path.dirname(os.path.realpath(version.__file__))) + os.sep
+_ALWAYS_BY_REFERENCE = frozenset({"builtins", "sys"})
+NOT_MODULES_OF_THEIR_OWN = frozenset({"__mp_main__"})
+
+
+def _installed_roots() -> tuple[str, ...]:
+    """Directories of the standard library and of installed packages, with a trailing separator."""
+    paths = sysconfig.get_paths()
+    found = [paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib") if key in paths]
+    found += [os.path.dirname(os.__file__), *site.getsitepackages()]
+    user = site.getusersitepackages()
+    if user:
+        found.append(user)
+    return tuple(dict.fromkeys(os.path.realpath(path) + os.sep for path in found))
+
+
+_roots: tuple[str, ...] = _installed_roots()
+
+
+def _is_installed_path(path: str) -> bool:
+    real = os.path.realpath(path)
+    if real.startswith(_roots):
+        return True
+    return f"{os.sep}site-packages{os.sep}" in real or f"{os.sep}dist-packages{os.sep}" in real
+
+
+def is_by_value(name: str, module: types.ModuleType) -> bool:
+    """Is the module ``sys.modules[name]`` saved by value? See the rules in the module's header."""
+    if name == "__main__":
+        return True
+    if name in _ALWAYS_BY_REFERENCE or name in sys.builtin_module_names or name in NOT_MODULES_OF_THEIR_OWN:
+        return False
+    attributes = module.__dict__
+    file = attributes.get("__file__")
+    if isinstance(file, str):
+        own_name = attributes.get("__name__")  # a module of ckpt may have another name too (mpi4py.MPI)
+        for known in (name, own_name) if isinstance(own_name, str) else (name,):
+            if known.partition(".")[0] in OWN_PACKAGES and os.path.realpath(file).startswith(_OWN_ROOT):
+                return False
+        return file.endswith((".py", ".pyc")) and not _is_installed_path(file)
+    path = attributes.get("__path__")
+    if path is not None:  # a namespace package has no file
+        places = list(path)
+        return bool(places) and not any(_is_installed_path(place) for place in places)
+    if attributes.get("__spec__") is not None:
+        return False  # frozen or built in
+    if name.startswith(("_cython_", "cython_runtime")) or is_made_from_definition(module):
+        return False  # the import that made them makes them again: Cython's shared types, modules of cffi
+    parent = sys.modules.get(name.rpartition(".")[0])
+    if isinstance(parent, types.ModuleType):
+        return is_by_value(parent.__name__, parent)
+    # Made by hand and put into sys.modules: this counts as the program's.
+    return type(module) is types.ModuleType
+
+
+def is_standard(name: str) -> bool:
+    return package_of(name) in sys.stdlib_module_names
