@@ -25,7 +25,7 @@ def set_with_a_history(seed: int) -> set[Any]:
 
 
 def is_special(container: Any) -> bool:
-    finder = _lookup.Finder({}, {}, lambda pid, obj: pid, lambda obj: "special", lambda number: None)
+    finder = _lookup.Finder({}, {}, lambda pid, obj: pid, lambda obj: "special", lambda table: None)
     return finder(container) is not None
 
 

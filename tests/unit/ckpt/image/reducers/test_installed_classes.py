@@ -56,9 +56,9 @@ def test_a_tree_that_becomes_a_list_of_rows_keeps_its_nodes(tmp_path: Path) -> N
         top = lib.Node("top")
         part = top.add(lib.Node("part"))
         leaf = part.add(lib.Node("leaf"))
-        results = {id(leaf): "of the leaf"}
+        results = {id(leaf): [leaf, "of the leaf"]}
         driver_tick()
-        print(leaf.above is part, part.above is top, top.parts[0].parts[0] is leaf, results[id(leaf)])
+        print(leaf.above is part, part.above is top, top.parts[0].parts[0] is leaf, results[id(leaf)][1])
     """
     assert after_restart(tmp_path, TREE, program) == "True True True of the leaf\n"
     assert not was_made_again(tmp_path)
