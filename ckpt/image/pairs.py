@@ -172,7 +172,7 @@ class Dump:
         for package, changes in changed.changes.items():
             try:
                 for change in changes:
-                    self.pickler.id_tables.note_change(change.path[0], change.value)
+                    self.pickler.id_tables.note_change(package, change.value)
                 self.emit(("package", package), [tuple(change) for change in changes])
                 self._calls()
             except (

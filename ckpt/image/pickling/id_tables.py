@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 
 from ckpt.image.interface.registry import libraries
 from ckpt.image.lowlevel import _lookup
-from ckpt.image.lowlevel.inspect_raw import ADDRESSES, attributes_of, content_of, is_a
+from ckpt.image.lowlevel.inspect_raw import ADDRESSES, attributes_of, content_of, is_a, package_of
 from ckpt.image.modules.package_restore import put_content
 
 if TYPE_CHECKING:
@@ -100,10 +100,11 @@ class IdTables:
                 value = next(iter(_content(value)), None)
             self._note_container(value)
 
-    def note_change(self, module: str, value: Any) -> None:
-        """Note what has changed in an installed package; ``value``: as in
-        :class:`ckpt.image.modules.package_changes.Change`."""
-        if self._is_named(module):
+    def note_change(self, package: str, value: Any) -> None:
+        """Note what has changed in an installed package with named modules; ``value``: as in
+        :class:`ckpt.image.modules.package_changes.Change`. The object that is changed may be a variable of any module of
+        the package."""
+        if any(package_of(name) == package for name in self._modules):
             self._note_container(value)
             if type(value) is tuple and value and type(value[0]) is dict:
                 for attribute in value[0].values():

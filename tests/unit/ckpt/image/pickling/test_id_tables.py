@@ -19,7 +19,7 @@ import pytest
 from ckpt.image.interface.library import Library
 from ckpt.image.interface.registry import libraries
 from ckpt.image.pickling.id_tables import numbers_in, renumber
-from tests.unit.ckpt.image.support import copy_of, resumed_output
+from tests.unit.ckpt.image.support import after_restart, copy_of, resumed_output
 
 
 class Node:
@@ -216,6 +216,42 @@ def test_what_is_changed_in_a_table() -> None:
 
 
 # ---------------------------------------------------------------------- programs
+
+
+def test_what_a_package_with_named_modules_holds(tmp_path: Path) -> None:
+    """As Django has it: a signal is a variable of one module, its class is of another, which is named."""
+    library = """
+        from lib.dispatch import Signal, walk
+        signal = Signal()
+    """
+    dispatch = """
+        class Signal:
+            def __init__(self):
+                self.receivers = []
+            def connect(self, receiver, sender=None):
+                self.receivers.append(((id(receiver), id(sender)), receiver))
+            def send(self, sender):
+                return [each(sender) for key, each in self.receivers if key[1] in (id(sender), id(None))]
+        def walk(nodes, tick):
+            seen, first = set(map(id, nodes)), id(nodes[0])
+            tick()
+            return [id(node) in seen for node in nodes], first == id(nodes[0])
+    """
+    program = """
+        from ckpt.image.interface.registry import libraries
+        from ckpt.libraries import Library
+        class Named(Library):
+            id_tables = ("lib.dispatch",)
+        libraries.extend([("lib", "__main__:Named")])
+        import lib
+        class Sender: pass
+        lib.signal.connect(lambda sender: "any")
+        lib.signal.connect(lambda sender: "only", Sender)
+        lib.signal.connect(lambda sender: "never", Named)
+        print(lib.walk([Sender(), Sender()], driver_tick), lib.signal.send(Sender))
+    """
+    expected = "([True, True], True) ['any', 'only']\n"
+    assert after_restart(tmp_path, library, program, dispatch=dispatch) == expected
 
 
 def test_a_resumed_program_goes_on_with_its_tables(tmp_path: Path) -> None:
