@@ -33,16 +33,21 @@ if TYPE_CHECKING:
     signal: Any
 
 __all__ = [
+    "BLAKE2",
+    "BZ2",
     "COLLECTIONS_ABC",
     "COMPRESSION",
     "CTYPES",
     "DECIMAL",
     "DIGESTS",
+    "ELEMENT_TREE",
+    "HASHLIB",
     "IO",
+    "LZMA",
     "PROFILER",
     "RANDOM",
     "SOCKETS",
-    "Socket",
+    "TOKENIZER",
     "blake2b",
     "clear_exit_functions",
     "compare_digest",
@@ -105,7 +110,7 @@ SOCKETS = ("_socket", "socket", "_ssl", "ssl", "select", "selectors")
 ELEMENT_TREE = "_elementtree"
 PROFILER = "_lsprof"
 TOKENIZER = "_tokenize"
-"""``TokenizerIter``, since 3.12."""
+"""Has ``TokenizerIter``."""
 RANDOM = "_random"
 IO = ("_io", "io")
 """What ``__module__`` of ``open`` and of file objects' methods in C is."""

@@ -134,7 +134,7 @@ class OwnThread(threading.Thread):
     """A thread whose end prints no traceback in a program where gevent has given the threads other identifiers."""
 
     def _delete(self) -> None:
-        """``Thread`` calls this last, and would raise KeyError; until 3.13."""
+        """``Thread`` calls this last, and would raise KeyError; all versions."""
         threads_by_ident().pop(self.ident, None)  # type: ignore[arg-type]
 
 
@@ -343,8 +343,9 @@ def profiler_type() -> type | None:
 
 
 def begin_call(profile: Any, code: types.CodeType) -> bool:
-    """Tell a profile that is on that this function begins. False: it is told by the trace function of its thread, as until
-    3.12; since then by a callback of ``sys.monitoring`` (``_pystart_callback``)."""
+    """Tell a profile that is on that this function begins, by its callback for ``sys.monitoring``
+    (``_pystart_callback``, since 3.13). False: it has none, and is told by the profile function of its thread.
+    """
     if not hasattr(profile, "_pystart_callback"):
         return False
     profile._pystart_callback(code, 0)
