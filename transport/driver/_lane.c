@@ -171,7 +171,8 @@ static PyObject *append_method(PyObject *self, PyObject *const *args, Py_ssize_t
 
 static PyMethodDef methods[] = {
     {"append", (PyCFunction)(void (*)(void))append_method, METH_FASTCALL,
-     "append(dst, message) -> bool: whether the message was enqueued; if not, nothing has happened."},
+     "append(dst, message, /) -> bool\n\n"
+     "Whether the message (bytes) was enqueued for rank dst; if not, nothing has changed: call Endpoint.send."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -180,7 +181,8 @@ static PyTypeObject LaneType = {
     .tp_name = "ckpt.transport.driver._lane.Lane",
     .tp_basicsize = sizeof(Lane),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-    .tp_doc = "The short way to the windows of an endpoint; see the source.",
+    .tp_doc = "Lane(endpoint, lock, backlog_bytes, check_mask)\n\n"
+    "Enqueues short messages in an endpoint's windows without its Python code; see the source.",
     .tp_new = lane_new,
     .tp_dealloc = lane_dealloc,
     .tp_traverse = lane_traverse,

@@ -136,9 +136,12 @@ static PyObject *split(PyObject *Py_UNUSED(self), PyObject *args)
 }
 
 static PyMethodDef functions[] = {
-    {"common_length", common_length, METH_O, "The length that all messages have, or VARIED."},
-    {"join", join, METH_VARARGS, "join(head, messages, length): one frame."},
-    {"split", split, METH_VARARGS, "split(frame, start, count, length): the messages, or None."},
+    {"common_length", common_length, METH_O, "common_length(messages, /) -> int\n\n"
+     "The length in bytes that all messages have, or VARIED.  TypeError: one is no bytes."},
+    {"join", join, METH_VARARGS, "join(head, messages, length, /) -> bytes\n\nOne frame; length: by common_length()."},
+    {"split", split, METH_VARARGS, "split(frame, start, count, length, /) -> list\n\n"
+     "The inverse of join(): the messages of a frame whose head has `start` bytes; None: they do not fill the frame "
+     "exactly, so it is damaged."},
     {NULL, NULL, 0, NULL},
 };
 

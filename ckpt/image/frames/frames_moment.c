@@ -1,9 +1,9 @@
-/* What a forked child does not find as it was: timers, the mask of signals, where open files stand, which locks are held; and the
- * fork after which the child has none of the program's open files.
+/* State of the process that a forked child does not have as the program had it: timers, the mask of signals, offsets of open files,
+ * file locks. And the opening of files in the child, after which it shares no offset with the program.
  *
- * Noted in the parent while the program stands still, right after another fork perhaps: then each page that is written to for
- * the first time costs a page fault, some microseconds, and so does every Python object that is as much as looked at, for the
- * count in it. Hence one call, and one object: bytes, taken apart by ckpt.image.process.moment in the child.
+ * The state is read in the parent while the program stands still. If the parent has forked lately, the first write to each page
+ * costs a page fault of some microseconds, and a mere look at a Python object is a write, to its reference count. So one call
+ * returns one object of bytes, which ckpt.image.process.moment takes apart in the child.
  */
 #include "frames.h"
 
@@ -333,7 +333,8 @@ pid_t fork_set_apart(const Noted *noted)
     return pid;
 }
 
-PyDoc_STRVAR(born_doc, "born(fd, /) -> int\n\nWhen a file was made, in nanoseconds; 0: its file system does not say.");
+PyDoc_STRVAR(born_doc, "born(fd, /) -> int\n\n"
+    "When the file of a descriptor was made, in nanoseconds since 1970; 0: its file system does not say.");
 static PyObject *born(PyObject *module, PyObject *fd)
 {
     int number = PyObject_AsFileDescriptor(fd);

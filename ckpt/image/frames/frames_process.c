@@ -1,7 +1,7 @@
 /* Calls at the interpreter's next check, fork without side effects, and other things of the process.
  *
- * All of this works on any CPython; where the frames are known and are as they are known (frames_fit), a queued call also notes
- * which frame it has interrupted.
+ * All of this works on any CPython. If the frames of this version are known, and the self-test has passed (frames_fit), a queued
+ * call also records which frame it has interrupted.
  */
 #include "frames.h"
 
@@ -87,7 +87,7 @@ static PyObject *request(PyObject *module, PyObject *callable)
 
 PyDoc_STRVAR(untraced_doc,
 "untraced(callable, /) -> result\n\n"
-"Call it without arguments while no trace or profile function of this thread is called.");
+"Call it without arguments, with the trace and profile functions of this thread off; its result, or its exception.");
 static PyObject *untraced(PyObject *module, PyObject *callable)
 {
 #if FRAMES_SUPPORTED
@@ -103,7 +103,8 @@ static PyObject *untraced(PyObject *module, PyObject *callable)
 
 PyDoc_STRVAR(profile_call_doc,
 "profile_call(frame, /)\n\n"
-"Have the profile function of this thread believe that the function of a frame has just been called.");
+"Tell the profile function of this thread, if there is one, that the function of a frame has just been called.  TypeError: no\n"
+"frame was given.  Raises what the profile function raises.");
 static PyObject *profile_call(PyObject *module, PyObject *frame)
 {
     PyThreadState *ts = PyThreadState_Get();
@@ -193,9 +194,9 @@ static int look_here(void *unused)
 
 PyDoc_STRVAR(look_doc,
 "look(callable, obstacle, at, checks, /) -> bool\n\n"
-"As request(), but the call is made at a check only where the frame at the address `obstacle` (0: none) is not on the main\n"
-"thread's stack at the instruction `at`, and again at the next place for as long as it returns True; so many places are looked\n"
-"at.  False: the one that was queued before waits still (for the new obstacle now).");
+"As request(), but the call is made only at a check where the frame at the address `obstacle` (0: none) is not on the main\n"
+"thread's stack at the instruction `at`.  While the call returns True, it is made again at the next check; at most `checks`\n"
+"checks are looked at.  False: an earlier call is still queued; from now on it waits for the new obstacle.");
 static PyObject *look(PyObject *module, PyObject *args)
 {
 #if FRAMES_SUPPORTED
@@ -223,7 +224,7 @@ static PyObject *look(PyObject *module, PyObject *args)
 
 PyDoc_STRVAR(on_stack_doc,
 "on_stack(obstacle, at, /) -> bool\n\n"
-"Whether the frame at that address is on the calling thread's stack, at that instruction.");
+"Whether the frame at the address `obstacle` is on the calling thread's stack, at the instruction `at`.");
 static PyObject *on_stack(PyObject *module, PyObject *args)
 {
 #if FRAMES_SUPPORTED
@@ -241,8 +242,8 @@ PyDoc_STRVAR(fork_doc,
 "fork(noted=b'', ours=(), /) -> pid\n\n"
 "fork(2) with the interpreter's own repairs (its locks and threads) but without the callbacks of os.register_at_fork(), so\n"
 "that the child's memory is the program's: random is not seeded again, locks of the program are not reset.\n"
-"noted: by note_moment(); the child has open files of its own in place of the regular files in it, for reading only, but for\n"
-"the descriptors in ours.");
+"noted: the result of note_moment(), or b''.  In the child each regular file in it is opened again, for reading only, so that\n"
+"its offset is the child's own; the descriptors in `ours` stay as they are.  The result is 0 in the child.  Raises OSError.");
 static PyObject *fork_bare(PyObject *module, PyObject *args)
 {
     const char *data = "";
@@ -285,7 +286,8 @@ static PyObject *fork_bare(PyObject *module, PyObject *args)
     return PyLong_FromPid(pid);
 }
 
-PyDoc_STRVAR(pdeathsig_doc, "pdeathsig(signal, /)\n\nHave the kernel send this signal when the thread that forked us ends; 0: none.");
+PyDoc_STRVAR(pdeathsig_doc, "pdeathsig(signal, /)\n\n"
+    "Have the kernel send this signal to this process when the thread that has forked it ends; 0: none.  Raises OSError.");
 static PyObject *pdeathsig(PyObject *module, PyObject *number)
 {
     long signal = PyLong_AsLong(number);
@@ -298,8 +300,8 @@ static PyObject *pdeathsig(PyObject *module, PyObject *number)
 
 PyDoc_STRVAR(allow_c_depth_doc,
 "allow_c_depth(levels, /) -> levels allowed before\n\n"
-"Let C code of the calling thread recurse that deep from here, on a stack that is known to have room for it; where the\n"
-"interpreter counts this apart from sys.setrecursionlimit(), else nothing happens.  To be undone at the same depth.");
+"Let C code of the calling thread recurse `levels` deep from here; the caller knows that the C stack has room for that.\n"
+"Nothing happens in versions that count this by sys.setrecursionlimit().  To be undone at the same depth.");
 static PyObject *allow_c_depth(PyObject *module, PyObject *levels)
 {
     long n = PyLong_AsLong(levels), before = 0;
@@ -312,7 +314,8 @@ static PyObject *allow_c_depth(PyObject *module, PyObject *levels)
 
 PyDoc_STRVAR(lookup_doc,
 "lookup(type, name, /) -> object or NULL\n\n"
-"What the method resolution order of a type has under this name, without running any code of the program.");
+"The attribute that the classes in the method resolution order of a type have under this name, without running any code of the\n"
+"program; NULL: none has it.  TypeError: no type was given.");
 static PyObject *lookup(PyObject *module, PyObject *args)
 {
     PyTypeObject *type;
@@ -336,9 +339,9 @@ static int is_usual(PyObject *value)
 
 PyDoc_STRVAR(unusual_doc,
 "unusual(values, space, names, /) -> list\n\n"
-"Of a list of objects, and of what a tuple of names means in a dictionary, those of other than built-in types, frames, and\n"
-"numbers of more than 20 bits.  Only these are looked at by Python: all others are not even counted as used for a moment,\n"
-"which after a fork would cost a page fault each.");
+"Objects of a list, and values that a dictionary (`space`) has under a tuple of names, that Python code must look at: frames,\n"
+"integers of more than 20 bits, and objects whose type is not built in.  The reference counts of all others are not changed:\n"
+"after a fork that would cost a page fault each.");
 static PyObject *unusual(PyObject *module, PyObject *args)
 {
     PyObject *values, *space, *names;

@@ -2,8 +2,8 @@
  *
  * walk() lists the frames from the innermost one to a base frame, with their locals and, where the interpreter keeps a
  * valid stack pointer, their evaluation stack.  A frame that is inside of a C function has no valid stack pointer: its depth is
- * worked out in Python and slots() reads it, defensively when asked to, because operands of a half finished instruction may
- * already be dead.
+ * computed in Python, and slots() reads that many entries. With `safe` it tests every pointer first, because operands of a
+ * half finished instruction may be freed already.
  */
 #include "frames.h"
 
@@ -210,7 +210,7 @@ static PyObject *walk(PyObject *module, PyObject *args)
 PyDoc_STRVAR(slots_doc,
 "slots(address, count, safe, /) -> list\n\n"
 "The first `count` entries of the evaluation stack of a frame that walk() has just listed.  safe: pointers to what is no\n"
-"living object become DEAD.");
+"living object become DEAD.  ValueError: the frame cannot hold so many.");
 static PyObject *slots(PyObject *module, PyObject *args)
 {
     PyObject *address;
@@ -237,6 +237,7 @@ PyGenObject *as_generator(PyObject *o)
 
 PyDoc_STRVAR(generator_read_doc,
 "generator_read(gen, /) -> (state, func or code, lasti, locals, stack, exc)\n\n"
+"The content of a generator or coroutine; TypeError: it is none.\n"
 "state: -2 created, -1 suspended, 0 running (its content is in the stack of frames: lists are empty), 1 finished (only its\n"
 "code is left).");
 static PyObject *generator_read(PyObject *module, PyObject *object)

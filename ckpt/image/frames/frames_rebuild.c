@@ -7,11 +7,11 @@
  *   'V'  links the frame, calls the next record's function, pushes its result (or throws its exception) and runs the frame;
  *   'I'  the same, but what is pushed is `self`, the value of the type call that was running __init__;
  *   'R'  runs the frame, which repeats its instruction, which enters the next frame by itself.
- * The hook owns each record only until the frame has its content: lifetimes are the program's own from then on.
+ * The hook keeps each record only until the frame has its content: from then on objects live as long as the program needs them.
  *
  * This file is long because the hook, and everything that runs while it is installed, share one state (Rebuild).
  *
- * A failure raises RestoreError and is propagated without running code of the program where that is in our hands.
+ * A failure raises RestoreError. While it propagates, no code of the program runs, as far as the hook can prevent that.
  */
 #include "frames.h"
 
@@ -68,8 +68,8 @@ static int fill(Frame *f, PyObject *locals, PyObject *stack, int lasti)
 
 PyDoc_STRVAR(generator_fill_doc,
 "generator_fill(gen, state, locals, stack, lasti, exc, /)\n\n"
-"Overwrite the content of a generator that neither runs nor is finished.  State 0: it is going to be entered by a rebuild,\n"
-"which brings the content along; until then it only looks suspended.");
+"Overwrite the content of a generator that neither runs nor is finished.  State 0: run() will enter the generator and put its\n"
+"content there; until then it looks suspended.  ValueError: it cannot be filled.");
 static PyObject *generator_fill(PyObject *module, PyObject *args)
 {
     PyObject *object, *locals, *stack, *exc;

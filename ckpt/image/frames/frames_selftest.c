@@ -159,8 +159,8 @@ static const char *misfit(const Truth *t)
 
 PyDoc_STRVAR(prove_doc,
 "prove((error, marker, inner, caller, steps, created, suspended, finished, running, traced, resume, behind_call), /)\n\n"
-"What of the interpreter's structs is not where this module was compiled to find it; None: all that was looked at is, and the\n"
-"module now has what reads and builds frames.  To be called by ckpt.image.frames.selftest only.");
+"The name of a struct of the interpreter that is not where this module was compiled to find it; None: all are there, and the\n"
+"module now has the functions that read and build frames.  For ckpt.image.frames.selftest only.");
 static PyObject *prove(PyObject *module, PyObject *truth)
 {
     Truth t = {.traced = 0};

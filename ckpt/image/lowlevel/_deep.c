@@ -26,7 +26,9 @@ static void enter(unsigned int high, unsigned int low)
     s->result = PyObject_CallNoArgs(s->function);
 }
 
-PyDoc_STRVAR(call_doc, "call(function, nbytes, /)\n\nThe result of function(). MemoryError when the stack cannot be reserved.");
+PyDoc_STRVAR(call_doc, "call(function, nbytes, /)\n\n"
+    "The result of function(), called on a C stack of so many bytes.  MemoryError: the stack cannot be reserved.  "
+    "OSError: the system refuses to switch to it.");
 
 static PyObject *call(PyObject *module, PyObject *args)
 {

@@ -311,7 +311,8 @@ static PyTypeObject FinderType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "ckpt.image.lowlevel._lookup.Finder",
     .tp_basicsize = sizeof(Finder),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
-    .tp_doc = "Finder(ids, more, check, special, table)\n\nobject -> persistent id or None",
+    .tp_doc = "Finder(ids, more, check, special, table)\n\n"
+    "Called with an object, it returns the persistent id of the object, or None; see the source.",
     .tp_new = finder_new,
     .tp_call = PyVectorcall_Call,
     .tp_vectorcall_offset = offsetof(Finder, vectorcall),
@@ -357,7 +358,7 @@ static int census_grow(Census *self)
 }
 
 PyDoc_STRVAR(changed_doc, "changed(modules, /) -> list of names\n\n"
-                          "The modules that are new, others or have got or lost attributes since this was asked last.  Up to Python 3.12 also\n"
+                          "The modules that are new, have been replaced, or have got or lost attributes since the last call.  Up to Python 3.12 also\n"
                           "those with an attribute that has been bound anew.");
 
 static PyObject *changed(Census *self, PyObject *modules)
@@ -414,7 +415,7 @@ static PyObject *written_in(PyObject *value)
 }
 
 PyDoc_STRVAR(patches_doc, "patches(modules, by_value, /) -> list of (module name, name, value)\n\n"
-                          "Functions, classes and instances written in modules named in the dict by_value, found in others.");
+                          "Functions, classes and instances of modules that the dict by_value names, found as attributes of other modules.");
 
 static PyObject *patches(PyObject *self, PyObject *args)
 {

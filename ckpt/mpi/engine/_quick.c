@@ -335,15 +335,21 @@ static PyObject *sort_in(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ss
 /* ---- the module ----------------------------------------------------------------------------------------------------------- */
 
 static PyMethodDef functions[] = {
-    {"know", know, METH_O, "know(cls): learn where a class keeps its slots."},
+    {"know", know, METH_O, "know(cls, /)\n\n"
+     "Register the offsets of the slots of a class.  ValueError: it is none of the classes of messages."},
     {"send", (PyCFunction)(void (*)(void))send, METH_FASTCALL,
-     "send(comm, obj, dest, tag): None when it is sent, False when nothing has happened, else the pickle that is to be sent."},
+     "send(comm, obj, dest, tag, /)\n\n"
+     "None: obj is sent.  False: nothing has happened.  bytes: the pickled object, which the caller has to send."},
     {"recv", (PyCFunction)(void (*)(void))recv, METH_FASTCALL,
-     "recv(comm, source, tag, status): the object, or MISS when nothing has happened."},
+     "recv(comm, source, tag, status, /)\n\n"
+     "The received object, or MISS: nothing has happened.  Raises what unpickling raises."},
     {"sort_in", (PyCFunction)(void (*)(void))sort_in, METH_FASTCALL,
-     "sort_in(matcher, batch, start): index of the first message that is not in its channel."},
-    {"dumps", dumps, METH_O, "dumps(obj): pickle.dumps(obj, 5)."},
-    {"loads", loads, METH_VARARGS, "loads(data, start=0): pickle.loads(data), whose first `start` bytes do nothing."},
+     "sort_in(matcher, batch, start, /) -> int\n\n"
+     "Put messages into their channels; the index of the first one that is not in its channel."},
+    {"dumps", dumps, METH_O, "dumps(obj, /) -> bytes\n\nAs pickle.dumps(obj, 5)."},
+    {"loads", loads, METH_VARARGS, "loads(data, start=0, /)\n\n"
+     "As pickle.loads(data); the pickle's first `start` bytes have no effect, and are skipped.  ValueError: start is "
+     "not in data."},
     {NULL, NULL, 0, NULL},
 };
 

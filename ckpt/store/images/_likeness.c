@@ -1,6 +1,6 @@
 /* Keyed sums of the pieces of a block, from which likeness.py computes the block's likeness.  As fast as memory can be read.
 
-       sums(data, key, way = the fastest) -> 32 bytes for every 4096 bytes of data; a last, shorter piece is padded with zeros
+       sums(data, key, implementation = the fastest) -> 32 bytes for every 4096 bytes of data; a last, shorter piece is padded with zeros
 
    The function is NH with four Toeplitz passes (J. Black, S. Halevi, H. Krawczyk, T. Krovetz, P. Rogaway, "UMAC: Fast and Secure
    Message Authentication", CRYPTO 1999, section 4).  With x[i] and k[i] the 32-bit words of a piece and of the key, pass p gives
@@ -12,9 +12,9 @@
    all loads are whole rows.  The proof of the paper needs only that each pass has, at the last pair that differs, key words that
    no earlier pass uses at or below that pair.)  The order of the additions is free, so rows are added up lane by lane.
 
-   The function has several implementations, here called ways: WAYS names those that this processor can run, the fastest first,
+   The function has several implementations, WAYS names those that this processor can run, the fastest first,
    separated by spaces.  Words are little-endian on every machine.  `sums` releases the GIL.  Raises ValueError for a key of
-   another length and for an unknown way. */
+   another length and for an unknown implementation. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -27,7 +27,7 @@
 #define SUMS_BYTES (PASSES * 8)
 #define KEY_BYTES (PIECE + (PASSES - 1) * ROW)
 
-typedef void (*Way)(const unsigned char *piece, const unsigned char *key, uint64_t sums[PASSES]);
+typedef void (*Implementation)(const unsigned char *piece, const unsigned char *key, uint64_t sums[PASSES]);
 
 static inline uint32_t word(const unsigned char *at)
 {
@@ -94,46 +94,46 @@ WITH_VECTORS(avx2, "avx2", __m256i, _mm256, si256)
 
 static struct {
     const char *name;
-    Way way;
-} ways[3]; /* the implementations that this processor can run, the fastest first; filled once, when the module is made */
+    Implementation function;
+} implementations[3]; /* the implementations that this processor can run, the fastest first; filled once, when the module is made */
 
-static void find_ways(void)
+static void find_implementations(void)
 {
     int count = 0;
 #if defined(__x86_64__) && defined(__GNUC__)
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx2")) {
-        ways[count].name = "avx2";
-        ways[count++].way = avx2;
+        implementations[count].name = "avx2";
+        implementations[count++].function = avx2;
     }
-    ways[count].name = "sse2"; /* every x86-64 has it */
-    ways[count++].way = sse2;
+    implementations[count].name = "sse2"; /* every x86-64 has it */
+    implementations[count++].function = sse2;
 #endif
-    ways[count].name = "plain";
-    ways[count].way = plain;
+    implementations[count].name = "plain";
+    implementations[count].function = plain;
 }
 
-static Way way_called(const char *name)
+static Implementation implementation_called(const char *name)
 {
-    if (name == NULL) return ways[0].way;
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
-        if (ways[i].name != NULL && strcmp(ways[i].name, name) == 0) return ways[i].way;
-    PyErr_Format(PyExc_ValueError, "this machine has no way %s to compute sums", name);
+    if (name == NULL) return implementations[0].function;
+    for (size_t i = 0; i < sizeof implementations / sizeof *implementations; i++)
+        if (implementations[i].name != NULL && strcmp(implementations[i].name, name) == 0) return implementations[i].function;
+    PyErr_Format(PyExc_ValueError, "this machine has no implementation %s of sums()", name);
     return NULL;
 }
 
-static void all_pieces(Way way, const unsigned char *data, size_t length, const unsigned char *key,
+static void all_pieces(Implementation function, const unsigned char *data, size_t length, const unsigned char *key,
                        unsigned char *out)
 {
     uint64_t sums[PASSES];
     for (; length >= PIECE; data += PIECE, length -= PIECE, out += SUMS_BYTES) {
-        way(data, key, sums);
+        function(data, key, sums);
         put(out, sums);
     }
     if (length) {
         unsigned char last[PIECE] = {0};
         memcpy(last, data, length);
-        way(last, key, sums);
+        function(last, key, sums);
         put(out, sums);
     }
 }
@@ -145,15 +145,15 @@ static PyObject *py_sums(PyObject *self, PyObject *args)
     (void)self;
     if (!PyArg_ParseTuple(args, "y*y*|s:sums", &data, &key, &name)) return NULL;
     PyObject *out = NULL;
-    Way way = way_called(name);
+    Implementation function = implementation_called(name);
     if (key.len != KEY_BYTES)
         PyErr_Format(PyExc_ValueError, "the key has %d bytes, not %zd", KEY_BYTES, key.len);
-    else if (way != NULL)
+    else if (function != NULL)
         out = PyBytes_FromStringAndSize(NULL, (data.len / PIECE + (data.len % PIECE != 0)) * SUMS_BYTES);
     if (out != NULL) {
         unsigned char *into = (unsigned char *)PyBytes_AS_STRING(out); /* no other code has a reference to `out` yet */
         Py_BEGIN_ALLOW_THREADS
-        all_pieces(way, data.buf, (size_t)data.len, key.buf, into);
+        all_pieces(function, data.buf, (size_t)data.len, key.buf, into);
         Py_END_ALLOW_THREADS
     }
     PyBuffer_Release(&data);
@@ -163,18 +163,20 @@ static PyObject *py_sums(PyObject *self, PyObject *args)
 
 static int fill(PyObject *module)
 {
-    find_ways();
+    find_implementations();
     char names[32] = "";
-    for (size_t i = 0; i < sizeof ways / sizeof *ways && ways[i].name != NULL; i++) {
+    for (size_t i = 0; i < sizeof implementations / sizeof *implementations && implementations[i].name != NULL; i++) {
         if (i) strcat(names, " ");
-        strcat(names, ways[i].name);
+        strcat(names, implementations[i].name);
     }
     if (PyModule_AddStringConstant(module, "WAYS", names) < 0) return -1;
     return PyModule_AddIntMacro(module, KEY_BYTES);
 }
 
 static PyMethodDef methods[] = {
-    {"sums", py_sums, METH_VARARGS, "sums(data, key, way = the fastest) -> 32 bytes for every piece of 4096"},
+    {"sums", py_sums, METH_VARARGS, "sums(data, key, implementation = the fastest, /) -> bytes\n\n"
+     "32 bytes for every 4096 bytes of data.  ValueError: the key has another length, or this machine has no such "
+     "implementation."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -143,8 +143,11 @@ static PyObject *py_unshuffle(PyObject *self, PyObject *args)
 }
 
 static PyMethodDef methods[] = {
-    {"shuffle", py_shuffle, METH_VARARGS, "shuffle(items, item, planes): byte k of every item, for k = 0, 1, ..."},
-    {"unshuffle", py_unshuffle, METH_VARARGS, "unshuffle(planes, item, items): the inverse of shuffle"},
+    {"shuffle", py_shuffle, METH_VARARGS, "shuffle(items, item, planes, /)\n\n"
+     "Write into `planes` byte 0 of every item of `item` bytes, then byte 1 of every item, and so on.  ValueError: "
+     "the lengths differ."},
+    {"unshuffle", py_unshuffle, METH_VARARGS, "unshuffle(planes, item, items, /)\n\n"
+     "The inverse of shuffle(): write into `items`.  ValueError: the lengths differ."},
     {NULL, NULL, 0, NULL},
 };
 
