@@ -124,20 +124,19 @@ def run_dump(
 ) -> ImageReport:
     """:func:`dump`, where a trial (:mod:`ckpt.image.trial`) can give other classes for the pickler and for the dump."""
     unsupported.check()
+    references = prepared.references
     is_disposable = os.getpid() != prepared.pid
     timing, descriptors = moment.read(prepared.noted)
     surveyed, saved_files = survey(descriptors), SavedFiles()
     if is_disposable:
         set_apart(descriptors, baseline())
-    prepared.references.refresh()
+    references.refresh()
     early = resources.note_early(
         descriptors, prepared.own_lengths, surveyed, saved_files, is_disposable=is_disposable
     )
     receivers = prepared.stack.receivers() if prepared.stack is not None else []
-    late = resources.note_late(prepared.references, timing, prepared.collector)
-    changed = prepared.references.changed = package_changes.look(
-        package_baseline.watch(), prepared.references
-    )
+    late = resources.note_late(references, timing, prepared.collector)
+    changed = references.changed = package_changes.look(package_baseline.watch(), references)
 
     def work() -> ImageReport:
         files = FileSaver(descriptors, is_disposable=is_disposable, saved_files=saved_files)
@@ -147,7 +146,7 @@ def run_dump(
         ) -> ImagePickler:
             pickler = kind(
                 stream,
-                prepared.references,
+                references,
                 live=live,
                 is_disposable=is_disposable,
                 extra_reducers=files.reducers(),
@@ -169,16 +168,12 @@ def run_dump(
             lambda changes: failure_of(rehearsal(), [tuple(each) for each in changes]),
             prepared.stack.frames if prepared.stack else (),
         )
-        prepared.references.held = held_locks.note_held(
-            prepared.references, package_baseline.watch(), receivers
-        )
-        late["locks"] = [(held.lock, held.times) for held in prepared.references.held]
+        references.held = held_locks.note_held(references, package_baseline.watch(), receivers)
+        late["locks"] = [(held.lock, held.times) for held in references.held]
         late["exit_functions"] = [
             entry
             for entry in late["exit_functions"]
-            if _can_be_saved(
-                entry, prepared.references, lambda part: failure_of(rehearsal(_REHEARSED_BYTES), part)
-            )
+            if _can_be_saved(entry, references, lambda part: failure_of(rehearsal(_REHEARSED_BYTES), part))
         ]
         return (dump_class or Dump)(prepared, sink, make_pickler).run(early, late)
 
@@ -186,7 +181,7 @@ def run_dump(
         with collector_off(), quiet():
             return on_deep_stack(work)
     finally:
-        prepared.references.forget()  # must not keep objects of the program alive
+        references.forget()  # must not keep objects of the program alive
 
 
 def _can_be_saved(

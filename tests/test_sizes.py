@@ -1,0 +1,82 @@
+"""What a reader can keep in mind: modules of at most 400 lines, functions of at most 70.
+
+A longer module says why in its header, by a sentence that begins with "This module is long because" ("This file" in C).
+A new module of that length is cut where a question of its own begins; only where there is no such place it gets a reason.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tools import rooms
+
+MOST_LINES = 400
+MOST_LINES_OF_A_FUNCTION = 70
+REASONS = {
+    ".py": "This module is long because ",
+    ".c": "This file is long because ",
+    ".h": "This file is long because ",
+}
+
+
+def sources() -> list[Path]:
+    return sorted(
+        path
+        for folder in rooms.PACKAGES.values()
+        for suffix in REASONS
+        for path in (rooms.ROOT / folder).rglob(f"*{suffix}")
+    )
+
+
+def header(path: Path, text: str) -> str:
+    """The docstring of a module, or the comment with which a file in C begins."""
+    if path.suffix == ".py":
+        return ast.get_docstring(ast.parse(text)) or ""
+    return text[: text.index("*/")] if text.startswith("/*") else ""
+
+
+def too_long(path: Path, text: str) -> bool:
+    if len(text.splitlines()) <= MOST_LINES:
+        return False
+    words = " ".join(header(path, text).replace("\n * ", "\n").split())
+    return REASONS[path.suffix] not in words
+
+
+def long_functions(tree: ast.Module) -> list[str]:
+    return [
+        f"{node.name}: {(node.end_lineno or 0) - node.lineno + 1} lines"
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and (node.end_lineno or 0) - node.lineno >= MOST_LINES_OF_A_FUNCTION
+    ]
+
+
+@pytest.mark.parametrize("suffix", [".py", ".c"])
+def test_a_reason_is_looked_for_in_the_header_only(suffix: str) -> None:
+    path, lines = Path(f"sample{suffix}"), "\n" * MOST_LINES
+    opening, end = ('"""', '"""') if suffix == ".py" else ("/* ", " */")
+    reason = REASONS[suffix].strip().replace(" because", "\n because") + " it is one state machine."
+    assert not too_long(path, f"{opening}Short.{end}\n")
+    assert too_long(path, f"{opening}Long.{end}\n{lines}")
+    assert too_long(path, f"{opening}Long.{end}\n{lines}{opening}{reason}{end}\n")
+    assert not too_long(path, f"{opening}Long.\n\n{reason}\n{end}\n{lines}")
+
+
+def test_a_long_function_is_found() -> None:
+    body = "    x = 1\n" * (MOST_LINES_OF_A_FUNCTION - 1)
+    assert long_functions(ast.parse(f"def f():\n{body}")) == []
+    assert long_functions(ast.parse(f"def f():\n{body}    y = 2\n")) == ["f: 71 lines"]
+
+
+def test_long_modules_give_a_reason_and_functions_are_short() -> None:
+    found = []
+    for path in sources():
+        text = path.read_text(encoding="utf-8")
+        if too_long(path, text):
+            found.append(f"{path}: {len(text.splitlines())} lines")
+        if path.suffix == ".py":
+            found += [f"{path}: {each}" for each in long_functions(ast.parse(text))]
+    assert not found, "\n".join(found)
