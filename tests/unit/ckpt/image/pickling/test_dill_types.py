@@ -20,7 +20,7 @@ REFUSED = {
     # memory that belongs to C
     **dict.fromkeys(("CCharPType", "CWCharPType", "CVoidPType", "NullPtrType", "LPCCharType"), _POINTER),
     **dict.fromkeys(("CFunctionType", "FuncPtrType", "PyObjectType", "NullPyObjectType"), _POINTER),
-    "CParamType": "cannot pickle 'CArgObject' object",
+    "CParamType": "CArgObject' object",
     "SymtableEntryType": "cannot pickle 'symtable entry' object",
     "DialectType": "cannot pickle 'Dialect' instances",
     # the position is known to C alone
