@@ -111,8 +111,8 @@ class IdTables:
                     self._note_container(attribute)
 
     def noting(self, cls: type, reduce: Reducer) -> Reducer:
-        """``reduce``, or a reducer that also notes the attributes, if the class is of a named module."""
-        if not self._modules or not self._is_named(cls.__dict__.get("__module__")):
+        """``reduce``, or a reducer that also notes the attributes, if the class or a base is of a named module."""
+        if not self._modules or not any(self._is_named(c.__dict__.get("__module__")) for c in cls.__mro__):
             return reduce
 
         def reduce_and_note(saver: Saver, obj: Any) -> Any:

@@ -271,7 +271,7 @@ class ImagePickler(pickle.Pickler):
 
     def settle(self, cls: type, kind: Reducer) -> None:
         """From now on, save instances of exactly this type with the reducer ``kind``."""
-        self._kinds[cls] = kind
+        self._kinds[cls] = self.id_tables.noting(cls, kind)
 
     def can_be_raw(self, obj: object, author: type) -> bool:
         """Can the object, with all that it refers to, be saved raw, without the ``__reduce__`` of the class ``author``? A

@@ -191,6 +191,25 @@ def test_attributes_of_objects_of_a_named_module(named: types.ModuleType) -> Non
     assert walk.receivers == [((number, id(None)), "x") for number in here]
 
 
+def test_a_class_of_the_program_that_derives_from_a_named_one(named: types.ModuleType) -> None:
+    mine = type("Mine", (named.Walk,), {"__module__": "__main__"})
+    objects = nodes()
+    walks = [mine(seen=set(map(id, objects))), mine(seen=set(map(id, objects[1:])))]
+    walks, copies = copy_of((walks, objects))
+    assert [walk.seen for walk in walks] == [set(map(id, copies)), set(map(id, copies[1:]))]
+
+
+def test_objects_whose_class_has_a_way_of_its_own_to_be_saved(named: types.ModuleType) -> None:
+    def reduce(self: Any) -> Any:
+        return type(self), (), vars(self)
+
+    named.Walk.__reduce__ = reduce
+    objects = nodes()
+    walks = [named.Walk(seen={id(node)}) for node in objects]
+    walks, copies = copy_of((walks, objects))
+    assert [walk.seen for walk in walks] == [{id(node)} for node in copies]
+
+
 def test_variables_of_a_suspended_generator_of_a_named_module(named: types.ModuleType) -> None:
     objects = nodes(3)
     walk = named.walk(objects)
