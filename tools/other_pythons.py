@@ -31,6 +31,7 @@ MINORS = (11, 12, 13)  # of the versions whose frames are known (ckpt/image/fram
 _SPINE = "tests/system/test_spine_restart.py"
 _IMAGE = "tests/unit/ckpt/image"
 TESTS = (  # frames, bytecode, generators, iterators and signals are what a version of Python changes
+    "tests/unit/ckpt/compat",
     f"{_IMAGE}/frames",
     f"{_IMAGE}/reducers/test_iterators.py",
     f"{_IMAGE}/modules/test_definitions.py",

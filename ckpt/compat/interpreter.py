@@ -10,6 +10,7 @@ import sys
 __all__ = [
     "BATCHED_CAN_BE_STRICT",
     "DICTS_COUNT_CHANGES",
+    "HAS_LAST_EXC",
     "HEX",
     "HMAC_IS_KNOWN",
     "MINOR",
@@ -28,6 +29,9 @@ RELEASE: str = ".".join(map(str, sys.version_info[:3]))
 
 HEX: int = sys.hexversion
 """``PY_VERSION_HEX`` of the interpreter that runs."""
+
+HAS_LAST_EXC: bool = MINOR >= (3, 12)
+"""Does the interpreter set ``sys.last_exc`` for an exception that nobody has caught?"""
 
 DICTS_COUNT_CHANGES: bool = MINOR < (3, 13)
 """Does ``ma_version_tag`` of a dictionary change with each of its changes (PEP 509)? Else a value that is replaced is not

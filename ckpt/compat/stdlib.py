@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib import _bootstrap_external
 from typing import TYPE_CHECKING, Any
 
-from ckpt.compat import accelerators
+from ckpt.compat import accelerators, interpreter
 
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
@@ -74,8 +74,8 @@ def module_code(name: str) -> tuple[types.CodeType, ModuleSpec]:
 def note_uncaught(failure: BaseException) -> None:
     """Set ``sys.last_…`` as the interpreter does for an exception that it prints; ``last_exc`` exists since 3.12."""
     sys.last_type, sys.last_value, sys.last_traceback = type(failure), failure, failure.__traceback__
-    if sys.version_info >= (3, 12):
-        sys.last_exc = failure
+    if interpreter.HAS_LAST_EXC:
+        sys.last_exc = failure  # type: ignore[attr-defined]
 
 
 _WARNING_HOOKS = ("showwarning", "_showwarnmsg_impl", "formatwarning")

@@ -96,7 +96,7 @@ def test_an_uncaught_exception_is_noted_as_the_interpreter_notes_it(monkeypatch:
         monkeypatch.delattr(sys, name)
     failure = ValueError("x")
     stdlib.note_uncaught(failure)
-    is_new = interpreter.MINOR >= (3, 12)
+    is_new = interpreter.HAS_LAST_EXC
     found = [getattr(sys, name, "none") for name in names]
     assert found == [ValueError, failure, None, failure if is_new else "none"]
 
