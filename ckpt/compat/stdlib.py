@@ -46,13 +46,14 @@ IMPORT_SYSTEM_FILES = ("<frozen importlib._bootstrap>", "<frozen importlib._boot
 """``co_filename`` of its functions, which tracebacks and warnings leave out; of the finders and loaders the last one."""
 
 
-def wrap_exec_module(wrap: Callable[[Callable[..., None]], Callable[..., None]]) -> None:
-    """Put what ``wrap`` makes of it in the place of the method ``exec_module`` that all loaders of files inherit.
+def wrap_exec_module(wrap: Callable[[Callable[..., None]], Callable[..., None]], loader: Any = None) -> None:
+    """Put what ``wrap`` makes of it in the place of the method ``exec_module`` of a class of loaders, or, by default, of
+    the method that all loaders of Python files inherit.
 
-    It is ``_LoaderBasics`` of ``importlib._bootstrap_external``, in all versions; loaders and specifications stay what
+    That is ``_LoaderBasics`` of ``importlib._bootstrap_external``, in all versions; loaders and specifications stay what
     they are.
     """
-    basics: Any = _bootstrap_external._LoaderBasics  # type: ignore[attr-defined]
+    basics: Any = loader or _bootstrap_external._LoaderBasics  # type: ignore[attr-defined]
     basics.exec_module = wrap(basics.exec_module)
 
 

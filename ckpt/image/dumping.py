@@ -14,7 +14,7 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ckpt.image.files.descriptors import Descriptors, baseline, our_files, restore_descriptors, survey
@@ -24,7 +24,7 @@ from ckpt.image.files.open_files import FileSaver
 from ckpt.image.files.saved_files import SavedFiles
 from ckpt.image.frames import _frames
 from ckpt.image.interface.registry import libraries, look_for_extensions
-from ckpt.image.modules import held_locks, package_baseline, package_changes
+from ckpt.image.modules import held_locks, package_baseline, package_changes, standard_changes
 from ckpt.image.modules.references import References
 from ckpt.image.pairs import Dump, ImageReport, Prepared
 from ckpt.image.pickling.pickler import (
@@ -36,7 +36,7 @@ from ckpt.image.pickling.pickler import (
     failure_of,
     on_deep_stack,
 )
-from ckpt.image.process import exits, moment, resources, unsupported
+from ckpt.image.process import moment, resources, unsupported
 from ckpt.image.process.settings import quiet
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def warm() -> None:
     """
     look_for_extensions()
     libraries.loaded()
+    package_baseline.note_standard()
     _references.settle()
 
 
@@ -136,7 +137,10 @@ def run_dump(
     )
     receivers = prepared.stack.receivers() if prepared.stack is not None else []
     late = resources.note_late(references, timing, prepared.collector)
-    changed = references.changed = package_changes.look(package_baseline.watch(), references)
+    baseline_notes = package_baseline.watch()
+    changed = references.changed = package_changes.look(baseline_notes, references)
+    patched = {(module, variable) for module, variable, _ in late["patches"]}
+    standard_changes.look(baseline_notes.standard, references.by_value, patched, changed)
 
     def work() -> ImageReport:
         files = FileSaver(descriptors, is_disposable=is_disposable, saved_files=saved_files)
@@ -168,13 +172,9 @@ def run_dump(
             lambda changes: failure_of(rehearsal(), [tuple(each) for each in changes]),
             prepared.stack.frames if prepared.stack else (),
         )
-        references.held = held_locks.note_held(references, package_baseline.watch(), receivers)
+        references.held = held_locks.note_held(references, baseline_notes, receivers)
         late["locks"] = [(held.lock, held.times) for held in references.held]
-        late["exit_functions"] = [
-            entry
-            for entry in late["exit_functions"]
-            if _can_be_saved(entry, references, lambda part: failure_of(rehearsal(_REHEARSED_BYTES), part))
-        ]
+        resources.leave_out(late, references, lambda part: failure_of(rehearsal(_REHEARSED_BYTES), part))
         return (dump_class or Dump)(prepared, sink, make_pickler).run(early, late)
 
     try:
@@ -182,17 +182,3 @@ def run_dump(
             return on_deep_stack(work)
     finally:
         references.forget()  # must not keep objects of the program alive
-
-
-def _can_be_saved(
-    entry: exits.Entry, references: References, attempt: Callable[[object], Exception | None]
-) -> bool:
-    """Can this ``atexit`` entry be saved? Entries of the program are not tried. An entry of an installed package that cannot
-    be saved is left out of the image and listed in the report.
-    """
-    failure = None if entry.caller in references.by_value else attempt(entry)
-    if failure is not None:
-        name = getattr(entry.func, "__qualname__", type(entry.func).__qualname__)
-        package = entry.caller.partition(".")[0]
-        references.changed.leave_out("unsaved", package, [f"{entry.caller}: atexit {name}"], str(failure))
-    return failure is None

@@ -259,7 +259,8 @@ def _resumed(runtime: Runtime) -> Callable[[], object]:
     if runtime.options.get("moved"):
         image.declare_moved(*runtime.options["moved"])
     loaded = image.load(reader, live=runtime.live, environment=job_environment(spec))
-    for lost in loaded.left_out:
+    not_saved = [row for row in reader.meta["image"]["left_out"] if row["kind"] == "unsaved"]
+    for lost in [*not_saved, *loaded.left_out]:
         runtime.control.send({"m": "event", "event": "package-starts-anew", "epoch": spec["resume"], **lost})
     if loaded.not_put_back:
         runtime.control.send(

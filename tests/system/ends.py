@@ -259,8 +259,6 @@ NOT_RESTORED = {
     "uncollected": "garbage is in no image",
     "resurrected": "nor is it known of an object that it was finalized before",
     "async_generator": "it cannot be saved",
-    "in_library": "a file in a module of the standard library is in no image",
-    "of_type": "what a class of the standard library was given is in no image",
 }
 """Programs that a restart cannot take up, and why."""
 

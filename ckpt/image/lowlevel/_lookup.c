@@ -16,6 +16,8 @@
    that its value is, refers to weakly, or holds (tuples and lists); or of the dict itself (the memo of copy.deepcopy).
 
    Census().changed(sys.modules) says which modules are new or have changed since it was asked last.
+   same(noted, owner) compares a copy of a dictionary with the dictionary, by identity.
+
    patches(sys.modules, by_value) finds functions, classes and instances of by-value modules in the others.
 
    layout(s) and restore(s, ...) read and rebuild the table of a set: where each member stands depends on the order of all
@@ -447,6 +449,24 @@ failed:
     return NULL;
 }
 
+PyDoc_STRVAR(same_doc, "same(noted, owner, /) -> bool\n\n"
+                       "Does owner, a dict or a class, have the keys and values of the dict noted, in the same order? By identity.");
+
+static PyObject *same(PyObject *self, PyObject *args)
+{
+    PyObject *noted, *owner;
+    if (!PyArg_ParseTuple(args, "O!O", &PyDict_Type, &noted, &owner)) return NULL;
+    PyObject *present = PyType_Check(owner) ? class_space((PyTypeObject *)owner) : owner;
+    if (!present || !PyDict_Check(present))
+        return PyErr_Format(PyExc_TypeError, "a dict or a class is needed");
+    Py_ssize_t then = 0, now = 0;
+    PyObject *key, *value, *key_now, *value_now;
+    if (PyDict_GET_SIZE(noted) != PyDict_GET_SIZE(present)) Py_RETURN_FALSE;
+    while (PyDict_Next(noted, &then, &key, &value))
+        if (!PyDict_Next(present, &now, &key_now, &value_now) || key != key_now || value != value_now) Py_RETURN_FALSE;
+    Py_RETURN_TRUE;
+}
+
 /* ---------------------------------------------------------------- layout and restore */
 
 static int need_set(PyObject *obj)
@@ -590,6 +610,7 @@ static PyObject *new_frozenset(PyObject *module, PyObject *unused)
 static PyMethodDef methods[] = {
     {"layout", layout, METH_O, layout_doc},
     {"restore", restore, METH_VARARGS, restore_doc},
+    {"same", same, METH_VARARGS, same_doc},
     {"patches", patches, METH_VARARGS, patches_doc},
     {"new_frozenset", new_frozenset, METH_NOARGS, new_frozenset_doc},
     {NULL},

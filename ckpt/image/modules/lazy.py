@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ckpt.image.frames.stack import FrameRecord
 
-__all__ = ["bind", "is_lazy", "save"]
+__all__ = ["bind", "is_bound_by_functions", "is_lazy", "save"]
 
 _STORE_GLOBAL = dis.opmap["STORE_GLOBAL"]
 _PASSING = frozenset({"COPY", "CACHE", "EXTENDED_ARG"})
@@ -38,11 +38,11 @@ def is_lazy(module: str, name: str) -> bool:
     if module.partition(".")[0] not in sys.stdlib_module_names or module == "threading":
         return False
     found = sys.modules.get(module)
-    return found is not None and _is_rebound(found, name) and _is_none_at_first(found, name)
+    return found is not None and is_bound_by_functions(found, name) and _is_none_at_first(found, name)
 
 
-def _is_rebound(module: types.ModuleType, name: str) -> bool:
-    """Does a function of the module bind the name?"""
+def is_bound_by_functions(module: types.ModuleType, name: str) -> bool:
+    """Does a function of the module declare the name ``global`` and bind it?"""
     return any(
         type(value) is types.FunctionType
         and value.__globals__ is module.__dict__

@@ -19,8 +19,8 @@ not noted                             functions (their closures, defaults and ca
 
 ``exec_module`` of the import system's loaders calls us (loaders and specifications stay what they are), in a function under
 the file name of the import system: tracebacks and warnings skip it as they skip the rest of that, and no image is taken
-while it runs. The standard library, ckpt's own packages and libraries that ask for it are not noted
-(:attr:`ckpt.image.interface.library.Library.is_left_alone`).
+while it runs. The standard library has other notes (:mod:`ckpt.image.modules.standard_baseline`). ckpt's own packages, and
+libraries that ask for it, are not noted (:attr:`ckpt.image.interface.library.Library.is_left_alone`).
 
 No code of a package runs: dictionaries are read past ``__getattribute__``, types are asked for by ``type()``.
 """
@@ -35,6 +35,7 @@ from _thread import get_ident
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from enum import EnumMeta
+from importlib.machinery import ExtensionFileLoader
 from threading import local
 from typing import Any, NamedTuple
 
@@ -51,8 +52,10 @@ from ckpt.image.lowlevel.inspect_raw import (
     package_of,
     space_of,
 )
+from ckpt.image.modules.origins import is_standard
+from ckpt.image.modules.standard_baseline import StandardBaseline, is_from_standard
 
-__all__ = ["NO_LIBRARIES", "Large", "Note", "PackageBaseline", "members", "watch"]
+__all__ = ["NO_LIBRARIES", "Large", "Note", "PackageBaseline", "forget", "members", "note_standard", "watch"]
 
 NO_LIBRARIES = frozenset({"ckpt", "mpi4py", "dill", "pip", "setuptools", "pkg_resources", "_distutils_hack"})
 """Not noted, and no library of the program: ckpt, what it stands for and on, and what installs packages."""
@@ -124,9 +127,11 @@ class Note(NamedTuple):
 
 
 class PackageBaseline:
-    """``modules``: name → module and its variables; ``objects``: address → note."""
+    """``modules``: name → module and its variables; ``objects``: address → note; ``standard``: the notes of the standard
+    library."""
 
     def __init__(self) -> None:
+        self.standard = StandardBaseline()
         self.modules: dict[str, tuple[types.ModuleType, dict[str, Any]]] = {}
         self.objects: dict[int, Note] = {}
         self._entered: dict[int, int] = {}  # address -> how many levels below it have been noted
@@ -155,13 +160,15 @@ class PackageBaseline:
         present = [sys.modules.get(str(each.__dict__.get("__name__")), each) for each in pending]
         pending = [each for each in present if is_a(each, types.ModuleType)]
         names = {package_of(str(each.__dict__.get("__name__"))) for each in pending}
+        names = {name for name in names if not is_standard(name)}
         left_alone = {name for name in names if libraries.is_left_alone(name, is_complete=True)}
         self._packages.update(names - left_alone)
         for each in pending:
-            if package_of(str(each.__dict__.get("__name__"))) in left_alone:
+            package = package_of(str(each.__dict__.get("__name__")))
+            if package in left_alone:
                 continue
             try:
-                self.note(each)
+                self.standard.note(each) if is_standard(package) else self.note(each)
             except (
                 Exception
             ):  # changed by another thread meanwhile, or too odd: the import must not suffer from it
@@ -316,18 +323,30 @@ def members(note: Note) -> Iterator[tuple[Any, Any]]:
 _notes = PackageBaseline()
 
 
+def note_standard() -> None:
+    """Note the modules of the standard library that are there. Also called before ranks are forked: once for all of them."""
+    _notes.standard.note_all()
+
+
 def watch() -> PackageBaseline:
     """The notes of this process; from the first call on, they are taken."""
-    wrap_exec_module(_watching)
+    wrap_exec_module(lambda execute: _watching(execute, _is_noted))
+    wrap_exec_module(lambda execute: _watching(execute, is_from_standard), ExtensionFileLoader)
+    note_standard()
     return _notes
 
 
-def _watching(execute: Callable[..., None]) -> Callable[..., None]:
+def forget() -> None:
+    """Drop the notes, which would keep objects alive that the interpreter's end destroys. For a process that ends."""
+    _notes.__init__()  # type: ignore[misc]
+
+
+def _watching(execute: Callable[..., None], is_noted: Callable[[Any], bool]) -> Callable[..., None]:
     if execute.__code__.co_name == "_exec_and_note":
         return execute
 
     def _exec_and_note(self: Any, module: Any) -> None:
-        if not _is_installed(module):
+        if not is_noted(module):
             execute(self, module)
             return
         _notes.begin()
@@ -341,6 +360,10 @@ def _watching(execute: Callable[..., None]) -> Callable[..., None]:
     code = _exec_and_note.__code__
     _exec_and_note.__code__ = code.replace(co_filename=IMPORT_SYSTEM_FILES[-1])
     return _exec_and_note
+
+
+def _is_noted(module: Any) -> bool:
+    return is_from_standard(module) or _is_installed(module)
 
 
 def _is_installed(module: Any) -> bool:

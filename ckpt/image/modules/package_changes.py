@@ -25,7 +25,7 @@ At load (:mod:`ckpt.image.modules.package_restore`)
     is reported; the restart goes on.
 
 Not here, and not saved
-    - the standard library, and libraries with ``is_left_alone`` (:class:`ckpt.image.interface.library.Library`);
+    - libraries with ``is_left_alone`` (:class:`ckpt.image.interface.library.Library`);
     - packages with compiled modules, which may keep state in C that belongs to their variables (reported), unless the
       program asks for them (:func:`keep`);
     - containers with more entries than a note copies (reported if their number of entries has changed);
@@ -107,7 +107,8 @@ class Change(NamedTuple):
 class Changed:
     """The changes in all installed packages, for one image.
 
-    ``changes``: top-level package → its changes. ``ids``: address → persistent id of a noted object. ``rebound``: (module,
+    ``changes``: top-level package → its changes; for the standard library, variable → its change
+    (:mod:`ckpt.image.modules.standard_changes`). ``ids``: address → persistent id of a noted object. ``rebound``: (module,
     variable) whose variable is now bound to another object. ``left_out``: ``{"kind", "package", "variables", "reason"}`` of
     state that is not saved, so that it has its initial value after a restart; kinds: ``unsaved``, ``changed``,
     ``addresses``. ``is_whole``: do the note of an object and its changes give its whole state? See the module's header.
@@ -333,7 +334,7 @@ def settle(
         for change in bad:
             if any(_works_with(frame, change) for frame in frames):
                 raise Unpicklable(change.where, str(failure)) from failure
-        found.leave_out("unsaved", packages[0], [change.where for change in bad], str(failure))
+        found.leave_out("unsaved", package_of(packages[0]), [change.where for change in bad], str(failure))
         found.drop(packages[0])
 
 

@@ -4,6 +4,7 @@
 
     note_early()          in the child: plain values that must be set before anything is loaded ("early state")
     note_late()           in the child: values that may be objects of the program ("late" or ambient state)
+    leave_out()           in the child: what libraries have put there and no image can hold
     apply_early/late()    in the new process: set the values
 
 A forked child has its own copy of all of this state except timers and the offsets of open files
@@ -38,6 +39,7 @@ from ckpt.image.files import cuts, descriptors, numbers, reopen, standard_input,
 from ckpt.image.files.file_notes import completed
 from ckpt.image.files.file_positions import HARMLESS_DEVICES
 from ckpt.image.files.moved import moved
+from ckpt.image.lowlevel.inspect_raw import package_of
 from ckpt.image.modules import held_locks, search_path, standard_streams
 from ckpt.image.modules.origins import OWN_PACKAGES
 from ckpt.image.process import directory, exits, limits, signals
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
     from ckpt.image.files.saved_files import SavedFiles
     from ckpt.image.modules.references import References
 
-__all__ = ["Collector", "apply_early", "apply_late", "note_early", "note_late", "put_streams"]
+__all__ = ["Collector", "apply_early", "apply_late", "leave_out", "note_early", "note_late", "put_streams"]
 
 Collector = tuple[bool, tuple[int, int, int]]
 """Is the garbage collector enabled, and its thresholds."""
@@ -156,6 +158,30 @@ def note_late(references: References, timing: signals.Timing, collector: Collect
         "logging": note_logging(),
         "libraries": note_ambient(references),
     }
+
+
+def leave_out(
+    late: dict[str, Any], references: References, attempt: Callable[[object], Exception | None]
+) -> None:
+    """Take out of ``late`` what installed packages and the standard library have registered with ``atexit``, and values of
+    their context variables, where that cannot be saved. The report names each. What is the program's own is not tried."""
+
+    def can_be_saved(value: object, module: str, name: str) -> bool:
+        failure = None if module in references.by_value else attempt(value)
+        if failure is not None:
+            references.changed.leave_out("unsaved", package_of(module), [name], str(failure))
+        return failure is None
+
+    def is_kept(entry: exits.Entry) -> bool:
+        name = getattr(entry.func, "__qualname__", type(entry.func).__qualname__)
+        return can_be_saved(entry, entry.caller, f"{entry.caller}: atexit {name}")
+
+    def has_saved_value(item: tuple[object, object]) -> bool:
+        pid = references.name_of(item[0])  # only variables of by-reference modules have one
+        return pid is None or pid[0] != "attr" or can_be_saved(item, pid[1], f"{pid[1]}.{pid[2]}")
+
+    late["exit_functions"] = [entry for entry in late["exit_functions"] if is_kept(entry)]
+    late["context"] = [item for item in late["context"] if has_saved_value(item)]
 
 
 def apply_late(saved: dict[str, Any]) -> None:

@@ -1,0 +1,97 @@
+"""What the modules of the standard library bind when they have been imported: the notes that
+:mod:`ckpt.image.modules.standard_changes` compares with.
+
+A *note* is a copy of the dictionary of one owner: a module, a class that is written in Python, or a function or object that
+a variable of the module holds. Copies of dictionaries only, so that the modules that ranks need themselves take 2 ms, once,
+before ranks are forked. Those that a program imports are noted after their import
+(:func:`ckpt.image.modules.package_baseline.watch`).
+
+No code of the library runs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import types
+from _thread import _local
+from enum import EnumMeta
+from typing import Any, NamedTuple
+
+from ckpt.compat.typeobjects import is_heap
+from ckpt.image.lowlevel.inspect_raw import Path, dictionary_of, is_a, package_of, space_of
+from ckpt.image.modules.origins import is_standard
+from ckpt.transport.records import dataclass, field
+
+__all__ = ["Note", "StandardBaseline", "is_from_standard"]
+
+_NOT_NOTED = frozenset({"weakref", "ctypes", "importlib", "_frozen_importlib", "_frozen_importlib_external"})
+"""Libraries whose objects belong to one process: finalizers, libraries in C, the import system."""
+_NO_OBJECTS = frozenset({"sys", "threading"})
+"""Modules whose objects describe this process and its threads."""
+_DIRECTORY = os.path.dirname(os.__file__) + os.sep
+
+
+class Note(NamedTuple):
+    """``kind``: ``module``, ``class`` or ``attributes``, as in :class:`ckpt.image.modules.package_changes.Change`.
+    ``live``: the owner's dictionary, or the owner if that is a class; ``noted``: a copy of the dictionary."""
+
+    path: Path
+    kind: str
+    owner: Any
+    live: Any
+    noted: dict[str, Any]
+
+
+@dataclass(slots=True)
+class StandardBaseline:
+    """``notes``: module's name → notes of it, of its classes and of its objects."""
+
+    notes: dict[str, list[Note]] = field(default_factory=dict)
+
+    def note_all(self) -> None:
+        """Note the modules that have been imported and have no note yet."""
+        for name, module in list(sys.modules.items()):
+            if (
+                type(module) is types.ModuleType
+                and module.__dict__.get("__name__") == name
+                and is_from_standard(module)
+            ):
+                self.note(module)
+
+    def note(self, module: types.ModuleType) -> None:
+        name = module.__dict__["__name__"]
+        if name in self.notes or package_of(name) in _NOT_NOTED:
+            return
+        attributes = module.__dict__
+        # what sys holds must not live longer: the streams of the program, its exceptions
+        noted = dict.fromkeys(attributes) if name == "sys" else dict(attributes)
+        notes = self.notes[name] = [Note((name,), "module", module, attributes, noted)]
+        for key, value in list(attributes.items()):
+            if key.startswith("__"):
+                continue
+            if is_a(value, type):
+                if space_of(value).get("__module__") == name and is_heap(value):
+                    notes.append(Note((name, key), "class", value, value, dict(space_of(value))))
+            elif name not in _NO_OBJECTS:
+                live = _attributes_of(value, name)
+                if live is not None:
+                    notes.append(Note((name, key), "attributes", value, live, dict(live)))
+
+
+def is_from_standard(module: types.ModuleType) -> bool:
+    """Is this the standard library's module, and not one of the program that has such a name (``queue.py``, ``code.py``)?"""
+    if not is_standard(module.__name__):
+        return False
+    file = module.__dict__.get("__file__")
+    return type(file) is not str or (file.startswith(_DIRECTORY) and "site-packages" not in file)
+
+
+def _attributes_of(obj: Any, module: str) -> dict[str, Any] | None:
+    """The dictionary of a function of that module, or of an instance; None: it has none that programs would change."""
+    kind = type(obj)
+    if kind is types.FunctionType:
+        return obj.__dict__ if obj.__module__ == module else None
+    if issubclass(kind, (types.ModuleType, _local)) or type(kind) is EnumMeta or not kind.__dictoffset__:
+        return None
+    return dictionary_of(obj)
