@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from ckpt.image.errors import RestoreError, Unpicklable
-from ckpt.image.interface.library import Library, Reducer, by_name, later
+from ckpt.image.interface.library import InPlace, Library, Reducer, by_name, later
 
-__all__ = ["Library", "Reducer", "RestoreError", "Unpicklable", "by_name", "later"]
+__all__ = ["InPlace", "Library", "Reducer", "RestoreError", "Unpicklable", "by_name", "later"]

@@ -109,14 +109,11 @@ MEMORY_CALLS = {"from_address", "string_at", "memmove"}
 
 WHOSE = {
     # (module, name): whose the name is
-    ("ckpt.image.frames.tracing", "_collectors"): "of coverage's class Collector",
     ("ckpt.image.interface.registry", "_pytest"): "a package of pytest",
     ("ckpt.image.modules.package_baseline", "_distutils_hack"): "a package of setuptools",
-    ("ckpt.image.reducers.contexts", "_extobj_contextvar"): "of numpy",
     ("ckpt.mpi.base.errhandler", "_errhandler_kind"): "of what has an error handler: ckpt.mpi.comm",
     ("ckpt.mpi.libraries", "_alive"): "of ckpt.mpi.comm, of which it must not know",
     ("ckpt.mpi.libraries", "_side"): "of ckpt.mpi.comm, of which it must not know",
-    ("ckpt.replay.state", "_bit_generator"): "of numpy's class RandomState",
     ("ckpt.image.stdlib.rebuild_c_objects", "_hand_out"): "an argument: the function is a text",
 }
 

@@ -25,7 +25,7 @@ from ckpt.image.files.saved_files import SavedFiles
 from ckpt.image.frames import _frames
 from ckpt.image.interface.registry import libraries, look_for_extensions
 from ckpt.image.modules import held_locks, package_baseline, package_changes, standard_changes
-from ckpt.image.modules.references import References
+from ckpt.image.modules.references import known
 from ckpt.image.pairs import Dump, ImageReport, Prepared
 from ckpt.image.pickling.pickler import (
     ImagePickler,
@@ -54,9 +54,6 @@ __all__ = [
 _REHEARSED_BYTES = 4 << 20
 
 
-_references = References()
-
-
 def warm() -> None:
     """Look at all modules that are imported by now, so that the first image is faster. Must be called before the program
     starts: modules' attributes that appear later count as the program's. May be called before ranks are forked.
@@ -65,14 +62,14 @@ def warm() -> None:
     look_for_extensions()
     libraries.loaded()
     package_baseline.note_standard()
-    _references.settle()
+    known.settle()
 
 
 def look() -> None:
     """Look at the modules that the program has imported since :func:`warm`, so that the pause for the first image is
     shorter; 1 ms for 100 modules.
     """
-    _references.refresh()
+    known.refresh()
 
 
 def prepare(stack: Stack | None, extras: Mapping[str, object]) -> Prepared:
@@ -84,10 +81,10 @@ def prepare(stack: Stack | None, extras: Mapping[str, object]) -> Prepared:
     started_ns = time.perf_counter_ns()
     noted, own_lengths = moment.note(), own_lengths_now()
     collector = gc.isenabled(), gc.get_threshold()  # recorded here, because dump() turns the collector off
-    if _references.are_behind():  # changes of known modules are looked at in the child
-        _references.refresh()
+    if known.are_behind():  # changes of known modules are looked at in the child
+        known.refresh()
     elapsed_ns = time.perf_counter_ns() - started_ns
-    return Prepared(stack, extras, noted, own_lengths, collector, _references, os.getpid(), elapsed_ns)
+    return Prepared(stack, extras, noted, own_lengths, collector, known, os.getpid(), elapsed_ns)
 
 
 # ---------------------------------------------------------------------- dump

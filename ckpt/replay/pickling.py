@@ -7,7 +7,7 @@
                 ↑ header and port are loaded when the rank starts
                 ↓ the parts are loaded when the new run of the script has come to the saved place: a label, then its value
     ("mail", "")           messages and counters (:mod:`ckpt.replay.mailbox`)
-    ("ambient", "")        state of the global random generators of ``random`` and numpy
+    ("random", "")         state of the libraries' global generators of random numbers
     ("registered", name)   content of one registered object (:mod:`ckpt.replay.state`), for each of them
 
 All parts are written by one pickler, one ``dump`` for each, so they share one memo: identity and sharing of objects hold

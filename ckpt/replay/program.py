@@ -1,7 +1,7 @@
 """★ Explicit checkpoints: a rank saves the objects that its program has registered, between two steps of ``ckpt.loop``.
 
 This serves programs whose authors prefer it, and interpreters whose frames (of the stack) cannot be captured. The image
-holds the registered objects, the place in the loops, the port and the mailbox, and the state of ``random`` and of numpy's
+holds the registered objects, the place in the loops, the port and the mailbox, and the state of the libraries'
 global generator. A restart runs the script again from its start. :mod:`ckpt.replay.position` says how the script gets back
 to its place, and :mod:`ckpt.replay.mailbox` what happens to the messages that it sends meanwhile.
 
@@ -73,7 +73,7 @@ class ReplayImage:
 
         parts: list[tuple[tuple[str, str], Callable[[], object]]] = [
             (("mail", ""), mail),
-            (("ambient", ""), _ambient),
+            (("random", ""), libraries.note_random),
         ]
         for name, obj in self.registered.items():
             parts.append((("registered", name), partial(self._content, name, obj)))
@@ -167,8 +167,8 @@ class Replay:
                     contents[name] = value
                 elif kind == "mail":
                     mailbox.restore(runtime.engine, value, runtime.consumed)
-                elif kind == "ambient":
-                    _put_ambient(value)
+                elif kind == "random":
+                    libraries.apply_random(value)
             for name, content in contents.items():
                 state.put_back(name, runtime.registered[name], content)
             runtime.send = runtime.port.send
@@ -377,23 +377,3 @@ class _Disposable:
 def _ready_reducers() -> dict[type, Callable[[Any], Any]]:
     pickler = _Disposable()
     return {cls: partial(reduce, pickler) for cls, reduce in libraries.reducers(beside_pickle=True).items()}
-
-
-def _ambient() -> dict[str, Any]:
-    noted: dict[str, Any] = {}
-    if "random" in sys.modules:
-        noted["random"] = sys.modules["random"].getstate()
-    if "numpy.random" in sys.modules:
-        noted["numpy.random"] = sys.modules["numpy.random"].get_state(legacy=False)
-    return noted
-
-
-def _put_ambient(noted: Mapping[str, Any]) -> None:
-    if "random" in noted:
-        import random
-
-        random.setstate(noted["random"])
-    if "numpy.random" in noted:
-        import numpy.random
-
-        numpy.random.set_state(noted["numpy.random"])

@@ -8,8 +8,8 @@ every reference to such an object sees the restored content, also where the prog
 object                                content
 ====================================  ================================================================================
 dict, list, set, deque, bytearray     the items (subclasses: and the attributes)
-numpy array                           the elements; shape and type must be the same again
-``random.Random``, numpy generators   their state
+what a library says                   arrays: the elements; shape and type must be the same again; random generators: their
+                                      state (:meth:`ckpt.image.interface.library.Library.in_place`)
 a file open for writing               position and length; the file is cut to that length (open it with "a" or "r+")
 any other object                      the value of its ``__getstate__``, put back by ``__setstate__``, or, without
                                       ``__setstate__``, as attributes and slots
@@ -24,14 +24,14 @@ from __future__ import annotations
 import array
 import io
 import os
-import random
-import sys
 import types
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any
 
 from ckpt.errors import RegistrationError, StateError
+from ckpt.image.interface.library import InPlace
+from ckpt.image.interface.registry import libraries
 
 __all__ = ["Content", "check", "content_of", "is_file", "put_back"]
 
@@ -62,11 +62,13 @@ def is_file(obj: object) -> bool:
 
 
 def content_of(obj: Any) -> Content:
-    """``(kind, value)``, to be pickled. ``kind`` is a name of `_KINDS`, or "object": then ``__getstate__`` is called."""
-    for kind, matches, take, _ in _KINDS:
-        if matches(obj):
-            return kind, take(obj)
-    return "object", obj.__getstate__()  # of every object since Python 3.11
+    """``(kind, value)``, to be pickled. ``kind`` is a name of `_KINDS`, one that a library says, or "object"."""
+    known = _kind_of(obj)
+    return known.kind, known.take(obj)
+
+
+def _kind_of(obj: Any) -> InPlace:
+    return next((each for each in (*_KINDS, *libraries.in_place()) if isinstance(obj, each.types)), _OBJECT)
 
 
 def put_back(name: str, obj: Any, content: Content) -> None:
@@ -76,15 +78,13 @@ def put_back(name: str, obj: Any, content: Content) -> None:
     an array, generator, length of a file).
     """
     kind, value = content
-    expected, put = next(
-        ((kind, put) for kind, matches, _, put in _KINDS if matches(obj)), ("object", _put_object)
-    )
-    if kind != expected:
+    known = _kind_of(obj)
+    if kind != known.kind:
         raise StateError(
             f"{name!r} is registered as {type(obj).__name__}; the checkpoint has the state of a {kind} for it"
         )
     try:
-        put(obj, value)
+        known.put(obj, value)
     except StateError as failure:
         raise StateError(f"{name!r}: {failure}") from failure
 
@@ -102,7 +102,9 @@ def _set_attributes(obj: Any, attributes: dict[str, Any] | None) -> None:
         obj.__dict__.update(attributes)
 
 
-def _container(cls: type, items: Callable[[Any], Any], fill: Callable[[Any, Any], None]) -> Any:
+def _container(
+    kind: str, cls: type, items: Callable[[Any], Any], fill: Callable[[Any, Any], None]
+) -> InPlace:
     def take(obj: Any) -> Any:
         return items(obj), _attributes(obj)
 
@@ -111,7 +113,7 @@ def _container(cls: type, items: Callable[[Any], Any], fill: Callable[[Any, Any]
         fill(obj, value[0])
         _set_attributes(obj, value[1])
 
-    return lambda obj: isinstance(obj, cls), take, put
+    return InPlace(kind, (cls,), take, put)
 
 
 def _fill_dict(obj: Any, items: list[tuple[Any, Any]]) -> None:
@@ -122,40 +124,6 @@ def _fill_dict(obj: Any, items: list[tuple[Any, Any]]) -> None:
 def _fill_ordered(obj: Any, items: list[tuple[Any, Any]]) -> None:
     for key, value in items:
         OrderedDict.__setitem__(obj, key, value)
-
-
-def _is_array(obj: Any) -> bool:
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(obj, numpy.ndarray)
-
-
-def _take_array(obj: Any) -> Any:
-    return sys.modules["numpy"].asarray(obj)[...]  # a view: another object than the registered one
-
-
-def _put_array(obj: Any, value: Any) -> None:
-    if obj.shape != value.shape or obj.dtype != value.dtype:
-        raise StateError(
-            f"an array {obj.shape} of {obj.dtype}; the checkpoint has {value.shape} of {value.dtype}"
-        )
-    obj[...] = value
-
-
-def _is_numpy_generator(obj: Any) -> bool:
-    numpy_random = sys.modules.get("numpy.random")
-    return numpy_random is not None and isinstance(obj, (numpy_random.Generator, numpy_random.RandomState))
-
-
-def _bits(obj: Any) -> Any:
-    return obj.bit_generator if hasattr(obj, "bit_generator") else obj._bit_generator
-
-
-def _put_bits(obj: Any, value: Any) -> None:
-    if type(_bits(obj)).__name__ != value["bit_generator"]:
-        raise StateError(
-            f"a generator of {type(_bits(obj)).__name__}; the checkpoint has {value['bit_generator']}"
-        )
-    _bits(obj).state = value
 
 
 def _take_file(obj: Any) -> tuple[int, int]:
@@ -191,22 +159,16 @@ def _put_object(obj: Any, value: Any) -> None:
         object.__setattr__(obj, key, entry)
 
 
-_Kind = tuple[str, Callable[[Any], bool], Callable[[Any], Any], Callable[[Any, Any], None]]
-_KINDS: tuple[_Kind, ...] = (
-    ("dict", *_container(OrderedDict, lambda obj: list(OrderedDict.items(obj)), _fill_ordered)),
-    ("dict", *_container(dict, lambda obj: list(dict.items(obj)), _fill_dict)),
-    ("list", *_container(list, list, list.extend)),
-    ("set", *_container(set, list, set.update)),
-    ("deque", *_container(deque, list, deque.extend)),
-    ("bytearray", *_container(bytearray, bytes, bytearray.extend)),
-    ("array", _is_array, _take_array, _put_array),
-    ("array.array", lambda obj: isinstance(obj, array.array), lambda obj: obj.tobytes(), _put_array_array),
-    (
-        "random generator",
-        lambda obj: isinstance(obj, random.Random),
-        lambda obj: obj.getstate(),
-        random.Random.setstate,
-    ),
-    ("numpy generator", _is_numpy_generator, lambda obj: _bits(obj).state, _put_bits),
-    ("file", is_file, _take_file, _put_file),
+_KINDS = (
+    _container("dict", OrderedDict, lambda obj: list(OrderedDict.items(obj)), _fill_ordered),
+    _container("dict", dict, lambda obj: list(dict.items(obj)), _fill_dict),
+    _container("list", list, list, list.extend),
+    _container("set", set, list, set.update),
+    _container("deque", deque, list, deque.extend),
+    _container("bytearray", bytearray, bytes, bytearray.extend),
+    InPlace("array.array", (array.array,), lambda obj: obj.tobytes(), _put_array_array),
+    InPlace("file", (io.IOBase,), _take_file, _put_file),
 )
+_OBJECT = InPlace(
+    "object", (object,), lambda obj: obj.__getstate__(), _put_object
+)  # of every object since Python 3.11

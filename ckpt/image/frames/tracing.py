@@ -5,8 +5,8 @@ only. ``begin`` sets it again in the new process. The rebuild calls ``begin`` wh
 about to go on, so that nothing watches the rebuild itself.
 
 Known are functions and methods written in Python (``sys.settrace``, ``sys.setprofile``, the module ``trace``),
-``cProfile.Profile`` and coverage's ``CTracer``. After a restart the latter two are told again which functions run. C
-functions between these functions count as called, and their time ends at the image.
+``cProfile.Profile``, and trace functions in C of libraries (:data:`tracers`). After a restart the latter two are told again
+which functions run. C functions between these functions count as called, and their time ends at the image.
 
 What a program may notice: if an image is taken exactly where a loop goes back, the line to which the loop goes back may be
 reported once less. No return is reported for the library functions in which the program waits.
@@ -20,7 +20,7 @@ from __future__ import annotations
 import functools
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
@@ -30,20 +30,18 @@ from ckpt.image.frames import _frames
 from ckpt.transport.records import dataclass
 
 __all__ = [
-    "TRACER",
     "Tracing",
     "begin",
     "c_method",
     "captured_codes",
     "is_profile",
-    "is_tracer",
     "note",
     "running_calls",
+    "tracers",
 ]
 
 _PROFILER_TOOL = 2  # sys.monitoring.PROFILER_ID
 _TOOLS = 6  # of sys.monitoring that are anybody's
-TRACER = "coverage.tracer"
 
 
 @dataclass(slots=True)
@@ -58,6 +56,10 @@ class Tracing:
     threads: Any
     frames: list[tuple[Any, bool, bool]]
 
+
+tracers: list[tuple[Callable[[type], bool], Callable[[Any, list[FrameType]], None]]] = []
+"""Trace functions that are written in C, as a library's class says: is this the type of one; and what starts it again with
+the frames that run, outermost first."""
 
 captured_codes: list[CodeType] = []  # of the captured frames, outermost first
 running_calls: dict[
@@ -116,7 +118,7 @@ def _profiler() -> Any:
 def _is_known(watcher: Any) -> bool:
     if watcher is None or type(watcher) in (FunctionType, MethodType, functools.partial):
         return True
-    if is_profile(type(watcher)) or is_tracer(type(watcher)):
+    if is_profile(type(watcher)) or _tracer(watcher) is not None:
         return True
     return type(_frames.lookup(type(watcher), "__call__")) is FunctionType
 
@@ -125,8 +127,8 @@ def is_profile(cls: type) -> bool:
     return issubclass(cls, profiler_type() or ())
 
 
-def is_tracer(cls: type) -> bool:
-    return cls is getattr(sys.modules.get(TRACER), "CTracer", None)
+def _tracer(watcher: Any) -> Callable[[Any, list[FrameType]], None] | None:
+    return next((start for is_one, start in tracers if is_one(type(watcher))), None)
 
 
 # ---------------------------------------------------------------------------------- setting again
@@ -148,8 +150,9 @@ def begin(tracing: Tracing, bases: Sequence[CodeType]) -> None:
         else:
             sys.setprofile(tracing.profile)
     if tracing.trace is not None:
-        if is_tracer(type(tracing.trace)):
-            _enter_again(tracing.trace, frames)
+        start = _tracer(tracing.trace)
+        if start is not None:
+            start(tracing.trace, frames)
         else:
             sys.settrace(tracing.trace)
     tracing.trace = tracing.profile = tracing.threads = None  # lifetimes are the program's own from here on
@@ -161,20 +164,6 @@ def _call_again(profile: Any, frames: list[FrameType]) -> None:
     for frame in frames[len(frames) - running :]:
         if not begin_call(profile, frame.f_code):
             _frames.profile_call(frame)
-
-
-def _enter_again(tracer: Any, frames: list[FrameType]) -> None:
-    """Tell a CTracer of the functions that run, beginning with the first one it has been told of before."""
-    collector = getattr(tracer.lock_data, "__self__", None)
-    collectors = getattr(
-        type(collector), "_collectors", None
-    )  # the package, compiled, starts as after its import
-    if type(collectors) is list and collector not in collectors:
-        collectors.append(collector)
-    tracer.start()
-    known = [index for index, frame in enumerate(frames) if frame.f_trace is tracer]
-    for frame in frames[known[0] :] if known else ():
-        tracer(frame, "call", None)
 
 
 def c_method(profile: Any, name: str) -> Any:

@@ -16,7 +16,11 @@ what                          called, or looked at                        in whi
 ``note_settings``             before anything is saved                    likewise
 ``reducers``,                 while objects are saved                     likewise
 ``reducer_by_base``
-``apply_settings``            when all objects have been loaded           the new process
+``note_random``               likewise, and before an explicit image      likewise
+``in_place``                  by explicit checkpoints (ckpt.replay)       the forked child, and the new process
+``shape_of``                  for reports of sizes                        likewise
+``apply_settings``,           when all objects have been loaded           the new process
+``apply_random``
 ``after_restart``             last of all                                 the new process
 ============================  ==========================================  =============================================
 
@@ -27,14 +31,27 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
-__all__ = ["Library", "Reducer", "by_name", "later"]
+__all__ = ["InPlace", "Library", "Reducer", "by_name", "later"]
 
 Reducer = Callable[[Any, Any], Any]
 """``reduce(saver, obj)``: what ``obj.__reduce_ex__(5)`` should return, or ``NotImplemented`` for pickle's own way;
 ``saver``: a :class:`ckpt.image.reducers.saver.Saver`. It must not change the object, unless ``saver.is_disposable``."""
+
+
+class InPlace(NamedTuple):
+    """How the content of a registered object (:func:`ckpt.register`) is saved, and put into the object of a new run.
+
+    ``kind``: a name for people, other than those of other types. ``types``: the classes of such objects; subclasses count.
+    ``take(obj)``: the content, which is pickled. ``put(obj, content)``: raises :class:`ckpt.errors.StateError` where the
+    content does not fit the object."""
+
+    kind: str
+    types: tuple[type, ...]
+    take: Callable[[Any], Any]
+    put: Callable[[Any, Any], None]
 
 
 class Library:
@@ -99,6 +116,21 @@ class Library:
 
     def apply_settings(self, saved: Any) -> None:
         """Put back what :meth:`note_settings` has noted. The library has been imported."""
+
+    def note_random(self) -> Any:
+        """The state of the library's global generators of random numbers. Nothing is noted where this is None."""
+        return None
+
+    def apply_random(self, saved: Any) -> None:
+        """Put back what :meth:`note_random` has noted. The library has been imported."""
+
+    def in_place(self) -> Sequence[InPlace]:
+        """Types whose objects keep their identity, and get their content back, in a program that saves itself."""
+        return ()
+
+    def shape_of(self, obj: Any) -> str | None:
+        """What reports say of an object of a class of the library, besides the name of the class: ``float64 (1000, 3)``."""
+        return None
 
     def before_image(self) -> None:
         """In the program's process, which stands still: what must reach the disk first. When it raises, no image is

@@ -9,6 +9,7 @@ One that cannot be used, because its module cannot be imported or holds no such 
 favour of ours where there is one: it never breaks a job.
 
 What asks all of them: :mod:`ckpt.image.interface.transient` (moments to avoid), :mod:`ckpt.image.process.settings`,
+:mod:`ckpt.replay.state` (registered objects),
 :mod:`ckpt.image.pickling.pickler` (types), :mod:`ckpt.capture.threads`, :mod:`ckpt.image.modules.package_baseline`.
 """
 
@@ -22,13 +23,15 @@ from typing import Any
 
 from ckpt.compat import accelerators
 from ckpt.compat.stdlib import is_initializing
-from ckpt.image.interface.library import Library, Reducer
+from ckpt.image.errors import RestoreError
+from ckpt.image.interface.library import InPlace, Library, Reducer
 
 __all__ = ["GROUP", "Registry", "libraries", "look_for_extensions"]
 
 GROUP = "ckpt.libraries"
 
 _STANDARD = "ckpt.image.stdlib.standard"
+_REGISTERED = "ckpt.image.stdlib.registered"
 _DATA = "ckpt.image.libraries"
 _TOOLS = "ckpt.image.tools"
 BUILT_IN = {
@@ -45,6 +48,8 @@ BUILT_IN = {
     "pyexpat": f"{_STANDARD}:Expat",
     "sqlite3": f"{_STANDARD}:Sqlite",
     # those with settings, in the order in which these are put back
+    "copyreg": f"{_REGISTERED}:CopyReg",
+    "abc": f"{_REGISTERED}:VirtualSubclasses",
     "locale": f"{_STANDARD}:Locale",
     "csv": f"{_STANDARD}:Csv",
     "decimal": f"{_STANDARD}:Decimal",
@@ -60,6 +65,7 @@ BUILT_IN = {
     "PIL": f"{_DATA}.pillow:Pillow",
     "gmpy2": f"{_DATA}.gmpy2:Gmpy2",
     "numexpr": f"{_DATA}.numexpr:NumExpr",
+    "cython_runtime": f"{_TOOLS}.cython:Cython",
     "regex": f"{_TOOLS}.regex:Regex",
     "filelock": f"{_TOOLS}.filelock:FileLock",
     "fastrlock": f"{_TOOLS}.fastrlock:FastRLock",
@@ -174,6 +180,38 @@ class Registry:
             if not (beside_pickle and each.is_left_to_pickle):
                 found.update(each.reducers())
         return found
+
+    def note_random(self) -> dict[str, Any]:
+        """Library → the state of its generators of random numbers."""
+        noted = {each.name: each.note_random() for each in self.loaded()}
+        return {name: state for name, state in noted.items() if state is not None}
+
+    def apply_random(self, noted: Mapping[str, Any]) -> None:
+        """Put back what :meth:`note_random` has returned. Raises RestoreError where that was noted by a distribution that is
+        not installed here."""
+        for name, state in noted.items():
+            self.need(name).apply_random(state)
+
+    def need(self, name: str) -> Library:
+        """What serves the library of that name, which is imported. Raises RestoreError: nothing does here."""
+        if name not in sys.modules:
+            importlib.import_module(name)
+        library = self.find(name)
+        if library is None:
+            raise RestoreError(
+                f"the image has settings of {name!r}, noted by a distribution that is not installed here "
+                "(an entry point of ckpt.libraries)"
+            )
+        return library
+
+    def in_place(self) -> list[InPlace]:
+        """What all of them say of registered objects."""
+        return [each for act in self.having(Library.in_place) for each in act()]
+
+    def shape_of(self, obj: Any, module: str) -> str | None:
+        """``module``: of the object's class."""
+        found = self.find(module.partition(".")[0])
+        return None if found is None else found.shape_of(obj)
 
     def before_image(self) -> None:
         """In the parent, just before the image: what must reach the disk first, and what a child would not find."""

@@ -27,8 +27,10 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from ckpt.compat.typeobjects import is_heap
+from ckpt.errors import StateError
 from ckpt.image.errors import RestoreError
-from ckpt.image.interface.library import Library, Reducer, by_name
+from ckpt.image.interface.library import InPlace, Library, Reducer, by_name
+from ckpt.image.libraries.numpy_errors import CAPSULE, reduce_capsule
 
 if TYPE_CHECKING:
     from ckpt.image.reducers.saver import Saver
@@ -49,7 +51,7 @@ class NumPy(Library):
             "ufunc": reduce_ufunc,
             "flatiter": reduce_flatiter,
         }
-        return by_name("numpy", reducers)
+        return {**by_name("numpy", reducers), CAPSULE: reduce_capsule}
 
     def reducer_by_base(self, cls: type) -> Reducer | None:
         """For subclasses of arrays, but for those that pickle in ways of their own (masked arrays)."""
@@ -61,18 +63,54 @@ class NumPy(Library):
 
     def note_settings(self) -> dict[str, Any]:
         numpy = self.module
-        noted = {"errors": numpy.geterr(), "call": numpy.geterrcall(), "printing": numpy.get_printoptions()}
-        if "numpy.random" in sys.modules:
-            noted["random"] = sys.modules["numpy.random"].get_state(legacy=False)
-        return noted
+        return {"errors": numpy.geterr(), "call": numpy.geterrcall(), "printing": numpy.get_printoptions()}
 
     def apply_settings(self, saved: dict[str, Any]) -> None:
         numpy = self.module
         numpy.seterr(**saved["errors"])
         numpy.seterrcall(saved["call"])
         numpy.set_printoptions(**{k: v for k, v in saved["printing"].items() if k != "override_repr"})
-        if "random" in saved:
-            importlib.import_module("numpy.random").set_state(saved["random"])
+
+    def note_random(self) -> Any:
+        random = sys.modules.get("numpy.random")
+        return None if random is None else random.get_state(legacy=False)
+
+    def apply_random(self, saved: Any) -> None:
+        importlib.import_module("numpy.random").set_state(saved)
+
+    def in_place(self) -> list[InPlace]:
+        kinds = []
+        if (array_type := getattr(self.module, "ndarray", None)) is not None:
+            # a view, because the registered object itself is saved by its name
+            kinds.append(InPlace("array", (array_type,), lambda obj: obj.view(array_type)[...], _put_array))
+        if (random := sys.modules.get("numpy.random")) is not None:
+            generators = (random.Generator, random.RandomState)
+            kinds.append(InPlace("numpy generator", generators, lambda obj: _bits(obj).state, _put_bits))
+        return kinds
+
+    def shape_of(self, obj: Any) -> str | None:
+        is_array = type(obj) is getattr(self.module, "ndarray", None)
+        return f"{obj.dtype} {obj.shape}" if is_array else None
+
+
+def _put_array(obj: Any, value: Any) -> None:
+    if obj.shape != value.shape or obj.dtype != value.dtype:
+        raise StateError(
+            f"an array {obj.shape} of {obj.dtype}; the checkpoint has {value.shape} of {value.dtype}"
+        )
+    obj[...] = value
+
+
+def _bits(obj: Any) -> Any:
+    return obj.bit_generator if hasattr(obj, "bit_generator") else obj._bit_generator
+
+
+def _put_bits(obj: Any, value: Any) -> None:
+    if type(_bits(obj)).__name__ != value["bit_generator"]:
+        raise StateError(
+            f"a generator of {type(_bits(obj)).__name__}; the checkpoint has {value['bit_generator']}"
+        )
+    _bits(obj).state = value
 
 
 def reduce_array(pickler: Saver, array: Any) -> Any:

@@ -20,7 +20,8 @@ import pickle
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ckpt.image.interface.library import Library, Reducer
+from ckpt.errors import StateError
+from ckpt.image.interface.library import InPlace, Library, Reducer
 from ckpt.image.libraries.numpy import OUT_OF_BAND_BYTES
 
 if TYPE_CHECKING:
@@ -54,7 +55,6 @@ class Torch(Library):
     def note_settings(self) -> dict[str, Any]:
         torch = self.module
         return {
-            "random": torch.get_rng_state(),
             "default": torch.get_default_dtype(),
             "threads": torch.get_num_threads(),
             "gradients": torch.is_grad_enabled(),
@@ -63,11 +63,34 @@ class Torch(Library):
 
     def apply_settings(self, saved: dict[str, Any]) -> None:
         torch = self.module
-        torch.set_rng_state(saved["random"])
         torch.set_default_dtype(saved["default"])
         torch.set_num_threads(saved["threads"])
         torch.set_grad_enabled(saved["gradients"])
         torch.use_deterministic_algorithms(saved["deterministic"])
+
+    def note_random(self) -> Any:
+        return self.module.get_rng_state()
+
+    def apply_random(self, saved: Any) -> None:
+        self.module.set_rng_state(saved)
+
+    def in_place(self) -> list[InPlace]:
+        tensor_type = getattr(self.module, "Tensor", None)
+        if tensor_type is None:
+            return []
+        return [InPlace("tensor", (tensor_type,), lambda obj: obj.detach(), _put_tensor)]
+
+    def shape_of(self, obj: Any) -> str | None:
+        is_tensor = isinstance(obj, getattr(self.module, "Tensor", ()))
+        return f"{obj.dtype} {tuple(obj.shape)}" if is_tensor else None
+
+
+def _put_tensor(obj: Any, value: Any) -> None:
+    if obj.shape != value.shape or obj.dtype != value.dtype:
+        raise StateError(
+            f"a tensor {tuple(obj.shape)} of {obj.dtype}; the checkpoint has {tuple(value.shape)} of {value.dtype}"
+        )
+    obj.data.copy_(value)
 
 
 def reduce_tensor(pickler: Saver, tensor: Any) -> Any:

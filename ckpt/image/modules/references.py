@@ -35,7 +35,7 @@ from ckpt.image.modules import held_locks, lazy, package_changes
 from ckpt.image.modules.origins import NOT_MODULES_OF_THEIR_OWN, OWN_PACKAGES, is_by_value, is_standard
 from ckpt.image.modules.standard_streams import STREAMS, std_objects
 
-__all__ = ["Pid", "References", "import_all", "resolve"]
+__all__ = ["Pid", "References", "import_all", "known", "resolve"]
 
 Pid = tuple[Any, ...]
 """A persistent id: ``("module", name)``, ``("dict", name)``, ``("attr", module, name)``, ``("std", path)``,
@@ -335,6 +335,10 @@ class References:
         found = module.__dict__.get(key, obj) if isinstance(module, types.ModuleType) else module
         is_replaced = found is not obj and getattr(found, "__module__", None) != name
         return (name, key) if is_replaced else None
+
+
+known = References()
+"""Of this process."""
 
 
 def resolve(pid: Pid, live: Mapping[str, object]) -> object:

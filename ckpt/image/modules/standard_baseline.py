@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import types
-from _thread import _local
 from enum import EnumMeta
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ from ckpt.transport.records import dataclass, field
 
 __all__ = ["Note", "StandardBaseline", "is_from_standard"]
 
-_NOT_NOTED = frozenset({"weakref", "ctypes", "importlib", "_frozen_importlib", "_frozen_importlib_external"})
+_NOT_NOTED = frozenset({"weakref", "ctypes", "importlib"})
 """Libraries whose objects belong to one process: finalizers, libraries in C, the import system."""
 _NO_OBJECTS = frozenset({"sys", "threading"})
 """Modules whose objects describe this process and its threads."""
@@ -92,6 +92,6 @@ def _attributes_of(obj: Any, module: str) -> dict[str, Any] | None:
     kind = type(obj)
     if kind is types.FunctionType:
         return obj.__dict__ if obj.__module__ == module else None
-    if issubclass(kind, (types.ModuleType, _local)) or type(kind) is EnumMeta or not kind.__dictoffset__:
+    if issubclass(kind, (types.ModuleType, threading.local)) or type(kind) is EnumMeta:
         return None
     return dictionary_of(obj)

@@ -289,7 +289,7 @@ class ImagePickler(pickle.Pickler):
             found: Reducer | None = reducer_by_base(cls)
             if found is not None:
                 return found
-        return c_objects.kind_by_base(cls)
+        return None
 
     def copy_of_memo(self) -> dict[int, tuple[int, Any]]:
         """Id of each object saved so far → (its number in the memo, the object)."""

@@ -8,10 +8,11 @@ are described for variables of at least 64 bytes only, and without running code 
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from types import CodeType
 from typing import Any
+
+from ckpt.image.interface.registry import libraries
 
 __all__ = ["MOST_FRAMES", "SizeTable", "describe_type", "local_names"]
 
@@ -83,8 +84,8 @@ def describe_type(value: Any) -> str:
     text = name if module == "builtins" or not isinstance(module, str) else f"{module}.{name}"
     if cls in _PLAIN_SIZED:
         text += f" of {len(value)}"
-    elif cls is getattr(sys.modules.get("numpy"), "ndarray", None):
-        text += f" {value.dtype} {value.shape}"
+    elif isinstance(module, str) and (shape := libraries.shape_of(value, module)) is not None:
+        text += f" {shape}"
     return text[:_TEXT_CHARS]
 
 

@@ -39,6 +39,7 @@ from ckpt.image.files import cuts, descriptors, numbers, reopen, standard_input,
 from ckpt.image.files.file_notes import completed
 from ckpt.image.files.file_positions import HARMLESS_DEVICES
 from ckpt.image.files.moved import moved
+from ckpt.image.interface.registry import libraries
 from ckpt.image.lowlevel.inspect_raw import package_of
 from ckpt.image.modules import held_locks, search_path, standard_streams
 from ckpt.image.modules.origins import OWN_PACKAGES
@@ -156,7 +157,8 @@ def note_late(references: References, timing: signals.Timing, collector: Collect
         "patches": _note_patches(references),
         "switch_interval": sys.getswitchinterval(),
         "logging": note_logging(),
-        "libraries": note_ambient(references),
+        "libraries": note_ambient(),
+        "random": libraries.note_random(),
     }
 
 
@@ -303,4 +305,5 @@ _APPLY: dict[str, Callable[[Any], None]] = {
     "logging": put_back,
     "locks": held_locks.hold_again,
     "libraries": apply_ambient,
+    "random": libraries.apply_random,
 }

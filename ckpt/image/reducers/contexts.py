@@ -64,39 +64,8 @@ def fill_context(context: contextvars.Context, items: list[tuple[contextvars.Con
 
 
 def reduce_capsule(pickler: Saver, obj: Any) -> Any:
-    """A capsule, that is, a pointer of a C library. Only numpy's error settings can be made again; for all others raises
-    PicklingError.
-    """
-    if '"numpy.ufunc.extobj"' not in repr(obj):
-        raise PicklingError("a capsule (a pointer of a C library) cannot be saved")
-    return make_numpy_errors, (contextvars.Context().run(_numpy_errors, obj),)
-
-
-def _numpy_errors(capsule: Any) -> tuple[dict[str, Any], Any, int]:
-    import numpy
-
-    _numpy_variable().set(capsule)
-    return {**numpy.geterr()}, numpy.geterrcall(), numpy.getbufsize()
-
-
-def make_numpy_errors(settings: tuple[dict[str, Any], Any, int]) -> Any:
-    return contextvars.Context().run(_set_numpy_errors, settings)
-
-
-def _set_numpy_errors(settings: tuple[dict[str, Any], Any, int]) -> Any:
-    import numpy
-
-    errors, call, size = settings
-    numpy.seterr(**errors)
-    numpy.seterrcall(call)
-    numpy.setbufsize(size)
-    return _numpy_variable().get()
-
-
-def _numpy_variable() -> Any:
-    from numpy._core import umath
-
-    return umath._extobj_contextvar
+    """Raises PicklingError."""
+    raise PicklingError("a capsule (a pointer of a C library) cannot be saved")
 
 
 # ---------------------------------------------------------------------- tokens

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 __all__ = [
     "DIALECT_FIELDS",
     "REDUCERS",
-    "kind_by_base",
     "reduce_match",
     "reduce_random",
     "reduce_remaining",
@@ -152,11 +151,6 @@ def reduce_csv_writer(pickler: Saver, obj: Any) -> Any:
 # ---------------------------------------------------------------------- other objects made in C
 
 _REMAINING_ITEMS = 1_000_000
-
-
-def kind_by_base(cls: type) -> Reducer | None:
-    """Generators of Cython, each version of which has a type of its own: libraries iterate over their columns by them."""
-    return reduce_remaining if cls.__name__ == "generator" and cls.__module__.startswith("_cython_") else None
 
 
 def reduce_key_wrapper(pickler: Saver, obj: Any) -> Any:

@@ -1,7 +1,7 @@
-"""Profilers and tracers in C as objects in an image: ``cProfile.Profile``, coverage's ``CTracer``.
+"""Profiles as objects in an image: ``cProfile.Profile``.
 
-Both keep in C what they have counted. A profile is saved as its report. After a restart, the counts before the image are
-added to those after it (:class:`Earlier`). The state of a tracer is its attributes.
+They keep in C what they have counted. A profile is saved as its report. After a restart, the counts before the image are
+added to those after it (:class:`Earlier`).
 
 Not here: that they watch the program again after a restart (:mod:`ckpt.image.frames.tracing`).
 """
@@ -9,17 +9,14 @@ Not here: that they watch the program again after a restart (:mod:`ckpt.image.fr
 from __future__ import annotations
 
 import itertools
-import sys
-from collections.abc import Callable
 from pickle import PicklingError
-from types import MemberDescriptorType
 from typing import Any
 
 from ckpt.compat.accelerators import PROFILER, loaded
-from ckpt.image.frames.tracing import TRACER, c_method, captured_codes, is_profile, is_tracer, running_calls
+from ckpt.image.frames.tracing import c_method, captured_codes, running_calls
 from ckpt.image.reducers.saver import Saver
 
-__all__ = ["Earlier", "kind_by_base", "make_profile"]
+__all__ = ["Earlier", "make_profile", "reduce_profile"]
 
 
 class Place:
@@ -104,13 +101,6 @@ def merged(*parts: Entries) -> list[Any]:
     ]
 
 
-def kind_by_base(cls: type) -> Callable[[Saver, Any], Any] | None:
-    if is_profile(cls):
-        return reduce_profile
-    is_disposition = cls is getattr(sys.modules.get(TRACER), "CFileDisposition", None)
-    return reduce_members if is_disposition or is_tracer(cls) else None
-
-
 def reduce_profile(pickler: Saver, obj: Any) -> Any:
     attributes = getattr(obj, "__dict__", None)
     if attributes is None:
@@ -170,17 +160,3 @@ def fill_profile(profile: Any, state: tuple[dict[str, Any], Entries, int]) -> No
     if entries:
         earlier = Earlier(profile, entries)
         profile.__dict__.update(getstats=earlier, clear=earlier.clear)
-
-
-def reduce_members(pickler: Saver, obj: Any) -> Any:
-    """An object in C whose attributes are its whole state, but for what runs."""
-    names = [name for name, found in type(obj).__dict__.items() if type(found) is MemberDescriptorType]
-    state = {
-        name: getattr(obj, name) for name in names
-    }  # what is not set reads as None, which C takes for no less
-    return type(obj), (), state, None, None, fill_members
-
-
-def fill_members(obj: Any, members: dict[str, Any]) -> None:
-    for name, value in members.items():
-        setattr(obj, name, value)

@@ -12,7 +12,7 @@ from typing import Any
 
 from ckpt.compat import accelerators, stdlib
 from ckpt.image.errors import RestoreError
-from ckpt.image.interface.library import Library, Reducer, by_name, later
+from ckpt.image.interface.library import InPlace, Library, Reducer, by_name, later
 from ckpt.image.reducers.contexts import decimal_reducers
 from ckpt.image.reducers.logs import reduce_manager
 from ckpt.image.stdlib import c_objects
@@ -149,7 +149,7 @@ class Profiles(Library):
             return None
         from ckpt.image.stdlib import profilers
 
-        return profilers.kind_by_base(cls)
+        return profilers.reduce_profile
 
 
 class Logging(Library):
@@ -173,14 +173,18 @@ class Random(Library):
     def reducer_by_base(self, cls: type) -> Reducer | None:
         return c_objects.reduce_random if issubclass(cls, accelerators.random.Random) else None
 
-    def note_settings(self) -> Any:
+    def note_random(self) -> Any:
         random = sys.modules.get("random")
         return None if random is None else random.getstate()
 
-    def apply_settings(self, saved: Any) -> None:
+    def apply_random(self, saved: Any) -> None:
         import random
 
         random.setstate(saved)
+
+    def in_place(self) -> list[InPlace]:
+        cls = getattr(sys.modules.get("random"), "Random", None)
+        return [] if cls is None else [InPlace("random generator", (cls,), cls.getstate, cls.setstate)]
 
 
 class Decimal(Library):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import array
 import copy
 import random
+import sys
+import types
 from collections import OrderedDict, deque
 from pathlib import Path
 from typing import Any
@@ -117,3 +119,36 @@ def test_another_kind_of_object_is_an_error_that_names_it(saved: object, other: 
     with pytest.raises(StateError, match=words) as caught:
         state.put_back("field", other, state.content_of(saved))
     assert "'field'" in str(caught.value)
+
+
+class Tensor:
+    """As much of torch's as is asked for."""
+
+    def __init__(self, *numbers: float) -> None:
+        self.data, self.dtype = np.array(numbers), "float64"
+        self.data = self.data.view(Elements)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.data.shape
+
+    def detach(self) -> Tensor:
+        return copy.copy(self)
+
+
+class Elements(np.ndarray):  # type: ignore[type-arg]
+    def copy_(self, other: Tensor) -> None:
+        self[...] = other.data
+
+
+def test_a_tensor_gets_its_elements_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its attributes alone, as those of any other object, would not hold them."""
+    torch = types.ModuleType("torch")
+    torch.Tensor = Tensor  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    content, other = copy.deepcopy(state.content_of(Tensor(1.0, 2.0))), Tensor(0.0, 0.0)
+    elements = other.data
+    state.put_back("x", other, content)
+    assert other.data is elements and list(elements) == [1.0, 2.0] and content[0] == "tensor"
+    with pytest.raises(StateError, match=r"'x': a tensor \(1,\)"):
+        state.put_back("x", Tensor(0.0), content)

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from ckpt.image.errors import RestoreError
 from ckpt.image.interface import registry
-from ckpt.image.interface.library import Library, by_name, later
+from ckpt.image.interface.library import InPlace, Library, by_name, later
 from ckpt.image.interface.registry import BUILT_IN, Registry
 from ckpt.libraries import Library as PublicLibrary
 
@@ -97,6 +98,7 @@ def test_a_failing_before_image_is_the_reason_why_there_is_no_image() -> None:
 @pytest.mark.usefixtures("imported")
 def test_nothing_is_special_by_default() -> None:
     plain = Library("a_library")
+    assert (plain.note_random(), plain.in_place(), plain.shape_of(1)) == (None, (), None)
     assert (plain.reducers(), plain.reducer_by_base(int), plain.note_settings()) == ({}, None, None)
     assert plain.module is sys.modules["a_library"] and PublicLibrary is Library
     for act in (plain.before_image, plain.after_restart, plain.refuse):
@@ -132,3 +134,35 @@ def test_no_reader_of_metadata_is_imported_where_nothing_is_offered(
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     monkeypatch.setitem(sys.modules, "importlib.metadata", None)  # importing it would fail
     registry.look_for_extensions()
+
+
+class Dice(Library):
+    """Its generator is a number; its objects are dictionaries."""
+
+    state = 1
+
+    def note_random(self) -> int:
+        return self.state
+
+    def apply_random(self, saved: int) -> None:
+        self.state = saved
+
+    def in_place(self) -> list[InPlace]:
+        return [InPlace("dice", (Dice,), vars, lambda obj, content: vars(obj).update(content))]
+
+    def shape_of(self, obj: object) -> str:
+        return f"{obj!r} sides"
+
+
+@pytest.mark.usefixtures("imported")
+def test_generators_contents_and_shapes_are_what_the_libraries_say() -> None:
+    here = Registry({"a_library": f"{HERE}:Dice", "not_imported": f"{HERE}:Dice"})
+    noted = here.note_random()
+    here.need("a_library").apply_random(5)
+    assert (noted, here.note_random()) == ({"a_library": 1}, {"a_library": 5})
+    here.apply_random(noted)
+    assert here.note_random() == noted
+    assert [each.kind for each in here.in_place()] == ["dice"]
+    assert (here.shape_of(6, "a_library.part"), here.shape_of(6, "another")) == ("6 sides", None)
+    with pytest.raises(RestoreError, match="settings of 'json'"):
+        here.apply_random({"json": 1})

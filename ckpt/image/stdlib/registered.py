@@ -1,0 +1,70 @@
+"""Classes of the program in the tables of the standard library that say how classes behave: ``copyreg``, ``abc``.
+
+Small, since every image asks: the libraries that are always there.
+"""
+
+from __future__ import annotations
+
+import copyreg
+from abc import ABCMeta
+from typing import Any
+
+from ckpt.compat.stdlib import virtual_subclasses
+from ckpt.compat.typeobjects import is_heap
+from ckpt.image.interface.library import Library
+from ckpt.image.modules.references import known
+
+__all__ = ["CopyReg", "VirtualSubclasses"]
+
+
+class CopyReg(Library):
+    """Functions that pickle classes of the program."""
+
+    def note_settings(self) -> dict[Any, Any]:
+        return {c: f for c, f in copyreg.dispatch_table.items() if _is_put_there(c, f)}
+
+    def apply_settings(self, saved: dict[Any, Any]) -> None:
+        copyreg.dispatch_table.update(saved)
+
+
+class VirtualSubclasses(Library):
+    """Classes of the program that are registered with abstract classes of libraries."""
+
+    def note_settings(self) -> list[tuple[type, list[type]]]:
+        return _virtual_subclasses()
+
+    def apply_settings(self, saved: list[tuple[Any, list[type]]]) -> None:
+        for cls, subclasses in saved:
+            for subclass in subclasses:
+                ABCMeta.register(cls, subclass)
+
+
+def _is_put_there(cls: Any, function: Any) -> bool:
+    """For a class of the program, or for one that is replaced for a while (freezegun does so for ``datetime.date``)."""
+    if known.is_user_type(cls):
+        return True
+    return not is_heap(cls) and known.replaced_name(cls) is not None and known.names(function)
+
+
+def _virtual_subclasses() -> list[tuple[type, list[type]]]:
+    found = []
+    for cls in _abstract_classes():
+        if known.is_user_type(cls):
+            continue  # its own state has them
+        own = [subclass for subclass in virtual_subclasses(cls) if known.is_user_type(subclass)]
+        if own and known.names(cls):
+            found.append((cls, own))
+    return found
+
+
+def _abstract_classes() -> list[type]:
+    """Every class whose metaclass is ABCMeta."""
+    found, seen, waiting = [], {object}, [object]
+    while waiting:
+        for cls in type.__subclasses__(waiting.pop()):
+            if cls not in seen:
+                seen.add(cls)
+                waiting.append(cls)
+                if isinstance(cls, ABCMeta):
+                    found.append(cls)
+    return found
