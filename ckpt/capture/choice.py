@@ -15,7 +15,7 @@ writes its images synchronously, whatever was asked for.
 *Too little memory*: every page that the program writes to while its copy lives is doubled. A quarter of the process's
 resident memory must be available, for each of the ranks that share the limit, since these ranks fork at the same time.
 Where the program writes to more pages and memory does run out, the kernel kills the copy
-(:func:`ckpt.capture.memory.die_first`), the round fails, and the next images are written synchronously
+(:func:`ckpt.capture.memory.prefer_for_oom_kill`), the round fails, and the next images are written synchronously
 (:mod:`ckpt.capture.taker`). Where the kernel would kill all processes of the control group at once, all of the resident
 memory must be available. A small image is no reason to write synchronously: the fork of a small process takes less time
 than the sync to disk for which the program would wait.

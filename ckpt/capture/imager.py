@@ -137,15 +137,15 @@ class Imager:
         if self.asked == epoch:
             self.asked = 0
         if self.epoch < epoch <= self.wanted and epoch == self.wanted:
-            self._pass_over()
+            self._take_label_only()
 
     def abandon(self) -> None:
         """There is no controller any more: a round without this rank's vote can never commit."""
         self.asked = 0
         if self.wanted > self.epoch:
-            self._pass_over()
+            self._take_label_only()
 
-    def _pass_over(self) -> None:
+    def _take_label_only(self) -> None:
         port = self._runtime.port
         assert port is not None
         self.epoch = self.wanted
@@ -286,7 +286,7 @@ class Imager:
         say_failed(self._runtime, self.asked or self.wanted, reason, self.where(), held_ns)
         self.asked = 0
         if self.wanted > self.epoch:
-            self._pass_over()
+            self._take_label_only()
 
     # ------------------------------------------------------------------ taking
 
@@ -318,7 +318,7 @@ class Imager:
             self.search.note_refusal(refused, time.monotonic_ns())
             return at == "call" and self._give_up_if_stalled(waits=True)
         except Exception as failure:
-            return self._burn(failure)
+            return self._fail_round(failure)
         if not self._call_hooks():
             return True
         return self._freeze_and_write(prepare, started_ns)
@@ -335,7 +335,7 @@ class Imager:
         if not self._call_hooks():
             return True
         started_ns = time.perf_counter_ns()
-        program.settle()
+        program.save_mailbox()
         return self._freeze_and_write(program.prepare, started_ns)
 
     def _freeze_and_write(self, prepare: Callable[[PortState], image.Prepared], started_ns: int) -> bool:
@@ -347,7 +347,7 @@ class Imager:
             started_ns=started_ns,
             waited_since_ns=self.search.since_ns,
         )
-        return failed is None or self._burn(failed)
+        return failed is None or self._fail_round(failed)
 
     def _call_hooks(self) -> bool:
         """Call the program's hooks, without the lock. ``False``: no image is to be taken now; a failure was reported."""
@@ -369,7 +369,7 @@ class Imager:
                 runtime.in_hook = False
             if problem is not None:
                 if self.wanted > self.epoch:
-                    self._burn(problem)
+                    self._fail_round(problem)
                 return False
         return bool(self.wanted > self.epoch)
 
@@ -387,11 +387,11 @@ class Imager:
         except Exception:
             return  # for example, no descriptor is left: the real image will fail and report it; the program must not
 
-    def _burn(self, failure: Exception) -> bool:
+    def _fail_round(self, failure: Exception) -> bool:
         """This image cannot be taken, and the program must not fail: report it, take the label, go on. Always ``True``."""
         reason = getattr(failure, "reason", None) or f"{type(failure).__name__}: {failure}"
         say_failed(self._runtime, self.wanted, reason, getattr(failure, "path", None) or self.where())
-        self._pass_over()
+        self._take_label_only()
         return True
 
     def where(self) -> str:

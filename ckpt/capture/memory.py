@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import resource
 
-from ckpt.capture.memory_groups import Room, room
+from ckpt.capture.memory_groups import MemoryLeft, room
 
-__all__ = ["available", "die_first", "peak_bytes", "resident_bytes", "shared_files"]
+__all__ = ["available", "prefer_for_oom_kill", "peak_bytes", "resident_bytes", "shared_files"]
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -55,18 +55,18 @@ def _is_a_file(path: bytes) -> bool:
     )
 
 
-def available(meminfo: str = "/proc/meminfo", proc: str = "/proc/self") -> Room | None:
+def available(meminfo: str = "/proc/meminfo", proc: str = "/proc/self") -> MemoryLeft | None:
     """The memory that all processes under the same limit can still get together before the kernel kills or swaps.
 
     ``None``: the kernel does not say.
     """
     machine = _of_machine(meminfo)
-    found = [] if machine is None else [Room(machine, False)]
+    found = [] if machine is None else [MemoryLeft(machine, False)]
     group = room(proc)
     return min([*found, *([group] if group is not None else [])], default=None)
 
 
-def die_first() -> None:
+def prefer_for_oom_kill() -> None:
     """Ask the kernel to kill this process first when memory runs out, before others of the same control group."""
     try:
         with open("/proc/self/oom_score_adj", "wb") as file:

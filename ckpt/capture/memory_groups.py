@@ -25,13 +25,13 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-__all__ = ["Room", "room"]
+__all__ = ["MemoryLeft", "room"]
 
 _UNLIMITED_BYTES = 1 << 60
 """A limit from here on means no limit: version 1 then reports a number a little below 2^63."""
 
 
-class Room(NamedTuple):
+class MemoryLeft(NamedTuple):
     """The memory left below one limit.
 
     ``available_bytes``: until the limit is reached. ``one_fate``: at the limit, the kernel kills all processes of this
@@ -51,7 +51,7 @@ class _Mount(NamedTuple):
 _mounts: dict[str, list[_Mount]] = {}
 
 
-def room(proc: str = "/proc/self") -> Room | None:
+def room(proc: str = "/proc/self") -> MemoryLeft | None:
     """The least memory that is left below a limit; ``None``: there is no limit, or the kernel does not say.
 
     ``proc``: the process's directory in /proc.
@@ -109,7 +109,7 @@ def _within(mount: _Mount, path: str) -> str | None:
     return directory if os.path.isdir(directory) else mount.point
 
 
-def _of_all(directory: str, top: str, version: int) -> list[Room]:
+def _of_all(directory: str, top: str, version: int) -> list[MemoryLeft]:
     """The memory left below each limit, from the group itself up to ``top``."""
     found = []
     one_fate = False
@@ -117,7 +117,7 @@ def _of_all(directory: str, top: str, version: int) -> list[Room]:
         one_fate = one_fate or bool(_number(f"{directory}/memory.oom.group"))
         left = _of_one(directory, version)
         if left is not None:
-            found.append(Room(left, one_fate))
+            found.append(MemoryLeft(left, one_fate))
         if directory == top or len(directory) <= len(top):
             return found
         directory = os.path.dirname(directory)

@@ -53,7 +53,7 @@ def write_in_child(runtime: RankContext, job: Writing) -> NoReturn:
         from ckpt import image
         from ckpt.image.frames import _frames
 
-        memory.die_first()
+        memory.prefer_for_oom_kill()
         time.sleep(_HEAD_START_S)
         gc.disable()
         _frames.pdeathsig(signal.SIGKILL)

@@ -28,8 +28,8 @@ from ckpt.image.modules import held_locks, package_baseline, package_changes, st
 from ckpt.image.modules.references import known
 from ckpt.image.pairs import Dump, ImageReport, Prepared
 from ckpt.image.pickling.pickler import (
+    DiscardingSink,
     ImagePickler,
-    Nowhere,
     Sink,
     Stream,
     collector_off,
@@ -162,7 +162,7 @@ def run_dump(
             return pickler
 
         def rehearsal(most_bytes: int | None = None) -> ImagePickler:
-            return make_pickler(Stream(Nowhere(most_bytes)), ImagePickler, False)
+            return make_pickler(Stream(DiscardingSink(most_bytes)), ImagePickler, False)
 
         package_changes.settle(
             changed,

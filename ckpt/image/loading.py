@@ -132,7 +132,7 @@ def _load(source: Source, live: Mapping[str, object], environment: Mapping[str, 
         function(*args)
     cuts.warn_of_shorter_output()
     resources.apply_late(late)
-    reopen.settle()
+    reopen.change_files()
     numbers.release(header["early"]["lost"])
     resources.put_streams(late)
     _put_back(packages, loaded)

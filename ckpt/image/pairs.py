@@ -35,7 +35,7 @@ from ckpt.image.modules import lazy
 from ckpt.image.modules.references import References
 from ckpt.image.modules.versions import FORMAT, current_versions
 from ckpt.image.pickling import diagnose
-from ckpt.image.pickling.pickler import ImagePickler, Nowhere, Sink, Stream, failure_of
+from ckpt.image.pickling.pickler import DiscardingSink, ImagePickler, Sink, Stream, failure_of
 from ckpt.image.pickling.sizes import MOST_FRAMES, SizeTable, local_names
 from ckpt.image.process import resources
 from ckpt.image.reducers import rebuild
@@ -254,7 +254,7 @@ class Dump:
         """Raise :class:`Unpicklable` with the path to the object that cannot be saved."""
 
         def attempt(part: object) -> Exception | None:
-            return failure_of(self.make_pickler(Stream(Nowhere())), part)
+            return failure_of(self.make_pickler(Stream(DiscardingSink())), part)
 
         where = self.where(label)
         if label[0] == "frame":

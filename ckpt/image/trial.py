@@ -30,7 +30,7 @@ from ckpt.image.errors import Unpicklable
 from ckpt.image.pairs import Dump, ImageReport, Prepared
 from ckpt.image.pickling import diagnose
 from ckpt.image.pickling.id_tables import numbers_in
-from ckpt.image.pickling.pickler import ImagePickler, Nowhere
+from ckpt.image.pickling.pickler import DiscardingSink, ImagePickler
 from ckpt.transport.records import asdict, dataclass
 
 __all__ = ["Finding", "SeenFrame", "examine"]
@@ -82,7 +82,9 @@ def examine(
         found = findings
         frames = tuple(seen)
 
-    report = run_dump(prepared, live=live, sink=Nowhere(), pickler_class=TrialPickler, dump_class=ThisTrial)
+    report = run_dump(
+        prepared, live=live, sink=DiscardingSink(), pickler_class=TrialPickler, dump_class=ThisTrial
+    )
     return report, findings
 
 

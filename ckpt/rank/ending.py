@@ -173,7 +173,7 @@ def _flush() -> bool:
         except BaseException:
             done = False
     for output in standard_output.outputs():
-        done = output.settle() and done
+        done = output.wait_until_written() and done
     return done
 
 

@@ -272,7 +272,7 @@ class Runtime:
         lost = [rank for rank in ranks if rank != self.rank]
         for rank in lost:
             self.port.drop_peer(rank)
-        self.engine.losses.lose(lost)
+        self.engine.failed_ranks.add(lost)
 
     # ------------------------------------------------------------------ what a program can ask
 

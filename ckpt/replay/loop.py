@@ -42,7 +42,7 @@ class Loop(Generic[T]):
     """
 
     def __init__(self, way: Replay, items: Iterable[T], name: str) -> None:
-        self._way = way
+        self._program = way
         self._iterable = items
         self._name = name
         self._items: Iterator[T] | None = None
@@ -55,9 +55,9 @@ class Loop(Generic[T]):
         if threading.current_thread() is not threading.main_thread():
             thread = threading.current_thread().name
             raise LoopError(f"the loop {self._name} runs in the thread {thread!r}, not in the main one")
-        entry = self._way.enter(self._name)
+        entry = self._program.enter(self._name)
         self._items = iter(()) if entry.is_over else self._skipped(entry.skip)
-        self._way.restore_at(entry)
+        self._program.restore_at(entry)
         self._depth = None if entry.is_over else entry.depth
         return self
 
@@ -82,25 +82,25 @@ class Loop(Generic[T]):
         if self._is_first:
             self._is_first = False
         else:
-            self._way.tracker.step_done(self._depth)
-        self._way.boundary()
+            self._program.tracker.step_done(self._depth)
+        self._program.boundary()
         try:
             return next(self._items)
         except StopIteration:
             self._leave()
-            self._way.boundary()
+            self._program.boundary()
             raise
 
     def _leave(self) -> None:
         depth, self._depth = self._depth, None
         if depth is not None:
-            self._way.tracker.leave(depth)
+            self._program.tracker.leave(depth)
 
     def __del__(self) -> None:
         # The program has left the loop by break, return or an exception. If an outer loop has gone on meanwhile, the
         # tracker has removed this level already.
-        levels = self._way.tracker.levels
-        if self._depth is None or self._way.tracker.is_replaying:
+        levels = self._program.tracker.levels
+        if self._depth is None or self._program.tracker.is_replaying:
             return
         if len(levels) > self._depth and levels[self._depth].running == self._name:
             self._leave()

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ckpt.mpi.engine.engine import Engine
 
-__all__ = ["Mail", "Sorter", "pending", "restore", "save"]
+__all__ = ["Mail", "MessageSorter", "pending", "restore", "save"]
 
 Buffer = bytes | bytearray | memoryview
 Mail = dict[str, Any]
@@ -41,7 +41,7 @@ _COUNTERS = ("count", "sends", "token")
 _SHARED_COUNTERS = ("collectives", "persistent")
 
 
-class Sorter:
+class MessageSorter:
     """Hands the port's messages to the engine (``deliver``) by the table in the header. Called under the runtime's lock.
 
     ``consumed(src, nbytes, nmessages)``: gives credit back to the sender for what the engine will not account for.

@@ -29,7 +29,7 @@ from ckpt.errors import StateError
 from ckpt.image import ImageReport, Sink, Unpicklable
 from ckpt.image.modules.versions import FORMAT, current_versions
 from ckpt.image.pickling import diagnose
-from ckpt.image.pickling.pickler import Nowhere, Stream, collector_off, failure_of, on_deep_stack
+from ckpt.image.pickling.pickler import DiscardingSink, Stream, collector_off, failure_of, on_deep_stack
 
 __all__ = ["Reader", "dump"]
 
@@ -141,7 +141,7 @@ def _explain(
     """Raise Unpicklable with the path to the object that cannot be pickled."""
 
     def attempt(part: object) -> Exception | None:
-        return failure_of(_Pickler(Stream(Nowhere()), names, reducers), part)
+        return failure_of(_Pickler(Stream(DiscardingSink()), names, reducers), part)
 
     content = value[1] if label[0] == "registered" and isinstance(value, tuple) else value
     path, reason = diagnose.find(content, attempt, failure)

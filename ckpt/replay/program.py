@@ -115,7 +115,7 @@ class Replay:
         self._reader: Reader | None = None
         self._names: list[str] = []  # names of the objects that were registered at the checkpoint
         self._output: ReplayedOutput | None = None
-        self.sorter: mailbox.Sorter | None = None
+        self.sorter: mailbox.MessageSorter | None = None
 
     # ------------------------------------------------------------------ resuming
 
@@ -135,7 +135,7 @@ class Replay:
             self._blocked_ns = None
             deliver(src, batch)
 
-        self.sorter = mailbox.Sorter(delivered, runtime.consumed)
+        self.sorter = mailbox.MessageSorter(delivered, runtime.consumed)
         if self.tracker.is_replaying:
             self.sorter.replay(runtime.incarnation)
             runtime.send = self.sorter.marked(runtime.send)
@@ -340,7 +340,7 @@ class Replay:
             stack=_stack(),
         )
 
-    def settle(self) -> None:
+    def save_mailbox(self) -> None:
         """Called before the port is frozen: save the mailbox. The engine reports all consumed messages to the port first."""
         assert self._runtime.engine is not None
         self._mail = mailbox.save(self._runtime.engine)

@@ -74,10 +74,10 @@ class Agent:
         self.generation = 0
         self.was_attached = False
         self.controller: socket.socket | None = None
-        self.connections: dict[socket.socket, messages.Lines] = {}
+        self.connections: dict[socket.socket, messages.LineDecoder] = {}
         self.outbox = bytearray()
         self.fencing = Fencing()
-        self.without = alone.Ending()
+        self.alone_ending = alone.Ending()
         self.tolerant = False  # `--on-failure continue`: the other ranks are told of a death, and go on
         self.ended: str | None = None
         self.buffer = bytearray(BUFFER_BYTES)
@@ -88,15 +88,15 @@ class Agent:
 
     def run(self) -> None:
         """Serve until the controller sends `end`, or until there is no controller and no rank."""
-        lonely_since = time.monotonic()
+        started_s = time.monotonic()
         while self.ended is None:
             for key, mask in self.selector.select(self._timeout()):
                 key.data(key.fileobj, mask)
             self._reap()
             if self.controller is None:
-                self._alone(lonely_since)
+                self._alone(started_s)
         self._leave()
-        verdict = self.without.verdict
+        verdict = self.alone_ending.verdict
         if verdict is not None and self.ended == verdict.reason:
             self._log_verdict(verdict)
 
@@ -133,7 +133,7 @@ class Agent:
 
     def _welcome(self, connection: socket.socket) -> None:
         connection.setblocking(False)
-        self.connections[connection] = messages.Lines()
+        self.connections[connection] = messages.LineDecoder()
         self.selector.register(connection, selectors.EVENT_READ, self._on_connection)
 
     def _serve(self, job_dir: str, path: str) -> None:
@@ -339,8 +339,8 @@ class Agent:
     def _on_signal(self, _fd: int, _mask: int) -> None:
         """SIGCHLD has come: the loop reaps. Or SIGTERM has come: without a controller, end the job."""
         asked = signal.SIGTERM in self.dispositions.received()
-        if asked and self.controller is None and self.ranks and self.without.verdict is None:
-            self.without.is_told(time.monotonic())
+        if asked and self.controller is None and self.ranks and self.alone_ending.verdict is None:
+            self.alone_ending.is_told(time.monotonic())
             for rank in self._addressed({}):
                 rank.kill(signal.SIGTERM)
 
@@ -354,12 +354,12 @@ class Agent:
                 break
             rank = next((r for r in self.ranks.values() if r.pid == pid and r.is_alive), None)
             if rank is not None:
-                self._bury(rank, os.waitstatus_to_exitcode(status))
+                self._record_death(rank, os.waitstatus_to_exitcode(status))
         fenced = self.fencing.step(self.ranks.values())
         if fenced is not None:
             self._tell({"e": "fenced", "incarnation": fenced})
 
-    def _bury(self, rank: ForkedRank, status: int) -> None:
+    def _record_death(self, rank: ForkedRank, status: int) -> None:
         self._read_rank(rank)  # packets that the rank sent before it died come first
         rank.status = status
         for fileobj in (rank.control, rank.pidfd):
@@ -373,20 +373,20 @@ class Agent:
 
     # ---- alone -------------------------------------------------------------------------------------------
 
-    def _alone(self, lonely_since: float) -> None:
-        """One turn of the loop without a controller. `lonely_since`: the agent's start, on time.monotonic()."""
+    def _alone(self, started_s: float) -> None:
+        """One turn of the loop without a controller. `started_s`: the agent's start, on time.monotonic()."""
         if not self.ranks:
-            if self.was_attached or time.monotonic() - lonely_since > _LONELY_START_S:
+            if self.was_attached or time.monotonic() - started_s > _LONELY_START_S:
                 self.ended = "no controller and no ranks"
             return
         ranks, now_s = self.ranks.values(), time.monotonic()
-        verdict = self.without.begin(ranks, now_s, tolerant=self.tolerant)
+        verdict = self.alone_ending.begin(ranks, now_s, tolerant=self.tolerant)
         if verdict is not None:
             code = 1 if verdict.exit_code is None else verdict.exit_code
             last = messages.release() if verdict.release else messages.stop(code, verdict.reason)
             for rank in self._addressed({}):
                 rank.send(messages.encode(last))
-        self.ended = self.ended or self.without.reason(ranks, now_s, tolerant=self.tolerant)
+        self.ended = self.ended or self.alone_ending.reason(ranks, now_s, tolerant=self.tolerant)
 
     def _log_verdict(self, verdict: alone.Verdict) -> None:
         from ckpt.store import JobDirectory

@@ -45,7 +45,7 @@ class LocalLauncher:
         self._generation = 0
         self._log_path: str | None = None
         self._mark = ""  # of the present agent, or of the last one
-        self._lines = messages.Lines()
+        self._lines = messages.LineDecoder()
         self._known: list[Process] = []  # ranks that were started, and whose death was not reported yet
         self._local_events: list[dict[str, Any]] = []
         self._take(spawned)
@@ -64,7 +64,7 @@ class LocalLauncher:
         self.process, self.connection = spawned.process, socket.socket(fileno=spawned.take())
         self._mark = spawned.mark
         self.connection.setblocking(False)
-        self._lines = messages.Lines()
+        self._lines = messages.LineDecoder()
         self.was_up = False
 
     def serve(self, *, job_dir: str, runtime_dir: str, generation: int) -> None:

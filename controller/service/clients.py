@@ -40,7 +40,7 @@ class ClientServer:
         self.path = os.path.join(runtime_dir, SOCKET_NAME)
         self._selector = selector
         self._on_question = on_question
-        self._clients: dict[int, tuple[socket.socket, messages.Lines]] = {}
+        self._clients: dict[int, tuple[socket.socket, messages.LineDecoder]] = {}
         self._last_token = 0
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path)  # left by a controller that was killed: this controller holds the job's lock
@@ -58,7 +58,7 @@ class ClientServer:
         client.setblocking(False)
         self._last_token += 1
         token = self._last_token
-        self._clients[token] = (client, messages.Lines(_QUESTION_BYTES_MAX))
+        self._clients[token] = (client, messages.LineDecoder(_QUESTION_BYTES_MAX))
         self._selector.register(client, selectors.EVENT_READ, lambda: self._read(token))
 
     def _read(self, token: int) -> None:
@@ -114,7 +114,7 @@ def ask(runtime_dir: str, question: dict[str, Any], timeout_s: float | None = No
             raise NoSuchJob(
                 "the job is not running: no controller answers (`ckpt restart` goes on with it)"
             ) from error
-        lines = messages.Lines()
+        lines = messages.LineDecoder()
         while True:
             try:
                 data = connection.recv(1 << 18)

@@ -92,14 +92,14 @@ class Coordinator:
         self.wanted = False  # a next round is wanted, by a request or by the schedule
         self.due_ns: int | None = None
         self.refusal: str | None = None  # why this incarnation can have no more rounds
-        self.drought = CommitGap()
+        self.gap = CommitGap()
 
     # ---- what the supervisor says ------------------------------------------------------------------------
 
     def ready(self, incarnation: int, *, now_ns: int) -> list[Action]:
         """All ranks of `incarnation` are connected: rounds may start."""
         self.incarnation = incarnation
-        self.drought.starts_anew()
+        self.gap.incarnation_begins()
         self._schedule(now_ns)
         return self._maybe_start(now_ns)
 
@@ -131,9 +131,9 @@ class Coordinator:
         waiting, self.waiting = self.waiting, []
         if self.round is not None:
             waiting, self.round.tokens = self.round.tokens + waiting, []
-        epitaph = self.drought.epitaph()
-        if epitaph is not None:
-            actions.append(Say(epitaph))
+        final_notice = self.gap.final_notice()
+        if final_notice is not None:
+            actions.append(Say(final_notice))
         return actions + [Reply(token, False, {"reason": reason}) for token in waiting]
 
     # ---- events ------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ class Coordinator:
         """When `Tick` is due; None: not before another event."""
         if self.incarnation is None or (self.round is not None and self.round.writing):
             return None
-        times = (self.drought.deadline_ns(), self.due_ns if self.round is None else self.round.deadline_ns)
+        times = (self.gap.deadline_ns(), self.due_ns if self.round is None else self.round.deadline_ns)
         return min((each for each in times if each is not None), default=None)
 
     # ---- the inside --------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ class Coordinator:
         self.waiting = []
         self.round.waiting, self.waiting_ranks = self.waiting_ranks, set()
         self._schedule(now_ns)
-        self.drought.round_begins(now_ns)
+        self.gap.round_begins(now_ns)
         # The number is in the event log before any rank can label a frame with it.
         log = Log("round-started", {"epoch": self.highest, "incarnation": self.incarnation})
         if not self.options.asks or self.size == 1:
@@ -293,7 +293,7 @@ class Coordinator:
         assert self.round is not None
         before = self.round.refusals.get(event.rank)
         self.round.refusals[event.rank] = event
-        self.drought.refused(event.rank, event.reason)
+        self.gap.refused(event.rank, event.reason)
         if before is not None and replace(before, where=event.where) == event:
             return []  # the same reason, perhaps at another place: the log has it already
         fields = {"epoch": event.epoch, "rank": event.rank, "reason": event.reason, "where": event.where}
@@ -304,7 +304,7 @@ class Coordinator:
         assert done is not None and done.writing and done.epoch == event.epoch
         self.round = None
         self.committed = event.epoch
-        self.drought.ends()
+        self.gap.ends()
         if self.due_ns is not None:
             self.due_ns = max(self.due_ns, now_ns + (now_ns - done.started_ns))
         fields = {
@@ -320,7 +320,7 @@ class Coordinator:
     def _tick(self, now_ns: int) -> list[Action]:
         if self.incarnation is None:
             return []
-        notice = self.drought.notice(now_ns)
+        notice = self.gap.notice(now_ns)
         said: list[Action] = [] if notice is None else [Say(notice)]
         if self.round is not None:
             if self.round.writing or now_ns < self.round.deadline_ns:
@@ -333,18 +333,18 @@ class Coordinator:
         return said + self._maybe_start(now_ns)
 
     def _fail(self, reason: str, now_ns: int, held_ns: int = 0) -> list[Action]:
-        """The round has failed: burn it, delay the next one, and print a message if this is the drought's first failure."""
+        """The round has failed: burn it, delay the next one, and print a message if this is the gap's first failure."""
         assert self.round is not None
-        is_first = self.drought.round_fails(reason)
+        is_first = self.gap.round_fails(reason)
         epoch = self.round.epoch
         actions = self._burn(reason)
         if is_first:
             actions.append(Say(f"checkpoint {epoch} failed, the job goes on: {reason}"))
-        notice = self.drought.notice(now_ns)
+        notice = self.gap.notice(now_ns)
         if notice is not None:
             actions.append(Say(notice))
         if self.options.every_ns is not None and self.due_ns is not None:
-            self.due_ns = max(self.due_ns, now_ns + self.drought.interval_ns(self.options.every_ns, held_ns))
+            self.due_ns = max(self.due_ns, now_ns + self.gap.interval_ns(self.options.every_ns, held_ns))
         return actions + self._maybe_start(now_ns)
 
     def _burn(self, reason: str, *, keep_requests: bool = False) -> list[Action]:

@@ -46,7 +46,7 @@ class Lines:
         """All ranks have loaded the newest line."""
         self._deaths = 0
 
-    def whence(self) -> str:
+    def origin(self) -> str:
         """Where the next incarnation starts, in words."""
         if self.epochs:
             return f"epoch {self.epochs[-1]}"

@@ -45,14 +45,14 @@ from typing import Any, Final
 
 from ckpt.controller.errors import MalformedPacket
 from ckpt.store.records.formats import ENTRY
-from ckpt.store.records.shapes import Nullable, Row, Shape, Text, Unfit, Whole
+from ckpt.store.records.shapes import DoesNotFit, Integer, Nullable, Row, Shape, Text
 from ckpt.transport import jsontext
 
 Packet = dict[str, Any]
 
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 
-_INT: Final = Whole(least=-(1 << 63))
+_INT: Final = Integer(least=-(1 << 63))
 _STR: Final = Text()
 # As in the entry of the control file that it becomes. Names and digests are looked at when that is written: what does not
 # fit burns the round then, with its reason.
@@ -159,7 +159,7 @@ def parse_rank(packet: object) -> Packet:
             raise MalformedPacket(f"{kind}: {name} is missing")
         try:
             shape.check([packet[name]])
-        except Unfit as unfit:
+        except DoesNotFit as unfit:
             raise MalformedPacket(f"{kind}: {unfit.inside(name)}") from None
     return packet
 
@@ -187,7 +187,7 @@ def decode(data: bytes | bytearray | memoryview) -> Packet:
     return packet
 
 
-class Lines:
+class LineDecoder:
     """Turns a byte stream into packets. Keeps the unfinished last line; an endless line is an error."""
 
     def __init__(self, limit_bytes: int = MAX_LINE_BYTES) -> None:

@@ -152,7 +152,7 @@ class Supervisor:
         if self.phase == "ended":
             return []
         actions = self._dispatch(event, now_ns)
-        return self._heed_last_checkpoint(actions, now_ns)
+        return self._after_last_checkpoint(actions, now_ns)
 
     def deadline_ns(self) -> int | None:
         """When the next `Tick` is due; None: not before another event."""
@@ -304,11 +304,11 @@ class Supervisor:
         if self.phase == "stopping":
             if event.rank == self.ending:
                 self.ending = None
-                self.steps = self._pressing(now_ns)
+                self.steps = self._force_to_end(now_ns)
             return [Log("rank-left", fields), *self._release_the_stopped(), *self._check_gone()]
         if self.phase == "fencing":
             return []  # fencing has killed it
-        if self.phase == "releasing" and not self._left_badly(event):
+        if self.phase == "releasing" and not self._failed_after_release(event):
             return [Log("rank-left", fields), *self._check_gone()]
         decision = judge(
             event, restarts=self.restarts, max_restarts=self.max_restarts, on_failure=self.on_failure
@@ -324,7 +324,7 @@ class Supervisor:
         """Has a rank died because the line cannot be read? Yes, if the rank exits by itself while it loads the line."""
         return self.lines.died_loading() if event.signal is not None else event.code != EXIT_INCOMPATIBLE
 
-    def _left_badly(self, event: Died) -> bool:
+    def _failed_after_release(self, event: Died) -> bool:
         """Was a released rank killed by a signal before it ended? An exit code other than 0 becomes the job's exit code."""
         assert self.outcome is not None
         if event.code and not self.outcome.exit_code:
@@ -375,7 +375,7 @@ class Supervisor:
             return self._fence(End(self.stop.exit_code, reason, "stopped"), reason)
         self.restarts += 1
         self.since_ns = now_ns
-        news = Say(f"{decision.reason}; restarting from {self.lines.whence()}")
+        news = Say(f"{decision.reason}; restarting from {self.lines.origin()}")
         return [news, *self._fence(None, decision.reason)]
 
     # ---- fencing, stopping -------------------------------------------------------------------------------
@@ -411,11 +411,11 @@ class Supervisor:
         """Tell the ranks to leave; those that do not are killed later (`steps`)."""
         self.phase = "stopping"
         self.outcome = outcome
-        self.steps = [] if self.ending is not None else self._pressing(now_ns)
+        self.steps = [] if self.ending is not None else self._force_to_end(now_ns)
         closing = self.coordinator.closed(outcome.reason)
         return [*closing, Send(messages.stop(outcome.exit_code)), *self._check_gone()]
 
-    def _pressing(self, now_ns: int) -> list[tuple[int, Action]]:
+    def _force_to_end(self, now_ns: int) -> list[tuple[int, Action]]:
         """The actions against ranks that do not leave, with their times."""
         return [
             (now_ns + TERM_AFTER_NS, Terminate()),
@@ -491,13 +491,13 @@ class Supervisor:
         if self.phase == "releasing":
             return [log, *self._stop_for(event, event.reason, now_ns)]
         if event.signal is None or self.ending is None:
-            self.steps = self._pressing(now_ns)
+            self.steps = self._force_to_end(now_ns)
             return [log]
         self.passed_on_ns = now_ns
         self.steps = [(now_ns + self.grace_ns, Fence(self.incarnation))]
         return [log, Terminate(event.signal, (self.ending,))]
 
-    def _heed_last_checkpoint(self, actions: list[Action], now_ns: int) -> list[Action]:
+    def _after_last_checkpoint(self, actions: list[Action], now_ns: int) -> list[Action]:
         """Take the answer to the supervisor's own request (the last checkpoint before a stop) out of `actions`, and stop."""
         kept: list[Action] = []
         answer: Reply | None = None

@@ -1,6 +1,6 @@
 """The time without a commit: its length, the growing interval between rounds (back-off), and the messages to the user. Pure.
 
-A *drought* begins with the first round after a commit (or after a start) and ends with a commit. During a drought:
+A *gap* begins with the first round after a commit (or after a start) and ends with a commit. During a gap:
 
 - each failed round doubles the time until the schedule's next round, beginning with the schedule's interval; at most
   `_DOUBLINGS` times, and up to `_LONGEST_NS`;
@@ -25,20 +25,20 @@ _SAY_AFTER_ROUNDS = 3
 
 
 class CommitGap:
-    """The droughts of one job under one controller. All times are in nanoseconds, on one monotonic clock."""
+    """The gaps of one job under one controller. All times are in nanoseconds, on one monotonic clock."""
 
     def __init__(self) -> None:
         self.since_ns: int | None = (
-            None  # when the drought's first round began; None: no round has begun since the last commit
+            None  # when the gap's first round began; None: no round has begun since the last commit
         )
         self.rounds = 0  # number of failed rounds
         self.is_said = False
         self.reason = ""  # why the newest round failed or cannot go on
         self.remedy = ""
         self._cause = ""  # the part of `reason` that other messages about it have, too
-        self._printed = ""  # all that was printed in this drought
+        self._printed = ""  # all that was printed in this gap
         self._is_refused = False  # a rank has said in this round that it cannot be captured
-        self.was_fruitful = False  # a line has been committed under this controller
+        self.has_committed = False  # a line has been committed under this controller
 
     def round_begins(self, now_ns: int) -> None:
         """A round begins: ranks are asked, or told to take their images."""
@@ -49,14 +49,14 @@ class CommitGap:
         """A line is committed."""
         self.since_ns, self.rounds, self.is_said = None, 0, False
         self.reason = self.remedy = self._cause = self._printed = ""
-        self.was_fruitful = True
+        self.has_committed = True
 
-    def starts_anew(self) -> None:
+    def incarnation_begins(self) -> None:
         """A new incarnation takes part from now on."""
         self.since_ns, self.rounds = None, 0
 
     def round_fails(self, reason: str) -> bool:
-        """A round has failed. True: it is the drought's first, and the failure is to be printed."""
+        """A round has failed. True: it is the gap's first, and the failure is to be printed."""
         self.rounds += 1
         if not self._is_refused or not self.remedy:  # a refusal says more; an earlier one may be over
             self.reason = self._cause = reason
@@ -85,7 +85,7 @@ class CommitGap:
         return self.since_ns + _SAY_AFTER_NS
 
     def notice(self, now_ns: int) -> str | None:
-        """The message about the drought, if it is due now; returned once in a drought."""
+        """The message about the gap, if it is due now; returned once in a gap."""
         if self.since_ns is None or self.is_said or not self.reason:
             return None
         waited_ns = now_ns - self.since_ns
@@ -95,9 +95,9 @@ class CommitGap:
         tries = f" and {self.rounds} tries" if self.rounds > 1 else ""
         return self._with_reason(f"no checkpoint for {waited_ns / _NS:.0f} s{tries}", ": ")
 
-    def epitaph(self) -> str | None:
+    def final_notice(self) -> str | None:
         """The message at the end of a job in which nothing was committed; returned once."""
-        if self.was_fruitful or self.since_ns is None or not self.reason:
+        if self.has_committed or self.since_ns is None or not self.reason:
             return None
         self.since_ns = None
         return self._with_reason("nothing was committed", ", because ")

@@ -44,7 +44,7 @@ UNTIMED = {
     "relaunch_reason",
     "options",
     "reason",
-    "drought",
+    "gap",
 }
 
 

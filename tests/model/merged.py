@@ -191,7 +191,7 @@ class Merged(Explorer):
         """of each member: what makes a difference to its moves, and by how much of that is on the wires"""
         self._says: list[dict[int, int]] = [{} for _ in range(self.size)]
         """by member: mask of what its steps put on the wires"""
-        self._settle: dict[tuple[int, int, int], tuple[int, int]] = {}
+        self._mark: dict[tuple[int, int, int], tuple[int, int]] = {}
         self._nodes: dict[tuple[tuple[int, ...], int, int], list[int]] = {}
         """roots, the controller's, packets: masks of which none contains another"""
         self._led_to: dict[tuple[tuple[int, ...], int, int], int] = {}
@@ -294,7 +294,7 @@ class Merged(Explorer):
     def _settled(self, rank: int, member: int, orders: int) -> tuple[int, int]:
         """What the process comes to by itself, with every frame lost; and what it tells the controller."""
         key = (rank, member, orders)
-        found = self._settle.get(key)
+        found = self._mark.get(key)
         if found is None:
             more = 0
             for code in bits_of(orders):
@@ -305,7 +305,7 @@ class Merged(Explorer):
                 if code in self._moves[rank][member]:
                     member, said = self._step(rank, member, code)
                     more |= said
-            found = self._settle[key] = member, more & self._reliable
+            found = self._mark[key] = member, more & self._reliable
         return found
 
     def _best(self, rank: int, closure: Closure, mask: int) -> list[Visible]:

@@ -484,11 +484,11 @@ class JobSimulation:
         for rank in self.ranks:
             if rank.alive and self._chance(self.faults.network.zombies):
                 self.zombies.append(rank)
-                self._later(self._random.randint(0, 50 * MS), self._bury, rank)
+                self._later(self._random.randint(0, 50 * MS), self._record_death, rank)
             else:
                 rank.alive = False
 
-    def _bury(self, rank: Rank) -> None:
+    def _record_death(self, rank: Rank) -> None:
         rank.alive = False
         if rank in self.zombies:
             self.zombies.remove(rank)

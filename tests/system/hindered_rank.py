@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 def run_rank(spec: Mapping[str, Any], control_fd: int) -> NoReturn:
     from ckpt.capture import memory, taker
-    from ckpt.capture.memory_groups import Room
+    from ckpt.capture.memory_groups import MemoryLeft
     from ckpt.rank import boot
 
     def refuse(noted: bytes | None) -> int:
@@ -21,9 +21,9 @@ def run_rank(spec: Mapping[str, Any], control_fd: int) -> NoReturn:
     if os.environ["HINDRANCE"] == "fork":
         taker._fork = refuse
     elif os.environ["HINDRANCE"] == "killer":
-        memory.die_first = lambda: os.kill(os.getpid(), signal.SIGKILL)
+        memory.prefer_for_oom_kill = lambda: os.kill(os.getpid(), signal.SIGKILL)
     elif os.environ["HINDRANCE"] == "optimism":
         memory.available = lambda *paths: None
     else:
-        memory.available = lambda *paths: Room(1 << 20, one_fate=False)
+        memory.available = lambda *paths: MemoryLeft(1 << 20, one_fate=False)
     boot.run_rank(spec, control_fd)

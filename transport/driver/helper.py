@@ -4,7 +4,7 @@ The helper thread never blocks on the port's lock: it only tries to take it. Its
 
     ticking    the application was in the library since the last tick. The helper looks again in 5 ms
     watching   the application was not in the library and the wire is drained. The helper sleeps on the wire's, the
-               control and its own wake-up descriptor (`rouse`) until the next deadline. The application wakes it when it
+               control and its own wake-up descriptor (`wake`) until the next deadline. The application wakes it when it
                enters the library, since two threads that sleep on one descriptor would both wake for every message.
                The next state is ticking
     parked     the lock was taken at many ticks in a row and the application sleeps inside wait(), so the application
@@ -65,7 +65,7 @@ class ProgressHelper:
     def stop(self) -> None:
         """End the thread and wait for it."""
         self._stopping = True
-        self.rouse()
+        self.wake()
         if threading.current_thread() is not self._thread:
             self._thread.join()
             owned.forget(*self._made)
@@ -73,7 +73,7 @@ class ProgressHelper:
             self._rousing.close()
             os.close(self._rouse_fd)
 
-    def rouse(self) -> None:
+    def wake(self) -> None:
         """End the thread's present sleep."""
         os.eventfd_write(self._rouse_fd, 1)
 

@@ -113,7 +113,7 @@ class Port:
         """A frame above BULK_BYTES, or of two parts, was sent or received in the present wait."""
         self._answered = False
         """A frame was sent since the last wait."""
-        self._attention = False
+        self._has_pending = False
         """A failure of the helper or a deferred signal is to be raised in the application's thread."""
         self.clock = clock
         self._guard = ProcessGuard("this port")
@@ -191,7 +191,7 @@ class Port:
         """Make wait() return soon and the helper tick soon. From any thread, with or without the lock."""
         if not self._closed:
             os.eventfd_write(self._wake_fd, 1)
-            self._rouse()
+            self._wake_helper()
 
     def progress(self) -> bool:
         """Drain, run timers, deliver, flush.
@@ -200,21 +200,21 @@ class Port:
         """
         self.entries += 1
         if self.helper_watching:
-            self._rouse()
-        if self._attention:
-            self._heed()
+            self._wake_helper()
+        if self._has_pending:
+            self._raise_pending()
         return self.pump()
 
     def wait(self, timeout_ns: int | None = None) -> None:
         """Return when something happened, after `timeout_ns`, after `wake` or after 50 ms."""
         self.entries += 1
         if self.helper_watching:
-            self._rouse()
-        if self._attention:
-            self._heed()  # first of all: a message taken before an exception would be lost
+            self._wake_helper()
+        if self._has_pending:
+            self._raise_pending()  # first of all: a message taken before an exception would be lost
         began_ns = self.clock()
         limit_ns = SLEEP_LONGEST_NS if timeout_ns is None else min(timeout_ns, SLEEP_LONGEST_NS)
-        if not self._attend(began_ns) and not self._spin(began_ns, min(self._spin_ns, limit_ns)):
+        if not self._run_timers(began_ns) and not self._spin(began_ns, min(self._spin_ns, limit_ns)):
             self._sleep(began_ns, began_ns + limit_ns)
 
     def freeze(self) -> None:
@@ -276,9 +276,9 @@ class Port:
                 self._bulk = True
         if changed:
             self._deliver()
-        return self._attend(now_ns) or changed
+        return self._run_timers(now_ns) or changed
 
-    def _attend(self, now_ns: int) -> bool:
+    def _run_timers(self, now_ns: int) -> bool:
         """A round of progress without receiving: timers, control traffic, flush. True when something was handled."""
         marks = self._marks
         changed = False
@@ -294,7 +294,7 @@ class Port:
     def fail(self, failure: BaseException) -> None:
         """Keep `failure`: the application's next progress or wait raises it."""
         self._failure = failure
-        self._attention = True
+        self._has_pending = True
 
     def next_deadline_ns(self) -> int:
         """Time of the clock at which progress is next needed even if nothing arrives; NEVER_NS: no timer runs."""
@@ -321,7 +321,7 @@ class Port:
 
     def _on_flush_due(self) -> None:
         if self.helper_watching:
-            self._rouse()
+            self._wake_helper()
         self._flush(self.clock())
 
     def _flush(self, now_ns: int) -> None:
@@ -383,7 +383,7 @@ class Port:
                 ready = self._poller.poll(max(sleep_ns, 0) / 1e9) if sleep_ns > 0 else []
             except BaseException:
                 if self.helper_parked:
-                    self._rouse()  # the application leaves the library
+                    self._wake_helper()  # the application leaves the library
                 raise
             finally:
                 gate.sleeping = False
@@ -398,7 +398,7 @@ class Port:
         else:
             self._spin_ns //= 2
         if changed and self.helper_parked:
-            self._rouse()
+            self._wake_helper()
 
     def _check_side(self, now_ns: int) -> bool:
         """Look at the control and wake descriptors; True when one of them was readable."""
@@ -414,26 +414,26 @@ class Port:
                 self.on_control()
         return bool(ready)
 
-    def _rouse(self) -> None:
+    def _wake_helper(self) -> None:
         self.helper_watching = self.helper_parked = False
         if self._helper is not None:
-            self._helper.rouse()
+            self._helper.wake()
 
     def _on_deferred_signal(self) -> None:
-        self._attention = True
-        self._rouse()
+        self._has_pending = True
+        self._wake_helper()
 
     def _on_interrupted(self) -> None:
-        self._rouse()
+        self._wake_helper()
         os.eventfd_write(self._wake_fd, 1)
 
-    def _heed(self) -> None:
+    def _raise_pending(self) -> None:
         """Raise the helper's failure, or run deferred signal handlers: no operation is half done at this place."""
-        self._attention = (
+        self._has_pending = (
             False  # before anything is looked at: who wants attention meanwhile gets the next one
         )
         failure, self._failure = self._failure, None
         if failure is not None:
-            self._attention = True  # deferred signals are for the next call
+            self._has_pending = True  # deferred signals are for the next call
             raise failure
         self.interrupts.fire()

@@ -46,7 +46,7 @@ from ckpt.transport.protocol import frames
 from ckpt.transport.protocol.config import EndpointConfig
 from ckpt.transport.protocol.events import Event, ImageDue, PeerRestarted, Zombie
 from ckpt.transport.protocol.ledger import Ledger
-from ckpt.transport.protocol.link import COUNTERS, NEVER, Common, Link
+from ckpt.transport.protocol.link import COUNTERS, NEVER, Link, LinkContext
 from ckpt.transport.protocol.state import Buffer, LinkState, PortState
 from ckpt.transport.protocol.timeout import Timeout
 from ckpt.transport.protocol.units import FLIGHT, Large
@@ -233,7 +233,7 @@ class Endpoint:
         return self._common.flush_due
 
     @property
-    def marks(self) -> Common:
+    def marks(self) -> LinkContext:
         """For the owner's hot path, which reads these without a call: deadline_ns, dirty, events and flush_due. The owner
         must not change them."""
         return self._common
@@ -349,8 +349,8 @@ class Endpoint:
         if link.window is self._self_window or incarnation < link.incarnation:
             return
         if incarnation != link.incarnation:
-            link.meet(incarnation)
-        link.reach(now_ns)
+            link.set_incarnation(incarnation)
+        link.set_reachable(now_ns)
 
     def drop_peer(self, rank: int) -> None:
         """Tell that `rank` is dead and will not be restarted.
@@ -453,7 +453,7 @@ class Endpoint:
             self._drops["stale"] += 1
             return False
         if link.incarnation < 0:
-            link.meet(src_inc)
+            link.set_incarnation(src_inc)
             return True
         self._drops["later_incarnation"] += 1
         event = PeerRestarted(source, src_inc)
@@ -668,8 +668,8 @@ class Endpoint:
         )
 
 
-def _common(config: EndpointConfig) -> Common:
-    common = Common()
+def _common(config: EndpointConfig) -> LinkContext:
+    common = LinkContext()
     common.epoch = config.epoch
     common.ack_bytes = max(1, config.credit_bytes // 4)
     common.ack_delay_ns = config.ack_delay_ns

@@ -71,7 +71,7 @@ COUNTERS = (
 )
 
 
-class Common:
+class LinkContext:
     """Data that all links of an endpoint share: configuration, epoch, and marks that say what the endpoint has to do."""
 
     __slots__ = (
@@ -140,7 +140,13 @@ class Link:
     )
 
     def __init__(
-        self, peer: int, ident: Ident, common: Common, window: SendWindow, ledger: Ledger, timeout: Timeout
+        self,
+        peer: int,
+        ident: Ident,
+        common: LinkContext,
+        window: SendWindow,
+        ledger: Ledger,
+        timeout: Timeout,
     ) -> None:
         self.peer = peer
         self._ident = ident
@@ -166,7 +172,7 @@ class Link:
 
     # ---- the peer --------------------------------------------------------------------------------
 
-    def meet(self, incarnation: int) -> None:
+    def set_incarnation(self, incarnation: int) -> None:
         """Set the peer's incarnation, the first one known or another one. Another one makes all hints and undelivered
         messages of the earlier one invalid."""
         if self.incarnation >= 0 and incarnation != self.incarnation:
@@ -183,11 +189,11 @@ class Link:
         job, source, target, mine, _ = self._ident
         self._ident = (job, source, target, mine, incarnation)
 
-    def reach(self, now_ns: int) -> None:
+    def set_reachable(self, now_ns: int) -> None:
         """Frames can be sent to the peer from now on."""
         self.reachable = True
         self.heard_ns = max(self.heard_ns, now_ns)
-        self.stir(now=True)
+        self.request_transmit(now=True)
 
     def drop(self) -> None:
         """The peer is gone for ever: messages to it are freed, and its later frames are stale. Messages that it had sent
@@ -205,7 +211,7 @@ class Link:
         self._rto_at = self._ack_at = self._probe_at = NEVER
         self._common.tight.discard(self)
 
-    def stir(self, *, now: bool = False) -> None:
+    def request_transmit(self, *, now: bool = False) -> None:
         """Mark that transmit has something to do for this link; `now`: it should not wait for more messages."""
         common = self._common
         if self.window.quiet:
@@ -217,7 +223,7 @@ class Link:
     def enqueued(self) -> None:
         """The first message since the last transmit was enqueued: an idle link sends at once, a busy one
         waits for more messages, to send them in one frame."""
-        self.stir(now=not self.window.flight)
+        self.request_transmit(now=not self.window.flight)
 
     def _heard(self, now_ns: int) -> None:
         self.heard_ns = now_ns
@@ -252,7 +258,7 @@ class Link:
             if edge > mine.edge:
                 mine.edge = edge
                 if mine.quiet and (mine.sealed or mine.queue):
-                    self.stir(now=True)
+                    self.request_transmit(now=True)
         if flags & ANSWER:
             self.answer()
 
@@ -268,13 +274,13 @@ class Link:
         else:
             self._rto_at = NEVER
         if window.queue or window.sealed or window.current:
-            self.stir(now=not window.flight)
+            self.request_transmit(now=not window.flight)
 
     def _repair(self, now_ns: int) -> None:
         window = self.window
         for order in window.flight:
             if order < window.top_order and window.find_lost(now_ns, self.timeout.reorder_ns()):
-                self.stir(now=True)
+                self.request_transmit(now=True)
             break
 
     def on_messages(self, first: int, messages: list[bytes], charge: int, now_ns: int) -> bool:
@@ -324,7 +330,7 @@ class Link:
             self.timeout.progress()
             self._arm_rto(now_ns)
             if window.current or window.resend or window.sealed or window.queue:
-                self.stir(now=True)
+                self.request_transmit(now=True)
         self._repair(now_ns)
 
     def on_nack(self, epoch: int, now_ns: int) -> None:
@@ -349,7 +355,7 @@ class Link:
         if window.unacked:
             self._arm_rto(now_ns)
         if window.unacked or window.sealed or window.queue:
-            self.stir(now=True)
+            self.request_transmit(now=True)
 
     # ---- what is owed ----------------------------------------------------------------------------
 
@@ -360,7 +366,7 @@ class Link:
     def _owe_ack(self, kind: int, *, now: bool = False) -> None:
         if kind > self._ack_due:
             self._ack_due = kind
-        self.stir(now=now)
+        self.request_transmit(now=now)
 
     def _owe_ack_by(self, now_ns: int) -> None:
         delay_ns = self._common.ack_delay_ns
@@ -429,7 +435,7 @@ class Link:
                 self._probe_wait_ns = min(2 * self._probe_wait_ns, self._common.probe_max_ns)
                 self._set_probe(now_ns)
                 self._check_silence(now_ns)
-                self.stir(now=True)
+                self.request_transmit(now=True)
         return self.deadline_ns()
 
     def _on_timeout(self, now_ns: int) -> None:
@@ -451,7 +457,7 @@ class Link:
         if self.timeout.backoff % STALLED_TIMEOUTS == 0:
             self._common.events.append(LinkStalled(self.peer, self.timeout.backoff))
         self._check_silence(now_ns)
-        self.stir(now=True)
+        self.request_transmit(now=True)
 
     def _check_silence(self, now_ns: int) -> None:
         silent_ns = now_ns - max(self.heard_ns, self._asked_ns)
@@ -481,7 +487,7 @@ class Link:
 
     def emit(self, out: list[tuple[int, tuple[Buffer, ...]]], now_ns: int) -> None:
         """Append (peer, parts) of each frame to transmit now to `out`. If `burst_bytes` are reached before all is sent, the
-        link marks itself again (`stir`)."""
+        link marks itself again (`request_transmit`)."""
         window = self.window
         window.quiet = True
         if not self.reachable:
@@ -550,7 +556,7 @@ class Link:
             out.append((self.peer, parts))
             budget -= unit.charge
             if budget <= 0:
-                self.stir(now=True)
+                self.request_transmit(now=True)
                 break
         if len(out) > before:
             counts["frames_sent"] += len(out) - before
@@ -571,7 +577,7 @@ class Link:
 
     # ---- as a value ------------------------------------------------------------------------------
 
-    def clone(self, common: Common) -> Link:
+    def clone(self, common: LinkContext) -> Link:
         """An independent copy that belongs to `common`."""
         new = Link(
             self.peer, self._ident, common, self.window.clone(), self.ledger.clone(), self.timeout.copy()

@@ -254,7 +254,7 @@ class SendWindow:
                 if entry.order > self.top_order:
                     self.top_order = entry.order
             else:
-                sample = self._settle(entry.pieces, DONE, now_ns) or sample
+                sample = self._mark(entry.pieces, DONE, now_ns) or sample
                 entry.pieces.clear()  # a reference cycle: without this, only the garbage collector would free the payload
                 if entry is self.current:
                     self.current = None
@@ -291,7 +291,7 @@ class SendWindow:
         else:
             self.sealed_charge -= charge
 
-    def _settle(self, units: Iterable[Unit], state: int, now_ns: int) -> int:
+    def _mark(self, units: Iterable[Unit], state: int, now_ns: int) -> int:
         sample = 0
         for unit in units:
             if unit.state == FLIGHT:
@@ -322,7 +322,7 @@ class SendWindow:
                     s == first and x <= a and b <= y for s, x, y in pieces
                 ):
                     units.append(unit)
-        return bool(units), self._settle(units, HINTED, now_ns)
+        return bool(units), self._mark(units, HINTED, now_ns)
 
     def find_lost(self, now_ns: int, reorder_ns: int) -> int:
         """Mark the units that later transmissions overtook as LOST; return their number. See the module for the rule."""

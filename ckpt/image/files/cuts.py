@@ -1,8 +1,8 @@
 """The changes that a restart makes to files: a file is cut to its saved length, or gets its saved content back.
 
 No file is changed while the load can still fail: :func:`cut`, :func:`put_back` and :func:`cut_output` only record a change,
-and the loader calls :func:`settle`, which makes all changes, when everything else has been loaded. So a restart that fails
-leaves files and output as they were, and another image can still be loaded.
+and the loader calls :func:`make_changes`, which makes all changes, when everything else has been loaded. So a restart that
+fails leaves files and output as they were, and another image can still be loaded.
 
 Not here: which files are changed, and why (:mod:`ckpt.image.files.reopen`).
 """
@@ -17,7 +17,7 @@ from ckpt.image.errors import RestoreError
 from ckpt.image.files import numbers
 from ckpt.transport.records import dataclass
 
-__all__ = ["begin", "cut", "cut_output", "put_back", "settle", "warn_of_shorter_output"]
+__all__ = ["begin", "cut", "cut_output", "put_back", "make_changes", "warn_of_shorter_output"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def begin() -> None:
 
 def cut(fd: int, length: int) -> None:
     """Record that the file will be cut to ``length`` bytes. A duplicate of ``fd`` is kept, because the object that owns
-    ``fd`` may be gone when settle() runs.
+    ``fd`` may be gone when make_changes() runs.
     """
     _due.append(_Due(numbers.aside(fd), length))
 
@@ -74,7 +74,7 @@ def warn_of_shorter_output() -> None:
             )
 
 
-def settle() -> None:
+def make_changes() -> None:
     """Make the recorded changes. Raises RestoreError if the file system refuses one."""
     done: set[tuple[int, int]] = set()
     try:

@@ -120,7 +120,7 @@ class Output(io.FileIO):
 
     _is_told = False
 
-    def settle(self, patience_s: float = PATIENCE_S) -> bool:
+    def wait_until_written(self, patience_s: float = PATIENCE_S) -> bool:
         """Wait until nothing is held back, at most ``patience_s`` seconds; False: there is still no room."""
         deadline = _monotonic() + patience_s
         self.retry()
@@ -130,6 +130,6 @@ class Output(io.FileIO):
         return not self.held
 
     def close(self) -> None:
-        if not self.closed and self.held and _getpid() == self._pid and not self.settle():
+        if not self.closed and self.held and _getpid() == self._pid and not self.wait_until_written():
             raise OSError(errno.ENOSPC, f"{len(self.held)} bytes of {self.name} are not written")
         super().close()

@@ -65,7 +65,7 @@ _made: set[str] = set()  # paths of files that were gone and have been made agai
 _made_directories: list[str] = []  # directories that have been made again, outermost first
 _parked: list[
     tuple[int, SavedFile]
-] = []  # files that get the numbers of standard output and error in settle()
+] = []  # files that get the numbers of standard output and error in change_files()
 
 
 def begin() -> None:
@@ -88,7 +88,8 @@ def put(saved: SavedFile) -> int:
 
 def put_stream(saved: SavedFile) -> None:
     """Open a file that the program had put under the number of a standard stream. Standard input is replaced at once,
-    output and error by :func:`settle`: until then messages of the loader go to the rank's own output, where they are read.
+    output and error by :func:`change_files`: until then messages of the loader go to the rank's own output, where they are
+    read.
     """
     fd = open_saved(saved)
     if saved.fd == 0:
@@ -100,10 +101,10 @@ def put_stream(saved: SavedFile) -> None:
     _remember(fd, saved)
 
 
-def settle() -> None:
+def change_files() -> None:
     """Change the files and take the locks; called when everything is loaded. Raises RestoreError: a file cannot be
     written, or another process has locked it."""
-    cuts.settle()
+    cuts.make_changes()
     for fd, saved in _parked:
         os.dup2(fd, saved.fd)
         os.close(fd)

@@ -50,10 +50,10 @@ from ckpt.image.stdlib import c_objects
 from ckpt.image.stdlib.finalizers import Finalizers, reduce_finalizers, register_finalizers
 
 __all__ = [
-    "Enough",
+    "EnoughWritten",
     "ImagePickler",
     "ImageUnpickler",
-    "Nowhere",
+    "DiscardingSink",
     "Sink",
     "Stream",
     "failure_of",
@@ -81,12 +81,12 @@ class Sink(Protocol):
         """Take the next out-of-band buffer. Its memory does not change before the sink has finished."""
 
 
-class Enough(Exception):  # no error
-    """Raised by :class:`Nowhere` to end a trial: the object can be pickled as far as the trial needs to know."""
+class EnoughWritten(Exception):  # no error
+    """Raised by :class:`DiscardingSink` to end a trial: the object can be pickled as far as the trial needs to know."""
 
 
-class Nowhere:
-    """A sink that keeps nothing. Raises :class:`Enough` after more than ``most_bytes`` bytes (None: never)."""
+class DiscardingSink:
+    """A sink that keeps nothing. Raises :class:`EnoughWritten` after more than ``most_bytes`` bytes (None: never)."""
 
     def __init__(self, most_bytes: int | None = None) -> None:
         self._left_bytes = most_bytes
@@ -95,7 +95,7 @@ class Nowhere:
         if self._left_bytes is not None:
             self._left_bytes -= len(data)
             if self._left_bytes < 0:
-                raise Enough
+                raise EnoughWritten
 
     def buffer(self, buffer: pickle.PickleBuffer) -> None:
         pass
@@ -103,11 +103,11 @@ class Nowhere:
 
 def failure_of(pickler: pickle.Pickler, obj: object) -> Exception | None:
     """Try to save an object. Returns the exception, or ``None``: the object can be saved. ``pickler`` must write into
-    :class:`Nowhere`.
+    :class:`DiscardingSink`.
     """
     try:
         pickler.dump(obj)
-    except Enough:
+    except EnoughWritten:
         return None
     except Exception as failure:  # any failure is the result
         return failure
@@ -183,7 +183,7 @@ class ImagePickler(pickle.Pickler):
 
     ``is_disposable``: this process is a forked child, whose objects may be used up to find their state.
     ``id_tables``: the tables of which the keys become the new addresses of the objects.
-    ``rehearsal``: makes another pickler like this, which writes into :class:`Nowhere`, for trials.
+    ``rehearsal``: makes another pickler like this, which writes into :class:`DiscardingSink`, for trials.
     ``is_raw``: class of an installed package with a ``__reduce__`` → are its instances, and those of subclasses, saved raw
     (:mod:`ckpt.image.reducers.raw_instances`), without calling that ``__reduce__``?
     ``running``: ids of the objects of which a method is on the captured stack.
@@ -269,7 +269,7 @@ class ImagePickler(pickle.Pickler):
         self._kinds[cls] = kind = self.id_tables.noting(cls, kind)
         return kind
 
-    def settle(self, cls: type, kind: Reducer) -> None:
+    def use_reducer(self, cls: type, kind: Reducer) -> None:
         """From now on, save instances of exactly this type with the reducer ``kind``."""
         self._kinds[cls] = self.id_tables.noting(cls, kind)
 

@@ -14,7 +14,7 @@ from pickle import PicklingError
 from typing import TYPE_CHECKING, Any
 
 from ckpt.compat.memory import FULL_READ_ONLY, address_of
-from ckpt.image.reducers.iterators import by_using_up
+from ckpt.image.reducers.iterators import by_exhausting
 
 if TYPE_CHECKING:
     from ckpt.image.reducers.saver import Saver
@@ -100,7 +100,7 @@ def reduce_memory_iterator(pickler: Saver, obj: Any) -> Any:
     view = next((item for item in gc.get_referents(obj) if isinstance(item, memoryview)), None)
     if view is None:
         return make_memory_iterator, (memoryview(b""), 0)
-    return make_memory_iterator, (view, len(view) - by_using_up(obj, lambda obj: sum(1 for _ in obj)))
+    return make_memory_iterator, (view, len(view) - by_exhausting(obj, lambda obj: sum(1 for _ in obj)))
 
 
 def make_memory_iterator(view: memoryview, done: int) -> Iterator[Any]:

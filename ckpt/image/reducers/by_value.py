@@ -44,8 +44,8 @@ from ckpt.image.reducers.classes import is_slot, reduce_class
 from ckpt.image.reducers.installed_classes import (
     has_own_reduce,
     needs_arguments,
-    reduce_by_authors,
-    way_of_authors,
+    reduce_by_hooks,
+    reducer_by_hooks,
 )
 from ckpt.image.reducers.logs import reduce_logger
 from ckpt.image.reducers.raw_instances import (
@@ -187,16 +187,16 @@ def kind_of_instance(pickler: Saver, cls: type) -> Reducer:
             return reduce_raw
         if hooks & _PICKLE_HOOKS or cls in copyreg.dispatch_table:
             # ckpt's own objects can be saved while their methods run; above all the engine, while it waits.
-            return DEFAULT if cls.__module__.partition(".")[0] in OWN_PACKAGES else reduce_by_authors
+            return DEFAULT if cls.__module__.partition(".")[0] in OWN_PACKAGES else reduce_by_hooks
         return DEFAULT if hooks == {"__new__"} and not needs_arguments(cls) else reduce_raw
     if not is_user:
         if is_partly_c:
             return _of_c_type(cls)
         own_way = hooks & _PICKLE_HOOKS or has_own_reduce(cls) or cls in copyreg.dispatch_table
         if base in FILLED_BASES:  # pickle would call append, add or __setitem__ of the class
-            return reduce_by_authors if own_way else reduce_raw
+            return reduce_by_hooks if own_way else reduce_raw
         misled = hooks & _MISLEADING and not own_way
-        return reduce_raw if misled and base in _BY_VALUE_BASES else way_of_authors(cls)
+        return reduce_raw if misled and base in _BY_VALUE_BASES else reducer_by_hooks(cls)
     if base in _BY_VALUE_BASES or base in FILLED_BASES:
         return reduce_raw
     if base in _SPECIAL_BASES:

@@ -34,7 +34,7 @@ from ckpt.image.reducers.saver import Reducer
 if TYPE_CHECKING:
     from ckpt.image.reducers.saver import Saver
 
-__all__ = ["has_own_reduce", "needs_arguments", "reduce_by_authors", "reduce_by_name", "way_of_authors"]
+__all__ = ["has_own_reduce", "needs_arguments", "reduce_by_hooks", "reduce_by_name", "reducer_by_hooks"]
 
 _CONTAINERS = (list, dict, set, deque, OrderedDict, defaultdict)
 _NO_PARTS = frozenset(
@@ -53,7 +53,7 @@ def has_own_reduce(cls: type) -> bool:
     return any(mine is not theirs for mine, theirs in zip(own, default, strict=True))
 
 
-def way_of_authors(cls: type) -> Reducer:
+def reducer_by_hooks(cls: type) -> Reducer:
     """The reducer that uses the pickle hooks of a class of an installed package.
 
     :func:`reduce_by_name` if the class has its own ``__reduce__``, because that may return a name; else the C pickler's way.
@@ -72,33 +72,33 @@ def needs_arguments(cls: type) -> bool:
     return required > 1 or new.__code__.co_kwonlyargcount > len(new.__kwdefaults__ or {})
 
 
-def reduce_by_authors(pickler: Saver, obj: Any) -> Any:
+def reduce_by_hooks(pickler: Saver, obj: Any) -> Any:
     """An object whose class, in an installed package, has pickle hooks: the rules of the module's header."""
     cls = type(obj)
-    way = way_of_authors(cls)
+    way = reducer_by_hooks(cls)
     if cls in copyreg.dispatch_table or isinstance(obj, Enum) or is_made_in_c(cls):
         return way(pickler, obj)
     if id(obj) in pickler.running:
         return _reduce_running(pickler, obj, way)
     if way is not reduce_by_name:
         return _unless_unfinished(pickler, obj) or reduce_raw(pickler, obj)
-    author = _author_of(cls)
+    author = _class_with_reduce(cls)
     is_raw = pickler.is_raw.get(author)
     if is_raw and _is_python(cls):
-        pickler.settle(cls, reduce_raw)
+        pickler.use_reducer(cls, reduce_raw)
         return reduce_raw(pickler, obj)
     reduced = _unless_unfinished(pickler, obj)
     if reduced is None:
         return reduce_raw(pickler, obj)
     if is_raw is not None or not pickler.is_disposable or not _leaves_out_parts(pickler, obj, reduced):
         return reduced
-    if _is_one_of_a_kind(pickler, obj, reduced):
+    if _is_singleton(pickler, obj, reduced):
         return reduced
     pickler.is_raw[author] = pickler.can_be_raw(obj, author)
     return reduce_raw(pickler, obj) if pickler.is_raw[author] else reduced
 
 
-def _author_of(cls: type) -> type:
+def _class_with_reduce(cls: type) -> type:
     """The class in the method resolution order that defines ``__reduce_ex__`` or ``__reduce__``."""
     own = ("__reduce_ex__", "__reduce__")
     return next(c for c in cls.__mro__ if any(name in c.__dict__ for name in own))
@@ -112,7 +112,7 @@ def _reduce_running(pickler: Saver, obj: Any, way: Reducer) -> Any:
     reduced = _unless_unfinished(pickler, obj)
     if reduced is None:
         return reduce_raw(pickler, obj)
-    if _names_itself(reduced) or _is_one_of_a_kind(pickler, obj, reduced):
+    if _names_itself(reduced) or _is_singleton(pickler, obj, reduced):
         return reduced
     return reduce_raw(pickler, obj)
 
@@ -190,7 +190,7 @@ def _content(reduced: tuple[Any, ...]) -> Iterator[Any]:
             waiting.extend(obj.values())
 
 
-def _is_one_of_a_kind(pickler: Saver, obj: Any, reduced: tuple[Any, ...]) -> bool:
+def _is_singleton(pickler: Saver, obj: Any, reduced: tuple[Any, ...]) -> bool:
     """Does the reduce tuple's callable return this same object again? The call may have effects, so it is made in a forked
     child only.
     """

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = ["REDUCERS", "Changed", "by_using_up", "class_of_dict", "finish", "make", "make_view", "place"]
+__all__ = ["REDUCERS", "Changed", "by_exhausting", "class_of_dict", "finish", "make", "make_view", "place"]
 
 # ---------------------------------------------------------------------- kinds
 
@@ -158,7 +158,7 @@ _used_up: dict[int, tuple[Any, Any]] = {}
 """Objects that were used up in this process, a forked child: id → (object, its state)."""
 
 
-def by_using_up(obj: Any, look: Callable[[Any], T]) -> T:
+def by_exhausting(obj: Any, look: Callable[[Any], T]) -> T:
     """The state of an object by `look(obj)`, which uses the object up. `look` is called once per object; later calls, as for
     a trial that pickles the object again, return the same result.
     """
@@ -189,7 +189,7 @@ def _reduce(pickler: Saver, obj: Any, kind: Kind, container: Any) -> Any:
         if not pickler.is_disposable:
             reason = f"{type(obj).__name__}: {changed}; such an iterator cannot be saved without fork"
             raise PicklingError(reason) from None
-        return Changed, by_using_up(obj, _to_the_error)
+        return Changed, by_exhausting(obj, _to_the_error)
     return make, (kind, container, size, size - len(remaining))
 
 

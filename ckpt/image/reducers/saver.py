@@ -74,7 +74,7 @@ class Saver(Protocol):
     def defer(self, function: Callable[..., object], *args: Any) -> None:
         """Pickle the call ``function(*args)`` last; it is made when everything has been loaded."""
 
-    def settle(self, cls: type, kind: Reducer) -> None:
+    def use_reducer(self, cls: type, kind: Reducer) -> None:
         """From now on, save instances of exactly this type with the reducer ``kind``."""
 
     def can_be_raw(self, obj: object, author: type) -> bool:

@@ -27,7 +27,7 @@ from ckpt.compat.referents import (
     source_of_reader,
 )
 from ckpt.image.reducers import rebuild
-from ckpt.image.reducers.iterators import by_using_up
+from ckpt.image.reducers.iterators import by_exhausting
 from ckpt.image.reducers.raw_instances import attributes_of, slots_of
 from ckpt.image.reducers.saver import Reducer
 from ckpt.image.stdlib import rebuild_c_objects
@@ -78,7 +78,7 @@ def reduce_scanner(pickler: Saver, obj: Any) -> Any:
     """
     if not pickler.is_disposable:
         raise PicklingError("re.finditer under way cannot be saved without fork")
-    found = by_using_up(obj, lambda obj: obj.search())
+    found = by_exhausting(obj, lambda obj: obj.search())
     if found is None:
         return rebuild_c_objects.make_scanner, (obj.pattern, None, 0, 0)
     return rebuild_c_objects.make_scanner, (obj.pattern, found.string, found.start(), found.endpos)
@@ -227,7 +227,7 @@ def reduce_remaining(pickler: Saver, obj: Any) -> Any:
     """An iterator that shows nothing of its state: as one over what remains, found by using it up in a forked child."""
     if not pickler.is_disposable:
         raise PicklingError(f"an iterator of type {type(obj).__name__} cannot be saved without fork")
-    found = by_using_up(obj, lambda obj: list(itertools.islice(obj, _REMAINING_ITEMS + 1)))
+    found = by_exhausting(obj, lambda obj: list(itertools.islice(obj, _REMAINING_ITEMS + 1)))
     if len(found) > _REMAINING_ITEMS:
         raise PicklingError(
             f"an iterator of type {type(obj).__name__} with too many items left cannot be saved"

@@ -18,8 +18,8 @@ from ckpt.mpi.base.integers import argument
 Items: TypeAlias = "Info | Mapping[str, str] | Iterable[tuple[str, str]]"
 
 
-class Box:
-    """The content of an info. All Python objects that refer to the same info share one Box."""
+class InfoContent:
+    """The content of an info. All Python objects that refer to the same info share one InfoContent."""
 
     __slots__ = ("freed", "items")
 
@@ -34,7 +34,7 @@ class Info(Handle):
     __slots__ = ("__weakref__", "_box")
     _constants: ClassVar[tuple[str, ...]] = ("INFO_NULL", "INFO_ENV")
 
-    _box: Box | None
+    _box: InfoContent | None
 
     def __new__(cls, info: Info | None = None) -> Self:
         expect(cls, info, Info)
@@ -45,7 +45,7 @@ class Info(Handle):
     @classmethod
     def _make(cls, items: dict[str, str]) -> Info:
         info = cls()
-        info._box = Box(items)
+        info._box = InfoContent(items)
         return info
 
     def _items(self) -> dict[str, str]:

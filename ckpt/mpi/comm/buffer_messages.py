@@ -16,7 +16,7 @@ from ckpt.mpi.base.integers import argument
 from ckpt.mpi.comm.guard import handled
 from ckpt.mpi.comm.object_messages import ObjectMessages
 from ckpt.mpi.datatypes.buffers import EMPTY, BufferSpec, raw, simple
-from ckpt.mpi.engine.operations import BufferSend, Done, Lost, Operation, Receive
+from ckpt.mpi.engine.operations import BufferSend, Done, FailedOperation, Operation, Receive
 from ckpt.mpi.engine.partitioned import PartReceive, PartSend, cut, match_number
 from ckpt.mpi.requests.request import Prequest, Request
 
@@ -58,13 +58,13 @@ class BufferMessages(ObjectMessages):
             return Done()  # `data` is a packed copy, which nothing else writes to
         return BufferSend(self._engine, self._shared, dst, sequence)
 
-    def _lost(self, dst: int) -> Lost | None:
+    def _lost(self, dst: int) -> FailedOperation | None:
         """The operation for a send that cannot begin, because the communicator is revoked or `dst` has failed; else
         None."""
         if self._shared.revoked:
-            return Lost(self._shared, MpiException(ERR_REVOKED, "the communicator is revoked"))
-        known = self._engine.losses.known
-        return Lost(self._shared, self._engine.losses.failure(dst)) if dst in known else None
+            return FailedOperation(self._shared, MpiException(ERR_REVOKED, "the communicator is revoked"))
+        known = self._engine.failed_ranks.known
+        return FailedOperation(self._shared, self._engine.failed_ranks.failure(dst)) if dst in known else None
 
     def Send(self, buf: Any, dest: int, tag: int = 0) -> None:
         """Send a buffer. Returns when the program may reuse the buffer."""
@@ -122,7 +122,7 @@ class BufferMessages(ObjectMessages):
                     dest, tag = argument(dest), argument(tag)
                 route = self._routes.get((dest, tag)) or self._route(dest, tag)
             except PeerFailed as lost:
-                return Request._make(engine, Lost(self._shared, lost))
+                return Request._make(engine, FailedOperation(self._shared, lost))
             if route is None:
                 return Request._make(engine, Done(PROC_NULL))
             spec = simple(buf, writable=False)
@@ -136,7 +136,7 @@ class BufferMessages(ObjectMessages):
         try:
             BufferMessages.Bsend(self, buf, dest, tag)
         except PeerFailed as lost:
-            return Request._make(self._engine, Lost(self._shared, lost))
+            return Request._make(self._engine, FailedOperation(self._shared, lost))
         return Request._make(self._engine, Done())
 
     def Irsend(self, buf: Any, dest: int, tag: int = 0) -> Request:
@@ -148,7 +148,7 @@ class BufferMessages(ObjectMessages):
         try:
             route = self._route(dest, tag)
         except PeerFailed as lost:
-            return Request._make(engine, Lost(self._shared, lost))
+            return Request._make(engine, FailedOperation(self._shared, lost))
         if route is None:
             return Request._make(engine, Done(PROC_NULL))
         spec = simple(buf, writable=False)
@@ -272,7 +272,7 @@ class BufferMessages(ObjectMessages):
         try:
             route = self._route(dest, sendtag)
         except PeerFailed as lost:
-            return Request._make(self._engine, Lost(self._shared, lost))
+            return Request._make(self._engine, FailedOperation(self._shared, lost))
         out = EMPTY if route is None else simple(sendbuf, writable=False)
         source = argument(source)
         into = EMPTY if source == PROC_NULL else simple(recvbuf, writable=True)
@@ -305,7 +305,7 @@ class BufferMessages(ObjectMessages):
         return self._send_init(buf, dest, tag, False)
 
     def _send_init(self, buf: Any, dest: int, tag: int, sync: bool) -> Prequest:
-        route = self._way(dest, tag)
+        route = self._unchecked_route(dest, tag)
         if route is None:
             return Prequest._prepare(self._engine, Done, PROC_NULL)
         spec = simple(buf, writable=False)

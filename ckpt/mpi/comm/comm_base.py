@@ -177,17 +177,17 @@ class CommBase(Handle):
         """The route (world rank, packed EAGER envelope) for a destination and tag; None for PROC_NULL.
 
         MpiException (ERR_RANK, ERR_TAG, ERR_COMM, ERR_REVOKED) for bad arguments; PeerFailed when the rank has failed."""
-        route = self._way(dest, tag)
+        route = self._unchecked_route(dest, tag)
         if route is None:
             return None
-        if self._shared.broken and route[0] in self._engine.losses.known:
-            raise self._engine.losses.failure(route[0])
+        if self._shared.broken and route[0] in self._engine.failed_ranks.known:
+            raise self._engine.failed_ranks.failure(route[0])
         if len(self._routes) >= ROUTES_MAX:
             self._routes.clear()
         self._routes[argument(dest), argument(tag)] = route
         return route
 
-    def _way(self, dest: int, tag: int) -> tuple[int, bytes] | None:
+    def _unchecked_route(self, dest: int, tag: int) -> tuple[int, bytes] | None:
         """Like `_route`, but without the check for a failed rank: for operations that are started later."""
         dst = self._world_rank(dest)
         tag = argument(tag)

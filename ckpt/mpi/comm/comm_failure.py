@@ -41,7 +41,7 @@ class Failures(CommBase):
         shared, engine = self._alive(), self._engine
         with engine.lock:
             engine.make_progress()
-            return Group._make(tuple(engine.losses.failed_in(shared)), engine.progress.rank)
+            return Group._make(tuple(engine.failed_ranks.failed_in(shared)), engine.progress.rank)
 
     def Ack_failed(self, num_to_ack: int | None = None) -> int:
         """Acknowledge the first `num_to_ack` members of Get_failed (None: all). Returns the number of acknowledged members.
@@ -51,7 +51,7 @@ class Failures(CommBase):
         number = None if num_to_ack is None else max(argument(num_to_ack), 0)
         shared, engine = self._alive(), self._engine
         with engine.lock:
-            failed = engine.losses.failed_in(shared)
+            failed = engine.failed_ranks.failed_in(shared)
             shared.acknowledged.update(failed[:number])
             return len(shared.acknowledged)
 
@@ -63,14 +63,14 @@ class Failures(CommBase):
         """End all pending operations on the communicator, at every rank, with ERR_REVOKED. Not collective."""
         shared, engine = self._alive(), self._engine
         with engine.lock:
-            engine.losses.revoke(shared.base)
+            engine.failed_ranks.revoke(shared.base)
 
     # -- agreeing ----------------------------------------------------------------------------------
 
-    def _consent(self, flag: int, proposal: Any, finish: Any, *args: Any) -> Consensus:
-        shared, losses = self._alive(), self._engine.losses
-        contribution = flag, tuple(losses.failed_in(shared)), tuple(shared.acknowledged), proposal
-        return losses.agree(shared, contribution, _combine, finish, *args)
+    def _start_consensus(self, flag: int, proposal: Any, finish: Any, *args: Any) -> Consensus:
+        shared, failed_ranks = self._alive(), self._engine.failed_ranks
+        contribution = flag, tuple(failed_ranks.failed_in(shared)), tuple(shared.acknowledged), proposal
+        return failed_ranks.agree(shared, contribution, _combine, finish, *args)
 
     def Agree(self, flag: int) -> int:
         """The bitwise and of the flags of all contributing members. Works on a revoked communicator.
@@ -81,7 +81,7 @@ class Failures(CommBase):
         flag = argument(flag)
         engine = self._engine
         with engine.lock:
-            consensus = self._consent(flag, None, _nothing)
+            consensus = self._start_consensus(flag, None, _nothing)
             engine.wait(consensus)
         _raise_unacknowledged(consensus)
         agreed: int = consensus.value[0]
@@ -97,7 +97,7 @@ class Failures(CommBase):
         mine = int.from_bytes(view.cast("B"), "little", signed=True)
         del view  # no memoryview may exist where an image may be taken
         with self._engine.lock:
-            return Request._make(self._engine, self._consent(mine, None, _write_flag, flag))
+            return Request._make(self._engine, self._start_consensus(mine, None, _write_flag, flag))
 
     def Shrink(self) -> Any:
         """A communicator of the surviving members. Works on a revoked communicator."""
@@ -112,7 +112,7 @@ class Failures(CommBase):
         copy: Any = CommBase.__new__(kind)
         with engine.lock:
             proposal = engine.next_context(), engine.next_context()
-            consensus = self._consent(-1, proposal, _bind_rest, engine, shared, copy)
+            consensus = self._start_consensus(-1, proposal, _bind_rest, engine, shared, copy)
             return copy, Request._make(engine, consensus)
 
     def _plain(self) -> Any:
@@ -177,6 +177,6 @@ def _bind_rest(consensus: Consensus, engine: Any, shared: CommShared, copy: Any)
         new.extras["side"] = Side(local, side.low)
         new.parts = (local._shared.base,)
         local._shared.kin = peers
-        engine.losses.register(local._shared)
+        engine.failed_ranks.register(local._shared)
     copy._bind(engine, new)
     engine.register(new)

@@ -66,7 +66,7 @@ class Intercomm(Comm):
         # A rank of the local group may wait for a failed remote rank, and never take part in a local collective.
         private.kin = peers
         shared.parts = (private.base,)
-        engine.losses.register(private)
+        engine.failed_ranks.register(private)
         self._bind(engine, shared)
         engine.register(shared)
         return self
@@ -162,7 +162,9 @@ class Intercomm(Comm):
         members = group + peers if first else peers + group
         bases = side.local.allgather(self._engine.next_context())
         remote = self._exchange(bases[0])
-        return self._bequeath(Intracomm._make(self._engine, members, bases[0] if first else remote[0]))
+        return self._with_errhandler_of_this(
+            Intracomm._make(self._engine, members, bases[0] if first else remote[0])
+        )
 
     def _exchange(self, obj: Any) -> list[Any]:
         """The list of the remote ranks' objects. Collective."""
@@ -196,7 +198,7 @@ class Intercomm(Comm):
             base,
             Side(local, self._side.low),
         )
-        return self._bequeath(made)
+        return self._with_errhandler_of_this(made)
 
     def Create(self, group: Group) -> Any:
         """An intercommunicator of subgroups: each rank gives a subgroup of its local group."""
@@ -321,7 +323,7 @@ def create_intercomm(
         raise MpiException(*news)
     peers, base, low = news
     made = Intercomm._join(engine, local._shared.group, peers, base, Side(local.Dup(), low))
-    return local._bequeath(made)
+    return local._with_errhandler_of_this(made)
 
 
 guard_all(Intercomm)

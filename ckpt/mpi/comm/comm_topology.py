@@ -30,7 +30,7 @@ class Topocomm(Intracomm):
         return self
 
     def _derive(self, members: tuple[int, ...], base: int) -> Any:
-        return self._bequeath(Intracomm._make(self._engine, members, base))
+        return self._with_errhandler_of_this(Intracomm._make(self._engine, members, base))
 
     @property
     def _topology(self) -> Any:
@@ -225,7 +225,7 @@ class Cartcomm(Topocomm):
         part = self.Split(color, key)
         made = Cartcomm._make(self._engine, part._shared.group, part._shared.base)
         made._shared.topology = Cart(dims, periods)
-        return self._bequeath(made)
+        return self._with_errhandler_of_this(made)
 
 
 class Graphcomm(Topocomm):

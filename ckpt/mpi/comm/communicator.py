@@ -120,9 +120,9 @@ class Comm(BufferMessages, BufferCollectives, CommObject, Failures):
 
     def _copy_of(self, base: int, info: Any) -> Any:
         """A duplicate of this communicator with the context number `base`. info: None to copy this one's info."""
-        return self._become(CommBase.__new__(type(self)), base, info)
+        return self._bind_duplicate(CommBase.__new__(type(self)), base, info)
 
-    def _become(self, copy: Any, base: int, info: Any) -> Any:
+    def _bind_duplicate(self, copy: Any, base: int, info: Any) -> Any:
         shared = self._shared
         new = CommShared(base, shared.group, shared.peers, "", shared.handle)
         new.topology = shared.topology
@@ -133,21 +133,21 @@ class Comm(BufferMessages, BufferCollectives, CommObject, Failures):
         self._engine.register(new)
         return copy
 
-    def _bequeath(self, made: Any) -> Any:
+    def _with_errhandler_of_this(self, made: Any) -> Any:
         """Give a communicator that was made from this one this one's error handler. Returns it."""
         made._shared.errhandler = self._shared.errhandler
         return made
 
     def _new_base(self) -> int:
         """A context number for a new communicator of all ranks, equal at all of them. Collective."""
-        base: int = self._proper()._new_base()
+        base: int = self._typed_handle()._new_base()
         return base
 
     def _plan_base(self, s: Schedule, slot: int) -> None:
         """Write steps of a schedule that do the work of `_new_base`: the slot gets the pickled number."""
-        self._proper()._plan_base(s, slot)
+        self._typed_handle()._plan_base(s, slot)
 
-    def _proper(self) -> Any:
+    def _typed_handle(self) -> Any:
         """A handle of this communicator of class Intracomm or Intercomm: this handle's class may be Comm."""
         return handle_of(self._engine, self._alive())
 
@@ -192,7 +192,7 @@ class Comm(BufferMessages, BufferCollectives, CommObject, Failures):
         with engine.lock:
             shared.freed = shared.closed = True
             shared.routes.clear()
-            engine.losses.forget(shared)
+            engine.failed_ranks.forget(shared)
             idle = not shared.pending
             for plane in range(envelope.PLANES):
                 context = engine.matcher.contexts.get(shared.base + plane)
@@ -226,11 +226,11 @@ class Comm(BufferMessages, BufferCollectives, CommObject, Failures):
 
     def Split(self, color: int = 0, key: int = 0) -> Any:
         """A communicator of the ranks with the same color. Collective."""
-        return self._proper().Split(color, key)
+        return self._typed_handle().Split(color, key)
 
     def Create(self, group: Group) -> Any:
         """A communicator of a subgroup. Collective over this communicator."""
-        return self._proper().Create(group)
+        return self._typed_handle().Create(group)
 
     def Split_type(self, split_type: int, key: int = 0, info: Any = None) -> Any:
         """A communicator of the ranks that share a resource. All ranks of a job share memory, so COMM_TYPE_SHARED gives all
@@ -249,7 +249,7 @@ class Comm(BufferMessages, BufferCollectives, CommObject, Failures):
 
 
 def _bind_copy(s: Schedule, comm: Comm, copy: Comm, slot: int, info: Any) -> None:
-    comm._become(copy, pickle.loads(s.values[slot]), info)
+    comm._bind_duplicate(copy, pickle.loads(s.values[slot]), info)
     comm._copy_attributes(copy)
 
 
@@ -265,7 +265,7 @@ class Intracomm(Comm, Factories):
         return self
 
     def _derive(self, members: tuple[int, ...], base: int) -> Any:
-        return self._bequeath(Intracomm._make(self._engine, members, base))
+        return self._with_errhandler_of_this(Intracomm._make(self._engine, members, base))
 
     def _new_base(self) -> int:
         if self._engine.imports.provisional:

@@ -26,7 +26,7 @@ from ckpt.mpi.engine import quick
 from ckpt.mpi.engine.comm_state import CommShared
 from ckpt.mpi.engine.engine import DEBT_LIMIT, DEBT_UNIT, REFERENCE_BYTES, SEND_CHECK_MASK, Engine
 from ckpt.mpi.engine.matching import Channel, Context, Matcher
-from ckpt.mpi.engine.operations import Done, Lost, Operation, Receive
+from ckpt.mpi.engine.operations import Done, FailedOperation, Operation, Receive
 from ckpt.mpi.requests.request import Request
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class ObjectMessages(CommBase):
                     dest, tag = argument(dest), argument(tag)
                 route = self._routes.get((dest, tag)) or self._route(dest, tag)
             except PeerFailed as lost:
-                return Request._make(engine, Lost(self._shared, lost))
+                return Request._make(engine, FailedOperation(self._shared, lost))
             if route is not None:
                 data = engine.dumps(obj)
                 with engine.lock:
@@ -112,7 +112,7 @@ class ObjectMessages(CommBase):
         try:
             route = self._route(dest, tag)
         except PeerFailed as lost:
-            return Request._make(engine, Lost(self._shared, lost))
+            return Request._make(engine, FailedOperation(self._shared, lost))
         if route is None:
             return Request._make(engine, Done(PROC_NULL))
         data = engine.dumps(obj)
@@ -257,8 +257,8 @@ class ObjectMessages(CommBase):
                 _fill_null(status)
                 return True
             channel = engine.find(self._context, source, tag)
-            if channel is None and engine.losses.known:
-                engine.losses.check_probe(self._context, source, blocking=False)
+            if channel is None and engine.failed_ranks.known:
+                engine.failed_ranks.check_probe(self._context, source, blocking=False)
             if channel is not None and status is not None:
                 status._fill(channel.source, channel.tag, len(channel.messages[0][1]) - envelope.SIZE)
         return channel is not None
@@ -285,8 +285,8 @@ class ObjectMessages(CommBase):
                 _fill_null(status)
                 return Message._make_no_proc()
             channel = engine.find(self._context, source, tag)
-            if channel is None and engine.losses.known:
-                engine.losses.check_probe(self._context, source, blocking=False)
+            if channel is None and engine.failed_ranks.known:
+                engine.failed_ranks.check_probe(self._context, source, blocking=False)
             return None if channel is None else Message._take(engine, channel, status)
 
 

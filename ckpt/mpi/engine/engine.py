@@ -5,8 +5,8 @@ collectives, and waits. Its whole state is pickled by value into the process ima
 references to live objects, which the restored process replaces by its own.
 
 Threads: the main thread inside the library, or the helper thread while the program computes, calls `on_messages` with the
-lock held; it matches messages and copies them into posted buffers. Collectives are advanced (`settle`) only by a thread
-that is inside the library, because they may call the user's reduction function.
+lock held; it matches messages and copies them into posted buffers. Collectives are advanced (`advance_collectives`) only by
+a thread that is inside the library, because they may call the user's reduction function.
 
 Flow control: the engine reports the messages that the program has taken to `Progress.consumed`, in batches, at the latest
 before it waits. A blocking send waits while the backlog to its destination is above SEND_HIGH_BYTES; a nonblocking send
@@ -75,10 +75,10 @@ class Engine:
         "codec",
         "count",
         "debts",
+        "failed_ranks",
         "imports",
         "lane",
         "lock",
-        "losses",
         "matcher",
         "progress",
         "ready",
@@ -100,7 +100,7 @@ class Engine:
         self.sends = 0
         self.shared: dict[int, CommShared] = {}
         """The communicators of this rank by first context number: revocations and failures are applied to these."""
-        self.losses = FailedRanks(self)
+        self.failed_ranks = FailedRanks(self)
         self.syncs: dict[int, SyncSend] = {}
         self.token = 0
         self.count = FIRST_COUNT
@@ -149,7 +149,7 @@ class Engine:
     def register(self, shared: CommShared) -> None:
         """Register a communicator that is new at this rank."""
         if self.shared.setdefault(shared.base, shared) is shared:
-            self.losses.register(shared)
+            self.failed_ranks.register(shared)
             if not envelope.is_predefined(shared.base):
                 self.imports.note(shared)
 
@@ -208,10 +208,10 @@ class Engine:
     def _control(self, src: int, kind: int, token: int, data: Buffer) -> None:
         self.debts[src] += len(data) + DEBT_UNIT
         if kind == envelope.REVOKE:
-            self.losses.on_revoke(data)
+            self.failed_ranks.on_revoke(data)
             return
         if kind == envelope.AGREE:
-            self.losses.on_agree(src, data)
+            self.failed_ranks.on_agree(src, data)
             return
         if kind != envelope.MATCHED:
             raise MpiException(ERR_INTERN, f"message of unknown kind {kind} from rank {src}")
@@ -225,7 +225,7 @@ class Engine:
         debt = self.debts[src] = self.debts[src] + len(data) + DEBT_UNIT
         if debt > DEBT_LIMIT or len(data) >= REFERENCE_BYTES:
             self.pay(src)
-        if data[2] == envelope.SYNC and src not in self.losses.known:
+        if data[2] == envelope.SYNC and src not in self.failed_ranks.known:
             _, source, tag, number, token = envelope.unpack(data)
             self.progress.send(src, envelope.pack(envelope.MATCHED, source, tag, number, token))
 
@@ -274,8 +274,8 @@ class Engine:
             if shared is not None and shared.revoked:
                 raise MpiException(ERR_REVOKED, "the communicator is revoked")
             self.block()
-        if shared is not None and dst in self.losses.known:
-            raise self.losses.failure(dst)
+        if shared is not None and dst in self.failed_ranks.known:
+            raise self.failed_ranks.failure(dst)
 
     def start_sync(self, dst: int, context: Context) -> SyncSend:
         """A new synchronous send with a new token. It is done when the MATCHED message with this token arrives."""
@@ -289,8 +289,8 @@ class Engine:
         """Match a receive now, or post it. `src`: world rank of the receive's source, ignored for ANY_SOURCE."""
         channel = self.matcher.find(context, receive.want_source, receive.want_tag)
         if channel is None:
-            if src in self.losses.known and receive.want_source != ANY_SOURCE:
-                receive.error = self.losses.failure(src)
+            if src in self.failed_ranks.known and receive.want_source != ANY_SOURCE:
+                receive.error = self.failed_ranks.failure(src)
                 receive.done = True
             else:
                 self.matcher.post(context, receive, src)
@@ -316,13 +316,13 @@ class Engine:
             shared = self.shared.get(context.number - context.number % envelope.PLANES)
             if shared is not None and shared.revoked:
                 raise MpiException(ERR_REVOKED, "the communicator is revoked")
-            if self.losses.known:
-                self.losses.check_probe(context, source, blocking=True)
+            if self.failed_ranks.known:
+                self.failed_ranks.check_probe(context, source, blocking=True)
             self.progress.block(True)
 
     # -- waiting -----------------------------------------------------------------------------------
 
-    def settle(self) -> None:
+    def advance_collectives(self) -> None:
         """Advance the collectives whose awaited messages have arrived."""
         while self.ready:
             self.ready.pop(0).advance()
@@ -336,16 +336,16 @@ class Engine:
         """Make progress without waiting."""
         self.pay_all()
         self.progress.poll()
-        self.settle()
+        self.advance_collectives()
 
     def wait(self, operation: Operation) -> None:
         """Return when the operation is done."""
         while True:
-            self.settle()
+            self.advance_collectives()
             if operation.poll():
                 return
-            if self.losses.known:
-                self.losses.check(operation)
+            if self.failed_ranks.known:
+                self.failed_ranks.check(operation)
             self.block()
 
     def test(self, operation: Operation) -> bool:
@@ -355,8 +355,8 @@ class Engine:
         self.make_progress()
         if operation.poll():
             return True
-        if self.losses.known:
-            self.losses.check(operation)
+        if self.failed_ranks.known:
+            self.failed_ranks.check(operation)
         return False
 
     def wait_receive(self, receive: Receive) -> None:

@@ -2,7 +2,7 @@
 
 The semantics are those of ULFM (User-Level Failure Mitigation, as in mpi4py 4: Revoke, Shrink, Agree, Ack_failed).
 
-The runtime calls `lose` when the job's controller reports that ranks have died. A failed rank stays failed. From then on,
+The runtime calls `add` when the job's controller reports that ranks have died. A failed rank stays failed. From then on,
 in every communicator that the failed rank is a member of:
 
     operation                                   outcome
@@ -77,7 +77,7 @@ class FailedRanks:
 
     # -- failures ----------------------------------------------------------------------------------
 
-    def lose(self, ranks: Iterable[int]) -> None:
+    def add(self, ranks: Iterable[int]) -> None:
         """Handle the report that the world ranks `ranks` have failed: end the operations that need them."""
         new = [rank for rank in ranks if rank not in self.known and rank != self.engine.progress.rank]
         if not new:
@@ -169,7 +169,7 @@ class FailedRanks:
         if isinstance(operation, Receive) and operation.want_source == ANY_SOURCE and not operation.done:
             shared = self._shared(operation.context)
             if shared is not None:
-                return self._unheard(shared, ERR_PROC_FAILED_PENDING)
+                return self._unacknowledged_error(shared, ERR_PROC_FAILED_PENDING)
         return None
 
     def check_probe(self, context: Context, source: int, *, blocking: bool) -> None:
@@ -178,13 +178,15 @@ class FailedRanks:
         if shared is None:
             return
         if source == ANY_SOURCE:
-            error = self._unheard(shared, ERR_PROC_FAILED if blocking else ERR_PROC_FAILED_PENDING)
+            error = self._unacknowledged_error(
+                shared, ERR_PROC_FAILED if blocking else ERR_PROC_FAILED_PENDING
+            )
             if error is not None:
                 raise error
         elif shared.peers[source] in self.known:
             raise self.failure(shared.peers[source])
 
-    def _unheard(self, shared: CommShared, code: int) -> MpiException | None:
+    def _unacknowledged_error(self, shared: CommShared, code: int) -> MpiException | None:
         """The error of a receive from ANY_SOURCE while a failure of a member is not acknowledged; else None."""
         if shared.broken:
             for rank in shared.peers:
@@ -207,7 +209,7 @@ class FailedRanks:
         if not shared.revoked:
             shared.revoked = shared.closed = self.trouble = True
             shared.routes.clear()
-            self._spread(base, tuple(dict.fromkeys((*shared.group, *shared.peers))))
+            self._send_revocation(base, tuple(dict.fromkeys((*shared.group, *shared.peers))))
             self._end_pending(shared)
             for part in shared.parts:
                 self.revoke(part)
@@ -219,9 +221,9 @@ class FailedRanks:
             self.revoke(base)
         elif base not in self.revoked:
             self.revoked.add(base)
-            self._spread(base, pickle.loads(data))
+            self._send_revocation(base, pickle.loads(data))
 
-    def _spread(self, base: int, members: tuple[int, ...]) -> None:
+    def _send_revocation(self, base: int, members: tuple[int, ...]) -> None:
         """Send the revocation to the members. The message lists them, because the communicator may not exist yet at a
         receiver, which has to tell them too."""
         progress = self.engine.progress
@@ -261,7 +263,7 @@ class FailedRanks:
         low = min(shared.undecided, default=number)
         members = tuple({*shared.group, *shared.peers})
         self._tell(key, agreement.start(members, contribution, combine, low))
-        self._tidy(shared, agreement)
+        self._forget_decided(shared, agreement)
         return Consensus(agreement, shared, finish, args)
 
     def on_agree(self, src: int, data: Buffer) -> None:
@@ -276,7 +278,7 @@ class FailedRanks:
         agreement = self._agreement(key)
         self._tell(key, agreement.receive(src, pickle.loads(data)))
         if shared is not None:
-            self._tidy(shared, agreement)
+            self._forget_decided(shared, agreement)
 
     def _agreement(self, key: tuple[int, int]) -> Agreement:
         found = self.agreements.get(key)
@@ -290,7 +292,7 @@ class FailedRanks:
         for dst, message in out:
             self.engine.progress.send(dst, head + pickle.dumps(message, 5))
 
-    def _tidy(self, shared: CommShared, agreement: Agreement) -> None:
+    def _forget_decided(self, shared: CommShared, agreement: Agreement) -> None:
         """Forget agreements that all members have decided."""
         if agreement.decided:
             while shared.forgotten < agreement.low:

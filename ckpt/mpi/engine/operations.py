@@ -91,7 +91,7 @@ class Done(Operation):
         self.tag = tag
 
 
-class Lost(Operation):
+class FailedOperation(Operation):
     """An operation that could not start, because its peer has failed or the communicator is revoked.
 
     The wait of its request raises the error."""
@@ -121,8 +121,8 @@ class BufferSend(Operation):
         if self.done:
             return True
         engine, dst = self.engine, self.dst
-        if dst in engine.losses.known:
-            self.error = engine.losses.failure(dst)
+        if dst in engine.failed_ranks.known:
+            self.error = engine.failed_ranks.failure(dst)
             self.done = True
         elif engine.progress.acked(dst) > self.sequence:
             self.done = True

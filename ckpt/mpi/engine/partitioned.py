@@ -73,8 +73,8 @@ class PartSend(Operation):
         self.engine.progress.send(self.dst, self.head, data)
 
     def poll(self) -> bool:
-        if not self.done and self.dst in self.engine.losses.known:
-            self.error = self.engine.losses.failure(self.dst)
+        if not self.done and self.dst in self.engine.failed_ranks.known:
+            self.error = self.engine.failed_ranks.failure(self.dst)
             self.done = True
         elif not self.done and self.shared.revoked:
             self.error = MpiException(ERR_REVOKED, "the communicator is revoked")

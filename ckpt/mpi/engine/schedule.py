@@ -123,7 +123,7 @@ class Schedule(Operation):
     def start(self) -> None:
         """Start the operation, or queue it behind the operation that uses the same tag. The lock is held."""
         if self.shared.revoked or self.shared.broken:
-            self.fail(self.engine.losses.collective_error(self.shared))
+            self.fail(self.engine.failed_ranks.collective_error(self.shared))
             return
         pending = self.shared.pending
         chain = pending.get(self.number)

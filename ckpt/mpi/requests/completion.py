@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ckpt.mpi.requests.request import Request
 
 
-class Settled(Operation):
+class KeptOutcome(Operation):
     """The outcome of an operation in a call that raised: its object or its error. The request's next call takes it."""
 
     __slots__ = ("value",)
@@ -88,9 +88,9 @@ def check(engine: Engine, requests: Sequence[Request]) -> None:
     """Called when no request is done: raise if a request may never be done, because a process has failed.
 
     The lock is held."""
-    if engine.losses.known:
+    if engine.failed_ranks.known:
         for index, request in enumerate(requests):
-            error = None if request._operation is None else engine.losses.pending(request._operation)
+            error = None if request._operation is None else engine.failed_ranks.pending(request._operation)
             if error is not None:
                 error.requests = (index,)
                 raise error
@@ -117,7 +117,7 @@ def wait_some(requests: Sequence[Request]) -> int:
         return scan(requests)[0]
     with engine.lock:
         while True:
-            engine.settle()
+            engine.advance_collectives()
             index, active = scan(requests)
             if index != UNDEFINED or not active:
                 return index
@@ -134,10 +134,10 @@ def wait_all(requests: Sequence[Request]) -> bool:
     with engine.lock:
         for operation in operations:
             while True:
-                engine.settle()
+                engine.advance_collectives()
                 if operation.poll():
                     break
-                if engine.losses.trouble and _hopeless(engine, operations):
+                if engine.failed_ranks.trouble and _has_failed_peer(engine, operations):
                     return all(each.poll() for each in operations)
                 engine.block()
     return True
@@ -155,14 +155,14 @@ def all_ready(requests: Sequence[Request]) -> bool | None:
         engine.make_progress()
         if all(operation.poll() for operation in operations):
             return True
-        return None if engine.losses.trouble and _hopeless(engine, operations) else False
+        return None if engine.failed_ranks.trouble and _has_failed_peer(engine, operations) else False
 
 
 def active_of(requests: Sequence[Request]) -> list[Operation]:
     return [request._operation for request in requests if request._operation is not None]
 
 
-def _hopeless(engine: Engine, operations: list[Operation]) -> bool:
+def _has_failed_peer(engine: Engine, operations: list[Operation]) -> bool:
     """Whether one of the operations has failed because a process has failed or a communicator is revoked.
 
     Makes progress first, so that messages that have arrived are matched. The lock is held."""
@@ -172,7 +172,7 @@ def _hopeless(engine: Engine, operations: list[Operation]) -> bool:
             error = operation.error
             if isinstance(error, MpiException) and error.error_code in (ERR_PROC_FAILED, ERR_REVOKED):
                 return True
-        elif engine.losses.pending(operation) is not None:
+        elif engine.failed_ranks.pending(operation) is not None:
             return True
     return False
 
@@ -188,7 +188,7 @@ def take_one(requests: Sequence[Request], index: int, status: Status | None) -> 
         return request._complete(status)
     except Exception as error:
         if operation is not None:
-            request._kept = Settled(operation, None, error)
+            request._kept = KeptOutcome(operation, None, error)
         if isinstance(error, MpiException):
             error.requests = (index,)
         raise
@@ -285,11 +285,11 @@ class _Ending:
                     status._fill(-1, -1, 0)
                 continue
             seen.add(id(request))
-            outcome: Settled | None
+            outcome: KeptOutcome | None
             if place < len(results):
-                outcome = Settled(operation, results[place], None)
+                outcome = KeptOutcome(operation, results[place], None)
             elif place == len(results) and error is not None:
-                outcome = Settled(operation, None, error)
+                outcome = KeptOutcome(operation, None, error)
             else:
                 outcome = self._outcome(request, operation)
             if outcome is None:
@@ -305,19 +305,19 @@ class _Ending:
         assert self.first is not None
         return _exception(self.first, self.failed, statuses)
 
-    def _outcome(self, request: Request, operation: Operation) -> Settled | None:
+    def _outcome(self, request: Request, operation: Operation) -> KeptOutcome | None:
         """Complete one request. None: its operation is not done."""
         if not operation.done:
             return None
         try:
-            return Settled(operation, request._complete(None), None)
+            return KeptOutcome(operation, request._complete(None), None)
         except Exception as error:
-            return Settled(operation, None, error)
+            return KeptOutcome(operation, None, error)
 
     def _leave(self, request: Request, operation: Operation, status: Status | None) -> None:
         """Leave a request that is not done as it is; fill its status."""
         engine = request._engine
-        error = None if engine is None else engine.losses.pending(operation)
+        error = None if engine is None else engine.failed_ranks.pending(operation)
         if error is not None:
             self._failed(self.requests.index(request), handled_request(engine, operation, error))
         if status is not None:
@@ -328,7 +328,7 @@ class _Ending:
         if self.first is None:
             self.first = error
 
-    def _keep(self, request: Request, outcome: Settled, *, told: bool) -> None:
+    def _keep(self, request: Request, outcome: KeptOutcome, *, told: bool) -> None:
         if outcome.error is not None or told or request._recipe is not None:
             request._release()
             request._kept = outcome
@@ -347,7 +347,7 @@ def _exception(first: Exception, failed: list[int], statuses: list[Status] | Non
     return first
 
 
-def _tell(status: Status, outcome: Settled) -> None:
+def _tell(status: Status, outcome: KeptOutcome) -> None:
     error = outcome.error
     code = error.error_code if isinstance(error, MpiException) else SUCCESS
     status._fill(outcome.source, outcome.tag, outcome.nbytes, error=code, cancelled=outcome.cancelled)

@@ -13,7 +13,7 @@ from ckpt.mpi.engine.operations import Operation
 from ckpt.mpi.requests.request import Request
 
 
-class Deed(Operation):
+class GrequestOperation(Operation):
     """The operation of a generalized request. It is done when the program calls Complete.
 
     `query_fn` fills the status, `free_fn` is called at the end, `cancel_fn` by Cancel, all with `args` and `kwargs`."""
@@ -67,7 +67,7 @@ class Grequest(Request):
 
     __slots__ = ("_deed",)
 
-    _deed: Deed | None
+    _deed: GrequestOperation | None
 
     def __new__(cls, request: Request | None = None) -> Self:
         self = super().__new__(cls, request)
@@ -83,7 +83,7 @@ class Grequest(Request):
         args: tuple[Any, ...] | None = None,
         kwargs: dict[str, Any] | None = None,
     ) -> Grequest:
-        deed = Deed(query_fn, free_fn, cancel_fn, args, kwargs)
+        deed = GrequestOperation(query_fn, free_fn, cancel_fn, args, kwargs)
         request: Grequest = cls._make(worlds.engine(), deed)
         request._deed = deed
         return request
@@ -116,7 +116,7 @@ class Grequest(Request):
     def Free(self) -> None:
         operation = self._operation
         super().Free()
-        if isinstance(operation, Deed):
+        if isinstance(operation, GrequestOperation):
             operation.let_go = True
             if operation.done:
                 operation.free()

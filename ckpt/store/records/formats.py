@@ -19,9 +19,11 @@ from typing import Any, Final
 from ckpt.store.errors import RecordDamaged
 from ckpt.store.records import authenticated
 from ckpt.store.records.shapes import (
+    DoesNotFit,
     Either,
     Free,
     Hex,
+    Integer,
     Nullable,
     OneOf,
     Record,
@@ -30,14 +32,12 @@ from ckpt.store.records.shapes import (
     Shape,
     Table,
     Text,
-    Unfit,
-    Whole,
 )
 
 __all__ = ["CONTROL", "ENTRY", "GENERATION", "JOB", "MANIFEST", "VECTORS", "read", "write"]
 
-COUNT: Final = Whole()
-EPOCH: Final = Whole(1)
+COUNT: Final = Integer()
+EPOCH: Final = Integer(1)
 DIGEST: Final = Hex(64)
 
 VECTORS: Final = Table(Text("0|[1-9][0-9]{0,8}"), Row(tx=COUNT, base=COUNT, rx=COUNT))
@@ -55,27 +55,27 @@ def _inside(content: Mapping[str, Any]) -> None:
         if type(buffer) is list:
             used.extend(buffer[1:])
     if used and max(used) >= len(content["blocks"]):
-        raise Unfit("manifest refers to a block it does not list")
+        raise DoesNotFit("manifest refers to a block it does not list")
     if any(block[1] >= len(content["packs"]) for block in content["blocks"]):
-        raise Unfit("manifest refers to a pack it does not list")
+        raise DoesNotFit("manifest refers to a pack it does not list")
 
 
 def _complete(content: Mapping[str, Any]) -> None:
     """A control file has every rank once, in order, each with an image that stands for this epoch."""
     ranks, epoch = content["ranks"], content["epoch"]
     if content["size"] != len(ranks):
-        raise Unfit(f"control file of {content['size']} ranks lists {len(ranks)}")
+        raise DoesNotFit(f"control file of {content['size']} ranks lists {len(ranks)}")
     for place, entry in enumerate(ranks):
         if entry["rank"] != place:
-            raise Unfit(f"control file lists rank {entry['rank']} in place {place}")
+            raise DoesNotFit(f"control file lists rank {entry['rank']} in place {place}")
         if not entry["previous"] < epoch <= entry["epoch"]:
             label = (entry["previous"], entry["epoch"])
-            raise Unfit(f"rank {place} voted for {label}, not for epoch {epoch}")
+            raise DoesNotFit(f"rank {place} voted for {label}, not for epoch {epoch}")
 
 
 def _envelope(kind: str) -> dict[str, Shape]:
     """Of which format a record is, and of which job, `authenticated.decode` has compared."""
-    return {"mac": DIGEST, "kind": OneOf(kind), "format": Whole(1), "job": Hex(16)}
+    return {"mac": DIGEST, "kind": OneOf(kind), "format": Integer(1), "job": Hex(16)}
 
 
 MANIFEST: Final = Record(
@@ -134,7 +134,7 @@ CONTROL: Final = Record(
         "previous": COUNT,
         "incarnation": COUNT,
         "generation": COUNT,  # number of the controller's lock
-        "size": Whole(1),
+        "size": Integer(1),
         "committed_at": Text(),
         "meta": Free(),
         "ranks": Rows(ENTRY),
@@ -147,8 +147,8 @@ JOB: Final = Record(
     {
         **_envelope("job"),
         "command": Rows(Text()),
-        "size": Whole(1),
-        "hash_seed": Whole(0, (1 << 32) - 1),
+        "size": Integer(1),
+        "hash_seed": Integer(0, (1 << 32) - 1),
         "python": Text(),
         "created": Text(),
         "cwd": Text(),
@@ -189,7 +189,7 @@ def write(key: bytes, record: Record, job_id: str, fields: Mapping[str, Any]) ->
     envelope = {"mac": "0" * 64, "kind": kind, "format": authenticated.FORMAT, "job": job_id}
     try:
         record.check([envelope | dict(fields)])
-    except Unfit as unfit:
+    except DoesNotFit as unfit:
         raise ValueError(f"{record.title} would not be read again: {unfit}") from None
     ordered = {name: fields[name] for name in record.fields if name in fields}
     return authenticated.encode(key, kind, job_id, ordered)
@@ -200,6 +200,6 @@ def read(key: bytes, record: Record, job_id: str, data: bytes, path: str) -> dic
     content = authenticated.decode(key, _kind(record), job_id, data, path)
     try:
         record.check([content])
-    except Unfit as unfit:
+    except DoesNotFit as unfit:
         raise RecordDamaged(f"{record.title} lacks or garbles a field ({unfit})", path=path) from None
     return content

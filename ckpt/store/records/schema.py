@@ -17,9 +17,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, InstanceOf, V
 from ckpt.store.errors import RecordDamaged
 from ckpt.store.records.formats import CONTROL, MANIFEST
 from ckpt.store.records.shapes import (
+    DoesNotFit,
     Either,
     Free,
     Hex,
+    Integer,
     Nullable,
     OneOf,
     Record,
@@ -28,8 +30,6 @@ from ckpt.store.records.shapes import (
     Shape,
     Table,
     Text,
-    Unfit,
-    Whole,
 )
 from ckpt.transport import jsontext
 
@@ -50,7 +50,7 @@ def model_of(record: Record) -> type[BaseModel]:
 def _annotation(shape: Shape) -> Any:
     """The type that pydantic knows a shape by."""
     match shape:
-        case Whole():
+        case Integer():
             return Annotated[int, Field(strict=True, ge=shape.least, le=shape.most)]
         case Text(pattern=None):
             return InstanceOf[str]  # names of files need not be UTF-8
@@ -101,7 +101,7 @@ def check(record: Record, data: bytes, path: str) -> Any:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise RecordDamaged(f"{record.title}: field {where}: {first['msg']}", path=path) from error
-    except Unfit as error:
+    except DoesNotFit as error:
         raise RecordDamaged(f"{record.title}: {error}", path=path) from error
     except ValueError as error:
         raise RecordDamaged(f"{record.title} is no JSON ({error})", path=path) from error

@@ -1,6 +1,6 @@
 """What JSON values may look like, as values: the language in which `formats.py` defines the records.
 
-    Whole(least, most)      a whole number; true, false and 3.0 are none
+    Integer(least, most)      a whole number; true, false and 3.0 are none
     Text(), Text(pattern)   a text; the whole of it has to match
     Hex(digits, or_empty)   a text of so many hex digits, in lower case
     OneOf(…)                one of these texts, or of these numbers
@@ -28,14 +28,14 @@ from typing import Any, Final
 
 __all__ = [
     *("Either", "Free", "Hex", "Nullable", "OneOf", "Record", "Row", "Rows", "Shape", "Table", "Text"),
-    *("Unfit", "Whole"),
+    *("DoesNotFit", "Integer"),
 ]
 
 MOST: Final = (1 << 63) - 1
 _HEX: Final = b"0123456789abcdef"
 
 
-class Unfit(ValueError):
+class DoesNotFit(ValueError):
     """A value has another shape. `where`: the field, with those it is in."""
 
     def __init__(self, why: str, where: str = "") -> None:
@@ -43,8 +43,8 @@ class Unfit(ValueError):
         self.why = why
         self.where = where
 
-    def inside(self, where: str) -> Unfit:
-        return Unfit(self.why, f"{where}.{self.where}" if self.where else where)
+    def inside(self, where: str) -> DoesNotFit:
+        return DoesNotFit(self.why, f"{where}.{self.where}" if self.where else where)
 
 
 class Shape:
@@ -53,11 +53,11 @@ class Shape:
     kind: type = object
 
     def check(self, values: Sequence[Any]) -> None:
-        """Raise Unfit unless every one has this shape."""
+        """Raise DoesNotFit unless every one has this shape."""
         wrong = set(map(type, values)) - {self.kind}
         if wrong:
             found = next(value for value in values if type(value) in wrong)
-            raise Unfit(f"{_shown(found)} is no {_NAMES[self.kind]}")
+            raise DoesNotFit(f"{_shown(found)} is no {_NAMES[self.kind]}")
 
 
 _NAMES: Final[dict[type, str]] = {int: "whole number", str: "text", list: "list", dict: "object"}
@@ -67,7 +67,7 @@ def _shown(value: object) -> str:
     return f"{value!r:.60}"
 
 
-class Whole(Shape):
+class Integer(Shape):
     kind = int
 
     def __init__(self, least: int = 0, most: int = MOST) -> None:
@@ -78,7 +78,7 @@ class Whole(Shape):
         super().check(values)
         if values and (min(values) < self.least or max(values) > self.most):
             found = next(value for value in values if not self.least <= value <= self.most)
-            raise Unfit(f"{found} is not from {self.least} to {self.most}")
+            raise DoesNotFit(f"{found} is not from {self.least} to {self.most}")
 
 
 class Text(Shape):
@@ -94,7 +94,7 @@ class Text(Shape):
         matches = re.compile(self.pattern).fullmatch  # made once: `re` keeps it
         if not all(map(matches, values)):
             found = next(value for value in values if not matches(value))
-            raise Unfit(f"{_shown(found)} does not match {self.pattern}")
+            raise DoesNotFit(f"{_shown(found)} does not match {self.pattern}")
 
 
 class Hex(Shape):
@@ -108,7 +108,7 @@ class Hex(Shape):
         super().check(values)
         if not self._lengths.issuperset(map(len, values)) or self._others(*values):
             found = next(value for value in values if len(value) not in self._lengths or self._others(value))
-            raise Unfit(f"{_shown(found)} does not match {self.pattern}")
+            raise DoesNotFit(f"{_shown(found)} does not match {self.pattern}")
 
     @staticmethod
     def _others(*values: str) -> bytes:
@@ -125,7 +125,7 @@ class OneOf(Shape):
         super().check(values)
         wrong = set(values).difference(self.values)
         if wrong:
-            raise Unfit(f"{_shown(wrong.pop())} is none of {', '.join(map(repr, self.values))}")
+            raise DoesNotFit(f"{_shown(wrong.pop())} is none of {', '.join(map(repr, self.values))}")
 
 
 class Free(Shape):
@@ -150,7 +150,7 @@ class Rows(Shape):
     def check(self, values: Sequence[Any]) -> None:
         super().check(values)
         if self.least and any(len(value) < self.least for value in values):
-            raise Unfit(f"a list of less than {self.least}")
+            raise DoesNotFit(f"a list of less than {self.least}")
         self.shape.check(values[0] if len(values) == 1 else [item for value in values for item in value])
 
 
@@ -166,7 +166,9 @@ class Row(Shape):
         lengths = set(map(len, values))
         if not lengths.issubset(range(self.least, len(self.places) + 1)):
             found = next(value for value in values if not self.least <= len(value) <= len(self.places))
-            raise Unfit(f"{_shown(found)} has not the {len(self.places)} places {', '.join(self.places)}")
+            raise DoesNotFit(
+                f"{_shown(found)} has not the {len(self.places)} places {', '.join(self.places)}"
+            )
         columns: Sequence[Sequence[Any]]
         if len(lengths) == 1:
             columns = list(zip(*values, strict=True))
@@ -205,7 +207,7 @@ class Table(Shape):
 class Record(Shape):
     """An object. `optional`: fields that may be missing; `open`: others may be there, as a later version may write them.
 
-    `rule` raises Unfit for what the fields say together; it is asked when each of them is right.
+    `rule` raises DoesNotFit for what the fields say together; it is asked when each of them is right.
     """
 
     kind = dict
@@ -231,9 +233,9 @@ class Record(Shape):
         for value in values:
             missing = self._needed - value.keys()
             if missing:
-                raise Unfit("missing", min(missing))
+                raise DoesNotFit("missing", min(missing))
             if not self.open and not value.keys() <= self.fields.keys():
-                raise Unfit("no such field", min(value.keys() - self.fields.keys()))
+                raise DoesNotFit("no such field", min(value.keys() - self.fields.keys()))
         for name, shape in self.fields.items():
             _check_in(name, shape, [value[name] for value in values if name in value])
         if self.rule is not None:
@@ -244,5 +246,5 @@ class Record(Shape):
 def _check_in(name: str, shape: Shape, values: Sequence[Any]) -> None:
     try:
         shape.check(values)
-    except Unfit as unfit:
+    except DoesNotFit as unfit:
         raise unfit.inside(name) from None

@@ -129,8 +129,8 @@ class Interpreter:
 def show(action: Action) -> str:
     match action:
         case Launch(incarnation=incarnation, epoch=epoch, reason=reason):
-            whence = "the start" if epoch is None else f"epoch {epoch}"
-            return f"launch incarnation {incarnation} from {whence}: {reason}"
+            origin = "the start" if epoch is None else f"epoch {epoch}"
+            return f"launch incarnation {incarnation} from {origin}: {reason}"
         case Turn(epoch=epoch):
             return f"leave behind what is newer than {'the start' if epoch is None else f'epoch {epoch}'}"
         case Fence(incarnation=incarnation):

@@ -126,7 +126,7 @@ POINTS: tuple[Point, ...] = (
     ),
     *_around("command-obeyed", "agent", "ckpt.controller.launch.agent:Agent._obey"),
     *_around("packet-forwarded", "agent", "ckpt.controller.launch.agent:Agent._tell", packet="packet", nth=3),
-    *_around("rank-buried", "agent", "ckpt.controller.launch.agent:Agent._bury", "recovery"),
+    *_around("rank-buried", "agent", "ckpt.controller.launch.agent:Agent._record_death", "recovery"),
     *_around("fenced", "agent", "ckpt.controller.launch.fencing:Fencing.begin", "recovery"),
     *_around("ranks-forked-again", "agent", "ckpt.controller.launch.agent:Agent._start", "recovery"),
     # The controller: a round and its commit.

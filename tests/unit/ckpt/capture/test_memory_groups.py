@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpt.capture.memory_groups import Room, room
+from ckpt.capture.memory_groups import MemoryLeft, room
 
 MIB = 1 << 20
 UNLIMITED = 9223372036854771712
@@ -32,7 +32,7 @@ class Machine:
         self.lines.append(f"0::{path}" if version == 2 else f"{len(self.lines) + 3}:memory:{path}")
         return point
 
-    def room(self) -> Room | None:
+    def room(self) -> MemoryLeft | None:
         (self.proc / "mountinfo").write_text(
             "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n" + "\n".join(self.mounts) + "\n"
         )
@@ -53,11 +53,11 @@ def test_the_nearest_limit_counts_wherever_it_stands(tmp_path: Path) -> None:
     group(top / "slice", memory_max=1000 * MIB, memory_current=300 * MIB)
     group(top / "slice/unit", memory_max=500 * MIB, memory_current=100 * MIB)
     group(top / "slice/unit/scope", memory_max="max", memory_current=90 * MIB)
-    assert machine.room() == Room(400 * MIB, one_fate=False)
+    assert machine.room() == MemoryLeft(400 * MIB, one_fate=False)
     group(top / "slice", memory_current=900 * MIB)
-    assert machine.room() == Room(100 * MIB, one_fate=False), "others of the slice have taken the rest"
+    assert machine.room() == MemoryLeft(100 * MIB, one_fate=False), "others of the slice have taken the rest"
     group(top / "slice/unit", memory_high=150 * MIB)
-    assert machine.room() == Room(50 * MIB, one_fate=False), "beyond that it would hardly run"
+    assert machine.room() == MemoryLeft(50 * MIB, one_fate=False), "beyond that it would hardly run"
 
 
 def test_the_first_version_has_limits_too(tmp_path: Path) -> None:
@@ -69,10 +69,12 @@ def test_the_first_version_has_limits_too(tmp_path: Path) -> None:
     group(top, memory_limit_in_bytes=UNLIMITED, memory_usage_in_bytes=7000 * MIB)
     group(top / "a", memory_limit_in_bytes=330 * MIB, memory_usage_in_bytes=320 * MIB)
     group(top / "a/b", memory_limit_in_bytes=UNLIMITED, memory_usage_in_bytes=320 * MIB)
-    assert machine.room() == Room(10 * MIB, one_fate=False)
+    assert machine.room() == MemoryLeft(10 * MIB, one_fate=False)
     stat = f"inactive_file 1\nactive_file 1\ntotal_inactive_file {100 * MIB}\ntotal_active_file {50 * MIB}"
     group(top / "a", memory_stat=stat)
-    assert machine.room() == Room(135 * MIB, one_fate=False), "pages of files go before anybody is killed"
+    assert machine.room() == MemoryLeft(135 * MIB, one_fate=False), (
+        "pages of files go before anybody is killed"
+    )
 
 
 def test_in_a_container_the_paths_begin_elsewhere(tmp_path: Path) -> None:
@@ -80,7 +82,7 @@ def test_in_a_container_the_paths_begin_elsewhere(tmp_path: Path) -> None:
     bound = machine.hierarchy(1, "/docker/0123/sub", root="/docker/0123")
     group(bound, memory_limit_in_bytes=200 * MIB, memory_usage_in_bytes=150 * MIB)
     group(bound / "sub", memory_limit_in_bytes=UNLIMITED, memory_usage_in_bytes=1)
-    assert machine.room() == Room(50 * MIB, one_fate=False)
+    assert machine.room() == MemoryLeft(50 * MIB, one_fate=False)
 
 
 def test_of_a_group_that_cannot_be_seen_the_top_is_looked_at(tmp_path: Path) -> None:
@@ -88,7 +90,7 @@ def test_of_a_group_that_cannot_be_seen_the_top_is_looked_at(tmp_path: Path) -> 
     machine = Machine(tmp_path)
     top = machine.hierarchy(2, "/kubepods/pod7/0123")
     group(top, memory_max=200 * MIB, memory_current=150 * MIB, **{"memory_oom.group": 1})
-    assert machine.room() == Room(50 * MIB, one_fate=True)
+    assert machine.room() == MemoryLeft(50 * MIB, one_fate=True)
 
 
 def test_what_is_killed_together_is_said_by_any_group_up_to_the_limit(tmp_path: Path) -> None:
@@ -98,10 +100,12 @@ def test_what_is_killed_together_is_said_by_any_group_up_to_the_limit(tmp_path: 
     group(top / "pod", memory_max=500 * MIB, memory_current=100 * MIB)
     group(top / "pod/container", memory_max="max", memory_current=100 * MIB, **{"memory_oom.group": 1})
     group(top / "pod/container/scope", memory_max="max", memory_current=1, **{"memory_oom.group": 0})
-    assert machine.room() == Room(400 * MIB, one_fate=True)
+    assert machine.room() == MemoryLeft(400 * MIB, one_fate=True)
     group(top / "pod/container", **{"memory_oom.group": 0})
     group(top, **{"memory_oom.group": 1})
-    assert machine.room() == Room(400 * MIB, one_fate=False), "what is above the limit is not killed for it"
+    assert machine.room() == MemoryLeft(400 * MIB, one_fate=False), (
+        "what is above the limit is not killed for it"
+    )
 
 
 def test_memory_that_is_throttled_is_not_there_even_where_some_is_left_until_the_limit(
@@ -111,9 +115,9 @@ def test_memory_that_is_throttled_is_not_there_even_where_some_is_left_until_the
     top = machine.hierarchy(2, "/job/step")
     group(top / "job", memory_max=1000 * MIB, memory_high=300 * MIB, memory_current=350 * MIB)
     group(top / "job/step", memory_max=1000 * MIB, memory_high="max", memory_current=350 * MIB)
-    assert machine.room() == Room(0, one_fate=False)
+    assert machine.room() == MemoryLeft(0, one_fate=False)
     group(top / "job", memory_stat=f"anon 5\ninactive_file {100 * MIB}\nactive_file {20 * MIB}\nshmem {MIB}")
-    assert machine.room() == Room(60 * MIB, one_fate=False), (
+    assert machine.room() == MemoryLeft(60 * MIB, one_fate=False), (
         "of this version's sums those of the groups below are a part"
     )
 
@@ -136,7 +140,7 @@ def test_in_a_namespace_of_groups_the_part_that_is_mounted_is_found(
     top = machine.hierarchy(2, path, root=root)
     group(top, memory_max=200 * MIB, memory_current=150 * MIB)
     group(top / "sub", memory_max=110 * MIB, memory_current=100 * MIB)
-    assert machine.room() == Room(left * MIB, one_fate=False)
+    assert machine.room() == MemoryLeft(left * MIB, one_fate=False)
 
 
 @pytest.mark.parametrize("path", ["/..", "/../..", "/../other"])
@@ -156,7 +160,7 @@ def test_both_versions_at_once_the_smaller_counts(tmp_path: Path) -> None:
     second, first = machine.hierarchy(2, "/unit"), machine.hierarchy(1, "/unit")
     group(second / "unit", memory_max=300 * MIB, memory_current=100 * MIB)
     group(first / "unit", memory_limit_in_bytes=400 * MIB, memory_usage_in_bytes=300 * MIB)
-    assert machine.room() == Room(100 * MIB, one_fate=False)
+    assert machine.room() == MemoryLeft(100 * MIB, one_fate=False)
 
 
 def test_no_limit_is_none(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ class BusProgress:
             bus.queues[rank, self.rank].clear()
         self.lost.add(rank)
         assert self.engine is not None
-        self.engine.losses.lose([rank])
+        self.engine.failed_ranks.add([rank])
         return True
 
     def acked(self, dst: int) -> int:

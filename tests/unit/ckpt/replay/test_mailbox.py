@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ckpt.replay.mailbox import Sorter
+from ckpt.replay.mailbox import MessageSorter
 
 
 class Rank:
@@ -10,7 +10,7 @@ class Rank:
         self.delivered: list[tuple[int, bytes]] = []
         self.credit: list[tuple[int, int, int]] = []
         self.sent: list[tuple[int, bytes, bytes | None]] = []
-        self.sorter = Sorter(
+        self.sorter = MessageSorter(
             lambda src, batch: self.delivered.extend((src, bytes(data)) for data in batch),
             lambda src, nbytes, count: self.credit.append((src, nbytes, count)),
         )

@@ -82,13 +82,13 @@ def test_lines_come_out_whole_however_the_stream_is_cut() -> None:
     packets = [messages.checkpoint(n, "fork") for n in range(5)]
     stream = b"".join(map(messages.encode_line, packets))
     for cut in range(1, 40):
-        lines = messages.Lines()
+        lines = messages.LineDecoder()
         got = [packet for at in range(0, len(stream), cut) for packet in lines.feed(stream[at : at + cut])]
         assert got == packets
 
 
 def test_a_line_without_end_is_an_error_not_a_memory_leak() -> None:
-    lines = messages.Lines(limit_bytes=100)
+    lines = messages.LineDecoder(limit_bytes=100)
     lines.feed(b"x" * 100)
     with pytest.raises(MalformedPacket, match="100 bytes"):
         lines.feed(b"x")
@@ -106,4 +106,4 @@ def test_a_packet_that_is_nested_too_deeply_is_malformed_and_no_end() -> None:
         with pytest.raises(MalformedPacket, match="no JSON"):
             messages.decode(text)
         with pytest.raises(MalformedPacket):
-            messages.Lines().feed(text + b"\n")
+            messages.LineDecoder().feed(text + b"\n")

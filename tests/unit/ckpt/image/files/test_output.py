@@ -35,7 +35,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
     made = Disk(tmp_path / "out")
     yield made
     made.free()
-    made.output.settle()
+    made.output.wait_until_written()
     os.close(made.fd)
 
 
@@ -59,7 +59,7 @@ def test_who_writes_much_waits_for_room(disk: Disk, monkeypatch: pytest.MonkeyPa
 
 def test_the_end_does_not_wait_for_ever(disk: Disk) -> None:
     disk.output.write(b"x")
-    assert not disk.output.settle(patience_s=0)
+    assert not disk.output.wait_until_written(patience_s=0)
 
 
 @pytest.mark.parametrize("is_disposable", [True, False])
@@ -75,7 +75,7 @@ def test_what_is_held_back_is_part_of_an_image(
     if not is_disposable:
         disk.free()
         stream.flush()
-        disk.output.settle()
+        disk.output.wait_until_written()
         assert disk.path.read_bytes() == b"held\nbuffered"
     stream.detach()
 

@@ -259,8 +259,8 @@ def test_an_iterator_over_a_container_of_the_programs_own_class_runs_none_of_its
 
 def test_what_uses_an_object_up_looks_once() -> None:
     source = io.StringIO("abc")
-    assert iterators.by_using_up(source, lambda obj: obj.read()) == "abc"
-    assert iterators.by_using_up(source, lambda obj: obj.read()) == "abc"
+    assert iterators.by_exhausting(source, lambda obj: obj.read()) == "abc"
+    assert iterators.by_exhausting(source, lambda obj: obj.read()) == "abc"
 
 
 IN_A_PROCESS = """

@@ -395,7 +395,7 @@ def test_decided_agreements_are_forgotten() -> None:
     def program(comm: Any) -> Any:
         for _ in range(100):
             comm.Agree(1)
-        return len(comm._engine.losses.agreements)
+        return len(comm._engine.failed_ranks.agreements)
 
     assert max(run_ranks(3, program)) <= 3
 

@@ -28,7 +28,7 @@ from ckpt.mpi.base.errors import (
 from ckpt.mpi.comm.communicator import self_of
 from ckpt.mpi.datatypes.op import SUM
 from ckpt.mpi.datatypes.status import Status
-from ckpt.mpi.requests.grequest import Deed, Grequest
+from ckpt.mpi.requests.grequest import Grequest, GrequestOperation
 from ckpt.mpi.requests.request import REQUEST_NULL, Prequest, Request
 from tests.unit.ckpt.mpi.bus import Killed, image_of, revive, run_ranks
 
@@ -62,7 +62,7 @@ def refuse(status: Status) -> None:
 
 
 def deed(comm: Any) -> Any:
-    request = Grequest._make(comm._engine, Deed(refuse, None, None, None, None))
+    request = Grequest._make(comm._engine, GrequestOperation(refuse, None, None, None, None))
     request._deed = request._operation
     request.Complete()
     return request
@@ -411,7 +411,7 @@ def test_a_freed_generalized_request_frees_once_it_is_complete() -> None:
     def program(comm: Any) -> Any:
         calls: list[str] = []
         for order in ("free", "complete"):
-            operation = Deed(None, lambda order=order: calls.append(order), None, None, None)
+            operation = GrequestOperation(None, lambda order=order: calls.append(order), None, None, None)
             request = Grequest._make(comm._engine, operation)
             request._deed = operation
             if order == "free":

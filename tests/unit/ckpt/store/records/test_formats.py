@@ -17,6 +17,7 @@ from ckpt.store.records.shapes import (
     Either,
     Free,
     Hex,
+    Integer,
     Nullable,
     OneOf,
     Record,
@@ -25,7 +26,6 @@ from ckpt.store.records.shapes import (
     Shape,
     Table,
     Text,
-    Whole,
 )
 
 KEY = bytes(32)
@@ -122,7 +122,7 @@ JSON = st.recursive(
 
 def values_of(shape: Shape) -> st.SearchStrategy[Any]:
     match shape:
-        case Whole():
+        case Integer():
             small = st.integers(shape.least, min(shape.most, shape.least + 2))
             return small | st.sampled_from([shape.least, shape.most])
         case Text(pattern=None):
