@@ -23,6 +23,7 @@ from ckpt.image.files.file_notes import set_apart
 from ckpt.image.files.open_files import FileSaver
 from ckpt.image.files.saved_files import SavedFiles
 from ckpt.image.frames import _frames
+from ckpt.image.interface.library import Library
 from ckpt.image.interface.registry import libraries, look_for_extensions
 from ckpt.image.modules import held_locks, package_baseline, package_changes, standard_changes
 from ckpt.image.modules.references import known
@@ -121,9 +122,11 @@ def run_dump(
     dump_class: type[Dump] | None = None,
 ) -> ImageReport:
     """:func:`dump`, where a trial (:mod:`ckpt.image.trial`) can give other classes for the pickler and for the dump."""
-    unsupported.check()
     references = prepared.references
     is_disposable = os.getpid() != prepared.pid
+    for act in libraries.having(Library.before_saving):
+        act(is_disposable=is_disposable)
+    unsupported.check()
     timing, descriptors = moment.read(prepared.noted)
     surveyed, saved_files = survey(descriptors), SavedFiles()
     if is_disposable:

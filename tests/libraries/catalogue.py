@@ -436,7 +436,7 @@ w = freezegun.freeze_time("2020-01-01"); c = w.start(); c.tick(60)
 ---
 c.tick(60); print(datetime.datetime.now()); w.stop(); print(datetime.date.today().year > 2020)
 """),
-    Library("pyfakefs", "pyfakefs", "a file system in memory, as an object; inside of its `Patcher` refused by name", """
+    Library("pyfakefs", "pyfakefs", "a file system in memory, as an object; also inside of its `Patcher`", """
 from pyfakefs.fake_filesystem import FakeFilesystem
 fs = FakeFilesystem(); fs.create_file("/x", contents="y")
 ---

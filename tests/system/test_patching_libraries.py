@@ -1,6 +1,6 @@
 """freezegun, pyfakefs and gevent, which replace what the library itself uses, wherever they find it: in all loaded modules.
 
-The first is restored half-way. A file system in memory, and greenlets, are refused by name, and run as they would alone.
+The first two are restored half-way. Greenlets are refused by name, and run as they would alone.
 """
 
 from __future__ import annotations
@@ -55,24 +55,39 @@ def test_a_loop_in_a_frozen_clock_is_restored_with_its_clock(tmp_path: Path, sta
 
 
 FAKED = """
-    import os, time
+    import os, pathlib
     from pyfakefs.fake_filesystem_unittest import Patcher
     import ckpt
 
-    comm, sleep, total = ckpt.enable(), time.sleep, 0
+    def die(times):
+        if int(os.environ["CKPT_RESTARTS"]) < times:
+            os.kill(os.getpid(), 9)
+
+    comm, total = ckpt.enable(), 0
     with Patcher() as patcher:
         patcher.fs.create_dir("/data")
-        for i in range(100):
-            total += comm.allreduce(i)
-            if i in (20, 60):  # the second waits for the end of the first
-                ckpt.checkpoint()
-            sleep(0.002)
+        kept, log = open("/data/kept", "w"), pathlib.Path("/data/log")
+        kept.write("begun ")
+        for step in range(1, 21):
+            total += comm.allreduce(step)
             with open("/data/log", "a") as file:
                 file.write("line\\n")
-        with open("/data/log") as file:
-            whole = file.read() == "line\\n" * 100
-    print(total, whole and os.path.exists(__file__) and not os.path.exists("/data"))
+            if step % 8 == 0:
+                ckpt.checkpoint()
+                ckpt.checkpoint()  # by now the first one is committed
+                die(step // 8)
+        kept.write("and ended")
+        kept.close()
+        print(log.read_text().count("line"), open("/data/kept").read(), sorted(os.listdir("/data")))
+    print(total, os.path.exists(__file__), os.path.exists("/data"), type(os))
 """
+
+
+@needs("pyfakefs")
+def test_a_file_system_in_memory_is_restored_and_left_with_its_patcher(tmp_path: Path, start: Start) -> None:
+    job = killed_twice(start, tmp_path, FAKED)
+    assert job.output(0) == "20 begun and ended ['kept', 'log']\n210 True False <class 'module'>\n"
+    assert not job.events("packages-left-out"), job.report()
 
 
 PATCHED_BY_GEVENT = """
@@ -117,15 +132,14 @@ SUSPENDED = """
 """
 
 
-@needs("gevent", "pyfakefs")
+@needs("gevent")
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (FAKED, "stands in the place of the module: no image can be taken meanwhile (sys.modules["),
         (PATCHED_BY_GEVENT, "it has patched the standard library, and its loop and its greenlets live in C"),
         (SUSPENDED, "it is alive, and its stack lives in C and cannot be saved (a greenlet (work))"),
     ],
-    ids=["pyfakefs", "patch_all", "greenlet"],
+    ids=["patch_all", "greenlet"],
 )
 def test_what_cannot_be_saved_is_refused_by_name_and_runs_on(
     tmp_path: Path, start: Start, text: str, words: str

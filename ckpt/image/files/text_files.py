@@ -26,7 +26,7 @@ from ckpt.image.reducers.raw_instances import attributes_of
 if TYPE_CHECKING:
     from ckpt.image.reducers.saver import Saver
 
-__all__ = ["TextSaver"]
+__all__ = ["TextSaver", "newline_in_memory"]
 
 _STATELESS_CODECS = ("utf-8", "ascii", "iso8859-1", "iso8859-15", "cp1252")
 _READ_PROBE = "a\rb\nc\r\nd"
@@ -153,7 +153,7 @@ class TextSaver:
             )
         content, at = buffer.getvalue(), buffer.tell()
         pending = obj.read() if position is None else ""
-        newline = _newline_in_memory(obj, buffer)
+        newline = newline_in_memory(obj, buffer)
         if position is None:
             position = _start_of(pending, content, obj.encoding, obj.errors or "strict", newline)
             if position is None:
@@ -264,7 +264,7 @@ def _is_iterated(obj: io.TextIOWrapper) -> bool:
     return False
 
 
-def _newline_in_memory(obj: io.TextIOWrapper, buffer: io.BytesIO) -> str | None:
+def newline_in_memory(obj: io.TextIOWrapper, buffer: io.BytesIO) -> str | None:
     """The ``newline`` argument, found with a probe; the content of ``buffer`` is overwritten."""
     probe = _READ_PROBE.encode(obj.encoding)
     obj.seek(0)

@@ -12,7 +12,7 @@ what                          called, or looked at                        in whi
 ``transient_…``,              for what running functions hold, whenever   the rank
 ``reason_against``            an image could be taken
 ``before_image``              just before each image                      the rank
-``refuse``                    before anything is saved                    the forked child (the rank without fork)
+``before_saving``, ``refuse`` before anything is saved                    the forked child (the rank without fork)
 ``note_settings``             before anything is saved                    likewise
 ``reducers``,                 while objects are saved                     likewise
 ``reducer_by_base``
@@ -135,6 +135,11 @@ class Library:
     def before_image(self) -> None:
         """In the program's process, which stands still: what must reach the disk first. When it raises, no image is
         taken."""
+
+    def before_saving(self, *, is_disposable: bool) -> None:
+        """Take away what must not be in an image, such as what the library has put into all modules. ``is_disposable``: this
+        process is a forked child, and ends after the image. Otherwise the program goes on here: change nothing, or raise
+        :class:`ckpt.image.errors.Unpicklable`."""
 
     def after_restart(self) -> None:
         """All that the image held is in force; the program is about to go on. When it raises, the restart fails with it."""

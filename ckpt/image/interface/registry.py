@@ -66,6 +66,7 @@ BUILT_IN = {
     "gmpy2": f"{_DATA}.gmpy2:Gmpy2",
     "numexpr": f"{_DATA}.numexpr:NumExpr",
     "cython_runtime": f"{_TOOLS}.cython:Cython",
+    "pyfakefs": f"{_TOOLS}.pyfakefs:PyFakeFs",
     "regex": f"{_TOOLS}.regex:Regex",
     "filelock": f"{_TOOLS}.filelock:FileLock",
     "fastrlock": f"{_TOOLS}.fastrlock:FastRLock",

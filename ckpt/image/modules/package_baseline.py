@@ -186,18 +186,23 @@ class PackageBaseline:
             if kind in _SKIPPED or issubclass(kind, types.ModuleType) or key.startswith("__"):
                 continue
             if issubclass(kind, type):
-                self._note_class(name, key, value)
+                self._note_class((name, key), value)
             else:
                 self._note_object((name, key), value, _DEPTH)
 
-    def _note_class(self, module: str, key: str, cls: type) -> None:
-        if space_of(cls).get("__module__") != module or not is_heap(cls) or id(cls) in self.objects:
+    def _note_class(self, path: Path, cls: type) -> None:
+        """``path``: module, variable, and the names of the classes in which this one is defined."""
+        if space_of(cls).get("__module__") != path[0] or not is_heap(cls) or id(cls) in self.objects:
             return
         attributes = dict(space_of(cls))
-        self.objects[id(cls)] = Note((module, key), cls, attributes, None)
+        self.objects[id(cls)] = Note(path, cls, attributes, None)
         for name, value in attributes.items():
-            if type(value) not in _SKIPPED and not name.startswith("__"):
-                self._note_object((module, key, name), value, 1)
+            if type(value) in _SKIPPED or name.startswith("__"):
+                continue
+            if is_a(value, type):
+                self._note_class((*path, name), value)
+            else:
+                self._note_object((*path, name), value, 1)
 
     def _note_object(self, path: Path, obj: Any, deeper: int) -> None:
         """A container or an instance, with ``deeper`` levels below it; nothing if it is of no such kind."""

@@ -1,8 +1,9 @@
 """What no image can hold, and would be lost in silence: said by name, before anything is saved. Called in the child.
 
 Each library says so of itself (:meth:`ckpt.image.interface.library.Library.refuse`). Of none in particular:
-objects in the place of whole modules of the standard library (pyfakefs, inside its ``Patcher``). They are put into all
-modules, into default arguments and into the import system.
+objects in the place of whole modules of the standard library. What puts them there puts them into all modules, into default
+arguments and into the import system, too; a library's class may take them away before
+(:meth:`ckpt.image.interface.library.Library.before_saving`).
 """
 
 from __future__ import annotations

@@ -596,3 +596,18 @@ def test_what_a_class_holds_stays_one_with_what_its_running_instances_hold(tmp_p
         print(Number(1).call(driver_tick), flush=True)
     """
     assert after_restart(tmp_path, library, program) == "('going on', True, True)\n"
+
+
+def test_attributes_of_a_class_in_a_class_are_noted() -> None:
+    """pyfakefs keeps its paths' file system there."""
+
+    class Outer:
+        class Inner:
+            level = 1
+
+    Outer.__module__ = Outer.Inner.__module__ = "a_noted_library"
+    Outer.__qualname__, Outer.Inner.__qualname__ = "Outer", "Outer.Inner"
+    module, notes = noted(Outer=Outer)
+    assert changes(module, notes) == []
+    Outer.Inner.level = 2
+    assert changes(module, notes) == ["class Outer.Inner.level"]
