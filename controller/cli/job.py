@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ckpt.controller.cli.common import find_job, show, size_text
 from ckpt.controller.errors import EXIT_DAMAGED, EXIT_FAILURE, EXIT_NO_SUCH_JOB, EXIT_OK, NoSuchJob
-from ckpt.controller.launch.whereabouts import agent_lives, clear, runtime_of, seat_of
+from ckpt.controller.launch.whereabouts import agent_lives, clear, location_of, runtime_of
 from ckpt.controller.service.clients import ask
 from ckpt.controller.supervision import past
 from ckpt.controller.supervision.history import History
@@ -58,7 +58,7 @@ def stop(arguments: argparse.Namespace) -> int:
 
 def _stop_without_controller(job: JobDirectory, why: NoSuchJob, *, checkpoint: bool) -> dict[str, Any]:
     """End the ranks that an earlier controller has left behind. NoSuchJob when there are none that are ours to end."""
-    if seat_of(job)[1] in ("elsewhere", "copied"):
+    if location_of(job)[1] in ("elsewhere", "copied"):
         raise why
     if checkpoint and agent_lives(job):
         raise NoSuchJob(
@@ -86,25 +86,25 @@ def status(arguments: argparse.Namespace) -> int:
     """What the job does, or how it ended."""
     job = _open(arguments)
     history, trouble = past.known(job, job.record())
-    seat, relation = seat_of(job)
+    location, relation = location_of(job)
     try:
         live: dict[str, Any] | None = ask(runtime_of(job), {"do": "status"}, _STATUS_PATIENCE_S)
     except NoSuchJob:
         live = None
     except TimeoutError:
         live = {"phase": "does not answer", "ranks": [], "round": None}
-    away = seat is not None and relation == "elsewhere" and history.outcome is None
+    away = location is not None and relation == "elsewhere" and history.outcome is None
     fields = describe(job, history, live)
     if trouble is not None:
         fields["log"] = str(trouble)
         if fields["state"] == "gone":
             fields["state"] = "unknown: it does not run, and the event log cannot be read"
-    if seat is not None and live is None and history.outcome is None:
-        fields["host"] = seat.host
+    if location is not None and live is None and history.outcome is None:
+        fields["host"] = location.host
         if away:
-            fields["state"] = f"on host {seat.host} when last heard of: ask there"
+            fields["state"] = f"on host {location.host} when last heard of: ask there"
         elif relation == "copied":
-            fields["state"] = f"a copy of {seat.path}, not running"
+            fields["state"] = f"a copy of {location.path}, not running"
     show(fields, render(fields), as_json=arguments.json)
     if trouble is not None:
         return EXIT_DAMAGED

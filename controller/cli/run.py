@@ -82,7 +82,7 @@ def _start(command: Command, arguments: argparse.Namespace) -> int:
         raise UsageError("the working directory has been removed: change to one that is there") from None
     try:
         from ckpt.controller.cli import scripts
-        from ckpt.controller.launch.whereabouts import new_seat
+        from ckpt.controller.launch.whereabouts import new_location
         from ckpt.store import JobDirectory, JobExists
         from ckpt.store.job.lock import Life
 
@@ -108,7 +108,7 @@ def _start(command: Command, arguments: argparse.Namespace) -> int:
                 raise
             # Somebody else has made it since we looked.
             return _go_on_or_start(JobDirectory.open(arguments.job), command, arguments)
-        with job.lock(held, seat=new_seat(job), life=Life(0, launcher.bring_up())) as lock:
+        with job.lock(held, location=new_location(job), life=Life(0, launcher.bring_up())) as lock:
             return _drive(job, lock, launcher, arguments, History(), Lines((), start_over=True), new=True)
     finally:
         launcher.close()
@@ -300,9 +300,9 @@ def _drive(
     """Supervise the job to its end, and see that nothing of it is left."""
     from ckpt.controller.service.service import Service
 
-    seat = lock.record.seat
-    assert seat is not None, "claimed by the caller"
-    launcher.serve(job_dir=job.path, runtime_dir=seat.runtime, generation=lock.generation)
+    location = lock.record.location
+    assert location is not None, "claimed by the caller"
+    launcher.serve(job_dir=job.path, runtime_dir=location.runtime, generation=lock.generation)
     reporter = _reporter(job, arguments)
     if new:
         job.events.append(
@@ -313,8 +313,8 @@ def _drive(
     job.events.append(
         "controller",
         pid=os.getpid(),
-        host=seat.host,
-        boot=seat.boot,
+        host=location.host,
+        boot=location.boot,
         generation=lock.generation,
         lines=lines.epochs,
     )

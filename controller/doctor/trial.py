@@ -41,7 +41,7 @@ from ckpt.controller.doctor.compare import (
 )
 from ckpt.controller.doctor.facts import OUTPUT_BYTES
 from ckpt.controller.errors import LaunchFailed, NoSuchJob
-from ckpt.controller.launch.whereabouts import runtime_of, seat_of
+from ckpt.controller.launch.whereabouts import location_of, runtime_of
 from ckpt.controller.service.clients import ask
 from ckpt.controller.supervision.history import summarise
 from ckpt.transport.records import dataclass
@@ -188,8 +188,8 @@ class _Trial:
         from ckpt.controller.launch.local import fence_survivor
 
         history = summarise(self.job.events.read().events)
-        seat, _ = seat_of(self.job)
-        runtime_directory = "" if seat is None else seat.runtime
+        location, _ = location_of(self.job)
+        runtime_directory = "" if location is None else location.runtime
         with contextlib.suppress(OSError):
             agent = [] if history.agent is None else [history.agent]
             marks = [each.mark for each in agent]

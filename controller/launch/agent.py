@@ -48,7 +48,7 @@ from ckpt.controller.launch.fencing import Fencing
 from ckpt.controller.launch.forked import BUFFER_BYTES, Entry, ForkedRank, fork_rank, load_entry
 from ckpt.controller.launch.spawning import MARK
 from ckpt.controller.supervision import messages
-from ckpt.store.job.seat import occupy
+from ckpt.store.job.location import open_locked
 
 LOG_NAME = "output/agent.log"
 
@@ -146,7 +146,7 @@ class Agent:
         self.listener.listen(16)
         self.listener.setblocking(False)
         self.selector.register(self.listener, selectors.EVENT_READ, self._accept)
-        log = occupy(os.path.join(job_dir, LOG_NAME))
+        log = open_locked(os.path.join(job_dir, LOG_NAME))
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)

@@ -104,8 +104,8 @@ class Service:
         self.launcher = launcher
         self.reporter = reporter
         self.options = options
-        assert lock.record.seat is not None, "a controller has taken its seat"
-        self.runtime_dir = lock.record.seat.runtime
+        assert lock.record.location is not None, "a controller has recorded its location"
+        self.runtime_dir = lock.record.location.runtime
         highest = max([history.highest_epoch, job.highest_epoch(), *lines.epochs])
         coordinator = Coordinator(job.size, highest=highest, committed=lines.newest, options=options.rounds)
         self.supervisor = Supervisor(

@@ -222,10 +222,10 @@ class Job:
         from ckpt.store import JobDirectory
 
         try:
-            seat = JobDirectory.open(self.directory).record().seat
+            location = JobDirectory.open(self.directory).record().location
         except StoreError:
             return None
-        return None if seat is None else Path(seat.runtime)
+        return None if location is None else Path(location.runtime)
 
 
 def long_enough(loops: int, attempt: Callable[[int], T]) -> T:

@@ -19,7 +19,7 @@ import pytest
 from ckpt.controller.launch import procinfo
 from ckpt.store import JobDirectory
 from ckpt.store.job.branch import turn_to
-from ckpt.store.job.seat import here
+from ckpt.store.job.location import this_location
 from ckpt.transport.records import replace
 from tests.system.support import PATIENCE_S, Job, ckpt_command, environment, run_ckpt, write_app
 
@@ -191,9 +191,9 @@ def on_another_host(job: Job) -> None:
     """The job's record says what it would say if the job had run elsewhere."""
     directory = JobDirectory.open(job.directory)
     with directory.lock() as lock:
-        seat = lock.found.seat
-        assert seat is not None and seat.host == os.uname().nodename
-        lock.claim(replace(seat, host="far-away", machine="0" * 32, boot="another", pid=4711))
+        location = lock.found.location
+        assert location is not None and location.host == os.uname().nodename
+        lock.claim(replace(location, host="far-away", machine="0" * 32, boot="another", pid=4711))
 
 
 def test_a_job_of_another_host_is_refused_by_name_until_that_host_is_said_to_be_dead(
@@ -218,16 +218,16 @@ def test_a_job_of_another_host_is_refused_by_name_until_that_host_is_said_to_be_
 
 def test_a_job_that_has_come_to_an_end_is_nowhere(held: Job) -> None:
     """So it can be gone on with from any host without a word."""
-    assert JobDirectory.open(held.directory).record().seat == here_of(held)
+    assert JobDirectory.open(held.directory).record().location == here_of(held)
     assert run_ckpt("stop", "--checkpoint", held.directory).returncode == 0
     assert held.process.wait(PATIENCE_S) == 75
-    assert JobDirectory.open(held.directory).record().seat is None
+    assert JobDirectory.open(held.directory).record().location is None
 
 
 def here_of(job: Job) -> Any:
-    seat = JobDirectory.open(job.directory).record().seat
-    assert seat is not None
-    return replace(here(str(job.directory), seat.runtime), pid=job.process.pid)
+    location = JobDirectory.open(job.directory).record().location
+    assert location is not None
+    return replace(this_location(str(job.directory), location.runtime), pid=job.process.pid)
 
 
 def test_a_lost_runtime_directory_does_not_hide_the_ranks(held: Job, restarted: Callable[..., Job]) -> None:

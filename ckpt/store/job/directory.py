@@ -33,8 +33,8 @@ from ckpt.store.disk.privacy import check_private_directory, check_private_file,
 from ckpt.store.errors import Incompatible, JobMissing, RecordDamaged, StorageFailed
 from ckpt.store.job.creation import make
 from ckpt.store.job.eventlog import EventLog
+from ckpt.store.job.location import Location
 from ckpt.store.job.lock import Life, LockHandle, LockRecord, read_record, take_lock
-from ckpt.store.job.seat import Seat
 from ckpt.store.records import authenticated, formats
 from ckpt.store.records.control import epoch_of_name
 from ckpt.transport.records import dataclass, field
@@ -254,23 +254,23 @@ class JobDirectory:
         return read_record(self.path, self.key, self.job_id, self.fs)
 
     def agent_log_path(self) -> str:
-        """Return the file of the agent's standard output and error. The agent keeps this file locked (`seat.occupy`): so a
-        held lock shows that processes of this job live.
+        """Return the file of the agent's standard output and error. The agent keeps this file locked
+        (`location.open_locked`), so a held lock shows that processes of this job live.
         """
         return os.path.join(self.path, OUTPUT, "agent.log")
 
     def lock(
-        self, held: int | None = None, *, seat: Seat | None = None, life: Life | None = None
+        self, held: int | None = None, *, location: Location | None = None, life: Life | None = None
     ) -> LockHandle:
         """Take the controller's lock; `with job.lock() as lock:`. Raises JobLocked at once if another process holds it.
 
-        `held`: the descriptor that `create_held` returned; `seat`, `life`: see `LockHandle.claim` and `begin`.
+        `held`: the descriptor that `create_held` returned; `location`, `life`: see `LockHandle.claim` and `begin`.
         """
         from ckpt.store.job.lines import highest_generation
 
         floor = highest_generation(self) if held is None else 0
         return take_lock(
-            self.path, self.key, self.job_id, self.fs, floor=floor, held=held, seat=seat, life=life
+            self.path, self.key, self.job_id, self.fs, floor=floor, held=held, location=location, life=life
         )
 
     def highest_epoch(self) -> int:

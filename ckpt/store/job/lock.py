@@ -8,7 +8,7 @@ Two parts:
     generation  grows with every lock taken. Control files and events contain it. `LockHandle.check` raises LockLost, so
                 that no line is committed, when another generation is on disk or the lock file was replaced. That covers
                 file systems whose flock does not reach other machines, and users who delete lock files
-    seat        machine, directory and sockets of the controller and its ranks (`seat.py`); null: no process lives
+    seat        machine, directory and sockets of the controller and its ranks (`location.py`); null: no process lives
     branch      the lines that a restart may use, if not all (`branch.py`); null: all
     life        the last incarnation of the ranks: its number, and the mark in the environment of all processes that its
                 agent starts. It is written before they are started, so that an incarnation's number is not used twice even
@@ -30,7 +30,7 @@ from typing import Any, Final
 from ckpt.store.disk.fsio import FileSystem, close_quietly, commit_file
 from ckpt.store.errors import JobLocked, LockLost, RecordDamaged, StorageFailed, StoreError
 from ckpt.store.job.branch import Branch
-from ckpt.store.job.seat import Seat
+from ckpt.store.job.location import Location
 from ckpt.store.records import formats
 from ckpt.transport import jsontext
 from ckpt.transport.records import dataclass, replace
@@ -64,7 +64,7 @@ class LockRecord:
     """The content of `generation.json`; see the module's header."""
 
     generation: int = 0
-    seat: Seat | None = None
+    location: Location | None = None
     branch: Branch | None = None
     life: Life | None = None
 
@@ -128,19 +128,19 @@ class LockHandle:
                 hint="Another controller has taken the job: this one must stop.",
             )
 
-    def claim(self, seat: Seat) -> None:
-        """Record where the job's processes run from now on. The caller calls it when no process of an earlier seat lives,
-        and before it starts the first process. Raises LockLost, StorageFailed.
+    def claim(self, location: Location) -> None:
+        """Record where the job's processes run from now on. The caller calls it when no process at an earlier
+        location lives, and before it starts the first process. Raises LockLost, StorageFailed.
         """
-        self._write(replace(self.record, seat=seat))
+        self._write(replace(self.record, location=location))
 
     def leave(self) -> None:
-        """Record that no process of the job lives any more. If the disk refuses, the seat stays in the record, and the next
-        controller checks whether processes live. Raises nothing for that.
+        """Record that no process of the job lives any more. If the disk refuses, the location stays in the record, and
+        the next controller checks whether processes live. Raises nothing for that.
         """
-        if self.record.seat is not None and self.held:
+        if self.record.location is not None and self.held:
             try:
-                self._write(replace(self.record, seat=None))
+                self._write(replace(self.record, location=None))
             except StoreError:
                 pass
 
@@ -185,10 +185,10 @@ def read_record(job_path: str, key: bytes, job_id: str, fs: FileSystem) -> LockR
         raise StorageFailed("read", path, error) from error
     content = formats.read(key, formats.GENERATION, job_id, data, path)
     # an earlier version may have written the record without these fields
-    seat, branch, life = (content.get(name) for name in ("seat", "branch", "life"))
+    location, branch, life = (content.get(name) for name in ("seat", "branch", "life"))
     return LockRecord(
         generation=content["generation"],
-        seat=None if seat is None else Seat.from_json(seat),
+        location=None if location is None else Location.from_json(location),
         branch=None if branch is None else Branch.from_json(branch),
         life=None if life is None else Life.from_json(life),
     )
@@ -197,7 +197,7 @@ def read_record(job_path: str, key: bytes, job_id: str, fs: FileSystem) -> LockR
 def _commit(job_path: str, key: bytes, job_id: str, fs: FileSystem, record: LockRecord) -> None:
     fields = {
         "generation": record.generation,
-        "seat": None if record.seat is None else record.seat.to_json(),
+        "seat": None if record.location is None else record.location.to_json(),
         "branch": None if record.branch is None else record.branch.to_json(),
         "life": None if record.life is None else record.life.to_json(),
     }
@@ -214,15 +214,15 @@ def take_lock(
     *,
     floor: int = 0,
     held: int | None = None,
-    seat: Seat | None = None,
+    location: Location | None = None,
     life: Life | None = None,
 ) -> LockHandle:
-    """Take the lock, or raise JobLocked at once. The record keeps seat, branch and life of the previous holder.
+    """Take the lock, or raise JobLocked at once. The record keeps location, branch and life of the previous holder.
 
     Args:
         floor: the highest generation in control files; the new one is above it even when `generation.json` was lost.
         held: the descriptor of the lock, if the caller holds it already (see `hold`).
-        seat, life: as in `LockHandle.claim` and `begin`, written together with the generation.
+        location, life: as in `LockHandle.claim` and `begin`, written together with the generation.
 
     Raises:
         JobLocked: another process holds the lock.
@@ -236,7 +236,9 @@ def take_lock(
         except RecordDamaged:
             found = LockRecord()  # `floor` keeps the new generation above those in all control files
         generation = max(found.generation, floor) + 1
-        record = replace(found, generation=generation, seat=seat or found.seat, life=life or found.life)
+        record = replace(
+            found, generation=generation, location=location or found.location, life=life or found.life
+        )
         _commit(job_path, key, job_id, fs, record)
     except BaseException:
         close_quietly(fs, fd)

@@ -160,13 +160,13 @@ JOB: Final = Record(
     open=True,
 )
 
-_SEAT: Final = ("host", "machine", "boot", "namespace", "directory", "path", "runtime")
+_LOCATION: Final = ("host", "machine", "boot", "namespace", "directory", "path", "runtime")
 GENERATION: Final = Record(
     "generation.json",
     {
         **_envelope("generation"),
         "generation": COUNT,
-        "seat": Nullable(Record("seat", {**dict.fromkeys(_SEAT, Text()), "pid": COUNT}, open=True)),
+        "seat": Nullable(Record("seat", {**dict.fromkeys(_LOCATION, Text()), "pid": COUNT}, open=True)),
         "branch": Nullable(
             Record("branch", {"origin": COUNT, "lineage": Rows(EPOCH), "above": COUNT}, open=True)
         ),

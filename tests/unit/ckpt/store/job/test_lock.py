@@ -13,8 +13,8 @@ from store_helpers import commit
 
 from ckpt.store import JobDirectory, JobLocked, LockLost, NotPrivate
 from ckpt.store.disk.fsio import FileSystem
+from ckpt.store.job.location import this_location
 from ckpt.store.job.lock import Life, read_generation
-from ckpt.store.job.seat import here
 from ckpt.transport import records
 
 
@@ -143,15 +143,15 @@ def test_a_copied_job_is_not_locked_by_the_original(job: JobDirectory, tmp_path:
 
 
 def test_a_seat_is_taken_and_left(job: JobDirectory) -> None:
-    assert job.record().seat is None, "never locked"
+    assert job.record().location is None, "never locked"
     with job.lock() as lock:
         lock.leave()
-        assert job.record().seat is None, "nobody had sat down"
-        seat = here(job.path, "/run/x")
-        lock.claim(seat)
-        assert job.record().seat == seat == lock.record.seat
+        assert job.record().location is None, "nobody had sat down"
+        location = this_location(job.path, "/run/x")
+        lock.claim(location)
+        assert job.record().location == location == lock.record.location
         lock.leave()
-        assert job.record() == lock.record and lock.record.seat is None
+        assert job.record() == lock.record and lock.record.location is None
 
 
 def test_a_seat_that_the_disk_does_not_let_go_of_stays(job: JobDirectory) -> None:
@@ -164,21 +164,21 @@ def test_a_seat_that_the_disk_does_not_let_go_of_stays(job: JobDirectory) -> Non
                 raise OSError(errno.ENOSPC, "full")
             return super().create(path, direct=direct)
 
-    seat = here(job.path, "/run/x")
-    with records.replace(job, fs=Filling()).lock(seat=seat) as lock:
+    location = this_location(job.path, "/run/x")
+    with records.replace(job, fs=Filling()).lock(location=location) as lock:
         full[0] = True
         lock.leave()
-        assert lock.record.seat == seat
-    assert job.record().seat == seat
+        assert lock.record.location == location
+    assert job.record().location == location
 
 
 def test_a_lock_that_was_let_go_of_leaves_no_seat(job: JobDirectory) -> None:
     """It may be somebody else's by now."""
-    seat = here(job.path, "/run/x")
-    lock = job.lock(seat=seat)
+    location = this_location(job.path, "/run/x")
+    lock = job.lock(location=location)
     lock.release()
     lock.leave()
-    assert job.record().seat == seat
+    assert job.record().location == location
 
 
 def test_the_last_life_is_in_the_record_whoever_takes_the_lock_next(job: JobDirectory) -> None:
@@ -190,7 +190,7 @@ def test_the_last_life_is_in_the_record_whoever_takes_the_lock_next(job: JobDire
         assert os.stat(os.path.join(job.path, "generation.json")).st_ino == before, (
             "nothing new, nothing written"
         )
-        lock.claim(here(job.path, "/run/x"))
+        lock.claim(this_location(job.path, "/run/x"))
     with job.lock() as lock:
         assert lock.found.life == lock.record.life == job.record().life == Life(4, "word")
     with job.lock(life=Life(5, "other")):

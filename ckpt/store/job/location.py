@@ -1,11 +1,11 @@
-"""The seat of a job: the machine, directory and sockets of its controller and ranks. Another controller learns from it
+"""The location of a job: the machine, directory and sockets of its controller and ranks. Another controller learns from it
 whether processes of the job may live, and how to reach them.
 
-A seat is part of the controller's record (see `lock.py`). It is written before the first process is started, and removed
-when the last one is known to be dead. A job without a seat has no processes. `compare` returns what a recorded seat means
-to the process that reads it; facts that the kernel knows are asked from the kernel.
+A location is part of the controller's record (see `lock.py`). It is written before the first process is started, and removed
+when the last one is known to be dead. A job without a location has no processes. `compare` returns what a recorded location
+means to the process that reads it; facts that the kernel knows are asked from the kernel.
 
-    free        no process can live: there is no seat, or this machine was booted again since
+    free        no process can live: there is no location, or this machine was booted again since
     ours        this machine, this PID namespace, this very directory: `runtime` has the sockets of living processes
     copied      this machine, another directory: the job directory is a copy, and the processes belong to the original
     hidden      this machine, another PID namespace (a container): the processes cannot be ended from here
@@ -27,7 +27,7 @@ from typing import Any, Final, Literal
 from ckpt.store.disk.privacy import open_regular
 from ckpt.transport.records import asdict, dataclass, names
 
-__all__ = ["Relation", "Seat", "compare", "directory_id", "here", "is_occupied", "occupy"]
+__all__ = ["Relation", "Location", "compare", "directory_id", "this_location", "is_locked", "open_locked"]
 
 _TRIES: Final = 100
 _PAUSE_S: Final = 0.002
@@ -36,7 +36,7 @@ Relation = Literal["free", "ours", "copied", "hidden", "elsewhere"]
 
 
 @dataclass(frozen=True)
-class Seat:
+class Location:
     """Where a job's controller and ranks run.
 
     Attributes:
@@ -44,7 +44,7 @@ class Seat:
         boot: the kernel's boot id.
         namespace: the PID namespace, as /proc/self/ns/pid names it.
         directory: identity of the job directory, see `directory_id`.
-        path: path of the job directory when the seat was written.
+        path: path of the job directory when the location was written.
         runtime: the private directory with the sockets.
         pid: process id of the controller.
     """
@@ -62,14 +62,14 @@ class Seat:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Seat:
+    def from_json(cls, value: Mapping[str, Any]) -> Location:
         """The inverse of `to_json`, for what `formats.GENERATION` has checked."""
         return cls(**{name: value[name] for name in names(cls)})
 
 
-def here(job_path: str, runtime: str) -> Seat:
-    """Return the seat of this process as the controller of the job in `job_path`."""
-    return Seat(
+def this_location(job_path: str, runtime: str) -> Location:
+    """Return the location of this process as the controller of the job in `job_path`."""
+    return Location(
         host=os.uname().nodename,
         machine=_line("/etc/machine-id"),
         boot=_line("/proc/sys/kernel/random/boot_id"),
@@ -90,30 +90,30 @@ def directory_id(job_path: str) -> str:
     return f"{info.st_dev}:{info.st_ino}"
 
 
-def compare(seat: Seat | None, mine: Seat) -> Relation:
-    """Return what a recorded seat means to this process, whose seat is `mine` (from `here`); see the module's header."""
-    if seat is None:
+def compare(location: Location | None, mine: Location) -> Relation:
+    """Return what a recorded location means to this process; see the module's header. `mine`: from `this_location`."""
+    if location is None:
         return "free"
-    if seat.host != mine.host or (seat.machine and mine.machine and seat.machine != mine.machine):
+    if location.host != mine.host or (location.machine and mine.machine and location.machine != mine.machine):
         return "elsewhere"
-    if seat.boot != mine.boot:
+    if location.boot != mine.boot:
         return "free"
-    if seat.namespace != mine.namespace:
+    if location.namespace != mine.namespace:
         return "hidden"
-    return "ours" if seat.directory == mine.directory else "copied"
+    return "ours" if location.directory == mine.directory else "copied"
 
 
-def occupy(log: str) -> int:
+def open_locked(log: str) -> int:
     """Open the agent's log for appending and lock it (flock) as long as it is open; return the descriptor.
 
-    `is_occupied` sees this lock, so other processes on this machine know that a process of the job lives.
+    `is_locked` sees this lock, so other processes on this machine know that a process of the job lives.
     """
     fd = open_regular(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     for _ in range(_TRIES):
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            time.sleep(_PAUSE_S)  # another process holds the lock for a moment, in `is_occupied`
+            time.sleep(_PAUSE_S)  # another process holds the lock for a moment, in `is_locked`
         except OSError:
             break  # this file system has no locks: then only the record shows whether processes live
         else:
@@ -121,7 +121,7 @@ def occupy(log: str) -> int:
     return fd
 
 
-def is_occupied(path: str) -> bool:
+def is_locked(path: str) -> bool:
     """Does another open file hold a lock on this file? False also if it cannot be opened or locked. Raises NotPrivate if
     it is not a regular file."""
     try:
