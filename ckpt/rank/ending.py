@@ -42,7 +42,7 @@ from ckpt.compat import stdlib
 from ckpt.compat.accelerators import run_exit_functions
 from ckpt.errors import CannotCapture, CkptError, IncompatibleImage, NoInput
 from ckpt.image.files import standard_output
-from ckpt.image.modules import package_baseline
+from ckpt.image.modules import package_baseline, references
 from ckpt.image.process import exits
 from ckpt.rank.runtime import Runtime
 
@@ -85,6 +85,7 @@ class Ending:
         run_exit_functions()
         self.close()  # in case the program has emptied the table of exit functions
         package_baseline.forget()
+        references.forget_known()
         gc.unfreeze()  # objects made before the fork are collected like the others
         raise SystemExit(self._code)
 

@@ -35,7 +35,7 @@ from ckpt.image.modules import held_locks, lazy, package_changes
 from ckpt.image.modules.origins import NOT_MODULES_OF_THEIR_OWN, OWN_PACKAGES, is_by_value, is_standard
 from ckpt.image.modules.standard_streams import STREAMS, std_objects
 
-__all__ = ["Pid", "References", "import_all", "known", "resolve"]
+__all__ = ["Pid", "References", "forget_known", "import_all", "known", "resolve"]
 
 Pid = tuple[Any, ...]
 """A persistent id: ``("module", name)``, ``("dict", name)``, ``("attr", module, name)``, ``("std", path)``,
@@ -339,6 +339,11 @@ class References:
 
 known = References()
 """Of this process."""
+
+
+def forget_known() -> None:
+    """Drop all that is known: it would keep modules alive that the interpreter's end destroys. For a process that ends."""
+    known.__init__()  # type: ignore[misc]
 
 
 def resolve(pid: Pid, live: Mapping[str, object]) -> object:
