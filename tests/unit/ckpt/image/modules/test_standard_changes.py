@@ -122,6 +122,7 @@ def _changes(source: str, change: str, *, patched: tuple[tuple[str, str], ...] =
         ("a = 1", "del module.a", ["a"]),
         ("a = 1", "del module.a; module.a = 1", []),  # only the order is another one
         ("a = None\ndef f():\n  global a\n  a = 1", "module.f()", []),
+        ("a = None\nclass A:\n  def f(self):\n    global a\n    a = 1", "module.A().f()", []),
         ("", "module.__warningregistry__ = {}", []),
         ("", "sys.modules['antigravity.sub'] = module.sub = types.ModuleType('antigravity.sub')", []),
         ("", "module.other = types", ["other"]),
