@@ -39,6 +39,7 @@ TESTS = (  # frames, bytecode, generators, iterators and signals are what a vers
     f"{_SPINE}::test_a_killed_rank_changes_nothing_in_the_output[compute]",
     f"{_SPINE}::test_garbage_is_collected_after_a_restart_as_it_was_before",
     f"{_SPINE}::test_an_alarm_that_is_set_rings_after_a_restart_too",
+    "tests/unit/transport/wires/test_owned.py",
 )
 WHOLE = (_IMAGE, "tests/system/test_image_programs.py", "tests/sweep", "-m", "not soak")
 WORKERS = 3  # one of them mostly waits

@@ -10,6 +10,7 @@ import sys
 __all__ = [
     "BATCHED_CAN_BE_STRICT",
     "DICTS_COUNT_CHANGES",
+    "FORK_COUNTS_THREADS",
     "HAS_LAST_EXC",
     "HEX",
     "HMAC_IS_KNOWN",
@@ -32,6 +33,10 @@ HEX: int = sys.hexversion
 
 HAS_LAST_EXC: bool = MINOR >= (3, 12)
 """Does the interpreter set ``sys.last_exc`` for an exception that nobody has caught?"""
+
+FORK_COUNTS_THREADS: bool = MINOR >= (3, 12)
+"""Do ``os.fork`` and ``os.forkpty`` warn of a process with several threads, which the kernel counts? They do so right before
+the functions of ``os.register_at_fork`` are called in the parent (3.12.1), or right after (3.13.0)."""
 
 DICTS_COUNT_CHANGES: bool = MINOR < (3, 13)
 """Does ``ma_version_tag`` of a dictionary change with each of its changes (PEP 509)? Else a value that is replaced is not

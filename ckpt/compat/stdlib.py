@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import types
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from importlib import _bootstrap_external
@@ -94,6 +95,36 @@ def replaced_warning_hooks(warnings: types.ModuleType) -> dict[str, Any]:
         and value is not first.get(name)
         and (name in first or getattr(value, "__name__", "") != name)
     }
+
+
+class _WarningOfThreads:
+    """In the place of a pattern: what ``os.fork`` and ``os.forkpty`` say in a process with several threads, once."""
+
+    def match(self, text: str) -> bool:
+        """Called for an entry of the filters; the list may change meanwhile (``get_filter``, ``Python/_warnings.c``)."""
+        found = " is multi-threaded, use of fork" in text
+        if found:
+            warn_of_threads()
+        return found
+
+
+_NO_WARNING_OF_THREADS = ("ignore", _WarningOfThreads(), DeprecationWarning, None, 0)
+
+
+def ignore_threads_once() -> None:
+    """Have the next fork give no warning of threads. The version of the filters stays: no warning is shown again."""
+    warn_of_threads()
+    warnings.filters.insert(0, _NO_WARNING_OF_THREADS)  # type: ignore[attr-defined]
+
+
+def warn_of_threads() -> None:
+    """Undo :func:`ignore_threads_once`, if there was no warning."""
+    warnings.filters[:] = own_filters(warnings)  # type: ignore[index]
+
+
+def own_filters(warnings: Any) -> list[Any]:
+    """The filters of the program."""
+    return [each for each in warnings.filters if each is not _NO_WARNING_OF_THREADS]
 
 
 def warning_filters_changed(warnings: Any) -> None:

@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any
 from ckpt.capture.places import inside_library, is_library
 from ckpt.doctor import surroundings
 from ckpt.doctor.appends import Appends
+from ckpt.transport.wires import owned
 
 if TYPE_CHECKING:
     from ckpt.image.frames.stack import Stack
@@ -84,7 +85,9 @@ class Watch:
 
     def start(self) -> None:
         self._appends.watch()
-        threading.Thread(target=self._loop, name=THREAD_NAME, daemon=True).start()
+        thread = threading.Thread(target=self._loop, name=THREAD_NAME, daemon=True)
+        thread.start()
+        owned.note_thread(thread)
 
     # ------------------------------------------------------------------ the thread
 

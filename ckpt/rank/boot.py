@@ -24,7 +24,7 @@ from ckpt.errors import CannotCapture, IncompatibleImage, NoInput
 from ckpt.image.files import standard_output
 from ckpt.image.files.output import Output
 from ckpt.image.modules import standard_streams
-from ckpt.rank import mpi4py_alias
+from ckpt.rank import forks, mpi4py_alias
 from ckpt.rank.control import ControlChannel
 from ckpt.rank.ending import Ending, exit_code_of, is_in_words, text_of
 from ckpt.rank.runtime import Runtime, install
@@ -67,6 +67,7 @@ def run_rank(
         sys.stderr.write(text)
         sys.stderr.flush()
         os._exit(exit_code_of(failure))
+    forks.install()
     ending.run(run)
 
 

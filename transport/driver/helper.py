@@ -61,6 +61,7 @@ class ProgressHelper:
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
+        owned.note_thread(self._thread)
 
     def stop(self) -> None:
         """End the thread and wait for it."""

@@ -1,4 +1,4 @@
-"""A registry of the library's own event descriptors (eventfd and epoll file descriptors). (driver)
+"""A registry of the library's own event descriptors (eventfd and epoll file descriptors) and threads. (driver)
 
 The kernel does not say which module opened a descriptor, and a process image has to tell the library's descriptors from the
 program's: a program keeps the numbers of its own, and these mean nothing after a restart. So each module of the library
@@ -6,7 +6,10 @@ registers an event descriptor when it opens one (`note`), and removes it when it
 event descriptors in the calling thread when a context, the first socket, a socket or a monitor is created, and never later
 (measured with ZeroMQ 4.3.5). So the descriptors that appear during such a call (`making`) are ZeroMQ's.
 
-Limit: a descriptor that another thread opens during such a call is taken for the library's. A wire is opened before the
+Neither does the kernel say who started a thread, and Python counts all threads of a process when it forks. ZeroMQ and
+pyzmq start theirs in the same calls; a thread in Python is registered by who starts it (`note_thread`).
+
+Limit: what another thread opens or starts during such a call is taken for the library's. A wire is opened before the
 program begins, and the socket for a peer reports its descriptor itself; so this can only happen during the first large
 message, when pyzmq starts its thread.
 """
@@ -15,13 +18,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Iterator
 
-__all__ = ["forget", "making", "note", "numbers"]
+__all__ = ["forget", "making", "note", "note_thread", "numbers", "other_threads"]
 
 _KINDS = ("anon_inode:[eventfd]", "anon_inode:[eventpoll]")
 
 _own: set[int] = set()
+_threads: set[int] = set()
 
 
 def numbers() -> frozenset[int]:
@@ -39,15 +44,35 @@ def forget(*fds: int) -> None:
     _own.difference_update(fds)
 
 
+def note_thread(thread: threading.Thread) -> None:
+    """Register a thread of the library, which has been started."""
+    if thread.native_id is not None:
+        _threads.add(thread.native_id)
+
+
+def other_threads() -> tuple[int, int]:
+    """Return how many threads of this process are not the library's, the main thread among them, and how many are."""
+    running = _running()
+    _threads.intersection_update(running)  # the kernel may give the number of one that has ended to another
+    return len(running - _threads), len(_threads)
+
+
 @contextlib.contextmanager
 def making() -> Iterator[set[int]]:
-    """Register the event descriptors that appear inside the `with` block; at its end the yielded set holds them."""
-    before, made = _open(), set[int]()
+    """Register the event descriptors and threads that appear inside the `with` block; at its end the yielded set holds the
+    descriptors."""
+    before, made, threads = _open(), set[int](), _running()
     try:
         yield made
     finally:
         made |= _open() - before
         _own.update(made)
+        _threads.update(_running() - threads)
+
+
+def _running() -> set[int]:
+    """The kernel's numbers of the threads of this process."""
+    return {int(name) for name in os.listdir("/proc/self/task")}
 
 
 def _open() -> set[int]:

@@ -8,10 +8,13 @@ from __future__ import annotations
 import contextvars
 import ctypes
 import hashlib
+import os
 import re
 import subprocess
 import sys
+import threading
 import types
+import warnings
 from collections import OrderedDict
 from typing import Any
 
@@ -99,6 +102,41 @@ def test_an_uncaught_exception_is_noted_as_the_interpreter_notes_it(monkeypatch:
     is_new = interpreter.HAS_LAST_EXC
     found = [getattr(sys, name, "none") for name in names]
     assert found == [ValueError, failure, None, failure if is_new else "none"]
+
+
+def test_one_fork_gives_no_warning_of_threads() -> None:
+    said = "This process (pid=1) is multi-threaded, use of {}() may lead to deadlocks in the child."
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait)
+    thread.start()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        before = list(warnings.filters)
+        for _ in range(2):
+            stdlib.ignore_threads_once()
+            warnings.warn("something else", DeprecationWarning, stacklevel=1)
+            assert stdlib.own_filters(warnings) == before != warnings.filters
+            _fork()
+            if not interpreter.FORK_COUNTS_THREADS:
+                warnings.warn(said.format("fork"), DeprecationWarning, stacklevel=1)
+            assert warnings.filters == before
+        stdlib.ignore_threads_once()
+        stdlib.warn_of_threads()
+        assert warnings.filters == before
+        _fork()
+        warnings.warn(said.format("forkpty"), DeprecationWarning, stacklevel=1)
+    end.set()
+    thread.join()
+    texts = [str(each.message) for each in caught]
+    assert texts[:2] == ["something else"] * 2
+    assert ["multi-threaded" in text for text in texts[2:]] == [True] * (1 + interpreter.FORK_COUNTS_THREADS)
+
+
+def _fork() -> None:
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
 
 
 def test_an_own_thread_ends_quietly_where_threading_has_lost_it(capfd: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Which eventfds and event polls are the library's: all of ZeroMQ's and the port's, and none of the program's."""
+"""Which threads, eventfds and event polls are the library's: all of ZeroMQ's and the port's, and none of the program's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 PROGRAM = """
-import os, select, sys, time
+import os, select, sys, threading, time
 from ckpt.transport.wires import owned
 from ckpt.transport.protocol.config import EndpointConfig
 from ckpt.transport.driver.port import Port
@@ -38,10 +38,17 @@ for n in (0, 1):
         ports[n].set_peer(1 - n, wires[1 - n].address, 0)
 program.add(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
 assert are_open() - owned.numbers() == program, "small"
+assert owned.other_threads() == (1, len(os.listdir("/proc/self/task")) - 1)
 large = bytes(1 << 20)
 while not wires[0].send(1, (b"head", large)):
     time.sleep(0.001)
 assert are_open() - owned.numbers() == program, "large"
+assert owned.other_threads()[0] == 1
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+assert owned.other_threads()[0] == 2
+if os.fork() == 0:
+    os._exit(owned.other_threads() != (1, 0))
+assert os.wait()[1] == 0
 assert owned.numbers() <= are_open()
 for port in ports:
     port.close()
