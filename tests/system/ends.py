@@ -85,7 +85,7 @@ c.fputs(b"by the C library", ctypes.c_void_p(c.fopen(b"x", b"w")))
 """,
     # objects that do something when they go
     "globals": 'from mod import Loud\na = Loud("a"); b = Loud("b"); _c = Loud("_c")',
-    "cycle": 'from mod import Loud\na = Loud("a"); a.itself = a; b = [Loud("b")]; b.append(b); del a, b',
+    "cycle": 'from mod import Loud\na = Loud("a"); a.itself = a; b = [Loud("b")]; b.append(b); hold(); del a, b',
     "uncollected": 'import gc; gc.disable()\nfrom mod import Loud\na = Loud("a"); a.itself = a; del a',
     "of_class": 'from mod import Loud\nclass Holder: held = Loud("of a class")\nHolder.itself = Holder',
     "of_type": 'from mod import Loud\nimport fractions\nfractions.Fraction.own = Loud("of another type")',
