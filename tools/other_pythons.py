@@ -41,7 +41,8 @@ TESTS = (  # frames, bytecode, generators, iterators and signals are what a vers
     f"{_SPINE}::test_an_alarm_that_is_set_rings_after_a_restart_too",
     "tests/unit/transport/wires/test_owned.py",
 )
-WHOLE = (_IMAGE, "tests/system/test_image_programs.py", "tests/sweep", "-m", "not soak")
+_SYSTEM = ("tests/system/test_image_programs.py", "tests/system/test_ends.py")
+WHOLE = (_IMAGE, *_SYSTEM, "tests/sweep", "-m", "not soak")
 WORKERS = 3  # one of them mostly waits
 _QUESTION = (
     "import json, os, platform, sys, sysconfig; print(json.dumps([platform.python_implementation(), "
