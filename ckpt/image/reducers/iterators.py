@@ -13,6 +13,12 @@ At load
     many items as in the image. Containers that are filled a second time (:mod:`ckpt.image.pickling.containers`) are given to
     :func:`finish`, and their iterators are made again.
 
+Sets
+    A set has another order in a new process if its members hash differently there, as all do that are hashed by identity.
+    So the image has the remaining items of its iterators. Where the order is another one, an iterator is restored as one
+    over a set of its own, which has the remaining items in the order that they had: each item is returned once. Such an
+    iterator does not see later changes of the set.
+
 The names of what is called at load (:func:`make`, :func:`place`, :func:`make_view`, :class:`Changed`) are part of the
 image format.
 """
@@ -21,6 +27,8 @@ from __future__ import annotations
 
 import gc
 import itertools
+import operator
+import struct
 import types
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -29,6 +37,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ckpt.compat.memory import deque_was_changed, exchange, ordered_iterator
 from ckpt.compat.referents import mapping_of
+from ckpt.image.lowlevel import _lookup
 
 if TYPE_CHECKING:
     from ckpt.image.reducers.saver import Saver
@@ -106,18 +115,36 @@ class Changed:
         raise RuntimeError(self.text)
 
 
-def make(kind: Kind, container: Any, size: int, done: int) -> Any:
-    """An iterator that has returned `done` items of a container that had `size` items when the image was taken."""
+def make(kind: Kind, container: Any, size: int, done: int, remaining: list[Any] | None = None) -> Any:
+    """An iterator that has returned `done` items of a container that had `size` items when the image was taken.
+    ``remaining``: the others in their order, for a set.
+    """
 
     def right() -> Any:
         made = fresh(kind, container)
         next(itertools.islice(made, done, done), None)
+        if remaining is not None and not _are_same(made.__reduce__()[1][0], remaining):
+            return _in_order(remaining)
         return made
 
-    is_there = _length(kind[0], container) == size
+    is_there = remaining is None and _length(kind[0], container) == size
     made = right() if is_there else fresh(kind, _EMPTY[kind[0]]())
     _late.append((made, right, container, not is_there))
     return made
+
+
+def _are_same(items: list[Any], others: list[Any]) -> bool:
+    return len(items) == len(others) and all(map(operator.is_, items, others))
+
+
+def _in_order(items: list[Any]) -> Any:
+    """An iterator over a set of its own, in which the items stand one behind the other."""
+    own = _lookup.new_frozenset()
+    places = struct.pack(f"{len(items)}I", *range(len(items)))
+    hashes = struct.pack(f"{len(items)}q", *map(hash, items))
+    mask = max(8, 1 << (len(items) + 1).bit_length()) - 1
+    _lookup.restore(own, items, places, hashes, mask, 0)
+    return frozenset.__iter__(own)
 
 
 def place(name: str, container: Any, size: int, index: int) -> Any:
@@ -190,7 +217,8 @@ def _reduce(pickler: Saver, obj: Any, kind: Kind, container: Any) -> Any:
             reason = f"{type(obj).__name__}: {changed}; such an iterator cannot be saved without fork"
             raise PicklingError(reason) from None
         return Changed, by_exhausting(obj, _to_the_error)
-    return make, (kind, container, size, size - len(remaining))
+    is_set = kind[0] in (set, frozenset)
+    return make, (kind, container, size, size - len(remaining), *([remaining] if is_set else []))
 
 
 def _length(base: type, container: Any) -> int:
