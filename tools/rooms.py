@@ -28,7 +28,7 @@ PACKAGES = {"ckpt": "ckpt", "ckpt.transport": "transport", "ckpt.controller": "c
 
 FLOOR = frozenset(
     [
-        *("ckpt.errors", "ckpt.version", "ckpt.image.errors", "ckpt.store.errors"),
+        *("ckpt.errors", "ckpt.version", "ckpt.image.errors", "ckpt.store.errors", "ckpt.undo.errors"),
         *("ckpt.transport", "ckpt.transport.errors", "ckpt.transport.records"),
         "ckpt.transport.jsontext",
         *("ckpt.controller", "ckpt.controller.errors"),
@@ -47,6 +47,7 @@ ORDER = (
         "ckpt.store.upkeep",
         "ckpt.store",
     ),
+    "ckpt.undo",
     *("ckpt.mpi.base", "ckpt.mpi.datatypes", "ckpt.mpi.engine", "ckpt.mpi.requests", "ckpt.mpi.collectives"),
     *("ckpt.mpi.comm", "ckpt.mpi"),
     *(

@@ -1,0 +1,13 @@
+"""Files go back with the program: what a rank changes in the file system after its checkpoint can be undone.
+
+An undo log as in databases (before-images; Gray and Reuter, *Transaction Processing*, 1993, chapter 10): before the first
+change of a name or a file after a checkpoint, the rank keeps what was there. A restart from the checkpoint puts it back.
+
+:mod:`ckpt.undo.records`      what a log says
+:mod:`ckpt.undo.recorder`     which before-images an operation needs; pure
+:mod:`ckpt.undo.keeping`      looks at files, keeps them, writes the log
+:mod:`ckpt.undo.plan`         what a restart has to do, from the logs of all ranks; pure
+:mod:`ckpt.undo.putting_back` does it
+
+Not here: when an operation is seen, and when a checkpoint is taken.
+"""

@@ -1,0 +1,29 @@
+"""The errors of the undo log, as one tree.
+
+::
+
+    UndoError
+    ├── LogDamaged    a log does not verify
+    └── NotUndone     the file system refuses what a restart has to put back
+"""
+
+from __future__ import annotations
+
+__all__ = ["LogDamaged", "NotUndone", "UndoError"]
+
+
+class UndoError(Exception):
+    """Base of the errors of the undo log. ``path``: the file concerned."""
+
+    def __init__(self, what: str, *, path: str) -> None:
+        super().__init__(f"{what}: {path}")
+        self.what = what
+        self.path = path
+
+
+class LogDamaged(UndoError):
+    """The log has been changed, or is of another job."""
+
+
+class NotUndone(UndoError):
+    """A file cannot be put back; the restart can be tried again when the cause is gone."""

@@ -1,0 +1,181 @@
+"""What a restart has to put back, worked out from the undo logs of all ranks for one interval.
+
+The earliest record of a name, and of a file, counts, whichever rank wrote it. Moves of directories are followed in the order
+of time, so that each directory of the checkpoint is known by the paths at which it may be now. A rank does not know which
+directories another rank renames: what it then changes below one is uncovered.
+
+Pure. Not here: how it is done (:mod:`ckpt.undo.putting_back`).
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from ckpt.transport.records import dataclass, field
+from ckpt.undo.records import (
+    Attributes,
+    Binding,
+    Content,
+    FileId,
+    Moved,
+    Name,
+    Outcome,
+    Record,
+    Status,
+    Uncovered,
+)
+
+__all__ = ["FilePlan", "Log", "Plan", "make_plan"]
+
+
+class Log(NamedTuple):
+    """One rank's records of an interval. ``directory``: where it keeps its links and copies."""
+
+    directory: str
+    records: Sequence[Record]
+
+    def kept(self, number: int) -> str:
+        """The path of a link or copy; "": there is none."""
+        return posixpath.join(self.directory, str(number)) if number else ""
+
+
+@dataclass(slots=True)
+class FilePlan:
+    """A file of the checkpoint. ``status``: at the checkpoint. ``path``: a name that it had; ``names``: all that are known.
+    ``link``: a hard link to it,
+    ``copy``: a copy of its contents; "": none. ``nbytes``: its length; None: its contents have not changed. ``tail``:
+    digest of its end, where there is no copy.
+    """
+
+    status: Status
+    path: str
+    link: str = ""
+    copy: str = ""
+    nbytes: int | None = None
+    tail: str = ""
+    has_attributes: bool = False
+    is_unsure: bool = True
+    names: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Plan:
+    """``names``: what each path was bound to, directories before what is in them. ``directories``: path → the paths at which
+    the directory may be now, the likeliest first; none: it has been removed. ``uncovered``: changes that cannot be undone.
+    """
+
+    names: dict[str, Binding] = field(default_factory=dict)
+    directories: dict[str, list[str]] = field(default_factory=dict)
+    files: dict[FileId, FilePlan] = field(default_factory=dict)
+    uncovered: list[Uncovered] = field(default_factory=list)
+
+
+def make_plan(logs: Iterable[Log]) -> Plan:
+    """The plan that undoes one interval."""
+    plan = Plan()
+    names: dict[str, Binding] = {}
+    places = _Places()
+    moves: list[tuple[Log, Moved]] = []
+    for log, record in _by_time([log._replace(records=_that_happened(log.records)) for log in logs]):
+        if any(each is not log and _is_in(record.path, move) for each, move in moves):
+            plan.uncovered.append(
+                Uncovered(record.path, "another rank has renamed a directory above it", record.time_ns)
+            )
+        match record:
+            case Name(path, binding, kept):
+                names.setdefault(path, binding)
+                if binding is not None and binding.is_file:
+                    file = _file(plan, binding, path)
+                    file.link = file.link or log.kept(kept)
+                    file.is_unsure = False
+            case Content(path, status, copy, tail, is_unsure):
+                file = _file(plan, status, path)
+                if file.nbytes is None:
+                    file.nbytes, file.tail = file.status.nbytes, tail
+                file.copy = file.copy or log.kept(copy)
+                file.has_attributes = True
+                file.is_unsure = file.is_unsure and bool(is_unsure)
+            case Attributes(path, status, is_unsure):
+                file = _file(plan, status, path)
+                file.has_attributes = True
+                file.is_unsure = file.is_unsure and bool(is_unsure)
+            case Moved():
+                places.follow(record)
+                if record.source and record.target and not record.is_new:
+                    moves.append((log, record))
+            case Uncovered():
+                plan.uncovered.append(record)
+    for path, binding in sorted(names.items(), key=lambda item: item[0].count(posixpath.sep)):
+        if not _is_below_none(path, names):
+            plan.names[path] = binding
+    plan.directories = places.found()
+    return plan
+
+
+def _by_time(logs: Iterable[Log]) -> list[tuple[Log, Record]]:
+    every = [(log, record) for log in logs for record in log.records]
+    return sorted(
+        every, key=lambda item: item[1].time_ns
+    )  # stable: the records of a rank stay in their order
+
+
+def _is_below_none(path: str, names: dict[str, Binding]) -> bool:
+    """Is the path below a name that was no directory? Another rank has made the directory, and this one did not know."""
+    above = posixpath.dirname(path)
+    while above != posixpath.dirname(above):
+        binding = names.get(above, ...)
+        if binding is not ... and (binding is None or not binding.is_directory):
+            return True
+        above = posixpath.dirname(above)
+    return False
+
+
+def _is_in(path: str, moved: Moved) -> bool:
+    """Is the path that of the directory, or below it, before or after it was renamed?"""
+    return any(path == each or path.startswith(each + posixpath.sep) for each in (moved.source, moved.target))
+
+
+def _file(plan: Plan, status: Status, path: str) -> FilePlan:
+    file = plan.files.setdefault(status.file, FilePlan(status, path))
+    file.names.append(path)
+    return file
+
+
+def _that_happened(records: Sequence[Record]) -> list[Record]:
+    """The records without those of renamings and removals that have failed."""
+    found: list[Record] = []
+    open_from = 0  # the records behind are of an operation whose outcome is not known yet
+    for record in records:
+        if not isinstance(record, Outcome):
+            found.append(record)
+            continue
+        if not record.happened:
+            found[open_from:] = [each for each in found[open_from:] if not isinstance(each, Moved)]
+        open_from = len(found)
+    return found
+
+
+class _Places:
+    """Where the directories of the checkpoint are now."""
+
+    def __init__(self) -> None:
+        self._at: dict[str, list[str]] = {}  # path at the checkpoint -> paths since, in the order of time
+
+    def follow(self, moved: Moved) -> None:
+        if moved.target:
+            for places in self._at.values():
+                places[:] = [_renamed(place, moved.source, moved.target) for place in places]
+        if not moved.is_new:
+            places = self._at.setdefault(moved.path, [])
+            places += [place for place in (moved.source, moved.target) if place and place not in places]
+
+    def found(self) -> dict[str, list[str]]:
+        return {path: places[::-1] for path, places in self._at.items()}
+
+
+def _renamed(path: str, source: str, target: str) -> str:
+    if path == source or path.startswith(source + posixpath.sep):
+        return target + path[len(source) :]
+    return path

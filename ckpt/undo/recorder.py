@@ -1,0 +1,296 @@
+"""Which before-images an operation on files needs: the state machine of one rank's undo log.
+
+An event is an operation that is about to begin, with what its paths are bound to at this moment; the answer is what must be
+kept before the operation may go on. The recorder knows, for the interval since the last checkpoint:
+
+names       recorded already: the first record counts
+files       whose contents, or attributes, are recorded already
+moves       directories of the checkpoint that have another name now; a path below one is recorded with its old name
+made        directories that this rank has made since. Nothing below one is recorded: it goes with it
+unconfirmed the last renaming or removal of a directory. An operation is seen before it begins, and it may fail; so the next
+            event brings what the path is bound to now, and a record says whether it has happened
+
+A file that is about to be appended to needs its length only, any other change a copy of its contents; an appended file that
+is then changed otherwise gets its copy, too.
+
+Pure. Not here: how something is kept (:mod:`ckpt.undo.keeping`), which paths are canonical, which are left alone.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Mapping
+from typing import Literal, NamedTuple
+
+from ckpt.undo.records import Attributes, Binding, Content, FileId, Moved, Name, Outcome, Record, Status
+
+__all__ = ["Keep", "Operation", "Recorder"]
+
+
+class Operation(NamedTuple):
+    """What is about to happen to ``path``.
+
+    ``append``, ``rewrite``: opened for writing, or truncated; made if it does not exist. ``directory``: one is made.
+    ``link``: a hard link to ``target`` is made, or (no target) a symbolic link or special file. ``remove``: of any type.
+    ``rename``: to ``target``. ``attributes``: mode, owner or times change.
+    """
+
+    kind: Literal["append", "rewrite", "directory", "link", "remove", "rename", "attributes"]
+    path: str
+    target: str = ""
+
+
+class Keep(NamedTuple):
+    """A record to be written. Before, a hard link to what ``path`` is bound to, or a copy, is made, if the record has a
+    number for it (``kept``, ``copy``).
+    """
+
+    record: Record
+    path: str = ""
+
+
+class Recorder:
+    """The undo log of one rank; begins with an interval that nothing is recorded in."""
+
+    def __init__(self) -> None:
+        self._last = 0  # the number of the last thing kept
+        self.begin(0)
+
+    def begin(self, now_ns: int) -> None:
+        """A checkpoint has been taken: an interval begins."""
+        self._began_ns = now_ns
+        self._names: dict[str, Binding] = {}
+        self._contents: dict[FileId, bool] = {}  # True: complete; False: the length only
+        self._attributes: set[FileId] = set()
+        self._linked: set[FileId] = set()
+        self._written_as: set[tuple[FileId, str]] = set()
+        self._old: set[FileId] = set()  # files with recorded names
+        self._linked_from: dict[FileId, str] = {}  # files with a new name -> the name that they had
+        self._moves: dict[str, str] = {}  # name now -> name at the beginning of the interval
+        self._made: set[str] = set()  # new directories, by their names now
+        self._unconfirmed: Moved | None = None
+        self._as_before: tuple[dict[str, str], set[str]] = ({}, set())
+
+    def end(self, seen: Mapping[str, Binding], now_ns: int) -> list[Keep]:
+        """The interval ends: the last records of its log."""
+        return list(self._confirmed(seen, now_ns))
+
+    def paths(self, operation: Operation | None = None) -> tuple[str, ...]:
+        """The paths whose bindings :meth:`before` wants, or (no operation) :meth:`end`."""
+        named = () if operation is None else (operation.path, operation.target)[: 1 + bool(operation.target)]
+        moved = self._unconfirmed
+        shown_by = () if moved is None else (_shown_by(moved),)
+        return (*named, *map(posixpath.dirname, named), *shown_by)
+
+    def before(self, operation: Operation, seen: Mapping[str, Binding], now_ns: int) -> list[Keep]:
+        """What to keep before the operation, in this order. ``seen``: the bindings of :meth:`paths`, symbolic links not
+        followed."""
+        kept = list(self._confirmed(seen, now_ns))
+        path, binding = operation.path, seen[operation.path]
+        if not all(_is_directory(seen[posixpath.dirname(each)]) for each in (path, operation.target or path)):
+            return kept  # it fails; and the path may be the old name of something that has moved
+        match operation.kind:
+            case "append" | "rewrite":
+                kept += self._before_writing(path, binding, operation.kind == "append", now_ns)
+            case "directory" | "link":
+                kept += self._name(path, binding, now_ns)
+                if binding is None and operation.kind == "directory":
+                    self._made.add(path)
+                if operation.target and (linked := seen[operation.target]) is not None and linked.is_file:
+                    self._before_linking(operation.target, linked)
+            case "remove":
+                kept += self._before_removing(path, binding, now_ns)
+            case "rename":
+                kept += self._before_renaming(path, operation.target, seen, now_ns)
+            case "attributes":
+                kept += self._before_attributes(path, binding, now_ns)
+        return kept
+
+    def unlinkable(self, keep: Keep, status: Status) -> list[Keep]:
+        """No hard link could be made for a name: what to keep instead. ``status``: of what ``keep.path`` is bound to."""
+        record = keep.record
+        assert isinstance(record, Name)
+        self._linked.discard(status.file)
+        unlinked = Keep(record._replace(kept=0), keep.path)
+        if self._contents.get(status.file):
+            return [unlinked]
+        self._contents[status.file] = True
+        self._written_as.add((status.file, record.path))
+        return [
+            Keep(Content(record.path, status, self._number(), "", 0, record.time_ns), keep.path),
+            unlinked,
+        ]
+
+    # ------------------------------------------------------------------ operations
+
+    def _before_writing(self, path: str, binding: Binding, appends: bool, now_ns: int) -> Iterator[Keep]:
+        if binding is None:
+            yield from self._name(path, None, now_ns)
+        elif binding.is_file and (age := self._age(path, binding)) != "new":
+            is_complete = self._contents.get(binding.file)
+            if is_complete or (is_complete is False and appends):
+                yield from self._other_name(path, binding, now_ns)
+                return
+            copies = not appends and binding.nbytes > 0
+            self._contents[binding.file] = copies or binding.nbytes == 0
+            copy = self._number() if copies else 0
+            name = self._linked_from.get(binding.file) or self._original_name(path)
+            self._written_as.add((binding.file, name))
+            yield Keep(Content(name, binding, copy, "", int(age == "unsure"), now_ns), path)
+
+    def _before_linking(self, path: str, linked: Status) -> None:
+        if self._age(path, linked) == "old":
+            self._old.add(linked.file)
+            self._linked_from.setdefault(linked.file, self._original_name(path))
+
+    def _other_name(self, path: str, binding: Status, now_ns: int) -> Iterator[Keep]:
+        """A file is changed again: where no hard link to it could be kept, a restart has to know all its names."""
+        name = self._original_name(path)
+        if binding.file not in self._linked and (binding.file, name) not in self._written_as:
+            self._written_as.add((binding.file, name))
+            yield Keep(Attributes(name, binding, 1, now_ns), path)
+
+    def _before_removing(self, path: str, binding: Binding, now_ns: int) -> Iterator[Keep]:
+        if binding is None:
+            return
+        yield from self._name(path, binding, now_ns)
+        if binding.is_directory:
+            yield from self._move(path, "", binding, now_ns)
+
+    def _before_renaming(
+        self, source: str, target: str, seen: Mapping[str, Binding], now_ns: int
+    ) -> Iterator[Keep]:
+        moving, replaced = seen[source], seen[target]
+        if moving is None or (replaced is not None and moving.file == replaced.file):
+            return  # an error, or two names of one file: nothing happens (rename(2))
+        yield from self._name(source, moving, now_ns)
+        yield from self._name(target, replaced, now_ns)
+        if moving.is_directory:
+            if replaced is not None and replaced.is_directory:
+                yield from self._move(target, "", replaced, now_ns)
+            yield from self._move(source, target, moving, now_ns)
+
+    def _before_attributes(self, path: str, binding: Binding, now_ns: int) -> Iterator[Keep]:
+        if binding is None or not (binding.is_file or binding.is_directory):
+            return
+        age = (
+            ("new" if self._is_in_new(path) else "old") if binding.is_directory else self._age(path, binding)
+        )
+        if age == "new":
+            return
+        if binding.file in self._attributes or binding.file in self._contents:
+            if binding.is_file:
+                yield from self._other_name(path, binding, now_ns)
+            return
+        self._attributes.add(binding.file)
+        name = self._original_name(path) if binding.is_file else self._original(path)
+        name = self._linked_from.get(binding.file) or name
+        self._written_as.add((binding.file, name))
+        yield Keep(Attributes(name, binding, int(age == "unsure"), now_ns), path)
+
+    def _name(self, path: str, binding: Binding, now_ns: int) -> Iterator[Keep]:
+        """The record of a name, if this is its first change."""
+        name = self._original_name(path)
+        if name in self._names or self._is_in_new(posixpath.dirname(path)):
+            return
+        self._names[name] = binding
+        if binding is not None:
+            self._old.add(binding.file)
+        link = self._link(binding) if binding is not None and binding.is_file else 0
+        yield Keep(Name(name, binding, link, now_ns), path)
+
+    def _move(self, source: str, target: str, moving: Status, now_ns: int) -> Iterator[Keep]:
+        """A directory leaves its name."""
+        is_new = self._is_in_new(source)
+        moved = Moved(self._original(source), moving.file, source, target, int(is_new), now_ns)
+        yield Keep(moved)
+        if self._unconfirmed is None:  # else it replaces a directory, as a part of the same operation
+            self._as_before = (self._moves, self._made)
+        self._unconfirmed = moved
+        if not target:
+            self._moves = {path: original for path, original in self._moves.items() if path != source}
+            self._made = self._made - {source}
+            return
+        self._moves = {_renamed(path, source, target): original for path, original in self._moves.items()}
+        self._made = {_renamed(path, source, target) for path in self._made}
+        if not is_new and moved.path != target:
+            self._moves[target] = moved.path
+
+    def _confirmed(self, seen: Mapping[str, Binding], now_ns: int) -> Iterator[Keep]:
+        """Whether the last operation on a directory has happened. If not, what was known before it is right."""
+        moved, self._unconfirmed = self._unconfirmed, None
+        if moved is None:
+            return
+        happened = _has_happened(moved, seen[_shown_by(moved)])
+        yield Keep(Outcome(moved.path, int(happened), now_ns))
+        if not happened:
+            self._moves, self._made = self._as_before
+
+    # ------------------------------------------------------------------ what is known
+
+    def _age(self, path: str, status: Status) -> Literal["old", "new", "unsure"]:
+        """Was the file there when the interval began? Another rank may have put an old one under a new name."""
+        file = status.file
+        in_new = self._is_in_new(posixpath.dirname(path))
+        named = self._names.get(self._original_name(path), status)
+        is_named = not in_new and named is not None and named.file == file
+        if is_named or file in self._old:
+            return "old"
+        return "new" if file.born_ns > self._began_ns else "unsure"
+
+    def _is_in_new(self, directory: str) -> bool:
+        """Is this a directory that this rank has made, or below one?"""
+        while directory != posixpath.dirname(directory):
+            if directory in self._moves:
+                return False
+            if directory in self._made:
+                return True
+            directory = posixpath.dirname(directory)
+        return False
+
+    def _link(self, status: Status) -> int:
+        """The number of a hard link to be made to a file that leaves its name; 0: there is one."""
+        if status.file in self._linked:
+            return 0
+        self._linked.add(status.file)
+        return self._number()
+
+    def _original(self, directory: str) -> str:
+        """The name that the directory had when the interval began."""
+        if not self._moves:
+            return directory
+        tail, at = "", directory
+        while at not in self._moves:
+            above, slash, name = at.rpartition(posixpath.sep)
+            if not above:
+                return directory
+            at, tail = above, slash + name + tail
+        return self._moves[at] + tail
+
+    def _original_name(self, path: str) -> str:
+        directory, _, name = path.rpartition(posixpath.sep)
+        return f"{self._original(directory)}{posixpath.sep}{name}"
+
+    def _number(self) -> int:
+        self._last += 1
+        return self._last
+
+
+def _renamed(path: str, source: str, target: str) -> str:
+    if path == source or path.startswith(source + posixpath.sep):
+        return target + path[len(source) :]
+    return path
+
+
+def _is_directory(binding: Binding) -> bool:
+    return binding is not None and binding.is_directory
+
+
+def _shown_by(moved: Moved) -> str:
+    """The path that shows whether it has happened."""
+    return moved.target or moved.source
+
+
+def _has_happened(moved: Moved, binding: Binding) -> bool:
+    is_there = binding is not None and binding.file == moved.file
+    return is_there if moved.target else not is_there

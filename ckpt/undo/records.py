@@ -1,0 +1,206 @@
+"""What an undo log says: before-images of names, contents and attributes.
+
+A *name* is an absolute path whose directories are no symbolic links. A name has a binding: nothing, a file (an inode), a
+directory, a symbolic link, or another file type. A *file* is an inode, (device, number); it has contents and attributes,
+and one or more names. Names and files are apart because `rename(2)` changes names only, `write(2)` files only, and because
+a file that has two names must have two names again.
+
+An *interval* is what a rank does between two of its checkpoints. Names in a log are those at the beginning of the interval:
+where a directory has been renamed since, a path below its new name stands in the log with the old name.
+
+A log is a sequence of records in the order of time. Only the first record of a name, and of a file, in an interval counts.
+
+Pure. Not here: how before-images are kept on disk (:mod:`ckpt.undo.keeping`).
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+__all__ = [
+    "Attributes",
+    "Binding",
+    "Content",
+    "FileId",
+    "Moved",
+    "Name",
+    "Outcome",
+    "Record",
+    "Status",
+    "Uncovered",
+    "from_plain",
+    "to_plain",
+]
+
+
+class FileId(NamedTuple):
+    """An inode: its device, its number, and the time at which it was made, in ns (0: unknown). A number alone is given away
+    again when its file has been removed.
+    """
+
+    device: int
+    inode: int
+    born_ns: int
+
+
+class Status(NamedTuple):
+    """What lstat(2) says of a name that exists. Sizes in bytes, times in ns; ``target``: of a symbolic link."""
+
+    file: FileId
+    mode: int
+    links: int
+    nbytes: int
+    mtime_ns: int
+    user: int
+    group: int
+    target: str = ""
+
+    @property
+    def is_file(self) -> bool:
+        return stat.S_ISREG(self.mode)
+
+    @property
+    def is_directory(self) -> bool:
+        return stat.S_ISDIR(self.mode)
+
+    @property
+    def is_symlink(self) -> bool:
+        return stat.S_ISLNK(self.mode)
+
+
+Binding = Status | None
+"""What a name refers to; None: the name does not exist."""
+
+
+class Name(NamedTuple):
+    """What a name was bound to. ``kept``: the number of a hard link to its file, 0: there is none."""
+
+    path: str
+    binding: Binding
+    kept: int
+    time_ns: int
+
+
+class Content(NamedTuple):
+    """What was in a file, and its attributes. ``path``: a name of the file. ``copy``: the number of a copy of its contents;
+    0: only bytes behind ``status.nbytes`` are new. ``tail``: digest of the bytes before that, as far as
+    :mod:`ckpt.undo.keeping` reads them. ``is_unsure``: 1 if the file may have been made in the interval.
+    """
+
+    path: str
+    status: Status
+    copy: int
+    tail: str
+    is_unsure: int
+    time_ns: int
+
+
+class Attributes(NamedTuple):
+    """Mode, owner and times of a file or directory. ``is_unsure`` as in :class:`Content`."""
+
+    path: str
+    status: Status
+    is_unsure: int
+    time_ns: int
+
+
+class Moved(NamedTuple):
+    """A directory that had the name ``path`` when the interval began is about to be renamed from ``source`` to ``target``,
+    or removed (``target`` is empty). ``is_new``: 1 for one that has been made in the interval; it matters because of what
+    may lie below it. ``path`` is a name of the checkpoint only if it is 0.
+    """
+
+    path: str
+    file: FileId
+    source: str
+    target: str
+    is_new: int
+    time_ns: int
+
+
+class Outcome(NamedTuple):
+    """Whether what the last :class:`Moved` say has happened: 1 or 0. Without this record it is not known."""
+
+    path: str
+    happened: int
+    time_ns: int
+
+
+class Uncovered(NamedTuple):
+    """A change that cannot be undone, and why."""
+
+    path: str
+    reason: str
+    time_ns: int
+
+
+Record = Name | Content | Attributes | Moved | Outcome | Uncovered
+
+_KINDS: dict[str, type[Any]] = {
+    "name": Name,
+    "content": Content,
+    "attributes": Attributes,
+    "moved": Moved,
+    "outcome": Outcome,
+    "uncovered": Uncovered,
+}
+_WORDS = {kind: word for word, kind in _KINDS.items()}
+
+
+def to_plain(record: Record) -> list[Any]:
+    """The record as JSON values."""
+    return [_WORDS[type(record)], *record]
+
+
+def from_plain(plain: Any) -> Record:
+    """The inverse of :func:`to_plain`. Raises ValueError: this is no record."""
+    try:
+        word, *values = plain
+        kind = _KINDS[word]
+        names = kind._fields
+        if len(values) != len(names):
+            raise ValueError(f"{len(values)} values")
+        return kind(*(_READ[name](value) for name, value in zip(names, values, strict=True)))  # type: ignore[no-any-return]
+    except (KeyError, TypeError, ValueError) as failure:
+        raise ValueError(f"no record of an undo log: {failure}") from failure
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int:
+        raise ValueError(f"{value!r} is no integer")
+    return value
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise ValueError(f"{value!r} is no text")
+    return value
+
+
+def _file(value: Any) -> FileId:
+    device, inode, born_ns = value
+    return FileId(_whole(device), _whole(inode), _whole(born_ns))
+
+
+def _status(value: Any) -> Status:
+    file, mode, links, nbytes, mtime_ns, user, group, target = value
+    return Status(
+        _file(file),
+        *(_whole(mode), _whole(links), _whole(nbytes), _whole(mtime_ns), _whole(user), _whole(group)),
+        _text(target),
+    )
+
+
+def _binding(value: Any) -> Binding:
+    return None if value is None else _status(value)
+
+
+_READ: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("kept", "copy", "is_new", "is_unsure", "happened", "time_ns"), _whole),
+    **dict.fromkeys(("path", "tail", "source", "target", "reason"), _text),
+    "file": _file,
+    "status": _status,
+    "binding": _binding,
+}

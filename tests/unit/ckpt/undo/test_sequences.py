@@ -1,0 +1,381 @@
+"""Random programs of file operations: what they have done since a checkpoint is undone, whatever it was."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ckpt.undo import keeping
+from ckpt.undo.keeping import Keeper, read_log
+from ckpt.undo.plan import Log, make_plan
+from ckpt.undo.putting_back import Problem, put_back
+from ckpt.undo.recorder import Operation, Recorder
+from ckpt.undo.records import FileId
+
+KEY = b"k" * 32
+NAMES = ("a", "b", "c")
+BUILDING = ["new", "new", "new", "write", "mkdir", "mkdir", "mkdir", "link", "symlink"]
+OPERATIONS = [
+    *("new", "new", "write", "append", "patch", "truncate", "rename", "rename", "rename", "remove", "rmdir"),
+    *("mkdir", "mkdir", "rmtree", "link", "symlink", "chmod", "utime"),
+]
+Tree = dict[str, tuple[object, ...]]
+
+
+def tree_of(root: str) -> Tree:
+    """What is below the directory: types, modes, contents, times of files, targets, and which names are one file."""
+    found: Tree = {}
+    first: dict[int, str] = {}
+    for directory, names, files in os.walk(root):
+        for name in (*names, *files):
+            path = os.path.join(directory, name)
+            status = os.lstat(path)
+            key = os.path.relpath(path, root)
+            if stat.S_ISLNK(status.st_mode):
+                found[key] = ("link", os.readlink(path))
+            elif stat.S_ISDIR(status.st_mode):
+                found[key] = ("directory", status.st_mode)
+            else:
+                content = Path(path).read_bytes()
+                found[key] = (
+                    "file",
+                    status.st_mode,
+                    status.st_mtime_ns,
+                    content,
+                    first.setdefault(status.st_ino, key),
+                )
+    by_inode: dict[object, list[str]] = {}
+    for key, value in found.items():
+        if value[0] == "file":
+            by_inode.setdefault(value[4], []).append(key)
+    return {
+        key: (*value[:4], tuple(sorted(by_inode[value[4]]))) if value[0] == "file" else value
+        for key, value in found.items()
+    }
+
+
+class Rank:
+    """A program that tells its recorder what it is about to do."""
+
+    def __init__(self, root: str, job: str, seed: int, *, limit_bytes: int = 1 << 30) -> None:
+        self.root, self.job = root, job
+        self.random = random.Random(seed)
+        self.recorder = Recorder()
+        self.keeper: Keeper | None = None
+        self.directories: list[str] = []
+        self.limit_bytes = limit_bytes
+
+    def checkpoint(self) -> None:
+        if self.keeper is not None:
+            self.keeper.close()
+        self.directories.append(os.path.join(self.job, f"epoch-{len(self.directories)}"))
+        self.keeper = Keeper(self.directories[-1], KEY, self.recorder, limit_bytes=self.limit_bytes)
+
+    def tell(self, kind: str, path: str, target: str = "") -> None:
+        if self.keeper is not None:
+            assert not self.keeper.before(Operation(kind, path, target))  # type: ignore[arg-type]
+
+    def path(self) -> str:
+        """A path of something that is there, or of anything."""
+        there = sorted(
+            os.path.join(directory, name)
+            for directory, names, files in os.walk(self.root)
+            for name in (*names, *files)
+        )
+        if there and self.random.random() < 0.7:
+            path = self.random.choice(there)
+            return path if self.random.random() < 0.6 else os.path.join(path, self.random.choice(NAMES))
+        return os.path.join(self.root, *(self.random.choice(NAMES) for _ in range(self.random.randint(1, 3))))
+
+    def step(self, operations: Sequence[str] = OPERATIONS) -> str:
+        """One operation, which may fail; returns what it was."""
+        name = self.random.choice(operations)
+        path, other = self.path(), self.path()
+        if name == "symlink" and self.random.random() < 0.5:
+            other = self.random.choice(NAMES)
+        text = f"{name} {os.path.relpath(path, self.root)} {os.path.relpath(other, self.root)}"
+        try:
+            getattr(self, name)(path, other)
+        except OSError as failure:
+            return f"{text}: {failure.strerror}"
+        return text
+
+    def _open(self, path: str, flags: int) -> int:
+        path = os.path.realpath(path)
+        appends = flags & os.O_APPEND and not flags & os.O_TRUNC
+        self.tell("append" if appends else "rewrite", path)
+        return os.open(path, flags | os.O_NOFOLLOW, 0o644)
+
+    def _bytes(self) -> bytes:
+        return self.random.randbytes(self.random.randint(0, 12))
+
+    def new(self, path: str, other: str) -> None:
+        self._fill(self._open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+
+    def write(self, path: str, other: str) -> None:
+        self._fill(self._open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
+
+    def append(self, path: str, other: str) -> None:
+        self._fill(self._open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND))
+
+    def patch(self, path: str, other: str) -> None:
+        self._fill(self._open(path, os.O_RDWR))
+
+    def _fill(self, fd: int) -> None:
+        os.write(fd, self._bytes())
+        os.close(fd)
+
+    def truncate(self, path: str, other: str) -> None:
+        path = os.path.realpath(path)
+        self.tell("rewrite", path)
+        os.truncate(path, self.random.randint(0, 20))
+
+    def rename(self, path: str, other: str) -> None:
+        path, other = map(canonical, (path, other))
+        self.tell("rename", path, other)
+        os.rename(path, other)
+
+    def remove(self, path: str, other: str) -> None:
+        path = canonical(path)
+        self.tell("remove", path)
+        os.unlink(path)
+
+    def rmdir(self, path: str, other: str) -> None:
+        path = canonical(path)
+        self.tell("remove", path)
+        os.rmdir(path)
+
+    def rmtree(self, path: str, other: str) -> None:
+        if self.random.random() < 0.5 and not os.path.islink(path):
+            for directory, names, files in os.walk(canonical(path), topdown=False):
+                for name in (*names, *files):
+                    full = os.path.join(directory, name)
+                    (self.rmdir if os.path.isdir(full) and not os.path.islink(full) else self.remove)(
+                        full, ""
+                    )
+            self.rmdir(path, "")
+
+    def mkdir(self, path: str, other: str) -> None:
+        path = canonical(path)
+        self.tell("directory", path)
+        os.mkdir(path)
+
+    def link(self, path: str, other: str) -> None:
+        path, other = map(canonical, (path, other))
+        self.tell("link", other, path)
+        os.link(path, other, follow_symlinks=False)
+
+    def symlink(self, path: str, other: str) -> None:
+        path = canonical(path)
+        self.tell("link", path)
+        os.symlink(other, path)
+
+    def chmod(self, path: str, other: str) -> None:
+        path = os.path.realpath(path)
+        self.tell("attributes", path)
+        os.chmod(path, self.random.choice([0o600, 0o644, 0o755]) if os.path.isfile(path) else 0o750)
+
+    def utime(self, path: str, other: str) -> None:
+        path = os.path.realpath(path)
+        self.tell("attributes", path)
+        os.utime(path, (1, self.random.randint(1, 9)))
+
+
+def canonical(path: str) -> str:
+    return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+
+
+@pytest.fixture
+def where() -> Iterator[str]:
+    """A directory on a file system in memory, where there is one: thousands of trees are made."""
+    directory = tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+    yield directory
+    shutil.rmtree(directory)
+
+
+def put_all_back(rank: Rank, line: int) -> list[Problem]:
+    """A restart from the checkpoint of this number."""
+    assert rank.keeper is not None
+    rank.keeper.close()
+    renumbered: dict[FileId, FileId] = {}
+    problems: list[Problem] = []
+    for directory in reversed(rank.directories[line:]):
+        plan = make_plan([Log(directory, list(read_log(directory, KEY)))])
+        problems += put_back(plan, os.path.join(rank.job, "undone"), renumbered)
+    return problems
+
+
+@contextlib.contextmanager
+def program(where: str, seed: int) -> Iterator[tuple[Rank, list[Tree], list[list[str]]]]:
+    """A rank that has run; what was there at each checkpoint, and what it has done after each."""
+    root, job = os.path.join(where, f"{seed}"), os.path.join(where, f"job-{seed}")
+    os.mkdir(root)
+    os.mkdir(job)
+    rank = Rank(root, job, seed)
+    for _ in range(24):
+        rank.step(BUILDING)
+    trees: list[Tree] = []
+    done: list[list[str]] = []
+    for _ in range(rank.random.randint(1, 3)):
+        rank.checkpoint()
+        trees.append(tree_of(root))
+        done.append([rank.step() for _ in range(rank.random.randint(1, 16))])
+    try:
+        yield rank, trees, done
+    finally:
+        shutil.rmtree(root)
+        shutil.rmtree(job)
+
+
+def check(where: str, seed: int, *, told: str = "nothing") -> None:
+    """A sequence, and a restart. ``told``: the problem that there may be with files that had several names."""
+    with program(where, seed) as (rank, trees, done):
+        line = rank.random.randrange(len(trees))
+        problems = put_all_back(rank, line)
+        assert all(told in problem.reason for problem in problems), (seed, problems, done[line:])
+        now, then = tree_of(rank.root), trees[line]
+        if problems:
+            assert now.keys() == then.keys(), (seed, done[line:])
+            now = {path: value for path, value in now.items() if not has_several_names(then[path])}
+            then = {path: value for path, value in then.items() if not has_several_names(value)}
+        assert now == then, (seed, done[line:])
+
+
+def has_several_names(value: tuple[object, ...]) -> bool:
+    return value[0] == "file" and len(value[4]) > 1  # type: ignore[arg-type]
+
+
+SEQUENCES = int(os.environ.get("CKPT_UNDO_SEQUENCES", "2000"))
+
+
+@pytest.mark.parametrize("share", range(4))
+def test_whatever_a_program_has_done_is_undone(where: str, share: int) -> None:
+    for seed in range(share, SEQUENCES, 4):
+        check(where, seed)
+
+
+def test_a_new_directory_with_an_old_name_is_another_directory(where: str) -> None:
+    """What is made in it is not taken for what had that name in the old one, which has moved, twice."""
+    with program(where, 0) as (rank, _, _):
+        shutil.rmtree(rank.root)
+        old, new, aside = (os.path.join(rank.root, name) for name in ("old", "new", "aside"))
+        os.makedirs(os.path.join(old, "below"))
+        Path(old, "below", "x").write_text("before")
+        rank.checkpoint()
+        tree = tree_of(rank.root)
+        rank.mkdir(new, "")
+        rank.rename(old, os.path.join(new, "moved"))
+        rank.mkdir(old, "")
+        rank.mkdir(os.path.join(old, "below"), "")
+        rank.new(os.path.join(old, "below", "x"), "")
+        rank.rename(new, aside)  # with the old one in it
+        rank.remove(os.path.join(aside, "moved", "below", "x"), "")
+        assert not put_all_back(rank, len(rank.directories) - 1)
+        assert tree_of(rank.root) == tree
+
+
+def test_files_that_are_surely_new_need_no_copies(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the sequences above all happens within one tick of the file system's clock."""
+    monkeypatch.setattr(keeping.time, "time_ns", lambda: 0)
+    for seed in range(SEQUENCES // 8):
+        check(where, seed)
+    with program(where, 0) as (rank, _, _):
+        shutil.rmtree(rank.root)
+        os.mkdir(rank.root)
+        rank.checkpoint()
+        path = os.path.join(rank.root, "a")
+        rank.new(path, "")
+        rank.patch(path, "")
+        assert os.listdir(rank.directories[-1]) == [keeping.LOG]
+
+
+def test_where_no_hard_links_can_be_made_copies_are_kept(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    link = os.link
+
+    def refused(source: str, target: str, **options: Any) -> None:
+        if "job-" in source + target:
+            raise PermissionError(1, "Operation not permitted")
+        link(source, target, **options)
+
+    monkeypatch.setattr(os, "link", refused)
+    for seed in range(SEQUENCES // 8):
+        check(where, seed, told="it had other names, which are not known")
+
+
+def test_two_ranks_in_one_directory(where: str) -> None:
+    """What cannot be told apart is named; all else is undone."""
+    exact = 0
+    for seed in range(SEQUENCES // 4):
+        with program(where, seed) as (first, _, _):
+            second = Rank(first.root, first.job + "-second", -seed)
+            os.mkdir(second.job)
+            first.checkpoint()
+            for _ in range(second.random.randint(0, 5)):
+                second.step()  # before its own checkpoint: part of the line
+            second.checkpoint()
+            tree = tree_of(first.root)
+            done = [second.random.choice([first, second]).step() for _ in range(second.random.randint(1, 12))]
+            logs = []
+            for rank in (first, second):
+                assert rank.keeper is not None
+                rank.keeper.close()
+                logs.append(Log(rank.directories[-1], list(read_log(rank.directories[-1], KEY))))
+            problems = put_back(make_plan(logs), os.path.join(first.job, "undone"), {})
+            exact += not problems
+            assert problems or tree_of(first.root) == tree, (seed, done)
+            shutil.rmtree(second.job)
+    assert exact > SEQUENCES // 8
+
+
+class Killed(BaseException):
+    pass
+
+
+STEPS = ("rename", "link", "mkdir", "chmod", "truncate", "symlink", "utime", "ftruncate", "copy_file_range")
+
+
+@contextlib.contextmanager
+def killed_before(step: int) -> Iterator[None]:
+    """The process is killed before the change of this number."""
+    left = step
+
+    def counted(change: Callable[..., Any]) -> Callable[..., Any]:
+        def counts(*args: Any, **options: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Killed
+            return change(*args, **options)
+
+        return counts
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in STEPS:
+            patch.setattr(os, name, counted(getattr(os, name)))
+        yield
+
+
+def test_a_restart_that_is_killed_at_any_step_can_be_done_again(where: str) -> None:
+    kills = 0
+    for seed in range(SEQUENCES // 8):
+        for step in range(1000):
+            with program(where, seed) as (rank, trees, done):
+                rank.directories[:-1] = []
+                try:
+                    with killed_before(step):
+                        put_all_back(rank, 0)
+                    break
+                except Killed:
+                    kills += 1
+                assert not put_all_back(rank, 0)
+                assert tree_of(rank.root) == trees[-1], (seed, step, done[-1])
+    assert kills > SEQUENCES // 8
