@@ -44,7 +44,7 @@ def run_modules(sources: str, modules: Sequence[str], size: int) -> dict[str, tu
         command = [
             sys.executable,
             "-m",
-            "controller",
+            "ckpt",
             "run",
             "-n",
             str(size),

@@ -254,7 +254,7 @@ def has_several_names(value: tuple[object, ...]) -> bool:
     return value[0] == "file" and len(value[4]) > 1  # type: ignore[arg-type]
 
 
-SEQUENCES = int(os.environ.get("CKPT_UNDO_SEQUENCES", "2000"))
+SEQUENCES = int(os.environ.get("CKPT_UNDO_SEQUENCES", "800"))
 
 
 @pytest.mark.parametrize("share", range(4))
