@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ckpt.mpi.engine.engine import Engine
     from ckpt.transport.driver.port import Port
 
-__all__ = ["Control", "RankContext", "ReplayedProgram"]
+__all__ = ["Control", "RankContext", "RecordedFiles", "ReplayedProgram"]
 
 
 class Control(Protocol):
@@ -50,6 +50,19 @@ class ReplayedProgram(Protocol):
 
     def prepare(self, port_state: Any) -> Any:
         """Called just before the fork: returns the content of the image."""
+
+
+class RecordedFiles(Protocol):
+    """The undo log of the rank's files (:mod:`ckpt.rank.files`)."""
+
+    def start(self) -> None:
+        """The program is about to begin, or to go on: record changes from now on."""
+
+    def cut(self, epoch: int) -> None:
+        """An image of this epoch is taken; the program stands still."""
+
+    def label(self, epoch: int) -> None:
+        """No image of this epoch is taken, but its number."""
 
 
 class RankContext(Protocol):
@@ -86,6 +99,9 @@ class RankContext(Protocol):
 
     @property
     def control(self) -> Control: ...
+
+    @property
+    def files(self) -> RecordedFiles: ...
 
     @property
     def explicit(self) -> ReplayedProgram | None:

@@ -149,6 +149,7 @@ class Imager:
         port = self._runtime.port
         assert port is not None
         self.epoch = self.wanted
+        self._runtime.files.label(self.epoch)
         port.advance(self.epoch)
 
     def _say_ready(self, epoch: int) -> None:

@@ -116,6 +116,7 @@ class Taker:
         saved_ns = time.perf_counter_ns()
         try:
             libraries.before_image()
+            self._runtime.files.cut(epoch)
             prepared = prepare(state)
         except Exception as failure:  # for example, a file of the program cannot be flushed
             port.thaw()

@@ -21,6 +21,7 @@ from __future__ import annotations
 from ckpt.image.dumping import check, dump, fork, look, prepare, warm
 from ckpt.image.errors import ImageError, Refused, RestoreError, Unpicklable, Unsupported
 from ckpt.image.files.moved import declare_moved
+from ckpt.image.files.reopen import declare_put_back
 from ckpt.image.frames.stack import Stack, available, capture, run_base
 from ckpt.image.interface.transient import refuse_transient
 from ckpt.image.loading import Loaded, Source, load, resume
@@ -50,6 +51,7 @@ __all__ = [
     "check",
     "check_compatible",
     "declare_moved",
+    "declare_put_back",
     "dump",
     "fork",
     "keep_package",

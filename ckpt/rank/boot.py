@@ -27,6 +27,7 @@ from ckpt.image.modules import standard_streams
 from ckpt.rank import forks, mpi4py_alias
 from ckpt.rank.control import ControlChannel
 from ckpt.rank.ending import Ending, exit_code_of, is_in_words, text_of
+from ckpt.rank.files import files_of
 from ckpt.rank.runtime import Runtime, install
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ def run_rank(
             run = _fresh(runtime)
         else:
             run = _resumed(runtime)
+        runtime.files = files_of(runtime, runtime.options)
+        runtime.files.start()
     except BaseException as failure:
         # The program has not started: any exception is reported to the controller and ends this rank.
         text = f"{failure}\n" if is_in_words(failure) else text_of(failure)
@@ -259,6 +262,8 @@ def _resumed(runtime: Runtime) -> Callable[[], object]:
     runtime.engine.imports.provisional = True
     if runtime.options.get("moved"):
         image.declare_moved(*runtime.options["moved"])
+    if runtime.options.get("files_put_back"):
+        image.declare_put_back(runtime.options.get("files_problems", ()))
     loaded = image.load(reader, live=runtime.live, environment=job_environment(spec))
     not_saved = [row for row in reader.meta["image"]["left_out"] if row["kind"] == "unsaved"]
     for lost in [*not_saved, *loaded.left_out]:

@@ -38,6 +38,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ckpt.capture.context import RecordedFiles
 from ckpt.capture.hooks import Hooks
 from ckpt.capture.imager import Imager
 from ckpt.capture.threads import HarmlessThreads
@@ -45,6 +46,7 @@ from ckpt.errors import CkptError, ControlLost, NotEnabled, RegistrationError
 from ckpt.image.files.output import Output
 from ckpt.rank import reports
 from ckpt.rank.control import ControlChannel, Packet
+from ckpt.rank.files import NoFiles
 from ckpt.transport.protocol.events import Event, ImageDue, Zombie
 
 if TYPE_CHECKING:
@@ -78,9 +80,7 @@ class Runtime:
         self.control = control
         self.registered: dict[str, object] = {}
         self.finished_code: int | None = None
-        self.released = False
-        self.alone = False
-        self.incomplete = False
+        self.released = self.alone = self.incomplete = False
         self.pid = os.getpid()
         self.engine: Engine | None = None
         self.world: Communicator | None = None
@@ -96,6 +96,7 @@ class Runtime:
         self.in_hook = False
         """A hook of the program is running: the program may not wait for messages."""
         self.imager = Imager(self)
+        self.files: RecordedFiles = NoFiles()
         self.outputs: Sequence[Output] = ()
         self.send: Callable[..., int] = _no_port
 

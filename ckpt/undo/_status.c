@@ -3,6 +3,8 @@
 
        look(path) -> (device, inode, born_ns, mode, links, nbytes, mtime_ns, user, group), or None: the path does not exist
 
+       reserve(fd, nbytes)    the file system keeps space for the first `nbytes` bytes of the file, whose length stays
+
    A symbolic link is not followed. `born_ns` is 0 where the file system does not say. Raises OSError for other failures. */
 
 #define PY_SSIZE_T_CLEAN
@@ -43,6 +45,23 @@ static PyObject *look(PyObject *module, PyObject *path)
                          (unsigned)found.stx_uid, (unsigned)found.stx_gid);
 }
 
-static PyMethodDef methods[] = {{"look", look, METH_O, look_doc}, {NULL, NULL, 0, NULL}};
+PyDoc_STRVAR(reserve_doc,
+             "reserve(fd, nbytes, /) -> None\n\n"
+             "Have space for the first bytes of a file (fallocate(2), FALLOC_FL_KEEP_SIZE). Does nothing where the file system\n"
+             "cannot. Raises OSError: there is no space.");
+
+static PyObject *reserve(PyObject *module, PyObject *args)
+{
+    int fd;
+    long long nbytes;
+    if (!PyArg_ParseTuple(args, "iL", &fd, &nbytes))
+        return NULL;
+    if (fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, nbytes) && errno != EOPNOTSUPP && errno != ENOSYS)
+        return PyErr_SetFromErrno(PyExc_OSError);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {
+    {"look", look, METH_O, look_doc}, {"reserve", reserve, METH_VARARGS, reserve_doc}, {NULL, NULL, 0, NULL}};
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_status", NULL, -1, methods, NULL, NULL, NULL, NULL};
 PyMODINIT_FUNC PyInit__status(void) { return PyModule_Create(&definition); }

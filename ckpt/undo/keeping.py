@@ -1,11 +1,15 @@
 """Before-images on disk: looks at files, keeps them, and writes the undo log of one rank and interval.
 
-    JOB/undo/rank-00003/epoch-00000007-2/     one interval: rank, epoch of the checkpoint before it, incarnation
-        log                                   one line a record: MAC, space, JSON
-        1, 2, 3, …                            hard links and copies; their numbers stand in the records
+    JOB/undo/epoch-00000007-00002/rank-00003/     one interval: epoch of the checkpoint before it, incarnation, rank
+        log                                       one line a record: MAC, space, JSON
+        1, 2, 3, …                                hard links and copies; their numbers stand in the records
 
-A line is in the log before the change that it is about begins, in one write(2): a process that is killed leaves whole lines.
-The MAC of a line covers the line before, too, so no line can be left out or changed unseen.
+The directory is made with the first record: an interval without changes has none. A line is in the log before the change that
+it is about begins, in one write(2): a process that is killed leaves whole lines. The MAC of a line covers the line before,
+too, so no line can be left out or changed unseen.
+
+A disk that is full never stops the program. Space for one more line is reserved in the log beforehand; if the log cannot
+grow, this line says that nothing is covered from here on.
 
 Copies share their blocks with the file where the file system can do that (FICLONE), and have its holes.
 
@@ -21,14 +25,14 @@ import json
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from blake3 import blake3
 
 from ckpt.transport import jsontext
 from ckpt.undo import _status
 from ckpt.undo.errors import LogDamaged
-from ckpt.undo.recorder import Keep, Operation, Recorder
+from ckpt.undo.recorder import Keep, OpenFile, Operation, Recorder
 from ckpt.undo.records import (
     Binding,
     Content,
@@ -41,11 +45,14 @@ from ckpt.undo.records import (
     to_plain,
 )
 
-__all__ = ["LOG", "Keeper", "copy_file", "look", "read_log", "tail_digest"]
+__all__ = ["LOG", "Keeper", "copy_file", "directory_of", "look", "read_log", "tail_digest"]
 
 LOG = "log"
+_RESERVED_BYTES = 4096
+_RESERVED_AT_ONCE_BYTES = 1 << 16
 _MAC_DIGITS = 32
 _TAIL_BYTES = 4096
+_HIGH = 1000
 _FICLONE = 0x40049409  # linux/fs.h
 _NO_CLONES = (errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM)
 
@@ -59,26 +66,41 @@ def look(path: str) -> Binding:
     return Status(FileId(*found[:3]), *found[3:], target)
 
 
-class Keeper:
-    """The undo log of one interval on disk; the recorder's interval begins with it.
+def directory_of(job: str, epoch: int, incarnation: int, rank: int) -> str:
+    """Where a rank keeps what belongs to an interval. ``job``: the job directory."""
+    return os.path.join(job, "undo", f"epoch-{epoch:08d}-{incarnation:05d}", f"rank-{rank:05d}")
 
-    ``directory`` is made. ``key``: of the job. ``limit_bytes``: for all copies of this interval; a change that would need
-    more is recorded as uncovered.
+
+class Keeper:
+    """The undo log of one interval on disk; the recorder's interval begins with it (:meth:`begin`).
+
+    ``directory`` is made when there is something to keep. ``key``: of the job. ``limit_bytes``: for all copies of this
+    interval; a change that would need more is recorded as uncovered. ``on_log``: called with the descriptor of the log
+    when it is opened.
     """
 
-    def __init__(self, directory: str, key: bytes, recorder: Recorder, *, limit_bytes: int) -> None:
-        os.makedirs(directory, mode=0o700)
-        recorder.begin(time.time_ns())
+    def __init__(
+        self,
+        directory: str,
+        key: bytes,
+        recorder: Recorder,
+        *,
+        limit_bytes: int,
+        on_log: Callable[[int], None] = lambda fd: None,
+    ) -> None:
         self._directory = directory
         self._recorder = recorder
         self._key = _line_key(key)
         self._before = ""
         self._left_bytes = limit_bytes
-        self._fd = os.open(
-            os.path.join(directory, LOG),
-            os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC,
-            0o600,
-        )
+        self._on_log = on_log
+        self._fd = -1
+        self._log_bytes = self._reserved_bytes = 0
+        self._is_lost = False  # the log cannot be written any more
+
+    def begin(self, open_files: Sequence[OpenFile] = ()) -> list[Uncovered]:
+        """The interval begins. ``open_files``: what the program has open for writing. Returns what cannot be undone."""
+        return self._write(self._recorder.begin(time.time_ns(), open_files))
 
     def close(self) -> None:
         """The interval ends. Called again, it does nothing."""
@@ -89,29 +111,76 @@ class Keeper:
         os.close(self._fd)
         self._fd = -1
 
+    def uncovered(self, path: str, reason: str) -> list[Uncovered]:
+        """A change that cannot be undone, and why."""
+        return self._write([Keep(Uncovered(path, reason, time.time_ns()), path)])
+
     def before(self, operation: Operation) -> list[Uncovered]:
         """The operation is about to begin: keep what it needs. Returns what cannot be undone."""
         seen = {path: look(path) for path in self._recorder.paths(operation)}
         return self._write(self._recorder.before(operation, seen, time.time_ns()))
 
-    def _write(self, due: list[Keep]) -> list[Uncovered]:
+    def _write(self, keeps: list[Keep]) -> list[Uncovered]:
+        if not keeps or self._is_lost:
+            return []
         uncovered: list[Uncovered] = []
         lines = bytearray()
-        while due:
-            keep = due.pop(0)
-            try:
-                record = self._keep(keep)
-            except _Unlinkable as failure:
-                due[:0] = self._recorder.unlinkable(keep, failure.status)
-                continue
-            except OSError as failure:
-                record = Uncovered(keep.path, failure.strerror or str(failure), time.time_ns())
-            if isinstance(record, Uncovered):
-                uncovered.append(record)
-            lines += self._line(record)
-        if lines:
-            os.write(self._fd, lines)
-        return uncovered
+        due = list(keeps)
+        try:
+            self._open()
+        except OSError as failure:
+            self._is_lost = True
+            return [Uncovered("", f"the undo log cannot be made: {failure.strerror}", time.time_ns())]
+        before = self._before
+        try:
+            while due:
+                keep = due.pop(0)
+                try:
+                    record = self._keep(keep)
+                except _Unlinkable as failure:
+                    due[:0] = self._recorder.unlinkable(keep, failure.status)
+                    continue
+                except OSError as failure:
+                    record = Uncovered(keep.path, failure.strerror or str(failure), time.time_ns())
+                if isinstance(record, Uncovered):
+                    uncovered.append(record)
+                lines += self._line(record)
+        except BaseException:  # raised by a signal handler of the program
+            self._before = before
+            raise
+        return uncovered + self._append(lines, before)
+
+    def _open(self) -> None:
+        if self._fd >= 0:
+            return
+        os.makedirs(self._directory, mode=0o700)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        self._fd = _out_of_the_way(os.open(os.path.join(self._directory, LOG), flags, 0o600))
+        self._on_log(self._fd)
+        self._reserve(_RESERVED_BYTES)
+
+    def _append(self, lines: bytes | bytearray, before: str) -> list[Uncovered]:
+        """Write whole lines, or, where the disk is full, the one that says so. ``before``: MAC of the line before."""
+        try:
+            self._reserve(len(lines) + _RESERVED_BYTES)
+            _write_all(self._fd, lines, self._log_bytes)
+            self._log_bytes += len(lines)
+            return []
+        except OSError as failure:
+            lost = Uncovered("", f"the undo log cannot be written: {failure.strerror}", time.time_ns())
+        self._is_lost = True
+        self._before = before
+        with contextlib.suppress(OSError):  # without space reserved, only the caller is told
+            os.ftruncate(self._fd, self._log_bytes)
+            _write_all(self._fd, self._line(lost), self._log_bytes)
+        return [lost]
+
+    def _reserve(self, nbytes: int) -> None:
+        """Have space for so many more bytes. Raises OSError: the disk is full."""
+        if self._log_bytes + nbytes > self._reserved_bytes:
+            size = self._log_bytes + max(nbytes, _RESERVED_AT_ONCE_BYTES)
+            _status.reserve(self._fd, size)
+            self._reserved_bytes = size
 
     def _keep(self, keep: Keep) -> Record:
         record = keep.record
@@ -127,8 +196,9 @@ class Keeper:
             if record.copy:
                 if record.status.nbytes > self._left_bytes:
                     return Uncovered(keep.path, "the limit for copies of files is reached", record.time_ns)
-                self._left_bytes -= copy_file(keep.path, self._path(record.copy))
-            else:
+                fd = keep.open.fd if keep.open is not None else -1
+                self._left_bytes -= copy_file(keep.path, self._path(record.copy), fd)
+            elif keep.open is None or not keep.open.is_locked:
                 record = record._replace(tail=tail_digest(keep.path, record.status.nbytes))
         return record
 
@@ -147,15 +217,36 @@ class _Unlinkable(Exception):
         self.status = status
 
 
+def _out_of_the_way(fd: int) -> int:
+    """The same file under a high number: a program may expect the lowest numbers for its own files, as without ckpt."""
+    try:
+        high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH)
+    except OSError:  # the limit of the process is lower
+        return fd
+    os.close(fd)
+    return high
+
+
+def _write_all(fd: int, data: bytes | bytearray, offset: int) -> None:
+    view = memoryview(data)
+    while view:
+        count = os.pwrite(fd, view, offset)
+        view, offset = view[count:], offset + count
+
+
 def read_log(directory: str, key: bytes) -> Iterator[Record]:
-    """The records of an interval, in the order of time. A last line that is not whole is left out: its change has not begun.
+    """The records of an interval, in the order of time; none if there is no log. A last line that is not whole is left out:
+    its change has not begun.
 
     Raises LogDamaged: a line does not verify. Raises OSError.
     """
     line_key, before = _line_key(key), ""
     path = os.path.join(directory, LOG)
-    with open(path, "rb") as file:
-        lines = file.read().split(b"\n")
+    try:
+        with open(path, "rb") as file:
+            lines = file.read().split(b"\n")
+    except FileNotFoundError:
+        return
     for number, line in enumerate(lines[:-1], 1):
         mac, text = line[:_MAC_DIGITS].decode("latin-1"), line[_MAC_DIGITS + 1 :].decode("latin-1")
         before = _mac(line_key, before, text)
@@ -176,33 +267,48 @@ def _mac(key: bytes, before: str, text: str) -> str:
 
 
 def tail_digest(path: str, nbytes: int) -> str:
-    """Digest of the last bytes before offset ``nbytes``; "": they cannot be read."""
+    """Digest of the first bytes of a file and of the last ones before offset ``nbytes``; "": they cannot be read."""
     with contextlib.suppress(OSError):
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             start = max(0, nbytes - _TAIL_BYTES)
-            return blake3(os.pread(fd, nbytes - start, start)).hexdigest(length=16)
+            head = os.pread(fd, min(_TAIL_BYTES, start), 0)
+            return blake3(head + os.pread(fd, nbytes - start, start)).hexdigest(length=16)
         finally:
             os.close(fd)
     return ""
 
 
-def copy_file(source: str, target: str) -> int:
-    """Copy the contents into a new file. Returns how many bytes this took. Raises OSError."""
+def copy_file(source: str, target: str, fd: int = -1) -> int:
+    """Copy the contents into a new file. Returns how many bytes this took. Raises OSError.
+
+    ``fd``: a descriptor of the source, if there is one. Closing another descriptor would take the process its POSIX locks on
+    the file (fcntl(2)), on which SQLite relies.
+    """
+    if fd >= 0:
+        offset = os.lseek(fd, 0, os.SEEK_CUR)
+        try:
+            return _copy(fd, target)
+        finally:
+            os.lseek(fd, offset, os.SEEK_SET)
     reading = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        writing = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.ioctl(writing, _FICLONE, reading)
-            return 0
-        except OSError as failure:
-            if failure.errno not in _NO_CLONES:
-                raise
-            return copy_extents(reading, writing, os.fstat(reading).st_size)
-        finally:
-            os.close(writing)
+        return _copy(reading, target)
     finally:
         os.close(reading)
+
+
+def _copy(reading: int, target: str) -> int:
+    writing = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.ioctl(writing, _FICLONE, reading)
+        return 0
+    except OSError as failure:
+        if failure.errno not in _NO_CLONES:
+            raise
+        return copy_extents(reading, writing, os.fstat(reading).st_size)
+    finally:
+        os.close(writing)
 
 
 def copy_extents(reading: int, writing: int, nbytes: int) -> int:

@@ -90,7 +90,7 @@ def make_plan(logs: Iterable[Log]) -> Plan:
                     file = _file(plan, binding, path)
                     file.link = file.link or log.kept(kept)
                     file.is_unsure = False
-            case Content(path, status, copy, tail, is_unsure):
+            case Content(path, status, copy, tail, _, is_unsure):
                 file = _file(plan, status, path)
                 if file.nbytes is None:
                     file.nbytes, file.tail = file.status.nbytes, tail

@@ -11,7 +11,8 @@ unconfirmed the last renaming or removal of a directory. An operation is seen be
             event brings what the path is bound to now, and a record says whether it has happened
 
 A file that is about to be appended to needs its length only, any other change a copy of its contents; an appended file that
-is then changed otherwise gets its copy, too.
+is then changed otherwise gets its copy, too. A file that is open for writing when the interval begins may change unseen from
+then on, so its content is recorded at once.
 
 Pure. Not here: how something is kept (:mod:`ckpt.undo.keeping`), which paths are canonical, which are left alone.
 """
@@ -19,12 +20,12 @@ Pure. Not here: how something is kept (:mod:`ckpt.undo.keeping`), which paths ar
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from ckpt.undo.records import Attributes, Binding, Content, FileId, Moved, Name, Outcome, Record, Status
 
-__all__ = ["Keep", "Operation", "Recorder"]
+__all__ = ["Keep", "OpenFile", "Operation", "Recorder"]
 
 
 class Operation(NamedTuple):
@@ -40,13 +41,28 @@ class Operation(NamedTuple):
     target: str = ""
 
 
+class OpenFile(NamedTuple):
+    """A file that the program has open for writing when an interval begins. ``path``: a name of the file. ``appends``: what
+    is written goes to its end. ``written``: see :class:`~ckpt.undo.records.Content`. ``fd``: a descriptor that can read the
+    file, or -1. ``is_locked``: the process has a POSIX lock on the file, and would lose it by closing another descriptor.
+    """
+
+    path: str
+    status: Status
+    appends: bool
+    written: int = 0
+    fd: int = -1
+    is_locked: bool = False
+
+
 class Keep(NamedTuple):
     """A record to be written. Before, a hard link to what ``path`` is bound to, or a copy, is made, if the record has a
-    number for it (``kept``, ``copy``).
+    number for it (``kept``, ``copy``). ``open``: the file is open already, as this says.
     """
 
     record: Record
     path: str = ""
+    open: OpenFile | None = None
 
 
 class Recorder:
@@ -56,8 +72,8 @@ class Recorder:
         self._last = 0  # the number of the last thing kept
         self.begin(0)
 
-    def begin(self, now_ns: int) -> None:
-        """A checkpoint has been taken: an interval begins."""
+    def begin(self, now_ns: int, open_files: Sequence[OpenFile] = ()) -> list[Keep]:
+        """A checkpoint has been taken: an interval begins. What to keep at once."""
         self._began_ns = now_ns
         self._names: dict[str, Binding] = {}
         self._contents: dict[FileId, bool] = {}  # True: complete; False: the length only
@@ -70,6 +86,22 @@ class Recorder:
         self._made: set[str] = set()  # new directories, by their names now
         self._unconfirmed: Moved | None = None
         self._as_before: tuple[dict[str, str], set[str]] = ({}, set())
+        appended = {file.status.file for file in open_files} - {
+            file.status.file for file in open_files if not file.appends
+        }
+        return [keep for file in open_files for keep in self._at_the_beginning(file, appended, now_ns)]
+
+    def _at_the_beginning(self, file: OpenFile, appended: set[FileId], now_ns: int) -> Iterator[Keep]:
+        status, identity = file.status, file.status.file
+        self._old.add(identity)
+        self._written_as.add((identity, file.path))
+        copies = identity not in appended and status.nbytes > 0
+        if identity in self._contents and (copies or not file.written):
+            return  # the record of another descriptor says it
+        copies = copies and not (file.is_locked and file.fd < 0)
+        self._contents[identity] = copies or status.nbytes == 0
+        record = Content(file.path, status, self._number() if copies else 0, "", file.written, 0, now_ns)
+        yield Keep(record, file.path, file)
 
     def end(self, seen: Mapping[str, Binding], now_ns: int) -> list[Keep]:
         """The interval ends: the last records of its log."""
@@ -117,7 +149,7 @@ class Recorder:
         self._contents[status.file] = True
         self._written_as.add((status.file, record.path))
         return [
-            Keep(Content(record.path, status, self._number(), "", 0, record.time_ns), keep.path),
+            Keep(Content(record.path, status, self._number(), "", 0, 0, record.time_ns), keep.path),
             unlinked,
         ]
 
@@ -136,7 +168,7 @@ class Recorder:
             copy = self._number() if copies else 0
             name = self._linked_from.get(binding.file) or self._original_name(path)
             self._written_as.add((binding.file, name))
-            yield Keep(Content(name, binding, copy, "", int(age == "unsure"), now_ns), path)
+            yield Keep(Content(name, binding, copy, "", 0, int(age == "unsure"), now_ns), path)
 
     def _before_linking(self, path: str, linked: Status) -> None:
         if self._age(path, linked) == "old":

@@ -86,13 +86,16 @@ class Name(NamedTuple):
 class Content(NamedTuple):
     """What was in a file, and its attributes. ``path``: a name of the file. ``copy``: the number of a copy of its contents;
     0: only bytes behind ``status.nbytes`` are new. ``tail``: digest of the bytes before that, as far as
-    :mod:`ckpt.undo.keeping` reads them. ``is_unsure``: 1 if the file may have been made in the interval.
+    :mod:`ckpt.undo.keeping` reads them; "": not known. ``written``: the end, as an offset in bytes, of what this rank had
+    last written to the file before the interval began; 0: not known, or nothing. ``is_unsure``: 1 if the file may have been
+    made in the interval.
     """
 
     path: str
     status: Status
     copy: int
     tail: str
+    written: int
     is_unsure: int
     time_ns: int
 
@@ -198,7 +201,7 @@ def _binding(value: Any) -> Binding:
 
 
 _READ: dict[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(("kept", "copy", "is_new", "is_unsure", "happened", "time_ns"), _whole),
+    **dict.fromkeys(("kept", "copy", "written", "is_new", "is_unsure", "happened", "time_ns"), _whole),
     **dict.fromkeys(("path", "tail", "source", "target", "reason"), _text),
     "file": _file,
     "status": _status,

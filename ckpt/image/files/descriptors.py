@@ -47,6 +47,7 @@ __all__ = [
     "Survey",
     "baseline",
     "note_baseline",
+    "note_ours",
     "our_files",
     "own_lengths",
     "reduce_descriptors",
@@ -85,6 +86,12 @@ def note_baseline() -> None:
                 _outputs[fd] = os.readlink(f"/proc/self/fd/{fd}")
             else:
                 _regular.append(fd)
+
+
+def note_ours(fd: int) -> None:
+    """Record a regular file that ckpt itself has opened since :func:`note_baseline`."""
+    _baseline[fd] = _behind(fd)
+    _regular[:] = [*dict.fromkeys((*_regular, fd))]
 
 
 def baseline() -> Collection[int]:

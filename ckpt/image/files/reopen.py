@@ -22,6 +22,7 @@ import io
 import os
 import stat
 import tempfile
+from collections.abc import Collection
 from typing import Any
 
 from ckpt.compat.stdlib import decompressing_readers, reader_attributes, rewind
@@ -59,6 +60,8 @@ class SavedFile:
     locks: tuple[file_locks.FileLock, ...] = ()
 
 
+_put_back: list[frozenset[str]] = []  # the exceptions, if a restart has put all other files back
+
 _Opened = tuple[int, int, int]  # a descriptor, device, inode
 _opened: dict[int, _Opened] = {}  # by SavedFile.first
 _made: set[str] = set()  # paths of files that were gone and have been made again
@@ -66,6 +69,13 @@ _made_directories: list[str] = []  # directories that have been made again, oute
 _parked: list[
     tuple[int, SavedFile]
 ] = []  # files that get the numbers of standard output and error in change_files()
+
+
+def declare_put_back(exceptions: Collection[str]) -> None:
+    """Declare that all files but those of these paths are what they were at the checkpoint: their lengths are right, also
+    where other ranks have written to them.
+    """
+    _put_back[:] = [frozenset(exceptions)]
 
 
 def begin() -> None:
@@ -208,7 +218,9 @@ def _open_again(saved: SavedFile) -> int:
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode) or moved(saved.path) in _made:
         return fd
-    needed = saved.offset if saved.length is None else saved.length
+    is_right = bool(_put_back) and moved(saved.path) not in _put_back[0]
+    appends_only = is_right and saved.flags & os.O_APPEND
+    needed = saved.offset if saved.length is None or appends_only else saved.length
     is_other = not _is_the_same(status, _frames.born(fd), saved)
     if is_written and saved.content is not None and (is_other or status.st_size < needed):
         cuts.put_back(fd, saved.content)
@@ -218,7 +230,7 @@ def _open_again(saved: SavedFile) -> int:
             f"the open file {moved(saved.path)!r} has {status.st_size} bytes; the image needs {needed}. "
             "Put back what it had, and run `ckpt restart`"
         )
-    elif saved.length is not None and status.st_size > saved.length:
+    elif saved.length is not None and status.st_size > saved.length and not is_right:
         cuts.cut(fd, saved.length)
     return fd
 

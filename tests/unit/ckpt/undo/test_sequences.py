@@ -79,6 +79,7 @@ class Rank:
             self.keeper.close()
         self.directories.append(os.path.join(self.job, f"epoch-{len(self.directories)}"))
         self.keeper = Keeper(self.directories[-1], KEY, self.recorder, limit_bytes=self.limit_bytes)
+        assert not self.keeper.begin()
 
     def tell(self, kind: str, path: str, target: str = "") -> None:
         if self.keeper is not None:

@@ -1,0 +1,119 @@
+"""The files of a rank go back with the program: connects the rank with its undo log (:mod:`ckpt.undo`).
+
+    start      the program is about to begin, or to go on: from here on its changes of files are recorded
+    cut        an image is taken, the program stands still: what it has open for writing is recorded at once, because writing
+               to an open file is not seen
+    label      this rank takes a checkpoint's number without an image: an interval of its undo log begins, so that the
+               intervals of all ranks stay in step
+
+Not here: what is recorded (:mod:`ckpt.undo.watching`), how a restart puts files back (:mod:`ckpt.undo.putting_back`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from ckpt.capture.context import RankContext
+from ckpt.image.files.descriptors import note_ours
+from ckpt.image.files.file_notes import FileNote
+from ckpt.image.process import moment
+from ckpt.undo.keeping import look
+from ckpt.undo.recorder import OpenFile
+from ckpt.undo.records import Uncovered
+from ckpt.undo.watching import FileWatch
+
+__all__ = ["Files", "NoFiles", "files_of"]
+
+_LIMIT_BYTES = 1 << 30
+_COPIED_AT_MOST_BYTES = 1 << 18
+"""A longer file that the program writes at its end is not copied at each checkpoint: its length is recorded."""
+
+
+class NoFiles:
+    """A restart does not put files back: ``ckpt run --files off``."""
+
+    def start(self) -> None:
+        return
+
+    def cut(self, epoch: int) -> None:
+        return
+
+    def label(self, epoch: int) -> None:
+        return
+
+
+class Files:
+    """The undo log of one rank. ``key``: of the job."""
+
+    def __init__(self, runtime: RankContext, key: bytes, limit_bytes: int) -> None:
+        self._runtime = runtime
+        self._watch = FileWatch(
+            runtime.spec["job_dir"],
+            key,
+            rank=runtime.rank,
+            incarnation=runtime.incarnation,
+            limit_bytes=limit_bytes,
+            on_uncovered=self._on_uncovered,
+            on_log=note_ours,
+        )
+
+    def start(self) -> None:
+        """Record changes from now on."""
+        self._watch.start(self._runtime.spec.get("resume") or 0, open_for_writing())
+
+    def cut(self, epoch: int) -> None:
+        """An image of this epoch is taken; the program stands still."""
+        self._watch.cut(epoch, open_for_writing())
+
+    def label(self, epoch: int) -> None:
+        """No image of this epoch is taken."""
+        self._watch.cut(epoch, ())
+
+    def _on_uncovered(self, epoch: int, each: Uncovered) -> None:
+        self._runtime.control.send(
+            {
+                "m": "event",
+                "event": "files-not-covered",
+                "epoch": epoch,
+                "path": each.path,
+                "reason": each.reason,
+            }
+        )
+
+
+def files_of(runtime: RankContext, options: dict[str, Any]) -> Files | NoFiles:
+    """The undo log of this rank."""
+    from ckpt.store import JobDirectory
+
+    if options.get("files", "off") == "off":
+        return NoFiles()
+    key = JobDirectory.open(runtime.spec["job_dir"]).key
+    return Files(runtime, key, int(options.get("files_limit") or _LIMIT_BYTES))
+
+
+def open_for_writing() -> Iterator[OpenFile]:
+    """The regular files that this process has open for writing."""
+    for fd, note in moment.read(moment.note()).files.items():
+        if note.kind == "file" and note.flags & os.O_ACCMODE != os.O_RDONLY:
+            file = _open_file(fd, note)
+            if file is not None:
+                yield file
+
+
+def _open_file(fd: int, note: FileNote) -> OpenFile | None:
+    status = look(note.path)
+    if status is None or (status.file.inode, status.file.born_ns) != note.identity[1:]:
+        return None  # it has lost this name just now: no name leads to it
+    access = note.flags & os.O_ACCMODE
+    appends = bool(note.flags & os.O_APPEND)
+    is_at_end = access == os.O_WRONLY and note.offset >= note.length > _COPIED_AT_MOST_BYTES
+    return OpenFile(
+        note.path,
+        status,
+        appends=appends or is_at_end,
+        written=min(note.offset, note.length) if appends or is_at_end else 0,
+        fd=fd if access == os.O_RDWR else -1,
+        is_locked="POSIX" in note.locks,
+    )

@@ -1,0 +1,98 @@
+/* An audit hook (PEP 578) that tells of operations which may change files, before they begin.
+
+       install(callback)     callback(event, arguments, is_nested) is called from now on; None: no more
+
+   The hook is in C because it is called for every audit event: most of them it leaves at once, and a file that is opened for
+   reading only, too. Python cannot remove an audit hook, so the hook is added once in a process, and asks for its callback.
+
+   - Handlers of signals that have arrived before run first. If one of them raises, the operation does not begin.
+   - While the callback runs, all signals are blocked in its thread, so that they wait if no other thread takes them; and
+     tracing and profiling are off: the callback is no part of the program.
+   - An operation that begins while the callback runs in the same thread is nested: one of the callback itself, of a signal
+     handler, or of a finalizer. Within a nested one, nothing is told.
+   - If the callback raises, the operation does not begin, and the program gets the exception.
+
+   Not here: what an operation needs, and which paths matter (ckpt.undo.watching). */
+
+#define PY_SSIZE_T_CLEAN
+#define _GNU_SOURCE
+#include <Python.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+
+static PyObject *callback; /* borrowed by calls, so install() must not run within one */
+static int is_added;
+static __thread int depth;
+
+static const char *const told[] = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate",
+                                   "os.chmod", "os.chown", "os.utime", "os.setxattr", "os.removexattr", "sqlite3.connect",
+                                   "mmap.__new__", NULL};
+
+/* Does open(path, mode, flags) leave the file as it is? */
+static int only_reads(PyObject *args)
+{
+    if (!PyTuple_Check(args) || PyTuple_GET_SIZE(args) < 3 || !PyLong_Check(PyTuple_GET_ITEM(args, 2)))
+        return 0;
+    int overflow;
+    long flags = PyLong_AsLongAndOverflow(PyTuple_GET_ITEM(args, 2), &overflow);
+    return !overflow && (flags & O_ACCMODE) == O_RDONLY && !(flags & (O_CREAT | O_TRUNC));
+}
+
+static int matters(const char *event, PyObject *args)
+{
+    if (strcmp(event, "open") == 0)
+        return !only_reads(args);
+    if (event[0] != 'o' && event[0] != 's' && event[0] != 'm')
+        return 0;
+    for (const char *const *each = told; *each; each++)
+        if (strcmp(event, *each) == 0)
+            return 1;
+    return 0;
+}
+
+static int hook(const char *event, PyObject *args, void *unused)
+{
+    if (callback == NULL || depth > 1 || !matters(event, args))
+        return 0;
+    if (depth == 0 && PyErr_CheckSignals())
+        return -1;
+    PyThreadState *thread = PyThreadState_Get();
+    PyObject *called = Py_NewRef(callback);
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    PyThreadState_EnterTracing(thread);
+    depth++;
+    PyObject *result = PyObject_CallFunction(called, "sOO", event, args, depth > 1 ? Py_True : Py_False);
+    depth--;
+    PyThreadState_LeaveTracing(thread);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    Py_DECREF(called);
+    Py_XDECREF(result);
+    return result == NULL ? -1 : 0;
+}
+
+PyDoc_STRVAR(install_doc, "install(callback, /) -> None\n\n"
+                          "Call callback(event, arguments, is_nested) before operations that may change files; None: call\n"
+                          "nothing. Raises RuntimeError: another audit hook refuses this one.");
+
+static PyObject *install(PyObject *module, PyObject *called)
+{
+    if (called != Py_None && !is_added) {
+        if (PySys_AddAuditHook(hook, NULL) < 0) {
+            if (!PyErr_Occurred())
+                PyErr_SetString(PyExc_RuntimeError, "another audit hook refuses that files are watched");
+            return NULL;
+        }
+        is_added = 1;
+    }
+    PyObject *old = callback;
+    callback = called == Py_None ? NULL : Py_NewRef(called);
+    Py_XDECREF(old);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {{"install", install, METH_O, install_doc}, {NULL, NULL, 0, NULL}};
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_watch", NULL, -1, methods, NULL, NULL, NULL, NULL};
+PyMODINIT_FUNC PyInit__watch(void) { return PyModule_Create(&definition); }

@@ -1,0 +1,272 @@
+"""What a process is about to do with files, told to its undo log.
+
+Python's audit events (PEP 578) say what is about to happen, before it happens. Each becomes an
+:class:`~ckpt.undo.recorder.Operation` on canonical names: absolute, through no symbolic link. Some say nothing of the
+descriptor that a path is relative to (``os.open(..., dir_fd=)``), and code in C changes files without any event: such
+changes are not seen here.
+
+    start(epoch)   the program begins, or goes on after a restart
+    cut(epoch)     a checkpoint is taken: an interval ends, the next one begins
+    stop()         nothing is told any more
+
+Left alone: what lies in the job directory, in /proc, /sys and /dev, in directories ``__pycache__``, and what is no regular
+file, directory or symbolic link.
+
+An operation that a signal handler or a finalizer begins while another one is being recorded cannot be recorded: the log says
+that it is not covered. A forked process of the program is not watched.
+
+Not here: which before-images an operation needs (:mod:`ckpt.undo.recorder`), how they are kept (:mod:`ckpt.undo.keeping`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ckpt.undo import _watch
+from ckpt.undo.keeping import Keeper, directory_of
+from ckpt.undo.recorder import OpenFile, Operation, Recorder
+from ckpt.undo.records import Uncovered
+
+__all__ = ["FileWatch"]
+
+_LEFT_ALONE = ("/proc", "/sys", "/dev")
+_CACHE = "__pycache__"
+_SQLITE = ("", "-journal", "-wal", "-shm")
+_HERE = os.path.dirname(__file__)
+_O_TMPFILE = os.O_TMPFILE & ~os.O_DIRECTORY
+
+
+class FileWatch:
+    """The undo log of this process. ``job``: the job directory. ``limit_bytes``: for the copies of one interval.
+
+    ``on_uncovered``: called at once with the epoch and with what a restart could not put back. ``on_log``: called with the
+    descriptor of each log.
+    """
+
+    def __init__(
+        self,
+        job: str,
+        key: bytes,
+        *,
+        rank: int,
+        incarnation: int,
+        limit_bytes: int,
+        on_uncovered: Callable[[int, Uncovered], None],
+        on_log: Callable[[int], None] = lambda fd: None,
+    ) -> None:
+        self._job, self._key = os.path.realpath(job), key
+        self._rank, self._incarnation = rank, incarnation
+        self._limit_bytes = limit_bytes
+        self._on_uncovered = on_uncovered
+        self._on_log = on_log
+        self._is_recording = False
+        self._cut_later: int | None = None
+        self._recorder = Recorder()
+        self._keeper: Keeper | None = None
+        self._epoch = 0
+        self._databases: set[str] = set()
+        self._lock = threading.RLock()
+        self._pid = os.getpid()
+        self._left_alone = (*_LEFT_ALONE, self._job)
+
+    def start(self, epoch: int, open_files: Iterable[OpenFile] = ()) -> None:
+        """The program begins, or goes on after a restart from this epoch (0: from its start)."""
+        self.cut(epoch, open_files)
+        _watch.install(self._on_event)
+
+    def stop(self) -> None:
+        """Nothing is told any more."""
+        _watch.install(None)
+
+    def cut(self, epoch: int, open_files: Iterable[OpenFile]) -> None:
+        """A checkpoint of this epoch is taken; the program stands still. ``open_files``: those it has open for writing."""
+        files = [file for file in open_files if not self._is_left_alone(file.path)]
+        with self._lock:
+            if (
+                self._is_recording
+            ):  # the round has been given up meanwhile, so there is no image of this moment
+                self._cut_later = epoch
+                return
+            if self._keeper is not None:
+                self._keeper.close()
+            self._epoch = epoch
+            directory = directory_of(self._job, epoch, self._incarnation, self._rank)
+            self._keeper = Keeper(
+                directory,
+                self._key,
+                self._recorder,
+                limit_bytes=self._limit_bytes,
+                on_log=self._on_log,
+            )
+            self._tell(self._keeper.begin(files))
+            self._databases &= {file.path for file in files}
+            for path in self._databases:
+                self._record(Operation("rewrite", path + each) for each in _SQLITE[1:])
+
+    # ------------------------------------------------------------------ events
+
+    def _on_event(self, event: str, arguments: tuple[Any, ...], is_nested: bool) -> None:
+        if os.getpid() != self._pid:
+            return
+        if is_nested:
+            self._on_nested(event, arguments)
+            return
+        with self._lock:
+            self._is_recording = True
+            try:
+                self._record(self._operations(event, arguments))
+            except BaseException as failure:
+                self._interrupted(event, failure)
+            finally:
+                self._is_recording = False
+            if self._cut_later is not None:
+                epoch, self._cut_later = self._cut_later, None
+                self.cut(epoch, ())
+
+    def _record(self, operations: Iterable[Operation]) -> None:
+        assert self._keeper is not None
+        for operation in operations:
+            if not self._is_left_alone(operation.path) or not self._is_left_alone(
+                operation.target or operation.path
+            ):
+                self._tell(self._keeper.before(operation))
+
+    def _on_nested(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """The callback's own operations are in the job directory; others cannot be recorded now."""
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            for operation in self._operations(event, arguments):
+                if not self._is_left_alone(operation.path):
+                    self._cannot(
+                        operation.path, "changed by a signal handler or finalizer while a change was recorded"
+                    )
+
+    def _interrupted(self, event: str, failure: BaseException) -> None:
+        """Recording has failed. An exception of the program's own signal handler is the program's."""
+        self._cannot("", f"a change ({event}) could not be recorded: {type(failure).__name__}: {failure}")
+        if _is_of_the_program(failure):
+            raise failure
+
+    def _cannot(self, path: str, reason: str) -> None:
+        assert self._keeper is not None
+        self._tell(self._keeper.uncovered(path, reason))
+
+    def _tell(self, uncovered: list[Uncovered]) -> None:
+        for each in uncovered:
+            self._on_uncovered(self._epoch, each)
+
+    def _is_left_alone(self, path: str) -> bool:
+        directory = os.path.dirname(path)
+        return directory.endswith("/" + _CACHE) or any(
+            path == each or path.startswith(each + "/") for each in self._left_alone
+        )
+
+    # ------------------------------------------------------------------ what an event says
+
+    def _operations(self, event: str, arguments: tuple[Any, ...]) -> list[Operation]:
+        match event, arguments:
+            case "open", (path, _, flags):
+                return _opened(path, flags)
+            case "os.rename", (source, target, source_fd, target_fd):
+                return _both("rename", _name(source, source_fd), _name(target, target_fd))
+            case "os.remove" | "os.rmdir", (path, fd):
+                return _one("remove", _name(path, fd))
+            case "os.mkdir", (path, _, fd):
+                return _one("directory", _name(path, fd))
+            case "os.link", (source, target, source_fd, target_fd):
+                return _both("link", _name(target, target_fd), _name(source, source_fd))
+            case "os.symlink", (_, path, fd):
+                return _one("link", _name(path, fd))
+            case "os.truncate", (path, _):
+                return _one("rewrite", _followed(path))
+            case "os.chmod" | "os.chown", (path, *_, fd):
+                return _one("attributes", _followed(path, fd))
+            case "os.utime", (path, _, _, fd):
+                return _one("attributes", _followed(path, fd))
+            case "os.setxattr" | "os.removexattr", (path, *_):
+                return _one("attributes", _followed(path))
+            case "sqlite3.connect", (path, *_):
+                return self._connected(path)
+        return []
+
+    def _connected(self, database: Any) -> list[Operation]:
+        """SQLite opens the database later, and makes files beside it, without any event."""
+        path = os.fsdecode(database)
+        if path.startswith("file:"):
+            path = path[5:].partition("?")[0].removeprefix("//")
+        if path in ("", ":memory:"):
+            return []
+        name = _followed(path)
+        if not name:
+            return []
+        self._databases.add(name)
+        return [Operation("rewrite", name + each) for each in _SQLITE]
+
+
+def _opened(path: Any, flags: int) -> list[Operation]:
+    if isinstance(path, int) or flags & _O_TMPFILE == _O_TMPFILE:
+        return []
+    appends = flags & os.O_APPEND and not flags & os.O_TRUNC
+    return _one("append" if appends else "rewrite", _followed(path))
+
+
+def _one(kind: Any, path: str) -> list[Operation]:
+    return [Operation(kind, path)] if path else []
+
+
+def _both(kind: Any, path: str, target: str) -> list[Operation]:
+    return [Operation(kind, path, target)] if path and target else []
+
+
+def _name(path: Any, fd: int = -1) -> str:
+    """The canonical name that the path refers to, a symbolic link itself; "": there is no such directory."""
+    given = os.fsdecode(path)
+    if fd >= 0 and not given.startswith("/"):
+        given = f"/proc/self/fd/{fd}/{given}"
+    while given.endswith("/") and given != "/":
+        given = given[:-1]
+    directory, base = os.path.split(given)
+    if base in ("", ".", ".."):
+        return os.path.realpath(given)
+    found = _canonical(directory or ".")
+    return os.path.join(found, base) if found else ""
+
+
+def _followed(path: Any, fd: int = -1) -> str:
+    """The canonical name of what the path leads to, symbolic links followed."""
+    if isinstance(path, int):
+        with contextlib.suppress(OSError):
+            if (
+                stat.S_IFMT(os.fstat(path).st_mode) in (stat.S_IFREG, stat.S_IFDIR)
+                and os.fstat(path).st_nlink
+            ):
+                return os.readlink(f"/proc/self/fd/{path}")
+        return ""
+    name = _name(path, fd)
+    if name and os.path.islink(name):
+        return os.path.realpath(name)
+    return name
+
+
+def _canonical(directory: str) -> str:
+    """The directory's absolute name without symbolic links; "": it does not exist."""
+    try:
+        fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        return os.readlink(f"/proc/self/fd/{fd}")
+    finally:
+        os.close(fd)
+
+
+def _is_of_the_program(failure: BaseException) -> bool:
+    """Has a frame outside of this room raised it?"""
+    at, last = failure.__traceback__, ""
+    while at is not None:
+        last, at = at.tb_frame.f_code.co_filename, at.tb_next
+    return not last.startswith((_HERE, os.path.dirname(os.__file__))) or not isinstance(failure, Exception)
