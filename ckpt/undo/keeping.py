@@ -4,9 +4,9 @@
         log                                       one line a record: MAC, space, JSON
         1, 2, 3, …                                hard links and copies; their numbers stand in the records
 
-The directory is made with the first record: an interval without changes has none. A line is in the log before the change that
-it is about begins, in one write(2): a process that is killed leaves whole lines. The MAC of a line covers the line before,
-too, so no line can be left out or changed unseen.
+The directory is made with the first record: an interval without changes has none. A line is in the log before the change
+that it is about begins, in one write(2): a process that is killed leaves whole lines. The MAC of a line covers the line
+before, too, so no line can be left out or changed unseen.
 
 A disk that is full never stops the program. Space for one more line is reserved in the log beforehand; if the log cannot
 grow, this line says that nothing is covered from here on.
