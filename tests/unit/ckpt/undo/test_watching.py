@@ -99,7 +99,7 @@ class Program(Rank):
 
     def hold(self, path: str, other: str) -> None:
         """A file is opened, and written later."""
-        self.open.append(open(os.path.realpath(path), self.random.choice(["ab", "wb", "r+b", "xb"])))
+        self.open.append(open(os.path.realpath(path), self.random.choice(["ab", "wb", "r+b", "xb"])))  # noqa: SIM115
 
     def use(self, path: str, other: str) -> None:
         if self.open:
