@@ -4,12 +4,13 @@
 
     UndoError
     ├── LogDamaged    a log does not verify
+    ├── NotRecorded   the files of the line that a restart goes back to are not known
     └── NotUndone     the file system refuses what a restart has to put back
 """
 
 from __future__ import annotations
 
-__all__ = ["LogDamaged", "NotUndone", "UndoError"]
+__all__ = ["LogDamaged", "NotRecorded", "NotUndone", "UndoError"]
 
 
 class UndoError(Exception):
@@ -23,6 +24,10 @@ class UndoError(Exception):
 
 class LogDamaged(UndoError):
     """The log has been changed, or is of another job."""
+
+
+class NotRecorded(UndoError):
+    """Changes were made that no log tells of, or the files have been put back to an older line since."""
 
 
 class NotUndone(UndoError):

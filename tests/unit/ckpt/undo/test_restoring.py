@@ -1,0 +1,242 @@
+"""A restart undoes all intervals since its line, of all ranks, and goes on where it was killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ckpt.undo import restoring
+from ckpt.undo.errors import LogDamaged, NotRecorded
+from ckpt.undo.keeping import Keeper, directory_of
+from ckpt.undo.restoring import Restored, can_put_back, empty_undone, forget, give_up, intervals, undo
+from tests.unit.ckpt.undo import test_sequences as sequences
+from tests.unit.ckpt.undo.test_sequences import KEY, Killed, Rank, Tree, killed_before, tree_of
+
+where = sequences.where
+
+
+class Job:
+    """Two ranks with directories of their own, which take checkpoints together; what was there at each."""
+
+    def __init__(self, where: str, seed: int) -> None:
+        self.root, self.path = os.path.join(where, f"{seed}"), os.path.join(where, f"job-{seed}")
+        os.mkdir(self.path)
+        self.ranks = []
+        for rank in range(2):
+            root = os.path.join(self.root, f"{rank}")
+            os.makedirs(root)
+            self.ranks.append(Rank(root, self.path, 2 * seed + rank))
+        self.epoch = self.incarnation = 0
+        self.trees: dict[int, Tree] = {}
+        self.run([*sequences.BUILDING] * 2)
+
+    def run(self, operations: list[str] = sequences.OPERATIONS) -> None:
+        for _ in range(10):
+            for rank in self.ranks:
+                rank.step(operations)
+
+    def checkpoint(self) -> None:
+        """An interval begins."""
+        self.close()
+        self.trees[self.epoch] = tree_of(self.root)
+        for number, rank in enumerate(self.ranks):
+            directory = directory_of(self.path, self.epoch, self.incarnation, number)
+            rank.keeper = Keeper(directory, KEY, rank.recorder, limit_bytes=1 << 30)
+            assert not rank.keeper.begin()
+        self.epoch += 1
+
+    def close(self) -> None:
+        for rank in self.ranks:
+            if rank.keeper is not None:
+                rank.keeper.close()
+                rank.keeper = None
+
+    def undo(self, line: int) -> Restored:
+        self.close()
+        restored = undo(self.path, KEY, line, highest=self.epoch, from_start=True)
+        self.incarnation += 1
+        return restored
+
+
+@contextlib.contextmanager
+def job_of(where: str, seed: int, lines: int = 3) -> Iterator[Job]:
+    job = Job(where, seed)
+    for _ in range(lines):
+        job.checkpoint()
+        job.run()
+    try:
+        yield job
+    finally:
+        job.close()
+        shutil.rmtree(job.root)
+        shutil.rmtree(job.path)
+
+
+@pytest.mark.parametrize("line", range(3))
+def test_all_intervals_since_the_line_are_undone(where: str, line: int) -> None:
+    for seed in range(20):
+        with job_of(where, seed) as job:
+            assert not job.undo(line).problems
+            assert tree_of(job.root) == job.trees[line], seed
+            assert [each.epoch for each in intervals(job.path)] == list(range(line))
+            assert not [name for name in os.listdir(job.path + "/undo") if name.startswith("done-")]
+
+
+def test_older_lines_can_be_gone_back_to_after_further_work(where: str) -> None:
+    """Files that were made again have other numbers than older intervals know, once or twice."""
+    for seed in range(30):
+        with job_of(where, seed) as job:
+            for line in (2, 1, 0):
+                assert not job.undo(line).problems, (seed, line)
+                assert tree_of(job.root) == job.trees[line], (seed, line)
+                if line:  # from the line, an incarnation that takes no checkpoint
+                    epoch, tree, job.epoch = job.epoch, job.trees[line], line
+                    job.checkpoint()
+                    assert job.trees[line] == tree
+                    job.epoch = epoch
+                    job.run()
+
+
+def test_a_restart_that_is_killed_at_any_step_goes_on(where: str) -> None:
+    kills = 0
+    for seed in range(3):
+        for step in range(1000):
+            with job_of(where, seed, lines=2) as job:
+                try:
+                    with killed_before(step):
+                        job.undo(0)
+                    break
+                except Killed:
+                    kills += 1
+                assert not job.undo(0).problems, (seed, step)
+                assert tree_of(job.root) == job.trees[0], (seed, step)
+    assert kills > 50
+
+
+def test_a_restart_where_no_hard_links_can_be_made_is_killed(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files are made again; a kill behind that loses no number that an older interval needs."""
+    monkeypatch.setattr(sequences.Keeper, "_keep", _without_links(Keeper._keep))
+    for seed in range(2):
+        for step in range(1000):
+            with job_of(where, seed, lines=2) as job:
+                try:
+                    with killed_before(step):
+                        job.undo(0)
+                    break
+                except Killed:
+                    pass
+                several = "it had other names, which are not known"
+                told = job.undo(0).problems
+                assert all(several in problem.reason for problem in told), (seed, step, told)
+                now, then = tree_of(job.root), job.trees[0]
+                names = {path for path in then if not sequences.has_several_names(then[path])}
+                assert {path: now.get(path) for path in names} == {path: then[path] for path in names}
+
+
+def _without_links(keep):  # type: ignore[no-untyped-def]
+    def kept(self, due):  # type: ignore[no-untyped-def]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "link", _refused)
+            return keep(self, due)
+
+    return kept
+
+
+def _refused(*args: object, **options: object) -> None:
+    raise PermissionError(1, "Operation not permitted")
+
+
+def test_a_line_that_was_left_behind_is_refused(where: str) -> None:
+    """Its files are not known: what has been put back to an older line is not recorded."""
+    with job_of(where, 1) as job:
+        job.undo(1)
+        assert "epoch 1" in can_put_back(job.path, KEY, 2, from_start=True)
+        before = tree_of(job.root)
+        with pytest.raises(NotRecorded):
+            job.undo(2)
+        assert tree_of(job.root) == before
+        for line in (1, 0):
+            assert not can_put_back(job.path, KEY, line, from_start=True)
+            job.undo(line)
+            assert tree_of(job.root) == job.trees[line]
+
+
+def test_a_line_is_left_behind_before_the_first_change(where: str) -> None:
+    with job_of(where, 2) as job:
+        with pytest.raises(Killed), killed_before(3):
+            job.undo(0)
+        with pytest.raises(NotRecorded):
+            job.undo(1)
+
+
+def test_a_damaged_log_changes_nothing(where: str) -> None:
+    with job_of(where, 3) as job:
+        job.close()
+        before = tree_of(job.root)
+        log = Path(directory_of(job.path, 1, 0, 0), "log")
+        data = bytearray(log.read_bytes())
+        data[40] ^= 1
+        log.write_bytes(data)
+        with pytest.raises(LogDamaged, match=str(log)):
+            job.undo(0)
+        assert tree_of(job.root) == before
+        assert len(intervals(job.path)) == 3
+
+
+def test_a_damaged_state_is_named(where: str) -> None:
+    with job_of(where, 4) as job:
+        job.undo(1)
+        path = Path(job.path, "undo", "state")
+        path.write_bytes(path.read_bytes().replace(b'"since":0', b'"since":1'))
+        with pytest.raises(LogDamaged, match=str(path)):
+            job.undo(1)
+
+
+def test_what_was_recorded_is_no_use_after_a_restart_without(where: str) -> None:
+    """The files have changed unseen since; what had been kept stays until the next line is committed."""
+    with job_of(where, 5) as job:
+        job.close()
+        give_up(job.path, KEY)
+        assert not intervals(job.path)
+        assert len(os.listdir(os.path.join(job.path, "undone"))) == 3
+        restored = job.undo(2)
+        assert not restored.is_recorded
+        assert "since epoch 2" in can_put_back(job.path, KEY, 1, from_start=True)
+        assert job.undo(2).is_recorded
+        empty_undone(job.path)
+        assert sorted(os.listdir(job.path)) == ["undo"]
+        assert os.listdir(os.path.join(job.path, "undo")) == ["state"]
+
+
+def test_intervals_before_the_oldest_line_are_removed(where: str) -> None:
+    with job_of(where, 6) as job:
+        job.close()
+        forget(job.path, KEY, 1, from_start=True)
+        assert [each.epoch for each in intervals(job.path)] == [1, 2]
+        assert sorted(os.listdir(os.path.join(job.path, "undo"))) == [
+            *(f"epoch-{epoch:08d}-00000" for epoch in (1, 2))
+        ]
+        job.undo(1)
+        assert tree_of(job.root) == job.trees[1]
+
+
+def test_numbers_of_files_are_forgotten_with_the_last_interval(where: str) -> None:
+    first, second, third = (restoring.FileId(1, number, 0) for number in (1, 2, 3))
+    with job_of(where, 7) as job:
+        job.close()
+        state = restoring._State(0, [(1, 2)], {first: second})
+        restoring._save(job.path, KEY, state)
+        assert restoring._load(job.path, KEY, False) == state
+        forget(job.path, KEY, 9, from_start=True)
+        assert restoring._load(job.path, KEY, False) == restoring._State(0, [], {})
+    known = {first: second}
+    renumbered = {first: second, second: third}
+    restoring._follow(known, renumbered)
+    assert renumbered == {first: third, second: third}
