@@ -7,6 +7,7 @@
     ├── JobBusy              (11)   another controller holds the job
     ├── Unrecoverable        (12)   no line of images that can be read
     ├── NotCompatible        (13)   the image does not fit this program, size or interpreter; says why
+    ├── FilesNotPutBack (1, 3, 13)  the program's files are not what they were at the checkpoint; says what to do
     └── LaunchFailed          (1)   processes could not be started
 
 Every class has the exit code with which the command ends. Only the command line (`ckpt.controller.cli`) translates errors
@@ -63,3 +64,12 @@ class NotCompatible(ControllerError):
 
 class LaunchFailed(ControllerError):
     exit_code = EXIT_FAILURE
+
+
+class FilesNotPutBack(ControllerError):
+    """The restart has not begun. Exit code 1: the file system refuses; 3: a log is damaged; 13: what the files were is not
+    known."""
+
+    def __init__(self, text: str, exit_code: int) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code

@@ -15,8 +15,8 @@ left        ranges (L, H): a restart has gone back to line L when H was the high
             above L, up to H, are not known any more. Written before the first change of such a restart
 renumbered  files that had to be made again -> the numbers that they have now; older intervals know them by the old ones
 
-Without the file, files are recorded from the job's start or not at all, as the job's options say. Files that are not put back
-at one restart are not recorded either, so the chain ends there (:func:`give_up`).
+Without the file, files are recorded from the job's start or not at all, as the job's options say. Files that are not put
+back at one restart are not recorded either, so the chain ends there (:func:`give_up`).
 
 Not here: what one interval needs (:mod:`ckpt.undo.plan`), how it is done (:mod:`ckpt.undo.putting_back`).
 """
@@ -135,7 +135,7 @@ def _follow(known: dict[FileId, FileId], renumbered: dict[FileId, FileId]) -> No
 
 def _check(state: _State, line: int, job: str) -> None:
     if state.since is not None and line < state.since:
-        raise NotRecorded(f"files have been recorded only since epoch {state.since}", path=job)
+        raise NotRecorded(f"what files were before epoch {state.since} is not known", path=job)
     for low, high in state.left:
         if low < line <= high:
             raise NotRecorded(f"the files of epoch {line} have been put back to epoch {low} since", path=job)
@@ -166,37 +166,42 @@ def _begin_to_record(job: str, key: bytes, line: int) -> None:
     _save(job, key, _State(since=line))
 
 
-def give_up(job: str, key: bytes) -> None:
+def give_up(job: str, key: bytes) -> bool:
     """The job goes on without putting files back, and without recording. What was kept lies in ``undone`` until the next
-    line is committed. Raises NotUndone."""
+    line is committed. Returns whether anything was. Raises NotUndone.
+    """
     with _named(job):
         _save(job, key, _State())
-        _move_chain(job)
+        return _move_chain(job)
 
 
-def _move_chain(job: str) -> None:
-    """Take all intervals out of the chain, and keep them for a while."""
-    for interval in intervals(job):
+def _move_chain(job: str) -> bool:
+    """Take all intervals out of the chain, and keep them for a while. Returns whether there was one."""
+    chain = intervals(job)
+    for interval in chain:
         undone = os.path.join(job, _UNDONE)
         os.makedirs(undone, mode=0o700, exist_ok=True)
         target = os.path.join(undone, os.path.basename(interval.path))
         while os.path.lexists(target):
             target += "+"
         os.rename(interval.path, target)
+    return bool(chain)
 
 
 def forget(job: str, key: bytes, oldest: int, *, from_start: bool) -> None:
     """No line before ``oldest`` is left: remove what only those need. Raises LogDamaged, NotUndone."""
     with _named(job):
-        for interval in intervals(job):
-            if interval.epoch < oldest:
-                _retire(interval)
-        if os.path.lexists(_path(job, _STATE)):
+        chain = intervals(job)
+        old = [interval for interval in chain if interval.epoch < oldest]
+        if old or os.path.lexists(_path(job, _STATE)):
             state = _load(job, key, from_start)
+            since = oldest if old and state.since is not None else state.since
             left = [(low, high) for low, high in state.left if high >= oldest]
-            renumbered = state.renumbered if intervals(job) else {}
-            if (left, renumbered) != (state.left, state.renumbered):
-                _save(job, key, _State(state.since, left, renumbered))
+            renumbered = state.renumbered if len(old) < len(chain) else {}
+            if (since, left, renumbered) != (state.since, state.left, state.renumbered):
+                _save(job, key, _State(since, left, renumbered))
+        for interval in old:
+            _retire(interval)
         remove_done(job)
 
 

@@ -130,6 +130,18 @@ def _add_service_options(parser: argparse.ArgumentParser) -> None:
         metavar="PATTERN",
         help="threads of the program with such names may run during a checkpoint, and are gone after a restart",
     )
+    add(
+        "--files",
+        choices=("auto", "off"),
+        help="auto: a restart puts back the files that the program has changed since the checkpoint; off: it cuts open "
+        "files to their length (default)",
+    )
+    add(
+        "--files-limit",
+        type=_at_least(1),
+        metavar="BYTES",
+        help="with --files auto: for copies of files, of each rank between two checkpoints (default 1 GiB)",
+    )
     _add_flag(parser, "--explicit")
     _add_flag(parser, "--prefix")
     add(

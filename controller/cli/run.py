@@ -42,6 +42,8 @@ _DEFAULTS: dict[str, Any] = {
     "harmless_threads": (),
     "explicit": False,
     "mpi4py": True,
+    "files": "off",
+    "files_limit": 1 << 30,
 }
 _NS = 1_000_000_000
 
@@ -197,6 +199,8 @@ def _go_on(
             raise NoSuchJob(
                 f"{job.path}: nothing was committed yet; `ckpt run --resume auto` starts from the beginning"
             )
+        if _option(job, arguments, "files") == "auto":
+            lines = _lines_with_files(job, lines, reporter, required=epoch is not None)
         ended = clear(job, lock, history, arguments.fenced)
         if trouble is not None:
             reporter.say(past.begin_anew(job, history, trouble))
@@ -281,6 +285,16 @@ def _usable_lines(
     return Lines(usable, start_over=or_start, behind=max(usable, default=None) != newest)
 
 
+def _lines_with_files(job: JobDirectory, lines: Lines, reporter: Reporter, *, required: bool) -> Lines:
+    """Those to which the program's files can be put back."""
+    from ckpt.controller.service.files import lines_with_files
+    from ckpt.controller.supervision.lines import Lines
+
+    found = lines_with_files(job, lines.epochs, reporter.say, required=required)
+    behind = lines.behind or found[-1:] != lines.epochs[-1:]
+    return Lines(found, start_over=lines.start_over, behind=behind)
+
+
 def _reporter(job: JobDirectory, arguments: argparse.Namespace) -> Reporter:
     from ckpt.controller.service.report import Reporter
 
@@ -336,14 +350,18 @@ def _drive(
     return EXIT_NOT_WRITTEN if problem is not None and not code else code
 
 
+def _option(job: JobDirectory, arguments: argparse.Namespace, name: str) -> Any:
+    given = getattr(arguments, name)
+    return job.options.get(name, _DEFAULTS[name]) if given is None else given
+
+
 def _options(job: JobDirectory, arguments: argparse.Namespace, *, new: bool) -> ServiceOptions:
     """What this command line says; else what the job was started with; else the default."""
     from ckpt.controller.service.service import ServiceOptions
     from ckpt.controller.supervision.rounds import RoundOptions
 
     def option(name: str) -> Any:
-        given = getattr(arguments, name)
-        return job.options.get(name, _DEFAULTS[name]) if given is None else given
+        return _option(job, arguments, name)
 
     every, limit = option("every"), arguments.time_limit
     mode, timeout_ns = option("image_mode"), int(option("timeout") * _NS)
@@ -364,6 +382,8 @@ def _options(job: JobDirectory, arguments: argparse.Namespace, *, new: bool) -> 
             "on_failure": option("on_failure"),
             "harmless_threads": list(option("harmless_threads")),
             "explicit": option("explicit"),
+            "files": option("files"),
+            "files_limit": option("files_limit"),
             "stdin": job.options.get("stdin"),
             "moved": None if new or arguments.chdir is None else [job.cwd, _directory_of(job, arguments)],
         },

@@ -78,12 +78,14 @@ def verify(arguments: argparse.Namespace) -> int:
 
 def prune(arguments: argparse.Namespace) -> int:
     """Remove all but the newest checkpoints. Not while a controller runs: it does so itself (`--keep`)."""
+    from ckpt.controller.service.files import forget_files
     from ckpt.store import JobDirectory
     from ckpt.store import prune as prune_lines
 
     job = JobDirectory.open(arguments.job)
     with job.lock() as lock:
         report = prune_lines(job, arguments.keep_last, lock=lock)
+        forget_files(job)
     fields = {
         "ok": True,
         "kept": report.kept,

@@ -27,6 +27,7 @@ from ckpt.controller.errors import EXIT_TIMEOUT, LaunchFailed
 from ckpt.controller.launch.launcher import AgentGone, Launcher
 from ckpt.controller.service.clients import ClientServer, remove_sockets
 from ckpt.controller.service.commit import commit_line, remove_burnt, remove_old_lines, turn
+from ckpt.controller.service.files import JobFiles
 from ckpt.controller.service.livestatus import LiveStatus
 from ckpt.controller.service.passthrough import Passthrough
 from ckpt.controller.service.report import Reporter
@@ -129,6 +130,7 @@ class Service:
             paths, reporter.output, reporter.say, from_end=history.incarnation >= 0
         )
         self.signals = SignalSource()
+        self.files = JobFiles(job, options.rank_options, reporter.say, self._log)
         self.pids: dict[int, int] = {}
         self.questions: list[LiveStatus] = []
         self.events: deque[Event] = deque()
@@ -140,7 +142,7 @@ class Service:
     # ---- loop --------------------------------------------------------------------------------------------
 
     def run(self) -> int:
-        """Run the job to its end; returns the exit code. Raises LockLost and LaunchFailed."""
+        """Run the job to its end; returns the exit code. Raises LockLost, LaunchFailed and FilesNotPutBack."""
         self.selector.register(self.signals.fileno(), selectors.EVENT_READ, self._on_signals)
         try:
             if self.options.time_limit_ns is not None:
@@ -236,8 +238,9 @@ class Service:
 
     def _launch(self, action: Launch) -> None:
         nodes = [plan.Node("localhost", self.job.size)]
+        files = self.files.put_back(action, self.supervisor.coordinator.highest)
         specs = plan.specs(
-            program_of(self.job, self.runtime_dir, self.options.rank_options),
+            program_of(self.job, self.runtime_dir, {**self.options.rank_options, **files}),
             plan.place(self.job.size, nodes),
             incarnation=action.incarnation,
             epoch=action.epoch,
@@ -272,6 +275,8 @@ class Service:
             self.supervisor.keep_lines(left)
             if problem is not None:
                 self.reporter.say(f"old checkpoints could not be removed: {problem}")
+        if isinstance(written, ControlWritten):
+            self.files.committed()
         return written
 
     # ---- sources of events -------------------------------------------------------------------------------
@@ -310,6 +315,7 @@ class Service:
             for question in self.questions:
                 question.take(rank, packet, now_ns=time.monotonic_ns())
             return
+        self.files.not_covered(rank, packet)
         line = packet_events.log_line(rank, incarnation, packet)
         if line is not None:
             self._log(*line)

@@ -208,7 +208,7 @@ def test_what_was_recorded_is_no_use_after_a_restart_without(where: str) -> None
         assert len(os.listdir(os.path.join(job.path, "undone"))) == 3
         restored = job.undo(2)
         assert not restored.is_recorded
-        assert "since epoch 2" in can_put_back(job.path, KEY, 1, from_start=True)
+        assert "before epoch 2" in can_put_back(job.path, KEY, 1, from_start=True)
         assert job.undo(2).is_recorded
         empty_undone(job.path)
         assert sorted(os.listdir(job.path)) == ["undo"]
@@ -221,8 +221,11 @@ def test_intervals_before_the_oldest_line_are_removed(where: str) -> None:
         forget(job.path, KEY, 1, from_start=True)
         assert [each.epoch for each in intervals(job.path)] == [1, 2]
         assert sorted(os.listdir(os.path.join(job.path, "undo"))) == [
-            *(f"epoch-{epoch:08d}-00000" for epoch in (1, 2))
+            *(f"epoch-{epoch:08d}-00000" for epoch in (1, 2)),
+            "state",
         ]
+        with pytest.raises(NotRecorded):
+            job.undo(0)
         job.undo(1)
         assert tree_of(job.root) == job.trees[1]
 
@@ -235,7 +238,7 @@ def test_numbers_of_files_are_forgotten_with_the_last_interval(where: str) -> No
         restoring._save(job.path, KEY, state)
         assert restoring._load(job.path, KEY, False) == state
         forget(job.path, KEY, 9, from_start=True)
-        assert restoring._load(job.path, KEY, False) == restoring._State(0, [], {})
+        assert restoring._load(job.path, KEY, False) == restoring._State(9, [], {})
     known = {first: second}
     renumbered = {first: second, second: third}
     restoring._follow(known, renumbered)

@@ -1,0 +1,180 @@
+"""★ The program's files at a restart: put back before ranks start, by the undo log that the ranks have kept.
+
+A restart puts files back when every process of the old incarnation has ended, and before one of the new is forked. With
+``--files off`` nothing is recorded, so what had been recorded before is given up.
+
+Not here: what is put back, and how (:mod:`ckpt.undo.restoring`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ckpt.controller.errors import (
+    EXIT_DAMAGED,
+    EXIT_FAILURE,
+    EXIT_INCOMPATIBLE,
+    ControllerError,
+    FilesNotPutBack,
+)
+from ckpt.controller.supervision.events import Launch
+from ckpt.store import JobDirectory, list_epochs
+from ckpt.undo import restoring
+from ckpt.undo.errors import LogDamaged, NotRecorded, UndoError
+
+__all__ = ["JobFiles", "lines_with_files"]
+
+_SHOWN = 5
+_SHOWN_OF_AN_INTERVAL = 3
+_WITHOUT = "`ckpt restart --files off` goes on with the files as they are"
+
+
+class JobFiles:
+    """The files of one job under one controller. ``say``: prints a message; ``log``: writes a line of the event log."""
+
+    def __init__(
+        self,
+        job: JobDirectory,
+        options: dict[str, Any],
+        say: Callable[[str], None],
+        log: Callable[[str, dict[str, Any]], None],
+    ) -> None:
+        self._job = job
+        self._is_on = options.get("files") == "auto"
+        old, new = options.get("moved") or ("", "")
+        self._moved_to = new if old != new else ""
+        self._say = say
+        self._log = log
+        self._not_covered: dict[object, int] = {}  # epoch -> paths that were told
+
+    def put_back(self, launch: Launch, highest: int) -> dict[str, Any]:
+        """No process of the job is alive, and one is about to be. ``highest``: the highest epoch in use. Returns options for
+        the ranks. Raises FilesNotPutBack.
+        """
+        moved_to, self._moved_to = self._moved_to, ""  # what this controller's ranks change is there
+        if launch.incarnation == 0 and not restoring.has_chain(self._job.path):
+            return {}
+        try:
+            if not self._is_on:
+                self._give_up()
+                return {}
+            if moved_to and restoring.has_chain(self._job.path):
+                text = f"the files of the program cannot be put back in {moved_to}; {_WITHOUT}"
+                raise FilesNotPutBack(text, EXIT_INCOMPATIBLE)
+            return self._put_back(launch.epoch or 0, highest)
+        except UndoError as failure:
+            raise _refusal(failure) from failure
+
+    def _give_up(self) -> None:
+        if not _from_start(self._job) and not restoring.has_chain(self._job.path):
+            return
+        if restoring.give_up(self._job.path, self._job.key):
+            self._log("files-given-up", {})
+            self._say("files are not put back (--files off)")
+
+    def _put_back(self, line: int, highest: int) -> dict[str, Any]:
+        began_ns = time.monotonic_ns()
+        restored = restoring.undo(
+            self._job.path, self._job.key, line, highest=highest, from_start=_from_start(self._job)
+        )
+        if not restored.is_recorded:
+            self._say("files have not been recorded until now: what was changed before is not put back")
+            return {}
+        if restored.intervals:
+            fields = {
+                "from_epoch": line,
+                "intervals": restored.intervals,
+                "names": restored.names,
+                "files": restored.files,
+                "problems": len(restored.problems),
+                "ms": round((time.monotonic_ns() - began_ns) / 1e6, 3),
+            }
+            self._log("files-put-back", fields)
+        self._tell(restored)
+        paths = sorted({problem.path for problem in restored.problems})
+        # Without a path the log itself was lost: then nothing is known of any file.
+        return {"files_put_back": "" not in paths, "files_problems": paths}
+
+    def _tell(self, restored: restoring.Restored) -> None:
+        for problem in restored.problems:
+            self._log("files-not-put-back", {"path": problem.path, "reason": problem.reason})
+        for problem in restored.problems[:_SHOWN]:
+            self._say(f"not put back: {problem.path or 'files'}: {problem.reason}")
+        more = len(restored.problems) - _SHOWN
+        if more > 0:
+            self._say(f"not put back: {more} more (files-not-put-back in the event log)")
+
+    def committed(self) -> None:
+        """A line has been committed, and old ones may have been removed."""
+        try:
+            restoring.empty_undone(self._job.path)
+            forget_files(self._job)
+        except (UndoError, ControllerError) as failure:
+            self._say(str(failure))
+
+    def not_covered(self, rank: int, packet: dict[str, Any]) -> None:
+        """A rank says what a restart could not put back."""
+        if packet.get("event") != "files-not-covered":
+            return
+        epoch = packet.get("epoch")
+        count = self._not_covered[epoch] = self._not_covered.get(epoch, 0) + 1
+        if count <= _SHOWN_OF_AN_INTERVAL:
+            path, reason = packet.get("path") or "files", packet.get("reason")
+            self._say(f"rank {rank}: not covered, a restart will not put it back: {path}: {reason}")
+        elif count == _SHOWN_OF_AN_INTERVAL + 1:
+            self._say("more files are not covered (files-not-covered in the event log)")
+
+
+def forget_files(job: JobDirectory) -> None:
+    """Remove what was kept for lines that are not there any more. Raises ControllerError."""
+    try:
+        if restoring.has_chain(job.path):
+            oldest = min(list_epochs(job), default=0)
+            restoring.forget(job.path, job.key, oldest, from_start=_from_start(job))
+    except UndoError as failure:
+        text = f"files that are kept for restarts could not be removed: {failure}"
+        raise ControllerError(text) from failure
+
+
+def lines_with_files(
+    job: JobDirectory, epochs: Iterable[int], say: Callable[[str], None], *, required: bool
+) -> list[int]:
+    """Those lines to which files can be put back; others are told. ``required``: it has to be all.
+
+    Raises FilesNotPutBack: none is left, or one that is required.
+    """
+    found: list[int] = []
+    failure = ""
+    for epoch in sorted(epochs, reverse=True):
+        try:
+            reason = restoring.can_put_back(job.path, job.key, epoch, from_start=_from_start(job))
+        except UndoError as error:
+            raise _refusal(error) from error
+        if not reason:
+            found.insert(0, epoch)
+            continue
+        failure = failure or reason
+        if not found and not required:
+            job.events.append("line-unusable", epoch=epoch, rank=None, reason=reason)
+            say(f"epoch {epoch} cannot be used: {reason}")
+    if failure and (required or not found):
+        raise FilesNotPutBack(f"{failure}; {_WITHOUT}", EXIT_INCOMPATIBLE)
+    return found
+
+
+def _from_start(job: JobDirectory) -> bool:
+    """Are files recorded since the job's start?"""
+    return job.options.get("files") == "auto"
+
+
+def _refusal(failure: UndoError) -> FilesNotPutBack:
+    match failure:
+        case NotRecorded():
+            return FilesNotPutBack(f"files cannot be put back: {failure.what}; {_WITHOUT}", EXIT_INCOMPATIBLE)
+        case LogDamaged():
+            text = f"files are not put back, and none was changed: {failure}. Restore that file from a backup; {_WITHOUT}"
+            return FilesNotPutBack(text, EXIT_DAMAGED)
+    text = f"a file cannot be put back: {failure}. Once that is mended, `ckpt restart` can be tried again; {_WITHOUT}"
+    return FilesNotPutBack(text, EXIT_FAILURE)
