@@ -44,9 +44,10 @@ class Log(NamedTuple):
 @dataclass(slots=True)
 class FilePlan:
     """A file of the checkpoint. ``status``: at the checkpoint. ``path``: a name that it had; ``names``: all that are known.
-    ``link``: a hard link to it,
-    ``copy``: a copy of its contents; "": none. ``nbytes``: its length; None: its contents have not changed. ``tail``:
-    digest of its end, where there is no copy.
+    ``link``: a hard link to it, ``copy``: a copy of its contents; "": none. ``nbytes``: its length; None: its contents have
+    not changed. ``tail``: digest of the file up to ``nbytes`` or, where ranks have appended to it between their
+    checkpoints, up to ``tail_nbytes``; "": not known. ``has_attributes``: they are put back, too. ``is_unsure``: no record
+    says for sure that the file was there at the checkpoint.
     """
 
     status: Status
@@ -55,6 +56,7 @@ class FilePlan:
     copy: str = ""
     nbytes: int | None = None
     tail: str = ""
+    tail_nbytes: int = 0
     has_attributes: bool = False
     is_unsure: bool = True
     names: list[str] = field(default_factory=list)
@@ -64,12 +66,14 @@ class FilePlan:
 class Plan:
     """``names``: what each path was bound to, directories before what is in them. ``directories``: path → the paths at which
     the directory may be now, the likeliest first; none: it has been removed. ``uncovered``: changes that cannot be undone.
+    ``doubled``: files that are put back, but for bytes that will be there twice.
     """
 
     names: dict[str, Binding] = field(default_factory=dict)
     directories: dict[str, list[str]] = field(default_factory=dict)
     files: dict[FileId, FilePlan] = field(default_factory=dict)
     uncovered: list[Uncovered] = field(default_factory=list)
+    doubled: list[Uncovered] = field(default_factory=list)
 
 
 def make_plan(logs: Iterable[Log]) -> Plan:
@@ -78,6 +82,7 @@ def make_plan(logs: Iterable[Log]) -> Plan:
     names: dict[str, Binding] = {}
     places = _Places()
     moves: list[tuple[Log, Moved]] = []
+    written: dict[FileId, int] = {}
     for log, record in _by_time([log._replace(records=_that_happened(log.records)) for log in logs]):
         if any(each is not log and _is_in(record.path, move) for each, move in moves):
             plan.uncovered.append(
@@ -90,17 +95,15 @@ def make_plan(logs: Iterable[Log]) -> Plan:
                     file = _file(plan, binding, path)
                     file.link = file.link or log.kept(kept)
                     file.is_unsure = False
-            case Content(path, status, copy, tail, _, is_unsure):
-                file = _file(plan, status, path)
+            case Content(path, status, copy, tail, end):
+                file = _changed(plan, record)
                 if file.nbytes is None:
-                    file.nbytes, file.tail = file.status.nbytes, tail
+                    file.nbytes = file.tail_nbytes = file.status.nbytes
+                    file.tail = tail
                 file.copy = file.copy or log.kept(copy)
-                file.has_attributes = True
-                file.is_unsure = file.is_unsure and bool(is_unsure)
-            case Attributes(path, status, is_unsure):
-                file = _file(plan, status, path)
-                file.has_attributes = True
-                file.is_unsure = file.is_unsure and bool(is_unsure)
+                written[status.file] = max(written.get(status.file, 0), end)
+            case Attributes():
+                _changed(plan, record)
             case Moved():
                 places.follow(record)
                 if record.source and record.target and not record.is_new:
@@ -111,7 +114,29 @@ def make_plan(logs: Iterable[Log]) -> Plan:
         if not _is_below_none(path, names):
             plan.names[path] = binding
     plan.directories = places.found()
+    _keep_what_was_written(plan, written)
     return plan
+
+
+def _keep_what_was_written(plan: Plan, written: dict[FileId, int]) -> None:
+    """Ranks do not take a checkpoint at the same moment. What one has appended before its image may lie behind what another
+    has appended after its own: such a file is not cut before the end of what belongs to the checkpoint.
+    """
+    for identity, end in written.items():
+        file = plan.files[identity]
+        if not file.copy and file.nbytes is not None and end > file.nbytes:
+            nbytes, file.nbytes = end - file.nbytes, end
+            reason = (
+                f"appended by several ranks while the checkpoint was taken; {nbytes} bytes may be there twice"
+            )
+            plan.doubled.append(Uncovered(file.path, reason, 0))
+
+
+def _changed(plan: Plan, record: Content | Attributes) -> FilePlan:
+    file = _file(plan, record.status, record.path)
+    file.has_attributes = True
+    file.is_unsure = file.is_unsure and bool(record.is_unsure)
+    return file
 
 
 def _by_time(logs: Iterable[Log]) -> list[tuple[Log, Record]]:

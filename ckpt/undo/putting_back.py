@@ -29,14 +29,16 @@ from ckpt.undo.records import Binding, FileId, Status
 __all__ = ["Problem", "put_back"]
 
 _ASIDE = ".ckpt-undo-"
+_NAME_BYTES = 240  # of a name in `undone`, without its number
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A path that is not what it was at the checkpoint, and why."""
+    """A path that is not what it was at the checkpoint, and why. ``is_final``: ranks that resume leave it as it is now."""
 
     path: str
     reason: str
+    is_final: bool = False
 
 
 def put_back(plan: Plan, undone: str, renumbered: dict[FileId, FileId]) -> list[Problem]:
@@ -56,6 +58,11 @@ class _PuttingBack:
         self._aside: dict[str, str] = {}  # path at the checkpoint -> where the directory is put aside
         self._made: dict[FileId, list[str]] = {}  # files that had to be made again -> their names
         self._problems = [Problem(each.path, each.reason) for each in plan.uncovered]
+        self._problems += [Problem(each.path, each.reason, is_final=True) for each in plan.doubled]
+        self._real: dict[str, bool] = {}  # directories: is no symbolic link in the path?
+        self._present: dict[FileId, list[str]] = {}  # names that files have now
+        self._has_present = False
+        self._numbers: dict[bytes, int] = {}  # names in `undone` -> the next number
 
     def run(self) -> list[Problem]:
         self._put_aside()
@@ -81,24 +88,24 @@ class _PuttingBack:
             place = next((each for each in places if self._is(look(each), binding.file)), None)
             if place is not None and place != path:
                 found[path] = (place, aside)
+        unsteady = self._unsteady(found)
         for path, (place, aside) in sorted(found.items(), key=lambda item: -item[1][0].count(os.sep)):
             above = os.path.dirname(place)
-            while any(above == name or above.startswith(name + os.sep) for name in self._unsteady(found)):
+            while not unsteady.isdisjoint((above, *_above([above]))):
                 above = os.path.dirname(above)
             with _named(path):
                 os.rename(place, os.path.join(above, aside))
             self._aside[path] = os.path.join(above, aside)
 
-    def _unsteady(self, found: dict[str, tuple[str, str]]) -> Iterator[str]:
+    def _unsteady(self, found: dict[str, tuple[str, str]]) -> set[str]:
         """Names that will be bound to something else."""
-        yield from self._plan.names
-        yield from (place for place, _ in found.values())
+        return {*self._plan.names, *(place for place, _ in found.values())}
 
     # ------------------------------------------------------------------ names
 
     def _put_name(self, path: str, binding: Binding) -> None:
         parent = os.path.dirname(path)
-        if os.path.realpath(parent) != parent:  # a symbolic link again, below which there was no such name
+        if not self._is_real(parent):  # a symbolic link again, below which there was no such name
             if binding is not None:
                 self._problems.append(Problem(path, f"{parent} is a symbolic link"))
             return
@@ -117,10 +124,17 @@ class _PuttingBack:
         elif now is None:
             self._problems.append(Problem(path, "it was a special file, and is gone"))
 
+    def _is_real(self, directory: str) -> bool:
+        """Is there no symbolic link in the path? It stays so: what is above has been put back before."""
+        if directory not in self._real:
+            self._real[directory] = os.path.realpath(directory) == directory
+        return self._real[directory]
+
     def _put_directory(self, path: str, binding: Status, now: Binding) -> None:
         if path in self._aside:
             self._move_out(path)
             os.rename(self._aside[path], path)
+            self._has_present = False
         elif now is None or not now.is_directory or self._is_another(path, binding, now):
             self._move_out(path)
             os.mkdir(path, 0o700)
@@ -144,6 +158,7 @@ class _PuttingBack:
         if source:
             os.link(source, path, follow_symlinks=False)
             made.append(path)
+            self._present.setdefault(self._renumbered.get(binding.file, binding.file), []).append(path)
         else:
             self._made[binding.file] = [path]
             _make(path, plan)
@@ -151,7 +166,14 @@ class _PuttingBack:
 
     def _present_name(self, file: FileId) -> str:
         """A name that the file has now; "": none is known."""
-        names = (*self._plan.files[file].names, *self._plan.names)
+        if not self._has_present:
+            self._has_present = True
+            self._present = {}
+            for name in self._plan.names:
+                now = look(name)
+                if now is not None and now.is_file:
+                    self._present.setdefault(now.file, []).append(name)
+        names = (*self._plan.files[file].names, *self._present.get(self._renumbered.get(file, file), ()))
         return next((name for name in names if self._is(look(name), file)), "")
 
     def _is(self, now: Binding, file: FileId) -> bool:
@@ -167,11 +189,13 @@ class _PuttingBack:
         """Move what has the name now to the directory for what is new."""
         if look(path) is None:
             return
-        os.makedirs(self._undone, mode=0o700, exist_ok=True)
-        name, number = os.path.basename(path), 0
-        while os.path.lexists(os.path.join(self._undone, f"{number}-{name}"[:255])):
+        if not self._numbers:
+            os.makedirs(self._undone, mode=0o700, exist_ok=True)
+        name = os.fsencode(os.path.basename(path))[:_NAME_BYTES]
+        number = self._numbers.get(name, 0)
+        while os.path.lexists(target := os.path.join(self._undone, os.fsdecode(b"%d-%b" % (number, name)))):
             number += 1
-        target = os.path.join(self._undone, f"{number}-{name}"[:255])
+        self._numbers[name] = number + 1
         try:
             os.rename(path, target)
         except OSError as failure:
@@ -211,7 +235,7 @@ class _PuttingBack:
         assert plan.nbytes is not None
         if plan.copy:
             _overwrite(path, plan.copy, plan.nbytes)
-        elif now.nbytes < plan.nbytes or tail_digest(path, plan.nbytes) != plan.tail:
+        elif now.nbytes < plan.nbytes or (plan.tail and tail_digest(path, plan.tail_nbytes) != plan.tail):
             self._problems.append(
                 Problem(plan.path, "it was open for appending, and has been changed otherwise")
             )

@@ -41,7 +41,18 @@ from ckpt.undo.plan import Log, make_plan
 from ckpt.undo.putting_back import Problem, put_back
 from ckpt.undo.records import FileId
 
-__all__ = ["Restored", "can_put_back", "empty_undone", "forget", "give_up", "has_chain", "intervals", "undo"]
+__all__ = [
+    "Restored",
+    "can_put_back",
+    "empty_undone",
+    "forget",
+    "give_up",
+    "has_chain",
+    "has_done",
+    "intervals",
+    "remove_done",
+    "undo",
+]
 
 _UNDO, _UNDONE, _STATE, _DONE = "undo", "undone", "state", "done-"
 _INTERVAL = re.compile(r"epoch-(\d{8,})-(\d{5,})")
@@ -100,7 +111,6 @@ def undo(job: str, key: bytes, line: int, *, highest: int, from_start: bool) -> 
         if state.renumbered and not intervals(job):
             state.renumbered = {}
             _save(job, key, state)
-        remove_done(job)
         return restored
 
 
@@ -189,7 +199,7 @@ def _move_chain(job: str) -> bool:
 
 
 def forget(job: str, key: bytes, oldest: int, *, from_start: bool) -> None:
-    """No line before ``oldest`` is left: remove what only those need. Raises LogDamaged, NotUndone."""
+    """No line before ``oldest`` is left: what only those need is out of the chain. Raises LogDamaged, NotUndone."""
     with _named(job):
         chain = intervals(job)
         old = [interval for interval in chain if interval.epoch < oldest]
@@ -202,7 +212,6 @@ def forget(job: str, key: bytes, oldest: int, *, from_start: bool) -> None:
                 _save(job, key, _State(since, left, renumbered))
         for interval in old:
             _retire(interval)
-        remove_done(job)
 
 
 def empty_undone(job: str) -> None:
@@ -216,15 +225,23 @@ def empty_undone(job: str) -> None:
         while os.path.lexists(target):
             target += "+"
         os.rename(undone, target)
-        remove_done(job)
+
+
+def has_done(job: str) -> bool:
+    """Is there anything to be removed?"""
+    return any(_done(job))
 
 
 def remove_done(job: str) -> None:
-    """Remove what is out of the chain. What cannot be removed stays, and does no harm."""
-    with contextlib.suppress(FileNotFoundError):
-        for name in os.listdir(os.path.join(job, _UNDO)):
-            if name.startswith(_DONE):
-                shutil.rmtree(_path(job, name), ignore_errors=True)
+    """Remove what is out of the chain, at any time. What cannot be removed stays, and does no harm."""
+    for path in _done(job):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _done(job: str) -> list[str]:
+    with contextlib.suppress(OSError):
+        return [_path(job, name) for name in os.listdir(os.path.join(job, _UNDO)) if name.startswith(_DONE)]
+    return []
 
 
 def intervals(job: str) -> list[Interval]:

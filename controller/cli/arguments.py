@@ -17,13 +17,13 @@ from ckpt.controller.cli.flags import FLAGS, NAMES
 EXIT_CODES = """\
 exit codes:
   0    done; for run and restart: the program's own exit code
-  1    failed: the checkpoint was not committed, processes could not be started
+  1    failed: the checkpoint was not committed, processes could not be started, files could not be put back
   2    usage: no such script, impossible options
-  3    damaged but recoverable: an older checkpoint is whole
+  3    damaged but recoverable: an older checkpoint is whole, or only the record of changed files is damaged
   10   no such job or epoch, or no controller is running
   11   another controller holds the job
   12   no checkpoint of the job can be read
-  13   incompatible: number of ranks, program, Python, format or owner; the reason is printed
+  13   incompatible: number of ranks, program, Python, format, owner or files; the reason is printed
   14   restarts used up
   75   checkpointed and stopped: start me again (`ckpt restart JOB`)
   124  the time limit was reached and the last checkpoint failed
@@ -130,23 +130,27 @@ def _add_service_options(parser: argparse.ArgumentParser) -> None:
         metavar="PATTERN",
         help="threads of the program with such names may run during a checkpoint, and are gone after a restart",
     )
-    add(
-        "--files",
-        choices=("auto", "off"),
-        help="auto: a restart puts back the files that the program has changed since the checkpoint; off: it cuts open "
-        "files to their length (default)",
-    )
-    add(
-        "--files-limit",
-        type=_at_least(1),
-        metavar="BYTES",
-        help="with --files auto: for copies of files, of each rank between two checkpoints (default 1 GiB)",
-    )
+    _add_file_options(parser)
     _add_flag(parser, "--explicit")
     _add_flag(parser, "--prefix")
     add(
         "--entry", default=None, help=argparse.SUPPRESS
     )  # for tests: module:function instead of ckpt.rank.boot:run_rank
+
+
+def _add_file_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--files",
+        choices=("auto", "off"),
+        help="auto: a restart puts back the files that the program has changed since the checkpoint; off: it cuts open "
+        "files to their length (default)",
+    )
+    parser.add_argument(
+        "--files-limit",
+        type=_at_least(1),
+        metavar="BYTES",
+        help="with --files auto: for copies of files, of each rank between two checkpoints (default 1 GiB)",
+    )
 
 
 class _Version(argparse.Action):

@@ -81,11 +81,13 @@ def prune(arguments: argparse.Namespace) -> int:
     from ckpt.controller.service.files import forget_files
     from ckpt.store import JobDirectory
     from ckpt.store import prune as prune_lines
+    from ckpt.undo.restoring import remove_done
 
     job = JobDirectory.open(arguments.job)
     with job.lock() as lock:
         report = prune_lines(job, arguments.keep_last, lock=lock)
         forget_files(job)
+        remove_done(job.path)
     fields = {
         "ok": True,
         "kept": report.kept,

@@ -8,6 +8,7 @@ Not here: what is put back, and how (:mod:`ckpt.undo.restoring`).
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -92,8 +93,9 @@ class JobFiles:
                 "ms": round((time.monotonic_ns() - began_ns) / 1e6, 3),
             }
             self._log("files-put-back", fields)
+            _sweep(self._job)
         self._tell(restored)
-        paths = sorted({problem.path for problem in restored.problems})
+        paths = sorted({problem.path for problem in restored.problems if not problem.is_final})
         # Without a path the log itself was lost: then nothing is known of any file.
         return {"files_put_back": "" not in paths, "files_problems": paths}
 
@@ -111,6 +113,7 @@ class JobFiles:
         try:
             restoring.empty_undone(self._job.path)
             forget_files(self._job)
+            _sweep(self._job)
         except (UndoError, ControllerError) as failure:
             self._say(str(failure))
 
@@ -125,6 +128,12 @@ class JobFiles:
             self._say(f"rank {rank}: not covered, a restart will not put it back: {path}: {reason}")
         elif count == _SHOWN_OF_AN_INTERVAL + 1:
             self._say("more files are not covered (files-not-covered in the event log)")
+
+
+def _sweep(job: JobDirectory) -> None:
+    """Nobody waits for the removal of many files; what is left of it at the end of this process is removed by the next."""
+    if restoring.has_done(job.path):
+        threading.Thread(target=restoring.remove_done, args=(job.path,), daemon=True).start()
 
 
 def forget_files(job: JobDirectory) -> None:

@@ -13,7 +13,16 @@ import pytest
 from ckpt.undo import restoring
 from ckpt.undo.errors import LogDamaged, NotRecorded
 from ckpt.undo.keeping import Keeper, directory_of
-from ckpt.undo.restoring import Restored, can_put_back, empty_undone, forget, give_up, intervals, undo
+from ckpt.undo.restoring import (
+    Restored,
+    can_put_back,
+    empty_undone,
+    forget,
+    give_up,
+    intervals,
+    remove_done,
+    undo,
+)
 from tests.unit.ckpt.undo import test_sequences as sequences
 from tests.unit.ckpt.undo.test_sequences import KEY, Killed, Rank, Tree, killed_before, tree_of
 
@@ -84,6 +93,7 @@ def test_all_intervals_since_the_line_are_undone(where: str, line: int) -> None:
             assert not job.undo(line).problems
             assert tree_of(job.root) == job.trees[line], seed
             assert [each.epoch for each in intervals(job.path)] == list(range(line))
+            remove_done(job.path)
             assert not [name for name in os.listdir(job.path + "/undo") if name.startswith("done-")]
 
 
@@ -211,6 +221,7 @@ def test_what_was_recorded_is_no_use_after_a_restart_without(where: str) -> None
         assert "before epoch 2" in can_put_back(job.path, KEY, 1, from_start=True)
         assert job.undo(2).is_recorded
         empty_undone(job.path)
+        remove_done(job.path)
         assert sorted(os.listdir(job.path)) == ["undo"]
         assert os.listdir(os.path.join(job.path, "undo")) == ["state"]
 
@@ -219,6 +230,7 @@ def test_intervals_before_the_oldest_line_are_removed(where: str) -> None:
     with job_of(where, 6) as job:
         job.close()
         forget(job.path, KEY, 1, from_start=True)
+        remove_done(job.path)
         assert [each.epoch for each in intervals(job.path)] == [1, 2]
         assert sorted(os.listdir(os.path.join(job.path, "undo"))) == [
             *(f"epoch-{epoch:08d}-00000" for epoch in (1, 2)),

@@ -1,0 +1,183 @@
+"""`ckpt run --files auto`: after a restart the program's files are those of an undisturbed run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.system.support import Job, run_ckpt, write_app
+from tests.unit.ckpt.undo.test_sequences import Tree, tree_of
+
+pytestmark = pytest.mark.system
+
+Start = Callable[..., Job]
+
+# Rank 0 kills itself behind further changes than its checkpoint has, once for each step that is named.
+WRITERS = """
+    import os, signal, sys
+    import ckpt
+    from ckpt import MPI
+    ckpt.enable()
+    kills = [int(word) for word in sys.argv[2:]]
+    directory = f"{sys.argv[1]}/{MPI.COMM_WORLD.rank}"
+    os.makedirs(directory)
+    os.chdir(directory)
+
+    def is_first(n):  # what is in the job directory is not put back
+        mark = f"{os.environ['CKPT_JOB']}/killed-{n}"
+        return not os.path.exists(mark) and os.close(os.open(mark, os.O_CREAT)) is None
+
+    def replaced(n):
+        with open("state.tmp", "w") as file:
+            file.write(f"{n}\\n" * 5)
+        os.replace("state.tmp", "state")
+
+    def appended(n):
+        with open("log", "a") as file:
+            file.write(f"line {n}\\n")
+
+    def in_place(n):
+        with open("counter", "r+b") as file:
+            file.write(b"%08d" % n)
+
+    def moved(n):
+        os.mkdir(f"dir-{n}")
+        with open(f"dir-{n}/x", "w") as file:
+            file.write(str(n))
+        if n > 2:
+            os.rename(f"dir-{n - 1}", f"kept-{n - 1}")
+            os.remove(f"kept-{n - 1}/x")
+
+    held = open("held", "a")
+    with open("counter", "wb") as file:
+        file.write(b"0" * 8)
+    for n in range(1, 11):
+        for change in (replaced, appended, in_place, moved):
+            change(n)
+        held.write(f"held {n}\\n")
+        held.flush()
+        MPI.COMM_WORLD.Barrier()
+        if MPI.COMM_WORLD.rank == 0 and n in kills and is_first(n):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if n in (2, 5, 8):
+            ckpt.checkpoint()
+"""
+
+
+def without_times(tree: Tree) -> Tree:
+    return {path: (*value[:2], *value[3:]) if value[0] == "file" else value for path, value in tree.items()}
+
+
+def test_after_three_kills_the_files_are_those_of_an_undisturbed_run(start: Start, tmp_path: Path) -> None:
+    app = write_app(tmp_path, WRITERS)
+    trees = []
+    for name, kills in (("undisturbed", ()), ("killed", (1, 4, 10))):
+        job = start(app, str(tmp_path / f"out-{name}"), *kills, ranks=2, name=name, files="auto")
+        assert job.finish() == 0, job.report()
+        assert len(job.events("restarting")) == len(kills)
+        assert not job.events("files-not-put-back"), job.report()
+        assert len(job.events("files-put-back")) == len(kills)
+        trees.append(without_times(tree_of(str(tmp_path / f"out-{name}"))))
+    assert trees[0] == trees[1]
+
+
+ENDED = """
+    import os, time
+    import ckpt
+    ckpt.enable()
+    def committed():
+        with open(os.environ["CKPT_JOB"] + "/events.jsonl") as events:
+            return events.read().count('"committed"')
+    def write(n):
+        for name in ("state", "other/state"):
+            with open(f"{name}.tmp", "w") as file:
+                file.write(str(n))
+            os.replace(f"{name}.tmp", name)
+    os.makedirs("other", exist_ok=True)
+    for n in (1, 2, 3):
+        write(n)
+        ckpt.checkpoint()
+        while committed() < n:
+            time.sleep(0.001)
+    write(4)
+    if not os.path.exists(os.environ["CKPT_JOB"] + "/through"):
+        os._exit(9)
+    print(open("state").read(), open("other/state").read())
+"""
+
+
+@pytest.fixture
+def failed(start: Start, tmp_path: Path) -> Path:
+    """A job that has failed behind its third checkpoint. From there on, it would end."""
+    job = start(write_app(tmp_path, ENDED), ranks=1, files="auto", keep=9)
+    assert job.finish() == 9, job.report()
+    assert len(job.events("committed")) == 3, job.report()
+    (job.directory / "through").touch()
+    assert (tmp_path / "state").read_text() == "4"
+    return job.directory
+
+
+def epochs(job: Path) -> list[int]:
+    return [int(path.name[6:14]) for path in sorted((job / "control").glob("epoch-*.json"))]
+
+
+def test_a_restart_puts_back_the_files_of_any_epoch(failed: Path) -> None:
+    first, second, third = epochs(failed)
+    done = run_ckpt("restart", f"{failed}@{second}", cwd=failed.parent)
+    assert done.returncode == 0, done.stderr
+    assert "files-put-back" in (failed / "events.jsonl").read_text()
+    done = run_ckpt("restart", f"{failed}@{third}", cwd=failed.parent)
+    assert done.returncode == 13
+    assert f"epoch {third} have been put back to epoch {second}" in done.stderr, done.stderr
+    assert "--files off" in done.stderr
+    done = run_ckpt("restart", f"{failed}@{first}", cwd=failed.parent)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_damaged_log_ends_the_restart_with_its_name(failed: Path) -> None:
+    [log] = (failed / "undo").glob(f"epoch-{epochs(failed)[-1]:08d}-*/rank-00000/log")
+    good = log.read_bytes()
+    log.write_bytes(good.replace(b"state", b"stale"))
+    done = run_ckpt("restart", failed, cwd=failed.parent)
+    assert done.returncode == 3, done.stderr
+    assert str(log) in done.stderr and "--files off" in done.stderr
+    assert (failed.parent / "state").read_text() == "4"
+    log.write_bytes(good)
+    assert run_ckpt("restart", failed, cwd=failed.parent).returncode == 0
+
+
+def test_what_the_file_system_refuses_can_be_tried_again(failed: Path) -> None:
+    other, away = failed.parent / "other", failed.parent / "away"
+    other.rename(away)
+    done = run_ckpt("restart", failed, cwd=failed.parent)
+    assert done.returncode == 1, done.stderr
+    assert str(other / "state") in done.stderr and "--files off" in done.stderr
+    away.rename(other)
+    assert run_ckpt("restart", failed, cwd=failed.parent).returncode == 0
+
+
+def test_a_restart_without_files_goes_on_with_them_as_they_are(failed: Path) -> None:
+    (failed.parent / "state").write_text("mine")
+    done = run_ckpt("restart", "--files", "off", failed, cwd=failed.parent)
+    assert done.returncode == 0, done.stderr
+    assert "files are not put back (--files off)" in done.stderr
+    assert not list((failed / "undo").glob("epoch-*"))
+
+
+def test_files_are_not_put_back_below_another_directory(failed: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    done = run_ckpt("restart", "--chdir", moved, failed, cwd=failed.parent)
+    assert done.returncode == 13, done.stderr
+    assert "--files off" in done.stderr
+    assert (failed.parent / "state").read_text() == "4"
+
+
+def test_files_before_the_oldest_checkpoint_are_no_longer_kept(failed: Path) -> None:
+    done = run_ckpt("prune", "--keep-last", 2, failed)
+    assert done.returncode == 0, done.stderr
+    kept = sorted((failed / "undo").glob("epoch-*"))
+    assert [int(path.name[6:14]) for path in kept] == epochs(failed)
+    assert not list((failed / "undo").glob("done-*"))
