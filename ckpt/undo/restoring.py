@@ -29,7 +29,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from blake3 import blake3
 
@@ -39,11 +39,12 @@ from ckpt.undo.errors import LogDamaged, NotRecorded, NotUndone
 from ckpt.undo.keeping import read_log
 from ckpt.undo.plan import Log, make_plan
 from ckpt.undo.putting_back import Problem, put_back
-from ckpt.undo.records import FileId
+from ckpt.undo.records import Content, FileId, Name, Uncovered
 
 __all__ = [
     "Restored",
     "can_put_back",
+    "describe",
     "empty_undone",
     "forget",
     "give_up",
@@ -252,6 +253,34 @@ def intervals(job: str) -> list[Interval]:
         return []
     found = [(match, name) for name in names if (match := _INTERVAL.fullmatch(name))]
     return sorted(Interval(int(match[1]), int(match[2]), _path(job, name)) for match, name in found)
+
+
+def describe(job: str, key: bytes, line: int) -> list[dict[str, Any]]:
+    """What a restart from this line would undo: for each interval ``epoch``, ``incarnation``, the numbers of ``records``,
+    ``links`` and ``copies``, the ``bytes`` of the copies, and ``uncovered`` changes. Raises LogDamaged, NotUndone.
+    """
+    with _named(job):
+        return [_described(interval, key) for interval in intervals(job) if interval.epoch >= line]
+
+
+def _described(interval: Interval, key: bytes) -> dict[str, Any]:
+    logs = _logs(interval, key)
+    copies = [
+        os.path.join(log.directory, str(record.copy))
+        for log in logs
+        for record in log.records
+        if isinstance(record, Content) and record.copy
+    ]
+    records = [record for log in logs for record in log.records]
+    return {
+        "epoch": interval.epoch,
+        "incarnation": interval.incarnation,
+        "records": len(records),
+        "links": sum(isinstance(record, Name) and record.kept > 0 for record in records),
+        "copies": len(copies),
+        "bytes": sum(os.lstat(copy).st_blocks * 512 for copy in copies),
+        "uncovered": [[each.path, each.reason] for each in records if isinstance(each, Uncovered)],
+    }
 
 
 def _logs(interval: Interval, key: bytes) -> list[Log]:

@@ -37,6 +37,7 @@ def inspect(arguments: argparse.Namespace) -> int:
     job = JobDirectory.open(find_job(path))
     found = inspect_line(job, epoch, arguments.rank)
     _add_logged_times(job, found)
+    found["files"] = _files(job, found["epoch"])
     damaged = [rank["exit_code"] for rank in found["ranks"] if not rank["good"]]
     code = next((code for code in _WORST_FIRST if code in damaged), damaged[0] if damaged else EXIT_OK)
     show({"ok": not damaged, "exit_code": code, **found}, render(found), as_json=arguments.json)
@@ -66,6 +67,34 @@ def _add_logged_times(job: JobDirectory, found: dict[str, Any]) -> None:
             rank["logged_ns"].update(value if isinstance(value, dict) else {name: value} if value else {})
 
 
+def _files(job: JobDirectory, epoch: int) -> dict[str, Any]:
+    """What is kept of the program's files since this line; ``reason``: why they cannot be put back, or ""."""
+    from ckpt.undo.errors import UndoError
+    from ckpt.undo.restoring import can_put_back, describe
+
+    try:
+        reason = can_put_back(job.path, job.key, epoch, from_start=job.options.get("files") == "auto")
+        return {"reason": reason, "intervals": describe(job.path, job.key, epoch)}
+    except UndoError as failure:
+        return {"reason": str(failure), "intervals": []}
+
+
+def _render_files(files: Mapping[str, Any]) -> list[str]:
+    if files["reason"]:
+        return [f"files      cannot be put back: {files['reason']}"]
+    lines = []
+    for each in files["intervals"]:
+        lines.append(
+            f"files      changed since epoch {each['epoch']}, incarnation {each['incarnation']}: {each['records']} records, "
+            f"{each['links']} links, {each['copies']} copies ({size_text(each['bytes'])}), "
+            f"{len(each['uncovered'])} not covered"
+        )
+        lines += [
+            f"           not covered: {path or 'files'}: {reason}" for path, reason in each["uncovered"]
+        ]
+    return lines
+
+
 def _key(fields: Mapping[str, Any]) -> str:
     """As text: in a damaged log anything may stand in the place of a number."""
     return f"{fields.get('rank')} {fields.get('epoch')} {fields.get('incarnation')}"
@@ -82,6 +111,7 @@ def render(found: Mapping[str, Any]) -> str:
         f"epoch      {found['epoch']} of {found['committed_at']}, incarnation {found['incarnation']}; "
         f"{size_text(found['bytes'])}, {size_text(found['bytes_written'])} written",
     ]
+    out += _render_files(found["files"])
     if len(found["ranks"]) > 1:
         out += ["", *_table(_overview(found["ranks"])), ""]
         out += [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -134,6 +135,18 @@ def test_a_restart_puts_back_the_files_of_any_epoch(failed: Path) -> None:
     assert "--files off" in done.stderr
     done = run_ckpt("restart", f"{failed}@{first}", cwd=failed.parent)
     assert done.returncode == 0, done.stderr
+
+
+def test_inspect_says_what_is_kept_of_files(failed: Path) -> None:
+    first, *_, last = epochs(failed)
+    for epoch, count in ((first, 3), (last, 1)):
+        done = run_ckpt("inspect", "--json", f"{failed}@{epoch}")
+        intervals = json.loads(done.stdout)["files"]["intervals"]
+        assert len(intervals) == count
+        assert intervals[-1]["epoch"] == last and intervals[-1]["links"] == 2
+    done = run_ckpt("inspect", f"{failed}@{last}")
+    assert f"changed since epoch {last}, incarnation 0: " in done.stdout
+    assert " 2 links, 0 copies (0 B), 0 not covered" in done.stdout, done.stdout
 
 
 def test_a_damaged_log_ends_the_restart_with_its_name(failed: Path) -> None:

@@ -1,0 +1,116 @@
+"""Single rules of a plan, and of what is done with it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ckpt.undo.keeping import look, tail_digest
+from ckpt.undo.plan import Log, Plan, make_plan
+from ckpt.undo.putting_back import put_back
+from ckpt.undo.records import Content, Name, Status
+
+
+def content(path: Path, nbytes: int, written: int, time_ns: int, *, tail: str | None = None) -> Content:
+    """A rank had the file open for appending at its checkpoint."""
+    status = look(str(path))
+    assert status is not None
+    digest = tail_digest(str(path), nbytes) if tail is None else tail
+    return Content(str(path), status._replace(nbytes=nbytes), 0, digest, written, 0, time_ns)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_what_a_rank_appended_before_its_checkpoint_is_not_cut(tmp_path: Path, order: int) -> None:
+    """The first rank took its checkpoint when the file had 4 bytes, the other when it had 8, of which it wrote the last."""
+    path = tmp_path / "log"
+    path.write_bytes(b"aaaaBBBBcccc")
+    logs = [Log("0", [content(path, 4, 4, 1)]), Log("1", [content(path, 8, 8, 2)])][::order]
+    [problem] = put_back(make_plan(logs), str(tmp_path / "undone"), {})
+    assert path.read_bytes() == b"aaaaBBBB"
+    assert problem.path == str(path) and problem.is_final
+    assert "4 bytes may be there twice" in problem.reason
+
+
+def test_the_first_length_counts_where_nothing_was_appended_meanwhile(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"aaaaBBBBcccc")
+    logs = [Log("0", [content(path, 4, 4, 1)]), Log("1", [content(path, 8, 0, 2)])]
+    assert not put_back(make_plan(logs), str(tmp_path / "undone"), {})
+    assert path.read_bytes() == b"aaaa"
+
+
+def test_a_file_whose_digest_is_not_known_is_cut(tmp_path: Path) -> None:
+    """A program that has a lock on it would have lost the lock."""
+    path = tmp_path / "log"
+    path.write_bytes(b"aaaacccc")
+    assert not put_back(
+        make_plan([Log("0", [content(path, 4, 0, 1, tail="")])]), str(tmp_path / "undone"), {}
+    )
+    assert path.read_bytes() == b"aaaa"
+
+
+@pytest.mark.parametrize("name", ["n" * 255, "ü" * 127, os.fsdecode(b"\xff\xfe" * 100)])
+def test_what_is_moved_out_may_have_any_name(tmp_path: Path, name: str) -> None:
+    """Its number stands before the name; a name has 255 bytes at most."""
+    for _ in range(2):
+        path = tmp_path / name
+        path.write_text("new")
+        plan = make_plan([Log("0", [Name(str(path), None, 0, 1)])])
+        assert not put_back(plan, str(tmp_path / "undone"), {})
+        assert not path.exists()
+    assert len(list((tmp_path / "undone").iterdir())) == 2
+
+
+def test_equal_names_are_numbered_without_looking_at_all_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = 0
+    exists = os.path.lexists
+
+    def counted(path: str) -> bool:
+        nonlocal looked
+        looked += 1
+        return exists(path)
+
+    names = {}
+    for number in range(50):
+        path = tmp_path / f"{number}" / "state"
+        path.parent.mkdir()
+        path.write_text("new")
+        names[str(path)] = None
+    monkeypatch.setattr(os.path, "lexists", counted)
+    assert not put_back(Plan(names=names), str(tmp_path / "undone"), {})
+    assert looked <= 2 * len(names)
+
+
+def test_names_of_a_file_are_not_searched_again_for_each_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no hard links could be kept, each file is looked for among all names that are known."""
+    from ckpt.undo import putting_back
+
+    records: list[Name | Content] = []
+    for number in range(50):
+        path = tmp_path / f"{number}"
+        path.write_text("then")
+        status = look(str(path))
+        assert isinstance(status, Status)
+        copy = number + 1
+        (tmp_path / "kept").mkdir(exist_ok=True)
+        (tmp_path / "kept" / f"{copy}").write_text("then")
+        records += [Content(str(path), status, copy, "", 0, 0, 1), Name(str(path), status, 0, 1)]
+    for number in range(50):
+        (tmp_path / f"{number}").unlink()
+    looked = 0
+
+    def counted(path: str) -> object:
+        nonlocal looked
+        looked += 1
+        return look(path)
+
+    monkeypatch.setattr(putting_back, "look", counted)
+    assert not put_back(make_plan([Log(str(tmp_path / "kept"), records)]), str(tmp_path / "undone"), {})
+    assert all((tmp_path / f"{number}").read_text() == "then" for number in range(50))
+    assert looked < 20 * 50

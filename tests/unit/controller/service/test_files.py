@@ -1,0 +1,63 @@
+"""What the controller says of the program's files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ckpt.controller.service import files
+from ckpt.controller.service.files import JobFiles
+from ckpt.controller.supervision.events import Launch
+from ckpt.store import JobDirectory
+from ckpt.undo.putting_back import Problem
+from ckpt.undo.restoring import Restored
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> JobDirectory:
+    return JobDirectory.create(tmp_path / "job", command=["x"], size=1, options={"files": "auto"})
+
+
+def files_of(job: JobDirectory, said: list[str], logged: list[Any]) -> JobFiles:
+    return JobFiles(job, {"files": "auto"}, said.append, lambda *line: logged.append(line))
+
+
+def test_the_first_three_files_that_are_not_covered_are_said_for_each_interval(job: JobDirectory) -> None:
+    said: list[str] = []
+    of_job = files_of(job, said, [])
+    for epoch in (1, 2):
+        for number in range(9):
+            packet = {"event": "files-not-covered", "epoch": epoch, "path": f"/{number}", "reason": "full"}
+            of_job.not_covered(0, {"m": "event", **packet})
+    assert len(said) == 8
+    assert "/2: full" in said[2] and "more" in said[3]
+    of_job.not_covered(0, {"m": "event", "event": "output-written"})
+    assert len(said) == 8
+
+
+def test_five_problems_are_said_and_all_are_logged(
+    job: JobDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    logged: list[Any] = []
+    problems = [Problem(f"/{number}", "why") for number in range(7)] + [Problem("/8", "twice", is_final=True)]
+    monkeypatch.setattr(files.restoring, "undo", lambda *_, **__: Restored(problems=problems, intervals=1))
+    options = files_of(job, said, logged).put_back(Launch(1, 3, "died"), 4)
+    assert options == {"files_put_back": True, "files_problems": [f"/{number}" for number in range(7)]}
+    assert [name for name, _ in logged].count("files-not-put-back") == 8
+    assert len(said) == 6 and "3 more" in said[-1]
+
+
+def test_where_the_log_was_lost_ranks_cut_their_files_themselves(
+    job: JobDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = Restored(problems=[Problem("", "the undo log cannot be written")], intervals=1)
+    monkeypatch.setattr(files.restoring, "undo", lambda *_, **__: lost)
+    assert not files_of(job, [], []).put_back(Launch(1, 3, "died"), 4)["files_put_back"]
+
+
+def test_a_new_job_has_no_files_to_be_put_back(job: JobDirectory) -> None:
+    assert files_of(job, [], []).put_back(Launch(0, None, "started"), 0) == {}
+    assert not (Path(job.path) / "undo").exists()
