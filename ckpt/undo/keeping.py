@@ -26,6 +26,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from blake3 import blake3
 
@@ -91,11 +92,12 @@ class Keeper:
         self._directory = directory
         self._recorder = recorder
         self._key = _line_key(key)
-        self._before = ""
+        self._end = _End("", 0)
+        self._is_torn = False  # there may be lines behind the end
         self._left_bytes = limit_bytes
         self._on_log = on_log
         self._fd = -1
-        self._log_bytes = self._reserved_bytes = 0
+        self._reserved_bytes = 0
         self._is_lost = False  # the log cannot be written any more
 
     def begin(self, open_files: Sequence[OpenFile] = ()) -> list[Uncovered]:
@@ -124,31 +126,27 @@ class Keeper:
         if not keeps or self._is_lost:
             return []
         uncovered: list[Uncovered] = []
-        lines = bytearray()
+        lines, mac = bytearray(), self._end.mac
         due = list(keeps)
         try:
             self._open()
         except OSError as failure:
             self._is_lost = True
             return [Uncovered("", f"the undo log cannot be made: {failure.strerror}", time.time_ns())]
-        before = self._before
-        try:
-            while due:
-                keep = due.pop(0)
-                try:
-                    record = self._keep(keep)
-                except _Unlinkable as failure:
-                    due[:0] = self._recorder.unlinkable(keep, failure.status)
-                    continue
-                except OSError as failure:
-                    record = Uncovered(keep.path, failure.strerror or str(failure), time.time_ns())
-                if isinstance(record, Uncovered):
-                    uncovered.append(record)
-                lines += self._line(record)
-        except BaseException:  # raised by a signal handler of the program
-            self._before = before
-            raise
-        return uncovered + self._append(lines, before)
+        while due:
+            keep = due.pop(0)
+            try:
+                record = self._keep(keep)
+            except _Unlinkable as failure:
+                due[:0] = self._recorder.unlinkable(keep, failure.status)
+                continue
+            except OSError as failure:
+                record = Uncovered(keep.path, failure.strerror or str(failure), time.time_ns())
+            if isinstance(record, Uncovered):
+                uncovered.append(record)
+            mac, line = self._line(mac, record)
+            lines += line
+        return uncovered + self._append(lines, mac)
 
     def _open(self) -> None:
         if self._fd >= 0:
@@ -159,26 +157,35 @@ class Keeper:
         self._on_log(self._fd)
         self._reserve(_RESERVED_BYTES)
 
-    def _append(self, lines: bytes | bytearray, before: str) -> list[Uncovered]:
-        """Write whole lines, or, where the disk is full, the one that says so. ``before``: MAC of the line before."""
+    def _append(self, lines: bytes | bytearray, mac: str) -> list[Uncovered]:
+        """Write whole lines, or, where the disk is full, the one that says so. ``mac``: of the last line."""
         try:
+            self._cut()
             self._reserve(len(lines) + _RESERVED_BYTES)
-            _write_all(self._fd, lines, self._log_bytes)
-            self._log_bytes += len(lines)
+            self._is_torn = True
+            _write_all(self._fd, lines, self._end.nbytes)
+            self._end = _End(mac, self._end.nbytes + len(lines))
+            self._is_torn = False
             return []
         except OSError as failure:
             lost = Uncovered("", f"the undo log cannot be written: {failure.strerror}", time.time_ns())
         self._is_lost = True
-        self._before = before
         with contextlib.suppress(OSError):  # without space reserved, only the caller is told
-            os.ftruncate(self._fd, self._log_bytes)
-            _write_all(self._fd, self._line(lost), self._log_bytes)
+            os.ftruncate(self._fd, self._end.nbytes)
+            _write_all(self._fd, self._line(self._end.mac, lost)[1], self._end.nbytes)
         return [lost]
+
+    def _cut(self) -> None:
+        """Remove lines of an operation that has not begun, since a signal handler of the program has raised."""
+        if self._is_torn:
+            os.ftruncate(self._fd, self._end.nbytes)
+            self._reserved_bytes = 0
+            self._is_torn = False
 
     def _reserve(self, nbytes: int) -> None:
         """Have space for so many more bytes. Raises OSError: the disk is full."""
-        if self._log_bytes + nbytes > self._reserved_bytes:
-            size = self._log_bytes + max(nbytes, _RESERVED_AT_ONCE_BYTES)
+        if self._end.nbytes + nbytes > self._reserved_bytes:
+            size = self._end.nbytes + max(nbytes, _RESERVED_AT_ONCE_BYTES)
             _status.reserve(self._fd, size)
             self._reserved_bytes = size
 
@@ -205,10 +212,18 @@ class Keeper:
     def _path(self, number: int) -> str:
         return os.path.join(self._directory, str(number))
 
-    def _line(self, record: Record) -> bytes:
+    def _line(self, before: str, record: Record) -> tuple[str, bytes]:
+        """MAC and line. ``before``: the MAC of the line before."""
         text = json.dumps(to_plain(record), separators=(",", ":"))
-        self._before = _mac(self._key, self._before, text)
-        return f"{self._before} {text}\n".encode("ascii")
+        mac = _mac(self._key, before, text)
+        return mac, f"{mac} {text}\n".encode("ascii")
+
+
+class _End(NamedTuple):
+    """Where the log ends: the MAC of its last line, and its length."""
+
+    mac: str
+    nbytes: int
 
 
 class _Unlinkable(Exception):

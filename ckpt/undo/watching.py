@@ -66,6 +66,7 @@ class FileWatch:
         self._on_log = on_log
         self._is_recording = False
         self._cut_later: int | None = None
+        self._owed = ""  # what has interrupted the recording of an operation, until the log has it
         self._recorder = Recorder()
         self._keeper: Keeper | None = None
         self._epoch = 0
@@ -93,6 +94,7 @@ class FileWatch:
                 self._cut_later = epoch
                 return
             if self._keeper is not None:
+                self._say_owed()
                 self._keeper.close()
             self._epoch = epoch
             directory = directory_of(self._job, epoch, self._incarnation, self._rank)
@@ -119,6 +121,7 @@ class FileWatch:
         with self._lock:
             self._is_recording = True
             try:
+                self._say_owed()
                 self._record(self._operations(event, arguments))
             except BaseException as failure:
                 self._interrupted(event, failure)
@@ -147,9 +150,15 @@ class FileWatch:
 
     def _interrupted(self, event: str, failure: BaseException) -> None:
         """Recording has failed. An exception of the program's own signal handler is the program's."""
-        self._cannot("", f"a change ({event}) could not be recorded: {type(failure).__name__}: {failure}")
+        self._owed = f"a change ({event}) could not be recorded: {type(failure).__name__}: {failure}"
+        self._say_owed()
         if _is_of_the_program(failure):
             raise failure
+
+    def _say_owed(self) -> None:
+        if self._owed:
+            self._cannot("", self._owed)
+            self._owed = ""
 
     def _cannot(self, path: str, reason: str) -> None:
         assert self._keeper is not None
