@@ -3,8 +3,9 @@
 Tests run in several processes (pytest-xdist). What one of them has to say to the whole run travels with its report
 (`user_properties`), so that it is the same with and without workers.
 
-`--rotate` leaves of the cases of a test marked `rotate(n)` the n-th part, another one for every seed (tests/seeds.py). Each
-test and each version of Python has its turn by itself.
+`--rotate` leaves of the cases of a test marked `rotate(n)` the n-th part, another one for every seed (tests/seeds.py); so it
+does with the tests of a module marked `turns(n)`, but for those in it that are marked `rotate` themselves. Each test, or
+module, and each version of Python has its turn by itself.
 """
 
 from __future__ import annotations
@@ -130,13 +131,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _leave_the_share_of_this_commit(config: pytest.Config, items: list[pytest.Item]) -> None:
     cases: dict[str, list[pytest.Item]] = defaultdict(list)
+    marks: dict[str, pytest.Mark] = {}
     for item in items:
-        if item.get_closest_marker("rotate"):
-            cases[item.nodeid.partition("[")[0]].append(item)
+        rotate, turns = item.get_closest_marker("rotate"), item.get_closest_marker("turns")
+        name = item.nodeid.partition("[" if rotate else "::")[0]
+        mark = rotate or turns
+        if mark is not None:
+            cases[name].append(item)
+            marks[name] = mark
     left_out: set[pytest.Item] = set()
     for name, all_of_them in cases.items():
-        mark = all_of_them[0].get_closest_marker("rotate")
-        assert mark is not None
+        mark = marks[name]
         kind = f"{name} on {sys.version_info.minor}"
         left_out |= set(all_of_them) - set(share(all_of_them, mark.args[0], kind))
     if left_out:

@@ -165,6 +165,14 @@ def test_a_run_with_workers_tells_figures_times_and_skips_of_all_and_takes_its_s
         "@pytest.mark.nightly\n"
         "def test_long(): raise AssertionError\n"
     )
+    (tmp_path / "test_turns.py").write_text(
+        "import pytest\n"
+        "pytestmark = pytest.mark.turns(3)\n"
+        + "".join(f"def test_{name}(figures): figures('turns seen', 1)\n" for name in "abcde")
+        + "@pytest.mark.rotate(2)\n"
+        "@pytest.mark.parametrize('case', range(4))\n"
+        "def test_own(case, figures): figures('own turns seen', 1)\n"
+    )
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-n", "2", "--rotate", "."]
     report = tmp_path / "report.json"
@@ -181,6 +189,9 @@ def test_a_run_with_workers_tells_figures_times_and_skips_of_all_and_takes_its_s
     assert done.returncode == 0, done.stdout + done.stderr
     assert "15  cases seen" in done.stdout, done.stdout
     told = {test["name"]: test for test in json.loads(report.read_text())}
-    assert len(told) == 4, "three of twelve cases, and the one that is skipped"
+    assert "2  turns seen" in done.stdout and "2  own turns seen" in done.stdout, done.stdout
+    assert len(told) == 8, (
+        "three of twelve cases, two of five tests, two of four cases, and the one that is skipped"
+    )
     assert told["test_it.py::test_not_here"]["skipped"] == "needs nothing"
     assert all(test["seconds"] >= 0 for test in told.values())

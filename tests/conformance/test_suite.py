@@ -63,6 +63,7 @@ def sources() -> str:
 
 @pytest.mark.system
 @pytest.mark.timeout(200)
+@pytest.mark.rotate(2)
 @pytest.mark.parametrize("size", [1, 3])
 def test_the_quick_part_of_the_suite_passes(sources: str, size: int) -> None:
     chosen = random.Random(seed_of_the_commit()).choice(OTHERS)

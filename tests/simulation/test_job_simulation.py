@@ -175,6 +175,7 @@ def test_the_faults_are_met() -> None:
     assert {2, 3, 4, 8} <= sizes
 
 
+@pytest.mark.rotate(3)
 @pytest.mark.parametrize("found", MUTANTS, ids=str)
 def test_removing_a_rule_is_noticed(found: Mutant, figures: Count) -> None:
     noticed = noticed_by(found)

@@ -17,7 +17,7 @@ from tests.sweep.driver import ROOT, Bench
 from tests.sweep.fetch import Place
 from tests.system.support import EndedEarly, Job, long_enough
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300), pytest.mark.turns(5)]
 
 Start = Callable[..., Job]
 
@@ -43,7 +43,6 @@ def other_patch_versions() -> Iterator[str]:
             yield str(python)
 
 
-@pytest.mark.rotate(3)
 @pytest.mark.parametrize("name", ["hexiom", "sorted_toolz", "stdlib_text"])
 def test_another_patch_version(
     name: str, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

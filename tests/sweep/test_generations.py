@@ -10,7 +10,7 @@ from tests.sweep.catalogue import PROGRAMS, Program
 from tests.sweep.driver import Bench
 from tests.sweep.fetch import Place
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300), pytest.mark.turns(7)]
 
 _AROUND = 8  # at most: checks just before the program and just after it
 
@@ -55,7 +55,6 @@ SMALL = {
 }
 
 
-@pytest.mark.rotate(3)
 @pytest.mark.parametrize("name", sorted(SMALL))
 def test_every_check_of_a_small_program(name: str, place: Place, tmp_path: Path) -> None:
     script = tmp_path / "program.py"
@@ -80,7 +79,6 @@ def test_every_check_of_a_small_program(name: str, place: Place, tmp_path: Path)
             assert not differs, f"image of check {check}: {differs}"
 
 
-@pytest.mark.rotate(4)
 @pytest.mark.parametrize("name", ["hexiom", "lark_grammar", "simpy_queue", "stdlib_objects"])
 def test_three_generations(name: str, place: Place, tmp_path: Path) -> None:
     """Image, resume, image of the resumed program, resume, and once more."""

@@ -117,7 +117,7 @@ def test_what_a_program_leaves_open_is_written_at_its_end_as_by_python(place: Pa
     _alike({n: _result(top / n, *_output(place / "job", r)) for r, n in enumerate(names)}, plain)
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate(8)
 @pytest.mark.parametrize(
     "names", _groups([name for name in PROGRAMS if name not in NOT_RESTORED]), ids=lambda names: names[0]
 )

@@ -11,7 +11,7 @@ import pytest
 from tests.system.support import Job, run_ckpt, write_app
 from tests.unit.ckpt.undo.test_sequences import Tree, tree_of
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.turns(2)]
 
 Start = Callable[..., Job]
 

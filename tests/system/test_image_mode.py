@@ -12,14 +12,14 @@ import pytest
 from tests.system.apps import RING
 from tests.system.support import Job, run_ckpt, write_app
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.turns(3)]
 
 Start = Callable[..., Job]
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 @pytest.mark.parametrize(
     ("options", "hindrance", "modes", "logged"),
     [

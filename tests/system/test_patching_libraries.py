@@ -13,7 +13,7 @@ import pytest
 from tests.system.support import Job, write_app
 from tests.system.test_ready_science import needs
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.turns(3)]
 
 Start = Callable[..., Job]
 

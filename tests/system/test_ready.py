@@ -12,7 +12,7 @@ import pytest
 from tests.system.support import Job
 from tests.system.test_hooks import app_of
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.turns(3)]
 
 Start = Callable[..., Job]
 

@@ -15,7 +15,7 @@ import pytest
 from tests.system.apps import RING
 from tests.system.support import Job, ckpt_command, write_app
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300), pytest.mark.turns(3)]
 
 Start = Callable[..., Job]
 STEPS, PAUSE_S = 1000, 0.001
@@ -144,7 +144,7 @@ def can_move_clocks() -> bool:
         return False
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate(8)
 @pytest.mark.skipif(not can_move_clocks(), reason="needs root and time namespaces (unshare --time)")
 @pytest.mark.parametrize("later_s", [5_000_000, -1])
 def test_a_restart_on_a_machine_whose_monotonic_clock_is_elsewhere(

@@ -27,7 +27,7 @@ def kinds() -> list[str]:
 
 def chosen(config: pytest.Config) -> list[str]:
     """The kinds of this run: all, or the share of the commit. One job goes through them."""
-    return share(kinds(), 6, "kinds of operations") if config.getoption("--rotate") else kinds()
+    return share(kinds(), 12, "kinds of operations") if config.getoption("--rotate") else kinds()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

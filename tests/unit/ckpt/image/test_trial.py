@@ -17,6 +17,8 @@ from ckpt.image import prepare
 from ckpt.image.pickling import diagnose
 from ckpt.image.trial import Finding, SeenFrame, examine
 
+pytestmark = pytest.mark.turns(3)
+
 
 class Holder:
     def __init__(self, **attributes: Any) -> None:

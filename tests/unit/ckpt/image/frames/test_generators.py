@@ -6,6 +6,8 @@ from ckpt.image.errors import Refused
 from ckpt.image.frames import _frames
 from ckpt.image.frames.generators import GenRecord, gen_fill, gen_info, gen_make
 
+pytestmark = pytest.mark.turns(2)
+
 
 def copied(gen):
     """The generator taken apart and put together again; the original goes on independently."""

@@ -10,6 +10,8 @@ import pytest
 
 from tests.unit.ckpt.image.support import _drive, image_failure, resumed_output
 
+pytestmark = pytest.mark.turns(3)
+
 
 def test_reading_in_every_way(tmp_path: Path) -> None:
     (tmp_path / "data.txt").write_text("".join(f"zeile {i} äöü {'x' * (i % 90)}\n" for i in range(3000)))
