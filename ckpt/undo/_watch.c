@@ -1,6 +1,7 @@
 /* An audit hook (PEP 578) that tells of operations which may change files, before they begin.
 
-       install(callback)     callback(event, arguments, is_nested) is called from now on; None: no more
+       install(callback, fast_path)     callback(event, arguments, is_nested) is called from now on; None: no more. Not for
+                                        operations that the FastPath settles (fast_path.c); None: there is none
 
    The hook is in C because it is called for every audit event: most of them it leaves at once, and a file that is opened for
    reading only, too. Python cannot remove an audit hook, so the hook is added once in a process, and asks for its callback.
@@ -14,14 +15,14 @@
 
    Not here: what an operation needs, and which paths matter (ckpt.undo.watching). */
 
-#define PY_SSIZE_T_CLEAN
-#define _GNU_SOURCE
-#include <Python.h>
+#include "fast_path.h"
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 
 static PyObject *callback; /* borrowed by calls, so install() must not run within one */
+static PyObject *fast_path;
+int callbacks_under_way;
 static int is_added;
 static __thread int depth;
 
@@ -53,7 +54,13 @@ static int matters(const char *event, PyObject *args)
 
 static int hook(const char *event, PyObject *args, void *unused)
 {
-    if (callback == NULL || depth > 1 || !matters(event, args))
+    if (callback == NULL)
+        return 0;
+    if (fast_path != NULL && strcmp(event, "os.chdir") == 0)
+        fast_path_forget(fast_path);
+    if (depth > 1 || !matters(event, args))
+        return 0;
+    if (depth == 0 && fast_path != NULL && fast_path_settles(fast_path, event, args))
         return 0;
     if (depth == 0 && PyErr_CheckSignals())
         return -1;
@@ -64,7 +71,9 @@ static int hook(const char *event, PyObject *args, void *unused)
     pthread_sigmask(SIG_BLOCK, &all, &before);
     PyThreadState_EnterTracing(thread);
     depth++;
+    callbacks_under_way++;
     PyObject *result = PyObject_CallFunction(called, "sOO", event, args, depth > 1 ? Py_True : Py_False);
+    callbacks_under_way--;
     depth--;
     PyThreadState_LeaveTracing(thread);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -73,12 +82,20 @@ static int hook(const char *event, PyObject *args, void *unused)
     return result == NULL ? -1 : 0;
 }
 
-PyDoc_STRVAR(install_doc, "install(callback, /) -> None\n\n"
-                          "Call callback(event, arguments, is_nested) before operations that may change files; None: call\n"
-                          "nothing. Raises RuntimeError: another audit hook refuses this one.");
+PyDoc_STRVAR(install_doc, "install(callback, fast_path, /) -> None\n\n"
+                          "Call callback(event, arguments, is_nested) before operations that may change files and that the\n"
+                          "FastPath (or None) does not settle; None: call nothing. Raises RuntimeError: another audit hook\n"
+                          "refuses this one.");
 
-static PyObject *install(PyObject *module, PyObject *called)
+static PyObject *install(PyObject *module, PyObject *args)
 {
+    PyObject *called, *settles;
+    if (!PyArg_ParseTuple(args, "OO", &called, &settles))
+        return NULL;
+    if (settles != Py_None && !Py_IS_TYPE(settles, &FastPath_Type)) {
+        PyErr_SetString(PyExc_TypeError, "a FastPath or None is wanted");
+        return NULL;
+    }
     if (called != Py_None && !is_added) {
         if (PySys_AddAuditHook(hook, NULL) < 0) {
             if (!PyErr_Occurred())
@@ -87,12 +104,26 @@ static PyObject *install(PyObject *module, PyObject *called)
         }
         is_added = 1;
     }
-    PyObject *old = callback;
+    PyObject *old = callback, *old_path = fast_path;
     callback = called == Py_None ? NULL : Py_NewRef(called);
+    fast_path = settles == Py_None ? NULL : Py_NewRef(settles);
     Py_XDECREF(old);
+    Py_XDECREF(old_path);
     Py_RETURN_NONE;
 }
 
-static PyMethodDef methods[] = {{"install", install, METH_O, install_doc}, {NULL, NULL, 0, NULL}};
+PyDoc_STRVAR(mac_doc, "mac(key, before, text, /) -> str\n\n"
+                      "The MAC of a line of the log. ``key``: 16 bytes; ``before``: the MAC of the line before. Raises ValueError.");
+
+static PyMethodDef methods[] = {{"install", install, METH_VARARGS, install_doc},
+                                {"mac", log_mac, METH_VARARGS, mac_doc},
+                                {NULL, NULL, 0, NULL}};
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_watch", NULL, -1, methods, NULL, NULL, NULL, NULL};
-PyMODINIT_FUNC PyInit__watch(void) { return PyModule_Create(&definition); }
+
+PyMODINIT_FUNC PyInit__watch(void)
+{
+    PyObject *module = PyModule_Create(&definition);
+    if (module != NULL && (PyModule_AddType(module, &LogEnd_Type) < 0 || PyModule_AddType(module, &FastPath_Type) < 0))
+        Py_CLEAR(module);
+    return module;
+}

@@ -1,4 +1,31 @@
 from collections.abc import Callable
 from typing import Any
 
-def install(callback: Callable[[str, tuple[Any, ...], bool], None] | None, /) -> None: ...
+class LogEnd:
+    mac: str
+    nbytes: int
+    reserved_bytes: int
+    fd: int
+    is_torn: bool
+    def __init__(self, key: bytes, spare_bytes: int) -> None: ...
+
+class FastPath:
+    def __init__(self) -> None: ...
+    def begin(
+        self,
+        end: LogEnd,
+        began_ns: int,
+        names: dict[str, Any],
+        contents: dict[Any, bool],
+        old: set[Any],
+        linked: set[Any],
+        written_as: set[Any],
+        /,
+    ) -> None: ...
+    def forget(self) -> None: ...
+    def note(self, path: str, canonical: str, standing: int, has_links: bool, /) -> None: ...
+
+def install(
+    callback: Callable[[str, tuple[Any, ...], bool], None] | None, fast_path: FastPath | None, /
+) -> None: ...
+def mac(key: bytes, before: str, text: bytes, /) -> str: ...

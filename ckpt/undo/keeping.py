@@ -26,12 +26,12 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 from blake3 import blake3
 
 from ckpt.transport import jsontext
 from ckpt.undo import _status
+from ckpt.undo._watch import LogEnd, mac
 from ckpt.undo.errors import LogDamaged
 from ckpt.undo.recorder import Keep, OpenFile, Operation, Recorder
 from ckpt.undo.records import (
@@ -77,7 +77,7 @@ class Keeper:
 
     ``directory`` is made when there is something to keep. ``key``: of the job. ``limit_bytes``: for all copies of this
     interval; a change that would need more is recorded as uncovered. ``on_log``: called with the descriptor of the log
-    when it is opened.
+    when it is opened. ``end``: where the log ends; the fast path writes lines, too.
     """
 
     def __init__(
@@ -92,12 +92,9 @@ class Keeper:
         self._directory = directory
         self._recorder = recorder
         self._key = _line_key(key)
-        self._end = _End("", 0)
-        self._is_torn = False  # there may be lines behind the end
+        self.end = LogEnd(self._key, _RESERVED_BYTES)
         self._left_bytes = limit_bytes
         self._on_log = on_log
-        self._fd = -1
-        self._reserved_bytes = 0
         self._is_lost = False  # the log cannot be written any more
 
     def begin(self, open_files: Sequence[OpenFile] = ()) -> list[Uncovered]:
@@ -106,12 +103,12 @@ class Keeper:
 
     def close(self) -> None:
         """The interval ends. Called again, it does nothing."""
-        if self._fd < 0:
+        if self.end.fd < 0:
             return
         seen = {path: look(path) for path in self._recorder.paths()}
         self._write(self._recorder.end(seen, time.time_ns()))
-        os.close(self._fd)
-        self._fd = -1
+        fd, self.end.fd = self.end.fd, -1
+        os.close(fd)
 
     def uncovered(self, path: str, reason: str) -> list[Uncovered]:
         """A change that cannot be undone, and why."""
@@ -126,7 +123,7 @@ class Keeper:
         if not keeps or self._is_lost:
             return []
         uncovered: list[Uncovered] = []
-        lines, mac = bytearray(), self._end.mac
+        lines, last = bytearray(), self.end.mac
         due = list(keeps)
         try:
             self._open()
@@ -144,50 +141,52 @@ class Keeper:
                 record = Uncovered(keep.path, failure.strerror or str(failure), time.time_ns())
             if isinstance(record, Uncovered):
                 uncovered.append(record)
-            mac, line = self._line(mac, record)
+            last, line = self._line(last, record)
             lines += line
-        return uncovered + self._append(lines, mac)
+        return uncovered + self._append(lines, last)
 
     def _open(self) -> None:
-        if self._fd >= 0:
+        if self.end.fd >= 0:
             return
         os.makedirs(self._directory, mode=0o700)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        self._fd = _out_of_the_way(os.open(os.path.join(self._directory, LOG), flags, 0o600))
-        self._on_log(self._fd)
+        self.end.fd = _out_of_the_way(os.open(os.path.join(self._directory, LOG), flags, 0o600))
+        self._on_log(self.end.fd)
         self._reserve(_RESERVED_BYTES)
 
-    def _append(self, lines: bytes | bytearray, mac: str) -> list[Uncovered]:
-        """Write whole lines, or, where the disk is full, the one that says so. ``mac``: of the last line."""
+    def _append(self, lines: bytes | bytearray, last: str) -> list[Uncovered]:
+        """Write whole lines, or, where the disk is full, the one that says so. ``last``: the MAC of the last line."""
         try:
             self._cut()
             self._reserve(len(lines) + _RESERVED_BYTES)
-            self._is_torn = True
-            _write_all(self._fd, lines, self._end.nbytes)
-            self._end = _End(mac, self._end.nbytes + len(lines))
-            self._is_torn = False
+            end = self.end
+            end.is_torn = True
+            _write_all(end.fd, lines, end.nbytes)
+            end.mac, end.nbytes = last, end.nbytes + len(lines)
+            end.is_torn = False
             return []
         except OSError as failure:
             lost = Uncovered("", f"the undo log cannot be written: {failure.strerror}", time.time_ns())
         self._is_lost = True
+        self.end.is_torn = True  # nobody else writes
         with contextlib.suppress(OSError):  # without space reserved, only the caller is told
-            os.ftruncate(self._fd, self._end.nbytes)
-            _write_all(self._fd, self._line(self._end.mac, lost)[1], self._end.nbytes)
+            os.ftruncate(self.end.fd, self.end.nbytes)
+            _write_all(self.end.fd, self._line(self.end.mac, lost)[1], self.end.nbytes)
         return [lost]
 
     def _cut(self) -> None:
         """Remove lines of an operation that has not begun, since a signal handler of the program has raised."""
-        if self._is_torn:
-            os.ftruncate(self._fd, self._end.nbytes)
-            self._reserved_bytes = 0
-            self._is_torn = False
+        if self.end.is_torn:
+            os.ftruncate(self.end.fd, self.end.nbytes)
+            self.end.reserved_bytes = 0
+            self.end.is_torn = False
 
     def _reserve(self, nbytes: int) -> None:
         """Have space for so many more bytes. Raises OSError: the disk is full."""
-        if self._end.nbytes + nbytes > self._reserved_bytes:
-            size = self._end.nbytes + max(nbytes, _RESERVED_AT_ONCE_BYTES)
-            _status.reserve(self._fd, size)
-            self._reserved_bytes = size
+        if self.end.nbytes + nbytes > self.end.reserved_bytes:
+            size = self.end.nbytes + max(nbytes, _RESERVED_AT_ONCE_BYTES)
+            _status.reserve(self.end.fd, size)
+            self.end.reserved_bytes = size
 
     def _keep(self, keep: Keep) -> Record:
         record = keep.record
@@ -215,15 +214,8 @@ class Keeper:
     def _line(self, before: str, record: Record) -> tuple[str, bytes]:
         """MAC and line. ``before``: the MAC of the line before."""
         text = json.dumps(to_plain(record), separators=(",", ":"))
-        mac = _mac(self._key, before, text)
-        return mac, f"{mac} {text}\n".encode("ascii")
-
-
-class _End(NamedTuple):
-    """Where the log ends: the MAC of its last line, and its length."""
-
-    mac: str
-    nbytes: int
+        made = mac(self._key, before, text.encode("ascii"))
+        return made, f"{made} {text}\n".encode("ascii")
 
 
 class _Unlinkable(Exception):
@@ -263,22 +255,18 @@ def read_log(directory: str, key: bytes) -> Iterator[Record]:
     except FileNotFoundError:
         return
     for number, line in enumerate(lines[:-1], 1):
-        mac, text = line[:_MAC_DIGITS].decode("latin-1"), line[_MAC_DIGITS + 1 :].decode("latin-1")
-        before = _mac(line_key, before, text)
-        if before != mac:
+        text = line[_MAC_DIGITS + 1 :]
+        before = mac(line_key, before, text)
+        if line[: _MAC_DIGITS + 1] != f"{before} ".encode("ascii"):
             raise LogDamaged(f"line {number} does not verify", path=path)
         try:
-            yield from_plain(jsontext.parse(text))
+            yield from_plain(jsontext.parse(text.decode("ascii")))
         except ValueError as failure:
             raise LogDamaged(f"line {number} verifies, and is no record ({failure})", path=path) from failure
 
 
 def _line_key(key: bytes) -> bytes:
-    return blake3(key, derive_key_context="checkpoint toolkit, undo log").digest()
-
-
-def _mac(key: bytes, before: str, text: str) -> str:
-    return blake3(f"{before} {text}".encode("latin-1"), key=key).hexdigest(length=_MAC_DIGITS // 2)
+    return blake3(key, derive_key_context="checkpoint toolkit, undo log").digest(length=16)
 
 
 def tail_digest(path: str, nbytes: int) -> str:

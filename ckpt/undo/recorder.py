@@ -25,7 +25,7 @@ from typing import Literal, NamedTuple
 
 from ckpt.undo.records import Attributes, Binding, Content, FileId, Moved, Name, Outcome, Record, Status
 
-__all__ = ["Keep", "OpenFile", "Operation", "Recorder"]
+__all__ = ["Keep", "OpenFile", "Operation", "Recorder", "Tables"]
 
 
 class Operation(NamedTuple):
@@ -63,6 +63,17 @@ class Keep(NamedTuple):
     record: Record
     path: str = ""
     open: OpenFile | None = None
+
+
+class Tables(NamedTuple):
+    """What the recorder knows of names and files in this interval; ``names`` may be added to. See :class:`Recorder`."""
+
+    began_ns: int
+    names: dict[str, Binding]
+    contents: dict[FileId, bool]
+    old: set[FileId]
+    linked: set[FileId]
+    written_as: set[tuple[FileId, str]]
 
 
 class Recorder:
@@ -152,6 +163,16 @@ class Recorder:
             Keep(Content(record.path, status, self._number(), "", 0, 0, record.time_ns), keep.path),
             unlinked,
         ]
+
+    def tables(self) -> Tables:
+        """For who answers common operations without this object (fast_path.c); until the next interval begins."""
+        return Tables(self._began_ns, self._names, self._contents, self._old, self._linked, self._written_as)
+
+    def standing(self, directory: str) -> Literal["plain", "new", "moved"]:
+        """Of a directory: it has the name that it had when the interval began; it has been made since; neither."""
+        if self._is_in_new(directory):
+            return "new"
+        return "plain" if self._original(directory) == directory else "moved"
 
     # ------------------------------------------------------------------ operations
 

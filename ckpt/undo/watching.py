@@ -12,6 +12,9 @@ changes are not seen here.
 Left alone: what lies in the job directory, in /proc, /sys and /dev, in directories ``__pycache__``, and what is no regular
 file, directory or symbolic link.
 
+Most operations need no record, or the name of a new file only: those are settled by fast_path.c, for paths in directories
+that have been met before.
+
 An operation that a signal handler or a finalizer begins while another one is being recorded cannot be recorded: the log says
 that it is not covered. A forked process of the program is not watched.
 
@@ -39,6 +42,7 @@ _CACHE = "__pycache__"
 _SQLITE = ("", "-journal", "-wal", "-shm")
 _HERE = os.path.dirname(__file__)
 _O_TMPFILE = os.O_TMPFILE & ~os.O_DIRECTORY
+_PLAIN, _NEW, _LEFT = 0, 1, 2  # standings of a directory in fast_path.c
 
 
 class FileWatch:
@@ -68,6 +72,7 @@ class FileWatch:
         self._cut_later: int | None = None
         self._owed = ""  # what has interrupted the recording of an operation, until the log has it
         self._recorder = Recorder()
+        self._fast_path = _watch.FastPath()
         self._keeper: Keeper | None = None
         self._epoch = 0
         self._databases: set[str] = set()
@@ -78,11 +83,11 @@ class FileWatch:
     def start(self, epoch: int, open_files: Iterable[OpenFile] = ()) -> None:
         """The program begins, or goes on after a restart from this epoch (0: from its start)."""
         self.cut(epoch, open_files)
-        _watch.install(self._on_event)
+        _watch.install(self._on_event, self._fast_path)
 
     def stop(self) -> None:
         """Nothing is told any more."""
-        _watch.install(None)
+        _watch.install(None, None)
 
     def cut(self, epoch: int, open_files: Iterable[OpenFile]) -> None:
         """A checkpoint of this epoch is taken; the program stands still. ``open_files``: those it has open for writing."""
@@ -93,6 +98,7 @@ class FileWatch:
             ):  # the round has been given up meanwhile, so there is no image of this moment
                 self._cut_later = epoch
                 return
+            self._fast_path.forget()
             if self._keeper is not None:
                 self._say_owed()
                 self._keeper.close()
@@ -109,6 +115,7 @@ class FileWatch:
             self._databases &= {file.path for file in files}
             for path in self._databases:
                 self._record(Operation("rewrite", path + each) for each in _SQLITE[1:])
+            self._fast_path.begin(self._keeper.end, *self._recorder.tables())
 
     # ------------------------------------------------------------------ events
 
@@ -122,7 +129,12 @@ class FileWatch:
             self._is_recording = True
             try:
                 self._say_owed()
-                self._record(self._operations(event, arguments))
+                operations = self._operations(event, arguments)
+                if any(map(_is_of_a_directory, operations)):
+                    self._fast_path.forget()
+                self._record(operations)
+                if event == "open":
+                    self._note(arguments[0], operations)
             except BaseException as failure:
                 self._interrupted(event, failure)
             finally:
@@ -139,9 +151,26 @@ class FileWatch:
             ):
                 self._tell(self._keeper.before(operation))
 
+    def _note(self, path: Any, operations: list[Operation]) -> None:
+        """The fast path may settle what comes next in the directory of this path."""
+        if type(path) is not str or not operations:
+            return
+        directory, name = os.path.split(operations[0].path)
+        if name != os.path.basename(path):
+            return  # a symbolic link
+        if self._is_left_alone(operations[0].path):
+            standing = _LEFT if self._is_left_alone(f"{directory}/-") else None
+        else:
+            standing = {"plain": _PLAIN, "new": _NEW}.get(self._recorder.standing(directory))
+        if standing is not None:
+            above = os.path.dirname(path)
+            has_links = os.path.join(os.getcwd(), above) != directory if above else os.getcwd() != directory
+            self._fast_path.note(path, directory, standing, has_links)
+
     def _on_nested(self, event: str, arguments: tuple[Any, ...]) -> None:
         """The callback's own operations are in the job directory; others cannot be recorded now."""
         with contextlib.suppress(OSError, ValueError, TypeError):
+            self._fast_path.forget()
             for operation in self._operations(event, arguments):
                 if not self._is_left_alone(operation.path):
                     self._cannot(
@@ -221,6 +250,15 @@ def _opened(path: Any, flags: int) -> list[Operation]:
         return []
     appends = flags & os.O_APPEND and not flags & os.O_TRUNC
     return _one("append" if appends else "rewrite", _followed(path))
+
+
+def _is_of_a_directory(operation: Operation) -> bool:
+    """Does the name of a directory change?"""
+    return operation.kind == "directory" or (
+        operation.kind in ("remove", "rename")
+        and os.path.isdir(operation.path)
+        and not os.path.islink(operation.path)
+    )
 
 
 def _one(kind: Any, path: str) -> list[Operation]:

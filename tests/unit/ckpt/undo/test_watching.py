@@ -359,5 +359,5 @@ def test_nothing_is_told_when_the_watch_has_stopped(work: Watched) -> None:
     work.start()
     work.watch.stop()
     Path("x").write_text("x")
-    _watch.install(None)
+    _watch.install(None, None)
     assert work.log(0).records == []

@@ -1,0 +1,234 @@
+"""The fast path in C says what the recorder would say: with and without it a program has the same undo log."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ckpt.undo import _watch, keeping
+from ckpt.undo.keeping import read_log
+from ckpt.undo.records import Content, Name, Record, Status, to_plain
+from tests.unit.ckpt.undo.test_sequences import BUILDING, tree_of
+from tests.unit.ckpt.undo.test_watching import KEY, SEQUENCES, Program, Watched, watched
+
+FILES = [
+    "new",
+    "write",
+    "write",
+    "append",
+    "append",
+    "patch",
+    "rename",
+    "rename",
+    "remove",
+    "mkdir",
+    "rmtree",
+    "link",
+]
+
+
+def without_fast_path(watch: Any) -> None:
+    _watch.install(watch._on_event, None)
+
+
+def comparable(record: Record, root: str) -> list[Any]:
+    """Without what differs from run to run: times, inodes, the directory."""
+    fields = record._asdict()
+    for name in ("time_ns", "tail", "file"):
+        fields.pop(name, None)
+    for name, value in fields.items():
+        if isinstance(value, Status):
+            fields[name] = (
+                value.mode,
+                value.links,
+                value.is_file and value.nbytes,
+                value.target.removeprefix(root),
+            )
+        elif isinstance(value, str):
+            fields[name] = value.removeprefix(root)
+    return [to_plain(record)[0], *fields.values()]
+
+
+def records_of(where: Path, seed: int, begins: Callable[[Any], None]) -> list[list[Any]]:
+    """What a program of this seed leaves in its logs."""
+    where.mkdir()
+    with watched(where) as work:
+        program = Program(str(work.root), str(work.job), seed)
+        for _ in range(12):
+            program.step(BUILDING)
+        work.start()
+        begins(work.watch)
+        for _ in range(2):
+            for _ in range(20):
+                program.step(FILES)
+            work.cut()
+        found = [comparable(each, str(work.root)) for epoch in (0, 1) for each in work.log(epoch).records]
+    shutil.rmtree(where)
+    return found
+
+
+def test_the_log_is_the_same_without_the_fast_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        keeping.time, "time_ns", lambda: 0
+    )  # else it depends on a tick which files are surely new
+    for seed in range(SEQUENCES):
+        fast = records_of(tmp_path / f"fast-{seed}", seed, lambda watch: None)
+        slow = records_of(tmp_path / f"slow-{seed}", seed, without_fast_path)
+        assert fast == slow, seed
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Any:
+    with watched(tmp_path) as made:
+        yield made
+
+
+def slow_events(work: Watched, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The events that the recorder is asked about from now on."""
+    seen: list[str] = []
+    genuine = work.watch._operations
+
+    def tells(event: str, arguments: tuple[Any, ...]) -> Any:
+        seen.append(event)
+        return genuine(event, arguments)
+
+    monkeypatch.setattr(work.watch, "_operations", tells)
+    return seen
+
+
+def test_new_files_in_a_directory_are_settled(work: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    work.start()
+    Path("first").write_text("x")
+    seen = slow_events(work, monkeypatch)
+    for number in range(100):
+        with open(f"{number}.tmp", "w") as file:
+            file.write("x")
+        os.replace(f"{number}.tmp", f"{number}")
+        os.remove(f"{number}")
+    assert not seen
+    names = {each.path for each in work.log(0).records if isinstance(each, Name)}
+    assert len(names) == 201
+    assert not work.back_to(0)
+    assert os.listdir() == []
+
+
+def test_a_file_whose_contents_are_kept_is_settled(work: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("state").write_text("old")
+    Path("log").write_text("old")
+    work.start()
+    tree = tree_of(str(work.root))
+    for mode, name in (("w", "state"), ("a", "log")):
+        with open(name, mode) as file:
+            file.write("new")
+    seen = slow_events(work, monkeypatch)
+    for _ in range(5):
+        for mode, name in (("w", "state"), ("r+", "state"), ("a", "log")):
+            with open(name, mode) as file:
+                file.write("new")
+    assert not seen
+    with open("log", "r+"):
+        pass
+    assert seen[0] == "open"  # it is changed otherwise: now a copy is needed
+    assert sum(isinstance(each, Content) for each in work.log(0).records) == 3
+    assert not work.back_to(0)
+    assert tree_of(str(work.root)) == tree
+
+
+def test_a_directory_that_gets_another_name_is_met_anew(work: Watched) -> None:
+    os.makedirs("d/e")
+    os.mkdir("other")
+    work.start()
+    tree = tree_of(str(work.root))
+    Path("d/e/x").write_text("x")
+    os.rename("d", "moved")
+    os.rename("other", "d")
+    os.mkdir("d/e")
+    Path("d/e/y").write_text("y")  # in a new directory: it goes with it
+    Path("moved/e/z").write_text("z")
+    os.chdir("moved")
+    Path("e/w").write_text("w")  # the same text leads elsewhere
+    os.chdir("..")
+    assert not work.back_to(0)
+    assert tree_of(str(work.root)) == tree
+
+
+def test_names_that_json_would_escape(work: Watched) -> None:
+    work.start()
+    for name in ('a"b', "a\\b", "a\nb", "a\x7fb", "grün", "a b"):
+        for number in range(3):
+            Path(f"{name}{number}").write_text("x")
+    assert not work.back_to(0)
+    assert os.listdir() == []
+
+
+def siphash(key: bytes, message: bytes) -> bytes:
+    """SipHash-2-4 with 128 bits, as its authors describe it; nothing about it is fast."""
+    words = [int.from_bytes(key[at : at + 8], "little") for at in (0, 8)]
+    initial = (0x736F6D6570736575, 0x646F72616E646F6D ^ 0xEE, 0x6C7967656E657261, 0x7465646279746573)
+    v = [part ^ words[at % 2] for at, part in enumerate(initial)]
+
+    def left(word: int, bits: int) -> int:
+        return (word << bits | word >> (64 - bits)) & 0xFFFFFFFFFFFFFFFF
+
+    def rounds(count: int) -> None:
+        for _ in range(count):
+            for a, b, bits, turns in (
+                (0, 1, 13, True),
+                (2, 3, 16, False),
+                (0, 3, 21, False),
+                (2, 1, 17, True),
+            ):
+                v[a] = (v[a] + v[b]) & 0xFFFFFFFFFFFFFFFF
+                v[b] = left(v[b], bits) ^ v[a]
+                if turns:
+                    v[a] = left(v[a], 32)
+
+    padded = message + bytes(7 - len(message) % 8) + bytes([len(message) % 256])
+    for at in range(0, len(padded), 8):
+        word = int.from_bytes(padded[at : at + 8], "little")
+        v[3] ^= word
+        rounds(2)
+        v[0] ^= word
+    halves = b""
+    for place, constant in ((2, 0xEE), (1, 0xDD)):
+        v[place] ^= constant
+        rounds(4)
+        halves += (v[0] ^ v[1] ^ v[2] ^ v[3]).to_bytes(8, "little")
+    return halves
+
+
+def test_the_mac_of_a_line_is_siphash() -> None:
+    key = bytes(range(16))
+    assert siphash(key, b"").hex() == "a3817f04ba25a8e66df67214c7550293"  # the first vector of its authors
+    for length in range(70):
+        text = os.urandom(length)
+        assert _watch.mac(key, "", text) == siphash(key, b" " + text).hex()
+        assert _watch.mac(key, "f" * 32, text) == siphash(key, b"f" * 32 + b" " + text).hex()
+    with pytest.raises(ValueError, match="16 bytes"):
+        _watch.mac(b"short", "", b"")
+
+
+def test_threads_leave_one_chain_of_lines(work: Watched) -> None:
+    """A line that is written by one thread while another one is in the recorder would break the chain of MACs."""
+    work.start()
+
+    def writes(number: int) -> None:
+        for turn in range(150):
+            Path(f"{number}-{turn}").write_text("x")
+            if turn % 5 == number % 5:
+                os.mkdir(f"d-{number}-{turn}")
+
+    threads = [threading.Thread(target=writes, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    work.cut()
+    records = list(read_log(work.log(0).directory, KEY))
+    assert len(records) == len({each.path for each in records}) == 4 * 150 + 4 * 30
