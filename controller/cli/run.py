@@ -42,7 +42,7 @@ _DEFAULTS: dict[str, Any] = {
     "harmless_threads": (),
     "explicit": False,
     "mpi4py": True,
-    "files": "off",
+    "files": "auto",
     "files_limit": 1 << 30,
 }
 _NS = 1_000_000_000
