@@ -55,6 +55,7 @@ class Files:
             rank=runtime.rank,
             incarnation=runtime.incarnation,
             limit_bytes=limit_bytes,
+            left_alone=(runtime.spec["runtime_dir"],),
             on_uncovered=self._on_uncovered,
             on_log=note_ours,
         )

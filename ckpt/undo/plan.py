@@ -25,6 +25,7 @@ from ckpt.undo.records import (
     Record,
     Status,
     Uncovered,
+    renamed,
 )
 
 __all__ = ["FilePlan", "Log", "Plan", "make_plan"]
@@ -191,16 +192,10 @@ class _Places:
     def follow(self, moved: Moved) -> None:
         if moved.target:
             for places in self._at.values():
-                places[:] = [_renamed(place, moved.source, moved.target) for place in places]
+                places[:] = [renamed(place, moved.source, moved.target) for place in places]
         if not moved.is_new:
             places = self._at.setdefault(moved.path, [])
             places += [place for place in (moved.source, moved.target) if place and place not in places]
 
     def found(self) -> dict[str, list[str]]:
         return {path: places[::-1] for path, places in self._at.items()}
-
-
-def _renamed(path: str, source: str, target: str) -> str:
-    if path == source or path.startswith(source + posixpath.sep):
-        return target + path[len(source) :]
-    return path

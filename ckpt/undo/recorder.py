@@ -23,7 +23,18 @@ import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from ckpt.undo.records import Attributes, Binding, Content, FileId, Moved, Name, Outcome, Record, Status
+from ckpt.undo.records import (
+    Attributes,
+    Binding,
+    Content,
+    FileId,
+    Moved,
+    Name,
+    Outcome,
+    Record,
+    Status,
+    renamed,
+)
 
 __all__ = ["Keep", "OpenFile", "Operation", "Recorder", "Tables"]
 
@@ -264,8 +275,8 @@ class Recorder:
             self._moves = {path: original for path, original in self._moves.items() if path != source}
             self._made = self._made - {source}
             return
-        self._moves = {_renamed(path, source, target): original for path, original in self._moves.items()}
-        self._made = {_renamed(path, source, target) for path in self._made}
+        self._moves = {renamed(path, source, target): original for path, original in self._moves.items()}
+        self._made = {renamed(path, source, target) for path in self._made}
         if not is_new and moved.path != target:
             self._moves[target] = moved.path
 
@@ -327,12 +338,6 @@ class Recorder:
     def _number(self) -> int:
         self._last += 1
         return self._last
-
-
-def _renamed(path: str, source: str, target: str) -> str:
-    if path == source or path.startswith(source + posixpath.sep):
-        return target + path[len(source) :]
-    return path
 
 
 def _is_directory(binding: Binding) -> bool:

@@ -15,6 +15,7 @@ Pure. Not here: how before-images are kept on disk (:mod:`ckpt.undo.keeping`).
 
 from __future__ import annotations
 
+import posixpath
 import stat
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -30,7 +31,9 @@ __all__ = [
     "Record",
     "Status",
     "Uncovered",
+    "below_another",
     "from_plain",
+    "renamed",
     "to_plain",
 ]
 
@@ -150,6 +153,24 @@ _KINDS: dict[str, type[Any]] = {
     "uncovered": Uncovered,
 }
 _WORDS = {kind: word for word, kind in _KINDS.items()}
+
+
+def renamed(path: str, source: str, target: str) -> str:
+    """The path after ``source`` has been renamed to ``target``."""
+    if path == source or path.startswith(source + posixpath.sep):
+        return target + path[len(source) :]
+    return path
+
+
+_PATHS = ("path", "source", "target")
+
+
+def below_another(record: Record, source: str, target: str) -> Record:
+    """The record, as if all had happened after ``source`` was renamed to ``target``."""
+    paths = {
+        name: renamed(getattr(record, name), source, target) for name in _PATHS if name in record._fields
+    }
+    return record._replace(**paths)  # type: ignore[arg-type]
 
 
 def to_plain(record: Record) -> list[Any]:

@@ -2,21 +2,11 @@
 
     JOB/undo/epoch-00000007-00002/    an interval: epoch of the checkpoint before it, incarnation; a log for each rank in it
     JOB/undo/done-…                   an interval that has been undone, or is not needed any more: to be removed
-    JOB/undo/state                    MAC, line feed, JSON: what is below
+    JOB/undo/state                    see :mod:`ckpt.undo.state`
     JOB/undone/                       what stood in the way of what was put back; until the next line is committed
 
 All intervals are one chain, ordered by epoch and incarnation; a restart undoes its end, newest first. An interval leaves the
 chain by one rename, when it is undone whole. A restart that is killed goes on with the newest interval that is still there.
-
-The state:
-
-since       the oldest line that a restart can put files back to: from there on they are recorded; None: they are not
-left        ranges (L, H): a restart has gone back to line L when H was the highest epoch in use. The files of the lines
-            above L, up to H, are not known any more. Written before the first change of such a restart
-renumbered  files that had to be made again -> the numbers that they have now; older intervals know them by the old ones
-
-Without the file, files are recorded from the job's start or not at all, as the job's options say. Files that are not put
-back at one restart are not recorded either, so the chain ends there (:func:`give_up`).
 
 Not here: what one interval needs (:mod:`ckpt.undo.plan`), how it is done (:mod:`ckpt.undo.putting_back`).
 """
@@ -24,24 +14,22 @@ Not here: what one interval needs (:mod:`ckpt.undo.plan`), how it is done (:mod:
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import shutil
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from blake3 import blake3
-
-from ckpt.transport import jsontext
 from ckpt.transport.records import dataclass, field
-from ckpt.undo.errors import LogDamaged, NotRecorded, NotUndone
-from ckpt.undo.keeping import read_log
-from ckpt.undo.plan import Log, make_plan
+from ckpt.undo.errors import NotRecorded, NotUndone
+from ckpt.undo.keeping import look, read_log
+from ckpt.undo.plan import Log, Plan, make_plan
 from ckpt.undo.putting_back import Problem, put_back
-from ckpt.undo.records import Content, FileId, Name, Uncovered
+from ckpt.undo.records import Content, FileId, Name, Record, Uncovered, below_another
+from ckpt.undo.state import Moved, State, is_there, load, save, sync_directory, undo_path
 
 __all__ = [
+    "Moved",
     "Restored",
     "can_put_back",
     "describe",
@@ -55,9 +43,11 @@ __all__ = [
     "undo",
 ]
 
-_UNDO, _UNDONE, _STATE, _DONE = "undo", "undone", "state", "done-"
+_UNDONE, _DONE = "undone", "done-"
 _INTERVAL = re.compile(r"epoch-(\d{8,})-(\d{5,})")
-_MAC_DIGITS = 32
+
+
+_STARTS_OVER = "the program starts over; files are what they were at epoch {}: before, it is not known"
 
 
 class Interval(NamedTuple):
@@ -79,44 +69,60 @@ class Restored:
     files: int = 0
 
 
-@dataclass(slots=True)
-class _State:
-    since: int | None = None
-    left: list[tuple[int, int]] = field(default_factory=list)
-    renumbered: dict[FileId, FileId] = field(default_factory=dict)
-
-
-def undo(job: str, key: bytes, line: int, *, highest: int, from_start: bool) -> Restored:
+def undo(
+    job: str,
+    key: bytes,
+    line: int,
+    *,
+    highest: int,
+    from_start: bool,
+    directory: str = os.sep,
+    moved: Moved | None = None,
+) -> Restored:
     """Put files back to what they were at ``line`` (0: the job's start). No process of the job may be alive.
 
     ``highest``: the highest epoch in use. ``from_start``: files are recorded since the job's start, if no state says
-    otherwise. Can be done again after it was killed, or has raised.
+    otherwise. ``directory``: where the program works. ``moved``: a directory that the user has renamed. Can be done again
+    after it was killed, or has raised.
 
-    Raises NotRecorded: the files of this line are not known. LogDamaged: nothing has been changed. NotUndone: the file
-    system refuses a step.
+    Raises NotRecorded: the files of this line are not known, those in the renamed directory are other ones (a copy), or the
+    directory is gone. LogDamaged: nothing has been changed. NotUndone: the file system refuses a step.
     """
     with _named(job):
-        state = _load(job, key, from_start)
+        state = load(job, key, from_start)
         if state.since is None:
             _begin_to_record(job, key, line)
             return Restored(is_recorded=False)
-        _check(state, line, job)
+        restored = Restored()
+        if line == 0 and state.since > 0:
+            restored.problems.append(Problem("", _STARTS_OVER.format(state.since), is_final=True))
+        else:
+            _check(state, line, job)
         due = [interval for interval in reversed(intervals(job)) if interval.epoch >= line]
-        logs = [_logs(interval, key) for interval in due]
+        if moved is not None and moved not in state.moved:
+            state.moved.append(moved)
+        logs = [_logs(interval, key, state.moved) for interval in due]
+        _refuse_without(directory, logs)
+        if moved is not None:
+            _refuse_copies(logs, state)
         if highest > line:
             state.left = [*((low, high) for low, high in state.left if low < line), (line, highest)]
-            _save(job, key, state)
-        restored = Restored(intervals=len(due))
+        if highest > line or moved is not None:
+            save(job, key, state)
+        restored.intervals = len(due)
         for interval, of_ranks in zip(due, logs, strict=True):
             _undo_interval(job, key, state, interval, of_ranks, restored)
+        if line == 0 and state.since > 0:
+            state.since = 0  # the start that is known is this one
+            save(job, key, state)
         if state.renumbered and not intervals(job):
             state.renumbered = {}
-            _save(job, key, state)
+            save(job, key, state)
         return restored
 
 
 def _undo_interval(
-    job: str, key: bytes, state: _State, interval: Interval, logs: list[Log], restored: Restored
+    job: str, key: bytes, state: State, interval: Interval, logs: list[Log], restored: Restored
 ) -> None:
     plan = make_plan(logs)
     known = dict(state.renumbered)
@@ -127,8 +133,37 @@ def _undo_interval(
         os.sync()  # all of it is durable before the interval leaves the chain
     if state.renumbered != known:
         _follow(known, state.renumbered)
-        _save(job, key, state)
+        save(job, key, state)
     _retire(interval)
+
+
+def _refuse_without(directory: str, logs: list[list[Log]]) -> None:
+    """The directory of the program is not there, and the program has not removed it: nothing in it could be put back."""
+    if os.path.isdir(directory):
+        return
+    paths = {record.path for of_ranks in logs for log in of_ranks for record in log.records}
+    if any(path == directory or directory.startswith(path + os.sep) for path in paths):
+        return
+    if any(path.startswith(directory + os.sep) for path in paths):
+        raise NotRecorded(
+            "the directory of the program is gone (moved? --chdir DIR says where to)", path=directory
+        )
+
+
+def _refuse_copies(logs: list[list[Log]], state: State) -> None:
+    """Files are known by their inodes: a copy of the directory has other ones. The newest interval shows it."""
+    plan = next((plan for plan in map(make_plan, logs) if plan.names or plan.files), Plan())
+    for path in plan.names:
+        parent = os.path.dirname(path)
+        if not (parent in plan.names or parent in plan.directories or os.path.isdir(parent)):
+            raise NotRecorded("there is no such directory where the program's has moved to", path=parent)
+    for file, each in plan.files.items():
+        found = [binding for path in (each.link, *each.names) if path and (binding := look(path)) is not None]
+        numbers = (file, state.renumbered.get(file, file))
+        if found and each.has_attributes and not any(binding.file in numbers for binding in found):
+            raise NotRecorded(
+                "it is not the file that was there, the directory may be a copy", path=each.path
+            )
 
 
 def _follow(known: dict[FileId, FileId], renumbered: dict[FileId, FileId]) -> None:
@@ -144,7 +179,7 @@ def _follow(known: dict[FileId, FileId], renumbered: dict[FileId, FileId]) -> No
                     renumbered[first] = now
 
 
-def _check(state: _State, line: int, job: str) -> None:
+def _check(state: State, line: int, job: str) -> None:
     if state.since is not None and line < state.since:
         raise NotRecorded(f"what files were before epoch {state.since} is not known", path=job)
     for low, high in state.left:
@@ -158,7 +193,7 @@ def can_put_back(job: str, key: bytes, line: int, *, from_start: bool) -> str:
     Raises LogDamaged, NotUndone.
     """
     with _named(job):
-        state = _load(job, key, from_start)
+        state = load(job, key, from_start)
         try:
             if state.since is not None:
                 _check(state, line, job)
@@ -169,12 +204,12 @@ def can_put_back(job: str, key: bytes, line: int, *, from_start: bool) -> str:
 
 def has_chain(job: str) -> bool:
     """Has anything been recorded?"""
-    return os.path.lexists(_path(job, _STATE)) or bool(intervals(job))
+    return is_there(job) or bool(intervals(job))
 
 
 def _begin_to_record(job: str, key: bytes, line: int) -> None:
     _move_chain(job)
-    _save(job, key, _State(since=line))
+    save(job, key, State(since=line))
 
 
 def give_up(job: str, key: bytes) -> bool:
@@ -182,7 +217,7 @@ def give_up(job: str, key: bytes) -> bool:
     line is committed. Returns whether anything was. Raises NotUndone.
     """
     with _named(job):
-        _save(job, key, _State())
+        save(job, key, State())
         return _move_chain(job)
 
 
@@ -204,13 +239,14 @@ def forget(job: str, key: bytes, oldest: int, *, from_start: bool) -> None:
     with _named(job):
         chain = intervals(job)
         old = [interval for interval in chain if interval.epoch < oldest]
-        if old or os.path.lexists(_path(job, _STATE)):
-            state = _load(job, key, from_start)
+        if old or is_there(job):
+            state = load(job, key, from_start)
             since = oldest if old and state.since is not None else state.since
             left = [(low, high) for low, high in state.left if high >= oldest]
-            renumbered = state.renumbered if len(old) < len(chain) else {}
-            if (since, left, renumbered) != (state.since, state.left, state.renumbered):
-                _save(job, key, _State(since, left, renumbered))
+            renumbered, moved = (state.renumbered, state.moved) if len(old) < len(chain) else ({}, [])
+            now = State(since, left, renumbered, moved)
+            if now != state:
+                save(job, key, now)
         for interval in old:
             _retire(interval)
 
@@ -221,8 +257,8 @@ def empty_undone(job: str) -> None:
         undone = os.path.join(job, _UNDONE)
         if not os.path.lexists(undone):
             return
-        os.makedirs(os.path.join(job, _UNDO), mode=0o700, exist_ok=True)
-        target = _path(job, f"{_DONE}{_UNDONE}")
+        os.makedirs(undo_path(job), mode=0o700, exist_ok=True)
+        target = undo_path(job, f"{_DONE}{_UNDONE}")
         while os.path.lexists(target):
             target += "+"
         os.rename(undone, target)
@@ -241,18 +277,18 @@ def remove_done(job: str) -> None:
 
 def _done(job: str) -> list[str]:
     with contextlib.suppress(OSError):
-        return [_path(job, name) for name in os.listdir(os.path.join(job, _UNDO)) if name.startswith(_DONE)]
+        return [undo_path(job, name) for name in os.listdir(undo_path(job)) if name.startswith(_DONE)]
     return []
 
 
 def intervals(job: str) -> list[Interval]:
     """The chain, oldest first. Raises OSError."""
     try:
-        names = os.listdir(os.path.join(job, _UNDO))
+        names = os.listdir(undo_path(job))
     except FileNotFoundError:
         return []
     found = [(match, name) for name in names if (match := _INTERVAL.fullmatch(name))]
-    return sorted(Interval(int(match[1]), int(match[2]), _path(job, name)) for match, name in found)
+    return sorted(Interval(int(match[1]), int(match[2]), undo_path(job, name)) for match, name in found)
 
 
 def describe(job: str, key: bytes, line: int) -> list[dict[str, Any]]:
@@ -260,11 +296,12 @@ def describe(job: str, key: bytes, line: int) -> list[dict[str, Any]]:
     ``links`` and ``copies``, the ``bytes`` of the copies, and ``uncovered`` changes. Raises LogDamaged, NotUndone.
     """
     with _named(job):
-        return [_described(interval, key) for interval in intervals(job) if interval.epoch >= line]
+        moved = load(job, key, from_start=True).moved
+        return [_described(interval, key, moved) for interval in intervals(job) if interval.epoch >= line]
 
 
-def _described(interval: Interval, key: bytes) -> dict[str, Any]:
-    logs = _logs(interval, key)
+def _described(interval: Interval, key: bytes, moved: list[Moved]) -> dict[str, Any]:
+    logs = _logs(interval, key, moved)
     copies = [
         os.path.join(log.directory, str(record.copy))
         for log in logs
@@ -283,9 +320,16 @@ def _described(interval: Interval, key: bytes) -> dict[str, Any]:
     }
 
 
-def _logs(interval: Interval, key: bytes) -> list[Log]:
+def _logs(interval: Interval, key: bytes, moved: list[Moved]) -> list[Log]:
+    def records(directory: str) -> Iterator[Record]:
+        for record in read_log(directory, key):
+            for each in moved:
+                if interval.incarnation < each.incarnation:
+                    record = below_another(record, each.source, each.target)
+            yield record
+
     return [
-        Log(directory, list(read_log(directory, key)))
+        Log(directory, list(records(directory)))
         for name in sorted(os.listdir(interval.path))
         if name.startswith("rank-") and os.path.isdir(directory := os.path.join(interval.path, name))
     ]
@@ -298,66 +342,7 @@ def _retire(interval: Interval) -> None:
     while os.path.lexists(target):
         target += "+"
     os.rename(interval.path, target)
-    _sync_directory(above)
-
-
-# ---------------------------------------------------------------------- the state
-
-
-def _load(job: str, key: bytes, from_start: bool) -> _State:
-    path = _path(job, _STATE)
-    try:
-        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            mac, _, text = file.read().decode("latin-1").partition("\n")
-    except FileNotFoundError:
-        return _State(since=0 if from_start else None)
-    if mac != _mac(key, text):
-        raise LogDamaged("the record of what has been put back does not verify", path=path)
-    try:
-        plain = jsontext.parse(text)
-        return _State(
-            plain["since"],
-            [(low, high) for low, high in plain["left"]],
-            {FileId(*old): FileId(*now) for old, now in plain["renumbered"]},
-        )
-    except (KeyError, TypeError, ValueError) as failure:
-        raise LogDamaged(f"it verifies, and is no record ({failure})", path=path) from failure
-
-
-def _save(job: str, key: bytes, state: _State) -> None:
-    plain = {
-        "since": state.since,
-        "left": state.left,
-        "renumbered": [[old, now] for old, now in state.renumbered.items()],
-    }
-    text = json.dumps(plain, separators=(",", ":"))
-    directory = os.path.join(job, _UNDO)
-    os.makedirs(directory, mode=0o700, exist_ok=True)
-    temporary = _path(job, f".{_STATE}")
-    with open(temporary, "wb") as file:
-        file.write(f"{_mac(key, text)}\n{text}".encode("ascii"))
-        file.flush()
-        os.fsync(file.fileno())
-    os.rename(temporary, _path(job, _STATE))
-    _sync_directory(directory)
-    _sync_directory(job)
-
-
-def _mac(key: bytes, text: str) -> str:
-    derived = blake3(key, derive_key_context="checkpoint toolkit, undo state").digest()
-    return blake3(text.encode("latin-1"), key=derived).hexdigest(length=_MAC_DIGITS // 2)
-
-
-def _path(job: str, name: str) -> str:
-    return os.path.join(job, _UNDO, name)
-
-
-def _sync_directory(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    sync_directory(above)
 
 
 @contextlib.contextmanager

@@ -9,8 +9,8 @@ changes are not seen here.
     cut(epoch)     a checkpoint is taken: an interval ends, the next one begins
     stop()         nothing is told any more
 
-Left alone: what lies in the job directory, in /proc, /sys and /dev, in directories ``__pycache__``, and what is no regular
-file, directory or symbolic link.
+Left alone: what lies in the job directory and in other directories of ours, in /proc, /sys and /dev, in directories
+``__pycache__``, and what is no regular file, directory or symbolic link.
 
 Most operations need no record, or the name of a new file only: those are settled by fast_path.c, for paths in directories
 that have been met before.
@@ -47,6 +47,7 @@ _PLAIN, _NEW, _LEFT = 0, 1, 2  # standings of a directory in fast_path.c
 
 class FileWatch:
     """The undo log of this process. ``job``: the job directory. ``limit_bytes``: for the copies of one interval.
+    ``left_alone``: more directories of ours.
 
     ``on_uncovered``: called at once with the epoch and with what a restart could not put back. ``on_log``: called with the
     descriptor of each log.
@@ -60,6 +61,7 @@ class FileWatch:
         rank: int,
         incarnation: int,
         limit_bytes: int,
+        left_alone: Iterable[str] = (),
         on_uncovered: Callable[[int, Uncovered], None],
         on_log: Callable[[int], None] = lambda fd: None,
     ) -> None:
@@ -78,7 +80,7 @@ class FileWatch:
         self._databases: set[str] = set()
         self._lock = threading.RLock()
         self._pid = os.getpid()
-        self._left_alone = (*_LEFT_ALONE, self._job)
+        self._left_alone = (*_LEFT_ALONE, self._job, *map(os.path.realpath, left_alone))
 
     def start(self, epoch: int, open_files: Iterable[OpenFile] = ()) -> None:
         """The program begins, or goes on after a restart from this epoch (0: from its start)."""

@@ -142,14 +142,14 @@ def _add_file_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--files",
         choices=("auto", "off"),
-        help="auto: a restart puts back the files that the program has changed since the checkpoint; off: it cuts open "
-        "files to their length (default)",
+        help="auto: a restart puts back the files that the program has changed since the checkpoint (default); off: it "
+        "only cuts open files to their length",
     )
     parser.add_argument(
         "--files-limit",
         type=_at_least(1),
         metavar="BYTES",
-        help="with --files auto: for copies of files, of each rank between two checkpoints (default 1 GiB)",
+        help="for copies of files, of each rank between two checkpoints (default 1 GiB)",
     )
 
 

@@ -100,6 +100,7 @@ def _start(command: Command, arguments: argparse.Namespace) -> int:
                     "interpreter": spawned.interpreter.saved(),
                     "stdin": _standard_input(),
                     "script": scripts.note(command.script),
+                    "files": _DEFAULTS["files"],  # jobs without it are older: their files were not recorded
                     **options,
                 },
                 hash_seed=spawned.hash_seed,

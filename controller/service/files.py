@@ -8,6 +8,7 @@ Not here: what is put back, and how (:mod:`ckpt.undo.restoring`).
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -45,7 +46,7 @@ class JobFiles:
         self._job = job
         self._is_on = options.get("files") == "auto"
         old, new = options.get("moved") or ("", "")
-        self._moved_to = new if old != new else ""
+        self._moved = (old, os.path.realpath(new)) if old != new else None
         self._say = say
         self._log = log
         self._not_covered: dict[object, int] = {}  # epoch -> paths that were told
@@ -54,19 +55,16 @@ class JobFiles:
         """No process of the job is alive, and one is about to be. ``highest``: the highest epoch in use. Returns options for
         the ranks. Raises FilesNotPutBack.
         """
-        moved_to, self._moved_to = self._moved_to, ""  # what this controller's ranks change is there
+        moved, self._moved = self._moved, None  # what this controller's ranks change is there
         if launch.incarnation == 0 and not restoring.has_chain(self._job.path):
             return {}
         try:
             if not self._is_on:
                 self._give_up()
                 return {}
-            if moved_to and restoring.has_chain(self._job.path):
-                text = f"the files of the program cannot be put back in {moved_to}; {_WITHOUT}"
-                raise FilesNotPutBack(text, EXIT_INCOMPATIBLE)
-            return self._put_back(launch.epoch or 0, highest)
+            return self._put_back(launch, highest, moved and restoring.Moved(launch.incarnation, *moved))
         except UndoError as failure:
-            raise _refusal(failure) from failure
+            raise _refusal(self._job, failure) from failure
 
     def _give_up(self) -> None:
         if not _from_start(self._job) and not restoring.has_chain(self._job.path):
@@ -75,10 +73,15 @@ class JobFiles:
             self._log("files-given-up", {})
             self._say("files are not put back (--files off)")
 
-    def _put_back(self, line: int, highest: int) -> dict[str, Any]:
+    def _put_back(self, launch: Launch, highest: int, moved: restoring.Moved | None) -> dict[str, Any]:
         began_ns = time.monotonic_ns()
+        line = launch.epoch or 0
         restored = restoring.undo(
-            self._job.path, self._job.key, line, highest=highest, from_start=_from_start(self._job)
+            *(self._job.path, self._job.key, line),
+            highest=highest,
+            from_start=_from_start(self._job),
+            directory=moved.target if moved is not None else self._job.cwd,
+            moved=moved,
         )
         if not restored.is_recorded:
             self._say("files have not been recorded until now: what was changed before is not put back")
@@ -160,7 +163,7 @@ def lines_with_files(
         try:
             reason = restoring.can_put_back(job.path, job.key, epoch, from_start=_from_start(job))
         except UndoError as error:
-            raise _refusal(error) from error
+            raise _refusal(job, error) from error
         if not reason:
             found.insert(0, epoch)
             continue
@@ -178,10 +181,13 @@ def _from_start(job: JobDirectory) -> bool:
     return job.options.get("files") == "auto"
 
 
-def _refusal(failure: UndoError) -> FilesNotPutBack:
+def _refusal(job: JobDirectory, failure: UndoError) -> FilesNotPutBack:
     match failure:
         case NotRecorded():
-            return FilesNotPutBack(f"files cannot be put back: {failure.what}; {_WITHOUT}", EXIT_INCOMPATIBLE)
+            where = "" if failure.path == job.path else f"{failure.path}: "
+            return FilesNotPutBack(
+                f"files cannot be put back: {where}{failure.what}; {_WITHOUT}", EXIT_INCOMPATIBLE
+            )
         case LogDamaged():
             text = f"files are not put back, and none was changed: {failure}. Restore that file from a backup; {_WITHOUT}"
             return FilesNotPutBack(text, EXIT_DAMAGED)

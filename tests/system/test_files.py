@@ -184,8 +184,19 @@ def test_files_are_not_put_back_below_another_directory(failed: Path, tmp_path: 
     moved.mkdir()
     done = run_ckpt("restart", "--chdir", moved, failed, cwd=failed.parent)
     assert done.returncode == 13, done.stderr
-    assert "--files off" in done.stderr
+    assert str(moved / "other") in done.stderr and "--files off" in done.stderr
     assert (failed.parent / "state").read_text() == "4"
+
+
+def test_files_are_put_back_in_a_directory_that_has_moved(failed: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    for name in ("state", "other"):
+        (failed.parent / name).rename(moved / name)
+    done = run_ckpt("restart", "--chdir", moved, failed)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("4 4\n")
+    assert "files-not-put-back" not in (failed / "events.jsonl").read_text()
 
 
 def test_files_before_the_oldest_checkpoint_are_no_longer_kept(failed: Path) -> None:

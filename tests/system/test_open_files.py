@@ -199,7 +199,7 @@ def test_output_put_into_a_log_with_dup2_comes_back_line_by_line(start: Start, t
 
 
 def test_a_large_file_that_is_gone_is_named_with_rank_and_remedy(start: Start, tmp_path: Path) -> None:
-    """Of the input, not of the image, which is whole."""
+    """Of the input, not of the image, which is whole. (With --files auto it would be put back.)"""
     app = write_app(
         tmp_path,
         """
@@ -219,7 +219,7 @@ def test_a_large_file_that_is_gone_is_named_with_rank_and_remedy(start: Start, t
             print(len(file.read()), os.path.exists("input"))
         """,
     )
-    job = start(app, ranks=1)
+    job = start(app, ranks=1, files="off")
     assert job.finish() == 0, job.report()
     said = " ".join(job.stderr.split())
     assert (

@@ -23,7 +23,12 @@ MUTANTS = [
     (recorder, "yield from self._name(target, replaced, now_ns)", "pass", 1),
     (recorder, "yield from self._name(source, moving, now_ns)", "pass", 1),
     (recorder, "or self._is_in_new(posixpath.dirname(path)):", "or False:", None),
-    (recorder, "return target + path[len(source) :]", "return path", None),
+    (
+        recorder,
+        "self._moves = {renamed(path, source, target): original",
+        "self._moves = {path: original",
+        None,
+    ),
     (recorder, "happened = _has_happened(moved, seen[_shown_by(moved)])", "happened = True", 115),
     (recorder, "self._moves, self._made = self._as_before", "pass", 115),
     (recorder, "return self._moves[at] + tail", "return directory", 145),

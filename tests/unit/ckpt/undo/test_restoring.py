@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpt.undo import restoring
+from ckpt.undo import restoring, state
 from ckpt.undo.errors import LogDamaged, NotRecorded
 from ckpt.undo.keeping import Keeper, directory_of
 from ckpt.undo.restoring import (
@@ -236,21 +236,81 @@ def test_intervals_before_the_oldest_line_are_removed(where: str) -> None:
             *(f"epoch-{epoch:08d}-00000" for epoch in (1, 2)),
             "state",
         ]
-        with pytest.raises(NotRecorded):
-            job.undo(0)
         job.undo(1)
         assert tree_of(job.root) == job.trees[1]
+
+
+def test_a_start_that_is_not_known_any_more_is_told_and_stops_nothing(where: str) -> None:
+    """No line can be read, so the program starts over, with the files of the oldest line."""
+    with job_of(where, 6) as job:
+        job.close()
+        forget(job.path, KEY, 1, from_start=True)
+        [problem] = job.undo(0).problems
+        assert problem.path == "" and "at epoch 1" in problem.reason and problem.is_final
+        assert tree_of(job.root) == job.trees[1]
+        job.epoch = 0
+        job.checkpoint()  # from the second start on
+        job.run()
+        assert not job.undo(0).problems
+        assert tree_of(job.root) == job.trees[0]
+
+
+def test_after_the_user_has_moved_the_directory_files_are_put_back_there(where: str) -> None:
+    for seed in range(10):
+        with job_of(where, seed) as job:
+            job.close()
+            old, job.root = job.root, job.root + "-moved"
+            os.rename(old, job.root)
+            moved = state.Moved(1, old, job.root)
+            with pytest.raises(NotRecorded, match="--chdir"):
+                undo(job.path, KEY, 2, highest=2, from_start=True, directory=old)
+            for line in (2, 1, 0):  # said once, and known from then on
+                restored = undo(
+                    *(job.path, KEY, line),
+                    highest=2,
+                    from_start=True,
+                    directory=job.root,
+                    moved=moved if line == 2 else None,
+                )
+                assert not restored.problems
+                assert tree_of(job.root) == job.trees[line], (seed, line)
+
+
+def test_files_are_not_put_back_into_a_copy_of_the_directory(where: str) -> None:
+    with job_of(where, 3, lines=0) as job:
+        [rank, _] = job.ranks
+        path = os.path.join(rank.root, "log")
+        Path(path).write_text("before")
+        job.checkpoint()
+        rank.append(path, "")
+        job.close()
+        copy = job.root + "-copy"
+        shutil.copytree(job.root, copy, symlinks=True)
+        for directory in (copy, os.path.join(where, "nowhere")):
+            with pytest.raises(NotRecorded):
+                undo(
+                    *(job.path, KEY, 0),
+                    highest=0,
+                    from_start=True,
+                    directory=directory,
+                    moved=state.Moved(1, job.root, directory),
+                )
+        assert tree_of(copy).keys() == tree_of(job.root).keys()
+        assert os.path.getsize(os.path.join(copy, "0", "log")) > len("before")
+        assert not undo(job.path, KEY, 0, highest=0, from_start=True).problems
+        assert Path(path).read_text() == "before"
+        shutil.rmtree(copy)
 
 
 def test_numbers_of_files_are_forgotten_with_the_last_interval(where: str) -> None:
     first, second, third = (restoring.FileId(1, number, 0) for number in (1, 2, 3))
     with job_of(where, 7) as job:
         job.close()
-        state = restoring._State(0, [(1, 2)], {first: second})
-        restoring._save(job.path, KEY, state)
-        assert restoring._load(job.path, KEY, False) == state
+        saved = state.State(0, [(1, 2)], {first: second}, [state.Moved(2, "/a", "/b")])
+        state.save(job.path, KEY, saved)
+        assert state.load(job.path, KEY, False) == saved
         forget(job.path, KEY, 9, from_start=True)
-        assert restoring._load(job.path, KEY, False) == restoring._State(9, [], {})
+        assert state.load(job.path, KEY, False) == state.State(9, [], {}, [])
     known = {first: second}
     renumbered = {first: second, second: third}
     restoring._follow(known, renumbered)

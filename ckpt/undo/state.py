@@ -1,0 +1,118 @@
+"""What is known of a job's undo log as a whole, and must survive a kill: a small authenticated file.
+
+    JOB/undo/state    MAC, line feed, JSON:
+
+since       the oldest line that a restart can put files back to: from there on they are recorded; None: they are not
+left        ranges (L, H): a restart has gone back to line L when H was the highest epoch in use. The files of the lines
+            above L, up to H, are not known any more. Written before the first change of such a restart
+renumbered  files that had to be made again -> the numbers that they have now; older intervals know them by the old ones
+moved       (I, S, T): before incarnation I, the user has renamed directory S to T; older intervals know it as S
+
+Without the file, files are recorded from the job's start or not at all, as the job's options say. Files that are not put
+back at one restart are not recorded either, so the chain of intervals ends there (:func:`ckpt.undo.restoring.give_up`).
+
+Not here: the intervals (:mod:`ckpt.undo.keeping`), what a restart does with all this (:mod:`ckpt.undo.restoring`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import NamedTuple
+
+from blake3 import blake3
+
+from ckpt.transport import jsontext
+from ckpt.transport.records import dataclass, field
+from ckpt.undo.errors import LogDamaged
+from ckpt.undo.records import FileId
+
+__all__ = ["Moved", "State", "is_there", "load", "save", "sync_directory", "undo_path"]
+
+_UNDO, _STATE = "undo", "state"
+_MAC_DIGITS = 32
+
+
+class Moved(NamedTuple):
+    """The user has renamed the directory of the program, before this incarnation."""
+
+    incarnation: int
+    source: str
+    target: str
+
+
+@dataclass(slots=True)
+class State:
+    """See the module's header."""
+
+    since: int | None = None
+    left: list[tuple[int, int]] = field(default_factory=list)
+    renumbered: dict[FileId, FileId] = field(default_factory=dict)
+    moved: list[Moved] = field(default_factory=list)
+
+
+def is_there(job: str) -> bool:
+    """Has the state been saved?"""
+    return os.path.lexists(undo_path(job, _STATE))
+
+
+def load(job: str, key: bytes, from_start: bool) -> State:
+    """The state. ``from_start``: what holds if it has not been saved. Raises LogDamaged, OSError."""
+    path = undo_path(job, _STATE)
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            mac, _, text = file.read().decode("latin-1").partition("\n")
+    except FileNotFoundError:
+        return State(since=0 if from_start else None)
+    if mac != _mac(key, text):
+        raise LogDamaged("the record of what has been put back does not verify", path=path)
+    try:
+        plain = jsontext.parse(text)
+        return State(
+            plain["since"],
+            [(low, high) for low, high in plain["left"]],
+            {FileId(*old): FileId(*now) for old, now in plain["renumbered"]},
+            [Moved(*each) for each in plain.get("moved", ())],
+        )
+    except (KeyError, TypeError, ValueError) as failure:
+        raise LogDamaged(f"it verifies, and is no record ({failure})", path=path) from failure
+
+
+def save(job: str, key: bytes, state: State) -> None:
+    """Save the state, durably. Raises OSError."""
+    plain = {
+        "since": state.since,
+        "left": state.left,
+        "renumbered": [[old, now] for old, now in state.renumbered.items()],
+        "moved": state.moved,
+    }
+    text = json.dumps(plain, separators=(",", ":"))
+    directory = undo_path(job)
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    temporary = undo_path(job, f".{_STATE}")
+    with open(temporary, "wb") as file:
+        file.write(f"{_mac(key, text)}\n{text}".encode("ascii"))
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(temporary, undo_path(job, _STATE))
+    sync_directory(directory)
+    sync_directory(job)
+
+
+def undo_path(job: str, name: str = "") -> str:
+    """The path of something that belongs to the undo log of the job; no name: of its directory."""
+    return os.path.join(job, _UNDO, name) if name else os.path.join(job, _UNDO)
+
+
+def sync_directory(path: str) -> None:
+    """Make the names in a directory durable. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _mac(key: bytes, text: str) -> str:
+    derived = blake3(key, derive_key_context="checkpoint toolkit, undo state").digest()
+    return blake3(text.encode("latin-1"), key=derived).hexdigest(length=_MAC_DIGITS // 2)
