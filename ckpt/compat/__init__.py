@@ -4,14 +4,14 @@
     stdlib          private names of the standard library's modules that are written in Python
     accelerators    the standard library's modules in C that have a private name
     typeobjects     flags and sizes of types
-    referents       what objects in C hold, in the order in which the garbage collector sees it
+    referents       the objects that an object in C refers to, in the order in which the garbage collector sees them
     memory          structs in memory, read and written by ctypes; functions of the C API
 
-Each function says what is private, and which versions have it. A new minor version of Python is a look at these functions
-(docs/new-python.md); tests/test_private_names.py keeps the other rooms free of such names. Nothing is imported here that the
-start of a rank does not import anyway.
+Each function says what is private, and which versions have it. For a new minor version of Python these functions are checked
+(docs/new-python.md); tests/test_private_names.py keeps the other rooms free of such names. The modules here import nothing
+that the start of a rank does not import anyway.
 
 Not here: frames and opcodes (:mod:`ckpt.image.frames`), private names in C (``frames_3NN.h``, ``private_api.h``),
-private names of other libraries (:mod:`ckpt.image.libraries`, :mod:`ckpt.image.tools`), and what is done with all
-that.
+private names of other libraries (:mod:`ckpt.image.libraries`, :mod:`ckpt.image.tools`), and how the rooms use these
+functions.
 """

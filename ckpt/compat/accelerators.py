@@ -1,11 +1,11 @@
 """The standard library's modules in C that have a private name (PEP 399 calls them accelerators).
 
 They are used for two reasons. Some can be imported in a hundredth of the time of the public module: ``signal`` needs
-``enum``, ``hashlib`` loads OpenSSL. Of others a type is meant that the public module offers in no other way, such as
+``enum``, ``hashlib`` loads OpenSSL. Others have a type that the public module does not offer, such as
 the type of an object that the program holds.
 
 Each is imported when it is first asked for (PEP 562), so importing this module costs nothing. For a new minor version:
-do the modules of ``_PLACES`` still have these names, and does a name of the lists below belong to a new module in C
+do the modules of ``_PLACES`` still have these names, and must a new module in C be added to one of the lists below
 (``Modules/Setup.stdlib.in``)?
 """
 
@@ -66,17 +66,17 @@ __all__ = [
 _PLACES: dict[str, tuple[tuple[str, str], ...]] = {
     "blake2b": (("_blake2", "blake2b"), ("hashlib", "blake2b")),
     "compare_digest": (("_operator", "_compare_digest"), ("hmac", "compare_digest")),
-    "csv": (("_csv", ""),),  # Reader, Writer: csv has the functions that make them only
+    "csv": (("_csv", ""),),  # Reader, Writer: csv offers only the functions that make such objects
     "io_base": (
         ("_io", "_IOBase"),
     ),  # the base in C of all file objects: io.IOBase is an abstract class above
-    "json": (("_json", ""),),  # make_scanner, make_encoder: types of what JSONDecoder, JSONEncoder hold
+    "json": (("_json", ""),),  # make_scanner, make_encoder: types of attributes of JSONDecoder, JSONEncoder
     "random": (("_random", ""),),  # Random: the generator without the methods of random.Random
-    "signal": (("_signal", ""),),  # what signal wraps: numbers and handlers as they are
-    "SimpleQueue": (("_queue", "SimpleQueue"),),  # the genuine one, whatever has replaced that of queue
+    "signal": (("_signal", ""),),  # the functions that signal wraps: they give numbers and handlers, no enums
+    "SimpleQueue": (("_queue", "SimpleQueue"),),  # the original type, also if queue.SimpleQueue was replaced
     "socket": (("_socket", ""),),
 }
-"""Name here → places (module, attribute; "": the module itself), best first."""
+"""Name in this module → places where it is looked for: (module, attribute; "": the module itself), the best place first."""
 
 
 def __getattr__(name: str) -> Any:
@@ -102,7 +102,8 @@ def _found(name: str, module: str, attribute: str) -> Any:
 # ---------------------------------------------------------------------- names of modules
 
 DIGESTS = ("_hashlib", "_blake2", "_sha3", "_md5", "_sha1", "_sha256", "_sha512", "_sha2", "_hmac")
-"""Behind ``hashlib`` and ``hmac``; ``_sha256`` and ``_sha512`` until 3.11, ``_sha2`` since 3.12, ``_hmac`` since 3.14."""
+"""The modules that ``hashlib`` and ``hmac`` use; ``_sha256`` and ``_sha512`` until 3.11, ``_sha2`` since 3.12, ``_hmac``
+since 3.14."""
 HASHLIB, BLAKE2 = DIGESTS[:2]
 COMPRESSION = ("zlib", "_bz2", "_lzma")
 BZ2, LZMA = COMPRESSION[1:]
@@ -113,7 +114,7 @@ TOKENIZER = "_tokenize"
 """Has ``TokenizerIter``."""
 RANDOM = "_random"
 IO = ("_io", "io")
-"""What ``__module__`` of ``open`` and of file objects' methods in C is."""
+"""The values of ``__module__`` of ``open`` and of the methods in C of file objects."""
 CTYPES = "_ctypes"
 """``__module__`` of the metaclasses of ``ctypes.Structure`` and its like."""
 DECIMAL = ("decimal", "_decimal")
@@ -131,7 +132,8 @@ def loaded(module: str) -> ModuleType | None:
 
 
 def run_exit_functions() -> None:
-    """``atexit._run_exitfuncs``: call what is registered, last registered first, and empty the table. All versions."""
+    """``atexit._run_exitfuncs``: call the registered functions, the last registered first, and empty the table. All
+    versions."""
     atexit._run_exitfuncs()
 
 
@@ -142,5 +144,5 @@ clear_exit_functions = atexit._clear
 def replace_exit_functions(
     register: Callable[..., Any], unregister: Callable[..., Any], clear: Callable[[], None]
 ) -> None:
-    """Put these functions into the places of those of ``atexit``. Of those in C, no table can be asked for."""
+    """Replace the functions of ``atexit`` by these. The functions in C do not let anybody read their table."""
     atexit.register, atexit.unregister, atexit._clear = register, unregister, clear

@@ -1,6 +1,7 @@
 """The version of the interpreter, and what depends on nothing else. Pure.
 
-The only module that compares versions. A constant says what differs, not in which version: its users need no number.
+This is the only module that compares versions. A constant says what differs, not in which version, so that the modules that
+use it name no version.
 """
 
 from __future__ import annotations
@@ -39,26 +40,26 @@ FORK_COUNTS_THREADS: bool = MINOR >= (3, 12)
 the functions of ``os.register_at_fork`` are called in the parent (3.12.1), or right after (3.13.0)."""
 
 DICTS_COUNT_CHANGES: bool = MINOR < (3, 13)
-"""Does ``ma_version_tag`` of a dictionary change with each of its changes (PEP 509)? Else a value that is replaced is not
-seen there. In C: ``ckpt/image/lowlevel/private_api.h``."""
+"""Does ``ma_version_tag`` of a dictionary change with each change of the dictionary (PEP 509)? If not, a replaced value
+cannot be detected. In C: ``ckpt/image/lowlevel/private_api.h``."""
 
 QUEUES_ARE_RINGS: bool = MINOR >= (3, 13)
-"""``_queue.SimpleQueue``: are its items in a ring buffer (``Modules/_queuemodule.c``)? Before, they are in a list that has
-taken items at its beginning."""
+"""Does ``_queue.SimpleQueue`` keep its items in a ring buffer (``Modules/_queuemodule.c``)? Earlier versions keep them in a
+list, which may begin with items that have been taken already."""
 
 PAIRWISE_KEEPS_A_PAIR: bool = MINOR >= (3, 13)
-"""``itertools.pairwise`` holds the tuple that it has handed out last, to use it again (``Modules/itertoolsmodule.c``)."""
+"""Does ``itertools.pairwise`` keep the tuple that it has returned last, to use it again (``Modules/itertoolsmodule.c``)?"""
 
 BATCHED_CAN_BE_STRICT: bool = MINOR >= (3, 13)
-"""``itertools.batched`` has a byte ``strict`` behind its size (``Modules/itertoolsmodule.c``)."""
+"""Does the struct of ``itertools.batched`` have a byte ``strict`` after its size (``Modules/itertoolsmodule.c``)?"""
 
 HMAC_IS_KNOWN: bool = MINOR <= (3, 13)
 """Is the struct of ``_hashlib.HMAC`` the one of 3.11 to 3.13 (``Modules/_hashopenssl.c``): header, context, lock?"""
 
 
 def inline_cache_entries() -> dict[str, int]:
-    """``opcode._inline_cache_entries``: inline caches behind an instruction, in code units, by its name; 0 for those
-    that are not named. A list by opcode until 3.12, a dictionary by name since 3.13.
+    """``opcode._inline_cache_entries``: name of an instruction → size of the inline caches that follow it, in code units.
+    Instructions without caches are left out. A list by opcode until 3.12, a dictionary by name since 3.13.
     """
     import opcode
 

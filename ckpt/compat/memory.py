@@ -1,11 +1,11 @@
 """Structs of CPython's objects, read and written by ctypes, and functions of the C API.
 
-What is read here is checked against what Python says of the object, wherever that is possible; a struct that is not as
-it was known gives None or False, never a guess. For a new minor version: have the structs named below kept their
+What is read here is compared with what Python says of the object, wherever that is possible. If a struct differs from the
+known one, the result is None or False, never a guess. For a new minor version: have the structs named below kept their
 fields?
 
-The functions of the C API come from a library object of this module: argument types set on those of ``ctypes.pythonapi``
-would hold for the program too.
+The functions of the C API come from a library object of this module, because argument types that are set on
+``ctypes.pythonapi`` would be in force for the program too.
 """
 
 from __future__ import annotations
@@ -86,10 +86,10 @@ def address_of(obj: Any, flags: int = CONTIGUOUS) -> int:
 
 def new_frame(code: types.CodeType, namespace: dict[str, Any]) -> types.FrameType:
     """A frame that has not begun, without variables (``PyFrame_New``; all versions)."""
-    new, here = _api.PyFrame_New, _api.PyThreadState_Get
-    new.argtypes, new.restype = (ctypes.c_void_p, *[ctypes.py_object] * 3), ctypes.py_object
-    here.restype = ctypes.c_void_p
-    frame: types.FrameType = new(here(), code, namespace, {})
+    make, current_thread = _api.PyFrame_New, _api.PyThreadState_Get
+    make.argtypes, make.restype = (ctypes.c_void_p, *[ctypes.py_object] * 3), ctypes.py_object
+    current_thread.restype = ctypes.c_void_p
+    frame: types.FrameType = make(current_thread(), code, namespace, {})
     return frame
 
 
@@ -115,13 +115,14 @@ def exchange(one: object, other: object) -> None:
     if type(one) is not type(other):
         raise TypeError(f"{type(one)} and {type(other)} cannot change places")
     size = instance_bytes(type(one)) - HEADER_BYTES
-    kept = ctypes.string_at(id(one) + HEADER_BYTES, size)
+    content = ctypes.string_at(id(one) + HEADER_BYTES, size)
     ctypes.memmove(id(one) + HEADER_BYTES, id(other) + HEADER_BYTES, size)
-    ctypes.memmove(id(other) + HEADER_BYTES, kept, size)
+    ctypes.memmove(id(other) + HEADER_BYTES, content, size)
 
 
 def replace_dictionary(module: types.ModuleType, attributes: dict[str, Any]) -> bool:
-    """Give the module this dictionary itself; False: it is not where it is looked for, and nothing was done.
+    """Make ``attributes`` itself the dictionary of the module. False: the struct of the module has its dictionary in another
+    place, and nothing was changed.
 
     ``PyModuleObject`` (``Include/internal/pycore_moduleobject.h``, ``Objects/moduleobject.c``): the dictionary comes first.
     """
@@ -136,9 +137,9 @@ def replace_dictionary(module: types.ModuleType, attributes: dict[str, Any]) -> 
 
 
 def set_lru_counters(cached: Any, counters: tuple[int, int]) -> None:
-    """Set hits and misses of what ``functools.lru_cache`` returns; where its struct does not fit what ``cache_info()`` says,
-    they are left alone. ``lru_cache_object`` (``Modules/_functoolsmodule.c``) has, one behind the other: dictionary, hits,
-    function, size, misses.
+    """Set the numbers of hits and misses of an object that ``functools.lru_cache`` has returned. They are not changed if the
+    struct does not agree with ``cache_info()``. Successive fields of ``lru_cache_object`` (``Modules/_functoolsmodule.c``):
+    dictionary, hits, function, size, misses.
     """
     cache, function, _, _ = referents.lru_parts(cached)
     words: Any = (ctypes.c_ssize_t * (instance_bytes(type(cached)) // _POINTER_BYTES)).from_address(
@@ -154,7 +155,7 @@ def set_lru_counters(cached: Any, counters: tuple[int, int]) -> None:
 
 
 def batched_parts(batches: Any) -> tuple[Any, int, bool] | None:
-    """Source, size of a batch, whether all must be full; of an ``itertools.batched`` (since 3.12). None: it is finished.
+    """``(source, size of a batch, must all batches be full?)`` of an ``itertools.batched`` (since 3.12). None: finished.
     ``batchedobject`` (``Modules/itertoolsmodule.c``): source, size, and the byte ``strict`` since 3.13.
     """
     found = [item for item in gc.get_referents(batches) if item is not type(batches)]
@@ -168,8 +169,8 @@ def batched_parts(batches: Any) -> tuple[Any, int, bool] | None:
 
 
 def ordered_iterator(iterator: Any, mapping: Any) -> tuple[str, bool] | None:
-    """ "keys", "values" or "items", and whether it runs backwards; of an iterator over this ``OrderedDict``. None: another
-    struct. ``odictiterobject`` (``Objects/odictobject.c``): flags (1 reversed, 2 keys, 4 values, 6 items), dictionary.
+    """``("keys", "values" or "items"; is it reversed?)`` of an iterator over this ``OrderedDict``. None: the struct differs.
+    ``odictiterobject`` (``Objects/odictobject.c``): flags (1 reversed, 2 keys, 4 values, 6 items), dictionary.
     """
     words = _words(iterator, 2)
     if words[1] != id(mapping):
@@ -191,11 +192,12 @@ _PROXY = re.compile(r"<weak\w*proxy at 0x[0-9a-f]+(?:; dead|;? to .* at (0x[0-9a
 
 
 def referent_of(proxy: Any) -> tuple[Any, ...] | None:
-    """The object behind a weak proxy, in a tuple; (): it is gone; None: the proxy's ``repr`` is another than is known.
+    """The object that a weak proxy refers to, in a tuple; (): the object is gone; None: the ``repr`` of the proxy has an
+    unknown form.
 
-    No function has it, but the ``repr``, which C makes (``Objects/weakrefobject.c``): it ends in the address of the
-    referent, behind the name of its class (any text). The address of ``None`` or, since 3.13, the word "dead" says
-    that it is gone.
+    No function returns that object. But the ``repr`` of the proxy, made in C (``Objects/weakrefobject.c``), ends with the
+    address of the referent, after the name of its class (any text). If the referent is gone, it ends with the address of
+    ``None`` or, since 3.13, with the word "dead".
     """
     representation: Any = type(proxy).__repr__  # its own, past that of the referent
     found = _PROXY.fullmatch(representation(proxy))
@@ -207,7 +209,7 @@ def referent_of(proxy: Any) -> tuple[Any, ...] | None:
 
 
 def mark_unused(token: contextvars.Token[Any]) -> bool:
-    """Remove the mark "used" of a token; False: it is not where it is looked for. ``PyContextToken``
+    """Remove the mark "used" of a token. False: the struct differs, and nothing was changed. ``PyContextToken``
     (``Include/internal/pycore_context.h``): context, variable, old value, mark.
     """
     variable = ctypes.c_void_p.from_address(id(token) + HEADER_BYTES + _POINTER_BYTES).value
@@ -225,14 +227,14 @@ BLAKE_SIZES = {
     (3, 12): {"blake2b": (448, 438), "blake2s": (240, 230)},
     (3, 13): {"blake2b": (440, 438), "blake2s": (232, 230)},
 }
-"""``BLAKE2bObject`` (``Modules/_blake2/``): of the whole object, and of what is before the lock at its end; in bytes.
-An object in a version that is not named here is not touched. Since 3.14 another implementation (HACL*) keeps the state
-elsewhere."""
+"""Sizes of ``BLAKE2bObject`` (``Modules/_blake2/``), in bytes: of the whole object, and of the part before the lock at its
+end. Objects of a version that is not listed are not touched. Since 3.14 another implementation (HACL*) keeps the state
+in another place."""
 
 
 def blake_state(digest: Any) -> Any:
-    """The bytes of the state of a ``blake2b`` or ``blake2s``, in place, good as long as the digest is; None: it is not known
-    where they are. They hold no address (RFC 7693: parameters, chaining value, counts, an unfinished block).
+    """The bytes of the state of a ``blake2b`` or ``blake2s``, in place: valid as long as the digest object lives. They hold
+    no address (RFC 7693: parameters, chaining value, counts, an unfinished block). None: their place is not known.
     """
     cls = type(digest)
     sizes = BLAKE_SIZES.get(interpreter.MINOR, {}).get(cls.__name__)
@@ -245,7 +247,7 @@ _OPENSSL_BYTES = 32
 
 
 def openssl_context(digest: Any) -> int | None:
-    """The address of OpenSSL's context in a ``HASH``, ``HASHXOF`` or ``HMAC`` of ``_hashlib``; None: another struct.
+    """The address of OpenSSL's context in a ``HASH``, ``HASHXOF`` or ``HMAC`` of ``_hashlib``; None: the struct differs.
 
     ``EVPobject`` and ``HMACobject`` (``Modules/_hashopenssl.c``), of 32 bytes: header, context, lock; ``HMAC`` until 3.13.
     """

@@ -1,5 +1,5 @@
-"""What objects in C hold, by ``gc.get_referents``, which lists it in the order in which the type's ``tp_traverse``
-visits it.
+"""The objects that an object made in C refers to, by ``gc.get_referents``. That function lists them in the order in which
+``tp_traverse`` of the type visits them.
 
 For a new minor version: has ``tp_traverse`` of the types named below kept the order, and does it visit something new?
 """
@@ -27,14 +27,15 @@ __all__ = [
 
 
 def mapping_of(proxy: Any) -> Any:
-    """Of a ``mappingproxy``, or of a view of a dictionary: its one reference (``Objects/descrobject.c``,
+    """The mapping of a ``mappingproxy`` or of a view of a dictionary: its only reference (``Objects/descrobject.c``,
     ``dictobject.c``)."""
     return gc.get_referents(proxy)[0]
 
 
 def lru_parts(cached: Any) -> tuple[dict[Any, Any], Any, object, list[Any]]:
-    """Of what ``functools.lru_cache`` returns: dictionary, function, the private mark before keyword arguments in a key, and
-    the linked list as key, result, type of the link of each entry, oldest first (``Modules/_functoolsmodule.c``).
+    """The parts of an object that ``functools.lru_cache`` has returned: dictionary, function, the private object that stands
+    before the keyword arguments in a key, and the linked list as key, result, type of the link of each entry, oldest first
+    (``Modules/_functoolsmodule.c``).
     """
     found = gc.get_referents(cached)
     if found and found[-1] is cached.__dict__:
@@ -46,7 +47,8 @@ def lru_parts(cached: Any) -> tuple[dict[Any, Any], Any, object, list[Any]]:
 
 
 def source_of_reader(reader: Any) -> Any:
-    """What a ``_csv.reader`` iterates over; beside its dialect and the fields and text of the row (``Modules/_csv.c``)."""
+    """The iterator that a ``_csv.reader`` reads from. The reader also refers to its dialect, and to the fields and the text
+    of the current row (``Modules/_csv.c``)."""
     return next(
         item
         for item in gc.get_referents(reader)
@@ -65,12 +67,12 @@ def call_of_writer(writer: Any) -> Callable[[str], object]:
 
 
 def compare_of_key(key: Any) -> Any:
-    """The function that ``functools.cmp_to_key`` was given, of its result and of the keys made with that."""
+    """The function given to ``functools.cmp_to_key``; ``key``: the result of that call, or a key made with the result."""
     return next(item for item in gc.get_referents(key) if item is not type(key))
 
 
 def pairwise_parts(pairs: itertools.pairwise[Any]) -> list[Any]:
-    """Source and, once begun, the first item of the next pair; [] when it is finished."""
+    """The source and, once the iteration has begun, the first item of the next pair; [] if the iteration has ended."""
     found = [item for item in gc.get_referents(pairs) if item is not itertools.pairwise]
     if interpreter.PAIRWISE_KEEPS_A_PAIR:
         found.pop()
@@ -78,7 +80,7 @@ def pairwise_parts(pairs: itertools.pairwise[Any]) -> list[Any]:
 
 
 def simple_queue_items(queue: Any) -> list[Any]:
-    """Of a ``_queue.SimpleQueue``, the next one first."""
+    """The items of a ``_queue.SimpleQueue``, in the order in which ``get`` returns them."""
     found = [item for item in gc.get_referents(queue) if item is not type(queue)]
     if not interpreter.QUEUES_ARE_RINGS:
         found = found[0]

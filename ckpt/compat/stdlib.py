@@ -48,11 +48,11 @@ IMPORT_SYSTEM_FILES = ("<frozen importlib._bootstrap>", "<frozen importlib._boot
 
 
 def wrap_exec_module(wrap: Callable[[Callable[..., None]], Callable[..., None]], loader: Any = None) -> None:
-    """Put what ``wrap`` makes of it in the place of the method ``exec_module`` of a class of loaders, or, by default, of
-    the method that all loaders of Python files inherit.
+    """Replace the method ``exec_module`` of a class of loaders by ``wrap(exec_module)``. By default: the method that all
+    loaders of Python files inherit.
 
-    That is ``_LoaderBasics`` of ``importlib._bootstrap_external``, in all versions; loaders and specifications stay what
-    they are.
+    The default class is ``_LoaderBasics`` of ``importlib._bootstrap_external``, in all versions. No loader or module
+    specification is replaced.
     """
     basics: Any = loader or _bootstrap_external._LoaderBasics  # type: ignore[attr-defined]
     basics.exec_module = wrap(basics.exec_module)
@@ -73,7 +73,7 @@ def module_code(name: str) -> tuple[types.CodeType, ModuleSpec]:
 # ---------------------------------------------------------------------- sys, warnings
 
 
-def note_uncaught(failure: BaseException) -> None:
+def set_last_exception(failure: BaseException) -> None:
     """Set ``sys.last_…`` as the interpreter does for an exception that it prints; ``last_exc`` exists since 3.12."""
     sys.last_type, sys.last_value, sys.last_traceback = type(failure), failure, failure.__traceback__
     if interpreter.HAS_LAST_EXC:
@@ -81,54 +81,57 @@ def note_uncaught(failure: BaseException) -> None:
 
 
 _WARNING_HOOKS = ("showwarning", "_showwarnmsg_impl", "formatwarning")
-_FIRST_HOOKS = {"showwarning": "_showwarning_orig", "formatwarning": "_formatwarning_orig"}
+_ORIGINAL_HOOKS = {"showwarning": "_showwarning_orig", "formatwarning": "_formatwarning_orig"}
 
 
 def replaced_warning_hooks(warnings: types.ModuleType) -> dict[str, Any]:
     """Name → function, of the hooks that are not the module's own: ``catch_warnings(record=True)`` replaces private ones."""
     present = {name: getattr(warnings, name, None) for name in _WARNING_HOOKS}
-    first = {name: getattr(warnings, original, None) for name, original in _FIRST_HOOKS.items()}
+    originals = {name: getattr(warnings, original, None) for name, original in _ORIGINAL_HOOKS.items()}
     return {
         name: value
         for name, value in present.items()
         if value is not None
-        and value is not first.get(name)
-        and (name in first or getattr(value, "__name__", "") != name)
+        and value is not originals.get(name)
+        and (name in originals or getattr(value, "__name__", "") != name)
     }
 
 
-class _WarningOfThreads:
-    """In the place of a pattern: what ``os.fork`` and ``os.forkpty`` say in a process with several threads, once."""
+class _ThreadsPattern:
+    """Stands for the pattern of a filter. It matches the warning that ``os.fork`` and ``os.forkpty`` give in a process with
+    several threads, and then removes its filter."""
 
     def match(self, text: str) -> bool:
-        """Called for an entry of the filters; the list may change meanwhile (``get_filter``, ``Python/_warnings.c``)."""
+        """``warnings`` calls this for the filter; the list of filters may change meanwhile (``get_filter``,
+        ``Python/_warnings.c``)."""
         found = " is multi-threaded, use of fork" in text
         if found:
-            warn_of_threads()
+            stop_ignoring_threads()
         return found
 
 
-_NO_WARNING_OF_THREADS = ("ignore", _WarningOfThreads(), DeprecationWarning, None, 0)
+_THREADS_FILTER = ("ignore", _ThreadsPattern(), DeprecationWarning, None, 0)
 
 
 def ignore_threads_once() -> None:
-    """Have the next fork give no warning of threads. The version of the filters stays: no warning is shown again."""
-    warn_of_threads()
-    warnings.filters.insert(0, _NO_WARNING_OF_THREADS)  # type: ignore[attr-defined]
+    """Have the next fork give no warning of threads. The version of the filters is not changed, so that no other warning is
+    shown a second time."""
+    stop_ignoring_threads()
+    warnings.filters.insert(0, _THREADS_FILTER)  # type: ignore[attr-defined]
 
 
-def warn_of_threads() -> None:
+def stop_ignoring_threads() -> None:
     """Undo :func:`ignore_threads_once`, if there was no warning."""
-    warnings.filters[:] = own_filters(warnings)  # type: ignore[index]
+    warnings.filters[:] = program_filters(warnings)  # type: ignore[index]
 
 
-def own_filters(warnings: Any) -> list[Any]:
+def program_filters(warnings: Any) -> list[Any]:
     """The filters of the program."""
-    return [each for each in warnings.filters if each is not _NO_WARNING_OF_THREADS]
+    return [entry for entry in warnings.filters if entry is not _THREADS_FILTER]
 
 
 def warning_filters_changed(warnings: Any) -> None:
-    """Tell the part in C that the filters are others (``warnings._filters_mutated``, until 3.13)."""
+    """Tell the part of ``warnings`` in C that the filters have changed (``warnings._filters_mutated``, until 3.13)."""
     warnings._filters_mutated()
 
 
@@ -136,15 +139,16 @@ def warning_filters_changed(warnings: Any) -> None:
 
 
 def replace_signal_functions(**functions: Callable[..., Any]) -> None:
-    """Have the functions of ``signal`` call these instead of those of the same name in C; none: those in C again.
+    """Have the functions of ``signal`` call these functions instead of those of the same name in C. Without arguments: the
+    functions in C again.
 
     ``Lib/signal.py`` calls ``_signal.signal`` and ``_signal.getsignal`` by its global ``_signal``; all versions.
     """
     in_c = accelerators.signal
     if functions:
-        ours = types.ModuleType(in_c.__name__, "Functions of ckpt before those of this module.")
-        vars(ours).update(vars(in_c), **functions)
-        in_c = ours
+        stand_in = types.ModuleType(in_c.__name__, "Functions of ckpt before those of this module.")
+        vars(stand_in).update(vars(in_c), **functions)
+        in_c = stand_in
     vars(signal)["_signal"] = in_c
 
 
@@ -158,7 +162,7 @@ def threads_by_ident() -> dict[int, threading.Thread]:
 
 
 def join_threads() -> None:
-    """What the interpreter does first at its end: join all threads that are no daemons (``threading._shutdown``)."""
+    """Join all threads that are no daemons, as the interpreter does first at its end (``threading._shutdown``)."""
     threading._shutdown()  # type: ignore[attr-defined]
 
 
@@ -171,7 +175,7 @@ class OwnThread(threading.Thread):
 
 
 def target_of(thread: threading.Thread) -> Any:
-    """The function that it was made with; None: it has ended, or has none."""
+    """The function that the thread runs; None: the thread has ended, or has no function."""
     return thread.__dict__.get("_target")
 
 
@@ -180,7 +184,7 @@ _THREAD_STATE = ("_handle", "_tstate_lock", "_os_thread_handle")
 
 
 def thread_attributes(thread: threading.Thread) -> dict[str, Any]:
-    """A copy of its attributes without what belongs to the interpreter."""
+    """A copy of the thread's attributes, without those that belong to the interpreter."""
     return {name: value for name, value in thread.__dict__.items() if name not in _THREAD_STATE}
 
 
@@ -208,7 +212,8 @@ def is_owned(lock: Any) -> bool:
 
 
 def times_owned(lock: Any) -> int:
-    """How often this thread holds a ``threading.RLock``: by releasing it for a moment as ``Condition.wait`` does."""
+    """How many times this thread has acquired a ``threading.RLock``. The lock is released for a moment to find that, as
+    ``Condition.wait`` does."""
     if not lock._is_owned():
         return 0
     count, owner = lock._release_save()
@@ -216,8 +221,8 @@ def times_owned(lock: Any) -> int:
     return int(count)
 
 
-def own(lock: Any, times: int) -> None:
-    """Acquire a free ``threading.RLock`` so often at once (``_acquire_restore``; all versions)."""
+def acquire_times(lock: Any, times: int) -> None:
+    """Acquire a free ``threading.RLock`` this many times in one call (``_acquire_restore``; all versions)."""
     lock._acquire_restore((times, threading.get_ident()))
 
 
@@ -230,34 +235,34 @@ def semaphore_of(lock: Any) -> Any:
 
 
 def times_semaphore_owned(semaphore: Any) -> int:
-    """How often this thread holds it."""
+    """How many times this thread has acquired the semaphore."""
     return int(semaphore._count()) if semaphore._is_mine() else 0
 
 
 def semaphore_value(semaphore: Any) -> int:
-    """How often it can still be acquired."""
+    """How many times the semaphore can still be acquired."""
     return int(semaphore._get_value())
 
 
-def was_begun(child: Any) -> bool:
-    """Has a ``subprocess.Popen`` come to a child process? One whose ``__init__`` has failed has none."""
+def was_started(child: Any) -> bool:
+    """Has a ``subprocess.Popen`` started a child process? One whose ``__init__`` has failed has not."""
     return bool(getattr(child, "_child_created", True))
 
 
 # ---------------------------------------------------------------------- logging
 
 LOGGER_CACHE = "_cache"
-"""The attribute of a logger with what ``isEnabledFor`` has found out."""
+"""The attribute of a logger that caches the results of ``isEnabledFor``."""
 
 
 def level_names(logging: Any) -> tuple[dict[int, str], dict[str, int]]:
-    """The two tables of ``logging.addLevelName``, themselves; all versions."""
+    """The two dictionaries that ``logging.addLevelName`` changes (not copies); all versions."""
     return logging._levelToName, logging._nameToLevel
 
 
-def note_handler(logging: Any, handler: Any) -> None:
-    """Enter a handler that was made without its ``__init__`` in the tables of ``logging``: by name, and of those that are
-    flushed at the program's end; all versions."""
+def register_handler(logging: Any, handler: Any) -> None:
+    """Enter a handler that was made without its ``__init__`` in two tables of ``logging``: handlers by name, and handlers
+    that are flushed at the program's end; all versions."""
     if handler.name:
         logging._handlers[handler.name] = handler
     logging._addHandlerRef(handler)
@@ -282,7 +287,8 @@ Finalizer = tuple[Any, Any, Callable[..., Any], tuple[Any, ...], dict[str, Any],
 
 
 def register_finalizers(entries: Iterable[Finalizer]) -> None:
-    """Do for finalizers that were made without their ``__init__`` what that does (``weakref.finalize``; all versions)."""
+    """Register finalizers that were made without their ``__init__``, as that method does (``weakref.finalize``; all
+    versions)."""
     import atexit
 
     cls: Any = weakref.finalize
@@ -322,14 +328,14 @@ PICKLER_SAVE = ("pickle", "_Pickler.save")
 
 
 def temporary_file_type() -> type:
-    """Of what ``tempfile.NamedTemporaryFile`` returns; all versions."""
+    """The type of the objects that ``tempfile.NamedTemporaryFile`` returns; all versions."""
     import tempfile
 
     return tempfile._TemporaryFileWrapper
 
 
 def is_deleted_when_closed(file: Any) -> bool:
-    """Of such a file (``_closer``; all versions)."""
+    """Is this file, of :func:`temporary_file_type`, deleted when it is closed (``_closer``; all versions)?"""
     return bool(file._closer.delete)
 
 
@@ -348,19 +354,19 @@ def decompressing_readers() -> list[type]:
 
 
 def reader_attributes(reader: Any) -> tuple[dict[str, Any], bool]:
-    """The attributes of such a reader without its decompressor, which is in C, and whether it has one: its ``__init__`` has
-    ended."""
+    """``(attributes, is_complete)`` of such a reader. The attributes are without the decompressor, which is in C.
+    ``is_complete``: the reader has a decompressor, so its ``__init__`` has ended."""
     attributes = {key: value for key, value in reader.__dict__.items() if key != "_decompressor"}
     return attributes, len(attributes) < len(reader.__dict__)
 
 
 def rewind(reader: Any) -> None:
-    """Begin again at the beginning of the compressed file, with a new decompressor; all versions."""
+    """Move the reader to the beginning of the compressed file, with a new decompressor; all versions."""
     reader._rewind()
 
 
 def compressor_of(attributes: Mapping[str, Any]) -> Any:
-    """Of the attributes of a ``BZ2File`` or ``LZMAFile``: the compressor, while it is being written."""
+    """The compressor among the attributes of a ``BZ2File`` or ``LZMAFile``; None: the file is not open for writing."""
     return attributes.get("_compressor")
 
 
@@ -375,8 +381,8 @@ def profiler_type() -> type | None:
 
 
 def begin_call(profile: Any, code: types.CodeType) -> bool:
-    """Tell a profile that is on that this function begins, by its callback for ``sys.monitoring``
-    (``_pystart_callback``, since 3.13). False: it has none, and is told by the profile function of its thread.
+    """Tell an enabled profile that this function begins, by the profile's callback for ``sys.monitoring``
+    (``_pystart_callback``, since 3.13). False: the profile has no such callback; it is the profile function of its thread.
     """
     if not hasattr(profile, "_pystart_callback"):
         return False

@@ -17,15 +17,15 @@ _POINTER_BYTES = HEADER_BYTES // 2
 
 
 def is_heap(cls: type) -> bool:
-    """Made at run time and open to change: by a class statement, or by one of few libraries written in C.
+    """Is the class a mutable heap type: made by a class statement, or by one of the few libraries in C that make such types?
 
-    Which of the interpreter's own types are allocated like that differs between versions; those are immutable.
+    Some of the interpreter's own types are heap types, others in each version; but those are immutable.
     """
     return cls.__flags__ & (_HEAP_TYPE | _IMMUTABLE_TYPE) == _HEAP_TYPE
 
 
 def has_dictionary(cls: type) -> bool:
-    """Have instances of the class a dictionary? ``tp_dictoffset``: 0 without one, negative where it lies before the
+    """Do instances of the class have a dictionary? ``tp_dictoffset``: 0 if not, negative if the dictionary lies before the
     object."""
     return cls.__dictoffset__ != 0
 
@@ -36,9 +36,9 @@ def instance_bytes(cls: type) -> int:
 
 
 def has_hidden_state(cls: type, slots: int) -> bool:
-    """Is an instance larger than what Python code sees of it: header, so many ``slots``, dictionary, list of weak
-    references? The last two take no room in the struct where their offset is negative (since 3.11 the one, since 3.12
-    both).
+    """Is an instance larger than the parts that Python code can see: header, ``slots`` slots, dictionary, list of weak
+    references? The dictionary (since 3.11) and the list (since 3.12) may have a negative offset; then they take no room in
+    the struct.
     """
     words = slots + (cls.__weakrefoffset__ > 0) + (cls.__dictoffset__ > 0)
     return cls.__basicsize__ > HEADER_BYTES + words * _POINTER_BYTES

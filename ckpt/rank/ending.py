@@ -199,7 +199,7 @@ def _system_exit_code(leaving: SystemExit) -> int:
 
 def _print_exception(failure: BaseException) -> int | None:
     """Print an uncaught exception as the interpreter does; return the exit code if ``sys.excepthook`` raises SystemExit."""
-    stdlib.note_uncaught(failure)
+    stdlib.set_last_exception(failure)
     try:
         sys.excepthook(type(failure), failure, failure.__traceback__)
     except SystemExit as leaving:

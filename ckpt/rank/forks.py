@@ -28,7 +28,7 @@ __all__ = ["install"]
 def install() -> None:
     """From now on, no warning of the library's threads. Called once in a process."""
     if interpreter.FORK_COUNTS_THREADS:
-        os.register_at_fork(before=_before, after_in_child=stdlib.warn_of_threads)
+        os.register_at_fork(before=_before, after_in_child=stdlib.stop_ignoring_threads)
 
 
 def _before() -> None:

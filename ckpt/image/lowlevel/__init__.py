@@ -1,1 +1,1 @@
-"""Objects as they are in memory: looked at without running any code of theirs; sets and persistent ids; the deep C stack."""
+"""Objects as they are in memory, inspected without running any of their code; sets and persistent ids; the deep C stack."""

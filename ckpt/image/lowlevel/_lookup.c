@@ -6,26 +6,27 @@
 
    Finder(ids, more, check, special, table) is called with an object and returns its persistent id, or None:
 
-   1. the object's address is in `ids` or `more` (address -> persistent id): check(pid, object), which may say None;
-   2. it is a set or frozenset whose iteration order would not come back by adding its members one after the other, or
-      a dict, set or frozenset with keys whose hash is computed by Python code (or by a frozenset), or a nan, which is found
-      in containers by its identity only: special(object);
-   3. None.
+   1. if the object's address is in `ids` or `more` (address -> persistent id): check(pid, object), unless that is None;
+   2. if the object is a set or frozenset whose iteration order would not come back by adding its members one after the other, or
+      a dict, set or frozenset with keys whose hash is computed by Python code (or by a frozenset), or a nan, which containers
+      find by its identity only: special(object);
+   3. else None.
 
-   Before 2 and 3, table(object) is called for a dict that keeps objects by their id(): a key is the address of the object
-   that its value is, refers to weakly, or holds (tuples and lists); or of the dict itself (the memo of copy.deepcopy).
+   Before 2 and 3, table(object) is called for a dict that keeps objects by their id(). In such a dict a key is the address of its
+   value, of the object that its value refers to weakly, or of an object in its value (a tuple or list); or the address of the
+   dict itself (the memo of copy.deepcopy).
 
-   Census().changed(sys.modules) says which modules are new or have changed since it was asked last.
+   ModuleStates().changed(sys.modules) lists the modules that are new or have changed since its last call.
    same(noted, owner) compares a copy of a dictionary with the dictionary, by identity.
 
    patches(sys.modules, by_value) finds functions, classes and instances of by-value modules in the others.
 
-   layout(s) and restore(s, ...) read and rebuild the table of a set: where each member stands depends on the order of all
-   insertions and removals in its life, and iteration and pop() follow it.  Members are found again only if their hashes are
-   the same in the new process; restore() checks that and otherwise just adds them.
+   layout(s) and restore(s, ...) read and rebuild the table of a set. The place of a member in the table depends on all insertions
+   and removals in the life of the set, and iteration and pop() follow the table.  A set finds its members only if their hashes
+   are the same in the new process; restore() checks that, and otherwise adds the members one by one.
 
-   No function here calls __eq__ or __hash__ of members, but for restore() (__hash__; __eq__ where it has to add).
-   This file is long because all of it walks the same tables (dicts, sets, tuples) under the same rule, that nothing is written.
+   No function here calls __eq__ or __hash__ of members, except restore() (__hash__; __eq__ where it adds members).
+   This file is long because all of it walks the same tables (dicts, sets, tuples) under the same rule: nothing is written.
 
    The tables are those of CPython's public header cpython/setobject.h; the constants below are of its setobject.c. */
 
@@ -52,7 +53,7 @@ static PyObject *set_dummy; /* what a set has in the place of a removed member *
 
 typedef struct {
     void *address;
-    PyObject *pid; /* borrowed from the dict; NULL: examined, an ordinary container */
+    PyObject *pid; /* borrowed from the dict; NULL: an ordinary container, which has been examined */
 } Slot;
 
 typedef struct {
@@ -314,7 +315,7 @@ static PyTypeObject FinderType = {
     .tp_basicsize = sizeof(Finder),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
     .tp_doc = "Finder(ids, more, check, special, table)\n\n"
-    "Called with an object, it returns the persistent id of the object, or None; see the source.",
+    "Called with an object, a Finder returns the persistent id of the object, or None; see the source.",
     .tp_new = finder_new,
     .tp_call = PyVectorcall_Call,
     .tp_vectorcall_offset = offsetof(Finder, vectorcall),
@@ -334,7 +335,7 @@ typedef struct {
     PyObject_HEAD
     Known *known;
     size_t mask, used;
-} Census;
+} ModuleStates;
 
 static Known *known_of(Known *known, size_t mask, PyObject *name)
 {
@@ -343,7 +344,7 @@ static Known *known_of(Known *known, size_t mask, PyObject *name)
     return &known[i];
 }
 
-static int census_grow(Census *self)
+static int states_grow(ModuleStates *self)
 {
     size_t mask = self->known ? self->mask * 2 + 1 : 1023;
     Known *known = PyMem_Calloc(mask + 1, sizeof(Known));
@@ -363,7 +364,7 @@ PyDoc_STRVAR(changed_doc, "changed(modules, /) -> list of names\n\n"
                           "The modules that are new, have been replaced, or have got or lost attributes since the last call.  Up to Python 3.12 also\n"
                           "those with an attribute that has been bound anew.");
 
-static PyObject *changed(Census *self, PyObject *modules)
+static PyObject *changed(ModuleStates *self, PyObject *modules)
 {
     if (!PyDict_Check(modules)) return PyErr_Format(PyExc_TypeError, "a dict of modules is needed");
     PyObject *names = PyList_New(0);
@@ -373,7 +374,7 @@ static PyObject *changed(Census *self, PyObject *modules)
         if (!PyModule_Check(module)) continue;
         PyObject *attributes = PyModule_GetDict(module);
         uint64_t state = attributes ? dict_state(attributes) : 0;
-        if ((!self->known || self->used * 2 >= self->mask) && census_grow(self)) Py_CLEAR(names);
+        if ((!self->known || self->used * 2 >= self->mask) && states_grow(self)) Py_CLEAR(names);
         if (!names) break;
         Known *known = known_of(self->known, self->mask, name);
         if (known->module == module && known->state == state) continue;
@@ -384,25 +385,25 @@ static PyObject *changed(Census *self, PyObject *modules)
     return names;
 }
 
-static void census_dealloc(Census *self)
+static void states_dealloc(ModuleStates *self)
 {
     PyMem_Free(self->known);
     Py_TYPE(self)->tp_free(self);
 }
 
-static PyMethodDef census_methods[] = {
+static PyMethodDef states_methods[] = {
     {"changed", (PyCFunction)changed, METH_O, changed_doc},
     {NULL},
 };
 
-static PyTypeObject CensusType = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "ckpt.image.lowlevel._lookup.Census",
-    .tp_basicsize = sizeof(Census),
+static PyTypeObject ModuleStatesType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "ckpt.image.lowlevel._lookup.ModuleStates",
+    .tp_basicsize = sizeof(ModuleStates),
     .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_doc = "Census() -> remembers the modules it has seen, and their state",
+    .tp_doc = "ModuleStates()\n\nRemembers the modules that changed() has seen, and the state of each.",
     .tp_new = PyType_GenericNew,
-    .tp_methods = census_methods,
-    .tp_dealloc = (destructor)census_dealloc,
+    .tp_methods = states_methods,
+    .tp_dealloc = (destructor)states_dealloc,
 };
 
 static PyObject *module_name; /* "__module__" */
@@ -412,7 +413,7 @@ static PyObject *written_in(PyObject *value)
 {
     if (PyFunction_Check(value)) return ((PyFunctionObject *)value)->func_module;
     PyTypeObject *type = PyType_Check(value) ? (PyTypeObject *)value : Py_TYPE(value);
-    PyObject *space = class_space(type);
+    PyObject *space = class_namespace(type);
     return space ? PyDict_GetItemWithError(space, module_name) : NULL;
 }
 
@@ -456,7 +457,7 @@ static PyObject *same(PyObject *self, PyObject *args)
 {
     PyObject *noted, *owner;
     if (!PyArg_ParseTuple(args, "O!O", &PyDict_Type, &noted, &owner)) return NULL;
-    PyObject *present = PyType_Check(owner) ? class_space((PyTypeObject *)owner) : owner;
+    PyObject *present = PyType_Check(owner) ? class_namespace((PyTypeObject *)owner) : owner;
     if (!present || !PyDict_Check(present))
         return PyErr_Format(PyExc_TypeError, "a dict or a class is needed");
     Py_ssize_t then = 0, now = 0;
@@ -537,7 +538,7 @@ static void empty(PySetObject *so)
 
 static PyObject *restore(PyObject *module, PyObject *args);
 
-/* the members in a table of this process' own */
+/* Fill the set with the members, at the places that adding them one by one gives in this process. */
 static PyObject *add_all(PyObject *obj, PyObject *members)
 {
     PyObject *fresh = PySet_New(members), *result = NULL;
@@ -629,11 +630,11 @@ PyMODINIT_FUNC PyInit__lookup(void)
     set_dummy = find_set_dummy();
     if (PyErr_Occurred()) return NULL;
     const char *misfit = !set_dummy ? "the table of a set" : !dict_state_fits() ? "the version of a dict" : "";
-    if (PyType_Ready(&FinderType) || PyType_Ready(&CensusType)) return NULL;
+    if (PyType_Ready(&FinderType) || PyType_Ready(&ModuleStatesType)) return NULL;
     if (!module_name && !(module_name = PyUnicode_InternFromString("__module__"))) return NULL;
     PyObject *module = PyModule_Create(&definition);
     if (module && (PyModule_AddObjectRef(module, "Finder", (PyObject *)&FinderType) ||
-                   PyModule_AddObjectRef(module, "Census", (PyObject *)&CensusType) ||
+                   PyModule_AddObjectRef(module, "ModuleStates", (PyObject *)&ModuleStatesType) ||
                    PyModule_AddStringConstant(module, "MISFIT", misfit)))
         Py_CLEAR(module);
     return module;

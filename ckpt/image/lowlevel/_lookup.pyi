@@ -1,7 +1,7 @@
 from collections.abc import Callable
 from typing import Any, final
 
-MISFIT: str  # what is not laid out as this module was compiled to find it
+MISFIT: str  # the struct of the interpreter whose layout differs from the one this module was compiled for; "": none
 
 @final
 class Finder:
@@ -17,7 +17,7 @@ class Finder:
     def __call__(self, obj: object, /) -> Any: ...
 
 @final
-class Census:
+class ModuleStates:
     def changed(self, modules: dict[str, Any], /) -> list[str]: ...
 
 def same(noted: dict[str, Any], owner: dict[str, Any] | type, /) -> bool: ...

@@ -25,30 +25,30 @@ __all__ = [
     "is_named",
     "package_of",
     "slots_of",
-    "space_of",
+    "namespace_of",
 ]
 
 Path = tuple[Any, ...]
-"""Module, variable, and steps from there: a name for an attribute, ``(key,)`` for what a container holds."""
+"""Module, variable, and steps from there: a name for an attribute, ``(key,)`` for a member of a container."""
 
 ADDRESSES = range(1 << 32, 1 << 47, 8)
 """Numbers that may be the address of an object, which is what ``id()`` returns."""
 
 _slots: dict[type, dict[str, Any]] = {}
-_ABSENT: Any = object()
+_MISSING: Any = object()
 
 
 def package_of(module: str) -> str:
     return module.partition(".")[0]
 
 
-def is_a(obj: Any, kind: Any) -> bool:
-    """``isinstance`` would ask a lazy object for the class it stands for."""
-    return issubclass(type(obj), kind)
+def is_a(obj: Any, cls: Any) -> bool:
+    """Is ``obj`` an instance of ``cls``, by its true type? ``isinstance`` would also call a property ``__class__``."""
+    return issubclass(type(obj), cls)
 
 
-def space_of(cls: Any) -> Any:
-    """The attributes of a class, whatever its metaclass says. A type in C that nobody has used yet has none."""
+def namespace_of(cls: Any) -> Any:
+    """The namespace (``__dict__``) of a class, past its metaclass; empty for a type in C that nobody has used yet."""
     return type.__dict__["__dict__"].__get__(cls) or {}
 
 
@@ -60,14 +60,14 @@ def slots_of(cls: type) -> dict[str, Any]:
             name: value
             for base in reversed(cls.__mro__)
             if is_heap(base)
-            for name, value in space_of(base).items()
+            for name, value in namespace_of(base).items()
             if type(value) is types.MemberDescriptorType
         }
     return slots
 
 
 def dictionary_of(obj: Any) -> dict[str, Any] | None:
-    """The dictionary of an instance itself; of a ``threading.local`` that of this thread."""
+    """The dictionary of an instance (no copy); of a ``threading.local``, the dictionary of this thread."""
     try:
         if is_a(obj, local):
             found = local.__getattribute__(obj, "__dict__")
@@ -81,7 +81,7 @@ def dictionary_of(obj: Any) -> dict[str, Any] | None:
 
 
 def attributes_of(obj: Any) -> dict[str, Any] | None:
-    """A copy of the attributes of an instance, slots included; ``None``: it can have none."""
+    """A copy of the attributes of an instance, slots included; ``None``: instances of its class have no attributes."""
     dictionary, slots = dictionary_of(obj), slots_of(type(obj))
     if dictionary is None and not slots:
         return None
@@ -95,7 +95,7 @@ def attributes_of(obj: Any) -> dict[str, Any] | None:
 
 
 def content_of(obj: Any) -> Any:
-    """A copy of what a container holds, by the builtin type's own methods."""
+    """A copy of the content of a container, made by the builtin type's own methods."""
     if is_a(obj, OrderedDict):
         return [(key, OrderedDict.__getitem__(obj, key)) for key in OrderedDict.__iter__(obj)]
     if is_a(obj, dict):
@@ -112,12 +112,12 @@ def follow(path: Path) -> Any:
         if type(step) is tuple:
             if is_a(found, (list, tuple)):
                 found = (list if is_a(found, list) else tuple).__getitem__(found, step[0])
-            elif not is_a(found, dict) or (found := dict.get(found, step[0], _ABSENT)) is _ABSENT:
+            elif not is_a(found, dict) or (found := dict.get(found, step[0], _MISSING)) is _MISSING:
                 raise KeyError(step[0])
         elif step == "__self__" and type(found) is types.MethodWrapperType:
             found = found.__self__
         elif is_a(found, type):
-            found = space_of(found)[step]
+            found = namespace_of(found)[step]
         else:
             found = (attributes_of(found) or {})[step]
     return found
@@ -125,7 +125,7 @@ def follow(path: Path) -> Any:
 
 def is_named(cls: type) -> bool:
     """Is the class found by its own qualified name?"""
-    found: Any = sys.modules.get(space_of(cls).get("__module__"))
+    found: Any = sys.modules.get(namespace_of(cls).get("__module__"))
     if not is_a(found, types.ModuleType):
         return False
     found = found.__dict__
@@ -134,5 +134,5 @@ def is_named(cls: type) -> bool:
         last = found.get(part)
         if not is_a(last, type):
             return False
-        found = space_of(last)
+        found = namespace_of(last)
     return last is cls

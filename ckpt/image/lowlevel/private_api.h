@@ -1,6 +1,6 @@
-/* What is private in CPython, or differs between its versions, and has nothing to do with frames (ckpt/image/frames/frames_31N.h).
+/* The private parts of CPython, and those that differ between its versions, except those of frames (ckpt/image/frames/frames_31N.h).
  *
- * No other file of C looks at PY_VERSION_HEX or names what begins with _Py; tests/test_private_names.py holds the tree to it.
+ * No other file of C looks at PY_VERSION_HEX or uses a name that begins with _Py; tests/test_private_names.py checks that.
  * docs/new-python.md tells what a new minor version needs here.
  */
 #ifndef CKPT_PRIVATE_API_H
@@ -11,7 +11,8 @@
 #include <limits.h>
 #include <stdint.h>
 
-/* Changes with every change of the dict (up to 3.12), or of its length: 3.13 counts changes no more, there is nothing in its place. */
+/* A number that changes with every change of the dict (up to 3.12), or with its length only: 3.13 does not count changes any more,
+ * and has nothing instead. */
 static inline uint64_t dict_state(PyObject *dict)
 {
 #if PY_VERSION_HEX < 0x030C0000
@@ -26,12 +27,12 @@ static inline uint64_t dict_state(PyObject *dict)
 #endif
 }
 
-/* What the class statement of a type that was made at run time has put into it (borrowed); NULL: a type of the interpreter's
- * own, or one in C. The slot is NULL for types that are shared by interpreters, since 3.12; PyType_GetDict() is since 3.12. */
-static inline PyObject *class_space(PyTypeObject *type) { return type->tp_flags & Py_TPFLAGS_HEAPTYPE ? type->tp_dict : NULL; }
+/* The namespace of a heap type (borrowed), which its class statement has filled; NULL: a static type. Since 3.12 the slot is NULL
+ * for types that interpreters share; PyType_GetDict() exists since 3.12. */
+static inline PyObject *class_namespace(PyTypeObject *type) { return type->tp_flags & Py_TPFLAGS_HEAPTYPE ? type->tp_dict : NULL; }
 
-/* What the method resolution order of a type has under a name, or NULL without an exception; borrowed. Since 2.2; no public
- * function does it without calls into the program. */
+/* The attribute that a class in the method resolution order of a type has under a name (borrowed), or NULL without an exception.
+ * Since 2.2; no public function does that without calls into the program. */
 static inline PyObject *type_lookup(PyTypeObject *type, PyObject *name) { return _PyType_Lookup(type, name); }
 
 /* Levels that C code of this thread may still recurse. Counted apart from sys.setrecursionlimit() by 3.12 and 3.13; 3.11
@@ -51,8 +52,8 @@ static inline void set_c_depth_left(PyThreadState *ts, long levels)
 #endif
 }
 
-/* What is left in the table of a set where a member has been removed (borrowed: it lives as long as the interpreter), or NULL
- * where sets are not laid out as PySetObject says. It is `_PySet_Dummy` up to 3.12 and has no name since 3.13. */
+/* The object that the table of a set holds in the place of a removed member (borrowed: it lives as long as the interpreter), or
+ * NULL if sets are not laid out as PySetObject says. It is `_PySet_Dummy` up to 3.12 and has no name since 3.13. */
 static inline PyObject *find_set_dummy(void)
 {
     PyObject *dummy = NULL, *set = PySet_New(NULL);
@@ -73,7 +74,7 @@ done:
     return dummy;
 }
 
-/* Whether dict_state() sees a change. */
+/* Does dict_state() change when a dict is changed, and only then? */
 static inline int dict_state_fits(void)
 {
     PyObject *dict = PyDict_New();

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from ckpt.compat.typeobjects import is_heap
 from ckpt.image.errors import RestoreError
-from ckpt.image.lowlevel.inspect_raw import space_of
+from ckpt.image.lowlevel.inspect_raw import namespace_of
 from ckpt.image.modules.references import import_again
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Definitions:
 
     def path_of(self, obj: Any) -> Path | None:
         """The path to a class or function that has no name; ``None``: there is none."""
-        module = space_of(obj).get("__module__") if isinstance(obj, type) else obj.__module__
+        module = namespace_of(obj).get("__module__") if isinstance(obj, type) else obj.__module__
         if not isinstance(module, str):
             return None
         self._look(module)
@@ -119,7 +119,7 @@ class Definitions:
         """Is the object a class or function of the module ``name``, or does it wrap one?"""
         kind = type(obj)
         if issubclass(kind, type):
-            return is_heap(obj) and space_of(obj).get("__module__") == name
+            return is_heap(obj) and namespace_of(obj).get("__module__") == name
         if kind is types.FunctionType:
             home = obj.__module__
             if home == name:
@@ -151,7 +151,7 @@ def _parts(obj: Any) -> Iterator[tuple[tuple[str, Any], Any]]:
     elif issubclass(kind, type):
         for index, base in enumerate(type.__dict__["__bases__"].__get__(obj)):
             yield ("base", index), base
-        for key, value in list(space_of(obj).items()):
+        for key, value in list(namespace_of(obj).items()):
             yield ("member", key), value
     elif kind is types.FunctionType:
         for index, cell in enumerate(obj.__closure__ or ()):

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ckpt.compat import stdlib
 from ckpt.image.interface.registry import libraries
-from ckpt.image.lowlevel.inspect_raw import Path, dictionary_of, follow, is_a, space_of
+from ckpt.image.lowlevel.inspect_raw import Path, dictionary_of, follow, is_a, namespace_of
 from ckpt.image.modules.package_baseline import PackageBaseline, members
 
 if TYPE_CHECKING:
@@ -88,9 +88,9 @@ def _in_modules(
             if kind in kinds:
                 if references.name_of(value) is not None:
                     yield (name, key), value
-            elif kind is type and space_of(value).get("__module__") == name:
+            elif kind is type and namespace_of(value).get("__module__") == name:
                 note = notes.objects.get(id(value))
-                for attribute, lock in list(space_of(value).items()):
+                for attribute, lock in list(namespace_of(value).items()):
                     is_old = note is None or (note.attributes or {}).get(attribute) is lock
                     if type(lock) in kinds and is_old:
                         yield (name, key, attribute), lock

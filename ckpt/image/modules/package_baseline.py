@@ -50,7 +50,7 @@ from ckpt.image.lowlevel.inspect_raw import (
     is_a,
     is_named,
     package_of,
-    space_of,
+    namespace_of,
 )
 from ckpt.image.modules.origins import is_standard
 from ckpt.image.modules.standard_baseline import StandardBaseline, is_from_standard
@@ -192,9 +192,9 @@ class PackageBaseline:
 
     def _note_class(self, path: Path, cls: type) -> None:
         """``path``: module, variable, and the names of the classes in which this one is defined."""
-        if space_of(cls).get("__module__") != path[0] or not is_heap(cls) or id(cls) in self.objects:
+        if namespace_of(cls).get("__module__") != path[0] or not is_heap(cls) or id(cls) in self.objects:
             return
-        attributes = dict(space_of(cls))
+        attributes = dict(namespace_of(cls))
         self.objects[id(cls)] = Note(path, cls, attributes, None)
         for name, value in attributes.items():
             if type(value) in _SKIPPED or name.startswith("__"):
@@ -225,7 +225,7 @@ class PackageBaseline:
         for step, value in members(note):
             if is_a(value, type):
                 if is_heap(value) and self._is_ours(value) and not is_named(value):
-                    there = Note((*note.path, step), value, dict(space_of(value)), None)
+                    there = Note((*note.path, step), value, dict(namespace_of(value)), None)
                     self.objects.setdefault(id(value), there)
             else:
                 self._note_object((*note.path, step), value, deeper - 1)
@@ -275,14 +275,14 @@ class PackageBaseline:
         return True
 
     def _is_ours(self, cls: type) -> bool:
-        home = space_of(cls).get("__module__")
+        home = namespace_of(cls).get("__module__")
         return isinstance(home, str) and package_of(home) in self._packages
 
 
 def _is_namespace(kind: type) -> bool:
     if kind is local or kind is types.SimpleNamespace:
         return True
-    return (space_of(kind).get("__module__"), type.__dict__["__name__"].__get__(kind)) in _NAMESPACES
+    return (namespace_of(kind).get("__module__"), type.__dict__["__name__"].__get__(kind)) in _NAMESPACES
 
 
 def _held(note: Note) -> Iterator[Any]:
@@ -304,7 +304,7 @@ def _is_constant(value: Any) -> bool:
     kind = type(value)
     if kind in _SKIPPED or kind in _ATOMS or is_a(value, (type, types.ModuleType)):
         return True
-    home = space_of(kind).get("__module__") if is_heap(kind) else type.__dict__["__module__"].__get__(kind)
+    home = namespace_of(kind).get("__module__") if is_heap(kind) else type.__dict__["__module__"].__get__(kind)
     return home in _CONSTANTS or is_a(kind, EnumMeta)
 
 

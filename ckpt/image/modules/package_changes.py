@@ -59,7 +59,7 @@ from ckpt.image.lowlevel.inspect_raw import (
     is_a,
     is_named,
     package_of,
-    space_of,
+    namespace_of,
 )
 from ckpt.image.modules.package_baseline import NO_LIBRARIES, Large, Note, PackageBaseline
 from ckpt.transport.records import dataclass, field
@@ -74,7 +74,7 @@ _UNSAVED = (types.ModuleType, weakref.ReferenceType, types.MemberDescriptorType,
 _METHODS = (types.FunctionType, classmethod, staticmethod, property)
 _NAMED = 8  # number of variables that a report names for one package
 _LEAST_ADDRESS, _ALIGNMENT = 1 << 32, 8
-_ABSENT: Any = object()
+_MISSING: Any = object()
 
 _COMPILED = "changed, not kept: the package has compiled modules, which may hold what belongs to it (ckpt.keep_package)"
 _TOO_LARGE = (
@@ -217,7 +217,7 @@ def _changed(noted: dict[str, Any], present: Any) -> tuple[dict[str, Any], list[
     changed = {
         key: value
         for key, value in present.items()
-        if noted.get(key, _ABSENT) is not value and not (isinstance(key, str) and key.startswith("__"))
+        if noted.get(key, _MISSING) is not value and not (isinstance(key, str) and key.startswith("__"))
     }
     gone = [key for key in noted if key not in present and not key.startswith("__")]
     return changed, gone
@@ -256,10 +256,10 @@ def _difference(note: Note, found: Changed) -> Iterator[Change]:
 
 
 def _difference_of_class(note: Note) -> Iterator[Change]:
-    space, noted = space_of(note.obj), note.attributes or {}
+    space, noted = namespace_of(note.obj), note.attributes or {}
     changed, gone = _changed(noted, space)
     for key, value in space.items():
-        if key.startswith("__") and noted.get(key, _ABSENT) is not value and type(value) in _METHODS:
+        if key.startswith("__") and noted.get(key, _MISSING) is not value and type(value) in _METHODS:
             changed[key] = value
     for key, value in changed.items():
         if not is_a(value, _UNSAVED) and key != ABC_STATE:

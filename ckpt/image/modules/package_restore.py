@@ -16,7 +16,7 @@ from typing import Any
 from ckpt.compat import accelerators
 from ckpt.image.errors import RestoreError
 from ckpt.image.lowlevel import _lookup
-from ckpt.image.lowlevel.inspect_raw import Path, dictionary_of, follow, is_a, slots_of, space_of
+from ckpt.image.lowlevel.inspect_raw import Path, dictionary_of, follow, is_a, slots_of, namespace_of
 
 __all__ = ["put_back", "put_content", "resolve"]
 
@@ -64,7 +64,7 @@ def _put_class(cls: type, value: tuple[dict[str, Any], list[str]]) -> None:
     for name, attribute in value[0].items():
         type.__setattr__(cls, name, attribute)
     for name in value[1]:
-        if name in space_of(cls):
+        if name in namespace_of(cls):
             type.__delattr__(cls, name)
 
 

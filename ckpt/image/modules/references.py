@@ -100,7 +100,7 @@ class References:
         self.versions: dict[str, str] = {}
         self.added: dict[str, list[str]] = {}
         self.lazy: dict[tuple[str, str], object] = {}
-        self._census = _lookup.Census()
+        self._module_states = _lookup.ModuleStates()
         self._count = 0
         self._ids: dict[int, Pid] = {}
         self._values: dict[str, tuple[int, bool]] = {}  # name -> (id of the module, is it saved by value?)
@@ -132,7 +132,7 @@ class References:
     def refresh(self) -> None:
         """Search the modules that are new or have changed since the last call. About 10 µs if there are none."""
         modules = sys.modules
-        changed = self._census.changed(modules)
+        changed = self._module_states.changed(modules)
         if not changed and len(modules) == self._count:
             return
         are_others = len(modules) != self._count
@@ -258,7 +258,7 @@ class References:
     def patches(self) -> list[tuple[str, str, Any]]:
         """``(module, name, value)`` of what the program has bound in modules of others: functions, classes, instances,
         new plain values. Searched are modules that were imported, or have changed, since :meth:`settle`; from Python
-        3.13 on, all modules: the census (:class:`ckpt.image.lowlevel._lookup.Census`) then detects only that a module
+        3.13 on, all modules: :class:`ckpt.image.lowlevel._lookup.ModuleStates` then detects only that a module
         has more or fewer attributes.
         """
         touched = self._touched if DICTS_COUNT_CHANGES else dict(sys.modules)

@@ -19,7 +19,7 @@ from enum import EnumMeta
 from typing import Any, NamedTuple
 
 from ckpt.compat.typeobjects import is_heap
-from ckpt.image.lowlevel.inspect_raw import Path, dictionary_of, is_a, package_of, space_of
+from ckpt.image.lowlevel.inspect_raw import Path, dictionary_of, is_a, package_of, namespace_of
 from ckpt.image.modules.origins import is_standard
 from ckpt.transport.records import dataclass, field
 
@@ -71,8 +71,8 @@ class StandardBaseline:
             if key.startswith("__"):
                 continue
             if is_a(value, type):
-                if space_of(value).get("__module__") == name and is_heap(value):
-                    notes.append(Note((name, key), "class", value, value, dict(space_of(value))))
+                if namespace_of(value).get("__module__") == name and is_heap(value):
+                    notes.append(Note((name, key), "class", value, value, dict(namespace_of(value))))
             elif name not in _NO_OBJECTS:
                 live = _attributes_of(value, name)
                 if live is not None:

@@ -32,7 +32,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from ckpt.image.lowlevel import _lookup
-from ckpt.image.lowlevel.inspect_raw import is_a, package_of, space_of
+from ckpt.image.lowlevel.inspect_raw import is_a, package_of, namespace_of
 from ckpt.image.modules.lazy import is_bound_by_functions
 from ckpt.image.modules.origins import OWN_PACKAGES
 from ckpt.image.modules.package_changes import Change, Changed
@@ -42,7 +42,7 @@ __all__ = ["look"]
 
 _NO_STATE = (types.MemberDescriptorType, types.GetSetDescriptorType, weakref.ReferenceType)
 _METHODS = (types.FunctionType, classmethod, staticmethod, property)
-_ABSENT: Any = object()
+_MISSING: Any = object()
 
 
 def look(
@@ -69,9 +69,9 @@ def look(
 def _differences(note: Note) -> Iterator[Change]:
     if note.kind != "module" and sys.modules[note.path[0]].__dict__.get(note.path[1]) is not note.owner:
         return  # its variable holds another object: a difference of the module
-    present = space_of(note.owner) if note.kind == "class" else note.live
+    present = namespace_of(note.owner) if note.kind == "class" else note.live
     for key, value in list(present.items()):
-        if note.noted.get(key, _ABSENT) is not value and _is_state(note, key, value):
+        if note.noted.get(key, _MISSING) is not value and _is_state(note, key, value):
             yield Change(note.path, note.kind, ({key: value}, []))
     for key in note.noted:
         if key not in present and not key.startswith("__"):

@@ -118,7 +118,7 @@ def put_back(saved: dict[str, Any] | None) -> None:
         logger.propagate = propagate
         logger.disabled = disabled
         for handler in handlers:
-            stdlib.note_handler(logging, handler)
+            stdlib.register_handler(logging, handler)
     find_parents(logging.root.manager)
     logging.root.manager.disable = saved["disable"]
     names, levels = stdlib.level_names(logging)

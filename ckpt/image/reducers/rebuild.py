@@ -293,7 +293,7 @@ def make_rlock(count: int) -> Any:
     """A reentrant lock held ``count`` times by the thread that loads the image."""
     made = threading.RLock()
     if count:
-        stdlib.own(made, count)
+        stdlib.acquire_times(made, count)
     return made
 
 

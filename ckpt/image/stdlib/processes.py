@@ -11,7 +11,7 @@ import sys
 from pickle import PicklingError
 from typing import Any
 
-from ckpt.compat.stdlib import semaphore_of, semaphore_value, times_semaphore_owned, was_begun
+from ckpt.compat.stdlib import semaphore_of, semaphore_value, times_semaphore_owned, was_started
 
 __all__ = ["reducers"]
 
@@ -35,7 +35,7 @@ def reducers() -> dict[type, Any]:
 def reduce_child(pickler: Any, child: Any) -> Any:
     from ckpt.image.reducers.raw_instances import reduce_raw
 
-    if child.returncode is None and was_begun(child):
+    if child.returncode is None and was_started(child):
         command = getattr(child, "args", "a process of multiprocessing")
         raise PicklingError(
             f"the child process {getattr(child, 'pid', '')} ({command}) is running, and cannot be part of an image: "

@@ -98,7 +98,7 @@ def test_an_uncaught_exception_is_noted_as_the_interpreter_notes_it(monkeypatch:
         monkeypatch.setattr(sys, name, None, raising=False)
         monkeypatch.delattr(sys, name)
     failure = ValueError("x")
-    stdlib.note_uncaught(failure)
+    stdlib.set_last_exception(failure)
     is_new = interpreter.HAS_LAST_EXC
     found = [getattr(sys, name, "none") for name in names]
     assert found == [ValueError, failure, None, failure if is_new else "none"]
@@ -115,13 +115,13 @@ def test_one_fork_gives_no_warning_of_threads() -> None:
         for _ in range(2):
             stdlib.ignore_threads_once()
             warnings.warn("something else", DeprecationWarning, stacklevel=1)
-            assert stdlib.own_filters(warnings) == before != warnings.filters
+            assert stdlib.program_filters(warnings) == before != warnings.filters
             _fork()
             if not interpreter.FORK_COUNTS_THREADS:
                 warnings.warn(said.format("fork"), DeprecationWarning, stacklevel=1)
             assert warnings.filters == before
         stdlib.ignore_threads_once()
-        stdlib.warn_of_threads()
+        stdlib.stop_ignoring_threads()
         assert warnings.filters == before
         _fork()
         warnings.warn(said.format("forkpty"), DeprecationWarning, stacklevel=1)

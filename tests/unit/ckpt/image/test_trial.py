@@ -187,8 +187,8 @@ def test_a_reason_in_two_parts_is_put_together() -> None:
 
 def test_a_type_in_c_that_nobody_has_used_yet_has_no_attributes() -> None:
     """`_socket.socket` without `socket`: looking for locks in it ended every image."""
-    program = "import _socket; from ckpt.image.lowlevel.inspect_raw import space_of; "
-    program += "print(dict(space_of(_socket.socket)) is not None)"
+    program = "import _socket; from ckpt.image.lowlevel.inspect_raw import namespace_of; "
+    program += "print(dict(namespace_of(_socket.socket)) is not None)"
     done = subprocess.run(
         [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}; {program}"],
         capture_output=True,
