@@ -124,8 +124,8 @@ def run_dump(
     """:func:`dump`, where a trial (:mod:`ckpt.image.trial`) can give other classes for the pickler and for the dump."""
     references = prepared.references
     is_disposable = os.getpid() != prepared.pid
-    for act in libraries.having(Library.before_saving):
-        act(is_disposable=is_disposable)
+    for before_saving in libraries.implementations(Library.before_saving):
+        before_saving(is_disposable=is_disposable)
     unsupported.check()
     timing, descriptors = moment.read(prepared.noted)
     surveyed, saved_files = survey(descriptors), SavedFiles()
@@ -169,7 +169,7 @@ def run_dump(
 
         package_changes.settle(
             changed,
-            lambda changes: failure_of(rehearsal(), [tuple(each) for each in changes]),
+            lambda changes: failure_of(rehearsal(), [tuple(change) for change in changes]),
             prepared.stack.frames if prepared.stack else (),
         )
         references.held = held_locks.note_held(references, baseline_notes, receivers)

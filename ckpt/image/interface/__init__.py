@@ -1,1 +1,1 @@
-"""The one interface for libraries: what is special for one of them is a class, found through a registry."""
+"""The one interface for libraries: a class says what is special for one library; a registry finds the class."""

@@ -1,15 +1,16 @@
-"""What is special for one library: :class:`Library`, of which each library that needs it has a subclass.
+"""The base class :class:`Library`: a subclass says what is special for one library.
 
-A subclass says only what differs from an ordinary library, which is one written in Python whose objects are saved as any
-others. The registry (:mod:`ckpt.image.interface.registry`) makes one instance in a process, once the program has imported
-the library; no method is called before. So a subclass may look at ``self.module`` in its methods, and need not import the
-library at its own import. While a library is being imported, names may be missing from it: :func:`by_name` bears that.
+A subclass says only what differs from an ordinary library. An ordinary library is written in Python, and its objects are
+saved like all others. The registry (:mod:`ckpt.image.interface.registry`) makes one instance in a process, once the program
+has imported the library; no method is called before. So a subclass may use ``self.module`` in its methods, and need not
+import the library at its own import. While a library is being imported, names may be missing from it: :func:`by_name` leaves
+such names out.
 
 ============================  ==========================================  =============================================
-what                          called, or looked at                        in which process
+attribute or method           when it is read or called                   in which process
 ============================  ==========================================  =============================================
 ``harmless_threads``          whenever an image could be taken            the rank
-``transient_…``,              for what running functions hold, whenever   the rank
+``transient_…``,              for objects of running functions, whenever  the rank
 ``reason_against``            an image could be taken
 ``before_image``              just before each image                      the rank
 ``before_saving``, ``refuse`` before anything is saved                    the forked child (the rank without fork)
@@ -24,7 +25,7 @@ what                          called, or looked at                        in whi
 ``after_restart``             last of all                                 the new process
 ============================  ==========================================  =============================================
 
-Public for authors as ``ckpt.libraries`` (docs/extending.md): names here stay.
+Authors of libraries use this module as ``ckpt.libraries`` (docs/extending.md), so its public names do not change.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ Reducer = Callable[[Any, Any], Any]
 class InPlace(NamedTuple):
     """How the content of a registered object (:func:`ckpt.register`) is saved, and put into the object of a new run.
 
-    ``kind``: a name for people, other than those of other types. ``types``: the classes of such objects; subclasses count.
-    ``take(obj)``: the content, which is pickled. ``put(obj, content)``: raises :class:`ckpt.errors.StateError` where the
-    content does not fit the object."""
+    ``kind``: a name for people, which no other type has. ``types``: the classes of such objects, with their subclasses.
+    ``take(obj)``: returns the content, which is pickled. ``put(obj, content)``: puts the content into the object; raises
+    :class:`ckpt.errors.StateError` if the content does not fit the object."""
 
     kind: str
     types: tuple[type, ...]
@@ -58,28 +59,29 @@ class Library:
     """One library, by the name of its top-level module. Everything has a default: nothing is special."""
 
     is_left_alone: ClassVar[bool] = False
-    """Are its own variables no part of images? For libraries that keep them consistent with something else, say with memory
-    in C, and whose settings :meth:`note_settings` knows."""
+    """Are the library's own variables no part of images? For libraries whose variables must agree with other state, for
+    example with memory in C, and whose settings :meth:`note_settings` knows."""
 
     is_left_to_pickle: ClassVar[bool] = False
-    """Does plain pickle save objects of these types as well? The reducers then keep what it does not keep, such as memory
-    that objects share, and are used in process images only, not in the plain pickles of a program that saves itself
-    (:mod:`ckpt.replay`)."""
+    """Does plain pickle save objects of the library's types too? If so, the reducers save more than pickle does, such as
+    memory that objects share. They are used in process images only, not in the plain pickles of a program that saves
+    itself (:mod:`ckpt.replay`)."""
 
     harmless_threads: ClassVar[tuple[str, ...]] = ()
     """Threads without which the library works as well after a restart, or which it starts anew when it needs them: dotted
     names of their class or, for plain threads, of the function that they run, or the beginning of such names (a module)."""
 
     transient_types: ClassVar[tuple[str, ...]] = ()
-    """``"module"`` or ``"module:Class"``: objects that no image can hold, and that a program holds only for a moment,
-    usually. No image is taken while a running function holds one; see :meth:`reason_against`."""
+    """``"module"`` or ``"module:Class"``: types of objects that no image can hold, and that a program usually holds for a
+    moment only. No image is taken while a running function holds such an object; see :meth:`reason_against`."""
 
     transient_functions: ClassVar[tuple[tuple[str, str], ...]] = ()
-    """``"module:function"`` or ``"module:Class.method"``, and what is going on then ("a file is being opened"): no image is
-    taken while it runs. Only those written in Python."""
+    """Pairs of ``"module:function"`` or ``"module:Class.method"``, and what the function does ("a file is being opened"): no
+    image is taken while it runs. Only functions written in Python."""
 
     lock_types: ClassVar[tuple[str, ...]] = ()
-    """``"module:Class"``: reentrant locks with ``acquire``, ``release`` and ``_is_owned``: held again after a restart."""
+    """``"module:Class"``: reentrant locks with ``acquire``, ``release`` and ``_is_owned``. Locks that the program holds are
+    acquired again after a restart."""
 
     id_tables: ClassVar[tuple[str, ...]] = ()
     """Modules whose functions (in their variables) and objects (in their attributes) keep dictionaries, sets and lists of
@@ -90,72 +92,74 @@ class Library:
 
     @property
     def module(self) -> Any:
-        """The library itself; ``None`` if the program has not imported it."""
+        """The module of the library; ``None`` if the program has not imported it."""
         return sys.modules.get(self.name)
 
     def reducers(self) -> Mapping[type, Reducer]:
-        """How objects of exactly these types are saved. Functions that the reducers name are called while loading: they are
-        pickled by name, so they belong to a module that can be imported."""
+        """Type → reducer, for objects of exactly this type. The functions that reducers return are called while an image is
+        loaded. They are pickled by name, so they must be in a module that can be imported."""
         return {}
 
     def reducer_by_base(self, cls: type) -> Reducer | None:
-        """How objects of this class are saved, if that follows from its bases. Asked once in an image for every class that
-        has no reducer of its own."""
+        """The reducer for objects of this class, if its bases decide that; else ``None``. Called once in an image for every
+        class that has no reducer of its own."""
         return None
 
     def reason_against(self, obj: Any) -> str | None:
-        """Why no image can be taken while a running function holds this object, of one of ``transient_types``; ``None``: one
-        can. Called often; it must be quick and change nothing."""
-        kind = type(obj)
-        return f"a {kind.__module__}.{kind.__qualname__} is in use, which no image can hold"
+        """Why no image can be taken while a running function holds this object, of one of ``transient_types``; ``None``: an
+        image can be taken. Called often; it must be quick and change nothing."""
+        cls = type(obj)
+        return f"a {cls.__module__}.{cls.__qualname__} is in use, which no image can hold"
 
     def note_settings(self) -> Any:
-        """What the program has set in the library that is in no variable of its own: part of the image; it may hold
-        any objects. Nothing is noted where this is false."""
+        """The settings of the library that are in no variable of the program. They become part of the image, and may hold any
+        objects. A false value: there are none."""
         return None
 
     def apply_settings(self, saved: Any) -> None:
-        """Put back what :meth:`note_settings` has noted. The library has been imported."""
+        """Restore the settings that :meth:`note_settings` has returned. The library has been imported."""
 
     def note_random(self) -> Any:
-        """The state of the library's global generators of random numbers. Nothing is noted where this is None."""
+        """The state of the library's global generators of random numbers; None: there are none."""
         return None
 
     def apply_random(self, saved: Any) -> None:
-        """Put back what :meth:`note_random` has noted. The library has been imported."""
+        """Restore the state that :meth:`note_random` has returned. The library has been imported."""
 
     def in_place(self) -> Sequence[InPlace]:
         """Types whose objects keep their identity, and get their content back, in a program that saves itself."""
         return ()
 
     def shape_of(self, obj: Any) -> str | None:
-        """What reports say of an object of a class of the library, besides the name of the class: ``float64 (1000, 3)``."""
+        """What reports say of an object of the library, besides the name of its class, such as ``float64 (1000, 3)``; or
+        ``None``."""
         return None
 
     def before_image(self) -> None:
-        """In the program's process, which stands still: what must reach the disk first. When it raises, no image is
-        taken."""
+        """Write to disk what must be there before an image is taken. Called in the program's process while the program stands
+        still. If this raises, no image is taken."""
 
     def before_saving(self, *, is_disposable: bool) -> None:
-        """Take away what must not be in an image, such as what the library has put into all modules. ``is_disposable``: this
-        process is a forked child, and ends after the image. Otherwise the program goes on here: change nothing, or raise
-        :class:`ckpt.image.errors.Unpicklable`."""
+        """Remove what must not be in an image, such as objects that the library has put into all modules. ``is_disposable``:
+        this process is a forked child, which ends after the image. Otherwise the program goes on in this process: change
+        nothing, or raise :class:`ckpt.image.errors.Unpicklable`."""
 
     def after_restart(self) -> None:
-        """All that the image held is in force; the program is about to go on. When it raises, the restart fails with it."""
+        """Called in the new process when everything is restored, before the program goes on. If this raises, the restart fails
+        with that exception."""
 
     def refuse(self) -> None:
-        """Raise :class:`ckpt.image.errors.Unpicklable` where an image would lose something in silence."""
+        """Raise :class:`ckpt.image.errors.Unpicklable` if an image would lose state of the library without an error."""
 
 
 def by_name(module: str, reducers: Mapping[str, Reducer]) -> dict[type, Reducer]:
-    """Reducers by the names of types in a module: those that are there."""
+    """Turn ``{name of a type: reducer}`` into ``{type: reducer}``. Names that are no type in the module are left out."""
     space = getattr(sys.modules.get(module), "__dict__", {})
     return {space[name]: reduce for name, reduce in reducers.items() if isinstance(space.get(name), type)}
 
 
 def later(module: str, name: str) -> Reducer:
-    """The reducer of that name; its module is imported when the first object is met."""
+    """A reducer that calls the reducer ``name`` of ``module``; the module is imported when the first object is met."""
 
     def reduce(saver: Any, obj: Any) -> Any:
         return getattr(importlib.import_module(module), name)(saver, obj)

@@ -1,14 +1,15 @@
-"""Which library is served by which class (:class:`ckpt.image.interface.library.Library`): the only table of libraries.
+"""The only table of libraries: which class (:class:`ckpt.image.interface.library.Library`) serves which library.
 
-Name of a top-level module → ``"module:Class"``. The class is imported when the program has imported the library, so a rank
-starts no later for any of them. Other distributions add to the table by entry points (group ``ckpt.libraries``, the name is
-that of the top-level module; docs/extending.md), which are looked up once, by the agent, before ranks are forked
-(:func:`look_for_extensions`). Theirs come before ours, for the same library too.
+The table maps the name of a top-level module to the path of a class, ``"module:Class"``. The class is imported when the
+program has imported the library, so no class makes the start of a rank later. Other distributions add to the table by entry
+points (group ``ckpt.libraries``; the name of the entry point is that of the top-level module; docs/extending.md). The agent
+looks them up once, before ranks are forked (:func:`look_for_extensions`). Classes of other distributions come before those
+of ckpt, for the same library too.
 
-One that cannot be used, because its module cannot be imported or holds no such class, is said once and passed over, in
-favour of ours where there is one: it never breaks a job.
+A class that cannot be used, because its module cannot be imported or holds no such class, never breaks a job: the rank prints
+one warning, and ckpt's own class for the library, if there is one, serves it.
 
-What asks all of them: :mod:`ckpt.image.interface.transient` (moments to avoid), :mod:`ckpt.image.process.settings`,
+Modules that use the table: :mod:`ckpt.image.interface.transient` (moments to avoid), :mod:`ckpt.image.process.settings`,
 :mod:`ckpt.replay.state` (registered objects),
 :mod:`ckpt.image.pickling.pickler` (types), :mod:`ckpt.capture.threads`, :mod:`ckpt.image.modules.package_baseline`.
 """
@@ -35,7 +36,7 @@ _REGISTERED = "ckpt.image.stdlib.registered"
 _DATA = "ckpt.image.libraries"
 _TOOLS = "ckpt.image.tools"
 BUILT_IN = {
-    # the standard library: by the modules in C, which may be there without those in Python
+    # the standard library: by the names of the modules in C, which may be imported without those in Python
     **dict.fromkeys(accelerators.DIGESTS, f"{_STANDARD}:Digests"),
     **dict.fromkeys(accelerators.COMPRESSION, f"{_STANDARD}:Compression"),
     **dict.fromkeys(accelerators.SOCKETS, f"{_STANDARD}:Sockets"),
@@ -81,67 +82,68 @@ BUILT_IN = {
     "transitions": f"{_TOOLS}.id_tables:Transitions",
     "gevent": f"{_TOOLS}.gevent:Gevent",
     "greenlet": f"{_TOOLS}.greenlet:Greenlet",
-    "warnings": f"{_STANDARD}:Warnings",  # last: what the others cause must not meet the filters of the program
+    "warnings": f"{_STANDARD}:Warnings",  # last: warnings of the other classes must not meet the program's filters
 }
 
 
 class Registry:
-    """The table, and the instances of this process."""
+    """The table, and the instances of its classes in this process."""
 
-    def __init__(self, ways: Mapping[str, str]) -> None:
-        self._ways: dict[str, tuple[str, ...]] = {name: (way,) for name, way in ways.items()}
+    def __init__(self, class_paths: Mapping[str, str]) -> None:
+        self._class_paths: dict[str, tuple[str, ...]] = {name: (class_path,) for name, class_path in class_paths.items()}
         self._extensions: set[str] = set()
-        self._made: dict[str, Library | None] = {}  # by way; None: said that it cannot be used
-        self._found: dict[str, Library | None] = {}  # by name
-        self._names: set[str] = set()
+        self._instances: dict[str, Library | None] = {}  # by class path; None: the class cannot be used
+        self._by_name: dict[str, Library | None] = {}
+        self._names_seen: set[str] = set()
         self._loaded: tuple[Library, ...] = ()
-        self._of_threads: tuple[tuple[Library, ...], tuple[str, ...]] = ((), ())
+        self._thread_names: tuple[tuple[Library, ...], tuple[str, ...]] = ((), ())
 
-    def extend(self, ways: Iterable[tuple[str, str]]) -> None:
-        """More ways, (name, "module:Class"), before those that are known."""
+    def extend(self, class_paths: Iterable[tuple[str, str]]) -> None:
+        """Add (name, class path) pairs to the table, before the entries that it has."""
         added: dict[str, tuple[str, ...]] = {}
-        for name, way in ways:
-            added[name] = (*added.get(name, ()), way)
-            self._extensions.add(way)
-        self._ways = {**added, **self._ways}
+        for name, class_path in class_paths:
+            added[name] = (*added.get(name, ()), class_path)
+            self._extensions.add(class_path)
+        self._class_paths = {**added, **self._class_paths}
         for name, first in added.items():
-            self._ways[name] = first + tuple(way for way in self._ways[name] if way not in first)
-            self._found.pop(name, None)
-        self._names = set()
+            self._class_paths[name] = first + tuple(class_path for class_path in self._class_paths[name] if class_path not in first)
+            self._by_name.pop(name, None)
+        self._names_seen = set()
 
     def find(self, name: str, *, is_complete: bool = False) -> Library | None:
-        """What serves the library of that name; ``None``: nothing. ``is_complete``: it has been imported, though the import
-        system does not know yet. An extension that is asked for too early is asked again: it may import what it serves."""
-        if name in self._found:
-            return self._found[name]
-        is_early = not is_complete and _is_being_imported(name)
-        found = None
-        for way in self._ways.get(name, ()):
-            if way in self._extensions and is_early:
+        """The instance that serves the library of that name; ``None``: there is none. ``is_complete``: the library has been
+        imported, though the import system does not say so yet. The class of another distribution is not imported while the
+        library is being imported, since it may import the library itself: a later call finds it."""
+        if name in self._by_name:
+            return self._by_name[name]
+        is_too_early = not is_complete and _is_being_imported(name)
+        library = None
+        for class_path in self._class_paths.get(name, ()):
+            if class_path in self._extensions and is_too_early:
                 return None
-            found = self._make(name, way)
-            if found is not None:
+            library = self._make(name, class_path)
+            if library is not None:
                 break
-        if name in self._ways and (found is not None or self._ways[name][-1] in self._made):
-            self._found[name] = found
-        return found
+        if name in self._class_paths and (library is not None or self._class_paths[name][-1] in self._instances):
+            self._by_name[name] = library
+        return library
 
-    def _make(self, name: str, way: str) -> Library | None:
-        if way not in self._made:
+    def _make(self, name: str, class_path: str) -> Library | None:
+        if class_path not in self._instances:
             try:
-                self._made[way] = self._imported(name, way)
+                self._instances[class_path] = self._imported(name, class_path)
             except Exception as failure:  # whatever an author's module may do
-                if way not in self._extensions:
-                    return None  # ours cannot be imported just now (an import system that is patched): asked again
-                self._made[way] = None
-                _say(
-                    f"the entry point {name!r} = {way!r} of {GROUP} cannot be used: {type(failure).__name__}: {failure}"
+                if class_path not in self._extensions:
+                    return None  # a class of ckpt cannot be imported now (a patched import system): tried again later
+                self._instances[class_path] = None
+                _print_warning(
+                    f"the entry point {name!r} = {class_path!r} of {GROUP} cannot be used: {type(failure).__name__}: {failure}"
                 )
-        return self._made[way]
+        return self._instances[class_path]
 
     @staticmethod
-    def _imported(name: str, way: str) -> Library:
-        module, _, attribute = way.partition(":")
+    def _imported(name: str, class_path: str) -> Library:
+        module, _, attribute = class_path.partition(":")
         cls: Any = importlib.import_module(module)
         for part in attribute.split("."):
             cls = getattr(cls, part)
@@ -150,51 +152,52 @@ class Registry:
         return cls(name)
 
     def loaded(self) -> tuple[Library, ...]:
-        """Those of the libraries that the program has imported, in the order of the table."""
-        names = self._ways.keys() & sys.modules.keys()
-        if names != self._names:
-            found = {name: self.find(name) for name in self._ways if name in names}
-            self._loaded = tuple(dict.fromkeys(each for each in found.values() if each is not None))
-            if all(each is not None or name in self._found for name, each in found.items()):
-                self._names = names
+        """The instances for the libraries that the program has imported, in the order of the table."""
+        names = self._class_paths.keys() & sys.modules.keys()
+        if names != self._names_seen:
+            libraries_by_name = {name: self.find(name) for name in self._class_paths if name in names}
+            self._loaded = tuple(dict.fromkeys(library for library in libraries_by_name.values() if library is not None))
+            if all(library is not None or name in self._by_name for name, library in libraries_by_name.items()):
+                self._names_seen = names
         return self._loaded
 
     def harmless_threads(self) -> tuple[str, ...]:
-        """What names of threads' classes and functions begin with, each with a dot at its end."""
+        """Prefixes of the names of classes and functions of harmless threads; each prefix ends with a dot."""
         loaded = self.loaded()
-        if loaded is not self._of_threads[0]:
-            beginnings = tuple(f"{name}." for each in loaded for name in each.harmless_threads)
-            self._of_threads = loaded, beginnings
-        return self._of_threads[1]
+        if loaded is not self._thread_names[0]:
+            prefixes = tuple(f"{name}." for library in loaded for name in library.harmless_threads)
+            self._thread_names = loaded, prefixes
+        return self._thread_names[1]
 
-    def having(self, method: Callable[..., Any]) -> list[Any]:
-        """That method of all libraries that are loaded and have one of their own."""
+    def implementations(self, method: Callable[..., Any]) -> list[Any]:
+        """The bound methods of this name of all loaded libraries whose class overrides ``method``."""
         name = method.__name__
         return [
-            getattr(each, name) for each in self.loaded() if getattr(type(each), name, method) is not method
+            getattr(library, name) for library in self.loaded() if getattr(type(library), name, method) is not method
         ]
 
     def reducers(self, *, beside_pickle: bool = False) -> dict[type, Reducer]:
-        """By exact type, of all of them. ``beside_pickle``: not of those whose objects plain pickle saves as well."""
+        """The reducers of all loaded libraries, by exact type. ``beside_pickle``: without those of the libraries whose objects
+        plain pickle saves too (``is_left_to_pickle``)."""
         found: dict[type, Reducer] = {}
-        for each in reversed(self.loaded()):  # the first ones count most
-            if not (beside_pickle and each.is_left_to_pickle):
-                found.update(each.reducers())
+        for library in reversed(self.loaded()):  # the first library has precedence
+            if not (beside_pickle and library.is_left_to_pickle):
+                found.update(library.reducers())
         return found
 
     def note_random(self) -> dict[str, Any]:
         """Library → the state of its generators of random numbers."""
-        noted = {each.name: each.note_random() for each in self.loaded()}
+        noted = {library.name: library.note_random() for library in self.loaded()}
         return {name: state for name, state in noted.items() if state is not None}
 
     def apply_random(self, noted: Mapping[str, Any]) -> None:
-        """Put back what :meth:`note_random` has returned. Raises RestoreError where that was noted by a distribution that is
+        """Restore what :meth:`note_random` has returned. Raises RestoreError if a state was noted by a distribution that is
         not installed here."""
         for name, state in noted.items():
-            self.need(name).apply_random(state)
+            self.require(name).apply_random(state)
 
-    def need(self, name: str) -> Library:
-        """What serves the library of that name, which is imported. Raises RestoreError: nothing does here."""
+    def require(self, name: str) -> Library:
+        """Import the library of that name, and return the instance that serves it. Raises RestoreError: there is none."""
         if name not in sys.modules:
             importlib.import_module(name)
         library = self.find(name)
@@ -206,22 +209,23 @@ class Registry:
         return library
 
     def in_place(self) -> list[InPlace]:
-        """What all of them say of registered objects."""
-        return [each for act in self.having(Library.in_place) for each in act()]
+        """What all loaded libraries say of registered objects."""
+        return [entry for in_place in self.implementations(Library.in_place) for entry in in_place()]
 
     def shape_of(self, obj: Any, module: str) -> str | None:
-        """``module``: of the object's class."""
+        """The description of an object for reports, or ``None``. ``module``: the module of the object's class."""
         found = self.find(module.partition(".")[0])
         return None if found is None else found.shape_of(obj)
 
     def before_image(self) -> None:
-        """In the parent, just before the image: what must reach the disk first, and what a child would not find."""
-        for act in self.having(Library.before_image):
-            act()
+        """Called in the parent just before an image: libraries write to disk what must be there, and record what a forked
+        child could not find."""
+        for before_image in self.implementations(Library.before_image):
+            before_image()
 
     def after_restart(self) -> None:
-        for act in self.having(Library.after_restart):
-            act()
+        for after_restart in self.implementations(Library.after_restart):
+            after_restart()
 
     def is_left_alone(self, name: str, *, is_complete: bool = False) -> bool:
         """Are the variables of that package no part of images?"""
@@ -230,20 +234,20 @@ class Registry:
 
 
 libraries = Registry(BUILT_IN)
-"""Of this process."""
+"""The registry of this process."""
 
 
 def _is_being_imported(name: str) -> bool:
     return is_initializing(getattr(sys.modules.get(name), "__spec__", None))
 
 
-def _say(text: str) -> None:
+def _print_warning(text: str) -> None:
     stream = sys.__stderr__
     if stream is not None:
         try:
             stream.write(f"ckpt: {text}\n")
             stream.flush()
-        except (OSError, ValueError):  # closed: nobody to say it to
+        except (OSError, ValueError):  # standard error is closed
             pass
 
 
@@ -251,36 +255,38 @@ def _say(text: str) -> None:
 
 
 def look_for_extensions() -> None:
-    """Add what installed distributions offer. Once, before ranks are forked; nothing of them is imported here."""
-    if not _is_anything_offered():
+    """Add the classes that installed distributions offer by entry points. Called once, before ranks are forked; imports none
+    of these classes."""
+    if not _is_group_in_use():
         return
-    from importlib import metadata  # 30 ms, which few need
+    from importlib import metadata  # takes 30 ms, and few jobs need it
 
-    ways = []
+    class_paths = []
     for entry in metadata.entry_points(group=GROUP):
         if entry.name.isidentifier() and all(
             part.isidentifier() for part in entry.value.replace(":", ".").split(".")
         ):
-            ways.append((entry.name, entry.value))
+            class_paths.append((entry.name, entry.value))
         else:
-            _say(
+            _print_warning(
                 f"the entry point {entry.name!r} = {entry.value!r} of {GROUP} is not of the form NAME = MODULE:CLASS"
             )
-    libraries.extend(ways)
+    libraries.extend(class_paths)
 
 
-def _is_anything_offered() -> bool:
-    """Does a distribution on the path name the group? Their files are looked at without what reads them properly."""
+def _is_group_in_use() -> bool:
+    """Does the ``entry_points.txt`` of a distribution on the path name the group? The files are searched for the text only,
+    without importing :mod:`importlib.metadata`."""
     mark = f"[{GROUP}]".encode()
-    for place in sys.path:
+    for directory in sys.path:
         try:
-            with os.scandir(place or ".") as entries:
-                names = [each.name for each in entries if each.name.endswith((".dist-info", ".egg-info"))]
+            with os.scandir(directory or ".") as entries:
+                names = [entry.name for entry in entries if entry.name.endswith((".dist-info", ".egg-info"))]
         except OSError:
-            continue  # no directory: what is in archives offers nothing
+            continue  # no directory: distributions in archives are not searched
         for name in names:
             try:
-                with open(os.path.join(place, name, "entry_points.txt"), "rb") as file:
+                with open(os.path.join(directory, name, "entry_points.txt"), "rb") as file:
                     if mark in file.read():
                         return True
             except OSError:

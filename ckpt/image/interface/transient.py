@@ -1,17 +1,18 @@
-"""Objects that no image can hold and that a program holds only for a moment, usually.
+"""Transient objects: no image can hold them, and a program usually holds them for a moment only.
 
 `hashlib.blake2b(data).hexdigest()` has a hash object on its evaluation stack for some microseconds, a loop over a file
 keeps a decompressor in a local variable for some milliseconds, logging looks for its caller among the frames. An image
 taken then would fail in its child and cost the whole round; a few instructions later it succeeds. So a capture that finds
-such an object in a running function is refused for a while, as any other that comes at a bad moment.
+such an object in a running function is refused, as at any other place where the program cannot be captured, and tried again.
 
-So is one that finds the address of an object (`return id(self)` in a `__hash__`): the object will be elsewhere.
+A capture is also refused if a running function holds the address of an object (`return id(self)` in a `__hash__`), because
+the object will have another address after a restart.
 
-Which these are, each library says (``transient_types``, ``transient_functions`` of
+Each library says which objects and functions of its own are transient (``transient_types``, ``transient_functions`` of
 :class:`ckpt.image.interface.library.Library`).
 
-Only a look at types, of the innermost frames; what hides inside other objects, or stays, is named by the pickler
-(`diagnose`). Nothing of the program is called here.
+Only types are looked at, and only in the innermost frames. The pickler names an object that is inside another one, or that
+is not dropped soon (:mod:`ckpt.image.pickling.diagnose`). No code of the program is called here.
 """
 
 from __future__ import annotations
@@ -30,27 +31,27 @@ from ckpt.image.interface.registry import libraries
 
 __all__ = ["refuse_transient"]
 
-_FRAMES = 64
-_CLOSE = 8  # frames whose functions are asked which variables of their module they name
+_MOST_FRAMES = 64
+_NEAR_FRAMES = 8  # so many innermost frames are also searched for variables of their modules that they use
 _module_of = type.__dict__["__module__"].__get__  # not the attribute: a metaclass could make that a call
 _name_of = type.__dict__["__qualname__"].__get__
-_NONE: tuple[None, set[str]] = None, set()
+_NO_LIBRARY: tuple[None, set[str]] = None, set()
 _lru_cache = type(functools.lru_cache(lambda: None))
-_brief: dict[int, tuple[CodeType, str]] = {}  # by the id of the code
-_owners: dict[str, tuple[Library, set[str]]] = {}  # by module; names of types, "" for all
-_modules_known = 0
+_transient_code: dict[int, tuple[CodeType, str]] = {}  # by the id of the code
+_transient_types: dict[str, tuple[Library, set[str]]] = {}  # by module; names of types, "" for all
+_module_count = 0
 
 
 def refuse_transient(stack: Stack) -> None:
-    """Raise Refused if a function that runs holds such an object directly: on its evaluation stack, or in a variable of its
-    own or of its module."""
+    """Raise Refused if a running function holds a transient object directly: on its evaluation stack, in a local variable,
+    or in a variable of its module."""
     addresses: list[tuple[int, FrameRecord]] = []
     _look_at_libraries()
-    frames = stack.frames[-_FRAMES:]
+    frames = stack.frames[-_MOST_FRAMES:]
     for left, record in zip(range(len(frames), 0, -1), frames, strict=True):
-        if id(record.code) in _brief:
-            raise _refused(_brief[id(record.code)][1], record)
-        for value in _held(record, is_close=left <= _CLOSE):
+        if id(record.code) in _transient_code:
+            raise _refused(_transient_code[id(record.code)][1], record)
+        for value in _candidates(record, is_near=left <= _NEAR_FRAMES):
             if type(value) is int:
                 addresses.append((value, record))
                 continue
@@ -62,23 +63,23 @@ def refuse_transient(stack: Stack) -> None:
 
 
 def _look_at_libraries() -> None:
-    """Note the functions that are waited for to end, and the types of objects. Again when modules come."""
-    global _modules_known
-    if len(sys.modules) == _modules_known:
+    """Read the transient functions and types of all loaded libraries; again when the number of modules has changed."""
+    global _module_count
+    if len(sys.modules) == _module_count:
         return
-    _modules_known = len(sys.modules)
+    _module_count = len(sys.modules)
     for library in libraries.loaded():
-        for each in library.transient_types:
-            module, _, kind = each.partition(":")
-            owner = _owners.setdefault(module, (library, set()))
-            owner[1].add(kind)
+        for name in library.transient_types:
+            module, _, class_name = name.partition(":")
+            entry = _transient_types.setdefault(module, (library, set()))
+            entry[1].add(class_name)
         for name, reason in library.transient_functions:
             module, _, path = name.partition(":")
             code = _code_of(sys.modules.get(module), path)
             if code is not None:
-                _brief[id(code)] = code, reason
+                _transient_code[id(code)] = code, reason
             elif module in sys.modules:
-                _modules_known = 0  # it is being imported: look again
+                _module_count = 0  # it is being imported: look again
 
 
 def _code_of(found: Any, path: str) -> CodeType | None:
@@ -88,43 +89,44 @@ def _code_of(found: Any, path: str) -> CodeType | None:
 
 
 def _reason(value: Any) -> str | None:
-    """Why this object, of no built-in type, is in no image; ``None``: it may be."""
-    kind = type(value)
-    if kind is _lru_cache and "cache_parameters" not in value.__dict__:
+    """Why an image cannot hold this object, which is of no built-in type; ``None``: an image may hold it."""
+    cls = type(value)
+    if cls is _lru_cache and "cache_parameters" not in value.__dict__:
         return "functools.lru_cache is wrapping a function"
-    if kind is FrameType:
+    if cls is FrameType:
         return "a frame object is in use, which no image can hold"
-    module = _module_of(kind)
+    module = _module_of(cls)
     if type(module) is not str:
         return None
-    library, names = _owners.get(module, _NONE)
-    if library is None or ("" not in names and _name_of(kind) not in names):
+    library, names = _transient_types.get(module, _NO_LIBRARY)
+    if library is None or ("" not in names and _name_of(cls) not in names):
         return None
     try:
         return library.reason_against(value)
     except Exception as failure:  # an author's mistake must not reach the program
-        return f"what serves {library.name} has failed: {type(failure).__name__}: {failure}"
+        return f"the class that serves {library.name} has failed: {type(failure).__name__}: {failure}"
 
 
-def _held(record: FrameRecord, *, is_close: bool) -> list[Any]:
-    """What may be such an object: on the stack, in variables, and, if close, in those of its module that it names."""
+def _candidates(record: FrameRecord, *, is_near: bool) -> list[Any]:
+    """The objects of a frame that may be transient: on its stack, in its variables, and, if it is near the innermost frame,
+    in the variables of its module that its code names."""
     function = record.func
     if function is None:
         return _frames.unusual(record.stack, {}, ())
-    found = _frames.unusual(record.locals, function.__globals__, record.code.co_names if is_close else ())
+    found = _frames.unusual(record.locals, function.__globals__, record.code.co_names if is_near else ())
     return found + _frames.unusual(record.stack, {}, ()) if record.stack else found
 
 
 def _refuse_addresses(stack: Stack, numbers: list[tuple[int, FrameRecord]]) -> None:
-    """Raise Refused if one of these numbers is the address of what a running function works with."""
-    known = {
+    """Raise Refused if one of these numbers is the address of an object in a variable or on the stack of a running function."""
+    addresses = {
         id(value)
-        for record in stack.frames[-_FRAMES:]
-        for held in (record.stack, record.locals)
-        for value in held
+        for record in stack.frames[-_MOST_FRAMES:]
+        for values in (record.stack, record.locals)
+        for value in values
     }
     for number, record in numbers:
-        if number in known:
+        if number in addresses:
             raise _refused(
                 "the address of an object is in use, which will be another after a restart", record
             )

@@ -285,7 +285,7 @@ class ImagePickler(pickle.Pickler):
 
     @staticmethod
     def _kind_in_library(cls: type) -> Reducer | None:
-        for reducer_by_base in libraries.having(Library.reducer_by_base):
+        for reducer_by_base in libraries.implementations(Library.reducer_by_base):
             found: Reducer | None = reducer_by_base(cls)
             if found is not None:
                 return found

@@ -36,4 +36,4 @@ def quiet() -> Iterator[None]:
 def apply_ambient(saved: dict[str, Any]) -> None:
     """Raises RestoreError where what has noted a library's settings is not installed here."""
     for name, value in saved.items():
-        libraries.need(name).apply_settings(value)
+        libraries.require(name).apply_settings(value)

@@ -30,5 +30,5 @@ def check() -> None:
                 f"sys.modules[{name!r}]",
                 f"a {kind} stands in the place of the module: no image can be taken meanwhile",
             )
-    for refuse in libraries.having(Library.refuse):
+    for refuse in libraries.implementations(Library.refuse):
         refuse()
