@@ -64,7 +64,7 @@ __all__ = ["classify", "inlined"]
 
 
 def _is_release(inner: Suspended) -> str:
-    """Why inner is run by the release of some object, or nothing."""
+    """Why inner is run by the release of some object; "": it is not."""
     if inner.code.co_name == "__del__":
         return "a destructor is running"
     if inner.gen is None:
@@ -83,7 +83,7 @@ _BINARY = (
     *("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow"),
     *("lshift", "rshift", "and", "xor", "or"),
 )
-_BINARY_NAMES = tuple(f"__{kind}{name}__" for name in _BINARY for kind in ("", "r", "i"))
+_BINARY_NAMES = tuple(f"__{prefix}{name}__" for name in _BINARY for prefix in ("", "r", "i"))
 _COMPARISONS = ("__lt__", "__le__", "__eq__", "__ne__", "__gt__", "__ge__")
 _FORMATS = ("__format__", "__str__", "__repr__")
 _TRUTH = ("__bool__", "__len__")
@@ -220,8 +220,8 @@ def _call_ex(outer: Suspended, inner: Suspended, at: Instruction) -> Resumption:
         return Resumption("R", at.start - 1, stack, repeated, at.next)
     if type(positional) is not tuple:  # it had been replaced by a tuple that only C can see
         positional = tuple(argument for argument in arguments(inner) if argument is not NULL)
-    held = [fn, positional, *stack[depth - keywords :]]
-    return Resumption(path.mode, at.next - 1, stack[:base], path.value, recursion_levels(fn), _kept(held))
+    operands = [fn, positional, *stack[depth - keywords :]]
+    return Resumption(path.mode, at.next - 1, stack[:base], path.value, recursion_levels(fn), _kept(operands))
 
 
 def _loads_method(at: Instruction) -> bool:

@@ -52,5 +52,5 @@ def _reachable(hard: int) -> int:
 
 
 def _can_be_rebuilt(frames: int, limit: int) -> bool:
-    """A reserve that the first process did not have either is not insisted on."""
+    """Do the frames fit into the limit? Only a small reserve is required, as the first process may have had no more."""
     return frames * _PER_FRAME_BYTES + _LEAST_BYTES <= limit

@@ -1,4 +1,4 @@
-"""The operands of a call instruction: the callable, its arguments, and what is known where their slots were overwritten.
+"""The operands of a call instruction: the callable and its arguments, also where C code has overwritten their slots.
 
 C code that is called may put other objects into the slots of the evaluation stack for the time of the call, or may copy the
 arguments to where nobody sees them. Each function here says for one such case what was there when the call began, or that
@@ -64,7 +64,7 @@ def through_replaced(
 
 
 def _loaded(outer: Suspended, index: int) -> Any:
-    """What the load instruction at that index has most probably loaded, found by looking only; or NULL."""
+    """The object that the load instruction at that index has most probably loaded, found without running code; or NULL."""
     instruction = outer.map.instructions.get(index)
     if instruction is None:
         return NULL
@@ -100,7 +100,7 @@ def recursion_levels(fn: Any) -> int:
 
 
 def holds_bound_argument(fn: Any, below_arguments: Any) -> bool:
-    """Whether the entry before the arguments, empty when the call began, holds partial's argument for its time."""
+    """Whether the entry before the arguments, which was empty when the call began, now holds the argument of a partial."""
     return type(fn) is functools.partial and len(fn.args) == 1 and fn.args[0] is below_arguments
 
 
@@ -117,9 +117,10 @@ def makes_tuple(outer: Suspended, at: Instruction, index: int) -> bool:
 
 
 def positional_arguments(fn: Any, positional: Any, inner: Suspended) -> list[Any] | None:
-    """The positional arguments of f(*args) as inner has them, which is its `__new__` or run by a `functools.lru_cache`.
+    """The positional arguments of f(*args), read from inner, which is the `__new__` of f or is run by a `functools.lru_cache`.
 
-    Those that it may have by keyword or default are told from them only by a tuple of the same. None: not known.
+    None: not known. If the operand is no tuple any more, inner may have some of its arguments by keyword or by default, and
+    nothing tells these from positional arguments.
     """
     first = [fn] if instance_of(fn, type) else [fn.__self__] if type(fn) is types.MethodType else []
     if type(positional) is not tuple and type(fn) is types.BuiltinFunctionType:
@@ -136,6 +137,6 @@ def positional_arguments(fn: Any, positional: Any, inner: Suspended) -> list[Any
 
 
 def attribute_name(outer: Suspended, at: Instruction) -> str:
-    """The name an attribute instruction is about."""
+    """The name of the attribute that an instruction loads, sets or deletes."""
     assert TABLE is not None
     return outer.code.co_names[at.arg >> TABLE.load_attr_shift if at.name == "LOAD_ATTR" else at.arg]

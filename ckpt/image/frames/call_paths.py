@@ -83,7 +83,7 @@ def _finalising(inner: Suspended) -> bool:
 
 # ---------------------------------------------------------------------------------- iterators
 
-PASSING_ITERATORS = (
+FORWARDING_ITERATORS = (
     itertools.islice,
     itertools.takewhile,
     itertools.dropwhile,
@@ -100,24 +100,24 @@ def iteration(iterator: Any, inner: Suspended) -> CallPath | None:
     """How next(iterator) leads to inner, if it does so before any state of the iterator has changed."""
     if inner.gen is not None and iterator is inner.gen:
         return REDO
-    kind = type(iterator)
-    parts = gc.get_referents(iterator) if kind.__module__ in ("builtins", "itertools") else []
-    if kind is enumerate:
+    cls = type(iterator)
+    parts = gc.get_referents(iterator) if cls.__module__ in ("builtins", "itertools") else []
+    if cls is enumerate:
         return iteration(parts[0], inner)
-    if kind is zip:
+    if cls is zip:
         return iteration(parts[0][0], inner) if parts and type(parts[0]) is tuple and parts[0] else None
-    if kind is map:
+    if cls is map:
         sources, function = parts
         if inner.gen is None and call(function, None, inner) == PASS:
             return PASS
         return iteration(sources[0], inner) if len(sources) == 1 else None
-    if kind is itertools.chain:
+    if cls is itertools.chain:
         return iteration(parts[-1], inner) if parts else None
-    if kind in PASSING_ITERATORS:
+    if cls in FORWARDING_ITERATORS:
         return REDO if inner.gen is not None and any(part is inner.gen for part in parts) else None
-    if kind is _SEQUENCE_ITERATOR:
+    if cls is _SEQUENCE_ITERATOR:
         return REDO if parts and has(parts[0], ("__getitem__",), inner) else None
-    if kind is _CALLABLE_ITERATOR:
+    if cls is _CALLABLE_ITERATOR:
         return REDO if inner.gen is None and any(function_of(part) is inner.func for part in parts) else None
     return REDO if has(iterator, ("__next__",), inner) else None
 
@@ -216,8 +216,8 @@ _LRU = type(functools.lru_cache(lambda: None))
 
 
 def describe(callable_: Any) -> str:
-    kind = type(callable_)
-    if kind in (
+    cls = type(callable_)
+    if cls in (
         types.BuiltinFunctionType,
         types.MethodDescriptorType,
         types.WrapperDescriptorType,
@@ -226,27 +226,27 @@ def describe(callable_: Any) -> str:
         return f"{callable_.__qualname__}()"
     if instance_of(callable_, type):
         return f"{type.__getattribute__(callable_, '__name__')}()"
-    return f"a call of a {kind.__name__}"
+    return f"a call of a {cls.__name__}"
 
 
 def call(fn: Any, args: Sequence[Any] | None, inner: Suspended) -> CallPath | None:
     """How calling fn leads to inner. args: positional arguments, None if they cannot be relied on."""
-    kind = type(fn)
-    if kind is types.FunctionType:
+    cls = type(fn)
+    if cls is types.FunctionType:
         return PASS if inner.gen is None and fn is inner.func else None
-    if kind is types.MethodType:
+    if cls is types.MethodType:
         return call(fn.__func__, None if args is None else [fn.__self__, *args], inner)
-    if kind is functools.partial:
+    if cls is functools.partial:
         return call(fn.func, None, inner)
-    if kind is types.MethodWrapperType and fn.__name__ == "__call__":
+    if cls is types.MethodWrapperType and fn.__name__ == "__call__":
         return call(fn.__self__, args, inner)
-    if kind is types.WrapperDescriptorType and fn.__name__ == "__call__" and args and args[0] is not DEAD:
+    if cls is types.WrapperDescriptorType and fn.__name__ == "__call__" and args and args[0] is not DEAD:
         return call(args[0], args[1:], inner)
     if instance_of(fn, type):
         return _type_call(fn, args, inner)
     if has(fn, ("__call__",), inner):
         return PASS
-    if kind is _LRU:
+    if cls is _LRU:
         is_missing = inner.gen is None and function_of(fn.__wrapped__) is inner.func
         return CallPath("R", CachedCall(fn, args, {})) if is_missing else None
     return _builtin(fn, args, inner)
@@ -279,12 +279,13 @@ _CONSUMERS: dict[type, tuple[str, ...]] = {
 
 
 def _consumer(fn: Any, args: Sequence[Any], inner: Suspended) -> CallPath | None:
-    """How such a method leads to inner, called with the iterator alone: what has been taken need not be taken again."""
+    """How such a method, called with the iterator alone, leads to inner. The items taken so far are in the container, so the
+    call can be repeated with the same iterator."""
     is_bound = type(fn) is types.BuiltinFunctionType
-    owner, given = (type(fn.__self__), args) if is_bound else (fn.__objclass__, args[1:])
-    for kind, names in _CONSUMERS.items():
-        if issubclass(owner, kind) and fn.__name__ in names and len(given) == 1:
-            path = iteration(given[0], inner)
+    owner, iterators = (type(fn.__self__), args) if is_bound else (fn.__objclass__, args[1:])
+    for base, names in _CONSUMERS.items():
+        if issubclass(owner, base) and fn.__name__ in names and len(iterators) == 1:
+            path = iteration(iterators[0], inner)
             return path if inner.gen is not None and path == REDO else None
     return None
 
@@ -308,12 +309,12 @@ def _source(fn: Any, args: Sequence[Any] | None, inner: Suspended) -> CallPath |
 
 
 def _builtin(fn: Any, args: Sequence[Any] | None, inner: Suspended) -> CallPath | None:
-    kind = type(fn)
+    cls = type(fn)
     if inner.gen is not None and _finalising(inner):
         return None
     if fn is exec or fn is eval:
         return _source(fn, args, inner)
-    if kind is types.BuiltinFunctionType:  # a function or a bound method of a C type
+    if cls is types.BuiltinFunctionType:  # a function or a bound method of a C type
         if fn.__name__ in _GENERATOR_METHODS and inner.gen is not None and fn.__self__ is inner.gen:
             return REDO
         if not args:
@@ -333,15 +334,15 @@ def _builtin(fn: Any, args: Sequence[Any] | None, inner: Suspended) -> CallPath 
         if id(fn) in _ATTRIBUTE_BUILTINS and len(args) > 1 and type(args[1]) is str:
             return attribute(args[0], args[1], _ATTRIBUTE_BUILTINS[id(fn)], inner)
         return _consumer(fn, args, inner)
-    if kind is types.MethodDescriptorType and args:
+    if cls is types.MethodDescriptorType and args:
         found = _consumer(fn, args, inner)
         if found is not None:
             return found
     if inner.gen is not None:
-        if kind is types.MethodWrapperType and fn.__name__ in _GENERATOR_METHODS and fn.__self__ is inner.gen:
+        if cls is types.MethodWrapperType and fn.__name__ in _GENERATOR_METHODS and fn.__self__ is inner.gen:
             return REDO
         if (
-            kind in (types.MethodDescriptorType, types.WrapperDescriptorType)
+            cls in (types.MethodDescriptorType, types.WrapperDescriptorType)
             and fn.__name__ in _GENERATOR_METHODS
         ):
             return REDO if args and args[0] is inner.gen else None

@@ -46,15 +46,15 @@ typedef struct {
     size_t bytes;
     const int *ours;
     size_t count;
-} Noted;
+} MomentRecord;
 
-extern pid_t fork_set_apart(const Noted *noted);
+extern pid_t fork_with_own_files(const MomentRecord *noted);
 
 #if FRAMES_SUPPORTED
 
 extern PyMethodDef selftest_methods[], read_methods[], rebuild_methods[];
 
-/* Whether the self-test has found all that is private where it is expected: nothing of it is touched before. */
+/* Has the self-test found everything private where it is expected? Nothing private is touched before. */
 extern int frames_fit;
 
 /* Private, and the same in all versions that are known. */

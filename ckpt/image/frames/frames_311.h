@@ -32,9 +32,9 @@ static inline void thread_set_recursion_depth(PyThreadState *ts, int depth)
     ts->recursion_remaining = ts->recursion_limit - depth;
 }
 
-enum { DEPTH_OF_C_CALL = 1 }; /* by which a call of a function of ours adds to it */
+enum { DEPTH_OF_C_CALL = 1 }; /* levels that a call of a C function of this extension adds to the depth */
 
-/* what is queued while a queued call runs is not forgotten */
+/* calls that are queued while a queued call runs are not lost */
 static inline void thread_recheck_queue(PyThreadState *ts) {}
 
 static inline int interpreter_has_jit(PyInterpreterState *interp) { return 0; }
@@ -44,7 +44,7 @@ static inline PyCodeObject *frame_code(Frame *f) { return f->f_code; }
 static inline PyObject *frame_func(Frame *f) { return (PyObject *)f->f_func; }
 static inline PyObject *frame_globals(Frame *f) { return f->f_globals; }
 static inline PyObject *frame_namespace(Frame *f) { return f->f_locals; }
-/* what locals() hands out for a function, which is the same object each time */
+/* set the dictionary that locals() returns for a function, which is the same object each time */
 static inline void frame_set_namespace(Frame *f, PyObject *namespace) { Py_XSETREF(f->f_locals, Py_NewRef(namespace)); }
 static inline int frame_is_entry(Frame *f) { return f->is_entry; }
 /* type calls are never inlined */
@@ -58,7 +58,7 @@ static inline PyObject **frame_slots(Frame *f) { return f->localsplus; }
 /* index of the code unit before the next one */
 static inline int frame_lasti(Frame *f, Frame *callee) { return _PyInterpreterFrame_LASTI(f); }
 static inline void frame_set_lasti(Frame *f, int lasti) { f->prev_instr = _PyCode_CODE(f->f_code) + lasti; }
-/* a frame that waits for a callee stands where it goes on */
+/* the instruction pointer of a frame that waits for a callee is where the frame goes on: nothing to do */
 static inline void frame_wait_at(Frame *f, int at) {}
 static inline void frame_wait_end(Frame *f, int throwing) {}
 
@@ -96,7 +96,7 @@ enum { GEN_CREATED = FRAME_CREATED, GEN_SUSPENDED = FRAME_SUSPENDED, GEN_EXECUTI
 static inline int generator_state(PyGenObject *gen) { return gen->gi_frame_state; }
 static inline int generator_is_finished(PyGenObject *gen) { return gen->gi_frame_state >= FRAME_COMPLETED; }
 static inline void generator_set_state(PyGenObject *gen, int state) { gen->gi_frame_state = (int8_t)state; }
-/* of one that is going to be entered and filled */
+/* for a generator that will be entered and filled later */
 static inline void generator_seem_suspended(PyGenObject *gen) { gen->gi_frame_state = FRAME_SUSPENDED; }
 
 /* handled exceptions: one item per executing generator, and the thread's own at the bottom */

@@ -29,7 +29,7 @@ static inline int thread_is_traced(PyThreadState *ts)
         if (ts->interp->monitors.tools[i])
             return 1;
     for (size_t i = 0; i < sizeof ts->interp->monitoring_tool_names / sizeof(PyObject *); i++)
-        if (ts->interp->monitoring_tool_names[i] != NULL) /* it may watch single functions */
+        if (ts->interp->monitoring_tool_names[i] != NULL) /* the tool may watch single functions */
             return 1;
     return ts->c_tracefunc != NULL || ts->c_profilefunc != NULL;
 }
@@ -42,9 +42,9 @@ static inline void thread_set_recursion_depth(PyThreadState *ts, int depth)
     ts->py_recursion_remaining = ts->py_recursion_limit - depth;
 }
 
-enum { DEPTH_OF_C_CALL = 0 }; /* by which a call of a function of ours adds to it */
+enum { DEPTH_OF_C_CALL = 0 }; /* levels that a call of a C function of this extension adds to the depth */
 
-/* what is queued while a queued call runs is not forgotten */
+/* calls that are queued while a queued call runs are not lost */
 static inline void thread_recheck_queue(PyThreadState *ts) {}
 
 static inline int interpreter_has_jit(PyInterpreterState *interp) { return 0; }
@@ -60,12 +60,12 @@ static inline PyCodeObject *frame_code(Frame *f) { return f->f_code; }
 static inline PyObject *frame_func(Frame *f) { return f->f_funcobj; }
 static inline PyObject *frame_globals(Frame *f) { return f->f_globals; }
 static inline PyObject *frame_namespace(Frame *f) { return f->f_locals; }
-/* what locals() hands out for a function, which is the same object each time */
+/* set the dictionary that locals() returns for a function, which is the same object each time */
 static inline void frame_set_namespace(Frame *f, PyObject *namespace) { Py_XSETREF(f->f_locals, Py_NewRef(namespace)); }
 static inline int frame_is_entry(Frame *f) { return f->previous != NULL && frame_is_shim(f->previous); }
 /* type calls are never inlined */
 static inline PyObject *frame_initialises(Frame *f) { return NULL; }
-/* whether what stood between f and the frame before it has just been popped and is being cleared */
+/* Has the frame between f and frame_previous(f) just been popped, and is it being cleared? */
 static inline int frame_caller_is_gone(Frame *f)
 {
     return frame_is_entry(f) && f->previous->previous != NULL && frame_is_shim(f->previous->previous);
@@ -77,7 +77,7 @@ static inline PyObject **frame_slots(Frame *f) { return f->localsplus; }
 /* index of the code unit before the next one */
 static inline int frame_lasti(Frame *f, Frame *callee) { return _PyInterpreterFrame_LASTI(f); }
 static inline void frame_set_lasti(Frame *f, int lasti) { f->prev_instr = _PyCode_CODE(f->f_code) + lasti; }
-/* a frame that waits for a callee stands where it goes on */
+/* the instruction pointer of a frame that waits for a callee is where the frame goes on: nothing to do */
 static inline void frame_wait_at(Frame *f, int at) {}
 static inline void frame_wait_end(Frame *f, int throwing) {}
 
@@ -119,7 +119,7 @@ enum { GEN_CREATED = FRAME_CREATED, GEN_SUSPENDED = FRAME_SUSPENDED, GEN_EXECUTI
 static inline int generator_state(PyGenObject *gen) { return gen->gi_frame_state; }
 static inline int generator_is_finished(PyGenObject *gen) { return gen->gi_frame_state >= FRAME_COMPLETED; }
 static inline void generator_set_state(PyGenObject *gen, int state) { gen->gi_frame_state = (int8_t)state; }
-/* of one that is going to be entered and filled */
+/* for a generator that will be entered and filled later */
 static inline void generator_seem_suspended(PyGenObject *gen) { gen->gi_frame_state = FRAME_SUSPENDED; }
 
 /* handled exceptions: one item per executing generator, and the thread's own at the bottom */

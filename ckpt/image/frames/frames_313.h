@@ -34,7 +34,7 @@ static inline int thread_is_traced(PyThreadState *ts)
         if (ts->interp->monitors.tools[i])
             return 1;
     for (size_t i = 0; i < sizeof ts->interp->monitoring_tool_names / sizeof(PyObject *); i++)
-        if (ts->interp->monitoring_tool_names[i] != NULL) /* it may watch single functions */
+        if (ts->interp->monitoring_tool_names[i] != NULL) /* the tool may watch single functions */
             return 1;
     return ts->c_tracefunc != NULL || ts->c_profilefunc != NULL;
 }
@@ -47,9 +47,9 @@ static inline void thread_set_recursion_depth(PyThreadState *ts, int depth)
     ts->py_recursion_remaining = ts->py_recursion_limit - depth;
 }
 
-enum { DEPTH_OF_C_CALL = 0 }; /* by which a call of a function of ours adds to it */
+enum { DEPTH_OF_C_CALL = 0 }; /* levels that a call of a C function of this extension adds to the depth */
 
-/* A check within a queued call takes back the notice of what has been queued meanwhile, without running it. */
+/* A check inside a queued call clears the flag for the calls queued meanwhile, without running them: set the flag again. */
 static inline void thread_recheck_queue(PyThreadState *ts) { _Py_set_eval_breaker_bit(ts, _PY_CALLS_TO_DO_BIT); }
 
 /* whether the interpreter was built to compile what it runs: its frames are then not always where they seem to be */
@@ -75,7 +75,7 @@ static inline PyObject *frame_initialises(Frame *f)
 {
     return f->previous != NULL && frame_is_init_shim(f->previous) ? f->previous->localsplus[0] : NULL;
 }
-/* whether what stood between f and the frame before it has just been popped and is being cleared */
+/* Has the frame between f and frame_previous(f) just been popped, and is it being cleared? */
 static inline int frame_caller_is_gone(Frame *f)
 {
     return frame_is_entry(f) && f->previous->previous != NULL && frame_is_shim(f->previous->previous);
@@ -157,14 +157,14 @@ static inline int generator_state(PyGenObject *gen)
     return state == FRAME_CREATED ? GEN_CREATED : FRAME_STATE_SUSPENDED(state) ? GEN_SUSPENDED : GEN_EXECUTING;
 }
 static inline int generator_is_finished(PyGenObject *gen) { return FRAME_STATE_FINISHED(gen->gi_frame_state); }
-/* with its content in place */
+/* when the content of the generator's frame is in place */
 static inline void generator_set_state(PyGenObject *gen, int state)
 {
     int resume = generator_frame(gen)->instr_ptr->op.arg & RESUME_OPARG_LOCATION_MASK;
     int suspended = resume >= RESUME_AFTER_YIELD_FROM ? FRAME_SUSPENDED_YIELD_FROM : FRAME_SUSPENDED;
     gen->gi_frame_state = (int8_t)(state == GEN_CREATED ? FRAME_CREATED : state == GEN_SUSPENDED ? suspended : FRAME_EXECUTING);
 }
-/* of one that is going to be entered and filled */
+/* for a generator that will be entered and filled later */
 static inline void generator_seem_suspended(PyGenObject *gen) { gen->gi_frame_state = FRAME_SUSPENDED; }
 
 /* handled exceptions: one item per executing generator, and the thread's own at the bottom */

@@ -51,7 +51,7 @@ typedef struct { /* of getdents64(2) */
 typedef struct {
     char *data;
     size_t used, room;
-    size_t files; /* where the first record of a regular file may be */
+    size_t files; /* offset of the first descriptor */
 } Buffer;
 
 static int append(Buffer *buffer, const void *data, size_t bytes)
@@ -74,10 +74,10 @@ static int append(Buffer *buffer, const void *data, size_t bytes)
 static int append_head(Buffer *buffer)
 {
     Head head = {0};
-    const int kinds[] = {ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF};
+    const int timers[] = {ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF};
     for (int i = 0; i < 3; i++) {
         struct itimerval timer;
-        if (getitimer(kinds[i], &timer) < 0) {
+        if (getitimer(timers[i], &timer) < 0) {
             PyErr_SetFromErrno(PyExc_OSError);
             return -1;
         }
@@ -97,7 +97,7 @@ static int append_head(Buffer *buffer)
     return append(buffer, &head, sizeof head);
 }
 
-/* When the file was made, in nanoseconds; 0: its file system does not say. A number of an inode is given away again. */
+/* When the file was made, in nanoseconds; 0: its file system does not say. The number of an inode may be used again later. */
 static uint64_t born_ns(int fd)
 {
 #ifdef STATX_BTIME
@@ -108,8 +108,8 @@ static uint64_t born_ns(int fd)
     return 0;
 }
 
-/* Have two descriptors of one file a position in common? Without kcmp(2) it is tried: nobody else uses them now. */
-static int are_one(int fd, int other)
+/* Do two descriptors of one file share an offset? Without kcmp(2) that is tried, since nobody else uses them now. */
+static int share_offset(int fd, int other)
 {
     pid_t self = getpid();
     long order = syscall(SYS_kcmp, self, self, KCMP_FILE, fd, other);
@@ -128,13 +128,13 @@ static size_t record_bytes(const Descriptor *noted)
     return sizeof *noted + noted->path_bytes + noted->lock_bytes;
 }
 
-static int first_of(const Buffer *buffer, const Descriptor *noted)
+static int lowest_duplicate(const Buffer *buffer, const Descriptor *noted)
 {
     for (size_t at = buffer->files; at < buffer->used;) {
         Descriptor other;
         memcpy(&other, buffer->data + at, sizeof other);
         if (S_ISREG(other.mode) && other.inode == noted->inode && other.device == noted->device && other.first == other.fd &&
-            are_one(noted->fd, other.fd))
+            share_offset(noted->fd, other.fd))
             return other.fd;
         at += record_bytes(&other);
     }
@@ -162,8 +162,8 @@ static uint32_t read_locks(int fd, char *lines)
     return (uint32_t)length;
 }
 
-/* Only of a regular file more than its kind is noted: nothing else can change before the child looks. 1: noted; 0: there is
- * nothing to note; -1: an exception. */
+/* Note one descriptor. Of a file that is not regular, only the type is noted: nothing else can change before the child looks.
+ * Returns 1: noted; 0: the descriptor is not open; -1: an exception is set. */
 static int append_descriptor(Buffer *buffer, int fd)
 {
     struct stat status;
@@ -189,7 +189,7 @@ static int append_descriptor(Buffer *buffer, int fd)
             noted.flags |= closes & FD_CLOEXEC ? O_CLOEXEC : 0;
             noted.path_bytes = (uint32_t)length;
             noted.born_ns = born_ns(fd);
-            noted.first = first_of(buffer, &noted);
+            noted.first = lowest_duplicate(buffer, &noted);
             noted.lock_bytes = read_locks(fd, locks);
         }
     }
@@ -198,9 +198,9 @@ static int append_descriptor(Buffer *buffer, int fd)
     return 1;
 }
 
-/* One by one, if the kernel says how many there are (Linux 6.2): faster than a listing. Another thread may open or close one
- * meanwhile: a child has moment.check() look whether a file was missed. Returns as append_descriptor() does, 0 where the kernel
- * does not say, or they are far apart. */
+/* Note the descriptors one by one, if the kernel says how many there are (Linux 6.2): faster than a listing. Another thread may
+ * open or close one meanwhile: moment.check() looks in the child whether a file was missed. Returns as append_descriptor() does;
+ * 0 also if the kernel does not say, or if the numbers are far apart. */
 static int append_counted(Buffer *buffer)
 {
     struct stat status;
@@ -265,9 +265,9 @@ static int is_among(int fd, const int *fds, size_t count)
     return 0;
 }
 
-/* The next one that a child must not share, from `at` on; at the end no more than `bytes`. A standard stream is shared, unless
- * a lock belongs to it. */
-static int next_shared(const Noted *noted, size_t *at, Descriptor *found)
+/* Find the next file that a child must not share, from offset `at` of the record on. 0: there is none. A standard stream is
+ * shared, unless a lock belongs to it. */
+static int next_shared(const MomentRecord *noted, size_t *at, Descriptor *found)
 {
     while (*at + sizeof *found <= noted->bytes) {
         memcpy(found, noted->data + *at, sizeof *found);
@@ -279,9 +279,10 @@ static int next_shared(const Noted *noted, size_t *at, Descriptor *found)
     return 0;
 }
 
-/* In a new child: each such file is open for reading only, by an open file of the child's own, where it stood. The program's
- * locks belong to its open files, and last until the last descriptor of one is closed: the child must have none. */
-static void set_apart(const Noted *noted)
+/* In a new child: replace each such file by an open file description of the child's own, for reading only, at the same offset.
+ * The program's locks belong to its open file descriptions, and last until the last descriptor of one is closed: so the child
+ * must have none of these. */
+static void reopen_files(const MomentRecord *noted)
 {
     Descriptor each;
     size_t at = sizeof(Head);
@@ -301,9 +302,9 @@ static void set_apart(const Noted *noted)
     }
 }
 
-/* fork(2), and the child has set apart what is noted when it returns to the parent. Until then both have the program's open
- * files: one that the program closed meanwhile would keep its lock. */
-pid_t fork_set_apart(const Noted *noted)
+/* fork(2), which returns to the parent when the child has reopened the noted files. Until then both processes have the program's
+ * open files: a file that the program closed meanwhile would keep its lock. */
+pid_t fork_with_own_files(const MomentRecord *noted)
 {
     int ends[2];
     Descriptor any;
@@ -315,7 +316,7 @@ pid_t fork_set_apart(const Noted *noted)
     pid_t pid = fork();
     int error = errno;
     if (pid == 0) {
-        set_apart(noted);
+        reopen_files(noted);
         if (write(ends[1], "", 1) < 0) /* nobody waits any more */
             errno = 0;
         close(ends[0]);

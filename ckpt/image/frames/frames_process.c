@@ -18,9 +18,9 @@ State state;
 #define LARGEST_COUNT (1UL << 20) /* no address is that low */
 
 #if FRAMES_SUPPORTED
-/* What the library does between two instructions of the program is not traced. Besides that no program wants to see it: CPython
- * 3.11 looks for pending calls again and again when a traced function begins, until there are none, and makes none while one is
- * running; a call that is queued meanwhile, by this one or by another thread, would hold it there for ever. */
+/* What the library does between two instructions of the program is not traced, for two reasons. No program wants to see it. And
+ * CPython 3.11 looks for pending calls when a traced function begins, until there are none, but makes none while one is running:
+ * a call that is queued meanwhile, by the running call or by another thread, would keep it in this loop for ever. */
 static void tracing_pause(PyThreadState *ts)
 {
     state.pauses++;
@@ -252,7 +252,7 @@ static PyObject *fork_bare(PyObject *module, PyObject *args)
     int fds[OURS_MAX];
     if (!PyArg_ParseTuple(args, "|y#O!:fork", &data, &bytes, &PyTuple_Type, &ours))
         return NULL;
-    Noted noted = {.data = data, .bytes = (size_t)bytes, .ours = fds};
+    MomentRecord noted = {.data = data, .bytes = (size_t)bytes, .ours = fds};
     for (Py_ssize_t i = 0; ours && i < PyTuple_GET_SIZE(ours) && i < OURS_MAX; i++) {
         fds[i] = (int)PyLong_AsLong(PyTuple_GET_ITEM(ours, i));
         if (fds[i] == -1 && PyErr_Occurred())
@@ -269,7 +269,7 @@ static PyObject *fork_bare(PyObject *module, PyObject *args)
     if (frames_fit)
         PyOS_BeforeFork();
 #endif
-    pid_t pid = fork_set_apart(&noted);
+    pid_t pid = fork_with_own_files(&noted);
     int error = errno;
 #if FRAMES_SUPPORTED
     if (frames_fit && pid == 0)
@@ -326,7 +326,7 @@ static PyObject *lookup(PyObject *module, PyObject *args)
     return Py_NewRef(found ? found : null_object);
 }
 
-/* No object of such a type holds anything of a C library: built in, but for frames. Numbers may be addresses. */
+/* Is the object of a built-in type other than a frame, and so holds nothing of a C library? Large numbers may be addresses. */
 static int is_usual(PyObject *value)
 {
     PyTypeObject *type = Py_TYPE(value);

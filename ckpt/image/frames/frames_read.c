@@ -84,8 +84,8 @@ static int in_tuple(PyObject *tuple, PyObject *item)
     return 0;
 }
 
-/* Whether a new process would miss what locals() has handed out for a function that runs: other names than those of its
- * variables have been put there (by exec, say), or somebody holds it. */
+/* Must an image hold the dictionary that locals() has returned for a running function? Yes, if names other than those of its
+ * variables have been put there (by exec, for example), or if another object holds the dictionary. */
 static int is_own_namespace(PyCodeObject *code, PyObject *namespace)
 {
     if (namespace == NULL || !PyDict_CheckExact(namespace))

@@ -2,9 +2,9 @@
 
 The extension reads and writes structs that no public header promises. It knows the full version that it was compiled for; a
 later patch release may move a field. So frames and generators whose content is known are made here, and the extension
-compares what it reads there with what CPython's public functions say (``frames_selftest.c``); some ten microseconds. Until
-all of it fits, the extension has no functions that touch anything private, and ``SUPPORTED`` is 0: images are then refused
-by name, and what needs no frames works on.
+compares what it reads there with what CPython's public functions say (``frames_selftest.c``); this takes some ten
+microseconds. Until all of it fits, the extension has no functions that touch anything private, and ``SUPPORTED`` is 0. Images
+are then refused by name, and everything that needs no frames still works.
 
 Not here: which minor versions are known at all (``tables``), and what ``available()`` says of it (``stack``).
 """
@@ -24,14 +24,14 @@ from ckpt.image.lowlevel import _lookup
 __all__ = ["misfit", "versions"]
 
 
-class _Known(Exception):
+class _HandledError(Exception):
     """The exception that is being handled while the extension looks."""
 
 
 def _inner(marker: object, ask: tuple[Any, list[Any]]) -> str | None:
     try:
-        raise _Known
-    except _Known as error:
+        raise _HandledError
+    except _HandledError as error:
         return ask[0]((error, *ask[1]))  # type: ignore[no-any-return]
 
 
@@ -44,8 +44,8 @@ def _steps(marker: object, calls: Iterable[Any]) -> Generator[Any, None, None]:
     yield [marker, (yield marker)]  # suspended with `marker` on its evaluation stack
 
 
-def look() -> str | None:
-    """What of the interpreter's structs is not where the extension was compiled to find it; None: nothing."""
+def find_misfit() -> str | None:
+    """The name of a struct of the interpreter that is not where the extension was compiled to find it; None: all fit."""
     marker = object()
     created, suspended, finished = (_steps(marker, ()) for _ in range(3))
     next(suspended)
@@ -61,13 +61,13 @@ def look() -> str | None:
 
 
 def versions() -> str:
-    """What the extension was built for and what runs it, where these differ; else the one version there is."""
+    """A clause for messages: the version that the extension was built for and, if it differs, the version that runs it."""
     if interpreter.HEX == _frames.BUILT_HEX:
         return f"was built for this CPython {_frames.BUILT_FOR}"
     return f"was built for CPython {_frames.BUILT_FOR} and does not fit this {sys.version.split()[0]}"
 
 
 misfit: str | None = None
-"""What does not fit, for a message; None: all does, or this minor version is not known to the extension at all."""
+"""The name of a struct that does not fit, for a message; None: all fit, or the extension does not know this minor version."""
 if hasattr(_frames, "prove"):
-    misfit = look() or _lookup.MISFIT or None
+    misfit = find_misfit() or _lookup.MISFIT or None

@@ -139,7 +139,7 @@ class Stack:
 
 def available() -> tuple[bool, str]:
     """Whether this interpreter's frames can be captured, and if not, why (one clause, without a full stop)."""
-    # Not by `platform`, which compiles patterns when it is asked first: the program may have its own ideas of `re` by then.
+    # Not by `platform`, which compiles patterns at its first use: the program may have replaced parts of `re` by then.
     version = sys.version.split()[0]
     versions = ", ".join(f"{major}.{minor}" for major, minor in TABLES)
     if sys.implementation.name != "cpython":
@@ -285,11 +285,11 @@ def run_base(fn: Callable[..., Any], *args: Any) -> Any:
     return fn(*args)
 
 
-def resume(stack: Stack, let_through: Callable[[], tuple[int, ...] | None]) -> Any:
+def resume(stack: Stack, start_signals: Callable[[], tuple[int, ...] | None]) -> Any:
     """Rebuild the frames and run them to the end; returns (or raises) what the outermost frame does.
 
-    ``let_through`` is called when all frames are there; it returns the signals that are to be blocked from the moment at
-    which the innermost frame runs. ``None``: as they are.
+    ``start_signals`` is called last before the frames are made; it returns the signals that are to be blocked from the moment
+    at which the innermost frame runs. ``None``: the mask is not changed.
 
     Must be called in the main thread. Empties `stack`, so that lifetimes are the program's own. Raises
     RestoreError when the records do not fit this process.
@@ -310,12 +310,12 @@ def resume(stack: Stack, let_through: Callable[[], tuple[int, ...] | None]) -> A
         begin = functools.partial(tracing.begin, stack.tracing, BASES)
     stack.frames.clear()
     stack.exc = stack.tracing = None
-    _collect_quietly()
-    return _run(records, depth, let_through(), begin)
+    _collect_without_callbacks()
+    return _run(records, depth, start_signals(), begin)
 
 
-def _collect_quietly() -> None:
-    """Collect what loading has left, for the program may count what it collects itself; it does not hear of this."""
+def _collect_without_callbacks() -> None:
+    """Collect the garbage of the load, without calling the program's ``gc.callbacks``: the program may count its own."""
     callbacks = gc.callbacks[:]
     gc.callbacks.clear()
     gc.collect()

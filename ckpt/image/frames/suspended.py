@@ -1,4 +1,4 @@
-"""A suspended frame as a value, what can be told of it by looking only, and how it is resumed.
+"""A suspended frame as a value; what can be found about it without running code; how it is resumed.
 
 `stack` makes a `Suspended` of each frame it has found. `c_calls` and `call_paths` decide on pairs of them, and answer with
 a `Resumption`.
@@ -78,29 +78,29 @@ def location(code: types.CodeType, lasti: int) -> str:
     return f"{code.co_filename}:{line} {code.co_qualname}"
 
 
-def instance_of(obj: Any, kind: type) -> bool:
-    return issubclass(type(obj), kind)
+def instance_of(obj: Any, cls: type) -> bool:
+    return issubclass(type(obj), cls)
 
 
 def function_of(found: Any) -> Any:
-    """The Python function behind what a class has under a name, or NULL."""
-    kind = type(found)
-    if kind is types.FunctionType:
+    """The Python function of an attribute of a class: a function, a method, a staticmethod or classmethod; else NULL."""
+    cls = type(found)
+    if cls is types.FunctionType:
         return found
-    if kind is types.MethodType or kind is staticmethod or kind is classmethod:
+    if cls is types.MethodType or cls is staticmethod or cls is classmethod:
         return function_of(found.__func__)
     return NULL
 
 
 def has(obj: Any, names: Sequence[str], inner: Suspended) -> bool:
-    """Whether inner runs what the type of obj has under one of these names."""
+    """Whether inner runs a function that the type of obj has under one of these names."""
     if inner.gen is not None:
         return False
     return any(function_of(_frames.lookup(type(obj), name)) is inner.func for name in names)
 
 
 def arguments(inner: Suspended) -> list[Any]:
-    """What inner was given by position, as far as its parameters still hold it; NULL elsewhere."""
+    """The positional arguments of inner, as far as its parameters still hold them; NULL for the others."""
     if inner.gen is not None:
         return []
     found = [NULL if i in inner.map.rebound else inner.locals[i] for i in range(inner.code.co_argcount)]
@@ -108,13 +108,13 @@ def arguments(inner: Suspended) -> list[Any]:
 
 
 def takes_more(inner: Suspended) -> bool:
-    """Whether a parameter like ``*args`` holds what inner was given in excess."""
+    """Whether inner has a parameter like ``*args`` that still holds the surplus positional arguments."""
     index = inner.code.co_argcount + inner.code.co_kwonlyargcount
     return inner.gen is None and bool(inner.code.co_flags & _CO_VARARGS) and index not in inner.map.rebound
 
 
 def all_arguments(inner: Suspended) -> list[Any]:
-    """What inner was given by position or has by default, and that excess."""
+    """The positional arguments of inner, those that it has by default, and the surplus ones (``*args``)."""
     found = arguments(inner)
     if takes_more(inner):
         more = inner.locals[inner.code.co_argcount + inner.code.co_kwonlyargcount]
@@ -124,13 +124,13 @@ def all_arguments(inner: Suspended) -> list[Any]:
 
 
 def first_argument(inner: Suspended) -> Any:
-    """The first of them, or NULL."""
+    """The first positional argument of inner, or NULL."""
     found = arguments(inner)
     return found[0] if found else NULL
 
 
 def cell_contents(cell: types.CellType) -> Any:
-    """What a cell holds, or NULL."""
+    """The content of a cell; NULL if it is empty."""
     try:
         return cell.cell_contents
     except ValueError:

@@ -41,12 +41,12 @@ __all__ = [
 ]
 
 _PROFILER_TOOL = 2  # sys.monitoring.PROFILER_ID
-_TOOLS = 6  # of sys.monitoring that are anybody's
+_TOOLS = 6  # numbers of sys.monitoring that any tool may use
 
 
 @dataclass(slots=True)
 class Tracing:
-    """What ``sys.settrace`` and ``sys.setprofile`` have been given, and what new threads will be.
+    """The trace and profile functions of the captured thread, and ``threads``: those for new threads.
 
     frames: of each frame, outermost first, its own trace function with ``f_trace_lines`` and ``f_trace_opcodes``.
     """
@@ -58,19 +58,20 @@ class Tracing:
 
 
 tracers: list[tuple[Callable[[type], bool], Callable[[Any, list[FrameType]], None]]] = []
-"""Trace functions that are written in C, as a library's class says: is this the type of one; and what starts it again with
-the frames that run, outermost first."""
+"""Trace functions that libraries have written in C, as pairs: a function that tells whether a type is that of the trace
+function; and a function that starts it again, with the running frames, outermost first."""
 
 captured_codes: list[CodeType] = []  # of the captured frames, outermost first
 running_calls: dict[
     int, int
-] = {}  # id of a loaded profile: how many of the innermost frames it has seen the beginning of
+] = {}  # id of a loaded profile -> number of innermost frames whose call the profile has counted
 
 # ---------------------------------------------------------------------------------- noting
 
 
 def note(codes: Sequence[CodeType], bases: Sequence[CodeType]) -> Tracing:
-    """codes: of the captured frames, outermost first, above the frame of one of bases. Raises Refused."""
+    """Record the functions that are set. codes: of the captured frames, outermost first; bases: codes of the frame below
+    the outermost one. Raises Refused."""
     captured_codes[:] = codes
     frames = _frames_above(sys._getframe(1), bases)[: len(codes)]
     if [frame.f_code for frame in frames] != list(codes):
@@ -128,7 +129,7 @@ def is_profile(cls: type) -> bool:
 
 
 def _tracer(watcher: Any) -> Callable[[Any, list[FrameType]], None] | None:
-    return next((start for is_one, start in tracers if is_one(type(watcher))), None)
+    return next((start for is_tracer, start in tracers if is_tracer(type(watcher))), None)
 
 
 # ---------------------------------------------------------------------------------- setting again
@@ -155,7 +156,7 @@ def begin(tracing: Tracing, bases: Sequence[CodeType]) -> None:
             start(tracing.trace, frames)
         else:
             sys.settrace(tracing.trace)
-    tracing.trace = tracing.profile = tracing.threads = None  # lifetimes are the program's own from here on
+    tracing.trace = tracing.profile = tracing.threads = None  # the image must not keep these objects alive
     tracing.frames.clear()
 
 

@@ -95,7 +95,7 @@ def test_what_fits_is_used_whatever_the_patch_release_is_called(monkeypatch: pyt
     """The full versions differ; the self-test decides, not the number."""
     monkeypatch.setattr(_frames, "BUILT_HEX", _frames.BUILT_HEX ^ 0xFF00)
     monkeypatch.setattr(_frames, "BUILT_FOR", ".".join([*_frames.BUILT_FOR.split(".")[:2], "99"]))
-    assert selftest.look() is None
+    assert selftest.find_misfit() is None
     assert available() == (True, "")
 
 
@@ -108,7 +108,7 @@ def test_what_is_compared_can_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     """Asked from within another function than the one it is told of."""
     prove = _frames.prove
     monkeypatch.setattr(_frames, "prove", lambda truth: prove(truth))
-    assert selftest.look() == "the function of a frame"
+    assert selftest.find_misfit() == "the function of a frame"
 
 
 def test_sets_that_are_laid_out_otherwise_are_a_reason_too() -> None:
@@ -127,7 +127,7 @@ def test_the_programs_handler_of_faults_is_there_again() -> None:
 
     before = signal.signal(signal.SIGSEGV, handler)
     try:
-        selftest.look()
+        selftest.find_misfit()
         assert signal.getsignal(signal.SIGSEGV) is handler
     finally:
         signal.signal(signal.SIGSEGV, before)
