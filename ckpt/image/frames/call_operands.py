@@ -117,7 +117,8 @@ def makes_tuple(outer: Suspended, at: Instruction, index: int) -> bool:
 
 
 def positional_arguments(fn: Any, positional: Any, inner: Suspended) -> list[Any] | None:
-    """The positional arguments of f(*args), read from inner, which is the `__new__` of f or is run by a `functools.lru_cache`.
+    """The positional arguments of f(*args), read from inner, which is the `__new__` of f or is run by a
+    `functools.lru_cache`.
 
     None: not known. If the operand is no tuple any more, inner may have some of its arguments by keyword or by default, and
     nothing tells these from positional arguments.

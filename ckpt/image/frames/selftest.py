@@ -3,8 +3,8 @@
 The extension reads and writes structs that no public header promises. It knows the full version that it was compiled for; a
 later patch release may move a field. So frames and generators whose content is known are made here, and the extension
 compares what it reads there with what CPython's public functions say (``frames_selftest.c``); this takes some ten
-microseconds. Until all of it fits, the extension has no functions that touch anything private, and ``SUPPORTED`` is 0. Images
-are then refused by name, and everything that needs no frames still works.
+microseconds. Until all of it fits, the extension has no functions that touch anything private, and ``SUPPORTED`` is 0.
+Images are then refused by name, and everything that needs no frames still works.
 
 Not here: which minor versions are known at all (``tables``), and what ``available()`` says of it (``stack``).
 """
@@ -68,6 +68,7 @@ def versions() -> str:
 
 
 misfit: str | None = None
-"""The name of a struct that does not fit, for a message; None: all fit, or the extension does not know this minor version."""
+"""The name of a struct that does not fit, for a message; None: all fit, or the extension does not know this minor
+version."""
 if hasattr(_frames, "prove"):
     misfit = find_misfit() or _lookup.MISFIT or None

@@ -288,8 +288,8 @@ def run_base(fn: Callable[..., Any], *args: Any) -> Any:
 def resume(stack: Stack, start_signals: Callable[[], tuple[int, ...] | None]) -> Any:
     """Rebuild the frames and run them to the end; returns (or raises) what the outermost frame does.
 
-    ``start_signals`` is called last before the frames are made; it returns the signals that are to be blocked from the moment
-    at which the innermost frame runs. ``None``: the mask is not changed.
+    ``start_signals`` is called last before the frames are made; it returns the signals that are to be blocked from the
+    moment at which the innermost frame runs. ``None``: the mask is not changed.
 
     Must be called in the main thread. Empties `stack`, so that lifetimes are the program's own. Raises
     RestoreError when the records do not fit this process.

@@ -3,8 +3,8 @@
     a frame that is not whole          a call is being set up or torn down, a class is being created, a generator runs
                                        outside of its own context
     a frame of the import system       a lock of the import system, and a module of which a part is there, cannot be saved
-    a frame with addresses in it       a table of objects by their addresses, or a hash that may come from an address: in a new
-                                       process the objects have other addresses
+    a frame with addresses in it       a table of objects by their addresses, or a hash that may come from an address: the
+                                       objects have other addresses in a new process
 
 Not here: whether the C code between two frames is known (`c_calls`), whether the frames fit on the C stack (`c_stack`).
 """
@@ -85,8 +85,8 @@ def check_library(code: CodeType, func: Any, lasti: int) -> None:
 def check_hash(code: CodeType, lasti: int, contents: Iterable[list[Any]]) -> None:
     """Raise Refused while `__hash__` runs and a frame holds a number that may be part of its result.
 
-    Such a number often comes from the address of an object, which will have another address after a restart. `code`, `lasti`:
-    those of `__hash__`. `contents`: variables and stacks of its frame, and of the frames that it has called.
+    Such a number often comes from the address of an object, which will have another address after a restart. `code`,
+    `lasti`: those of `__hash__`. `contents`: variables and stacks of its frame, and of the frames that it has called.
     """
     for values in contents:
         if any(type(value) is int and abs(value) > _LARGEST_COUNT for value in values):

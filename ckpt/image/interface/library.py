@@ -112,8 +112,8 @@ class Library:
         return f"a {cls.__module__}.{cls.__qualname__} is in use, which no image can hold"
 
     def note_settings(self) -> Any:
-        """The settings of the library that are in no variable of the program. They become part of the image, and may hold any
-        objects. A false value: there are none."""
+        """The settings of the library that are in no variable of the program. They become part of the image, and may hold
+        any objects. A false value: there are none."""
         return None
 
     def apply_settings(self, saved: Any) -> None:
@@ -136,8 +136,8 @@ class Library:
         return None
 
     def before_image(self) -> None:
-        """Write to disk what must be there before an image is taken. Called in the program's process while the program stands
-        still. If this raises, no image is taken."""
+        """Write to disk what must be there before an image is taken. Called in the program's process while the program
+        stands still. If this raises, no image is taken."""
 
     def before_saving(self, *, is_disposable: bool) -> None:
         """Remove what must not be in an image, such as objects that the library has put into all modules. ``is_disposable``:
@@ -145,8 +145,8 @@ class Library:
         nothing, or raise :class:`ckpt.image.errors.Unpicklable`."""
 
     def after_restart(self) -> None:
-        """Called in the new process when everything is restored, before the program goes on. If this raises, the restart fails
-        with that exception."""
+        """Called in the new process when everything is restored, before the program goes on. If this raises, the restart
+        fails with that exception."""
 
     def refuse(self) -> None:
         """Raise :class:`ckpt.image.errors.Unpicklable` if an image would lose state of the library without an error."""

@@ -6,8 +6,8 @@ points (group ``ckpt.libraries``; the name of the entry point is that of the top
 looks them up once, before ranks are forked (:func:`look_for_extensions`). Classes of other distributions come before those
 of ckpt, for the same library too.
 
-A class that cannot be used, because its module cannot be imported or holds no such class, never breaks a job: the rank prints
-one warning, and ckpt's own class for the library, if there is one, serves it.
+A class that cannot be used, because its module cannot be imported or holds no such class, never breaks a job: the rank
+prints one warning, and ckpt's own class for the library, if there is one, serves it.
 
 Modules that use the table: :mod:`ckpt.image.interface.transient` (moments to avoid), :mod:`ckpt.image.process.settings`,
 :mod:`ckpt.replay.state` (registered objects),
@@ -90,7 +90,9 @@ class Registry:
     """The table, and the instances of its classes in this process."""
 
     def __init__(self, class_paths: Mapping[str, str]) -> None:
-        self._class_paths: dict[str, tuple[str, ...]] = {name: (class_path,) for name, class_path in class_paths.items()}
+        self._class_paths: dict[str, tuple[str, ...]] = {
+            name: (class_path,) for name, class_path in class_paths.items()
+        }
         self._extensions: set[str] = set()
         self._instances: dict[str, Library | None] = {}  # by class path; None: the class cannot be used
         self._by_name: dict[str, Library | None] = {}
@@ -106,7 +108,9 @@ class Registry:
             self._extensions.add(class_path)
         self._class_paths = {**added, **self._class_paths}
         for name, first in added.items():
-            self._class_paths[name] = first + tuple(class_path for class_path in self._class_paths[name] if class_path not in first)
+            self._class_paths[name] = first + tuple(
+                class_path for class_path in self._class_paths[name] if class_path not in first
+            )
             self._by_name.pop(name, None)
         self._names_seen = set()
 
@@ -124,7 +128,9 @@ class Registry:
             library = self._make(name, class_path)
             if library is not None:
                 break
-        if name in self._class_paths and (library is not None or self._class_paths[name][-1] in self._instances):
+        if name in self._class_paths and (
+            library is not None or self._class_paths[name][-1] in self._instances
+        ):
             self._by_name[name] = library
         return library
 
@@ -137,7 +143,8 @@ class Registry:
                     return None  # a class of ckpt cannot be imported now (a patched import system): tried again later
                 self._instances[class_path] = None
                 _print_warning(
-                    f"the entry point {name!r} = {class_path!r} of {GROUP} cannot be used: {type(failure).__name__}: {failure}"
+                    f"the entry point {name!r} = {class_path!r} of {GROUP} cannot be used: "
+                    f"{type(failure).__name__}: {failure}"
                 )
         return self._instances[class_path]
 
@@ -156,8 +163,12 @@ class Registry:
         names = self._class_paths.keys() & sys.modules.keys()
         if names != self._names_seen:
             libraries_by_name = {name: self.find(name) for name in self._class_paths if name in names}
-            self._loaded = tuple(dict.fromkeys(library for library in libraries_by_name.values() if library is not None))
-            if all(library is not None or name in self._by_name for name, library in libraries_by_name.items()):
+            self._loaded = tuple(
+                dict.fromkeys(library for library in libraries_by_name.values() if library is not None)
+            )
+            if all(
+                library is not None or name in self._by_name for name, library in libraries_by_name.items()
+            ):
                 self._names_seen = names
         return self._loaded
 
@@ -173,12 +184,14 @@ class Registry:
         """The bound methods of this name of all loaded libraries whose class overrides ``method``."""
         name = method.__name__
         return [
-            getattr(library, name) for library in self.loaded() if getattr(type(library), name, method) is not method
+            getattr(library, name)
+            for library in self.loaded()
+            if getattr(type(library), name, method) is not method
         ]
 
     def reducers(self, *, beside_pickle: bool = False) -> dict[type, Reducer]:
-        """The reducers of all loaded libraries, by exact type. ``beside_pickle``: without those of the libraries whose objects
-        plain pickle saves too (``is_left_to_pickle``)."""
+        """The reducers of all loaded libraries, by exact type. ``beside_pickle``: without those of the libraries whose
+        objects plain pickle saves too (``is_left_to_pickle``)."""
         found: dict[type, Reducer] = {}
         for library in reversed(self.loaded()):  # the first library has precedence
             if not (beside_pickle and library.is_left_to_pickle):

@@ -118,7 +118,8 @@ def _candidates(record: FrameRecord, *, is_near: bool) -> list[Any]:
 
 
 def _refuse_addresses(stack: Stack, numbers: list[tuple[int, FrameRecord]]) -> None:
-    """Raise Refused if one of these numbers is the address of an object in a variable or on the stack of a running function."""
+    """Raise Refused if one of these numbers is the address of an object in a variable or on the stack of a running
+    function."""
     addresses = {
         id(value)
         for record in stack.frames[-_MOST_FRAMES:]

@@ -46,7 +46,9 @@ def is_lazy(module: str, name: str) -> bool:
 def is_bound_by_functions(module: types.ModuleType, name: str) -> bool:
     """Does a function of the module, or a method of one of its classes, declare the name ``global`` and bind it?"""
     values = list(module.__dict__.values())
-    values += [part for each in values if issubclass(type(each), type) for part in namespace_of(each).values()]
+    values += [
+        part for each in values if issubclass(type(each), type) for part in namespace_of(each).values()
+    ]
     return any(
         type(value) is types.FunctionType
         and value.__globals__ is module.__dict__

@@ -49,8 +49,8 @@ from ckpt.image.lowlevel.inspect_raw import (
     content_of,
     is_a,
     is_named,
-    package_of,
     namespace_of,
+    package_of,
 )
 from ckpt.image.modules.origins import is_standard
 from ckpt.image.modules.standard_baseline import StandardBaseline, is_from_standard
@@ -304,7 +304,9 @@ def _is_constant(value: Any) -> bool:
     kind = type(value)
     if kind in _SKIPPED or kind in _ATOMS or is_a(value, (type, types.ModuleType)):
         return True
-    home = namespace_of(kind).get("__module__") if is_heap(kind) else type.__dict__["__module__"].__get__(kind)
+    home = (
+        namespace_of(kind).get("__module__") if is_heap(kind) else type.__dict__["__module__"].__get__(kind)
+    )
     return home in _CONSTANTS or is_a(kind, EnumMeta)
 
 

@@ -58,8 +58,8 @@ from ckpt.image.lowlevel.inspect_raw import (
     follow,
     is_a,
     is_named,
-    package_of,
     namespace_of,
+    package_of,
 )
 from ckpt.image.modules.package_baseline import NO_LIBRARIES, Large, Note, PackageBaseline
 from ckpt.transport.records import dataclass, field

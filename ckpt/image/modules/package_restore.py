@@ -16,7 +16,7 @@ from typing import Any
 from ckpt.compat import accelerators
 from ckpt.image.errors import RestoreError
 from ckpt.image.lowlevel import _lookup
-from ckpt.image.lowlevel.inspect_raw import Path, dictionary_of, follow, is_a, slots_of, namespace_of
+from ckpt.image.lowlevel.inspect_raw import Path, dictionary_of, follow, is_a, namespace_of, slots_of
 
 __all__ = ["put_back", "put_content", "resolve"]
 

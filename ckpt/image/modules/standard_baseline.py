@@ -19,7 +19,7 @@ from enum import EnumMeta
 from typing import Any, NamedTuple
 
 from ckpt.compat.typeobjects import is_heap
-from ckpt.image.lowlevel.inspect_raw import Path, dictionary_of, is_a, package_of, namespace_of
+from ckpt.image.lowlevel.inspect_raw import Path, dictionary_of, is_a, namespace_of, package_of
 from ckpt.image.modules.origins import is_standard
 from ckpt.transport.records import dataclass, field
 

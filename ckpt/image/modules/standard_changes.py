@@ -32,7 +32,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from ckpt.image.lowlevel import _lookup
-from ckpt.image.lowlevel.inspect_raw import is_a, package_of, namespace_of
+from ckpt.image.lowlevel.inspect_raw import is_a, namespace_of, package_of
 from ckpt.image.modules.lazy import is_bound_by_functions
 from ckpt.image.modules.origins import OWN_PACKAGES
 from ckpt.image.modules.package_changes import Change, Changed

@@ -266,7 +266,11 @@ class Warnings(Library):
     already stays so, which modules remember by the version of the filters."""
 
     def note_settings(self) -> tuple[dict[str, Any], list[Any], object]:
-        return stdlib.replaced_warning_hooks(self.module), stdlib.program_filters(self.module), self._version()
+        return (
+            stdlib.replaced_warning_hooks(self.module),
+            stdlib.program_filters(self.module),
+            self._version(),
+        )
 
     def apply_settings(self, saved: tuple[dict[str, Any], list[Any], object]) -> None:
         replaced, filters, version = saved

@@ -124,7 +124,7 @@ def test_entry_points_are_found_on_the_path(
     here = Registry({})
     monkeypatch.setattr(registry, "libraries", here)
     registry.look_for_extensions()
-    assert [f"{name} = {way}" for name, (way,) in here._ways.items()] == found
+    assert [f"{name} = {path}" for name, (path,) in here._class_paths.items()] == found
     assert ("not a way" in capfd.readouterr().err) == ("not a way" in text)
 
 
@@ -158,7 +158,7 @@ class Dice(Library):
 def test_generators_contents_and_shapes_are_what_the_libraries_say() -> None:
     here = Registry({"a_library": f"{HERE}:Dice", "not_imported": f"{HERE}:Dice"})
     noted = here.note_random()
-    here.need("a_library").apply_random(5)
+    here.require("a_library").apply_random(5)
     assert (noted, here.note_random()) == ({"a_library": 1}, {"a_library": 5})
     here.apply_random(noted)
     assert here.note_random() == noted
