@@ -26,7 +26,7 @@ from ckpt.image.frames import _frames
 from ckpt.image.interface.library import Library
 from ckpt.image.interface.registry import libraries, look_for_extensions
 from ckpt.image.modules import held_locks, package_baseline, package_changes, standard_changes
-from ckpt.image.modules.references import known
+from ckpt.image.modules.references import process_references
 from ckpt.image.pairs import Dump, ImageReport, Prepared
 from ckpt.image.pickling.pickler import (
     DiscardingSink,
@@ -63,14 +63,14 @@ def warm() -> None:
     look_for_extensions()
     libraries.loaded()
     package_baseline.note_standard()
-    known.settle()
+    process_references.note_names()
 
 
 def look() -> None:
     """Look at the modules that the program has imported since :func:`warm`, so that the pause for the first image is
     shorter; 1 ms for 100 modules.
     """
-    known.refresh()
+    process_references.refresh()
 
 
 def prepare(stack: Stack | None, extras: Mapping[str, object]) -> Prepared:
@@ -82,10 +82,10 @@ def prepare(stack: Stack | None, extras: Mapping[str, object]) -> Prepared:
     started_ns = time.perf_counter_ns()
     noted, own_lengths = moment.note(), own_lengths_now()
     collector = gc.isenabled(), gc.get_threshold()  # recorded here, because dump() turns the collector off
-    if known.are_behind():  # changes of known modules are looked at in the child
-        known.refresh()
+    if process_references.is_outdated():  # changes of known modules are looked at in the child
+        process_references.refresh()
     elapsed_ns = time.perf_counter_ns() - started_ns
-    return Prepared(stack, extras, noted, own_lengths, collector, known, os.getpid(), elapsed_ns)
+    return Prepared(stack, extras, noted, own_lengths, collector, process_references, os.getpid(), elapsed_ns)
 
 
 # ---------------------------------------------------------------------- dump
@@ -138,9 +138,9 @@ def run_dump(
     receivers = prepared.stack.receivers() if prepared.stack is not None else []
     late = resources.note_late(references, timing, prepared.collector)
     baseline_notes = package_baseline.watch()
-    changed = references.changed = package_changes.look(baseline_notes, references)
+    changed = references.changed = package_changes.find_changes(baseline_notes, references)
     patched = {(module, variable) for module, variable, _ in late["patches"]}
-    standard_changes.look(baseline_notes.standard, references.by_value, patched, changed)
+    standard_changes.find_changes(baseline_notes.standard, references.by_value, patched, changed)
 
     def work() -> ImageReport:
         files = FileSaver(descriptors, is_disposable=is_disposable, saved_files=saved_files)
@@ -167,13 +167,13 @@ def run_dump(
         def rehearsal(most_bytes: int | None = None) -> ImagePickler:
             return make_pickler(Stream(DiscardingSink(most_bytes)), ImagePickler, False)
 
-        package_changes.settle(
+        package_changes.leave_out_unsavable(
             changed,
             lambda changes: failure_of(rehearsal(), [tuple(change) for change in changes]),
             prepared.stack.frames if prepared.stack else (),
         )
-        references.held = held_locks.note_held(references, baseline_notes, receivers)
-        late["locks"] = [(held.lock, held.times) for held in references.held]
+        references.held_locks = held_locks.find_held_locks(references, baseline_notes, receivers)
+        late["locks"] = [(held.lock, held.times) for held in references.held_locks]
         resources.leave_out(late, references, lambda part: failure_of(rehearsal(_REHEARSED_BYTES), part))
         return (dump_class or Dump)(prepared, sink, make_pickler).run(early, late)
 

@@ -85,7 +85,7 @@ class Ending:
         run_exit_functions()
         self.close()  # in case the program has emptied the table of exit functions
         package_baseline.forget()
-        references.forget_known()
+        references.forget_process_references()
         gc.unfreeze()  # objects made before the fork are collected like the others
         raise SystemExit(self._code)
 

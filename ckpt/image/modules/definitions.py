@@ -90,7 +90,7 @@ class Definitions:
         except ValueError:
             return found[1], None
         if type(content) is types.FunctionType or isinstance(content, type):
-            is_defined = self._references.names(content) or self.path_of(content) is not None
+            is_defined = self._references.is_importable(content) or self.path_of(content) is not None
             return found[1], None if is_defined else (content,)
         return found[1], (content,)
 
@@ -104,7 +104,7 @@ class Definitions:
         waiting: deque[tuple[Any, Path]] = deque(
             (value, (name, key))
             for key, value in list(module.__dict__.items())
-            if self._is_of(value, name) and _is_called(value, key)
+            if self._is_defined_in(value, name) and _has_name(value, key)
         )
         while waiting:
             obj, path = waiting.popleft()
@@ -112,54 +112,54 @@ class Definitions:
                 continue
             self._found[id(obj)] = obj, path
             for step, part in _parts(obj):
-                if type(part) is types.CellType or self._is_of(part, name):
+                if type(part) is types.CellType or self._is_defined_in(part, name):
                     waiting.append((part, (*path, step)))
 
-    def _is_of(self, obj: Any, name: str) -> bool:
+    def _is_defined_in(self, obj: Any, name: str) -> bool:
         """Is the object a class or function of the module ``name``, or does it wrap one?"""
-        kind = type(obj)
-        if issubclass(kind, type):
+        cls = type(obj)
+        if issubclass(cls, type):
             return is_heap(obj) and namespace_of(obj).get("__module__") == name
-        if kind is types.FunctionType:
+        if cls is types.FunctionType:
             home = obj.__module__
             if home == name:
                 return True
             return (
                 isinstance(home, str)
                 and home not in self._references.by_value
-                and not self._references.names(obj)
+                and not self._references.is_importable(obj)
             )
-        return kind in _WRAPPING
+        return cls in _WRAPPING
 
 
-def _is_called(obj: Any, name: str) -> bool:
+def _has_name(obj: Any, name: str) -> bool:
     """Is ``name`` the object's own name? An object under another name may have been made, and bound, after the import."""
-    kind = type(obj)
-    if issubclass(kind, type):
+    cls = type(obj)
+    if issubclass(cls, type):
         return bool(type.__dict__["__qualname__"].__get__(obj) == name)
-    return kind in (types.FunctionType, _LRU) and getattr(obj, "__qualname__", None) == name
+    return cls in (types.FunctionType, _LRU) and getattr(obj, "__qualname__", None) == name
 
 
 def _parts(obj: Any) -> Iterator[tuple[tuple[str, Any], Any]]:
     """``(step, object)`` for the objects that one step from ``obj`` leads to."""
-    kind = type(obj)
-    if kind is types.CellType:
+    cls = type(obj)
+    if cls is types.CellType:
         try:
             yield ("content", None), obj.cell_contents
         except ValueError:
             return
-    elif issubclass(kind, type):
+    elif issubclass(cls, type):
         for index, base in enumerate(type.__dict__["__bases__"].__get__(obj)):
             yield ("base", index), base
         for key, value in list(namespace_of(obj).items()):
             yield ("member", key), value
-    elif kind is types.FunctionType:
+    elif cls is types.FunctionType:
         for index, cell in enumerate(obj.__closure__ or ()):
             yield ("cell", index), cell
         if "__wrapped__" in obj.__dict__:
             yield ("wrapped", None), obj.__dict__["__wrapped__"]
     else:
-        for key in _WRAPPING.get(kind, ()):
+        for key in _WRAPPING.get(cls, ()):
             yield ("attribute", key), getattr(obj, key)
 
 

@@ -35,11 +35,11 @@ from ckpt.image.modules.package_baseline import PackageBaseline, members
 if TYPE_CHECKING:
     from ckpt.image.modules.references import References
 
-__all__ = ["Finder", "HeldLock", "hold_again", "note_held"]
+__all__ = ["LockFinder", "HeldLock", "acquire_again", "find_held_locks"]
 
 _RLOCK = type(threading.RLock())
-_OURS = 2  # the main thread and the port's helper
-_NOT_THE_PROGRAMS = ("ckpt", "zmq", "threading")
+_OWN_THREADS = 2  # the main thread and the port's helper
+_EXCLUDED_PACKAGES = ("ckpt", "zmq", "threading")
 
 
 class HeldLock(NamedTuple):
@@ -52,22 +52,24 @@ class HeldLock(NamedTuple):
     @property
     def pid(self) -> tuple[Any, ...]:
         """The persistent id of the lock."""
-        return ("held", _kinds()[type(self.lock)], *self.path)
+        return ("held", _lock_types()[type(self.lock)], *self.path)
 
 
-def note_held(references: References, notes: PackageBaseline, receivers: Iterable[object]) -> list[HeldLock]:
+def find_held_locks(
+    references: References, notes: PackageBaseline, receivers: Iterable[object]
+) -> list[HeldLock]:
     """All such locks that this thread may be holding. ``receivers``: objects of which a method is on the stack.
 
-    Must be called after :func:`ckpt.image.modules.package_changes.settle`, which decides which objects of packages are saved
-    by their path.
+    Must be called after :func:`ckpt.image.modules.package_changes.leave_out_unsavable`, which decides which objects of
+    packages are saved by their path.
     """
-    kinds = frozenset(_kinds())
-    owners = None if threading.active_count() <= _OURS else {id(obj) for obj in receivers}
+    lock_types = frozenset(_lock_types())
+    owners = None if threading.active_count() <= _OWN_THREADS else {id(obj) for obj in receivers}
     found: dict[int, HeldLock] = {}
     for source in (
-        _in_modules(references, notes, kinds),
-        _in_notes(references, notes, kinds, owners),
-        _in_receivers(references, receivers, kinds),
+        _in_modules(references, notes, lock_types),
+        _in_notes(references, notes, lock_types, owners),
+        _in_receivers(references, receivers, lock_types),
     ):
         for path, lock in source:
             if id(lock) not in found and (times := _times_held(lock)):
@@ -76,38 +78,38 @@ def note_held(references: References, notes: PackageBaseline, receivers: Iterabl
 
 
 def _in_modules(
-    references: References, notes: PackageBaseline, kinds: frozenset[type]
+    references: References, notes: PackageBaseline, lock_types: frozenset[type]
 ) -> Iterator[tuple[Path, Any]]:
     for name, module in list(sys.modules.items()):
-        if name in references.by_value or name.partition(".")[0] in _NOT_THE_PROGRAMS:
+        if name in references.by_value or name.partition(".")[0] in _EXCLUDED_PACKAGES:
             continue
         if not issubclass(type(module), types.ModuleType):
             continue
         for key, value in list(module.__dict__.items()):
-            kind = type(value)
-            if kind in kinds:
+            cls = type(value)
+            if cls in lock_types:
                 if references.name_of(value) is not None:
                     yield (name, key), value
-            elif kind is type and namespace_of(value).get("__module__") == name:
+            elif cls is type and namespace_of(value).get("__module__") == name:
                 note = notes.objects.get(id(value))
                 for attribute, lock in list(namespace_of(value).items()):
-                    is_old = note is None or (note.attributes or {}).get(attribute) is lock
-                    if type(lock) in kinds and is_old:
+                    is_unchanged = note is None or (note.attributes or {}).get(attribute) is lock
+                    if type(lock) in lock_types and is_unchanged:
                         yield (name, key, attribute), lock
 
 
 def _in_notes(
-    references: References, notes: PackageBaseline, kinds: frozenset[type], owners: set[int] | None
+    references: References, notes: PackageBaseline, lock_types: frozenset[type], owners: set[int] | None
 ) -> Iterator[tuple[Path, Any]]:
     """Locks in the notes. ``owners``: ids of the objects whose non-reentrant locks count; ``None``: those of all objects."""
     for note in list(notes.objects.values()):
         values = [*(note.attributes or {}).values(), *_values(note.content)]
-        if kinds.isdisjoint(map(type, values)):
+        if lock_types.isdisjoint(map(type, values)):
             continue
         if references.name_of(note.obj) or id(note.obj) in references.changed.ids:
             for step, lock in members(note):
-                is_mine = type(lock) is not _thread.LockType or owners is None or id(note.obj) in owners
-                if type(lock) in kinds and is_mine and _is_there((*note.path, step), lock):
+                counts = type(lock) is not _thread.LockType or owners is None or id(note.obj) in owners
+                if type(lock) in lock_types and counts and _is_at((*note.path, step), lock):
                     yield (*note.path, step), lock
 
 
@@ -116,28 +118,28 @@ def _values(content: Any) -> Iterable[Any]:
 
 
 def _in_receivers(
-    references: References, receivers: Iterable[object], kinds: frozenset[type]
+    references: References, receivers: Iterable[object], lock_types: frozenset[type]
 ) -> Iterator[tuple[Path, Any]]:
     for obj in receivers:
         pid = references.name_of(obj)
         if pid is not None and pid[0] == "attr" and not is_a(obj, type):
             for attribute, lock in (dictionary_of(obj) or {}).items():
-                if type(lock) in kinds:
+                if type(lock) in lock_types:
                     yield (*pid[1:], attribute), lock
 
 
-def _is_there(path: Path, lock: Any) -> bool:
+def _is_at(path: Path, lock: Any) -> bool:
     try:
         return follow(path) is lock
     except (LookupError, AttributeError):
         return False
 
 
-def _kinds() -> dict[type, str]:
+def _lock_types() -> dict[type, str]:
     """Type of lock → the name from which :func:`_new` makes a lock of this type."""
     found: dict[type, str] = {_thread.LockType: "Lock", _RLOCK: "RLock"}
-    found |= {kind: f"multiprocessing.{kind.__name__}" for kind in _of_multiprocessing()}
-    return found | {kind: f"{kind.__module__}.{kind.__qualname__}" for kind in _of_libraries()}
+    found |= {cls: f"multiprocessing.{cls.__name__}" for cls in _multiprocessing_types()}
+    return found | {cls: f"{cls.__module__}.{cls.__qualname__}" for cls in _library_types()}
 
 
 def _times_held(value: Any) -> int:
@@ -145,9 +147,9 @@ def _times_held(value: Any) -> int:
         return int(value.locked())
     if type(value) is _RLOCK:
         return stdlib.times_owned(value)
-    if type(value) in _of_multiprocessing():
+    if type(value) in _multiprocessing_types():
         return stdlib.times_semaphore_owned(stdlib.semaphore_of(value))
-    return _count_by_release(value) if type(value) in _of_libraries() else 0
+    return _count_by_release(value) if type(value) in _library_types() else 0
 
 
 def _count_by_release(lock: Any) -> int:
@@ -161,46 +163,46 @@ def _count_by_release(lock: Any) -> int:
     return times
 
 
-def _of_multiprocessing() -> tuple[type, ...]:
+def _multiprocessing_types() -> tuple[type, ...]:
     module = sys.modules.get("multiprocessing.synchronize")
     return () if module is None else (module.Lock, module.RLock)
 
 
-def _of_libraries() -> tuple[type, ...]:
+def _library_types() -> tuple[type, ...]:
     """The types of reentrant locks that libraries name; h5py holds one in every call."""
-    names = (name.partition(":") for each in libraries.loaded() for name in each.lock_types)
-    kinds = (getattr(sys.modules.get(module), name, None) for module, _, name in names)
-    return tuple(kind for kind in kinds if isinstance(kind, type))
+    names = (name.partition(":") for library in libraries.loaded() for name in library.lock_types)
+    classes = (getattr(sys.modules.get(module), name, None) for module, _, name in names)
+    return tuple(cls for cls in classes if isinstance(cls, type))
 
 
-def _new(kind: str) -> Any:
-    module, _, name = kind.rpartition(".")
+def _new(type_name: str) -> Any:
+    module, _, name = type_name.rpartition(".")
     return getattr(importlib.import_module(module or "threading"), name)()
 
 
-class Finder:
+class LockFinder:
     """Finds the locks while one image is loaded. If there is no lock at a path (another version of the package, or the
     package makes its locks when it needs them), a lock is made; the same lock is returned for the same path."""
 
     def __init__(self) -> None:
-        self._made: dict[Path, Any] = {}
+        self._new_locks: dict[Path, Any] = {}
 
     def find(self, pid: tuple[Any, ...]) -> Any:
-        kind, path = pid[1], pid[2:]
-        if path in self._made:
-            return self._made[path]
+        type_name, path = pid[1], pid[2:]
+        if path in self._new_locks:
+            return self._new_locks[path]
         try:
             found = follow(path)
         except (LookupError, AttributeError):
             found = None
-        if _kinds().get(type(found)) == kind:
+        if _lock_types().get(type(found)) == type_name:
             return found
-        return self._made.setdefault(path, _new(kind))
+        return self._new_locks.setdefault(path, _new(type_name))
 
 
-def hold_again(held: list[tuple[Any, int]]) -> None:
-    """At load: acquire each lock as often as the program held it. ``held``: (lock, times)."""
-    for lock, times in held:
+def acquire_again(locks: list[tuple[Any, int]]) -> None:
+    """At load: acquire each lock as often as the program held it. ``locks``: (lock, times)."""
+    for lock, times in locks:
         if not _times_held(lock):
             for _ in range(times):
                 lock.acquire()

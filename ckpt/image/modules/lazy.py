@@ -1,4 +1,4 @@
-"""Lazy variables of the standard library: they are ``None`` until a function of the library first needs them.
+"""Lazy variables of the standard library: each is ``None`` until a function of the library first needs it.
 
 Examples are ``base64._b85chars``, ``tempfile._name_sequence``, ``platform._uname_cache``. The standard library is imported
 again in the resumed process, and its objects are found by the names of their variables; but a lazy variable is ``None`` in a
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["bind", "is_bound_by_functions", "is_lazy", "save"]
 
 _STORE_GLOBAL = dis.opmap["STORE_GLOBAL"]
-_PASSING = frozenset({"COPY", "CACHE", "EXTENDED_ARG"})
+_IGNORED_OPCODES = frozenset({"COPY", "CACHE", "EXTENDED_ARG"})
 
 
 @functools.lru_cache(maxsize=4096)
@@ -46,9 +46,7 @@ def is_lazy(module: str, name: str) -> bool:
 def is_bound_by_functions(module: types.ModuleType, name: str) -> bool:
     """Does a function of the module, or a method of one of its classes, declare the name ``global`` and bind it?"""
     values = list(module.__dict__.values())
-    values += [
-        part for each in values if issubclass(type(each), type) for part in namespace_of(each).values()
-    ]
+    values += [part for cls in values if issubclass(type(cls), type) for part in namespace_of(cls).values()]
     return any(
         type(value) is types.FunctionType
         and value.__globals__ is module.__dict__
@@ -60,7 +58,11 @@ def is_bound_by_functions(module: types.ModuleType, name: str) -> bool:
 
 def _bound_globally(code: CodeType) -> Iterator[str]:
     if _STORE_GLOBAL in code.co_code[::2]:
-        yield from (each.argval for each in dis.get_instructions(code) if each.opcode == _STORE_GLOBAL)
+        yield from (
+            instruction.argval
+            for instruction in dis.get_instructions(code)
+            if instruction.opcode == _STORE_GLOBAL
+        )
 
 
 def _is_none_at_first(module: types.ModuleType, name: str) -> bool:
@@ -71,13 +73,13 @@ def _is_none_at_first(module: types.ModuleType, name: str) -> bool:
     except Exception:  # the file is gone, or another kind of loader
         return False
     bound: Any = ...
-    for each in dis.get_instructions(code) if type(code) is CodeType else ():
-        if each.opname in ("STORE_NAME", "STORE_GLOBAL"):
-            if each.argval == name:
+    for instruction in dis.get_instructions(code) if type(code) is CodeType else ():
+        if instruction.opname in ("STORE_NAME", "STORE_GLOBAL"):
+            if instruction.argval == name:
                 return bound is None
-        elif each.opname == "LOAD_CONST":
-            bound = each.argval
-        elif each.opname not in _PASSING:
+        elif instruction.opname == "LOAD_CONST":
+            bound = instruction.argval
+        elif instruction.opname not in _IGNORED_OPCODES:
             bound = ...
     return False
 

@@ -27,12 +27,12 @@ from ckpt import version
 from ckpt.compat.memory import is_made_from_definition
 from ckpt.image.lowlevel.inspect_raw import package_of
 
-__all__ = ["NOT_MODULES_OF_THEIR_OWN", "OWN_PACKAGES", "is_by_value", "is_standard"]
+__all__ = ["SECOND_NAMES", "OWN_PACKAGES", "is_by_value", "is_standard"]
 
 OWN_PACKAGES = ("ckpt",)
 _OWN_ROOT = os.path.dirname(os.path.dirname(os.path.realpath(version.__file__))) + os.sep
 _ALWAYS_BY_REFERENCE = frozenset({"builtins", "sys"})
-NOT_MODULES_OF_THEIR_OWN = frozenset({"__mp_main__"})
+SECOND_NAMES = frozenset({"__mp_main__"})
 
 
 def _installed_roots() -> tuple[str, ...]:
@@ -60,20 +60,20 @@ def is_by_value(name: str, module: types.ModuleType) -> bool:
     """Is the module ``sys.modules[name]`` saved by value? See the rules in the module's header."""
     if name == "__main__":
         return True
-    if name in _ALWAYS_BY_REFERENCE or name in sys.builtin_module_names or name in NOT_MODULES_OF_THEIR_OWN:
+    if name in _ALWAYS_BY_REFERENCE or name in sys.builtin_module_names or name in SECOND_NAMES:
         return False
     attributes = module.__dict__
     file = attributes.get("__file__")
     if isinstance(file, str):
         own_name = attributes.get("__name__")  # a module of ckpt may have another name too (mpi4py.MPI)
-        for known in (name, own_name) if isinstance(own_name, str) else (name,):
-            if known.partition(".")[0] in OWN_PACKAGES and os.path.realpath(file).startswith(_OWN_ROOT):
+        for module_name in (name, own_name) if isinstance(own_name, str) else (name,):
+            if module_name.partition(".")[0] in OWN_PACKAGES and os.path.realpath(file).startswith(_OWN_ROOT):
                 return False
         return file.endswith((".py", ".pyc")) and not _is_installed_path(file)
     path = attributes.get("__path__")
     if path is not None:  # a namespace package has no file
-        places = list(path)
-        return bool(places) and not any(_is_installed_path(place) for place in places)
+        directories = list(path)
+        return bool(directories) and not any(_is_installed_path(directory) for directory in directories)
     if attributes.get("__spec__") is not None:
         return False  # frozen or built in
     if name.startswith(("_cython_", "cython_runtime")) or is_made_from_definition(module):

@@ -14,7 +14,7 @@ noted, by its attributes              instances of classes of installed packages
 found from there                      what attributes hold; what small dictionaries, lists and tuples hold, by key and by
                                       index
 not noted                             functions (their closures, defaults and caches), generators, weak containers,
-                                      of containers of more than ``_LARGEST`` entries only how many they are
+                                      of containers of more than ``_MOST_ENTRIES`` entries only how many they are
 ====================================  ==========================================================================
 
 ``exec_module`` of the import system's loaders calls us (loaders and specifications stay what they are), in a function under
@@ -58,13 +58,14 @@ from ckpt.image.modules.standard_baseline import StandardBaseline, is_from_stand
 __all__ = ["NO_LIBRARIES", "Large", "Note", "PackageBaseline", "forget", "members", "note_standard", "watch"]
 
 NO_LIBRARIES = frozenset({"ckpt", "mpi4py", "dill", "pip", "setuptools", "pkg_resources", "_distutils_hack"})
-"""Not noted, and no library of the program: ckpt, what it stands for and on, and what installs packages."""
+"""Packages that are not noted, and are no libraries of the program: ckpt, mpi4py (whose place ckpt takes), dill (which ckpt
+uses), and the tools that install packages."""
 
-_LARGEST = 10_000
-_ENTERED = 64  # members of larger containers are not looked into
+_MOST_ENTRIES = 10_000
+_MOST_ENTERED = 64  # members of larger containers are not looked into
 _DEPTH = 6
 _CONTAINERS = (dict, list, set, deque)
-_PLAIN_CONTAINERS = frozenset({*_CONTAINERS, OrderedDict, defaultdict})
+_BUILTIN_CONTAINERS = frozenset({*_CONTAINERS, OrderedDict, defaultdict})
 _NAMESPACES = frozenset(
     {
         ("argparse", "Namespace"),
@@ -86,7 +87,7 @@ _CONSTANTS = frozenset(
     {"re", "typing", "types", "datetime", "decimal", "fractions", "pathlib", "functools", "operator"}
     | {"weakref", "_thread", "contextvars"}
 )
-"""Modules of which objects do not change, or are no state."""
+"""Modules whose objects do not change, or are no state of the program."""
 _ATOMS = frozenset({object, range, slice, type(...), type(NotImplemented)})
 _SKIPPED = frozenset(
     {
@@ -156,23 +157,23 @@ class PackageBaseline:
         if self._depths[thread]:
             return
         del self._depths[thread], self._pending[thread]
-        # some put another object into their place
-        present = [sys.modules.get(str(each.__dict__.get("__name__")), each) for each in pending]
-        pending = [each for each in present if is_a(each, types.ModuleType)]
-        names = {package_of(str(each.__dict__.get("__name__"))) for each in pending}
+        # some modules put another object into their place in sys.modules
+        present = [sys.modules.get(str(imported.__dict__.get("__name__")), imported) for imported in pending]
+        pending = [imported for imported in present if is_a(imported, types.ModuleType)]
+        names = {package_of(str(imported.__dict__.get("__name__"))) for imported in pending}
         names = {name for name in names if not is_standard(name)}
         left_alone = {name for name in names if libraries.is_left_alone(name, is_complete=True)}
         self._packages.update(names - left_alone)
-        for each in pending:
-            package = package_of(str(each.__dict__.get("__name__")))
+        for imported in pending:
+            package = package_of(str(imported.__dict__.get("__name__")))
             if package in left_alone:
                 continue
             try:
-                self.standard.note(each) if is_standard(package) else self.note(each)
+                self.standard.note(imported) if is_standard(package) else self.note(imported)
             except (
                 Exception
             ):  # changed by another thread meanwhile, or too odd: the import must not suffer from it
-                self.modules.pop(str(each.__dict__.get("__name__")), None)
+                self.modules.pop(str(imported.__dict__.get("__name__")), None)
 
     # ------------------------------------------------------------------ noting
 
@@ -182,10 +183,10 @@ class PackageBaseline:
         self._packages.add(package_of(name))
         self.modules[name] = (module, dict(attributes))
         for key, value in list(attributes.items()):
-            kind = type(value)
-            if kind in _SKIPPED or issubclass(kind, types.ModuleType) or key.startswith("__"):
+            cls = type(value)
+            if cls in _SKIPPED or issubclass(cls, types.ModuleType) or key.startswith("__"):
                 continue
-            if issubclass(kind, type):
+            if issubclass(cls, type):
                 self._note_class((name, key), value)
             else:
                 self._note_object((name, key), value, _DEPTH)
@@ -204,14 +205,14 @@ class PackageBaseline:
             else:
                 self._note_object((*path, name), value, 1)
 
-    def _note_object(self, path: Path, obj: Any, deeper: int) -> None:
-        """A container or an instance, with ``deeper`` levels below it; nothing if it is of no such kind."""
+    def _note_object(self, path: Path, obj: Any, levels: int) -> None:
+        """Note a container or an instance, and ``levels`` levels of objects below it. Objects of other types are not noted."""
         if type(obj) is types.MethodWrapperType and type(obj.__self__) is itertools.count:
             path, obj = (*path, "__self__"), obj.__self__
         if type(obj) is tuple:
-            for index, value in enumerate(obj[:_ENTERED]):
+            for index, value in enumerate(obj[:_MOST_ENTERED]):
                 if type(value) not in _SKIPPED:
-                    self._note_object((*path, (index,)), value, deeper)
+                    self._note_object((*path, (index,)), value, levels)
             return
         note = self.objects.get(id(obj))
         if note is None:
@@ -219,32 +220,32 @@ class PackageBaseline:
             if note is None:
                 return
             self.objects[id(obj)] = note
-        if deeper == 0 or is_a(obj, type) or self._entered.get(id(obj), 0) >= deeper:
+        if levels == 0 or is_a(obj, type) or self._entered.get(id(obj), 0) >= levels:
             return
-        self._entered[id(obj)] = deeper
+        self._entered[id(obj)] = levels
         for step, value in members(note):
             if is_a(value, type):
-                if is_heap(value) and self._is_ours(value) and not is_named(value):
-                    there = Note((*note.path, step), value, dict(namespace_of(value)), None)
-                    self.objects.setdefault(id(value), there)
+                if is_heap(value) and self._is_of_noted_package(value) and not is_named(value):
+                    class_note = Note((*note.path, step), value, dict(namespace_of(value)), None)
+                    self.objects.setdefault(id(value), class_note)
             else:
-                self._note_object((*note.path, step), value, deeper - 1)
+                self._note_object((*note.path, step), value, levels - 1)
 
     def _new_note(self, path: Path, obj: Any) -> Note | None:
-        kind = type(obj)
-        if kind is random.Random:
+        cls = type(obj)
+        if cls is random.Random:
             return Note(path, obj, None, accelerators.random.Random.getstate(obj))
-        if kind is itertools.count:
+        if cls is itertools.count:
             return Note(path, obj, None, repr(obj))
-        is_plain = kind in _PLAIN_CONTAINERS
-        if not is_plain and not self._is_ours(kind) and not _is_namespace(kind):
+        is_builtin = cls in _BUILTIN_CONTAINERS
+        if not is_builtin and not self._is_of_noted_package(cls) and not _is_namespace(cls):
             return None
-        base = next((base for base in _CONTAINERS if issubclass(kind, base)), None)
+        base = next((base for base in _CONTAINERS if issubclass(cls, base)), None)
         content = None
         if base is not None:
             length = base.__len__(obj)
-            content = Large(length) if length > _LARGEST else content_of(obj)
-        attributes = None if is_plain else attributes_of(obj)
+            content = Large(length) if length > _MOST_ENTRIES else content_of(obj)
+        attributes = None if is_builtin else attributes_of(obj)
         if attributes is None and content is None:
             return None
         return Note(path, obj, attributes, content)
@@ -252,7 +253,8 @@ class PackageBaseline:
     # ------------------------------------------------------------------ asking
 
     def is_whole(self, obj: Any, is_known: Callable[[Any], bool]) -> bool:
-        """Was all that the object held noted too, or can it not change? ``is_known``: found by a name, with all it holds."""
+        """Is every object that the noted object held noted too, found by a name, or unchangeable? ``is_known``: is an object
+        found by a name?"""
         if id(obj) in self._whole:
             return True
         seen, waiting = {id(obj)}, [self.objects[id(obj)]]
@@ -260,7 +262,7 @@ class PackageBaseline:
             note = waiting.pop()
             if type(note.content) is Large:
                 return False
-            for value in _held(note):
+            for value in _contained(note):
                 if id(value) in seen:
                     continue
                 seen.add(id(value))
@@ -274,19 +276,19 @@ class PackageBaseline:
         self._whole |= seen & self.objects.keys()
         return True
 
-    def _is_ours(self, cls: type) -> bool:
+    def _is_of_noted_package(self, cls: type) -> bool:
         home = namespace_of(cls).get("__module__")
         return isinstance(home, str) and package_of(home) in self._packages
 
 
-def _is_namespace(kind: type) -> bool:
-    if kind is local or kind is types.SimpleNamespace:
+def _is_namespace(cls: type) -> bool:
+    if cls is local or cls is types.SimpleNamespace:
         return True
-    return (namespace_of(kind).get("__module__"), type.__dict__["__name__"].__get__(kind)) in _NAMESPACES
+    return (namespace_of(cls).get("__module__"), type.__dict__["__name__"].__get__(cls)) in _NAMESPACES
 
 
-def _held(note: Note) -> Iterator[Any]:
-    """All that it held, and what tuples among that hold."""
+def _contained(note: Note) -> Iterator[Any]:
+    """The objects that the noted object held; instead of a tuple or frozenset, the objects in it."""
     waiting = [] if note.attributes is None else list(note.attributes.values())
     if type(note.content) is dict:
         waiting += [*note.content, *note.content.values()]
@@ -301,22 +303,20 @@ def _held(note: Note) -> Iterator[Any]:
 
 
 def _is_constant(value: Any) -> bool:
-    kind = type(value)
-    if kind in _SKIPPED or kind in _ATOMS or is_a(value, (type, types.ModuleType)):
+    cls = type(value)
+    if cls in _SKIPPED or cls in _ATOMS or is_a(value, (type, types.ModuleType)):
         return True
-    home = (
-        namespace_of(kind).get("__module__") if is_heap(kind) else type.__dict__["__module__"].__get__(kind)
-    )
-    return home in _CONSTANTS or is_a(kind, EnumMeta)
+    home = namespace_of(cls).get("__module__") if is_heap(cls) else type.__dict__["__module__"].__get__(cls)
+    return home in _CONSTANTS or is_a(cls, EnumMeta)
 
 
 def members(note: Note) -> Iterator[tuple[Any, Any]]:
-    """What is to be looked into: the steps there, and the objects."""
+    """``(step, object)`` for the objects one step below the noted object that may be noted too."""
     found: list[tuple[Any, Any]] = [] if note.attributes is None else list(note.attributes.items())
     content = note.content
-    if type(content) is dict and len(content) <= _ENTERED:
+    if type(content) is dict and len(content) <= _MOST_ENTERED:
         found += [((key,), value) for key, value in content.items() if type(key) is str or type(key) is int]
-    elif type(content) is list and len(content) <= _ENTERED and is_a(note.obj, list):
+    elif type(content) is list and len(content) <= _MOST_ENTERED and is_a(note.obj, list):
         found += [((index,), value) for index, value in enumerate(content)]
     for step, value in found:
         if type(value) in _SKIPPED or is_a(value, types.ModuleType):
@@ -331,12 +331,12 @@ _notes = PackageBaseline()
 
 
 def note_standard() -> None:
-    """Note the modules of the standard library that are there. Also called before ranks are forked: once for all of them."""
+    """Note the imported modules of the standard library. Also called before ranks are forked: one set of notes for all ranks."""
     _notes.standard.note_all()
 
 
 def watch() -> PackageBaseline:
-    """The notes of this process; from the first call on, they are taken."""
+    """The notes of this process. From the first call on, modules are noted when they are imported."""
     wrap_exec_module(lambda execute: _watching(execute, _is_noted))
     wrap_exec_module(lambda execute: _watching(execute, is_from_standard), ExtensionFileLoader)
     note_standard()

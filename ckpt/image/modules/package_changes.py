@@ -68,11 +68,11 @@ if TYPE_CHECKING:
     from ckpt.image.frames.stack import FrameRecord
     from ckpt.image.modules.references import Pid, References
 
-__all__ = ["Change", "Changed", "keep", "look", "saved_content", "settle"]
+__all__ = ["Change", "Changed", "keep", "find_changes", "saved_content", "leave_out_unsavable"]
 
 _UNSAVED = (types.ModuleType, weakref.ReferenceType, types.MemberDescriptorType, types.GetSetDescriptorType)
 _METHODS = (types.FunctionType, classmethod, staticmethod, property)
-_NAMED = 8  # number of variables that a report names for one package
+_MOST_NAMED = 8  # number of variables that a report names for one package
 _LEAST_ADDRESS, _ALIGNMENT = 1 << 32, 8
 _MISSING: Any = object()
 
@@ -121,8 +121,8 @@ class Changed:
     is_whole: Callable[[Any], bool] = lambda obj: False
 
     def leave_out(self, kind: str, package: str, variables: list[str], reason: str) -> None:
-        more = len(variables) - _NAMED
-        named = [*variables[:_NAMED], *([f"and {more} more"] if more > 0 else [])]
+        more = len(variables) - _MOST_NAMED
+        named = [*variables[:_MOST_NAMED], *([f"and {more} more"] if more > 0 else [])]
         self.left_out.append({"kind": kind, "package": package, "variables": named, "reason": reason})
 
     def drop(self, package: str) -> None:
@@ -132,64 +132,64 @@ class Changed:
         self.rebound = {pair for pair in self.rebound if package_of(pair[0]) != package}
 
 
-_kept: set[str] = set()
+_kept_packages: set[str] = set()
 
 
 def keep(package: str) -> None:
-    """From now on, save what has changed in this package though it has compiled modules, and of tables of any size. Raises
-    :class:`ValueError`: there is nothing to keep in what has this name."""
+    """From now on, save the changes in this package although it has compiled modules, in tables of any size too. Raises
+    :class:`ValueError`: the name is not that of a package whose changes can be kept."""
     if not isinstance(package, str) or not package.isidentifier():
         raise ValueError(f"keep_package takes the name of a top-level module, not {package!r}")
     if package in sys.stdlib_module_names:
         raise ValueError(f"{package!r} is of the standard library, of which images hold no variables")
     if package in NO_LIBRARIES or libraries.is_left_alone(package):
         raise ValueError(f"images hold the settings of {package!r} in another way")
-    _kept.add(package)
+    _kept_packages.add(package)
 
 
 # ---------------------------------------------------------------------- saving
 
 
-def look(notes: PackageBaseline, references: References) -> Changed:
+def find_changes(notes: PackageBaseline, references: References) -> Changed:
     """Compare all noted objects with their notes. Runs in the child, because that touches the memory of all noted objects.
     Raises nothing.
     """
     found = Changed()
     try:
-        _look(notes, references, found)
+        _find_changes(notes, references, found)
     except Exception as failure:  # not foreseen: the image is taken without the changes
         found = Changed()
         found.leave_out("unsaved", "*", [], f"{failure!r}, please report this")
     return found
 
 
-def _look(notes: PackageBaseline, references: References, found: Changed) -> None:
-    compiled, loud = _compiled() - _kept, Changed()
+def _find_changes(notes: PackageBaseline, references: References, found: Changed) -> None:
+    compiled, compiled_changes = _compiled() - _kept_packages, Changed()
     for name, (module, noted) in list(notes.modules.items()):
         if sys.modules.get(name) is not module:
             continue
-        target = loud if package_of(name) in compiled else found
+        target = compiled_changes if package_of(name) in compiled else found
         changes = target.changes.setdefault(package_of(name), [])
-        changes += _look_at_module(name, module, noted, target)
+        changes += _module_differences(name, module, noted, target)
     for note in list(notes.objects.values()):
-        if not _is_to_be_looked_at(note, notes, references):
+        if not _is_comparable(note, notes, references):
             continue
         package = package_of(note.path[0])
-        target = loud if package in compiled else found
+        target = compiled_changes if package in compiled else found
         if not (is_named(note.obj) if is_a(note.obj, type) else references.name_of(note.obj)):
             target.ids[id(note.obj)] = ("lib", *note.path)
-        target.changes.setdefault(package, []).extend(_difference(note, target))
+        target.changes.setdefault(package, []).extend(_differences(note, target))
     found.is_whole = lambda obj: (
         is_a(obj, type) or notes.is_whole(obj, lambda value: bool(references.name_of(value)))
     )
     found.changes = {package: changes for package, changes in found.changes.items() if changes}
-    found.left_out += loud.left_out
-    for package, changes in loud.changes.items():
+    found.left_out += compiled_changes.left_out
+    for package, changes in compiled_changes.changes.items():
         if changes:
             found.leave_out("changed", package, [change.where for change in changes], _COMPILED)
 
 
-def _is_to_be_looked_at(note: Note, notes: PackageBaseline, references: References) -> bool:
+def _is_comparable(note: Note, notes: PackageBaseline, references: References) -> bool:
     known = references.name_of(note.obj)
     if known is not None and (known[0] != "attr" or known[1] not in notes.modules):
         return False  # an object of the standard library, or the dictionary of a module
@@ -201,16 +201,16 @@ def _is_to_be_looked_at(note: Note, notes: PackageBaseline, references: Referenc
         return False
 
 
-def _look_at_module(
+def _module_differences(
     name: str, module: types.ModuleType, noted: dict[str, Any], found: Changed
 ) -> Iterator[Change]:
-    changed, gone = _changed(noted, module.__dict__)
+    changed, deleted = _changed(noted, module.__dict__)
     for key, value in changed.items():
         if not is_a(value, types.ModuleType):
             found.rebound.add((name, key))
             yield Change((name,), "module", ({key: value}, []))
-    if gone:
-        yield Change((name,), "module", ({}, gone))
+    if deleted:
+        yield Change((name,), "module", ({}, deleted))
 
 
 def _changed(noted: dict[str, Any], present: Any) -> tuple[dict[str, Any], list[str]]:
@@ -219,19 +219,19 @@ def _changed(noted: dict[str, Any], present: Any) -> tuple[dict[str, Any], list[
         for key, value in present.items()
         if noted.get(key, _MISSING) is not value and not (isinstance(key, str) and key.startswith("__"))
     }
-    gone = [key for key in noted if key not in present and not key.startswith("__")]
-    return changed, gone
+    deleted = [key for key in noted if key not in present and not key.startswith("__")]
+    return changed, deleted
 
 
-def _difference(note: Note, found: Changed) -> Iterator[Change]:
+def _differences(note: Note, found: Changed) -> Iterator[Change]:
     obj, path = note.obj, note.path
     if is_a(obj, type):
-        yield from _difference_of_class(note)
+        yield from _differences_of_class(note)
         return
     if note.attributes is not None:
-        changed, gone = _changed(note.attributes, attributes_of(obj) or {})
-        if changed or gone:
-            yield Change(path, "attributes", (changed, gone))
+        changed, deleted = _changed(note.attributes, attributes_of(obj) or {})
+        if changed or deleted:
+            yield Change(path, "attributes", (changed, deleted))
     if type(obj) is random.Random:
         state = accelerators.random.Random.getstate(obj)
         if state != note.content:  # tuples of integers, so that != is safe
@@ -241,7 +241,7 @@ def _difference(note: Note, found: Changed) -> Iterator[Change]:
             yield Change(path, "count", repr(obj))
     elif type(note.content) is Large:
         if len(content_of(obj)) != note.content.length:
-            if package_of(path[0]) in _kept:
+            if package_of(path[0]) in _kept_packages:
                 yield Change(path, "content", saved_content(obj))
             else:
                 where = Change(path, "content", None).where
@@ -255,17 +255,17 @@ def _difference(note: Note, found: Changed) -> Iterator[Change]:
             yield Change(path, "content", saved_content(obj))
 
 
-def _difference_of_class(note: Note) -> Iterator[Change]:
-    space, noted = namespace_of(note.obj), note.attributes or {}
-    changed, gone = _changed(noted, space)
-    for key, value in space.items():
+def _differences_of_class(note: Note) -> Iterator[Change]:
+    namespace, noted = namespace_of(note.obj), note.attributes or {}
+    changed, deleted = _changed(noted, namespace)
+    for key, value in namespace.items():
         if key.startswith("__") and noted.get(key, _MISSING) is not value and type(value) in _METHODS:
             changed[key] = value
     for key, value in changed.items():
         if not is_a(value, _UNSAVED) and key != ABC_STATE:
             yield Change(note.path, "class", ({key: value}, []))
-    if gone:
-        yield Change(note.path, "class", ({}, gone))
+    if deleted:
+        yield Change(note.path, "class", ({}, deleted))
 
 
 def _is_same(noted: Any, obj: Any) -> bool:
@@ -311,7 +311,7 @@ def _compiled() -> set[str]:
     return found
 
 
-def settle(
+def leave_out_unsavable(
     found: Changed, attempt: Callable[[list[Change]], Exception | None], frames: Iterable[FrameRecord]
 ) -> None:
     """Leave out the packages of which a change cannot be saved, found by bisection. ``attempt`` tries to save changes, and
@@ -330,17 +330,19 @@ def settle(
             waiting += [packages[half:], packages[:half]]
             continue
         changes = found.changes[packages[0]]
-        bad = [change for change in changes if attempt([change]) is not None] or changes
-        for change in bad:
-            if any(_works_with(frame, change) for frame in frames):
+        unsavable = [change for change in changes if attempt([change]) is not None] or changes
+        for change in unsavable:
+            if any(_uses(frame, change) for frame in frames):
                 raise Unpicklable(change.where, str(failure)) from failure
-        found.leave_out("unsaved", package_of(packages[0]), [change.where for change in bad], str(failure))
+        found.leave_out(
+            "unsaved", package_of(packages[0]), [change.where for change in unsavable], str(failure)
+        )
         found.drop(packages[0])
 
 
-def _works_with(frame: FrameRecord, change: Change) -> bool:
+def _uses(frame: FrameRecord, change: Change) -> bool:
     """Does the frame's function use the changed variable, as a global of its own module?"""
     if change.kind != "module" or frame.func is None:
         return False
-    is_there = frame.func.__globals__ is getattr(sys.modules.get(change.path[0]), "__dict__", None)
-    return is_there and any(name in frame.func.__code__.co_names for name in change.value[0])
+    is_of_module = frame.func.__globals__ is getattr(sys.modules.get(change.path[0]), "__dict__", None)
+    return is_of_module and any(name in frame.func.__code__.co_names for name in change.value[0])

@@ -32,10 +32,10 @@ from ckpt.image.errors import RestoreError
 from ckpt.image.lowlevel import _lookup
 from ckpt.image.lowlevel.inspect_raw import follow, package_of
 from ckpt.image.modules import held_locks, lazy, package_changes
-from ckpt.image.modules.origins import NOT_MODULES_OF_THEIR_OWN, OWN_PACKAGES, is_by_value, is_standard
+from ckpt.image.modules.origins import OWN_PACKAGES, SECOND_NAMES, is_by_value, is_standard
 from ckpt.image.modules.standard_streams import STREAMS, std_objects
 
-__all__ = ["Pid", "References", "forget_known", "import_all", "known", "resolve"]
+__all__ = ["Pid", "References", "forget_process_references", "import_all", "process_references", "resolve"]
 
 Pid = tuple[Any, ...]
 """A persistent id: ``("module", name)``, ``("dict", name)``, ``("attr", module, name)``, ``("std", path)``,
@@ -67,7 +67,7 @@ _NOT_REFERENCED = frozenset(
 )
 
 # Types of plain values that a program may bind in modules of others, as settings.
-_PLAIN_VALUES = frozenset(
+_SETTING_TYPES = frozenset(
     {int, str, float, bool, complex, bytes, tuple, list, dict, set, frozenset, type(None)}
 )
 
@@ -91,7 +91,7 @@ class References:
 
     ``by_value``: name → module, for the modules that are saved by value, in the order of their import. ``versions``: the
     ``__version__`` of by-reference modules, by top-level name. ``added``: module → names that a by-reference module has got
-    since :meth:`settle`. ``changed``, ``held``: changes and held locks in installed packages, for one image. ``lazy``:
+    since :meth:`note_names`. ``changed``, ``held``: changes and held locks in installed packages, for one image. ``lazy``:
     (module, variable) → object, for lazy variables that the pickler has met (:mod:`ckpt.image.modules.lazy`).
     """
 
@@ -101,7 +101,7 @@ class References:
         self.added: dict[str, list[str]] = {}
         self.lazy: dict[tuple[str, str], object] = {}
         self._module_states = _lookup.ModuleStates()
-        self._count = 0
+        self._module_count = 0
         self._ids: dict[int, Pid] = {}
         self._values: dict[str, tuple[int, bool]] = {}  # name -> (id of the module, is it saved by value?)
         self._own_names: dict[str, frozenset[str]] = {}
@@ -112,46 +112,46 @@ class References:
     def forget(self) -> None:
         """Drop the findings for one image, so that they keep no objects of the program alive."""
         self.changed = package_changes.Changed()
-        self.held: list[held_locks.HeldLock] = []
+        self.held_locks: list[held_locks.HeldLock] = []
 
-    def settle(self) -> None:
+    def note_names(self) -> None:
         """Record the names in by-reference modules; called before the program starts. A name that such a module gets later
         counts as bound by the program.
         """
         self.refresh()
-        for name, (_, by_value) in self._values.items():
+        for name, (_, is_saved_by_value) in self._values.items():
             module = sys.modules.get(name)
-            if not by_value and module is not None:
+            if not is_saved_by_value and module is not None:
                 self._own_names[name] = frozenset(module.__dict__)
         self._touched.clear()
 
-    def are_behind(self) -> bool:
+    def is_outdated(self) -> bool:
         """Have modules been imported since the last :meth:`refresh`?"""
-        return len(sys.modules) != self._count
+        return len(sys.modules) != self._module_count
 
     def refresh(self) -> None:
         """Search the modules that are new or have changed since the last call. About 10 µs if there are none."""
         modules = sys.modules
         changed = self._module_states.changed(modules)
-        if not changed and len(modules) == self._count:
+        if not changed and len(modules) == self._module_count:
             return
-        are_others = len(modules) != self._count
-        self._count = len(modules)
+        are_changed = len(modules) != self._module_count
+        self._module_count = len(modules)
         for name in changed:
-            if name in NOT_MODULES_OF_THEIR_OWN:
+            if name in SECOND_NAMES:
                 continue  # another name of __main__
             module = modules[name]
             attributes = module.__dict__
-            known = self._values.get(name)
-            if known is None or known[0] != id(module):
-                are_others = True
-                self._values[name] = known = (id(module), is_by_value(name, module))
+            origin = self._values.get(name)
+            if origin is None or origin[0] != id(module):
+                are_changed = True
+                self._values[name] = origin = (id(module), is_by_value(name, module))
                 self._ids[id(module)] = ("module", name)
                 self._ids[id(attributes)] = ("dict", name)
-            if not known[1]:
+            if not origin[1]:
                 self._touched[name] = module
-                self._walk(name, attributes)
-        if are_others:  # only then: this uses all modules
+                self._search(name, attributes)
+        if are_changed:  # only then: this uses all modules
             values = self._values
             self.by_value = {
                 name: module
@@ -160,7 +160,7 @@ class References:
                 if isinstance(module, types.ModuleType) and values.get(name, (0, False))[1]
             }
 
-    def _walk(self, name: str, attributes: Mapping[str, Any]) -> None:
+    def _search(self, name: str, attributes: Mapping[str, Any]) -> None:
         ids, own_names = self._ids, self._own_names.get(name)
         if own_names is not None:
             self.added[name] = [key for key in attributes if key not in own_names]
@@ -168,20 +168,20 @@ class References:
         if type(version) is str and "." not in name:
             self.versions[name] = version
         for key, value in attributes.items():
-            kind = type(value)  # isinstance() could call a __class__ property of the program
-            if kind is types.ModuleType and value.__dict__.get("__name__") == _OWN_MPI:
+            cls = type(value)  # isinstance() could call a __class__ property of the program
+            if cls is types.ModuleType and value.__dict__.get("__name__") == _OWN_MPI:
                 self._mpi_names[name, key] = value
-            if issubclass(kind, type) or (kind in _NOT_REFERENCED and not _is_mark(key, value)):
+            if issubclass(cls, type) or (cls in _NOT_REFERENCED and not _is_mark(key, value)):
                 continue
-            if own_names is not None and key not in own_names and kind in _PLAIN_VALUES:
+            if own_names is not None and key not in own_names and cls in _SETTING_TYPES:
                 continue
             if name == "sys" and key in STREAMS:
                 continue  # may be an object of the program; the original streams are in std_objects()
-            known = ids.get(id(value))
-            if known is None or self._still(known, value) is None:
+            pid = ids.get(id(value))
+            if pid is None or self._valid_pid(pid, value) is None:
                 # A string constant may be the same object as its name or its module's name. Copies in the persistent id
                 # keep the pickler from treating a part of the id as a reference too.
-                ids[id(value)] = ("attr", _copy(name), _copy(key)) if kind is str else ("attr", name, key)
+                ids[id(value)] = ("attr", _copy(name), _copy(key)) if cls is str else ("attr", name, key)
 
     def finder(
         self,
@@ -196,14 +196,14 @@ class References:
         (:mod:`ckpt.image.pickling.id_tables`). The function is called for every object pickled, so it is written in C. It is
         valid until the next :meth:`refresh`.
         """
-        more: dict[int, Pid] = dict(self.changed.ids)
-        for held in self.held:
-            more[id(held.lock)] = held.pid
+        more_ids: dict[int, Pid] = dict(self.changed.ids)
+        for held_lock in self.held_locks:
+            more_ids[id(held_lock.lock)] = held_lock.pid
         for path, stream in std_objects().items():
-            more[id(stream)] = ("std", path)
+            more_ids[id(stream)] = ("std", path)
         for name, value in live.items():
-            more[id(value)] = ("live", name)
-        return _lookup.Finder(self._ids, more, self._checked, special, table)
+            more_ids[id(value)] = ("live", name)
+        return _lookup.Finder(self._ids, more_ids, self._checked, special, table)
 
     def at(self, address: int) -> tuple[object] | None:
         """The object that has a persistent id and this address, as a 1-tuple; None: there is none."""
@@ -222,13 +222,13 @@ class References:
 
     def _checked(self, pid: Pid, obj: object) -> Pid | None:
         """``pid`` if it names ``obj`` now, and will name the same object in a new process; else None."""
-        found = self._still(pid, obj)
+        found = self._valid_pid(pid, obj)
         if found is not None and found[0] == "attr" and lazy.is_lazy(found[1], found[2]):
             self.lazy[found[1], found[2]] = obj
             return None
         return found
 
-    def _still(self, pid: Pid, obj: object) -> Pid | None:
+    def _valid_pid(self, pid: Pid, obj: object) -> Pid | None:
         """``pid`` if it still names ``obj``, and ``obj`` may be saved as a reference; else None."""
         kind = pid[0]
         if kind == "attr":
@@ -257,12 +257,12 @@ class References:
 
     def patches(self) -> list[tuple[str, str, Any]]:
         """``(module, name, value)`` of what the program has bound in modules of others: functions, classes, instances,
-        new plain values. Searched are modules that were imported, or have changed, since :meth:`settle`; from Python
+        new plain values. Searched are modules that were imported, or have changed, since :meth:`note_names`; from Python
         3.13 on, all modules: :class:`ckpt.image.lowlevel._lookup.ModuleStates` then detects only that a module
         has more or fewer attributes.
         """
         touched = self._touched if DICTS_COUNT_CHANGES else dict(sys.modules)
-        for name in NOT_MODULES_OF_THEIR_OWN:
+        for name in SECOND_NAMES:
             touched.pop(name, None)
         own = self._added_values() + self._found_mpi() + _lookup.patches(touched, self.by_value)
         return own + self._patches_by_packages(touched)
@@ -279,7 +279,7 @@ class References:
             if isinstance(value, (types.FunctionType, type))
             and value.__module__ not in self.by_value
             and package_of(value.__module__) not in OWN_PACKAGES
-            and self.names(value)
+            and self.is_importable(value)
         ]
 
     def _found_mpi(self) -> list[tuple[str, str, object]]:
@@ -299,7 +299,7 @@ class References:
         for name, keys in self.added.items():
             attributes = getattr(sys.modules.get(name), "__dict__", {})
             found += [
-                (name, k, attributes[k]) for k in keys if type(attributes.get(k, self)) in _PLAIN_VALUES
+                (name, k, attributes[k]) for k in keys if type(attributes.get(k, self)) in _SETTING_TYPES
             ]
         return found
 
@@ -308,7 +308,7 @@ class References:
         module = cls.__dict__.get("__module__")
         return isinstance(module, str) and module in self.by_value
 
-    def names(self, obj: Any) -> bool:
+    def is_importable(self, obj: Any) -> bool:
         """Can a function or class be found by its qualified name, in a by-reference module?"""
         module_name, name = getattr(obj, "__module__", None), getattr(obj, "__qualname__", None)
         if not isinstance(module_name, str) or module_name in self.by_value:
@@ -337,13 +337,14 @@ class References:
         return (name, key) if is_replaced else None
 
 
-known = References()
-"""Of this process."""
+process_references = References()
+"""The references of this process."""
 
 
-def forget_known() -> None:
-    """Drop all that is known: it would keep modules alive that the interpreter's end destroys. For a process that ends."""
-    known.__init__()  # type: ignore[misc]
+def forget_process_references() -> None:
+    """Empty :data:`process_references` in a process that ends: it would keep modules alive that the interpreter destroys at
+    its end."""
+    process_references.__init__()  # type: ignore[misc]
 
 
 def resolve(pid: Pid, live: Mapping[str, object]) -> object:

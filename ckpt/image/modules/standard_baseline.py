@@ -89,9 +89,9 @@ def is_from_standard(module: types.ModuleType) -> bool:
 
 def _attributes_of(obj: Any, module: str) -> dict[str, Any] | None:
     """The dictionary of a function of that module, or of an instance; None: it has none that programs would change."""
-    kind = type(obj)
-    if kind is types.FunctionType:
+    cls = type(obj)
+    if cls is types.FunctionType:
         return obj.__dict__ if obj.__module__ == module else None
-    if issubclass(kind, (types.ModuleType, threading.local)) or type(kind) is EnumMeta:
+    if issubclass(cls, (types.ModuleType, threading.local)) or type(cls) is EnumMeta:
         return None
     return dictionary_of(obj)

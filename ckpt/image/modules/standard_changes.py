@@ -5,7 +5,7 @@ The resumed process imports the standard library again, so all of this would hav
 
 Rules
     In the child each owner is compared with its note (:mod:`ckpt.image.modules.standard_baseline`): the values by ``is``, in
-    C, which touches no reference count.
+    C code that changes no reference count.
 
     A difference becomes a :class:`ckpt.image.modules.package_changes.Change` of its own, named by the variable: each one is
     saved or, if it cannot be saved, named in the report, independently of the others. All are put back by
@@ -38,14 +38,14 @@ from ckpt.image.modules.origins import OWN_PACKAGES
 from ckpt.image.modules.package_changes import Change, Changed
 from ckpt.image.modules.standard_baseline import Note, StandardBaseline
 
-__all__ = ["look"]
+__all__ = ["find_changes"]
 
 _NO_STATE = (types.MemberDescriptorType, types.GetSetDescriptorType, weakref.ReferenceType)
 _METHODS = (types.FunctionType, classmethod, staticmethod, property)
 _MISSING: Any = object()
 
 
-def look(
+def find_changes(
     baseline: StandardBaseline,
     by_value: Collection[str],
     patched: Collection[tuple[str, str]],
@@ -56,11 +56,11 @@ def look(
     for name, notes in list(baseline.notes.items()):
         if sys.modules.get(name) is not notes[0].owner or name in by_value:
             continue
-        for note in [each for each in notes if not _lookup.same(each.noted, each.live)]:
+        for note in [note for note in notes if not _lookup.same(note.noted, note.live)]:
             for change in _differences(note):
                 if note.kind == "module":
                     key = next(iter([*change.value[0], *change.value[1]]))
-                    if (name, key) in patched or _is_its_own(note, key):
+                    if (name, key) in patched or _is_bound_by_library(note, key):
                         continue
                     found.rebound.add((name, key))
                 found.changes.setdefault(change.where, []).append(change)
@@ -79,7 +79,7 @@ def _differences(note: Note) -> Iterator[Change]:
 
 
 def _is_state(note: Note, key: Any, value: Any) -> bool:
-    if type(key) is not str or key.startswith("_abc_") or is_a(value, _NO_STATE) or _is_ours(value):
+    if type(key) is not str or key.startswith("_abc_") or is_a(value, _NO_STATE) or _is_of_ckpt(value):
         return False
     if is_a(value, types.ModuleType):
         name = value.__dict__.get("__name__")
@@ -87,13 +87,13 @@ def _is_state(note: Note, key: Any, value: Any) -> bool:
     return not key.startswith("__") or (note.kind == "class" and type(value) in _METHODS)
 
 
-def _is_ours(value: Any) -> bool:
+def _is_of_ckpt(value: Any) -> bool:
     home = getattr(value, "__module__", None) if type(value) in (types.FunctionType, type) else None
     return type(home) is str and package_of(home) in OWN_PACKAGES
 
 
-def _is_its_own(note: Note, key: str) -> bool:
-    """Is it the library itself that binds this variable?"""
+def _is_bound_by_library(note: Note, key: str) -> bool:
+    """Does the library itself bind this variable?"""
     if note.path[0] == "sys":
         return key in note.noted or key.startswith("last_")
     return is_bound_by_functions(note.owner, key)

@@ -32,11 +32,11 @@ def std_objects() -> dict[str, object]:
     found: dict[str, object] = {}
     for name in STREAMS:
         stream = getattr(sys, f"__{name}__", None)
-        known = _layers.get(name)
-        if known is None or known[0] is not stream:
-            known = _layers[name] = tuple(_peel(stream))
+        layers = _layers.get(name)
+        if layers is None or layers[0] is not stream:
+            layers = _layers[name] = tuple(_peel(stream))
         path = name
-        for layer, suffix in zip(known, (".buffer", ".raw", ""), strict=False):
+        for layer, suffix in zip(layers, (".buffer", ".raw", ""), strict=False):
             found.setdefault(path, layer)
             path += suffix
     return found

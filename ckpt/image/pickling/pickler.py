@@ -310,7 +310,7 @@ class ImageUnpickler(pickle.Unpickler):
         super().__init__(stream, buffers=buffers)
         self._live = live
         self._filler = Filler()
-        self._locks = held_locks.Finder()
+        self._locks = held_locks.LockFinder()
 
     def persistent_load(self, pid: tuple[Any, ...]) -> object:
         if pid[0] == "fill" or pid[0] == "again":

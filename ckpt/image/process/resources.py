@@ -303,7 +303,7 @@ _APPLY: dict[str, Callable[[Any], None]] = {
     "patches": _apply_patches,
     "switch_interval": sys.setswitchinterval,
     "logging": put_back,
-    "locks": held_locks.hold_again,
+    "locks": held_locks.acquire_again,
     "libraries": apply_ambient,
     "random": libraries.apply_random,
 }

@@ -106,7 +106,7 @@ def reduce_cell(pickler: Saver, cell: types.CellType) -> Any:
 
 
 def reduce_function(pickler: Saver, function: types.FunctionType) -> Any:
-    if pickler.references.names(function):
+    if pickler.references.is_importable(function):
         return NotImplemented
     path = pickler.definitions.path_of(function)
     if path is not None:
@@ -171,7 +171,7 @@ def kind_of_instance(pickler: Saver, cls: type) -> Reducer:
     heap = [c for c in cls.__mro__ if is_heap(c)]
     if not heap:
         return _of_c_type(cls)
-    is_user = pickler.references.is_user_type(cls) or not pickler.references.names(cls)
+    is_user = pickler.references.is_user_type(cls) or not pickler.references.is_importable(cls)
     base = next(c for c in cls.__mro__ if not is_heap(c))
     hooks = {name for c in heap for name in _HOOKS if name in c.__dict__}
     is_partly_c = base is object and has_state_in_c(cls)

@@ -49,7 +49,7 @@ _CTYPES_ESSENTIALS = (
 
 
 def reduce_class(pickler: Saver, cls: type) -> Any:
-    if pickler.references.names(cls):
+    if pickler.references.is_importable(cls):
         return NotImplemented
     if not _is_written_in_python(cls):
         return _find_c_type(pickler, cls)

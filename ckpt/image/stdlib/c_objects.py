@@ -88,7 +88,7 @@ def reduce_scanner(pickler: Saver, obj: Any) -> Any:
 
 
 def reduce_lru_cache(pickler: Saver, obj: Any) -> Any:
-    if pickler.references.names(obj):
+    if pickler.references.is_importable(obj):
         return NotImplemented
     cache, function, mark, links = lru_parts(obj)
     parameters = _lru_parameters(obj, links)

@@ -12,7 +12,7 @@ from typing import Any
 from ckpt.compat.stdlib import virtual_subclasses
 from ckpt.compat.typeobjects import is_heap
 from ckpt.image.interface.library import Library
-from ckpt.image.modules.references import known
+from ckpt.image.modules.references import process_references
 
 __all__ = ["CopyReg", "VirtualSubclasses"]
 
@@ -41,18 +41,22 @@ class VirtualSubclasses(Library):
 
 def _is_put_there(cls: Any, function: Any) -> bool:
     """For a class of the program, or for one that is replaced for a while (freezegun does so for ``datetime.date``)."""
-    if known.is_user_type(cls):
+    if process_references.is_user_type(cls):
         return True
-    return not is_heap(cls) and known.replaced_name(cls) is not None and known.names(function)
+    return (
+        not is_heap(cls)
+        and process_references.replaced_name(cls) is not None
+        and process_references.is_importable(function)
+    )
 
 
 def _virtual_subclasses() -> list[tuple[type, list[type]]]:
     found = []
     for cls in _abstract_classes():
-        if known.is_user_type(cls):
+        if process_references.is_user_type(cls):
             continue  # its own state has them
-        own = [subclass for subclass in virtual_subclasses(cls) if known.is_user_type(subclass)]
-        if own and known.names(cls):
+        own = [subclass for subclass in virtual_subclasses(cls) if process_references.is_user_type(subclass)]
+        if own and process_references.is_importable(cls):
             found.append((cls, own))
     return found
 

@@ -419,7 +419,7 @@ def looked_at(module: types.ModuleType, notes: PackageBaseline) -> package_chang
     try:
         references = References()
         references.refresh()
-        return package_changes.look(notes, references)
+        return package_changes.find_changes(notes, references)
     finally:
         del sys.modules[module.__name__]
 
@@ -529,7 +529,7 @@ def test_packages_that_cannot_be_saved_are_found_among_many() -> None:
     def attempt(part: list[package_changes.Change]) -> Exception | None:
         return TypeError("no") if any(change.where == "p4.m.b" for change in part) else None
 
-    package_changes.settle(found, attempt, ())
+    package_changes.leave_out_unsavable(found, attempt, ())
     assert list(found.changes) == [f"p{n}" for n in range(9) if n != 4]
     assert found.rebound == {("p5.m", "b")}
     assert found.left_out == [{"kind": "unsaved", "package": "p4", "variables": ["p4.m.b"], "reason": "no"}]

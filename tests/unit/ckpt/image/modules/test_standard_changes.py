@@ -107,7 +107,7 @@ def _changes(source: str, change: str, *, patched: tuple[tuple[str, str], ...] =
     try:
         baseline.note(module)
         exec(change, {"module": module, "types": types, "sys": sys})
-        standard_changes.look(baseline, {}, patched, found)
+        standard_changes.find_changes(baseline, {}, patched, found)
     finally:
         del sys.modules["antigravity"]
         sys.modules.pop("antigravity.sub", None)
