@@ -172,7 +172,7 @@ def survey(notes: Mapping[int, FileNote]) -> Survey:
             note = completed(fd, incomplete)
             if numbers.is_placeholder(note.path, note.flags):
                 lost_before.append(fd)
-            elif note.path.startswith(_IN_MEMORY) or _is_lost(fd, note):
+            elif note.path.startswith(_IN_MEMORY) or _cannot_be_reopened(fd, note):
                 lost.append(fd)
             elif note.kind in (*_FILES, "directory") or note.path == _NULL:
                 found.append(fd)
@@ -182,7 +182,7 @@ def survey(notes: Mapping[int, FileNote]) -> Survey:
     return Survey(sorted({*found, *lost}), lost)
 
 
-def _is_lost(fd: int, note: FileNote) -> bool:
+def _cannot_be_reopened(fd: int, note: FileNote) -> bool:
     """Does the descriptor belong to the program, and cannot be opened again?"""
     if note.kind in (*_FILES, "directory"):
         return False

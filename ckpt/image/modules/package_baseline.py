@@ -206,7 +206,8 @@ class PackageBaseline:
                 self._note_object((*path, name), value, 1)
 
     def _note_object(self, path: Path, obj: Any, levels: int) -> None:
-        """Note a container or an instance, and ``levels`` levels of objects below it. Objects of other types are not noted."""
+        """Note a container or an instance, and ``levels`` levels of objects below it. Objects of other types are not
+        noted."""
         if type(obj) is types.MethodWrapperType and type(obj.__self__) is itertools.count:
             path, obj = (*path, "__self__"), obj.__self__
         if type(obj) is tuple:
@@ -331,7 +332,8 @@ _notes = PackageBaseline()
 
 
 def note_standard() -> None:
-    """Note the imported modules of the standard library. Also called before ranks are forked: one set of notes for all ranks."""
+    """Note the imported modules of the standard library. Also called before ranks are forked: one set of notes for all
+    ranks."""
     _notes.standard.note_all()
 
 

@@ -34,24 +34,24 @@ class Content:
 
     def __init__(self) -> None:
         self._numbers: dict[int, int] = {}
-        self._kept: list[Any] = []  # keeps the objects alive, so that no address is used twice
+        self._saved: list[Any] = []  # keeps the objects alive, so that no address is used twice
 
     def at(self, address: int) -> tuple[Any] | None:
         """The object at this address among those that have been given a number, as a 1-tuple."""
         number = self._numbers.get(address)
-        return None if number is None else (self._kept[number],)
+        return None if number is None else (self._saved[number],)
 
     def __call__(self, obj: Any) -> tuple[Any, ...]:
-        kind = type(obj).__name__
+        type_name = type(obj).__name__
         number = self._numbers.get(id(obj))
         if number is not None:
-            return ("again", number, kind)
-        number = self._numbers[id(obj)] = len(self._kept)
-        self._kept.append(obj)
-        if kind == "float":
-            return ("fill", number, kind, struct.pack("<d", obj))
-        content: Any = list(obj.items()) if kind == "dict" else _lookup.layout(obj)
-        return ("fill", number, kind, content)
+            return ("again", number, type_name)
+        number = self._numbers[id(obj)] = len(self._saved)
+        self._saved.append(obj)
+        if type_name == "float":
+            return ("fill", number, type_name, struct.pack("<d", obj))
+        content: Any = list(obj.items()) if type_name == "dict" else _lookup.layout(obj)
+        return ("fill", number, type_name, content)
 
 
 class Filler:
@@ -63,14 +63,14 @@ class Filler:
 
     def load(self, pid: tuple[Any, ...]) -> Any:
         """The object of a persistent id; see :meth:`pickle.Unpickler.persistent_load`."""
-        number, kind = pid[1], pid[2]
-        if kind == "float":
+        number, type_name = pid[1], pid[2]
+        if type_name == "float":
             if pid[0] == "fill":
                 (self._made[number],) = struct.unpack("<d", pid[3])
             return self._made[number]
         made = self._made.get(number)
         if made is None:
-            made = {} if kind == "dict" else set() if kind == "set" else _lookup.new_frozenset()
+            made = {} if type_name == "dict" else set() if type_name == "set" else _lookup.new_frozenset()
             self._made[number] = made
         if pid[0] == "fill":
             content = pid[3]
@@ -86,13 +86,13 @@ class Filler:
         """Everything so far is loaded: fill the containers whose filling failed or came too early. Returns these containers.
         Raises what ``__hash__`` or ``__eq__`` of a member raises.
         """
-        again = []
+        refilled = []
         for made, content, hashes in self._filled:
             if hashes is None or hashes != _hashes(content):
                 _fill(made, content)
-                again.append(made)
+                refilled.append(made)
         self._filled.clear()
-        return again
+        return refilled
 
 
 def _hashes(content: Any) -> list[int]:

@@ -97,13 +97,13 @@ def _all_parts(value: object) -> Iterator[tuple[str, object]]:
 
 
 def _reason(value: object, failure: Exception) -> str:
-    kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+    type_name = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
     text = _text(failure)
     if isinstance(failure, RecursionError):
         text = "nested too deeply"
     if type(value).__name__ not in text:
-        text = f"{text} (in an object of type {kind})"
-    return text if ";" in text else f"{text}; {_remedy(text, type(value), kind)}"
+        text = f"{text} (in an object of type {type_name})"
+    return text if ";" in text else f"{text}; {_remedy(text, type(value), type_name)}"
 
 
 def _text(failure: Exception) -> str:
@@ -116,9 +116,9 @@ def _text(failure: Exception) -> str:
     return str(failure) or type(failure).__name__
 
 
-def _remedy(text: str, cls: type, kind: str) -> str:
+def _remedy(text: str, cls: type, type_name: str) -> str:
     """Advice for the user, for a reason that contains none; ``ckpt doctor`` gives more."""
-    if kind.startswith(f"{CTYPES}."):
+    if type_name.startswith(f"{CTYPES}."):
         return (
             "keep it in no variable that lives through a checkpoint, or make it again in ckpt.on_restart(f)"
         )
@@ -128,7 +128,7 @@ def _remedy(text: str, cls: type, kind: str) -> str:
     for part in cls.__qualname__.split("."):
         found = getattr(found, part, None)
     if found is cls:
-        return f"close it before a checkpoint, or say how it is saved: ckpt.register_type({kind}, save, load)"
+        return f"close it before a checkpoint, or say how it is saved: ckpt.register_type({type_name}, save, load)"
     # the class is written in C and is not found under its name, so the advice cannot name it
     return (
         "close it before a checkpoint, or say how it is saved: ckpt.register_type(cls, save, load), "

@@ -82,11 +82,11 @@ class IdTables:
         """Note variables of running functions with the address of an object that is in such a variable, too; and the tables
         in variables of functions of the named modules."""
         lists = [(record, values) for record in frames for values in (record.locals, record.stack)]
-        held: set[int] = set()
+        addresses: set[int] = set()
         if any(type(value) is int and value in ADDRESSES for _, values in lists for value in values):
-            held.update(id(value) for _, values in lists for value in values)
+            addresses.update(id(value) for _, values in lists for value in values)
         for record, values in lists:
-            if any(type(value) is int and value in held for value in values):
+            if any(type(value) is int and value in addresses for value in values):
                 self.note(values, True)
             module = getattr(record.func, "__module__", None)
             if self._is_named(module):
@@ -145,7 +145,11 @@ class IdTables:
         memo = self._saver.copy_of_memo()
         found: list[Table] = []
         for table, is_whole, numbers in wanted:
-            pairs = [(number, held[0]) for number in numbers if (held := self.object_at(number, memo))]
+            pairs = [
+                (number, found_object[0])
+                for number in numbers
+                if (found_object := self.object_at(number, memo))
+            ]
             if pairs:
                 found.append((table, is_whole, pairs))
         return found
@@ -159,7 +163,7 @@ class IdTables:
             return (memo[number][1],)
         if number in _SINGLETONS:
             return _SINGLETONS[number]
-        return next((held for place in self._places if (held := place.at(number)) is not None), None)
+        return next((found for place in self._places if (found := place.at(number)) is not None), None)
 
 
 def _content(cell: types.CellType) -> Iterator[Any]:

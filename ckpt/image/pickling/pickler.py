@@ -6,7 +6,7 @@
     ``id()`` (:mod:`ckpt.image.pickling.id_tables`). It is called for every object, so it is written in C.
 ``reducer_override``
     One dictionary lookup per object that is of no builtin container type. The reducer for a class is chosen once
-    (:meth:`ImagePickler.kind_of`). Plain instances go back to the C pickler at once.
+    (:meth:`ImagePickler.reducer_of`). Plain instances go back to the C pickler at once.
 ``buffer_callback``
     Large buffers are written out of band (PEP 574), without a copy; small ones stay in the stream.
 
@@ -44,7 +44,7 @@ from ckpt.image.modules.references import References, resolve
 from ckpt.image.pickling.containers import Content, Filler
 from ckpt.image.pickling.id_tables import Batch, IdTables, reduce_batch
 from ckpt.image.reducers import builtin_types, by_value, iterators, type_parameters
-from ckpt.image.reducers.by_value import PLAIN
+from ckpt.image.reducers.by_value import reduce_simple_instance
 from ckpt.image.reducers.saver import Reducer
 from ckpt.image.stdlib import c_objects
 from ckpt.image.stdlib.finalizers import Finalizers, reduce_finalizers, register_finalizers
@@ -137,7 +137,7 @@ class Stream:
         self.stream_bytes += len(data)
         if len(data) >= _CHUNK_BYTES:
             self.flush()
-            self._hand(data if isinstance(data, bytes) else memoryview(data))
+            self._pass_on(data if isinstance(data, bytes) else memoryview(data))
             return
         self._pending += data
         if len(self._pending) >= _CHUNK_BYTES:
@@ -146,9 +146,9 @@ class Stream:
     def flush(self) -> None:
         if self._pending:
             pending, self._pending = self._pending, bytearray()
-            self._hand(bytes(pending))
+            self._pass_on(bytes(pending))
 
-    def _hand(self, data: bytes | memoryview) -> None:
+    def _pass_on(self, data: bytes | memoryview) -> None:
         try:
             self._sink.write(data)
         except BaseException as failure:
@@ -217,7 +217,7 @@ class ImagePickler(pickle.Pickler):
         self.owned: set[object] = set()
         self.shared: dict[object, Any] = {}
         self.memory: dict[int, Any] = {}  # address -> the first array, or storage of a tensor, met at it
-        self._kinds: dict[type, Reducer] = {
+        self._reducers: dict[type, Reducer] = {
             **by_value.REDUCERS,
             **builtin_types.REDUCERS,
             **iterators.REDUCERS,
@@ -238,40 +238,44 @@ class ImagePickler(pickle.Pickler):
         super().__init__(stream, _PROTOCOL, buffer_callback=stream.buffer)
 
     def reducer_override(
-        self, obj: Any, _getrefcount: Callable[[Any], int] = sys.getrefcount, _PLAIN: Reducer = PLAIN
+        self,
+        obj: Any,
+        _getrefcount: Callable[[Any], int] = sys.getrefcount,
+        _simple: Reducer = reduce_simple_instance,
     ) -> Any:
         cls = type(obj)
         try:
-            kind = self._kinds[cls]
+            reducer = self._reducers[cls]
         except KeyError:
-            kind = self.kind_of(cls)
-        if kind is _PLAIN:
+            reducer = self.reducer_of(cls)
+        if reducer is _simple:
             attributes = obj.__dict__
             # Three references are the instance, this variable and the argument; with more, the dictionary is shared.
-            return NotImplemented if _getrefcount(attributes) <= 3 else kind(self, obj)
-        return kind(self, obj)
+            return NotImplemented if _getrefcount(attributes) <= 3 else reducer(self, obj)
+        return reducer(self, obj)
 
     def watched(self, find: Callable[[object], Any]) -> Callable[[object], Any]:
-        """``find``, which is called for every object; a trial looks at the objects, too."""
+        """The function to be used as ``persistent_id``: ``find`` itself. A trial returns one that also inspects the
+        objects."""
         return find
 
-    def kind_of(self, cls: type) -> Reducer:
-        """Choose the reducer ("kind") for objects of exactly this type; called once per type and pickler."""
-        kind: Reducer | None
+    def reducer_of(self, cls: type) -> Reducer:
+        """Choose the reducer for objects of exactly this type; called once per type and pickler."""
+        reducer: Reducer | None
         if issubclass(cls, type):
-            kind = by_value.reduce_class
+            reducer = by_value.reduce_class
         else:
-            kind = (
-                builtin_types.kind_by_base(cls)
-                or self._kind_in_library(cls)
-                or by_value.kind_of_instance(self, cls)
+            reducer = (
+                builtin_types.reducer_by_family(cls)
+                or self._library_reducer(cls)
+                or by_value.reducer_of_instance(self, cls)
             )
-        self._kinds[cls] = kind = self.id_tables.noting(cls, kind)
-        return kind
+        self._reducers[cls] = reducer = self.id_tables.noting(cls, reducer)
+        return reducer
 
-    def use_reducer(self, cls: type, kind: Reducer) -> None:
-        """From now on, save instances of exactly this type with the reducer ``kind``."""
-        self._kinds[cls] = self.id_tables.noting(cls, kind)
+    def use_reducer(self, cls: type, reducer: Reducer) -> None:
+        """From now on, save instances of exactly this type with ``reducer``."""
+        self._reducers[cls] = self.id_tables.noting(cls, reducer)
 
     def can_be_raw(self, obj: object, author: type) -> bool:
         """Can the object, with all that it refers to, be saved raw, without the ``__reduce__`` of the class ``author``? A
@@ -284,7 +288,7 @@ class ImagePickler(pickle.Pickler):
         return failure_of(other, obj) is None
 
     @staticmethod
-    def _kind_in_library(cls: type) -> Reducer | None:
+    def _library_reducer(cls: type) -> Reducer | None:
         for reducer_by_base in libraries.implementations(Library.reducer_by_base):
             found: Reducer | None = reducer_by_base(cls)
             if found is not None:

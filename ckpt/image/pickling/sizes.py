@@ -19,7 +19,7 @@ __all__ = ["MOST_FRAMES", "SizeTable", "describe_type", "local_names"]
 _LARGEST_PER_PLACE = 5
 _PLACES = 200
 MOST_FRAMES = 1024
-_PLAIN_SIZED = frozenset({list, dict, set, frozenset, tuple, str, bytes, bytearray})
+_SIZED_TYPES = frozenset({list, dict, set, frozenset, tuple, str, bytes, bytearray})
 _TEXT_CHARS = 80
 
 
@@ -50,8 +50,8 @@ class SizeTable:
         total = self._totals[kind, place]
         total[0] += nbytes
         total[1] += 1
-        what = describe_type(value) if nbytes >= _DESCRIBED_BYTES and name != "<operands>" else ""
-        self._rows.append((nbytes, kind, place, name, what))
+        type_name = describe_type(value) if nbytes >= _DESCRIBED_BYTES and name != "<operands>" else ""
+        self._rows.append((nbytes, kind, place, name, type_name))
 
     def as_dict(self) -> dict[str, list[dict[str, Any]]]:
         """``{"modules": […], "frames": […], "rest": […]}``: ``{"name" or "frame", "bytes", "variables", "largest"}``.
@@ -60,9 +60,9 @@ class SizeTable:
         200 largest places of its kind: modules and rest by size, largest first; frames in the order of the stack.
         """
         largest: defaultdict[tuple[str, Any], list[dict[str, Any]]] = defaultdict(list)
-        for nbytes, kind, place, name, what in sorted(self._rows, key=lambda row: -row[0]):
+        for nbytes, kind, place, name, type_name in sorted(self._rows, key=lambda row: -row[0]):
             if len(largest[kind, place]) < _LARGEST_PER_PLACE:
-                largest[kind, place].append({"name": name, "bytes": nbytes, "type": what})
+                largest[kind, place].append({"name": name, "bytes": nbytes, "type": type_name})
         found: dict[str, list[dict[str, Any]]] = {"modules": [], "frames": [], "rest": []}
         for (kind, place), (nbytes, count) in sorted(self._totals.items(), key=lambda item: -item[1][0]):
             rows = found["rest" if kind == "rest" else kind + "s"]
@@ -82,7 +82,7 @@ def describe_type(value: Any) -> str:
     name = type.__dict__["__qualname__"].__get__(cls)
     module = type.__dict__["__module__"].__get__(cls)
     text = name if module == "builtins" or not isinstance(module, str) else f"{module}.{name}"
-    if cls in _PLAIN_SIZED:
+    if cls in _SIZED_TYPES:
         text += f" of {len(value)}"
     elif isinstance(module, str) and (shape := libraries.shape_of(value, module)) is not None:
         text += f" {shape}"

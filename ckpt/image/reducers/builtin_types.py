@@ -51,7 +51,7 @@ from ckpt.image.reducers.thread_objects import reduce_thread
 if TYPE_CHECKING:
     from ckpt.image.reducers.saver import Saver
 
-__all__ = ["REDUCERS", "kind_by_base"]
+__all__ = ["REDUCERS", "reducer_by_family"]
 
 REDUCERS: dict[type, Reducer] = {}
 """Reducers by exact type."""
@@ -289,7 +289,7 @@ REDUCERS |= {
 }
 
 
-def kind_by_base(cls: type) -> Reducer | None:
+def reducer_by_family(cls: type) -> Reducer | None:
     """The reducer for a type that is, or derives from, a type of ``_FAMILIES``; else None."""
     for base, reducer in _FAMILIES:
         if issubclass(cls, base):

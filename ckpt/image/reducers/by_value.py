@@ -12,19 +12,22 @@ Shell first
     references can be restored, and no code of the program runs. Where a cycle goes through the arguments of a call (closures
     that contain themselves), the pickler finds the object in its memo after saving the arguments, and uses that one.
 
-Kinds of instances: :func:`kind_of_instance` chooses the reducer ("kind") once per class
-    ===========  ==================================================================  =========================
-    kind         for                                                                 cost
-    ===========  ==================================================================  =========================
-    PLAIN        no pickle hooks, no user ``__new__``, no C state                    the C pickler's own path
-    raw          user classes with any of these; subclasses of builtin types         one tuple made in Python
-    by base      user classes over a C type with a ``__reduce__`` of its own         that type's ``__reduce__``
-    DEFAULT      classes of by-reference modules                                     their own ``__reduce_ex__``; some
-                                                                                     are saved raw, see
-                                                                                     ``installed_classes``
-    ===========  ==================================================================  =========================
+Instances: :func:`reducer_of_instance` chooses the reducer once per class
+    =============================  ============================================  ===============================
+    reducer                        for                                           done by
+    =============================  ============================================  ===============================
+    ``reduce_simple_instance``     no pickle hooks, no user ``__new__``, no      the C pickler itself
+                                   state in C
+    ``reduce_raw``                 user classes with any of these; subclasses    one tuple made in Python
+                                   of builtin types
+    ``reduce_by_base``             user classes over a C type with a             that type's ``__reduce__``
+                                   ``__reduce__`` of its own
+    ``leave_to_pickle``            classes of by-reference modules               their own ``__reduce_ex__``; some
+                                                                                 are saved raw, see
+                                                                                 ``installed_classes``
+    =============================  ============================================  ===============================
 
-    A PLAIN instance whose ``__dict__`` another object holds too is saved raw, so that the dictionary stays shared.
+    A simple instance whose ``__dict__`` another object holds too is saved raw, so that the dictionary stays shared.
 """
 
 from __future__ import annotations
@@ -49,10 +52,10 @@ from ckpt.image.reducers.installed_classes import (
 )
 from ckpt.image.reducers.logs import reduce_logger
 from ckpt.image.reducers.raw_instances import (
-    DEFAULT,
     FILLED_BASES,
     attributes_of,
     has_state_in_c,
+    leave_to_pickle,
     reduce_raw,
     slots_of,
 )
@@ -62,8 +65,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CODE_FIELDS",
-    "PLAIN",
-    "kind_of_instance",
+    "reduce_simple_instance",
+    "reducer_of_instance",
     "reduce_class",
 ]
 
@@ -136,7 +139,7 @@ def reduce_method(pickler: Saver, method: types.MethodType) -> Any:
 # ---------------------------------------------------------------------- instances
 
 
-def PLAIN(pickler: Saver, obj: object) -> Any:
+def reduce_simple_instance(pickler: Saver, obj: object) -> Any:
     """The reducer for instances with a dictionary and no hooks. :meth:`ImagePickler.reducer_override` leaves them to the C
     pickler, and calls this function only if another object holds the dictionary too.
     """
@@ -164,13 +167,13 @@ _PICKLE_HOOKS = _HOOKS - _MISLEADING - {"__class__"}
 _BY_VALUE_BASES = (int, str, float, bytes, tuple, frozenset, complex)
 
 
-def kind_of_instance(pickler: Saver, cls: type) -> Reducer:
+def reducer_of_instance(pickler: Saver, cls: type) -> Reducer:
     """The reducer for instances of ``cls``, for which no other table has one (builtin types, exceptions and so on have)."""
     if hasattr(cls, "__image_reduce__"):
-        return _by_its_own_rule
+        return _reduce_by_image_hook
     heap = [c for c in cls.__mro__ if is_heap(c)]
     if not heap:
-        return _of_c_type(cls)
+        return _reducer_of_c_type(cls)
     is_user = pickler.references.is_user_type(cls) or not pickler.references.is_importable(cls)
     base = next(c for c in cls.__mro__ if not is_heap(c))
     hooks = {name for c in heap for name in _HOOKS if name in c.__dict__}
@@ -182,21 +185,21 @@ def kind_of_instance(pickler: Saver, cls: type) -> Reducer:
         return reduce_logger
     if base is object and not is_partly_c:
         if not hooks and cls not in copyreg.dispatch_table:
-            return PLAIN if has_dictionary(cls) else DEFAULT
+            return reduce_simple_instance if has_dictionary(cls) else leave_to_pickle
         if is_user:
             return reduce_raw
         if hooks & _PICKLE_HOOKS or cls in copyreg.dispatch_table:
             # ckpt's own objects can be saved while their methods run; above all the engine, while it waits.
-            return DEFAULT if cls.__module__.partition(".")[0] in OWN_PACKAGES else reduce_by_hooks
-        return DEFAULT if hooks == {"__new__"} and not needs_arguments(cls) else reduce_raw
+            return leave_to_pickle if cls.__module__.partition(".")[0] in OWN_PACKAGES else reduce_by_hooks
+        return leave_to_pickle if hooks == {"__new__"} and not needs_arguments(cls) else reduce_raw
     if not is_user:
         if is_partly_c:
-            return _of_c_type(cls)
-        own_way = hooks & _PICKLE_HOOKS or has_own_reduce(cls) or cls in copyreg.dispatch_table
+            return _reducer_of_c_type(cls)
+        has_own_pickling = hooks & _PICKLE_HOOKS or has_own_reduce(cls) or cls in copyreg.dispatch_table
         if base in FILLED_BASES:  # pickle would call append, add or __setitem__ of the class
-            return reduce_by_hooks if own_way else reduce_raw
-        misled = hooks & _MISLEADING and not own_way
-        return reduce_raw if misled and base in _BY_VALUE_BASES else reducer_by_hooks(cls)
+            return reduce_by_hooks if has_own_pickling else reduce_raw
+        is_misleading = hooks & _MISLEADING and not has_own_pickling
+        return reduce_raw if is_misleading and base in _BY_VALUE_BASES else reducer_by_hooks(cls)
     if base in _BY_VALUE_BASES or base in FILLED_BASES:
         return reduce_raw
     if base in _SPECIAL_BASES:
@@ -204,15 +207,15 @@ def kind_of_instance(pickler: Saver, cls: type) -> Reducer:
     return reduce_by_base
 
 
-def _by_its_own_rule(pickler: Saver, obj: Any) -> Any:
+def _reduce_by_image_hook(pickler: Saver, obj: Any) -> Any:
     """Call ``__image_reduce__`` in place of ``__reduce__``: for objects that images hold but programs must not pickle."""
     return obj.__image_reduce__()
 
 
-def _of_c_type(cls: type) -> Reducer:
+def _reducer_of_c_type(cls: type) -> Reducer:
     """The reducer for a type written in C: its own ``__reduce__``, or dill if it has none."""
     if cls in copyreg.dispatch_table or (has_own_reduce(cls) and not issubclass(cls, io.IOBase)):
-        return DEFAULT
+        return leave_to_pickle
     return reduce_or_dill  # file classes have a __reduce__ in some versions of Python, which only raises
 
 

@@ -28,7 +28,7 @@ from ckpt.compat.typeobjects import is_heap
 from ckpt.image.lowlevel import inspect_raw
 from ckpt.image.lowlevel.inspect_raw import ADDRESSES
 from ckpt.image.reducers.classes import is_made_in_c
-from ckpt.image.reducers.raw_instances import DEFAULT, has_state_in_c, reduce_raw
+from ckpt.image.reducers.raw_instances import has_state_in_c, leave_to_pickle, reduce_raw
 from ckpt.image.reducers.saver import Reducer
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ _NO_PARTS = frozenset(
         *(types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType),
     }
 )
-_python: dict[type, bool] = {}  # results of _is_python; grows only in a forked child, which ends soon
-_LOOKED_AT = 10_000  # objects that are looked at in one reduce tuple
+_in_python: dict[type, bool] = {}  # results of _is_in_python; grows only in a forked child, which ends soon
+_MOST_OBJECTS = 10_000  # objects that are looked at in one reduce tuple
 
 
 def has_own_reduce(cls: type) -> bool:
@@ -58,7 +58,7 @@ def reducer_by_hooks(cls: type) -> Reducer:
 
     :func:`reduce_by_name` if the class has its own ``__reduce__``, because that may return a name; else the C pickler's way.
     """
-    return reduce_by_name if has_own_reduce(cls) and cls not in copyreg.dispatch_table else DEFAULT
+    return reduce_by_name if has_own_reduce(cls) and cls not in copyreg.dispatch_table else leave_to_pickle
 
 
 def needs_arguments(cls: type) -> bool:
@@ -75,19 +75,19 @@ def needs_arguments(cls: type) -> bool:
 def reduce_by_hooks(pickler: Saver, obj: Any) -> Any:
     """An object whose class, in an installed package, has pickle hooks: the rules of the module's header."""
     cls = type(obj)
-    way = reducer_by_hooks(cls)
+    default_reducer = reducer_by_hooks(cls)
     if cls in copyreg.dispatch_table or isinstance(obj, Enum) or is_made_in_c(cls):
-        return way(pickler, obj)
+        return default_reducer(pickler, obj)
     if id(obj) in pickler.running:
-        return _reduce_running(pickler, obj, way)
-    if way is not reduce_by_name:
-        return _unless_unfinished(pickler, obj) or reduce_raw(pickler, obj)
+        return _reduce_running(pickler, obj, default_reducer)
+    if default_reducer is not reduce_by_name:
+        return _reduce_if_complete(pickler, obj) or reduce_raw(pickler, obj)
     author = _class_with_reduce(cls)
     is_raw = pickler.is_raw.get(author)
-    if is_raw and _is_python(cls):
+    if is_raw and _is_in_python(cls):
         pickler.use_reducer(cls, reduce_raw)
         return reduce_raw(pickler, obj)
-    reduced = _unless_unfinished(pickler, obj)
+    reduced = _reduce_if_complete(pickler, obj)
     if reduced is None:
         return reduce_raw(pickler, obj)
     if is_raw is not None or not pickler.is_disposable or not _leaves_out_parts(pickler, obj, reduced):
@@ -104,12 +104,12 @@ def _class_with_reduce(cls: type) -> type:
     return next(c for c in cls.__mro__ if any(name in c.__dict__ for name in own))
 
 
-def _reduce_running(pickler: Saver, obj: Any, way: Reducer) -> Any:
+def _reduce_running(pickler: Saver, obj: Any, default_reducer: Reducer) -> Any:
     cls = type(obj)
     has_arguments = hasattr(cls, "__getnewargs__") or hasattr(cls, "__getnewargs_ex__")
-    if way is not reduce_by_name and not has_arguments:
+    if default_reducer is not reduce_by_name and not has_arguments:
         return reduce_raw(pickler, obj)
-    reduced = _unless_unfinished(pickler, obj)
+    reduced = _reduce_if_complete(pickler, obj)
     if reduced is None:
         return reduce_raw(pickler, obj)
     if _names_itself(reduced) or _is_singleton(pickler, obj, reduced):
@@ -117,7 +117,7 @@ def _reduce_running(pickler: Saver, obj: Any, way: Reducer) -> Any:
     return reduce_raw(pickler, obj)
 
 
-def _unless_unfinished(pickler: Saver, obj: Any) -> Any:
+def _reduce_if_complete(pickler: Saver, obj: Any) -> Any:
     """The result of the object's ``__reduce_ex__``. None: it has failed for want of an attribute, so the object is still
     being made.
     """
@@ -140,10 +140,10 @@ def _leaves_out_parts(pickler: Saver, obj: Any, reduced: Any) -> bool:
     if not parts:
         return False
     attributes = id(inspect_raw.dictionary_of(obj))
-    for each in _content(reduced[1:3]):
-        if id(each) == attributes:
+    for part in _content(reduced[1:3]):
+        if id(part) == attributes:
             return False
-        parts.discard(id(each))
+        parts.discard(id(part))
     return bool(parts)
 
 
@@ -152,34 +152,34 @@ def _parts(pickler: Saver, obj: Any) -> set[int]:
     Python, or may be an address.
     """
     found: set[int] = set()
-    if not _is_python(type(obj)):
+    if not _is_in_python(type(obj)):
         return found
     for value in (inspect_raw.attributes_of(obj) or {}).values():
-        kind = type(value)
-        if kind is int and value in ADDRESSES:  # integers above this range are usually hashes
+        cls = type(value)
+        if cls is int and value in ADDRESSES:  # integers above this range are usually hashes
             return set()
-        if kind in _NO_PARTS or issubclass(kind, type) or pickler.references.name_of(value):
+        if cls in _NO_PARTS or issubclass(cls, type) or pickler.references.name_of(value):
             continue
-        if kind not in _CONTAINERS and not _is_python(kind):
+        if cls not in _CONTAINERS and not _is_in_python(cls):
             return set()
-        if kind not in _CONTAINERS or value:
+        if cls not in _CONTAINERS or value:
             found.add(id(value))
     return found
 
 
-def _is_python(cls: type) -> bool:
+def _is_in_python(cls: type) -> bool:
     """Is the whole state of an instance in its dictionary and slots?"""
-    found = _python.get(cls)
+    found = _in_python.get(cls)
     if found is None:
         base = next(c for c in cls.__mro__ if not is_heap(c))
-        found = _python[cls] = base is object and not has_state_in_c(cls)
+        found = _in_python[cls] = base is object and not has_state_in_c(cls)
     return found
 
 
 def _content(reduced: tuple[Any, ...]) -> Iterator[Any]:
-    """The objects in a reduce tuple, also those inside plain containers; at most ``_LOOKED_AT``."""
+    """The objects in a reduce tuple, also those inside plain containers; at most ``_MOST_OBJECTS``."""
     waiting: list[Any] = [*reversed(reduced)]
-    for _ in range(_LOOKED_AT):
+    for _ in range(_MOST_OBJECTS):
         if not waiting:
             return
         obj = waiting.pop()

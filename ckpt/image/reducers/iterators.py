@@ -15,9 +15,9 @@ At load
 
 Sets
     A set has another order in a new process if its members hash differently there, as all do that are hashed by identity.
-    So the image has the remaining items of its iterators. Where the order is another one, an iterator is restored as one
-    over a set of its own, which has the remaining items in the order that they had: each item is returned once. Such an
-    iterator does not see later changes of the set.
+    So the image also has the remaining items of an iterator over such a set (:func:`_has_certain_order` tells them apart).
+    If the order differs after the restart, the iterator is restored as one over a set of its own, which has the remaining
+    items in the order that they had: each item is returned once. Such an iterator does not see later changes of the set.
 
 The names of what is called at load (:func:`make`, :func:`place`, :func:`make_view`, :class:`Changed`) are part of the
 image format.
@@ -48,6 +48,8 @@ __all__ = ["REDUCERS", "Changed", "by_exhausting", "class_of_dict", "finish", "m
 
 # ---------------------------------------------------------------------- kinds
 
+_HASHED_BY_VALUE = frozenset({int, bool, float, complex, str, bytes})
+"""Not ``None``, which Python 3.11 hashes by its address."""
 _VIEWS = ("keys", "values", "items")
 _EMPTY: dict[type, Callable[[], Any]] = {
     **{base: base for base in (dict, OrderedDict, set, deque)},
@@ -59,11 +61,11 @@ _OVER: dict[str, Callable[[Any], Any]] = {
     "backwards": reversed,
 }
 
-Kind = tuple[type, str, bool]
-"""The kind of an iterator: (type of the container, "keys", "values", "items" or "", is it reversed?)."""
+IteratorKind = tuple[type, str, bool]
+"""(Type of the container, "keys", "values", "items" or "", is the iterator reversed?)."""
 
 
-def fresh(kind: Kind, container: Any) -> Any:
+def fresh(kind: IteratorKind, container: Any) -> Any:
     """A new iterator of that kind, at the beginning; made by the builtin type's own methods, not the program's."""
     base, view, backwards = kind
     if base is OrderedDict:
@@ -77,15 +79,15 @@ def fresh(kind: Kind, container: Any) -> Any:
     return reversed(source) if backwards else iter(source)
 
 
-def _kinds(base: type, views: tuple[str, ...]) -> dict[type, Kind]:
+def _kinds(base: type, views: tuple[str, ...]) -> dict[type, IteratorKind]:
     both = itertools.product(views, (False, True))
-    kinds: list[Kind] = [(base, view, backwards) for view, backwards in both]
+    kinds: list[IteratorKind] = [(base, view, backwards) for view, backwards in both]
     return {type(fresh(kind, _EMPTY[base]())): kind for kind in kinds}
 
 
 _DICT = _kinds(dict, _VIEWS)
-_SET: Kind = (set, "", False)
-_DEQUE: dict[type, Kind] = {
+_SET: IteratorKind = (set, "", False)
+_DEQUE: dict[type, IteratorKind] = {
     type(iter(deque())): (deque, "", False),
     type(reversed(deque())): (deque, "", True),
 }
@@ -93,7 +95,7 @@ _ORDERED: type = type(iter(OrderedDict()))
 
 # ---------------------------------------------------------------------- at load
 
-_late: list[tuple[Any, Callable[[], Any], Any, bool]] = []
+_unfinished: list[tuple[Any, Callable[[], Any], Any, bool]] = []
 """Iterators made since the last `finish`: (iterator, function that makes the final one, container, is it a shell?)."""
 
 
@@ -115,21 +117,21 @@ class Changed:
         raise RuntimeError(self.text)
 
 
-def make(kind: Kind, container: Any, size: int, done: int, remaining: list[Any] | None = None) -> Any:
+def make(kind: IteratorKind, container: Any, size: int, done: int, remaining: list[Any] | None = None) -> Any:
     """An iterator that has returned `done` items of a container that had `size` items when the image was taken.
-    ``remaining``: the others in their order, for a set.
+    ``remaining``: the other items in their order, for a set whose order may differ in this process.
     """
 
-    def right() -> Any:
+    def make_final() -> Any:
         made = fresh(kind, container)
         next(itertools.islice(made, done, done), None)
         if remaining is not None and not _are_same(made.__reduce__()[1][0], remaining):
             return _in_order(remaining)
         return made
 
-    is_there = remaining is None and _length(kind[0], container) == size
-    made = right() if is_there else fresh(kind, _EMPTY[kind[0]]())
-    _late.append((made, right, container, not is_there))
+    is_complete = remaining is None and _length(kind[0], container) == size
+    made = make_final() if is_complete else fresh(kind, _EMPTY[kind[0]]())
+    _unfinished.append((made, make_final, container, not is_complete))
     return made
 
 
@@ -153,15 +155,15 @@ def place(name: str, container: Any, size: int, index: int) -> Any:
     ``name``: a key of ``_OVER``, the kind of the iterator.
     """
 
-    def right() -> Any:
+    def make_final() -> Any:
         made = _OVER[name](container)
         made.__setstate__(index)
         return made
 
     if size >= 0 and list.__len__(container) == size:
-        return right()
+        return make_final()
     made: Any = _OVER[name](() if size < 0 else [])
-    _late.append((made, right, None, True))
+    _unfinished.append((made, make_final, None, True))
     return made
 
 
@@ -172,11 +174,11 @@ def make_view(base: type, mapping: Any, view: str) -> Any:
 
 def finish(refilled: list[Any]) -> None:
     """Everything is loaded: give their final content to shells, and to iterators over the containers in ``refilled``."""
-    late, _late[:] = _late[:], []
-    again = {id(container) for container in refilled}
-    for made, right, container, is_shell in late:
-        if is_shell or id(container) in again:
-            exchange(made, right())
+    unfinished, _unfinished[:] = _unfinished[:], []
+    refilled_ids = {id(container) for container in refilled}
+    for made, make_final, container, is_shell in unfinished:
+        if is_shell or id(container) in refilled_ids:
+            exchange(made, make_final())
 
 
 # ---------------------------------------------------------------------- at an image
@@ -205,7 +207,7 @@ def _to_the_error(obj: Any) -> tuple[list[Any], str]:
     return items, "the container was changed during iteration"
 
 
-def _reduce(pickler: Saver, obj: Any, kind: Kind, container: Any) -> Any:
+def _reduce(pickler: Saver, obj: Any, kind: IteratorKind, container: Any) -> Any:
     """The reduce tuple of an iterator over ``container``: it has returned all items except the remaining ones, which its own
     ``__reduce__`` lists.
     """
@@ -217,8 +219,27 @@ def _reduce(pickler: Saver, obj: Any, kind: Kind, container: Any) -> Any:
             reason = f"{type(obj).__name__}: {changed}; such an iterator cannot be saved without fork"
             raise PicklingError(reason) from None
         return Changed, by_exhausting(obj, _to_the_error)
-    is_set = kind[0] in (set, frozenset)
-    return make, (kind, container, size, size - len(remaining), *([remaining] if is_set else []))
+    may_differ = kind[0] in (set, frozenset) and not _has_certain_order(pickler, container)
+    return make, (kind, container, size, size - len(remaining), *([remaining] if may_differ else []))
+
+
+def _has_certain_order(pickler: Saver, container: Any) -> bool:
+    """Will this set have the same order in the new process? It will if it is saved by value, by its exact type (its table is
+    then rebuilt), and if each member hashes to the same number there.
+    """
+    references = pickler.references
+    if type(container) not in (set, frozenset) or references.name_of(container) is not None:
+        return False
+    return id(container) not in references.changed.ids and all(map(_has_certain_hash, container))
+
+
+def _has_certain_hash(member: Any) -> bool:
+    """Is the hash computed from the value alone? That of text and bytes depends on the hash seed too, but an image is loaded
+    under the same seed only (:func:`ckpt.image.modules.versions.compare_versions`). A nan is hashed by its address.
+    """
+    if type(member) is tuple:
+        return all(map(_has_certain_hash, member))
+    return type(member) in _HASHED_BY_VALUE and bool(member == member)
 
 
 def _length(base: type, container: Any) -> int:

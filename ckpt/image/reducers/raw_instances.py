@@ -14,12 +14,12 @@ from ckpt.image.reducers.classes import is_slot
 if TYPE_CHECKING:
     from ckpt.image.reducers.saver import Saver
 
-__all__ = ["DEFAULT", "FILLED_BASES", "attributes_of", "has_state_in_c", "reduce_raw", "slots_of"]
+__all__ = ["leave_to_pickle", "FILLED_BASES", "attributes_of", "has_state_in_c", "reduce_raw", "slots_of"]
 
 FILLED_BASES = (list, dict, set)
 
 
-def DEFAULT(pickler: Saver, obj: object) -> Any:
+def leave_to_pickle(pickler: Saver, obj: object) -> Any:
     """The reducer that leaves the object to the C pickler's own way."""
     return NotImplemented
 

@@ -66,8 +66,8 @@ def fill_function(function: types.FunctionType, state: tuple[Any, ...]) -> None:
         function.__type_params__ = type_parameters  # type: ignore[attr-defined]
 
 
-def make_type_parameter(kind: Any, arguments: list[Any], keywords: dict[str, Any], module: str | None) -> Any:
-    made = kind(*arguments, **keywords)
+def make_type_parameter(cls: Any, arguments: list[Any], keywords: dict[str, Any], module: str | None) -> Any:
+    made = cls(*arguments, **keywords)
     made.__module__ = module
     return made
 

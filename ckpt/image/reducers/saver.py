@@ -74,8 +74,8 @@ class Saver(Protocol):
     def defer(self, function: Callable[..., object], *args: Any) -> None:
         """Pickle the call ``function(*args)`` last; it is made when everything has been loaded."""
 
-    def use_reducer(self, cls: type, kind: Reducer) -> None:
-        """From now on, save instances of exactly this type with the reducer ``kind``."""
+    def use_reducer(self, cls: type, reducer: Reducer) -> None:
+        """From now on, save instances of exactly this type with ``reducer``."""
 
     def can_be_raw(self, obj: object, author: type) -> bool:
         """Can the object, with all that it refers to, be saved raw, without the ``__reduce__`` of the class ``author``?"""

@@ -36,14 +36,14 @@ def _default(obj: Any) -> dict[str, Any]:
 def reduce_type_parameter(pickler: Saver, obj: Any) -> Any:
     if _is_found_by_name(pickler, obj):
         return NotImplemented
-    kind, arguments, keywords = type(obj), [obj.__name__], _default(obj)
-    if kind is not typing.TypeVarTuple:
+    cls, arguments, keywords = type(obj), [obj.__name__], _default(obj)
+    if cls is not typing.TypeVarTuple:
         keywords["bound"] = obj.__bound__
         for name in ("covariant", "contravariant", "infer_variance"):
             keywords[name] = getattr(obj, f"__{name}__")
-    if kind is typing.TypeVar:
+    if cls is typing.TypeVar:
         arguments += obj.__constraints__
-    return rebuild.make_type_parameter, (kind, arguments, keywords, obj.__module__)
+    return rebuild.make_type_parameter, (cls, arguments, keywords, obj.__module__)
 
 
 def reduce_parameter_part(pickler: Saver, obj: Any) -> Any:

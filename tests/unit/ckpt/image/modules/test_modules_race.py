@@ -20,11 +20,11 @@ class _Census:
 def test_a_module_imported_by_another_thread_meanwhile_is_left_for_the_next_time() -> None:
     references = References()
     references.refresh()
-    true_census, references._census = references._census, _Census()  # type: ignore[assignment]
+    true_module_states, references._module_states = references._module_states, _Census()  # type: ignore[assignment]
     try:
         references.refresh()  # a KeyError in ckpt.enable() of a rank whose helper thread imported a codec
         assert "appears_first" in references.by_value and "appears_meanwhile" not in references.by_value
-        references._census = true_census
+        references._module_states = true_module_states
         references.refresh()
         assert "appears_meanwhile" in references.by_value
     finally:

@@ -466,7 +466,7 @@ def with_compiled_module(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = types.ModuleType("a_noted_library._fast")
     compiled.__file__ = "/somewhere/_fast.so"
     monkeypatch.setitem(sys.modules, "a_noted_library._fast", compiled)
-    monkeypatch.setattr(package_changes, "_kept", set())
+    monkeypatch.setattr(package_changes, "_kept_packages", set())
 
 
 @pytest.mark.usefixtures("with_compiled_module")

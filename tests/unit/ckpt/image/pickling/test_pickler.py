@@ -15,7 +15,7 @@ import pytest
 
 from ckpt.image.modules.references import References
 from ckpt.image.pickling.pickler import ImagePickler, Stream, on_deep_stack, register_reducer
-from ckpt.image.reducers.by_value import PLAIN
+from ckpt.image.reducers.by_value import reduce_simple_instance
 from tests.unit.ckpt.image.support import MemorySink, copy_of, pickled
 
 
@@ -59,7 +59,7 @@ def test_live_objects_are_replaced_by_name() -> None:
 
 def test_a_plain_instance_goes_the_way_of_c() -> None:
     _, pickler = pickled(Plain(a=1))
-    assert pickler._kinds[Plain] is PLAIN
+    assert pickler._reducers[Plain] is reduce_simple_instance
 
 
 def test_a_dictionary_held_twice_stays_shared() -> None:
