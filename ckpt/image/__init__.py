@@ -29,7 +29,7 @@ from ckpt.image.modules.package_changes import keep as keep_package
 from ckpt.image.modules.versions import check_compatible
 from ckpt.image.pairs import ImageReport, Prepared
 from ckpt.image.pickling.pickler import Sink, register_reducer
-from ckpt.image.process.signals import let_through
+from ckpt.image.process.signals import program_mask
 from ckpt.image.program import prepare_program, run_program
 
 preload = warm
@@ -55,7 +55,7 @@ __all__ = [
     "dump",
     "fork",
     "keep_package",
-    "let_through",
+    "program_mask",
     "load",
     "look",
     "preload",

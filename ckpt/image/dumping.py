@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from ckpt.image.files.descriptors import Descriptors, baseline, our_files, restore_descriptors, survey
 from ckpt.image.files.descriptors import own_lengths as own_lengths_now
-from ckpt.image.files.file_notes import set_apart
+from ckpt.image.files.file_notes import give_up_descriptors
 from ckpt.image.files.open_files import FileSaver
 from ckpt.image.files.saved_files import SavedFiles
 from ckpt.image.frames import _frames
@@ -38,7 +38,7 @@ from ckpt.image.pickling.pickler import (
     on_deep_stack,
 )
 from ckpt.image.process import moment, resources, unsupported
-from ckpt.image.process.settings import quiet
+from ckpt.image.process.settings import warnings_ignored
 
 if TYPE_CHECKING:
     from ckpt.image.frames.stack import Stack
@@ -130,7 +130,7 @@ def run_dump(
     timing, descriptors = moment.read(prepared.noted)
     surveyed, saved_files = survey(descriptors), SavedFiles()
     if is_disposable:
-        set_apart(descriptors, baseline())
+        give_up_descriptors(descriptors, baseline())
     references.refresh()
     early = resources.note_early(
         descriptors, prepared.own_lengths, surveyed, saved_files, is_disposable=is_disposable
@@ -178,7 +178,7 @@ def run_dump(
         return (dump_class or Dump)(prepared, sink, make_pickler).run(early, late)
 
     try:
-        with collector_off(), quiet():
+        with collector_off(), warnings_ignored():
             return on_deep_stack(work)
     finally:
         references.forget()  # must not keep objects of the program alive

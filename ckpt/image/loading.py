@@ -29,7 +29,7 @@ from ckpt.image.modules.references import import_all
 from ckpt.image.modules.versions import compare_versions
 from ckpt.image.pickling.pickler import ImageUnpickler, collector_off
 from ckpt.image.process import limits, resources, signals
-from ckpt.image.process.settings import quiet
+from ckpt.image.process.settings import warnings_ignored
 from ckpt.transport.records import dataclass, field
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _load(source: Source, live: Mapping[str, object], environment: Mapping[str, 
     package_baseline.watch()
     stream = source.stream()
     unpickler = ImageUnpickler(stream, source.buffers(), live)
-    with collector_off(), quiet():
+    with collector_off(), warnings_ignored():
         header = unpickler.load()
         compare_versions(header["versions"])
         resources.apply_early(header["early"], environment)
@@ -235,4 +235,4 @@ def resume(program: Stack) -> Any:
     Signals that were blocked during the load are delivered as soon as the innermost frame runs. Must be called in the main
     thread. Empties ``program``. Raises RestoreError: the stack does not fit into this process.
     """
-    return stack.resume(program, signals.release)
+    return stack.resume(program, signals.start_timers)

@@ -295,7 +295,7 @@ def _resumed(runtime: Runtime) -> Callable[[], object]:
 
     def go_on() -> object:
         if runtime.hooks.after:
-            with image.let_through():
+            with image.program_mask():
                 runtime.hooks.call_after(spec["resume"])
         if locked:
             runtime.lock.acquire()  # the library call on the restored stack releases it

@@ -151,23 +151,23 @@ class Runtime:
         """Watch the output streams: output that a full disk has refused is tried again later, and the controller is told."""
         self.outputs = outputs
         for output in outputs:
-            output.on_held = self._on_held
+            output.on_held_back = self._on_held_back
 
-    def _on_held(self, what: str, stream: str, detail: str) -> None:
+    def _on_held_back(self, what: str, stream: str, detail: str) -> None:
         self.control.send(reports.about_output(what, stream, detail))
 
     def _tick(self) -> None:
         """The housekeeping of the port's helper thread."""
-        if any(output.held for output in self.outputs) and self.lock.acquire(blocking=False):
+        if any(output.held_back for output in self.outputs) and self.lock.acquire(blocking=False):
             try:
-                self._write_held()
+                self._write_held_back()
             finally:
                 self.lock.release()
         self.imager.tick()
 
-    def _write_held(self) -> None:
+    def _write_held_back(self) -> None:
         for output in self.outputs:
-            if output.held:
+            if output.held_back:
                 output.retry()
 
     # ------------------------------------------------------------------ progress
@@ -191,7 +191,7 @@ class Runtime:
             raise CkptError(
                 "an on_checkpoint hook must not wait for messages: the ranks may be in different hooks"
             )
-        self._write_held()
+        self._write_held_back()
         imager = self.imager
         imager.blocked()
         if imager.is_looking and imager.look("call"):

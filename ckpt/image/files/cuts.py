@@ -21,7 +21,7 @@ __all__ = ["begin", "cut", "cut_output", "put_back", "make_changes", "warn_of_sh
 
 
 @dataclass(frozen=True, slots=True)
-class _Due:
+class _PendingChange:
     """A recorded change: the file will have ``length`` bytes, or this ``content``. ``fd`` is a descriptor that only this
     change uses. ``kept_from``: for standard output and error, the file's length when loading began; what loading itself
     prints behind that byte is kept (``None``: the file is no standard stream).
@@ -33,24 +33,24 @@ class _Due:
     kept_from: int | None = None
 
 
-_due: list[_Due] = []
+_pending: list[_PendingChange] = []
 
 
 def begin() -> None:
     """A load begins: the list of recorded changes is emptied."""
-    _due.clear()
+    _pending.clear()
 
 
 def cut(fd: int, length: int) -> None:
     """Record that the file will be cut to ``length`` bytes. A duplicate of ``fd`` is kept, because the object that owns
     ``fd`` may be gone when make_changes() runs.
     """
-    _due.append(_Due(numbers.aside(fd), length))
+    _pending.append(_PendingChange(numbers.duplicate(fd), length))
 
 
 def put_back(fd: int, content: bytes) -> None:
     """Record that the file will have this content, whatever is in the file now."""
-    _due.append(_Due(numbers.aside(fd), len(content), content))
+    _pending.append(_PendingChange(numbers.duplicate(fd), len(content), content))
 
 
 def cut_output(fd: int, length: int) -> None:
@@ -59,16 +59,17 @@ def cut_output(fd: int, length: int) -> None:
     """
     status = os.fstat(fd)
     if stat.S_ISREG(status.st_mode) and status.st_size != length:
-        _due.append(_Due(numbers.aside(fd), length, kept_from=status.st_size))
+        _pending.append(_PendingChange(numbers.duplicate(fd), length, kept_from=status.st_size))
 
 
 def warn_of_shorter_output() -> None:
     """Warn of output that has become shorter since the image was taken. The program's own filters are not set yet."""
-    for due in _due:
-        if due.kept_from is not None and due.kept_from < due.length:
+    for change in _pending:
+        if change.kept_from is not None and change.kept_from < change.length:
             warnings.warn(
-                f"the output in {os.readlink(f'/proc/self/fd/{due.fd}')!r} has {due.kept_from} bytes, but had {due.length} "
-                "when the image was taken: some of it has been removed, by hand or by a restart from an older image",
+                f"the output in {os.readlink(f'/proc/self/fd/{change.fd}')!r} has {change.kept_from} bytes, but had "
+                f"{change.length} when the image was taken: some of it has been removed, by hand or by a restart from an "
+                "older image",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -78,36 +79,36 @@ def make_changes() -> None:
     """Make the recorded changes. Raises RestoreError if the file system refuses one."""
     done: set[tuple[int, int]] = set()
     try:
-        for due in _due:
-            status = os.fstat(due.fd)
+        for change in _pending:
+            status = os.fstat(change.fd)
             if (status.st_dev, status.st_ino) not in done:  # several descriptors may refer to one file
                 done.add((status.st_dev, status.st_ino))
-                _do(due)
+                _do(change)
     except OSError as failure:
         raise RestoreError(
             f"a file that the program writes cannot be cut to its length: {failure.strerror}"
         ) from failure
     finally:
-        for due in _due:
-            os.close(due.fd)
-        _due.clear()
+        for change in _pending:
+            os.close(change.fd)
+        _pending.clear()
 
 
-def _do(due: _Due) -> None:
-    if due.content is not None:
+def _do(change: _PendingChange) -> None:
+    if change.content is not None:
         with open(
-            f"/proc/self/fd/{due.fd}", "wb"
+            f"/proc/self/fd/{change.fd}", "wb"
         ) as file:  # opened anew: the flags of due.fd (O_APPEND) must not apply
-            file.write(due.content)
+            file.write(change.content)
         return
-    said = b""
-    if due.kept_from is not None and due.kept_from < due.length:
+    printed = b""
+    if change.kept_from is not None and change.kept_from < change.length:
         return  # see warn_of_shorter_output()
-    if due.kept_from is not None:
-        with open(f"/proc/self/fd/{due.fd}", "rb") as again:
-            again.seek(due.kept_from)
-            said = again.read()
-    os.ftruncate(due.fd, due.length)
-    if said:
-        os.lseek(due.fd, due.length, os.SEEK_SET)
-        os.write(due.fd, said)
+    if change.kept_from is not None:
+        with open(f"/proc/self/fd/{change.fd}", "rb") as file:
+            file.seek(change.kept_from)
+            printed = file.read()
+    os.ftruncate(change.fd, change.length)
+    if printed:
+        os.lseek(change.fd, change.length, os.SEEK_SET)
+        os.write(change.fd, printed)

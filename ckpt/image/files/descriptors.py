@@ -55,7 +55,7 @@ __all__ = [
     "restore_descriptors",
     "stream_of",
     "survey",
-    "unexplained",
+    "unowned",
 ]
 
 _IN_MEMORY = "/memfd:"
@@ -90,7 +90,7 @@ def note_baseline() -> None:
 
 def note_ours(fd: int) -> None:
     """Record a regular file that ckpt itself has opened since :func:`note_baseline`."""
-    _baseline[fd] = _behind(fd)
+    _baseline[fd] = _identity(fd)
     _regular[:] = [*dict.fromkeys((*_regular, fd))]
 
 
@@ -108,12 +108,12 @@ def our_files() -> tuple[int, ...]:
 
 def _is_ours(fd: int) -> bool:
     try:
-        return _behind(fd) == _baseline[fd]
+        return _identity(fd) == _baseline[fd]
     except OSError:
         return False
 
 
-def _behind(fd: int) -> tuple[int, int]:
+def _identity(fd: int) -> tuple[int, int]:
     status = os.fstat(fd)
     return status.st_dev, status.st_ino
 
@@ -159,7 +159,7 @@ class Survey(NamedTuple):
 
 def survey(notes: Mapping[int, FileNote]) -> Survey:
     """The program's descriptors. Must run before the forked child gives the parent's pipes and sockets up
-    (:func:`ckpt.image.files.file_notes.set_apart`).
+    (:func:`ckpt.image.files.file_notes.give_up_descriptors`).
     """
     ours = set(baseline())
     found: list[int] = []
@@ -195,19 +195,17 @@ def _cannot_be_reopened(fd: int, note: FileNote) -> bool:
 
 def _has_a_name(fd: int) -> bool:
     """Is the descriptor a Unix socket of which one side has a name? All Unix sockets of the port have one."""
-    with socket.socket(fileno=os.dup(fd)) as each:
-        if each.family != socket.AF_UNIX:
+    with socket.socket(fileno=os.dup(fd)) as connection:
+        if connection.family != socket.AF_UNIX:
             return False
-        for ask in (each.getsockname, each.getpeername):
+        for address_of in (connection.getsockname, connection.getpeername):
             with contextlib.suppress(OSError):
-                if ask():
+                if address_of():
                     return True
     return False
 
 
-def unexplained(
-    notes: Mapping[int, FileNote], known: Collection[int], owned: Collection[object]
-) -> list[int]:
+def unowned(notes: Mapping[int, FileNote], known: Collection[int], owned: Collection[object]) -> list[int]:
     """Descriptors that no file object owns. ``known``: descriptors of the file objects in the image. ``owned``: files of
     libraries, each by descriptor or by (device, inode). Raises Unpicklable for a descriptor that only a library in C can
     have opened.

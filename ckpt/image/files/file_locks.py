@@ -26,7 +26,7 @@ from ckpt.transport.records import dataclass
 __all__ = ["FileLock", "locks_of", "note", "take_again"]
 
 _PATIENCE_S = 10.0
-_AGAIN_S = 0.01
+_RETRY_S = 0.01
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock of 64-bit systems
 _KINDS = ("FLOCK", "POSIX", "OFDLCK")
 
@@ -78,7 +78,7 @@ def take_again() -> None:
                     f"the lock on {path!r} that the program held when the checkpoint was taken is held by "
                     f"{_holder(fd)} now: end that, and restart the job"
                 )
-            time.sleep(_AGAIN_S)
+            time.sleep(_RETRY_S)
 
 
 def _try(fd: int, lock: FileLock) -> bool:
@@ -105,12 +105,12 @@ def _holder(fd: int) -> str:
         for line in listing:
             words = line.split()
             if "->" not in words and len(words) >= 6 and words[5].endswith(f":{inode}"):
-                holder = words[4] if words[4] != "-1" else _who_has_locked(inode)
+                holder = words[4] if words[4] != "-1" else _find_holder(inode)
                 return f"process {holder}" if holder else "another process"
     return "another process"
 
 
-def _who_has_locked(inode: str) -> str:
+def _find_holder(inode: str) -> str:
     """The pid of a process whose ``fdinfo`` shows a lock on this inode; "" if no process that may be read shows one."""
     for pid in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):  # the process has ended, or belongs to another user

@@ -10,7 +10,7 @@ After a plain ``fork(2)`` parent and child share every open file description (PO
   closing its file while a child lives.
 
 Therefore ``_frames.fork`` replaces the child's regular files by files of the child's own, open for reading, before the
-parent goes on. Then the child gives up the program's pipes, sockets and the like (:func:`set_apart`).
+parent goes on. Then the child gives up the program's pipes, sockets and the like (:func:`give_up_descriptors`).
 
 Not here: how a file is saved (:mod:`ckpt.image.files.saved_files`).
 """
@@ -25,7 +25,7 @@ from collections.abc import Collection
 
 from ckpt.transport.records import dataclass, replace
 
-__all__ = ["FileNote", "completed", "kind_of", "set_apart"]
+__all__ = ["FileNote", "completed", "kind_of", "give_up_descriptors"]
 
 _DELETED = " (deleted)"
 _STREAMS = 2  # the highest descriptor of a standard stream
@@ -56,7 +56,7 @@ class FileNote:
 
 def completed(fd: int, note: FileNote) -> FileNote:
     """The note with path and flags, also for a descriptor of no regular file. The descriptor must not have been replaced
-    by :func:`set_apart` yet. Raises OSError: the descriptor is closed.
+    by :func:`give_up_descriptors` yet. Raises OSError: the descriptor is closed.
     """
     if note.path:
         return note
@@ -65,21 +65,21 @@ def completed(fd: int, note: FileNote) -> FileNote:
     return replace(note, path=os.readlink(f"/proc/self/fd/{fd}"), flags=flags)
 
 
-def set_apart(notes: dict[int, FileNote], ours: Collection[int]) -> None:
+def give_up_descriptors(notes: dict[int, FileNote], ours: Collection[int]) -> None:
     """In a forked child: replace the program's pipes, sockets, directories and the like by ``/dev/null``, open for reading,
     so that the child cannot use them. The notes are completed before.
 
     Three kinds of descriptors are left alone: those in ``ours``, which ckpt itself needs; standard streams, which
     :mod:`ckpt.image.files.standard_output` treats; and devices, of which only harmless ones can be saved.
     """
-    nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    null_fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     for fd, note in notes.items():
         if fd <= _STREAMS or note.kind in ("file", "deleted", "device") or fd in ours:
             continue
         with contextlib.suppress(OSError):  # the descriptor has been closed
             notes[fd] = completed(fd, note)
-            os.dup2(nothing, fd, inheritable=False)
-    os.close(nothing)
+            os.dup2(null_fd, fd, inheritable=False)
+    os.close(null_fd)
 
 
 def kind_of(path: str, mode: int, links: int) -> str:

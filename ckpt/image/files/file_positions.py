@@ -148,9 +148,9 @@ class Positions:
 
 def read_at(fd: int, offset: int, nbytes: int) -> bytes:
     """Bytes of the file of a descriptor, also of one that is open for writing only; the offset is not moved."""
-    with open(f"/proc/self/fd/{fd}", "rb") as again:
-        again.seek(offset)
-        return again.read(nbytes)
+    with open(f"/proc/self/fd/{fd}", "rb") as file:
+        file.seek(offset)
+        return file.read(nbytes)
 
 
 @contextlib.contextmanager

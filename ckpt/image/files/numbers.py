@@ -20,9 +20,9 @@ from collections.abc import Collection, Iterable
 
 from ckpt.image.errors import RestoreError
 
-__all__ = ["aside", "is_placeholder", "place", "release", "reserve"]
+__all__ = ["duplicate", "is_placeholder", "place", "release", "reserve"]
 
-_ROOM = 64  # numbers above the program's, for files that loading itself opens
+_SPARE_NUMBERS = 64  # numbers above the program's, for files that loading itself opens
 
 _reserved: set[int] = set()
 
@@ -30,16 +30,16 @@ _reserved: set[int] = set()
 def reserve(numbers: Iterable[int]) -> None:
     """Put placeholders where these numbers are free; a number that is not free, or not allowed here, is left alone."""
     _reserved.clear()
-    nothing = os.open(os.devnull, os.O_PATH | os.O_CLOEXEC)
+    placeholder = os.open(os.devnull, os.O_PATH | os.O_CLOEXEC)
     wanted = sorted(numbers)
     _allow(wanted)
-    nothing = _elsewhere(nothing, set(wanted))
+    placeholder = _moved_away(placeholder, set(wanted))
     for number in wanted:
         if not _is_open(number):
             with contextlib.suppress(OSError):  # beyond the limit: place() raises if a file needs this number
-                os.dup2(nothing, number, inheritable=False)
+                os.dup2(placeholder, number, inheritable=False)
                 _reserved.add(number)
-    os.close(nothing)
+    os.close(placeholder)
 
 
 def _allow(wanted: list[int]) -> None:
@@ -47,13 +47,13 @@ def _allow(wanted: list[int]) -> None:
     limit is restored last (:mod:`ckpt.image.process.limits`).
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = wanted[-1] + _ROOM if wanted else 0
+    needed = wanted[-1] + _SPARE_NUMBERS if wanted else 0
     if soft != resource.RLIM_INFINITY and needed > soft:
-        most = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        limit = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
-def _elsewhere(fd: int, wanted: set[int]) -> int:
+def _moved_away(fd: int, wanted: set[int]) -> int:
     """Move the descriptor to a number that is not in ``wanted``; returns the new number."""
     while fd in wanted:
         other = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, fd + 1)
@@ -81,7 +81,7 @@ def place(fd: int, number: int, *, is_inheritable: bool = False) -> int:
     return fd
 
 
-def aside(fd: int) -> int:
+def duplicate(fd: int) -> int:
     """A duplicate of ``fd``. As long as the numbers of the image are reserved, the duplicate gets none of them."""
     return os.dup(fd)
 

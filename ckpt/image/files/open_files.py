@@ -36,7 +36,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from ckpt.compat.stdlib import is_deleted_when_closed, temporary_file_type
-from ckpt.image.files.descriptors import Descriptors, reduce_descriptors, unexplained
+from ckpt.image.files.descriptors import Descriptors, reduce_descriptors, unowned
 from ckpt.image.files.file_notes import FileNote, completed
 from ckpt.image.files.file_positions import STD_FDS, Opened, Positions
 from ckpt.image.files.reopen import (
@@ -100,11 +100,11 @@ class FileSaver:
 
     def raw_descriptors(self, owned: Collection[object]) -> list[SavedFile]:
         """The files of descriptors that no file object owns. ``owned``: see
-        :func:`ckpt.image.files.descriptors.unexplained`, also for errors.
+        :func:`ckpt.image.files.descriptors.unowned`, also for errors.
         """
         return [
             self._saved(fd, completed(fd, self._notes[fd]))
-            for fd in unexplained(self._notes, self._positions.opened, owned)
+            for fd in unowned(self._notes, self._positions.opened, owned)
         ]
 
     def _saved(self, fd: int, note: FileNote) -> SavedFile:

@@ -5,7 +5,7 @@ These files are in the job directory, so a full disk is no fault of the program.
 
     writing ──no space, or the quota is used up──▶ holding back ──all is written──▶ writing
                                                        │
-                                                       └── more than HELD_BYTES: the writing thread waits
+                                                       └── more than MOST_HELD_BYTES: the writing thread waits
 
 - Held output is written as soon as there is room. This is tried at each write, while the program waits, and at each tick of
   the helper thread. A tick holds the runtime's lock for it, so that no image is taken meanwhile: the order is kept, and
@@ -29,107 +29,107 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["HELD_BYTES", "PATIENCE_S", "Output"]
+__all__ = ["MOST_HELD_BYTES", "PATIENCE_S", "Output"]
 
-HELD_BYTES = 1 << 20
+MOST_HELD_BYTES = 1 << 20
 PATIENCE_S = 60.0
 _RETRY_S = 0.05
-_FOR_A_MOMENT = (errno.ENOSPC, errno.EDQUOT)
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 _write_some = io.FileIO.write
 _sleep, _monotonic, _getpid, _write = time.sleep, time.monotonic, os.getpid, os.write
 
 
 class Output(io.FileIO):
-    """The raw layer of one stream. ``held``: the bytes that are held back. ``on_held``: called with
+    """The raw layer of one stream. ``held``: the bytes that are held back. ``on_held_back``: called with
     ("held back", the stream's name, the reason), and with ("written", the stream's name, the number of bytes as text).
     """
 
     def __init__(self, fd: int, name: str) -> None:
         super().__init__(fd, "w", closefd=False)
         self.name = name
-        self.held = bytearray()
-        self.on_held: Callable[[str, str, str], object] | None = None
-        self._was_held = 0
+        self.held_back = bytearray()
+        self.on_held_back: Callable[[str, str, str], object] | None = None
+        self._written_bytes = 0
         self._lock = _thread.allocate_lock()
         self._pid = _getpid()
 
     def write(self, data: Any, /) -> int:
         """Write or hold back all of ``data``; never a part, because an unbuffered text stream ignores the number of bytes
-        written. Waits while more than HELD_BYTES are held back. Raises OSError, except for ENOSPC and EDQUOT.
+        written. Waits while more than MOST_HELD_BYTES are held back. Raises OSError, except for ENOSPC and EDQUOT.
         """
         done = 0
-        if not self.held:
+        if not self.held_back:
             try:
                 done = _write_some(self, data)
             except OSError as failure:
-                if failure.errno not in _FOR_A_MOMENT or _getpid() != self._pid:
+                if failure.errno not in _NO_SPACE or _getpid() != self._pid:
                     raise
             if done == len(data):
                 return done
         view = memoryview(data).cast("B")
         if (
-            self.held and _getpid() != self._pid
+            self.held_back and _getpid() != self._pid
         ):  # a child process of the program: the parent writes these bytes
-            self.held.clear()
+            self.held_back.clear()
         if done < len(view):
             self._hold(bytes(view[done:]))
         return len(view)
 
     def _hold(self, data: bytes) -> None:
         with self._lock:
-            self.held += data
+            self.held_back += data
         self.retry()
-        while len(self.held) > HELD_BYTES:
+        while len(self.held_back) > MOST_HELD_BYTES:
             _sleep(_RETRY_S)
             self.retry()
 
     def retry(self) -> None:
         """Write the held bytes, as far as there is room. May be called from any thread."""
-        if not self.held or not self._lock.acquire(False):
+        if not self.held_back or not self._lock.acquire(False):
             return
         reason = ""  # a text, because the exception itself would keep the callers' frames alive
         try:
-            while self.held:
-                done = _write(self.fileno(), self.held)
-                self._was_held += done
-                del self.held[:done]
+            while self.held_back:
+                done = _write(self.fileno(), self.held_back)
+                self._written_bytes += done
+                del self.held_back[:done]
         except OSError as failure:
             reason = failure.strerror or str(failure)
         finally:
             self._lock.release()
-        self._tell(reason)
+        self._report(reason)
 
     def take(self) -> bytes:
         """Return the held bytes and hold them no longer: from here on the caller is responsible for them."""
         with self._lock:
-            held = bytes(self.held)
-            self.held.clear()
-        return held
+            data = bytes(self.held_back)
+            self.held_back.clear()
+        return data
 
-    def _tell(self, reason: str) -> None:
-        on_held = self.on_held
+    def _report(self, reason: str) -> None:
+        on_held_back = self.on_held_back
         if not reason:
-            was_held, self._was_held, self._is_told = self._was_held, 0, False
-            if on_held is not None:
-                on_held("written", self.name, str(was_held))
-        elif not self._is_told:
-            self._is_told = True
-            if on_held is not None:
-                on_held("held back", self.name, reason)
+            written_bytes, self._written_bytes, self._is_reported = self._written_bytes, 0, False
+            if on_held_back is not None:
+                on_held_back("written", self.name, str(written_bytes))
+        elif not self._is_reported:
+            self._is_reported = True
+            if on_held_back is not None:
+                on_held_back("held back", self.name, reason)
 
-    _is_told = False
+    _is_reported = False
 
     def wait_until_written(self, patience_s: float = PATIENCE_S) -> bool:
         """Wait until nothing is held back, at most ``patience_s`` seconds; False: there is still no room."""
         deadline = _monotonic() + patience_s
         self.retry()
-        while self.held and _monotonic() < deadline:
+        while self.held_back and _monotonic() < deadline:
             _sleep(_RETRY_S)
             self.retry()
-        return not self.held
+        return not self.held_back
 
     def close(self) -> None:
-        if not self.closed and self.held and _getpid() == self._pid and not self.wait_until_written():
-            raise OSError(errno.ENOSPC, f"{len(self.held)} bytes of {self.name} are not written")
+        if not self.closed and self.held_back and _getpid() == self._pid and not self.wait_until_written():
+            raise OSError(errno.ENOSPC, f"{len(self.held_back)} bytes of {self.name} are not written")
         super().close()

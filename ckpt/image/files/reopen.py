@@ -33,7 +33,7 @@ from ckpt.image.frames import _frames
 from ckpt.image.reducers.rebuild import fill_attributes
 from ckpt.transport.records import dataclass
 
-_NEVER_AGAIN = os.O_CREAT | os.O_EXCL | os.O_TRUNC  # flags of open(2) that a restart must leave out
+_CREATION_FLAGS = os.O_CREAT | os.O_EXCL | os.O_TRUNC  # flags of open(2) that a restart must leave out
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ _Opened = tuple[int, int, int]  # a descriptor, device, inode
 _opened: dict[int, _Opened] = {}  # by SavedFile.first
 _made: set[str] = set()  # paths of files that were gone and have been made again
 _made_directories: list[str] = []  # directories that have been made again, outermost first
-_parked: list[
+_replacements: list[
     tuple[int, SavedFile]
 ] = []  # files that get the numbers of standard output and error in change_files()
 
@@ -83,7 +83,7 @@ def begin() -> None:
     _opened.clear()
     _made.clear()
     _made_directories.clear()
-    _parked.clear()
+    _replacements.clear()
     cuts.begin()
 
 
@@ -107,7 +107,7 @@ def put_stream(saved: SavedFile) -> None:
         os.close(fd)
         fd = 0
     else:
-        _parked.append((fd, saved))
+        _replacements.append((fd, saved))
     _remember(fd, saved)
 
 
@@ -115,10 +115,10 @@ def change_files() -> None:
     """Change the files and take the locks; called when everything is loaded. Raises RestoreError: a file cannot be
     written, or another process has locked it."""
     cuts.make_changes()
-    for fd, saved in _parked:
+    for fd, saved in _replacements:
         os.dup2(fd, saved.fd)
         os.close(fd)
-    _parked.clear()
+    _replacements.clear()
     _opened.clear()
     file_locks.take_again()
 
@@ -164,10 +164,10 @@ def open_saved(saved: SavedFile) -> int:
     if saved.stream is not None:
         return os.dup(saved.stream)
     if saved.first in _opened:
-        fd, *behind = _opened[saved.first]
+        fd, *identity = _opened[saved.first]
         with contextlib.suppress(OSError):
             status = os.fstat(fd)
-            if [status.st_dev, status.st_ino] == behind:
+            if [status.st_dev, status.st_ino] == identity:
                 return os.dup(fd)
     if saved.is_deleted:
         return _deleted_again(saved)
@@ -209,7 +209,7 @@ def _make_again(saved: SavedFile, content: bytes) -> None:
 def _open_again(saved: SavedFile) -> int:
     is_written = saved.flags & os.O_ACCMODE != os.O_RDONLY
     try:
-        fd = os.open(moved(saved.path), saved.flags & ~_NEVER_AGAIN | os.O_CLOEXEC)
+        fd = os.open(moved(saved.path), saved.flags & ~_CREATION_FLAGS | os.O_CLOEXEC)
     except OSError as failure:
         raise RestoreError(
             f"the file {moved(saved.path)!r}, which the program had open for {'writing' if is_written else 'reading'} when "
@@ -218,11 +218,11 @@ def _open_again(saved: SavedFile) -> int:
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode) or moved(saved.path) in _made:
         return fd
-    is_right = bool(_put_back) and moved(saved.path) not in _put_back[0]
-    appends_only = is_right and saved.flags & os.O_APPEND
+    is_put_back = bool(_put_back) and moved(saved.path) not in _put_back[0]
+    appends_only = is_put_back and saved.flags & os.O_APPEND
     needed = saved.offset if saved.length is None or appends_only else saved.length
-    is_other = not _is_the_same(status, _frames.born(fd), saved)
-    if is_written and saved.content is not None and (is_other or status.st_size < needed):
+    is_another_file = not _is_the_same(status, _frames.born(fd), saved)
+    if is_written and saved.content is not None and (is_another_file or status.st_size < needed):
         cuts.put_back(fd, saved.content)
     elif status.st_size < needed:
         os.close(fd)
@@ -230,7 +230,7 @@ def _open_again(saved: SavedFile) -> int:
             f"the open file {moved(saved.path)!r} has {status.st_size} bytes; the image needs {needed}. "
             "Put back what it had, and run `ckpt restart`"
         )
-    elif saved.length is not None and status.st_size > saved.length and not is_right:
+    elif saved.length is not None and status.st_size > saved.length and not is_put_back:
         cuts.cut(fd, saved.length)
     return fd
 
@@ -256,7 +256,7 @@ def _deleted_again(saved: SavedFile) -> int:
     try:
         with open(fd, "wb") as file:
             file.write(saved.content)
-        return os.open(path, saved.flags & ~(_NEVER_AGAIN | os.O_TMPFILE) | os.O_CLOEXEC)
+        return os.open(path, saved.flags & ~(_CREATION_FLAGS | os.O_TMPFILE) | os.O_CLOEXEC)
     finally:
         os.unlink(path)
 

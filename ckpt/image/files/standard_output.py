@@ -77,12 +77,12 @@ def note_unwritten(*, is_disposable: bool) -> dict[str, tuple[bytes, str]]:
             if isinstance(raw, Output):
                 os.write(raw.fileno(), raw.take())
             stream.buffer.flush()
-        again = (
-            len(raw.held) if isinstance(raw, Output) else 0
+        kept_bytes = (
+            len(raw.held_back) if isinstance(raw, Output) else 0
         )  # no fork: `catching` has put these bytes back, and flush() writes them first
         with catching(raw, is_disposable=is_disposable) as written:
             stream.flush()
-        del written[:again]
+        del written[:kept_bytes]
         if buffered or written:
             text = written.decode(stream.encoding, stream.errors or "strict")
             found[name] = (bytes(buffered), text)

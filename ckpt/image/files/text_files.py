@@ -58,7 +58,7 @@ class TextSaver:
     def reduce(self, pickler: Saver, obj: io.TextIOWrapper) -> Any:
         buffer: Any = obj.buffer
         if obj.closed:
-            return make_closed, ("text", _asked(obj, "name", None), _asked(obj, "mode", "r"))
+            return make_closed, ("text", _attribute(obj, "name", None), _attribute(obj, "mode", "r"))
         attributes = attributes_of(obj) or {}
         raw = getattr(buffer, "raw", None)
         if type(buffer) is io.BytesIO:
@@ -207,19 +207,19 @@ class TextSaver:
         original = self._positions.opened[fd].original
         buffer: Any = obj.buffer
         end: int = buffer.tell()  # the text layer has taken the bytes before this position
-        rest = b""
+        incomplete = b""
         if codecs.lookup(obj.encoding).name == "utf-8":  # the decoder may hold the first bytes of a character
             for byte in read_at(original, end, 3):
                 if byte & 0xC0 != 0x80:
                     break
-                rest += bytes([byte])
-        with memory_file(b"") as nothing, memory_file(rest) as tail:
-            os.dup2(nothing, fd, inheritable=False)
+                incomplete += bytes([byte])
+        with memory_file(b"") as empty, memory_file(incomplete) as tail:
+            os.dup2(empty, fd, inheritable=False)
             buffer.read()  # drops what the buffer has read ahead
             os.dup2(tail, fd, inheritable=False)
             pending = obj.read()
         errors = obj.errors or "strict"
-        end += len(rest)
+        end += len(incomplete)
         window = len(pending.encode(obj.encoding, errors)) + pending.count("\n") + 4
         before = read_at(original, max(0, end - window), min(window, end))
         start = _start_of(pending, before, obj.encoding, errors, self._newline(obj))
@@ -245,14 +245,14 @@ class TextSaver:
                 obj.seek(cookie)
 
 
-def _asked(obj: io.TextIOWrapper, name: str, otherwise: str | None) -> Any:
-    """An attribute that the layer may take from the object below, or ``otherwise``: a closed ``BZ2File`` has no ``name``, in
+def _attribute(obj: io.TextIOWrapper, name: str, default: str | None) -> Any:
+    """An attribute that the layer may take from the object below, or ``default``: a closed ``BZ2File`` has no ``name``, in
     later versions of Python it raises ValueError.
     """
     try:
         return getattr(obj, name)
     except (AttributeError, ValueError):
-        return otherwise
+        return default
 
 
 def _is_iterated(obj: io.TextIOWrapper) -> bool:

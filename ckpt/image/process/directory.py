@@ -68,8 +68,8 @@ def go_back(saved: Mapping[str, Any]) -> None:
             os.chmod(directory, mode)
         os.chdir(directory)
     except OSError as failure:
-        held = "" if mode is not None else " with what it held, which is not in the image"
+        files = "" if mode is not None else " with what it held, which is not in the image"
         raise RestoreError(
-            f"the working directory {directory!r} of the program: {failure.strerror}. Put it back{held}, and run "
+            f"the working directory {directory!r} of the program: {failure.strerror}. Put it back{files}, and run "
             "`ckpt restart`; if the directory in which the job was started has moved: --chdir DIR"
         ) from failure

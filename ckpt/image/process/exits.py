@@ -87,10 +87,10 @@ def recorded(by_value: Collection[str]) -> list[Entry]:
     """The entries that an image holds, in order of registration. ``by_value``: names of the program's modules. Entries of
     installed packages are among them if ``Entry.importing`` is a module of the program, or "".
     """
-    return [entry for entry in _entries if entry.caller in by_value or _is_in_service(entry, by_value)]
+    return [entry for entry in _entries if entry.caller in by_value or _is_used_by_program(entry, by_value)]
 
 
-def _is_in_service(entry: Entry, by_value: Collection[str]) -> bool:
+def _is_used_by_program(entry: Entry, by_value: Collection[str]) -> bool:
     package = entry.caller.partition(".")[0]
     if package in sys.stdlib_module_names or package in OWN_PACKAGES:
         return False

@@ -107,5 +107,5 @@ def _put_limit_back(number: int, soft: int, hard: int) -> None:
 
 def _text(value: Any) -> str:
     if isinstance(value, tuple):
-        return ", ".join("unlimited" if one == resource.RLIM_INFINITY else str(one) for one in value)
+        return ", ".join("unlimited" if number == resource.RLIM_INFINITY else str(number) for number in value)
     return str(value)

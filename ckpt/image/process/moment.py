@@ -8,8 +8,8 @@ fork. One record is a ``bytes`` object, called ``noted`` here and elsewhere::
     check(noted)    the child's first action: has another thread opened a file meanwhile?
     read(noted)     in the child (or in the same process, if there is no fork): the record as a Moment
 
-C code writes the record as one block (``frames_moment.c`` has the layout). The program stands still meanwhile, and after the
-fork each Python object that is used costs a page fault.
+C code writes the record as one block (``frames_moment.c`` has the layout), for two reasons: the program stands still
+meanwhile; and if this process has forked lately, each Python object that is used costs a page fault.
 
 Not here: state of which a child has its own copy (:mod:`ckpt.image.process.resources`), and how the record is used
 (:mod:`ckpt.image.process.signals`, :mod:`ckpt.image.files.file_notes`).

@@ -4,7 +4,7 @@
 
     note_early()          in the child: plain values that must be set before anything is loaded ("early state")
     note_late()           in the child: values that may be objects of the program ("late" or ambient state)
-    leave_out()           in the child: what libraries have put there and no image can hold
+    leave_out()           in the child: removes values of libraries that no image can hold
     apply_early/late()    in the new process: set the values
 
 A forked child has its own copy of all of this state except timers and the offsets of open files
@@ -44,7 +44,7 @@ from ckpt.image.lowlevel.inspect_raw import package_of
 from ckpt.image.modules import held_locks, search_path, standard_streams
 from ckpt.image.modules.origins import OWN_PACKAGES
 from ckpt.image.process import directory, exits, limits, signals
-from ckpt.image.process.settings import apply_ambient, note_ambient
+from ckpt.image.process.settings import apply_library_settings, note_library_settings
 from ckpt.image.reducers.logs import note_logging, put_back
 from ckpt.image.stdlib.temporary import note_directories, restore_directories
 
@@ -157,7 +157,7 @@ def note_late(references: References, timing: signals.Timing, collector: Collect
         "patches": _note_patches(references),
         "switch_interval": sys.getswitchinterval(),
         "logging": note_logging(),
-        "libraries": note_ambient(),
+        "libraries": note_library_settings(),
         "random": libraries.note_random(),
     }
 
@@ -294,7 +294,7 @@ def _apply_patches(patches: list[tuple[str, str, Any]]) -> None:
 
 
 _APPLY: dict[str, Callable[[Any], None]] = {
-    "signals": signals.put_in_force,
+    "signals": signals.set_handlers,
     "context": _apply_context,
     "streams": _apply_streams,
     "hooks": _apply_hooks,
@@ -304,6 +304,6 @@ _APPLY: dict[str, Callable[[Any], None]] = {
     "switch_interval": sys.setswitchinterval,
     "logging": put_back,
     "locks": held_locks.acquire_again,
-    "libraries": apply_ambient,
+    "libraries": apply_library_settings,
     "random": libraries.apply_random,
 }

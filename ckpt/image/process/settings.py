@@ -1,7 +1,7 @@
-"""What a program has set in libraries, which keep it in tables of their own: no variable of the program holds it.
+"""Settings of libraries: a program has set them, and the libraries keep them in tables of their own.
 
-Noted in the child, as values that may hold objects of the program; put back when all modules are loaded. Only
-libraries that the program has imported are looked at. What it is, each library says
+The settings are noted in the child, as values that may hold objects of the program, and restored when all modules are
+loaded. Only libraries that the program has imported are asked. Each library says which settings it has
 (:meth:`ckpt.image.interface.library.Library.note_settings`).
 
 Not here: state that belongs to the process (:mod:`ckpt.image.process.resources`), loggers (:mod:`ckpt.image.reducers.logs`).
@@ -16,24 +16,25 @@ from typing import Any
 
 from ckpt.image.interface.registry import libraries
 
-__all__ = ["apply_ambient", "note_ambient", "quiet"]
+__all__ = ["apply_library_settings", "note_library_settings", "warnings_ignored"]
 
 
-def note_ambient() -> dict[str, Any]:
-    """Library → what is set in it; libraries in which nothing can be set, or nothing is, are left out."""
+def note_library_settings() -> dict[str, Any]:
+    """Name of a library → its settings; libraries without settings are left out."""
     noted = {library.name: library.note_settings() for library in libraries.loaded()}
     return {name: value for name, value in noted.items() if value}
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """No warnings meanwhile: the program may be collecting them, and would find ours among its own."""
+def warnings_ignored() -> Iterator[None]:
+    """A context in which warnings are ignored: the program may be collecting warnings, and would also get those of ckpt."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
-def apply_ambient(saved: dict[str, Any]) -> None:
-    """Raises RestoreError where what has noted a library's settings is not installed here."""
+def apply_library_settings(saved: dict[str, Any]) -> None:
+    """Restore the settings. Raises RestoreError: the distribution that has noted a library's settings is not installed
+    here."""
     for name, value in saved.items():
         libraries.require(name).apply_settings(value)

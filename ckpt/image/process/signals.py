@@ -1,9 +1,9 @@
 """Signals of the program: handlers, the signal mask, interval timers.
 
 The handlers are set during the load, when much of the program does not exist yet. A signal from outside, or from a timer,
-would then call a handler too early. So all signals are blocked from :func:`put_in_force` until the innermost frame of the
+would then call a handler too early. So all signals are blocked from :func:`set_handlers` until the innermost frame of the
 program runs again; the interpreter then calls the handlers of the signals that have arrived. The timers are started just
-before that (:func:`release`).
+before that (:func:`start_timers`).
 
 Not here: signals of the job's own (none in ranks but SIGKILL).
 """
@@ -15,7 +15,7 @@ import signal
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-__all__ = ["Timing", "let_through", "note", "put_in_force", "release"]
+__all__ = ["Timing", "program_mask", "note", "set_handlers", "start_timers"]
 
 _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
@@ -29,7 +29,7 @@ class Timing(NamedTuple):
     blocked: tuple[int, ...]
 
 
-_held: Timing | None = None
+_timing: Timing | None = None
 
 
 def note(timing: Timing) -> dict[str, Any]:
@@ -46,11 +46,11 @@ def note(timing: Timing) -> dict[str, Any]:
     return {"handlers": handlers, "timers": timing.timers, "blocked": timing.blocked}
 
 
-def put_in_force(saved: dict[str, Any]) -> None:
+def set_handlers(saved: dict[str, Any]) -> None:
     """Block all signals and set the handlers."""
-    global _held
+    global _timing
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    _held = Timing(saved["timers"], saved["blocked"])
+    _timing = Timing(saved["timers"], saved["blocked"])
     for number, handler in saved["handlers"].items():
         if handler is None:
             continue
@@ -64,29 +64,29 @@ def put_in_force(saved: dict[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def let_through() -> Iterator[None]:
+def program_mask() -> Iterator[None]:
     """A context in which code of the program runs before its frames do (hooks): the program's own signal mask is set, so
     that threads and processes which this code starts inherit it.
     """
-    if _held is None:
+    if _timing is None:
         yield
         return
-    signal.pthread_sigmask(signal.SIG_SETMASK, _held.blocked)
+    signal.pthread_sigmask(signal.SIG_SETMASK, _timing.blocked)
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
 
 
-def release() -> tuple[int, ...] | None:
+def start_timers() -> tuple[int, ...] | None:
     """Start the timers. Returns the numbers of the signals that the caller must block when it lets the program run; None:
     the mask stays as it is, because no image was loaded.
     """
-    global _held
-    timing, _held = _held, None
+    global _timing
+    timing, _timing = _timing, None
     if timing is None:
         return None
-    for kind, (first, interval) in zip(_TIMERS, timing.timers, strict=True):
+    for timer, (first, interval) in zip(_TIMERS, timing.timers, strict=True):
         if first or interval:
-            signal.setitimer(kind, first, interval)
+            signal.setitimer(timer, first, interval)
     return timing.blocked

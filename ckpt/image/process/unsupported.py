@@ -1,8 +1,10 @@
-"""What no image can hold, and would be lost in silence: said by name, before anything is saved. Called in the child.
+"""State that no image can hold, and that would be lost without an error: the image is refused, and the error names the
+state.
 
-Each library says so of itself (:meth:`ckpt.image.interface.library.Library.refuse`). Of none in particular:
-objects in the place of whole modules of the standard library. What puts them there puts them into all modules, into default
-arguments and into the import system, too; a library's class may take them away before
+:func:`check` is called in the child before anything is saved. Each library refuses its own state
+(:meth:`ckpt.image.interface.library.Library.refuse`). State of no certain library: objects that stand in ``sys.modules`` in
+the place of modules of the standard library. A tool that puts such objects there also puts them into other modules, default
+arguments and the import system. A library's class may remove them before
 (:meth:`ckpt.image.interface.library.Library.before_saving`).
 """
 
@@ -21,14 +23,14 @@ _MODULES = ("os", "io", "pathlib", "shutil")
 
 
 def check() -> None:
-    """Raises Unpicklable, with a name."""
+    """Raise Unpicklable, with a name, if the program has such state."""
     for name in _MODULES:
         found = sys.modules.get(name)
         if found is not None and not isinstance(found, types.ModuleType):
-            kind = f"{type(found).__module__}.{type(found).__qualname__}"
+            type_name = f"{type(found).__module__}.{type(found).__qualname__}"
             raise Unpicklable(
                 f"sys.modules[{name!r}]",
-                f"a {kind} stands in the place of the module: no image can be taken meanwhile",
+                f"a {type_name} stands in the place of the module: no image can be taken meanwhile",
             )
     for refuse in libraries.implementations(Library.refuse):
         refuse()

@@ -22,7 +22,7 @@ class Disk:
         self.fd = os.open("/dev/full", os.O_WRONLY)
         self.said: list[str] = []
         self.output = Output(self.fd, "<stdout>")
-        self.output.on_held = lambda what, stream, detail: self.said.append(f"{stream} {what}: {detail}")
+        self.output.on_held_back = lambda what, stream, detail: self.said.append(f"{stream} {what}: {detail}")
 
     def free(self, *_: object) -> None:
         file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -49,7 +49,7 @@ def test_order_is_kept_and_begin_and_end_are_told_once(disk: Disk) -> None:
 
 
 def test_who_writes_much_waits_for_room(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "HELD_BYTES", 10)
+    monkeypatch.setattr(output, "MOST_HELD_BYTES", 10)
     monkeypatch.setattr(output, "_sleep", disk.free)
     disk.output.write(b"ten bytes.")
     assert not disk.path.exists(), "so much is held back without waiting"

@@ -19,7 +19,7 @@ def as_before() -> Iterator[None]:
     handler = signal.getsignal(signal.SIGUSR1)
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     yield
-    signals.release()
+    signals.start_timers()
     signal.signal(signal.SIGUSR1, handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
@@ -77,15 +77,15 @@ def test_the_mask_and_every_timer_come_back(tmp_path: Path) -> None:
 def test_code_of_the_program_that_runs_before_it_has_its_mask() -> None:
     heard: list[int] = []
     handlers = {int(signal.SIGUSR1): lambda number, frame: heard.append(number)}
-    signals.put_in_force({"handlers": handlers, "timers": NOT_YET, "blocked": (int(signal.SIGUSR2),)})
+    signals.set_handlers({"handlers": handlers, "timers": NOT_YET, "blocked": (int(signal.SIGUSR2),)})
     signal.raise_signal(signal.SIGUSR1)
     assert not heard
-    with signals.let_through():
+    with signals.program_mask():
         assert heard == [signal.SIGUSR1]
         assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == {signal.SIGUSR2}
     signal.raise_signal(signal.SIGUSR1)
     assert len(heard) == 1
-    blocked = signals.release()
+    blocked = signals.start_timers()
     assert blocked == (signal.SIGUSR2,)
     assert len(heard) == 1
     signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
@@ -94,6 +94,6 @@ def test_code_of_the_program_that_runs_before_it_has_its_mask() -> None:
 
 def test_where_nothing_is_held_nothing_changes() -> None:
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    with signals.let_through():
+    with signals.program_mask():
         assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == blocked
-    assert signals.release() is None
+    assert signals.start_timers() is None
