@@ -34,8 +34,10 @@ def flush_all() -> None:
     h5f, flushed = h5py.h5f, set()
     if not h5f.get_obj_count(h5f.OBJ_ALL, h5f.OBJ_FILE | h5f.OBJ_DATASET | h5f.OBJ_GROUP):
         return
-    for kind in (h5f.OBJ_FILE, h5f.OBJ_DATASET, h5f.OBJ_GROUP):
-        for identifier in h5f.get_obj_ids(h5f.OBJ_ALL, kind) if h5f.get_obj_count(h5f.OBJ_ALL, kind) else ():
+    for object_type in (h5f.OBJ_FILE, h5f.OBJ_DATASET, h5f.OBJ_GROUP):
+        for identifier in (
+            h5f.get_obj_ids(h5f.OBJ_ALL, object_type) if h5f.get_obj_count(h5f.OBJ_ALL, object_type) else ()
+        ):
             opening = h5py.h5i.get_file_id(identifier)
             if opening.id not in flushed:
                 flushed.add(opening.id)
@@ -45,7 +47,7 @@ def flush_all() -> None:
 def reduce_file(pickler: Any, file: Any) -> Any:
     if not file.id.valid:
         return make_closed, ()
-    return file_of, (_the_one(pickler, file.id),)
+    return file_of, (_representative(pickler, file.id),)
 
 
 def reduce_member(pickler: Any, member: Any) -> Any:
@@ -53,18 +55,18 @@ def reduce_member(pickler: Any, member: Any) -> Any:
         return make_closed_member, (type(member),)
     if member.name is None:
         raise PicklingError("an anonymous group or data set of HDF5 cannot be saved")
-    return find_member, (_the_one(pickler, h5py.h5i.get_file_id(member.id)), member.name)
+    return find_member, (_representative(pickler, h5py.h5i.get_file_id(member.id)), member.name)
 
 
 def reduce_member_identifier(pickler: Any, identifier: Any) -> Any:
     """Of a group or data set; :class:`h5py.AttributeManager` holds one."""
-    kind = h5py.Group if isinstance(identifier, h5py.h5g.GroupID) else h5py.Dataset
+    cls = h5py.Group if isinstance(identifier, h5py.h5g.GroupID) else h5py.Dataset
     if not identifier.valid:
         raise PicklingError("a closed group or data set of HDF5 cannot be saved by its identifier alone")
-    return identifier_of, (kind(identifier),)
+    return identifier_of, (cls(identifier),)
 
 
-def _the_one(pickler: Any, identifier: Any) -> Any:
+def _representative(pickler: Any, identifier: Any) -> Any:
     """Of several Python objects for one opening of a file, the one that stands for it in this image."""
     return pickler.shared.setdefault(("h5py", identifier.id), identifier)
 
@@ -72,9 +74,9 @@ def _the_one(pickler: Any, identifier: Any) -> Any:
 def reduce_identifier(pickler: Any, identifier: Any) -> Any:
     if not identifier.valid:
         return closed_identifier, ()
-    one = _the_one(pickler, identifier)
-    if one is not identifier:
-        return same_identifier, (one,)
+    representative = _representative(pickler, identifier)
+    if representative is not identifier:
+        return same_identifier, (representative,)
     file = h5py.File(identifier)
     if file.driver != "sec2":
         raise PicklingError(
@@ -100,7 +102,7 @@ def reduce_identifier(pickler: Any, identifier: Any) -> Any:
 
 def open_file(path: str, mode: str, is_swmr: bool, settings: dict[str, Any]) -> Any:
     if mode == "r+":
-        hdf5_marks.take_away(path)
+        hdf5_marks.remove_mark(path)
     try:
         file = h5py.File(path, mode, swmr=is_swmr and mode == "r", **settings)
         if is_swmr and mode == "r+":

@@ -16,7 +16,7 @@ import fcntl
 import os
 import struct
 
-__all__ = ["checksum", "take_away"]
+__all__ = ["checksum", "remove_mark"]
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _FLAGS_AT = 11
@@ -25,7 +25,7 @@ _FIRST_PLACES = (0, *(512 << n for n in range(16)))  # behind a block of the use
 _MASK = 0xFFFFFFFF
 
 
-def take_away(path: str) -> None:
+def remove_mark(path: str) -> None:
     """Nothing happens where there is no such mark, or the file cannot be written: opening it will say so."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -38,7 +38,11 @@ def take_away(path: str) -> None:
             if not block.startswith(_SIGNATURE):
                 continue
             end = 12 + 4 * block[9]
-            if block[8] >= 3 and block[_FLAGS_AT] & _OPEN and _sum_of(block, end) == checksum(block[:end]):
+            if (
+                block[8] >= 3
+                and block[_FLAGS_AT] & _OPEN
+                and _saved_checksum(block, end) == checksum(block[:end])
+            ):
                 block[_FLAGS_AT] &= ~_OPEN
                 struct.pack_into("<I", block, end, checksum(block[:end]))
                 os.pwrite(fd, block[: end + 4], at)
@@ -49,7 +53,7 @@ def take_away(path: str) -> None:
         os.close(fd)
 
 
-def _sum_of(block: bytes | bytearray, end: int) -> int:
+def _saved_checksum(block: bytes | bytearray, end: int) -> int:
     return int.from_bytes(block[end : end + 4], "little")
 
 
@@ -67,13 +71,13 @@ def checksum(data: bytes | bytearray) -> int:
     return _finished((a + x) & _MASK, (b + y) & _MASK, (c + z) & _MASK)
 
 
-def _turned(value: int, bits: int) -> int:
+def _rotated(value: int, bits: int) -> int:
     return (value << bits | value >> (32 - bits)) & _MASK
 
 
 def _mixed(a: int, b: int, c: int) -> tuple[int, int, int]:
     for bits in (4, 6, 8, 16, 19, 4):
-        a = ((a - c) & _MASK) ^ _turned(c, bits)
+        a = ((a - c) & _MASK) ^ _rotated(c, bits)
         c = (c + b) & _MASK
         a, b, c = b, c, a
     return a, b, c
@@ -81,6 +85,6 @@ def _mixed(a: int, b: int, c: int) -> tuple[int, int, int]:
 
 def _finished(a: int, b: int, c: int) -> int:
     for bits in (14, 11, 25, 16, 4, 14, 24):
-        c = ((c ^ b) - _turned(b, bits)) & _MASK
+        c = ((c ^ b) - _rotated(b, bits)) & _MASK
         a, b, c = b, c, a
     return b

@@ -33,8 +33,8 @@ def reduce_canvas(pickler: Any, canvas: Any) -> Any:
     """The resolution is known to the Python object around it only."""
     pixels = memoryview(canvas)
     height, width, _ = pixels.shape or (0, 0, 0)
-    for around in gc.get_referrers(canvas):
-        attributes = around if type(around) is dict else getattr(around, "__dict__", {})
+    for holder in gc.get_referrers(canvas):
+        attributes = holder if type(holder) is dict else getattr(holder, "__dict__", {})
         if attributes.get("_renderer") is canvas and "dpi" in attributes:
             return make_canvas, (width, height, float(attributes["dpi"]), pixels.tobytes())
     raise TypeError("a canvas of matplotlib that no renderer holds cannot be saved")

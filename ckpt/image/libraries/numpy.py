@@ -79,14 +79,14 @@ class NumPy(Library):
         importlib.import_module("numpy.random").set_state(saved)
 
     def in_place(self) -> list[InPlace]:
-        kinds = []
+        entries = []
         if (array_type := getattr(self.module, "ndarray", None)) is not None:
             # a view, because the registered object itself is saved by its name
-            kinds.append(InPlace("array", (array_type,), lambda obj: obj.view(array_type)[...], _put_array))
+            entries.append(InPlace("array", (array_type,), lambda obj: obj.view(array_type)[...], _put_array))
         if (random := sys.modules.get("numpy.random")) is not None:
             generators = (random.Generator, random.RandomState)
-            kinds.append(InPlace("numpy generator", generators, lambda obj: _bits(obj).state, _put_bits))
-        return kinds
+            entries.append(InPlace("numpy generator", generators, lambda obj: _bits(obj).state, _put_bits))
+        return entries
 
     def shape_of(self, obj: Any) -> str | None:
         is_array = type(obj) is getattr(self.module, "ndarray", None)
@@ -306,9 +306,11 @@ def make_subclass_view(
     """Without ``__array_finalize__`` of the program's classes, which may not be complete yet."""
     import numpy
 
-    hidden = [c for c in cls.__mro__ if "__array_finalize__" in c.__dict__ and is_heap(c) and is_programs(c)]
-    hooks = [(c, c.__dict__["__array_finalize__"]) for c in hidden]
-    for c in hidden:
+    classes = [
+        c for c in cls.__mro__ if "__array_finalize__" in c.__dict__ and is_heap(c) and is_not_numpys(c)
+    ]
+    hooks = [(c, c.__dict__["__array_finalize__"]) for c in classes]
+    for c in classes:
         type.__delattr__(c, "__array_finalize__")
     try:
         made: Any = numpy.ndarray.__new__(cls, shape, dtype, owner, offset, strides)
@@ -320,7 +322,7 @@ def make_subclass_view(
     return made
 
 
-def is_programs(cls: type) -> bool:
+def is_not_numpys(cls: type) -> bool:
     """numpy's own classes need their hook; it makes what they cannot do without."""
     return cls.__module__.partition(".")[0] != "numpy"
 

@@ -62,8 +62,8 @@ def reduce_reader(pickler: Any, reader: Any) -> Any:
     handles = reader.handles
     is_closed = handles is None or getattr(handles.handle, "closed", True)
     if not is_closed:
-        is_its_own = any(handles.handle is each for each in handles.created_handles)
-        if not is_its_own or handles.is_wrapped or reader.options.get("memory_map"):
+        is_opened_by_pandas = any(handles.handle is handle for handle in handles.created_handles)
+        if not is_opened_by_pandas or handles.is_wrapped or reader.options.get("memory_map"):
             raise PicklingError(
                 "a table is read in pieces from a file object of the program's own, or a mapped one; "
                 "give pandas the file's name, or read with engine='python'"

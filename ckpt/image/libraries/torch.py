@@ -135,7 +135,7 @@ def _is_plain(torch: Any, tensor: Any) -> bool:
 def _is_used_up(node: Any) -> bool:
     """Has ``backward()`` freed what some step of this graph had kept? Then nobody can use it again."""
     waiting, seen = [node], {id(node)}
-    kept = [node]
+    steps = [node]
     while waiting:
         step = waiting.pop()
         for name in dir(step):
@@ -148,7 +148,7 @@ def _is_used_up(node: Any) -> bool:
         for before, _ in step.next_functions:
             if before is not None and id(before) not in seen:
                 seen.add(id(before))
-                kept.append(before)
+                steps.append(before)
                 waiting.append(before)
     return False
 

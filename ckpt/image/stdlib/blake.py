@@ -1,7 +1,7 @@
 """hashlib: ``blake2b`` and ``blake2s`` objects that are in use. Python itself computes these digests.
 
-The memory of such an object *is* the state of its digest (RFC 7693: parameters, chaining value, counts, the bytes of an
-unfinished block). It has no address in it but that of a lock, at its end. So this memory is copied into a new object.
+The memory of such an object is the state of its digest (RFC 7693: parameters, chaining value, counts, the bytes of an
+unfinished block). The only address in it is that of a lock, at its end. So this memory is copied into a new object.
 
 The layout of that memory is never relied on without a proof. Only the part that :func:`ckpt.compat.memory.blake_state` knows
 is touched. A copy must give the same digest as the original before it becomes part of an image. At load, a digest of a known
@@ -20,7 +20,7 @@ from ckpt.image.errors import RestoreError
 
 __all__ = ["can_be_saved", "make_digest", "reduce_digest"]
 
-_TEXT = bytes(range(256)) + b"ckpt"  # a full block and a begun one
+_TEXT = bytes(range(256)) + b"ckpt"  # full blocks and an unfinished one
 
 
 def can_be_saved(digest: Any) -> bool:
@@ -29,7 +29,7 @@ def can_be_saved(digest: Any) -> bool:
 
 
 def reduce_digest(pickler: Any, digest: Any) -> Any:
-    """Raises PicklingError."""
+    """The reducer for ``blake2b`` and ``blake2s`` objects. Raises PicklingError."""
     name = type(digest).__name__
     state = blake_state(digest)
     if state is not None:
@@ -43,7 +43,7 @@ def reduce_digest(pickler: Any, digest: Any) -> Any:
 
 
 def make_digest(name: str, fingerprint: bytes, state: bytes, result: bytes) -> Any:
-    """A digest in that state. Raises RestoreError when this Python keeps it otherwise."""
+    """A digest in that state. Raises RestoreError: this Python keeps the state in another form."""
     made = _made(name, fingerprint, state, result)
     if made is None:
         raise RestoreError(
@@ -54,15 +54,16 @@ def make_digest(name: str, fingerprint: bytes, state: bytes, result: bytes) -> A
 
 def _made(name: str, fingerprint: bytes, state: bytes, result: bytes) -> Any:
     made = getattr(hashlib, name)()
-    space = blake_state(made)
-    if space is None or _fingerprint(name) != fingerprint or len(space) != len(state):
+    memory = blake_state(made)
+    if memory is None or _fingerprint(name) != fingerprint or len(memory) != len(state):
         return None
-    space[:] = state
+    memory[:] = state
     return made if made.digest() == result else None
 
 
 @cache
 def _fingerprint(name: str) -> bytes:
-    """What a digest of a certain text looks like here."""
+    """The state of a digest of a fixed text in this process: two processes with the same fingerprint have the same
+    layout."""
     digest = getattr(hashlib, name)(_TEXT, digest_size=17)
     return bytes(blake_state(digest))

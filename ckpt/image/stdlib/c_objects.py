@@ -48,7 +48,7 @@ __all__ = [
 
 
 def reduce_pattern(pickler: Saver, obj: re.Pattern[Any]) -> Any:
-    """One without a text is part of a ``re.Scanner`` (met alone while that is at work), and is made as there."""
+    """A pattern without a text belongs to a ``re.Scanner``, and is made again from the lexicon of the scanner."""
     if obj.pattern is not None:
         return NotImplemented
     lexicon = rebuild_c_objects.lexicons.get(obj)
@@ -62,7 +62,7 @@ def reduce_pattern(pickler: Saver, obj: re.Pattern[Any]) -> Any:
 
 
 def reduce_match(pickler: Saver, obj: re.Match[Any]) -> Any:
-    """Of ``re``, and of the package ``regex``, which has the same attributes."""
+    """The reducer for matches of ``re`` and of the package ``regex``, which have the same attributes."""
     tries = [("search", obj.pos), ("match", obj.pos), ("fullmatch", obj.pos), ("match", obj.start())]
     for method, pos in tries:
         again = getattr(obj.re, method)(obj.string, pos, obj.endpos)
@@ -72,9 +72,9 @@ def reduce_match(pickler: Saver, obj: re.Match[Any]) -> Any:
 
 
 def reduce_scanner(pickler: Saver, obj: Any) -> Any:
-    """What ``finditer`` runs on.
+    """The reducer for the scanner that ``finditer`` uses.
 
-    Its position can only be seen by asking for the next match, so only in a forked child.
+    Its position is found only by asking for the next match, so it can be saved in a forked child only.
     """
     if not pickler.is_disposable:
         raise PicklingError("re.finditer under way cannot be saved without fork")
@@ -112,10 +112,10 @@ def reduce_lru_cache(pickler: Saver, obj: Any) -> Any:
 
 
 def _lru_parameters(obj: Any, links: list[Any]) -> dict[str, Any]:
-    """``cache_parameters()``; from C while ``functools.lru_cache`` has not set that attribute yet."""
-    asked = obj.__dict__.get("cache_parameters")
-    if asked is not None:
-        parameters: dict[str, Any] = asked()
+    """``cache_parameters()``. Raises PicklingError while ``functools.lru_cache`` has not set that attribute yet."""
+    cache_parameters = obj.__dict__.get("cache_parameters")
+    if cache_parameters is not None:
+        parameters: dict[str, Any] = cache_parameters()
         return parameters
     raise PicklingError("functools.lru_cache is still wrapping this function")
 
@@ -154,7 +154,7 @@ _REMAINING_ITEMS = 1_000_000
 
 
 def reduce_key_wrapper(pickler: Saver, obj: Any) -> Any:
-    """What ``functools.cmp_to_key`` makes, and the keys made with it."""
+    """The reducer for the result of ``functools.cmp_to_key``, and for the keys made with it."""
     key = getattr(obj, "obj", rebuild_c_objects)
     return rebuild_c_objects.make_key_wrapper, (
         compare_of_key(obj),
@@ -163,7 +163,7 @@ def reduce_key_wrapper(pickler: Saver, obj: Any) -> Any:
 
 
 def reduce_pairwise(pickler: Saver, obj: Any) -> Any:
-    """It holds its source and, once begun, the item that comes first in the next pair."""
+    """The object holds its source and, once begun, the item that comes first in the next pair."""
     found = pairwise_parts(obj)
     if not found:
         return rebuild_c_objects.make_pairwise, (iter(()),)
@@ -191,7 +191,7 @@ def reduce_json_scanner(pickler: Saver, obj: Any) -> Any:
 
 
 def reduce_json_encoder(pickler: Saver, obj: Any) -> Any:
-    """Whether it allows nan it says only when it meets one; that runs nothing of the program."""
+    """Whether the encoder allows nan is found only by encoding one; that runs no code of the program."""
     try:
         allows = bool(obj(float("nan"), 0))
     except ValueError:
@@ -206,7 +206,7 @@ def reduce_re_scanner(pickler: Saver, obj: Any) -> Any:
 
 
 def reduce_system_random(pickler: Saver, obj: Any) -> Any:
-    """Has nothing to be saved, which it says by refusing."""
+    """The object has no state, and its own ``__reduce__`` raises."""
     return (
         rebuild_c_objects.make_system_random,
         (type(obj),),
@@ -218,13 +218,15 @@ def reduce_system_random(pickler: Saver, obj: Any) -> Any:
 
 
 def reduce_random(pickler: Saver, obj: Any) -> Any:
-    """Past its ``getstate``, which wants what ``__init__`` sets: it may be just being made."""
+    """The state is read by the C type's ``getstate``. The class's own needs attributes that ``__init__`` sets, and the
+    object may not have them yet."""
     state = (accelerators.random.Random.getstate(obj), attributes_of(obj), slots_of(pickler, obj))
     return rebuild_c_objects.make_random, (type(obj),), state, None, None, rebuild_c_objects.fill_random
 
 
 def reduce_remaining(pickler: Saver, obj: Any) -> Any:
-    """An iterator that shows nothing of its state: as one over what remains, found by using it up in a forked child."""
+    """The reducer for an iterator that does not show its state: it is saved as an iterator over the remaining items, which
+    are found by using it up in a forked child."""
     if not pickler.is_disposable:
         raise PicklingError(f"an iterator of type {type(obj).__name__} cannot be saved without fork")
     found = by_exhausting(obj, lambda obj: list(itertools.islice(obj, _REMAINING_ITEMS + 1)))

@@ -1,4 +1,4 @@
-"""bz2, lzma: files that are being written, ``BZ2File`` and ``LZMAFile`` in the format xz.
+"""bz2, lzma: files that are open for writing, ``BZ2File`` and ``LZMAFile`` in the format xz.
 
 Their compressors cannot be copied. So in the forked child the compressor is finished, and the image holds its last output.
 After a restart the file has a stand-in (a Python object in the place of the compressor). With the next call it returns that
@@ -31,10 +31,10 @@ _NEEDS_FORK = "data being compressed (bz2, lzma) cannot be saved without fork: u
 
 
 class FurtherStream:
-    """In the place of a compressor of bz2 or xz whose stream has been ended: a second stream, if anything comes.
+    """Stands for a compressor of bz2 or xz whose stream has been ended. Begins a second stream when it gets more data.
 
-    ``pending``: the end of the first; ``check``: of lzma, ``None`` for bz2. An image may be taken in the middle of a method:
-    what has been given out already is in its frame then, and no longer here.
+    ``pending``: the end of the first stream, not returned yet; ``check``: the integrity check of lzma, ``None`` for bz2. An
+    image may be taken in the middle of a method: then the output to be returned is in the frame of the method, and not here.
     """
 
     __slots__ = ("check", "compressor", "has_begun", "is_over", "pending")
@@ -75,11 +75,11 @@ def _compressor(check: int | None) -> Any:
 
 
 _ended: dict[int, tuple[Any, bytes]] = {}
-"""In a child, by id, what has been ended for its image: the object and what came of that."""
+"""The compressors that a forked child has ended for its image: id → (the object, its last output)."""
 
 
 def reduce_compressor(pickler: Any, obj: Any) -> Any:
-    """Of ``bz2.BZ2Compressor`` and ``lzma.LZMACompressor``. Raises PicklingError."""
+    """The reducer for ``bz2.BZ2Compressor`` and ``lzma.LZMACompressor``. Raises PicklingError."""
     name = f"{type(obj).__module__.lstrip('_')}.{type(obj).__name__}"
     if not _is_in_a_file(obj):
         raise PicklingError(
@@ -93,12 +93,12 @@ def reduce_compressor(pickler: Any, obj: Any) -> Any:
             _ended[id(obj)] = obj, obj.flush()
         except ValueError:  # ended by the program
             return FurtherStream, (b"", None, True)
-    given = _ended[id(obj)][1]
-    return FurtherStream, (given, None if type(obj).__module__ == BZ2 else _check_of(given), False)
+    output = _ended[id(obj)][1]
+    return FurtherStream, (output, None if type(obj).__module__ == BZ2 else _check_of(output), False)
 
 
 def reduce_stream(pickler: Any, obj: FurtherStream) -> Any:
-    """Of a second stream, which may have begun."""
+    """The reducer for a stand-in, whose second stream may have begun."""
     if obj.is_over or not obj.has_begun:
         return FurtherStream, (obj.pending, obj.check, obj.is_over)
     if not pickler.is_disposable:
@@ -109,7 +109,7 @@ def reduce_stream(pickler: Any, obj: FurtherStream) -> Any:
 
 
 def _is_in_a_file(compressor: Any) -> bool:
-    """Is it the compressor of a file that is known to be read as several streams?"""
+    """Does a ``BZ2File`` or ``LZMAFile`` own the compressor? Readers of these files accept several streams."""
     files = tuple(getattr(sys.modules[name], cls) for name, cls in _FILES if name in sys.modules)
 
     def is_its_file(obj: object) -> bool:
@@ -118,13 +118,13 @@ def _is_in_a_file(compressor: Any) -> bool:
     for holder in gc.get_referrers(compressor):
         if any(map(is_its_file, gc.get_referrers(holder) if type(holder) is dict else (holder,))):
             return True
-    # the attributes of a file that is being made may be a dictionary that the collector does not know yet
+    # while a file is being made, the garbage collector may not know the dictionary of its attributes yet
     return any(map(is_its_file, gc.get_objects()))
 
 
-def _check_of(given: bytes) -> int:
-    """The check that a stream of xz had, from its end (the format's section 2.1.2). Raises PicklingError: it is no xz."""
-    footer = given[-_XZ_FOOTER_BYTES:]
+def _check_of(output: bytes) -> int:
+    """The integrity check of an xz stream, read from its end (section 2.1.2 of the format). Raises PicklingError: no xz."""
+    footer = output[-_XZ_FOOTER_BYTES:]
     if footer[-2:] != _XZ_MAGIC or zlib.crc32(footer[4:10]) != int.from_bytes(footer[:4], "little"):
         raise PicklingError(
             "data being compressed (lzma.LZMACompressor) of a format other than xz, which knows no second stream, cannot be "

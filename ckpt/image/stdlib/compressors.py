@@ -38,12 +38,11 @@ Settings = tuple[int, int, int]
 
 
 class Deflating:
-    """Does what ``zlib.compressobj`` does, behind a stream that has begun elsewhere.
+    """Stands for the result of ``zlib.compressobj``, and goes on with a stream that another compressor has begun.
 
-    ``pending``: what comes first; ``kind``: "" (raw), "zlib" or "gzip"; ``checksum`` and ``size``: of the data so far.
-
-    An image may be taken in the middle of a method: what has been given out already is in its frame then, and no longer
-    here.
+    ``pending``: output that the next call returns first; ``kind``: "" (raw), "zlib" or "gzip"; ``checksum`` and ``size``: of
+    the data so far. An image may be taken in the middle of a method: then the output to be returned is in the frame of the
+    method, and not here.
     """
 
     __slots__ = ("checksum", "compressor", "kind", "pending", "settings", "size")
@@ -82,7 +81,7 @@ class Deflating:
         return made + self.trailer() if mode == zlib.Z_FINISH else made
 
     def trailer(self) -> bytes:
-        """RFC 1950, RFC 1952."""
+        """The bytes at the end of a zlib stream (RFC 1950) or a gzip file (RFC 1952); none for a raw stream."""
         if self.kind == "gzip":
             return self.checksum.to_bytes(4, "little") + (self.size & 0xFFFFFFFF).to_bytes(4, "little")
         return self.checksum.to_bytes(4, "big") if self.kind else b""
@@ -100,32 +99,34 @@ class Deflating:
 
 
 def reduce_deflating(pickler: Any, obj: Any) -> Any:
-    """Of zlib's compressors, and of what stands for them after a restart. Raises PicklingError."""
-    mine = type(obj) is Deflating
+    """The reducer for zlib's compressors, and for their stand-ins after a restart. Raises PicklingError."""
+    is_stand_in = type(obj) is Deflating
     try:
-        flushed = (obj.compressor if mine else obj).copy()
+        flushed = (obj.compressor if is_stand_in else obj).copy()
     except ValueError:  # its stream has been ended
-        if mine:
+        if is_stand_in:
             return Deflating, (obj.pending, obj.settings, obj.kind, obj.checksum, obj.size, True)
         return make_finished, ()
-    given = flushed.flush(zlib.Z_FULL_FLUSH)
-    if mine:
-        return Deflating, (obj.pending + given, obj.settings, obj.kind, obj.checksum, obj.size)
+    output = flushed.flush(zlib.Z_FULL_FLUSH)
+    if is_stand_in:
+        return Deflating, (obj.pending + output, obj.settings, obj.kind, obj.checksum, obj.size)
     settings = _settings(flushed.copy())
     end = zlib.decompressobj(-zlib.MAX_WBITS)
     if end.decompress(flushed.flush()) or not end.eof or len(end.unused_data) not in (0, 4, 8):
         raise PicklingError("data being compressed (zlib.compressobj) cannot be saved with this zlib")
     trailer = end.unused_data
     if not trailer:
-        return Deflating, (given, settings, "", 0, 0)
+        return Deflating, (output, settings, "", 0, 0)
     if len(trailer) == 4:
-        return Deflating, (given, settings, "zlib", int.from_bytes(trailer, "big"), 0)
+        return Deflating, (output, settings, "zlib", int.from_bytes(trailer, "big"), 0)
     checksum, size = int.from_bytes(trailer[:4], "little"), int.from_bytes(trailer[4:], "little")
-    return Deflating, (given, settings, "gzip", checksum, size)
+    return Deflating, (output, settings, "gzip", checksum, size)
 
 
 def reduce_method(pickler: Any, method: MethodDescriptorType) -> Any:
-    """``compressobj.compress`` on a stack, about to be called: by its name, for what will stand in the object's place."""
+    """The reducer for a method descriptor of a compressor, which is on an evaluation stack when it is about to be called. It
+    is saved by its name, because a stand-in will be in the compressor's place.
+    """
     owner = method.__objclass__
     if (owner.__module__, owner.__name__) in _COMPRESSORS:
         return getattr, (_Methods, method.__name__)
@@ -133,7 +134,7 @@ def reduce_method(pickler: Any, method: MethodDescriptorType) -> Any:
 
 
 class _Methods:
-    """Methods of compressors, without one."""
+    """The methods of compressors as functions that call the method of the compressor they get, of whichever type."""
 
     @staticmethod
     def compress(compressor: Any, data: Any, /) -> Any:
@@ -149,21 +150,21 @@ class _Methods:
 
 
 def _settings(flushed: Any) -> Settings:
-    """Of a compressor that has just been flushed fully, and is used up."""
-    made = flushed.compress(_probe()) + flushed.flush(zlib.Z_FULL_FLUSH)
+    """The settings of a compressor that has just been flushed fully. The compressor cannot be used afterwards."""
+    output = flushed.compress(_probe()) + flushed.flush(zlib.Z_FULL_FLUSH)
     for memory in (zlib.DEF_MEM_LEVEL, 9):
         for level in range(9, -1, -1):
-            wanted = (level, -zlib.MAX_WBITS, memory)
-            other = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS, memory)
-            if other.compress(_probe()) + other.flush(zlib.Z_FULL_FLUSH) == made:
-                return wanted
+            settings = (level, -zlib.MAX_WBITS, memory)
+            compressor = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS, memory)
+            if compressor.compress(_probe()) + compressor.flush(zlib.Z_FULL_FLUSH) == output:
+                return settings
     return _SMALLEST
 
 
 @cache
 def _probe() -> bytes:
-    """Like no text, but of every level another thing; repeats its beginning so far behind that only the largest window
-    sees it.
+    """A text that each level compresses to another result. It repeats its beginning at such a distance that only the largest
+    window finds the repetition.
     """
     noise, bits, octal, distance = _PROBE_PARTS
     head: bytes = pow(3, 5 * noise).to_bytes(noise, "little")
@@ -175,7 +176,7 @@ def _probe() -> bytes:
 
 
 def make_finished() -> Any:
-    """One whose stream has been finished: it refuses everything."""
+    """A compressor whose stream has been finished: all its methods raise."""
     made = zlib.compressobj()
     made.flush()
     return made

@@ -1,4 +1,4 @@
-"""hashlib: digests of OpenSSL that are in use, with the state of their algorithm.
+"""hashlib and hmac: digests of OpenSSL that are in use, with the state of their algorithm.
 
 A program that computes a running checksum holds such an object all the time, and OpenSSL offers no way to save it. The state
 is plain data (RFC 1321, RFC 6234, FIPS 202: chaining values, a count, the bytes of an unfinished block). OpenSSL keeps it in
@@ -35,34 +35,34 @@ _STATE_BYTES = {
     "sha1": 96,
     **dict.fromkeys(("sha224", "sha256"), 112),
     **dict.fromkeys(("sha384", "sha512", "sha512_224", "sha512_256"), 216),
-    # Behind the sponge are the addresses of the functions that this machine computes it with.
+    # Only the sponge is state: after it come the addresses of functions of this process.
     **dict.fromkeys(("sha3_224", "sha3_256", "sha3_384", "sha3_512", "shake_128", "shake_256"), 393),
 }
-"""How much of the algorithm's memory is state."""
+"""Size of the state at the beginning of the algorithm's memory."""
 _CONTEXT_WORDS = 9  # EVP_MD_CTX of OpenSSL 3
-_ALGORITHM = 7  # the word with the address of the algorithm's memory
-_LEGACY = 4  # the word with that of OpenSSL 1
-_XOF_BYTES = 32  # of a digest without a length of its own
+_ALGORITHM = 7  # index of the word with the address of the algorithm's memory
+_LEGACY = 4  # index of the word that has this address in the style of OpenSSL 1
+_XOF_BYTES = 32  # length of the result taken of a digest that has no length of its own
 _HMAC_WORDS = 4  # HMAC_CTX of OpenSSL 3: the algorithm, then the three contexts
 _WORD = ctypes.sizeof(ctypes.c_void_p)
 
 
 @cache
 def _is_known() -> bool:
-    """Whether this Python computes digests with an OpenSSL whose layout is known."""
+    """Does this Python compute digests with an OpenSSL whose layout is known?"""
     module = loaded(HASHLIB)
     if module is None:
         return False
     try:
         number = ctypes.CDLL(getattr(module, "__file__", None)).OpenSSL_version_num
-    except (OSError, AttributeError):  # linked into the interpreter, out of sight
+    except (OSError, AttributeError):  # linked into the interpreter, which does not export its functions
         return False
     number.restype, number.argtypes = ctypes.c_ulong, []
     return bool(number() >> 28 == 3)
 
 
 def can_be_saved(digest: Any) -> bool:
-    """Whether :func:`reduce_digest` or :func:`reduce_hmac` can save an object of OpenSSL's types."""
+    """Can :func:`reduce_digest` or :func:`reduce_hmac` save an object of OpenSSL's types?"""
     if type(digest).__name__ == "HMAC":
         name = _algorithm(digest)
     elif type(digest).__name__ in ("HASH", "HASHXOF"):
@@ -73,7 +73,7 @@ def can_be_saved(digest: Any) -> bool:
 
 
 def reduce_digest(pickler: Any, digest: Any) -> Any:
-    """Of OpenSSL's ``HASH`` and ``HASHXOF``. Raises PicklingError."""
+    """The reducer for OpenSSL's ``HASH`` and ``HASHXOF``. Raises PicklingError."""
     name, result = digest.name, _result(digest)
     state = _state(digest)
     if state is None or _made(name, bytes(state), result) is None:
@@ -96,10 +96,10 @@ def make_digest(name: str, state: bytes, result: bytes) -> Any:
 
 def _made(name: str, state: bytes, result: bytes) -> Any:
     made = hashlib.new(name, usedforsecurity=False)
-    space = _state(made)
-    if space is None or len(space) != len(state):
+    memory = _state(made)
+    if memory is None or len(memory) != len(state):
         return None
-    space[:] = state
+    memory[:] = state
     try:
         return made if _result(made) == result else None
     except ValueError:  # OpenSSL does not take it for a state
@@ -112,7 +112,7 @@ def _result(digest: Any) -> bytes:
 
 
 def _state(digest: Any) -> Any:
-    """The bytes of the algorithm's state, in place; None: they are not where they are looked for."""
+    """The bytes of the algorithm's state, in place; None: the memory is not laid out as expected."""
     context = openssl_context(digest) if can_be_saved(digest) else None
     if context is None:
         return None
@@ -126,7 +126,7 @@ def _state(digest: Any) -> Any:
 
 
 def reduce_hmac(pickler: Any, digest: Any) -> Any:
-    """Of OpenSSL's ``HMAC``. Raises PicklingError."""
+    """The reducer for OpenSSL's ``HMAC``. Raises PicklingError."""
     name, result, states = _algorithm(digest), digest.digest(), _states(digest)
     saved = None if states is None else (name, tuple(map(bytes, states)), result)
     if saved is None or _made_hmac(*saved) is None:
@@ -150,11 +150,11 @@ def make_hmac(name: str, states: tuple[bytes, ...], result: bytes) -> Any:
 def _made_hmac(name: str, states: tuple[bytes, ...], result: bytes) -> Any:
     module: Any = loaded(HASHLIB)
     made = module.hmac_new(b"key", b"", name)
-    spaces = _states(made)
-    if spaces is None or [len(space) for space in spaces] != [len(state) for state in states]:
+    memories = _states(made)
+    if memories is None or [len(memory) for memory in memories] != [len(state) for state in states]:
         return None
-    for space, state in zip(spaces, states, strict=True):
-        space[:] = state
+    for memory, state in zip(memories, states, strict=True):
+        memory[:] = state
     try:
         return made if made.digest() == result else None
     except ValueError:  # OpenSSL does not take it for a state
@@ -166,7 +166,7 @@ def _algorithm(digest: Any) -> str:
 
 
 def _states(digest: Any) -> list[Any] | None:
-    """The bytes of the three states, in place; None: they are not where they are looked for."""
+    """The bytes of the three states, in place; None: the memory is not laid out as expected."""
     own = openssl_context(digest) if can_be_saved(digest) else None
     contexts = None if own is None else _words(own, _HMAC_WORDS)
     found, algorithms = [], set()
@@ -181,7 +181,7 @@ def _states(digest: Any) -> list[Any] | None:
 
 
 def _words(address: int, count: int) -> tuple[int, ...] | None:
-    """What is in memory from there on; None: nothing is, or not all of it."""
+    """``count`` machine words of memory from an address on; None: not all of that memory exists."""
     with open("/proc/self/mem", "rb", buffering=0) as memory:
         try:
             return struct.unpack(f"{count}Q", os.pread(memory.fileno(), count * _WORD, address))

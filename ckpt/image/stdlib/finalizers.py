@@ -38,16 +38,16 @@ def reduce_finalizers(pickler: Saver, obj: Finalizers) -> Any:
 def note_finalizers(
     met: Callable[[], Container[int]], by_value: Container[str] = ()
 ) -> list[stdlib.Finalizer]:
-    """Finalizer, object, function, arguments, keywords, ``atexit``, number; of objects whose ``id`` is in ``met()``.
-
-    ``by_value``: the modules that are the program's own.
-    """
+    """The finalizers of objects whose ``id`` is in ``met()``. ``by_value``: names of the program's modules."""
     known, entries = met(), []
     for finalizer, info in list(stdlib.finalizers().items()):
         target = info.weakref()
         if target is None or id(target) not in known:
             continue
-        if _is_made_anew(type(target), by_value) and getattr(info.func, "__module__", None) not in by_value:
+        if (
+            _is_made_by_reduce(type(target), by_value)
+            and getattr(info.func, "__module__", None) not in by_value
+        ):
             continue
         entries.append(
             (finalizer, target, info.func, info.args, info.kwargs or {}, bool(info.atexit), info.index)
@@ -55,7 +55,7 @@ def note_finalizers(
     return entries
 
 
-def _is_made_anew(cls: type, by_value: Container[str]) -> bool:
+def _is_made_by_reduce(cls: type, by_value: Container[str]) -> bool:
     return cls.__module__ not in by_value and has_own_reduce(cls)
 
 

@@ -3,7 +3,8 @@
 A mapped file is opened and mapped again, at the same offset and with the same access. What the program could write to gets
 the content that it had at the checkpoint. (:mod:`ckpt.image.libraries.numpy` saves ``numpy.memmap`` in the same way.)
 
-A program and its forked child have a *shared* mapping in common, so a child would save what the program writes meanwhile.
+A program and its forked child use the same memory for a *shared* mapping, so a child would save what the program writes
+meanwhile.
 Therefore images of a program that has mapped a file for shared writing are written without a fork
 (:mod:`ckpt.capture.choice`). A child that meets such a mapping all the same refuses it.
 

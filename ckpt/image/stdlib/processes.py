@@ -1,8 +1,8 @@
 """Child processes, and objects that processes share. An image holds one process only.
 
-A child that runs is refused by name: after a restart nobody would wait for the right process. A child that has ended is an
+A running child is refused by name: after a restart, nobody would wait for the right process. A child that has ended is an
 ordinary object. The locks of ``multiprocessing`` are saved with their value if only the program itself holds them: without
-children they are locks like any others, and many libraries make one in case they need it.
+children they are like other locks, and many libraries make one in case they need it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["reducers"]
 
 
 def reducers() -> dict[type, Any]:
-    """By exact type, of the modules that are loaded."""
+    """Reducers by exact type, for the modules that have been imported."""
     found: dict[type, Any] = {}
     if "subprocess" in sys.modules:
         found[sys.modules["subprocess"].Popen] = reduce_child
@@ -50,30 +50,31 @@ def reduce_key(pickler: Any, key: bytes) -> Any:
 
 
 def reduce_lock(pickler: Any, lock: Any) -> Any:
-    """The semaphore is in memory that parent and child share: its value here is that of a later moment. How often this
-    process holds it is not, and tells all of a lock that can be held once, or whose first value is known.
+    """The semaphore is in memory that parent and forked child share, so its value here is that of a later moment. How many
+    times this process has acquired it is not shared. That number is enough for a lock that can be acquired once, or whose
+    first value is known.
     """
-    inner = semaphore_of(lock)
-    is_bounded = inner.maxvalue == 1 or type(lock).__name__ == "BoundedSemaphore"
+    semaphore = semaphore_of(lock)
+    is_bounded = semaphore.maxvalue == 1 or type(lock).__name__ == "BoundedSemaphore"
     if pickler.is_disposable and not is_bounded:
         raise PicklingError(
             "a multiprocessing.Semaphore cannot be saved without stopping the program; a BoundedSemaphore can"
         )
-    held = times_semaphore_owned(inner)
-    at_first = inner.maxvalue if is_bounded else semaphore_value(inner) + held
-    return make_lock, (type(lock), inner.kind, at_first, inner.maxvalue, held)
+    times = times_semaphore_owned(semaphore)
+    first_value = semaphore.maxvalue if is_bounded else semaphore_value(semaphore) + times
+    return make_lock, (type(lock), semaphore.kind, first_value, semaphore.maxvalue, times)
 
 
 # ---------------------------------------------------------------------- called while loading
 
 
-def make_lock(cls: type, kind: int, value: int, most: int, held: int) -> Any:
+def make_lock(cls: type, kind: int, value: int, maximum: int, times: int) -> Any:
     import multiprocessing
     from multiprocessing import synchronize
 
     made: Any = object.__new__(cls)
     context = multiprocessing.get_context()
-    synchronize.SemLock.__init__(made, kind, value, most, ctx=context)
-    for _ in range(held):
+    synchronize.SemLock.__init__(made, kind, value, maximum, ctx=context)
+    for _ in range(times):
         made.acquire()
     return made

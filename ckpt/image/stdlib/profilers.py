@@ -1,9 +1,9 @@
 """Profiles as objects in an image: ``cProfile.Profile``.
 
-They keep in C what they have counted. A profile is saved as its report. After a restart, the counts before the image are
-added to those after it (:class:`Earlier`).
+A profile keeps its counts in C. It is saved as its report. After a restart, the counts before the image are added to those
+after it (:class:`Earlier`).
 
-Not here: that they watch the program again after a restart (:mod:`ckpt.image.frames.tracing`).
+Not here: how a profile watches the program again after a restart (:mod:`ckpt.image.frames.tracing`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Place:
 
 
 Counts = tuple[int, int, float, float]
-_NONE: Counts = (0, 0, 0.0, 0.0)
+_NO_COUNTS: Counts = (0, 0, 0.0, 0.0)
 Entries = list[tuple[Any, Counts, list[tuple[Any, Counts]]]]
 
 
@@ -38,7 +38,8 @@ def _key(code: Any) -> Any:
 
 
 class Earlier:
-    """What a profile had counted before a restart: takes the place of ``getstats``, and adds what C has counted since."""
+    """The counts of a profile before a restart. Stands in the place of the profile's ``getstats``, and adds the counts in C
+    since the restart."""
 
     def __init__(self, profile: Any, entries: Entries) -> None:
         self._profile, self._entries = profile, entries
@@ -47,7 +48,7 @@ class Earlier:
         return merged(self._entries, entries_of(c_method(self._profile, "getstats")()))
 
     def clear(self) -> None:
-        """The program begins again."""
+        """The program clears the profile."""
         self._entries = []
         c_method(self._profile, "clear")()
 
@@ -57,15 +58,19 @@ class Earlier:
 
 
 def entries_of(stats: list[Any]) -> Entries:
-    """What ``getstats`` returns, as plain content."""
+    """The result of ``getstats`` as tuples, lists and numbers."""
     return [
-        (_key(one[0]), tuple(one[1:5]), [(_key(sub[0]), tuple(sub[1:5])) for sub in one[5] or ()])
-        for one in stats
+        (
+            _key(entry[0]),
+            tuple(entry[1:5]),
+            [(_key(subentry[0]), tuple(subentry[1:5])) for subentry in entry[5] or ()],
+        )
+        for entry in stats
     ]
 
 
 def sum_of(*parts: Entries) -> Entries:
-    """Entries of several times, one for each function."""
+    """The sums of the counts of several periods, with one entry for each function."""
     totals: dict[Any, Counts] = {}
     callees: dict[Any, dict[Any, Counts]] = {}
     for entries in parts:
@@ -82,7 +87,7 @@ def _added(a: Counts | None, b: Counts) -> Counts:
 
 
 def merged(*parts: Entries) -> list[Any]:
-    """The sum, as ``getstats`` returns it; each function is one object there."""
+    """The sum in the form that ``getstats`` returns, in which each function is one object."""
     module: Any = loaded(PROFILER)
     places: dict[Any, Any] = {}
 
@@ -108,19 +113,19 @@ def reduce_profile(pickler: Saver, obj: Any) -> Any:
     earlier = attributes.get("getstats")
     now, running = entries_of(c_method(obj, "getstats")()), 0
     if pickler.is_disposable:
-        c_method(obj, "disable")()  # which counts what runs as if it had returned
+        c_method(obj, "disable")()  # counts the running calls as if they had returned
         now, running = _without_running(now, entries_of(c_method(obj, "getstats")()))
-    is_again = type(earlier) is Earlier
-    entries = sum_of(earlier.entries, now) if is_again else now
-    kept = {
-        key: value for key, value in attributes.items() if not is_again or key not in ("getstats", "clear")
+    has_earlier = type(earlier) is Earlier
+    entries = sum_of(earlier.entries, now) if has_earlier else now
+    saved_attributes = {
+        key: value for key, value in attributes.items() if not has_earlier or key not in ("getstats", "clear")
     }
-    return make_profile, (type(obj),), (kept, entries, running), None, None, fill_profile
+    return make_profile, (type(obj),), (saved_attributes, entries, running), None, None, fill_profile
 
 
 def _without_running(before: Entries, ended: Entries) -> tuple[Entries, int]:
-    """The times of `ended`, without the calls of the captured functions that run, and how many these are; the same before
-    they have been ended."""
+    """The entries ``ended`` without the calls of running captured functions, and the number of these calls. ``before``: the
+    entries before the profile was disabled, which has counted these calls as ended."""
     counts = {key: (calls, dict(below)) for key, calls, below in before}
     active = {key: calls[0] - counts[key][0][0] if key in counts else calls[0] for key, calls, _ in ended}
     running: list[Any] = []
@@ -133,9 +138,9 @@ def _without_running(before: Entries, ended: Entries) -> tuple[Entries, int]:
     inner = [(caller, callee) for callee, caller in itertools.pairwise(running)]
     found = []
     for key, calls, below in ended:
-        known, known_below = counts.get(key, (_NONE, {}))
+        known, known_below = counts.get(key, (_NO_COUNTS, {}))
         rest = [
-            (other, _less(more, known_below.get(other, _NONE), inner.count((key, other))))
+            (other, _less(more, known_below.get(other, _NO_COUNTS), inner.count((key, other))))
             for other, more in below
         ]
         found.append((key, _less(calls, known, running.count(key)), rest))
@@ -143,7 +148,8 @@ def _without_running(before: Entries, ended: Entries) -> tuple[Entries, int]:
 
 
 def _less(ended: Counts, before: Counts, running: int) -> Counts:
-    """As ended, with so many calls less; those of them that were calls within another one are not told apart."""
+    """The counts ``ended``, less ``running`` calls. Recursive calls among these are not known, so that number is
+    estimated."""
     recursive = max(before[1], ended[1] - running)
     return (ended[0] - running, recursive, ended[2], ended[3])
 

@@ -41,13 +41,13 @@ def fill_random(obj: Any, state: tuple[Any, dict[str, Any] | None, list[tuple[ty
 
 
 class LruMark:
-    """Stands, inside a cache's key, for functools' private object before the keyword arguments."""
+    """Stands, in a saved key of a cache, for the private object of functools that comes before the keyword arguments."""
 
 
 def lru_counters(cached: Any) -> tuple[int, int] | None:
-    """Hits and misses; ``None`` where both are 0 or nobody can be asked."""
-    asked = cached.__dict__.get("cache_info") or getattr(cached, "cache_info", None)
-    info = asked() if asked is not None else None
+    """Numbers of hits and misses; ``None``: both are 0, or not known."""
+    cache_info = cached.__dict__.get("cache_info") or getattr(cached, "cache_info", None)
+    info = cache_info() if cache_info is not None else None
     return (info.hits, info.misses) if info is not None and (info.hits or info.misses) else None
 
 
@@ -57,13 +57,13 @@ def refill_lru_cache(
     counters: tuple[int, int] | None = None,
     running: Sequence[tuple[Sequence[Any] | None, dict[str, Any]]] = (),
 ) -> None:
-    """Put the results back, oldest first. Runs when everything else is loaded, since keys are hashed here.
+    """Put the results back, oldest first. Called when everything else is loaded, because keys are hashed here.
 
     An unbounded cache is a dictionary and is filled directly; a bounded one is called with the old arguments while its
     function is replaced by one that hands out the old results.
 
-    running: arguments of the calls that will be made again. Each must miss again, and its miss has been counted: a result
-    that an equal call has left meanwhile stays out, the call will leave its own.
+    running: arguments of the calls that will be made again. Each of them must miss again, and its miss has been counted
+    already. So the result of an equal call is left out of the cache: the repeated call will put its own result there.
     """
     _, _, mark, _ = lru_parts(cached)
     typed = cached.cache_parameters()["typed"]
@@ -80,7 +80,7 @@ def refill_lru_cache(
 def _refill(cached: Any, entries: list[tuple[Any, Any]]) -> None:
     cache, function, mark, _ = lru_parts(cached)
     parameters = cached.cache_parameters()
-    cached.cache_clear()  # what loading has called, for objects that are made by their authors' `__new__`, is in it
+    cached.cache_clear()  # it may hold results of calls made during the load, by `__new__` of a library's classes
     if parameters["maxsize"] is None:
         cache.update((_lru_key(key, mark), value) for key, value in entries)
         return
@@ -94,7 +94,7 @@ def _refill(cached: Any, entries: list[tuple[Any, Any]]) -> None:
     wanted: list[Any] = []
 
     def hand_out(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The old result; of calls that the hashing of keys makes: what they lead to."""
+        """The old result. A call that the hashing of a key makes gets the result of the original function."""
         if not wanted or not _is_this_call(args, kwargs, *wanted[0]):
             return original(*args, **kwargs)
         return wanted.pop()[2]
@@ -117,8 +117,8 @@ def _is_this_call(
     its_kwargs: dict[str, Any],
     _: Any,
 ) -> bool:
-    given, its = (*args, *kwargs, *kwargs.values()), (*its_args, *its_kwargs, *its_kwargs.values())
-    return len(given) == len(its) and all(a is b for a, b in zip(given, its, strict=True))
+    values, expected = (*args, *kwargs, *kwargs.values()), (*its_args, *its_kwargs, *its_kwargs.values())
+    return len(values) == len(expected) and all(a is b for a, b in zip(values, expected, strict=True))
 
 
 def _lru_key_of(args: Sequence[Any], kwargs: dict[str, Any], mark: object, typed: bool) -> Any:
@@ -196,7 +196,7 @@ def make_csv_writer(write: Any, dialect: dict[str, Any]) -> Any:
 
 
 def make_csv_reader(source: Any, dialect: dict[str, Any], line_num: int) -> Any:
-    """A reader that goes on with ``source`` and believes to have read ``line_num`` lines."""
+    """A reader that goes on with ``source``, and whose ``line_num`` is as given."""
     import csv
 
     made = csv.reader(
@@ -252,7 +252,7 @@ def make_re_scanner(lexicon: Any, flags: int) -> Any:
 
 
 lexicons: weakref.WeakKeyDictionary[re.Pattern[Any], Any] = weakref.WeakKeyDictionary()
-"""Pattern without a text → what it was made from; of those that were made here, apart from their ``re.Scanner``."""
+"""Pattern without a text → its lexicon, for patterns made by :func:`make_scanner_pattern`, which no ``re.Scanner`` owns."""
 
 
 def make_scanner_pattern(lexicon: Any, flags: int) -> re.Pattern[Any]:

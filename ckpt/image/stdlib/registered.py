@@ -1,6 +1,6 @@
-"""Classes of the program in the tables of the standard library that say how classes behave: ``copyreg``, ``abc``.
+"""Classes of the program that are registered in tables of the standard library: ``copyreg``, ``abc``.
 
-Small, since every image asks: the libraries that are always there.
+The two classes here serve modules that are always imported, and are used by every image; so this module is small.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ class CopyReg(Library):
     """Functions that pickle classes of the program."""
 
     def note_settings(self) -> dict[Any, Any]:
-        return {c: f for c, f in copyreg.dispatch_table.items() if _is_put_there(c, f)}
+        return {
+            cls: function
+            for cls, function in copyreg.dispatch_table.items()
+            if _is_programs_entry(cls, function)
+        }
 
     def apply_settings(self, saved: dict[Any, Any]) -> None:
         copyreg.dispatch_table.update(saved)
@@ -39,8 +43,9 @@ class VirtualSubclasses(Library):
                 ABCMeta.register(cls, subclass)
 
 
-def _is_put_there(cls: Any, function: Any) -> bool:
-    """For a class of the program, or for one that is replaced for a while (freezegun does so for ``datetime.date``)."""
+def _is_programs_entry(cls: Any, function: Any) -> bool:
+    """Has the program made this entry of ``copyreg.dispatch_table``? It is for a class of the program, or for a class that
+    another one replaces for a while (freezegun replaces ``datetime.date``)."""
     if process_references.is_user_type(cls):
         return True
     return (
@@ -54,7 +59,7 @@ def _virtual_subclasses() -> list[tuple[type, list[type]]]:
     found = []
     for cls in _abstract_classes():
         if process_references.is_user_type(cls):
-            continue  # its own state has them
+            continue  # its subclasses are saved with the class itself
         own = [subclass for subclass in virtual_subclasses(cls) if process_references.is_user_type(subclass)]
         if own and process_references.is_importable(cls):
             found.append((cls, own))

@@ -1,15 +1,15 @@
 """sqlite3: connections and cursors.
 
 A connection to a file is opened again, with its attached databases, ``isolation_level``, ``row_factory``, ``text_factory``,
-``detect_types`` and the pragmas below. One in memory comes back with its content. Not kept, since SQLite tells nobody:
-functions, aggregates and collations that the program has defined, trace and authorizer callbacks. Define them again in
-an ``on_restart`` hook.
+``detect_types`` and the pragmas below. A database in memory is restored with its content. Not kept, because SQLite does not
+show them: functions, aggregates and collations that the program has defined, trace and authorizer callbacks. Define them
+again in an ``on_restart`` hook.
 
 Refused by name: a connection in a transaction (commit first, in an ``on_checkpoint`` hook if need be), with temporary
 tables, a cursor in the middle of its results.
 
-**The file is not rolled back**: rows committed after the checkpoint are there when the program commits them again.
-Write so that a repetition does no harm (``INSERT OR REPLACE``), or ask for :func:`ckpt.ready.roll_back`.
+**This module does not roll the file back**: rows committed after the checkpoint may still be there when the program commits
+them again. Write so that a repetition does no harm (``INSERT OR REPLACE``), or use :func:`ckpt.ready.roll_back`.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _PRAGMAS = (
     "temp_store",
     "query_only",
 )
-_DETECTED = "ckpt_probe"
-_BESIDE = ("-wal", "-shm", "-journal")
+_PROBE = "ckpt_probe"
+_SUFFIXES = ("-wal", "-shm", "-journal")
 
 
 def reduce_connection(pickler: Any, connection: sqlite3.Connection) -> Any:
@@ -57,9 +57,9 @@ def reduce_connection(pickler: Any, connection: sqlite3.Connection) -> Any:
     if any(not path for _, path in attached):
         raise PicklingError("a connection with an attached database in memory cannot be saved")
     for path in filter(None, [main, *(place for _, place in attached)]):
-        for each in (path, *(path + suffix for suffix in _BESIDE)):
+        for file in (path, *(path + suffix for suffix in _SUFFIXES)):
             with contextlib.suppress(OSError):
-                status = os.stat(each)
+                status = os.stat(file)
                 pickler.owned.add((status.st_dev, status.st_ino))
     content = None if main else connection.serialize()
     settings = {name: _ask(connection, f"PRAGMA {name}")[0][0] for name in _PRAGMAS}
@@ -81,7 +81,7 @@ def reduce_connection(pickler: Any, connection: sqlite3.Connection) -> Any:
 
 
 def _ask(connection: sqlite3.Connection, statement: str) -> list[tuple[Any, ...]]:
-    """Past the factories of the program."""
+    """The rows of a statement, made without the program's row and text factories."""
     factory = connection.text_factory
     connection.text_factory = str
     try:
@@ -93,10 +93,10 @@ def _ask(connection: sqlite3.Connection, statement: str) -> list[tuple[Any, ...]
 
 
 def _detected_types(connection: sqlite3.Connection) -> int:
-    """``detect_types``, which nobody can ask for: found by what it does to names and values."""
+    """``detect_types``, which has no attribute: found by its effect on the names and values of columns."""
     cursor = sqlite3.Cursor(connection)
     cursor.row_factory = None
-    cursor.execute(f'SELECT 1 AS "a [{_DETECTED}]"')
+    cursor.execute(f'SELECT 1 AS "a [{_PROBE}]"')
     by_name = cursor.description[0][0] == "a"
     cursor.fetchall()
     before = sqlite3.converters.get("TEXT")
@@ -124,9 +124,9 @@ def reduce_cursor(pickler: Any, cursor: sqlite3.Cursor) -> Any:
 def make_connection(
     path: str, attached: list[tuple[str, str]], content: bytes | None, level: Any, detect_types: int
 ) -> sqlite3.Connection:
-    for each in [path, *(place for _, place in attached)]:
-        if each and not os.path.exists(each):
-            raise RestoreError(f"the database {each!r} is gone")
+    for database in [path, *(place for _, place in attached)]:
+        if database and not os.path.exists(database):
+            raise RestoreError(f"the database {database!r} is gone")
     made = sqlite3.connect(path or ":memory:", isolation_level=level, detect_types=detect_types)
     if content:
         made.deserialize(content)

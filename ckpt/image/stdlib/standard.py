@@ -1,5 +1,5 @@
-"""The classes for the registry of libraries (:class:`ckpt.image.interface.library.Library`) of modules of the standard
-library: those written in C, and those with settings that programs change.
+"""The classes (:class:`ckpt.image.interface.library.Library`) that serve modules of the standard library: modules written in
+C, and modules with settings that programs change.
 
 This module is imported early, so it is small: the modules beside it have the reducers, and are imported when the first
 object that needs them is met.
@@ -68,7 +68,7 @@ class Digests(Library):
 
 
 class Compression(Library):
-    """zlib, bz2, lzma: data being compressed (gzip and zip files being written), and what stands for it after a restart."""
+    """zlib, bz2, lzma: compressors in use (gzip and zip files being written), and their stand-ins after a restart."""
 
     transient_types = accelerators.COMPRESSION
 
@@ -136,7 +136,7 @@ class Tokenizer(Library):
 
 class ElementTree(Library):
     def reducers(self) -> dict[type, Reducer]:
-        """What iterates over elements has no name."""
+        """The type of iterators over elements has no name."""
         make = getattr(self.module, "Element", None)
         return {} if make is None else {type(make("_").iter()): c_objects.reduce_remaining}
 
@@ -165,7 +165,7 @@ class Logging(Library):
 
 
 class Random(Library):
-    """Generators of random numbers, and the state of that of the module."""
+    """random: generators of random numbers, and the state of the module's own generator."""
 
     def reducers(self) -> dict[type, Reducer]:
         return by_name("random", {"SystemRandom": c_objects.reduce_system_random})
@@ -188,7 +188,7 @@ class Random(Library):
 
 
 class Decimal(Library):
-    """The context in force, and the three that new ones are made from."""
+    """decimal: the current context, and the three contexts that serve as templates for new ones."""
 
     is_left_to_pickle = True
 
@@ -218,7 +218,7 @@ class Decimal(Library):
 
 
 class Locale(Library):
-    """The locale of every category."""
+    """locale: the locale of every category."""
 
     _CATEGORIES = ("LC_CTYPE", "LC_COLLATE", "LC_TIME", "LC_MONETARY", "LC_MESSAGES", "LC_NUMERIC")
 
@@ -245,7 +245,7 @@ class Locale(Library):
 
 
 class Csv(Library):
-    """Dialects registered by name, the limit of a field."""
+    """csv: the dialects registered by name, and the limit of a field's size."""
 
     _DIALECTS = ("excel", "excel-tab", "unix")
 
@@ -262,8 +262,8 @@ class Csv(Library):
 
 
 class Warnings(Library):
-    """Filters; where warnings go, as far as that is replaced (``catch_warnings(record=True)``); what has been warned of
-    already stays so, which modules remember by the version of the filters."""
+    """warnings: the filters, and replaced hooks (``catch_warnings(record=True)``). Warnings that were given once are not
+    given again: each module has a registry of these, which is valid for one version of the filters."""
 
     def note_settings(self) -> tuple[dict[str, Any], list[Any], object]:
         return (
@@ -285,7 +285,7 @@ class Warnings(Library):
                 registry["version"] = now
 
     def _version(self) -> object:
-        """The number that changes whenever the filters do; the interpreter shows it only in the registry of a warning."""
+        """The version of the filters. The interpreter shows it only in the registry into which a warning is entered."""
         warnings, registry = self.module, dict[Any, Any]()
         filters = warnings.filters[:]
         warnings.filters[:] = [("ignore", None, Warning, None, 0)]

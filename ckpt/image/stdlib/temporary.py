@@ -21,7 +21,7 @@ __all__ = ["LIMIT_BYTES", "note_directories", "restore_directories"]
 LIMIT_BYTES = 64 << 20
 
 Saved = dict[str, Any]
-"""``{"path", "directories": [(relative path, mode)], "files": [(relative path, mode, content)]}``, plain values only."""
+"""``{"path", "directories": [(relative path, mode)], "files": [(relative path, mode, content)]}`` of one directory."""
 
 
 @dataclass(slots=True)

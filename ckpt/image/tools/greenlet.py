@@ -17,13 +17,13 @@ __all__ = ["Greenlet"]
 
 class Greenlet(Library):
     def refuse(self) -> None:
-        kind = self.module.greenlet
+        greenlet_type = self.module.greenlet
         if self.module.getcurrent().parent is not None:
             raise Unpicklable(
                 "the program", "it is running in a greenlet, whose stack lives in C and cannot be saved"
             )
         for obj in gc.get_objects():
-            if issubclass(type(obj), kind) and _is_alive(obj):
+            if issubclass(type(obj), greenlet_type) and _is_alive(obj):
                 raise Unpicklable(_name(obj), "it is alive, and its stack lives in C and cannot be saved")
 
 

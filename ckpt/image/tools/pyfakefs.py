@@ -26,14 +26,14 @@ __all__ = ["PyFakeFs", "make_text"]
 class PyFakeFs(Library):
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        self._is_to_go_on = False
+        self._is_paused = False
 
     def reducers(self) -> dict[type, Reducer]:
         return by_name("pyfakefs.helpers", {"TextBufferIO": reduce_text})
 
     def reducer_by_base(self, cls: type) -> Reducer | None:
-        is_passing_on = any("__getattr__" in base.__dict__ for base in cls.__mro__)
-        return reduce_instance if is_passing_on and cls.__module__.startswith("pyfakefs.") else None
+        forwards_attributes = any("__getattr__" in base.__dict__ for base in cls.__mro__)
+        return reduce_instance if forwards_attributes and cls.__module__.startswith("pyfakefs.") else None
 
     @staticmethod
     def _active() -> Any:
@@ -49,17 +49,17 @@ class PyFakeFs(Library):
         if not is_disposable:
             raise Unpicklable("pyfakefs", "its patcher is active: an image needs a fork")
         patcher.pause()
-        self._is_to_go_on = True
+        self._is_paused = True
 
     def note_settings(self) -> bool:
-        return self._is_to_go_on
+        return self._is_paused
 
     def apply_settings(self, saved: bool) -> None:
-        self._is_to_go_on = saved
+        self._is_paused = saved
 
     def after_restart(self) -> None:
-        if self._is_to_go_on:
-            self._is_to_go_on = False
+        if self._is_paused:
+            self._is_paused = False
             sys.modules["pyfakefs.fake_filesystem_unittest"].Patcher.PATCHER.resume()
 
 
