@@ -1,1 +1,2 @@
-"""Libraries that hold data: arrays, tables, files, pictures, numbers. One file each, and what is large beside it."""
+"""Libraries that hold data: arrays, tables, files, pictures, numbers. One module for each, and a second one for large
+ones."""

@@ -12,7 +12,7 @@ from ckpt.image.interface.library import Library, Reducer, by_name
 
 __all__ = ["Gmpy2"]
 
-# The exponent limits come last: with others in force, what is set before them may be out of range.
+# The exponent limits are set last: under other limits than the default ones, another setting may be out of range.
 _CONTEXT = (
     *("precision", "real_prec", "imag_prec", "round", "real_round", "imag_round", "subnormalize"),
     *("trap_underflow", "trap_overflow", "trap_inexact", "trap_invalid", "trap_erange", "trap_divzero"),

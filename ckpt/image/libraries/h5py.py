@@ -18,7 +18,7 @@ class H5py(Library):
         ("h5py._hl.files:File.__init__", "an HDF5 file is being opened"),
         ("h5py._hl.files:File.close", "an HDF5 file is being closed"),
     )
-    lock_types = ("h5py._objects:FastRLock",)  # held around everything it does
+    lock_types = ("h5py._objects:FastRLock",)  # held during every call of h5py
 
     def reducers(self) -> dict[type, Reducer]:
         member, identifier = later(_HDF5, "reduce_member"), later(_HDF5, "reduce_member_identifier")

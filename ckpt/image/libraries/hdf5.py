@@ -30,7 +30,7 @@ _DELETED = " (deleted)"
 
 
 def flush_all() -> None:
-    """Everything that is open in this process: each opening of a file by itself, also one that only a data set holds."""
+    """Flush all files that are open in this process: each opening of a file, also one that only a data set holds."""
     h5f, flushed = h5py.h5f, set()
     if not h5f.get_obj_count(h5f.OBJ_ALL, h5f.OBJ_FILE | h5f.OBJ_DATASET | h5f.OBJ_GROUP):
         return
@@ -59,7 +59,7 @@ def reduce_member(pickler: Any, member: Any) -> Any:
 
 
 def reduce_member_identifier(pickler: Any, identifier: Any) -> Any:
-    """Of a group or data set; :class:`h5py.AttributeManager` holds one."""
+    """The reducer for the identifier of a group or data set; :class:`h5py.AttributeManager` holds one."""
     cls = h5py.Group if isinstance(identifier, h5py.h5g.GroupID) else h5py.Dataset
     if not identifier.valid:
         raise PicklingError("a closed group or data set of HDF5 cannot be saved by its identifier alone")
@@ -67,7 +67,7 @@ def reduce_member_identifier(pickler: Any, identifier: Any) -> Any:
 
 
 def _representative(pickler: Any, identifier: Any) -> Any:
-    """Of several Python objects for one opening of a file, the one that stands for it in this image."""
+    """The identifier that stands, in this image, for all Python objects of one opening of a file."""
     return pickler.shared.setdefault(("h5py", identifier.id), identifier)
 
 

@@ -20,13 +20,14 @@ __all__ = ["checksum", "remove_mark"]
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _FLAGS_AT = 11
-_OPEN = 0x01 | 0x04  # for writing; for writing while others read
-_FIRST_PLACES = (0, *(512 << n for n in range(16)))  # behind a block of the user's
+_OPEN = 0x01 | 0x04  # open for writing; open for writing while others read
+_FIRST_PLACES = (0, *(512 << n for n in range(16)))  # offsets of the superblock: a user block may precede it
 _MASK = 0xFFFFFFFF
 
 
 def remove_mark(path: str) -> None:
-    """Nothing happens where there is no such mark, or the file cannot be written: opening it will say so."""
+    """Remove the mark from the file. Does nothing if there is no mark, or if the file cannot be written: opening the file
+    will then raise."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except OSError:

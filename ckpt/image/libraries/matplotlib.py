@@ -1,7 +1,7 @@
 """matplotlib: its settings, and the pixels of a figure that is being drawn (by Agg), which are in memory of C.
 
-A figure that nobody draws is saved by its own methods. While ``figure.savefig`` runs, frames on the stack hold the renderer
-with its pixels; the reducers here save that.
+A figure that is not being drawn is saved by its own methods. While ``figure.savefig`` runs, frames on the stack hold the
+renderer with its pixels; the reducer here saves it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Matplotlib(Library):
 
 
 def reduce_canvas(pickler: Any, canvas: Any) -> Any:
-    """The resolution is known to the Python object around it only."""
+    """The reducer for a renderer. Its resolution is known only to the Python object that holds it."""
     pixels = memoryview(canvas)
     height, width, _ = pixels.shape or (0, 0, 0)
     for holder in gc.get_referrers(canvas):

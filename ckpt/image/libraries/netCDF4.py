@@ -1,6 +1,6 @@
 """netCDF4: its class for the registry of libraries.
 
-Not here: how data sets and what belongs to them are saved (:mod:`ckpt.image.libraries.netcdf`).
+Not here: how data sets, groups, variables and dimensions are saved (:mod:`ckpt.image.libraries.netcdf`).
 """
 
 from __future__ import annotations

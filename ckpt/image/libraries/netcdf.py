@@ -1,7 +1,8 @@
 """netCDF4: data sets, groups, variables and dimensions.
 
 Before an image, all data sets are flushed in the program's own process. At a restart each is opened again at its path, for
-reading or for reading and writing as before; it is never truncated. What belongs to a data set is found again by its name.
+reading or for reading and writing as before; it is never truncated. Groups, variables and dimensions are found again by
+their names.
 
 **The content is not rolled back**, as in :mod:`ckpt.image.libraries.hdf5`, the format of most of these files: what the
 program wrote after the checkpoint is still in the file, and the program writes it again.
@@ -28,16 +29,16 @@ _SETTINGS = {
     "always_mask": "set_always_mask",
     "chartostring": "set_auto_chartostring",
 }
-"""Of a variable: how its values are turned into arrays and back; attribute and what sets it."""
+"""How a variable converts its values to arrays and back: attribute → the method that sets it."""
 
 
 _writable: set[str] | None = None
-"""What was open for writing at the last image: in its child the descriptors no longer say so."""
+"""Paths of the files that were open for writing at the last image: in the image's child, descriptors do not show that."""
 
 
 def flush_all() -> None:
-    """Everything that is open for writing in this process. Nobody lists it, so it is looked for among all objects; but
-    only if such a file is open at all.
+    """Flush all data sets that are open for writing in this process. The library has no list of them, so all objects are
+    searched; but only if such a file is open.
     """
     global _writable
     _writable = writable = _open_for_writing()
@@ -49,7 +50,8 @@ def flush_all() -> None:
 
 
 def _open_for_writing() -> set[str]:
-    """Paths of such files, by their first bytes. A data set does not say how it was opened; its descriptor does."""
+    """Paths of the netCDF files that are open for writing, recognised by their first bytes. A data set does not tell how it
+    was opened; its descriptor does."""
     paths = set()
     for name in os.listdir("/proc/self/fd"):
         try:

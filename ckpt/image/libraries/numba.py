@@ -16,7 +16,7 @@ from ckpt.image.interface.library import Library
 __all__ = ["Numba"]
 
 _STATE_BYTES = 2516
-"""A generator of numba: index, 624 words, whether a second normal number is kept, that number, whether it was seeded."""
+"""Size of a generator's struct: index, 624 words, is a second normal number kept?, that number, was the generator seeded?"""
 
 
 class Numba(Library):
@@ -40,7 +40,8 @@ class Numba(Library):
 
 
 def _states() -> list[bytes] | None:
-    """``None``: another layout than is known. Python is told all but the number kept."""
+    """The states of the two generators; ``None``: the layout of the struct is not the known one. numba's Python function
+    gives the index and the words only, so the struct is compared with these and copied whole."""
     found = []
     for pointer in _pointers():
         state = ctypes.string_at(pointer, _STATE_BYTES)

@@ -1,6 +1,7 @@
 """numexpr: compiled expressions. A restart compiles them again from their parts.
 
-The last expression is in a context variable, where ``re_evaluate`` finds it; so a program may have one without holding it.
+A context variable holds the last expression, for ``re_evaluate``; so an image may hold an expression that no variable of the
+program refers to.
 """
 
 from __future__ import annotations

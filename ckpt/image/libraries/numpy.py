@@ -1,19 +1,19 @@
 """numpy: arrays, whose memory is written out of band, and views that share it after a restart; settings, random numbers.
 
 Rules
-    - The owner of the memory is saved once; every view of it is ``(owner, dtype, shape, strides, offset)``.
-      An owner is the last *ndarray* in the chain of ``.base``; when that one stands on memory of another
-      object (``frombuffer`` of a bytearray) which somebody else holds too, it is a view of that object.
-    - An owner of at least ``OUT_OF_BAND_BYTES`` travels as a :class:`pickle.PickleBuffer`, uncopied; smaller
-      ones travel inside the pickle and own their memory again after loading. A large array uses the loaded
-      buffer itself, so ``flags.owndata`` is false there, and ``ndarray.resize`` in place is refused: the one
-      difference a program can see.
-    - Memory order is kept for every permutation of axes. Arrays of objects are made empty and filled, so that cycles
-      close. Instances of subclasses (``matrix``, masked and record arrays, the program's own) that are views of plain
-      arrays stay views of them. Structured types that hold objects, and memory that is not dense, are pickled as numpy
-      itself pickles them.
+    - The owner of the memory is saved once; every view of it is saved as ``(owner, dtype, shape, strides, offset)``.
+      An owner is the last *ndarray* in the chain of ``.base``. If that array uses memory of another object (``frombuffer``
+      of a bytearray), and other objects refer to that object too, the array is saved as a view of that object.
+    - An owner of at least ``OUT_OF_BAND_BYTES`` is written as a :class:`pickle.PickleBuffer`, without a copy; smaller
+      ones are written into the pickle, and own their memory again after loading. A large array uses the loaded
+      buffer itself, so ``flags.owndata`` is false there, and ``ndarray.resize`` in place is refused: the only
+      difference that a program can see.
+    - The order of the axes in memory is kept. Arrays of objects are made empty and filled later, because an object in the
+      array may refer to the array. Instances of subclasses (``matrix``, masked and record arrays, the program's own) that
+      are views of plain arrays stay views of them. Structured types that hold objects, and memory with gaps, are pickled as
+      numpy itself pickles them.
 
-numpy is imported by no function here unless the program has done so.
+No function here imports numpy unless the program has imported it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class NumPy(Library):
         return {**by_name("numpy", reducers), CAPSULE: reduce_capsule}
 
     def reducer_by_base(self, cls: type) -> Reducer | None:
-        """For subclasses of arrays, but for those that pickle in ways of their own (masked arrays)."""
+        """The reducer for subclasses of arrays, except those with a ``__reduce__`` of their own (masked arrays)."""
         numpy: Any = self.module
         array_type = getattr(numpy, "ndarray", None)
         if array_type is None or not issubclass(cls, array_type) or issubclass(cls, numpy.memmap):
@@ -159,7 +159,7 @@ def reduce_array(pickler: Saver, array: Any) -> Any:
 
 
 def _owner(array: Any) -> Any:
-    """The last plain array in the chain of bases, through numpy's helpers for strides."""
+    """The last plain array in the chain of bases; numpy's helper objects for strides are passed over."""
     array_type = sys.modules["numpy"].ndarray
     owner: Any = array
     base: Any = array.base
@@ -173,7 +173,8 @@ def _owner(array: Any) -> Any:
 
 
 def _tensor_memory(pickler: Saver, array: Any, start: int) -> tuple[Any, int] | None:
-    """The storage of a tensor that this array stands on, and where it begins. Otherwise the array is noted as the owner."""
+    """The storage of a tensor whose memory this array uses, and the address of the storage. ``None``: there is none, and the
+    array is noted as the owner of its memory."""
     from ckpt.image.libraries.torch import Storage, storage_of
 
     torch: Any = sys.modules["torch"]
@@ -185,7 +186,8 @@ def _tensor_memory(pickler: Saver, array: Any, start: int) -> tuple[Any, int] | 
 
 
 def reduce_subclass(pickler: Saver, array: Any) -> Any:
-    """An instance of a subclass: a view of the plain array it was made from, if that can be told, with its attributes."""
+    """The reducer for an instance of a subclass: a view of the plain array that owns its memory, with its attributes. Other
+    instances are pickled as numpy does it."""
     owner = _owner(array)
     if (
         array.dtype.hasobject
@@ -203,7 +205,8 @@ def reduce_subclass(pickler: Saver, array: Any) -> Any:
 
 
 def reduce_ufunc(pickler: Saver, ufunc: Any) -> Any:
-    """numpy's own by name; one made of a Python function by ``frompyfunc`` from that function."""
+    """The reducer for universal functions. Those of numpy and scipy are saved by name; one that ``frompyfunc`` has made, by
+    its Python function."""
     name: str = ufunc.__name__
     for library in (sys.modules.get("numpy"), sys.modules.get("scipy.special")):
         if library is not None and library.__dict__.get(name) is ufunc:
@@ -221,10 +224,13 @@ def reduce_flatiter(pickler: Saver, iterator: Any) -> Any:
 
 
 def reduce_memmap(pickler: Saver, array: Any) -> Any:
-    """A file mapped into memory: opened again, and written back where the program could have written."""
+    """The reducer for a mapped file. The file is opened again, and its content is restored if the program could write to
+    it."""
     if array.filename is None or type(array.base) is type(array):
-        return array.__reduce_ex__(5)  # anonymous, or a part of another one: comes back as an ordinary copy
-    if array.mode != "r" and array.mode != "c" and pickler.is_disposable:  # one memory in program and child
+        return array.__reduce_ex__(5)  # anonymous, or a part of another one: restored as an ordinary copy
+    if (
+        array.mode != "r" and array.mode != "c" and pickler.is_disposable
+    ):  # program and child share the memory
         raise pickle.PicklingError(
             f"{array.filename} is mapped for shared writing: only `--image-mode sync` can save it"
         )
@@ -238,7 +244,7 @@ def reduce_memmap(pickler: Saver, array: Any) -> Any:
 
 
 def dense(array: Any) -> Any | None:
-    """All bytes of the array in memory order, without a copy; ``None`` when it has gaps or overlaps."""
+    """All bytes of the array in memory order, without a copy; ``None``: the array has gaps or overlaps."""
     straight = array.transpose(_axes(array)) if array.ndim > 1 else array
     if not straight.flags.c_contiguous:
         return None
@@ -246,12 +252,12 @@ def dense(array: Any) -> Any | None:
 
 
 def _axes(array: Any) -> list[int]:
-    """The axes in the order of memory."""
+    """The axes in their order in memory, the largest stride first."""
     return sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
 
 
 def _shared_memory(array: Any) -> Any | None:
-    """The object whose memory this array stands on, if the array is not its only holder."""
+    """The bytes or bytearray whose memory this array uses, if other objects refer to it too."""
     base = array.base
     if base is None:
         return None
@@ -303,7 +309,8 @@ def fill_objects(array: Any, state: tuple[list[Any], bool]) -> None:
 def make_subclass_view(
     cls: Any, owner: Any, dtype: Any, shape: Any, strides: Any, offset: int, writeable: bool
 ) -> Any:
-    """Without ``__array_finalize__`` of the program's classes, which may not be complete yet."""
+    """An instance of a subclass over the memory of ``owner``. ``__array_finalize__`` of other classes than numpy's is not
+    called, because these classes may not be complete yet."""
     import numpy
 
     classes = [
@@ -323,7 +330,7 @@ def make_subclass_view(
 
 
 def is_not_numpys(cls: type) -> bool:
-    """numpy's own classes need their hook; it makes what they cannot do without."""
+    """Is the class none of numpy's own? Those need their ``__array_finalize__``: it sets attributes that they use."""
     return cls.__module__.partition(".")[0] != "numpy"
 
 
@@ -345,12 +352,12 @@ def make_flatiter(array: Any, index: int) -> Any:
 
 
 def make_over(memory: Any, dtype: Any, shape: Any, strides: Any, writeable: bool) -> Any:
-    """An array that uses the loaded buffer itself. It is an owner in the sense of the rules above."""
+    """An array that uses the loaded buffer itself. It is an owner in the sense of the rules in the header."""
     return make_view(_loaded_memory(memory), dtype, shape, strides, 0, writeable)
 
 
 def _loaded_memory(memory: Any) -> Any:
-    """The buffer as an array of a class of its own, where the chain of bases ends for the next image."""
+    """The buffer as an array of the class ``LoadedMemory``, at which the chain of bases ends for the next image."""
     import numpy
 
     known = _LOADED.get("class")

@@ -1,6 +1,6 @@
-"""numpy's settings for floating-point errors, as a context variable holds them: a capsule, that is, a pointer of C.
+"""numpy's settings for floating-point errors, which a context variable holds as a capsule (a pointer of C).
 
-A capsule is made again by setting what it says, in a context of its own. Other libraries' capsules cannot be saved.
+The capsule is made again by setting these errors in a new context. Capsules of other libraries cannot be saved.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Pandas(Library):
         return _flat(getattr(config, "_global_config", {}), "")
 
     def apply_settings(self, saved: dict[str, Any]) -> None:
-        """Into pandas' own table, unless it says the same; callbacks of options run, as when the program set them."""
+        """Set the options that differ from the saved ones. Callbacks of options run, as when the program set them."""
         present = self.note_settings()
         for key, value in saved.items():
             if key in present and present[key] is not value and present[key] != value:
@@ -55,7 +55,7 @@ def _flat(options: dict[str, Any], prefix: str) -> dict[str, Any]:
 
 
 def reduce_reader(pickler: Any, reader: Any) -> Any:
-    """Of ``TextFileReader``. Raises PicklingError: the file is not one that pandas has opened."""
+    """The reducer for ``TextFileReader``. Raises PicklingError: the file is not one that pandas has opened."""
     parser = reader.__dict__.get("_engine")
     if type(parser).__name__ != "CParserWrapper":
         return NotImplemented
@@ -73,7 +73,7 @@ def reduce_reader(pickler: Any, reader: Any) -> Any:
 
 
 def fill_reader(reader: Any, saved: tuple[dict[str, Any], bool]) -> None:
-    """A new parser, behind the rows that have been read. Raises RestoreError: the file has fewer."""
+    """Make a new parser, and read the rows that had been read before. Raises RestoreError: the file has fewer rows."""
     attributes, is_closed = saved
     reader.__dict__.update(attributes)
     if is_closed:
@@ -99,10 +99,10 @@ def fill_reader(reader: Any, saved: tuple[dict[str, Any], bool]) -> None:
 
 
 class _Closed:
-    """In the place of a parser that will never read again."""
+    """Stands for the parser of a closed reader."""
 
     def close(self) -> None:
-        """It is."""
+        """Do nothing: the parser is closed already."""
 
     def read(self, nrows: int | None = None) -> Any:
         raise ValueError("I/O operation on closed file.")

@@ -1,7 +1,7 @@
-"""Pillow: the pixels of a picture, which are in memory of C.
+"""Pillow: the pixels of an image (a picture), which are in memory of C.
 
-A picture that nobody uses is saved by its own methods. While ``image.save`` runs, frames on the stack hold the pixels
-themselves; the reducers here save these.
+A picture is usually saved by its own methods. While ``image.save`` runs, frames on the stack hold the object in C with the
+pixels; the reducer here saves it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Pillow"]
 
 class Pillow(Library):
     def reducers(self) -> dict[type, Reducer]:
-        """The type of pixels has no name."""
+        """The type of the object in C with the pixels has no name."""
         new = getattr(sys.modules.get("PIL._imaging"), "new", None)
         return {} if new is None else {type(new("1", (1, 1))): reduce_picture}
 

@@ -1,16 +1,19 @@
 """torch tensors on the CPU: storage saved once, shared as it was, also with numpy arrays.
 
 Rules
-    - A tensor is ``(storage, type, offset, size, stride)``; whatever stands on the same storage shares it after loading.
-      torch makes a new storage object whenever it is asked for one, so the pickler keeps one :class:`Storage` for each
-      address; that address may belong to a numpy array (``from_numpy``), or an array may stand on it (``tensor.numpy()``).
-    - Leaves of a graph of gradients keep ``requires_grad``, their gradient and their hooks. What a calculation has made
-      of them cannot be saved while its graph may still be used: that is named. Once ``backward()`` has used the graph up,
-      its results (a loss that is kept for printing) are saved as values.
-    - Tensors that are no plain memory (sparse, quantized, on other devices) are pickled as torch itself pickles them.
+    - A tensor is saved as ``(storage, type, offset, size, stride)``; all tensors and arrays that use the same storage share
+    it
+      after loading. torch makes a new storage object whenever it is asked for one, so the pickler keeps one :class:`Storage`
+      for each address. That memory may belong to a numpy array (``from_numpy``), or a numpy array may use it
+      (``tensor.numpy()``).
+    - Leaves of a graph of gradients keep ``requires_grad``, their gradient and their hooks. The results of a calculation
+      cannot be saved while its graph may still be used: they are refused by name. When ``backward()`` has freed the graph,
+      the results (a loss that is kept for printing) are saved as values.
+    - Tensors without strided memory on the CPU (sparse, quantized, on other devices) are pickled as torch itself pickles
+    them.
 
-Loaded storages are torch's own memory, which can be resized. torch is imported by no function here unless the program
-has done so.
+Loaded storages are torch's own memory, which can be resized. No function here imports torch unless the program has imported
+it.
 """
 
 from __future__ import annotations
@@ -31,11 +34,12 @@ __all__ = ["Storage", "Torch"]
 
 
 class Storage:
-    """Stands for one piece of memory; ``content``: bytes, an out-of-band buffer, or the array that owns it."""
+    """Stands for one piece of memory. ``content``: bytes, an out-of-band buffer, or the array that owns the memory.
+    ``kept``: an object that is kept alive, so that no other object gets the same address."""
 
     def __init__(self, content: Any, kept: Any) -> None:
         self.content = content
-        self.kept = kept  # so that no address is used twice
+        self.kept = kept
 
 
 class Torch(Library):
@@ -48,7 +52,7 @@ class Torch(Library):
         return {Storage: reduce_storage, self.module.UntypedStorage: reduce_untyped_storage}
 
     def reducer_by_base(self, cls: type) -> Reducer | None:
-        """For tensors and all of their subclasses."""
+        """The reducer for tensors and all of their subclasses."""
         tensor_type = getattr(self.module, "Tensor", None)
         return reduce_tensor if tensor_type is not None and issubclass(cls, tensor_type) else None
 
@@ -133,7 +137,7 @@ def _is_plain(torch: Any, tensor: Any) -> bool:
 
 
 def _is_used_up(node: Any) -> bool:
-    """Has ``backward()`` freed what some step of this graph had kept? Then nobody can use it again."""
+    """Has ``backward()`` freed the saved tensors of a node of this graph? Then the graph cannot be used again."""
     waiting, seen = [node], {id(node)}
     steps = [node]
     while waiting:
@@ -154,7 +158,7 @@ def _is_used_up(node: Any) -> bool:
 
 
 def storage_of(pickler: Saver, untyped: Any) -> Storage:
-    """The one stand-in for this storage in this image."""
+    """The :class:`Storage` that stands for this storage in this image; one for each address."""
     address = untyped.data_ptr()
     known = pickler.memory.get(address) if address else None
     if isinstance(known, Storage):
@@ -205,7 +209,7 @@ def make_storage(content: Any) -> Any:
 
 
 def make_storage_over(array: Any) -> Any:
-    """The memory of a plain numpy array."""
+    """A storage that uses the memory of a dense numpy array."""
     torch = _torch()
 
     from ckpt.image.libraries.numpy import dense
@@ -237,7 +241,7 @@ def fill_tensor(tensor: Any, state: tuple[Any, dict[str, Any], dict[str, Any]]) 
 
 
 def array_over(storage: Any, dtype: Any, shape: Any, strides: Any, offset: int, writeable: bool) -> Any:
-    """A numpy array on the memory of a storage."""
+    """A numpy array that uses the memory of a storage."""
     from ckpt.image.libraries.numpy import make_view
 
     return make_view(_bytes_of(storage), dtype, shape, strides, offset, writeable)

@@ -1,6 +1,6 @@
-"""coverage: its tracer in C (``CTracer``) goes on after a restart. Its state is its attributes.
+"""coverage: its tracer in C (``CTracer``) is started again after a restart. The state of a tracer is its attributes.
 
-It is told of the functions again that run, beginning with the first one that it has been told of before
+After a restart, the tracer is called for each running function again, beginning with the outermost one that it traced before
 (:mod:`ckpt.image.frames.tracing`).
 """
 
@@ -37,9 +37,7 @@ def is_tracer(cls: type) -> bool:
 def start(tracer: Any, frames: list[FrameType]) -> None:
     """Start a CTracer again."""
     collector = getattr(tracer.lock_data, "__self__", None)
-    collectors = getattr(
-        type(collector), "_collectors", None
-    )  # the package, compiled, starts as after its import
+    collectors = getattr(type(collector), "_collectors", None)  # changes in a compiled package are not saved
     if type(collectors) is list and collector not in collectors:
         collectors.append(collector)
     tracer.start()
@@ -49,11 +47,11 @@ def start(tracer: Any, frames: list[FrameType]) -> None:
 
 
 def reduce_members(pickler: Saver, obj: Any) -> Any:
-    """An object in C whose attributes are its whole state, but for what runs."""
+    """The reducer for an object in C whose member attributes are its whole state, apart from running calls."""
     names = [name for name, found in type(obj).__dict__.items() if type(found) is MemberDescriptorType]
     state = {
         name: getattr(obj, name) for name in names
-    }  # what is not set reads as None, which C takes for no less
+    }  # an attribute that is not set reads as None; setting None has the same effect in C
     return type(obj), (), state, None, None, fill_members
 
 

@@ -1,7 +1,7 @@
-"""Cython: generators of the modules that it has compiled. Libraries iterate over their columns by them.
+"""Cython: generators of modules that Cython has compiled. Libraries use such generators to iterate over their columns.
 
-Each version of Cython has a type of its own for them, in a module that it makes (``_cython_3_1_2``). A generator is saved as
-the items that it would still have given.
+Each version of Cython has its own type for them, in a module that it makes (``_cython_3_1_2``). A generator is saved as an
+iterator over its remaining items.
 """
 
 from __future__ import annotations

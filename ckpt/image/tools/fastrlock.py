@@ -1,4 +1,4 @@
-"""fastrlock: reentrant locks in C, which packages keep in their modules; held again after a restart."""
+"""fastrlock: reentrant locks in C, which packages keep in variables. Held locks are acquired again after a restart."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """filelock: locks as objects, held over a restart.
 
-The lock itself is the kernel's, and is taken again (:mod:`ckpt.image.files.file_locks`). But from its fourth version on the
-package remembers which process made an object, and in any other neither releases nor acquires: the process that goes
-on is that one.
+The kernel's lock is taken again by :mod:`ckpt.image.files.file_locks`. But from its fourth version on, the package records
+which process has made a lock object, and in another process the object neither acquires nor releases. So after a restart the
+new process is entered as the one that has made the object.
 """
 
 from __future__ import annotations
@@ -43,5 +43,5 @@ def adopt(lock: Any) -> None:
     if getattr(context, "lock_file_fd_token", None) is not None and hasattr(
         lock, "_register_context_descriptor"
     ):
-        context.lock_file_fd_token = None  # it stood in a table of the former process
+        context.lock_file_fd_token = None  # it was an entry in a table of the former process
         lock._register_context_descriptor()

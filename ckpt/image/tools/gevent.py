@@ -1,5 +1,7 @@
-"""gevent: ``monkey.patch_all`` gives the main thread another number and takes functions away, in C and in Python, which
-nothing would do again in a new process. Its greenlets: :mod:`ckpt.image.tools.greenlet`.
+"""gevent: images of a program that ``gevent.monkey`` has patched are refused.
+
+``monkey.patch_all`` gives the main thread another identifier, and replaces functions in C and in Python; nothing would do
+that again in a new process. Greenlets: :mod:`ckpt.image.tools.greenlet`.
 """
 
 from __future__ import annotations

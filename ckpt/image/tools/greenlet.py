@@ -1,7 +1,8 @@
-"""Greenlets, by themselves or gevent's: their stacks live in C.
+"""Greenlets, also those of gevent: images are refused while one is alive, because its stack is in C.
 
-What holds a suspended one may be C, as gevent's loop does, or a variable of a package: so they are looked for among all
-objects. A main greenlet is the thread itself, and gevent's hub without any other is made anew when it is needed.
+A suspended greenlet may be referred to by C only (gevent's loop), or by a variable of a package: so all objects are
+searched. Two greenlets do no harm: a main greenlet, which is the thread itself, and gevent's hub, which is made again when
+it is needed.
 """
 
 from __future__ import annotations

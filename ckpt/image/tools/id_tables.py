@@ -1,4 +1,4 @@
-"""Libraries of which images need to know no more than where they keep tables by the ``id()`` of objects
+"""Libraries whose classes say one thing only: where they keep tables by the ``id()`` of objects
 (:mod:`ckpt.image.pickling.id_tables`).
 """
 
@@ -10,30 +10,30 @@ __all__ = ["Django", "Lark", "Parsimonious", "Sqlglot", "Transitions"]
 
 
 class Django(Library):
-    """Signals know receivers and senders by their ids."""
+    """Signals keep receivers and senders by their ids."""
 
     id_tables = ("django.dispatch",)
 
 
 class Lark(Library):
-    """The visitors of the forest of an Earley parser."""
+    """The visitors of the parse forest of an Earley parser."""
 
     id_tables = ("lark.parsers.earley_forest",)
 
 
 class Parsimonious(Library):
-    """The cache of a parse, by expression."""
+    """The cache of a parse, by the id of the expression."""
 
     id_tables = ("parsimonious.expressions",)
 
 
 class Sqlglot(Library):
-    """Optimizer and differences: columns and scopes that have been seen."""
+    """The optimizer and the comparison of trees: columns and scopes that have been visited."""
 
     id_tables = ("sqlglot.optimizer", "sqlglot.diff")
 
 
 class Transitions(Library):
-    """What the extensions keep by model."""
+    """Tables of the extensions by the id of the model."""
 
     id_tables = ("transitions.extensions",)

@@ -1,10 +1,11 @@
-"""pyfakefs: while a ``Patcher`` is active, all modules find a file system in memory in the place of ``os``, ``open`` ….
+"""pyfakefs: while a ``Patcher`` is active, all modules use a file system in memory instead of ``os``, ``open`` and so on.
 
-The patcher is paused in the forked child before anything is saved. So an image holds the genuine modules, and the file
-system as the objects that it is. After a restart the patcher goes on.
+The patcher is paused in the forked child before anything is saved. So an image holds the original modules, and the objects
+of the file system in memory. After a restart the patcher is resumed.
 
-Many classes of pyfakefs pass unknown attributes on to an attribute of theirs (``__getattr__``). That would be asked for
-``__setstate__`` while they have no attributes yet, and never end. So their instances are filled without asking.
+Many classes of pyfakefs forward unknown attributes to one of their attributes (``__getattr__``). Pickle would ask an
+instance for ``__setstate__`` when it has no attributes yet, which causes an endless recursion. So instances are filled
+without that.
 """
 
 from __future__ import annotations

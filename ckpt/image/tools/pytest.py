@@ -1,4 +1,4 @@
-"""pytest, with pluggy: what it keeps belongs to the run of tests that the program is."""
+"""pytest, with pluggy: the variables of these packages are no part of images. They describe a run of tests."""
 
 from __future__ import annotations
 

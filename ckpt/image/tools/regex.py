@@ -1,4 +1,5 @@
-"""regex: matches, and what ``finditer`` has left, as those of ``re``."""
+"""regex: matches are saved as those of ``re`` are; the iterator of ``finditer`` is saved as one over its remaining
+matches."""
 
 from __future__ import annotations
 
@@ -12,6 +13,6 @@ class Regex(Library):
     def reducers(self) -> dict[type, Reducer]:
         found = by_name("regex", {"Match": reduce_match})
         finditer = getattr(self.module, "finditer", None)
-        if finditer is not None:  # what it makes is of a type without a name
+        if finditer is not None:  # the type of its result has no name
             found[type(finditer("", ""))] = reduce_remaining
         return found

@@ -1,4 +1,4 @@
-"""tqdm: its monitor is a thread that is started again with the next bar."""
+"""tqdm: its monitor thread is started again with the next progress bar."""
 
 from __future__ import annotations
 

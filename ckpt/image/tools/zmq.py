@@ -1,4 +1,5 @@
-"""pyzmq: its collector of sent memory is a thread that keeps nothing, and that every process needs anew (ours too)."""
+"""pyzmq: its garbage collector for sent messages is a thread without state, which each process starts anew (ckpt uses
+it)."""
 
 from __future__ import annotations
 
