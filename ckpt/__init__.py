@@ -11,10 +11,9 @@ Nothing else is needed: checkpoints are taken where the program is, and after a 
 committed one.
 
 Public names: :func:`enable`, :data:`comm`, :func:`checkpoint`, :func:`epoch`, :func:`restarts`, :class:`CkptError`;
-for what an image cannot know by itself :func:`register_type`, :func:`keep_package`, :func:`on_checkpoint`,
-:func:`on_restart`, :func:`remove_hook`, :func:`harmless_threads`; for programs that save themselves :func:`register` and
-:func:`loop`.
-Everything heavier is imported when it is first used.
+for programs with state that an image does not hold by itself :func:`register_type`, :func:`keep_package`,
+:func:`on_checkpoint`, :func:`on_restart`, :func:`remove_hook`, :func:`harmless_threads`; for programs that save themselves
+:func:`register` and :func:`loop`. Larger modules are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -74,8 +73,8 @@ def enable(
     """The world communicator of this job, with mpi4py's names; a world of one rank outside ``ckpt run``.
 
     May be called any number of times; always returns the same communicator. ``harmless_threads``: as for
-    :func:`harmless_threads`. Raises :class:`ckpt.errors.ThreadsRunning` when other threads of the application are running,
-    which an image could not keep. ``explicit``: the program relies on the explicit way; raises
+    :func:`harmless_threads`. Raises :class:`ckpt.errors.ThreadsRunning` if other threads of the application are running,
+    which an image cannot hold. ``explicit``: the program saves itself (:func:`register`, :func:`loop`); raises
     :class:`ckpt.errors.NotEnabled` in a job that was started without ``--explicit``.
     """
     runtime = _runtime()
@@ -97,8 +96,8 @@ def harmless_threads(*threads: str | threading.Thread) -> None:
 def on_checkpoint(hook: H) -> H:
     """Have ``hook(epoch)`` called in the program's main thread just before each image; returns it (a decorator).
 
-    It should be quick, and must not wait for messages. When it raises, this checkpoint is given up with its name as the
-    reason, and the program goes on. The latest registered runs first.
+    The hook should be quick, and must not wait for messages. If it raises, this checkpoint is given up, the report names the
+    hook, and the program goes on. The hook that was registered last is called first.
     """
     return _runtime().hooks.on_checkpoint(hook)
 
@@ -106,22 +105,23 @@ def on_checkpoint(hook: H) -> H:
 def on_restart(hook: H) -> H:
     """Have ``hook(epoch)`` called in the new process after each restart, before the program goes on; returns it.
 
-    When it raises, the job fails with that error. The first registered runs first.
+    If the hook raises, the job fails with that error. The hook that was registered first is called first.
     """
     return _runtime().hooks.on_restart(hook)
 
 
 def remove_hook(hook: Callable[[int], object]) -> None:
-    """Forget a hook. Raises :class:`ckpt.errors.RegistrationError` when it is not registered."""
+    """Remove a hook. Raises :class:`ckpt.errors.RegistrationError` if it is not registered."""
     _runtime().hooks.remove(hook)
 
 
 def register_type(cls: type, save: Callable[[Any], object], load: Callable[[Any], object]) -> None:
     """Save objects of exactly the class ``cls`` as ``save(obj)``, and make them again by ``load(state)``.
 
-    For objects that cannot be pickled: handles into C libraries, connections. Wherever the program keeps such an object,
-    it is one object again after a restart. ``save`` runs while the image is written, in a copy of the process: it may look
-    at everything but must change nothing outside. Subclasses are types of their own. The state must not contain the object.
+    For objects that cannot be pickled: handles of C libraries, connections. If several variables of the program refer to
+    such an object, they refer to one object again after a restart. ``save`` runs while the image is written, in a copy of
+    the process: it may read everything, and must change nothing outside the process. Instances of subclasses are not
+    included. The state must not contain the object itself.
     """
     _runtime().hooks.register_type(cls, save, load)
 
@@ -129,48 +129,50 @@ def register_type(cls: type, save: Callable[[Any], object], load: Callable[[Any]
 def keep_package(name: str) -> None:
     """Have images hold what the program has changed in the variables of an installed package with compiled modules.
 
-    Of a package written in Python they hold that anyhow; of one with modules in C they do not, since those may hold what
-    belongs to the variables: ``ckpt doctor`` and ``ckpt inspect`` say "changed, not kept". After a restart the package is
-    imported again, and what had changed in its modules, their classes and objects is put back. ``name``: of the top-level
-    module. Say it before or after the import, in every rank that needs it; images remember it.
+    Images always hold the changes in a package that is written in Python. They do not hold those in a package with modules
+    in C, because these modules may have state that belongs to the variables: ``ckpt doctor`` and ``ckpt inspect`` say
+    "changed, not kept". With this call, the changes in the package's modules, their classes and objects are restored after a
+    restart, when the package has been imported again. ``name``: of the top-level module. Call it before or after the import,
+    in every rank that needs it; it stays in force after restarts.
 
-    Raises :class:`ckpt.errors.RegistrationError` for what is no such name, for the standard library, for this library, and
-    for packages whose settings images hold in another way (numpy, torch, …).
+    Raises :class:`ckpt.errors.RegistrationError` if ``name`` is not the name of a module, for the standard library, for ckpt
+    itself, and for packages whose settings images hold in another way (numpy, torch, …).
     """
     _runtime().hooks.keep_package(name)
 
 
 def loop(items: Iterable[T] | None = None, *, name: str | None = None) -> Iterable[T]:
-    """The items, as an iterable whose steps a restart can go on from: ``for step in ckpt.loop(range(n)):``.
+    """The items as an iterable that a restart can resume at any step: ``for step in ckpt.loop(range(n)):``.
 
-    Under ``ckpt run --explicit`` images are taken between the steps; they hold what was given to :func:`register`. A restart
-    runs the script from its start, passes over the steps done, puts the registered objects back, and goes on. Elsewhere
-    this is ``items`` itself. Without ``items``: counts 0, 1, 2, …. ``name``: of the loop, default its place in the source.
+    Under ``ckpt run --explicit`` images are taken between the steps; they hold the objects given to :func:`register`. A
+    restart runs the script from its start, skips the finished steps, restores the registered objects, and goes on. Elsewhere
+    the result is ``items`` itself. Without ``items``: counts 0, 1, 2, …. ``name``: of the loop; by default its place in the
+    source.
 
-    Raises :class:`ckpt.errors.LoopError` (also :class:`ckpt.errors.StateError`) where the new run differs from the old one.
+    Raises :class:`ckpt.errors.LoopError` (also :class:`ckpt.errors.StateError`) if the new run differs from the old one.
     """
     if items is None:
         import itertools
 
         items = itertools.count()  # type: ignore[assignment]
         assert items is not None
-    way = _runtime().explicit
-    if way is None:
+    replay = _runtime().explicit
+    if replay is None:
         return items
     from ckpt.replay.loop import Loop, name_of_caller
 
-    return Loop(way, items, name or name_of_caller(2))
+    return Loop(replay, items, name or name_of_caller(2))
 
 
 def checkpoint(wait: bool = True) -> int | None:
     """Ask for a checkpoint of the whole job.
 
-    With ``wait`` the call returns, with the epoch, once this rank's image is captured (it need not be committed yet),
-    or with ``None`` when there will be none; otherwise at once, with ``None``. An explicit program (:func:`loop`)
-    always gets ``None`` at once; with ``wait`` the image is taken before a later step of the loop, which the ranks
-    agree on. A program resumed from that image returns from the call too: compare :func:`restarts`. In a signal
-    handler it never waits: the image is taken when the handler has returned. Outside a job nothing happens and
-    ``None`` is returned. Calls of several ranks at about the same time lead to one checkpoint.
+    With ``wait`` the call returns the epoch when this rank's image is captured (the checkpoint need not be committed yet),
+    or ``None`` if no image will be taken. Without ``wait`` it returns ``None`` at once. An explicit program (:func:`loop`)
+    always gets ``None`` at once; with ``wait`` the image is taken before a later step of the loop, on which the ranks
+    agree. A program that is resumed from that image returns from this call too: compare :func:`restarts`. In a signal
+    handler the call never waits: the image is taken when the handler has returned. Outside a job nothing happens, and
+    the result is ``None``. Calls of several ranks at about the same time lead to one checkpoint.
     """
     return _runtime().checkpoint(wait)
 
@@ -178,11 +180,11 @@ def checkpoint(wait: bool = True) -> int | None:
 def register(name: str, obj: T) -> T:
     """Give ``obj`` a name in this rank's images; returns ``obj``.
 
-    Under ``ckpt run --explicit`` it is what is saved, and a restart puts the saved content into the object that the new run
-    registers under this name: dicts, lists, sets, numpy arrays, random generators, files open for writing, other objects
-    by their attributes. Register everything before the loop.
+    Under ``ckpt run --explicit`` the registered objects are saved, and a restart puts the saved content into the object that
+    the new run registers under this name: dicts, lists, sets, numpy arrays, random generators, files open for writing, other
+    objects by their attributes. Register everything before the loop.
 
-    Raises :class:`ckpt.errors.RegistrationError` when the name is taken by another object or is not usable.
+    Raises :class:`ckpt.errors.RegistrationError` if another object has the name, or if the name cannot be used.
     """
     _runtime().register(name, obj)
     return obj

@@ -38,7 +38,7 @@ __all__ = [
 
 
 class CkptError(Exception):
-    """Base of what the rank's runtime raises."""
+    """Base class of the errors that the rank's runtime raises."""
 
 
 class NotEnabled(CkptError):
@@ -46,11 +46,11 @@ class NotEnabled(CkptError):
 
 
 class Deadlock(CkptError):
-    """Nothing can ever arrive: the only rank waits for itself."""
+    """The only rank waits for a message that nobody can send."""
 
 
 class NoInput(CkptError, OSError):
-    """Standard input is neither a file nor empty: what was read from it could not be read again after a restart."""
+    """Standard input is neither a file nor empty: a restart could not read again what the program had read from it."""
 
 
 class ControlLost(CkptError):

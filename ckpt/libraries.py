@@ -1,4 +1,4 @@
-"""What a distribution needs that says how images treat a library: :class:`Library` (docs/extending.md)."""
+"""The names that a distribution needs to say how images treat a library: :class:`Library` and others (docs/extending.md)."""
 
 from __future__ import annotations
 

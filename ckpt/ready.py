@@ -1,4 +1,5 @@
-"""What a program may ask of a library's objects beyond what is done unasked (:mod:`ckpt.image.interface.registry`)."""
+"""Functions that a program may call for objects of a library, for more than images do by themselves
+(:mod:`ckpt.image.interface.registry`)."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ __all__ = ["roll_back"]
 
 
 def roll_back(connection: Any) -> None:
-    """Make the content of a small sqlite3 database part of every image: a restart puts the file back to it.
+    """Make the content of a small sqlite3 database part of every image: a restart writes this content into the file.
 
     The program stands still while the database is read, so this is for databases of megabytes. Other processes must not
     use the file. Raises TypeError for anything but a sqlite3 connection.

@@ -48,14 +48,14 @@ def choose(
     resident_bytes: int,
     available_bytes: int | None,
     sharers: int = 1,
-    one_fate: bool = False,
+    kills_group: bool = False,
     shared_files: Sequence[str] = (),
 ) -> Choice:
     """The mode for the next image. ``asked``: one of `MODES`.
 
     ``resident_bytes``: the memory that this process uses now. ``available_bytes``: the memory that the processes under the
     same limit can still get; ``None``: not known. ``sharers``: the number of ranks under that limit, this one included.
-    ``one_fate``: when the limit is reached, the kernel kills all processes of the control group. ``shared_files``: the
+    ``kills_group``: when the limit is reached, the kernel kills all processes of the control group. ``shared_files``: the
     files that this process has mapped for shared writing.
     """
     if shared_files:
@@ -64,12 +64,12 @@ def choose(
         return Choice(asked, "asked for")
     if available_bytes is None:
         return Choice("fork", "how much memory is left is not known")
-    copied = resident_bytes if one_fate else resident_bytes // _SHARE_THAT_MAY_BE_COPIED
+    copied = resident_bytes if kills_group else resident_bytes // _SHARE_THAT_MAY_BE_COPIED
     needed = copied + _WRITER_NEEDS_BYTES
     if available_bytes // sharers < needed:
-        each = f" for each of {sharers} ranks" if sharers > 1 else ""
+        per_rank = f" for each of {sharers} ranks" if sharers > 1 else ""
         return Choice(
             "sync",
-            f"memory is tight: {available_bytes >> 20} MiB available, fork may need {needed >> 20} MiB{each}",
+            f"memory is tight: {available_bytes >> 20} MiB available, fork may need {needed >> 20} MiB{per_rank}",
         )
     return Choice("fork", "there is memory for it")

@@ -55,8 +55,12 @@ class Hooks:
     def remove(self, hook: Hook) -> None:
         """Remove ``hook`` from both lists. Raises :class:`RegistrationError` if ``hook`` is in neither."""
         known = len(self.before) + len(self.after)
-        self.before = [each for each in self.before if each is not hook and each != hook]
-        self.after = [each for each in self.after if each is not hook and each != hook]
+        self.before = [
+            registered for registered in self.before if registered is not hook and registered != hook
+        ]
+        self.after = [
+            registered for registered in self.after if registered is not hook and registered != hook
+        ]
         if len(self.before) + len(self.after) == known:
             raise RegistrationError(f"{name_of(hook)} is registered as no hook")
 

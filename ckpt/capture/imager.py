@@ -39,9 +39,9 @@ from typing import TYPE_CHECKING, Literal
 
 from ckpt.capture import description
 from ckpt.capture.places import Places, inside_library
-from ckpt.capture.search import TICK_NS, Library, Search
+from ckpt.capture.search import TICK_NS, LibraryUse, Search
 from ckpt.capture.taker import Taker
-from ckpt.capture.writing import say_failed
+from ckpt.capture.writing import report_failure
 
 if TYPE_CHECKING:
     from ckpt import image
@@ -99,7 +99,7 @@ class Imager:
         if epoch <= max(self.wanted, self.asked):
             return
         if self._runtime.explicit is not None:
-            self._say_ready(epoch)  # explicit ranks agree on a boundary after the round has begun
+            self._report_ready(epoch)  # explicit ranks agree on a boundary after the round has begun
             return
         self.asked = epoch
         self._begin()
@@ -152,7 +152,7 @@ class Imager:
         self._runtime.files.label(self.epoch)
         port.advance(self.epoch)
 
-    def _say_ready(self, epoch: int) -> None:
+    def _report_ready(self, epoch: int) -> None:
         self.asked = 0
         self._runtime.control.send({"m": "ready", "epoch": epoch})
 
@@ -177,7 +177,7 @@ class Imager:
             self._places.spend(began_ns)
             return True
         try:
-            return not self.look("check") and self._places.goes_on()
+            return not self.look("check") and self._places.looks_again()
         finally:
             runtime.lock.release()
 
@@ -197,7 +197,7 @@ class Imager:
         except Exception as failure:
             self.search.note_refusal(failure, time.monotonic_ns())
             return at == "call" and self._give_up_if_stalled(waits=True)
-        self._say_ready(self.asked)
+        self._report_ready(self.asked)
         return True
 
     def tick(self) -> None:
@@ -213,15 +213,15 @@ class Imager:
                 self._runtime.lock.release()
         elif self.is_looking and self._runtime.explicit is None:
             self._places.queue(self._at_check)
-            if self._is_in_c_for_long() and self._runtime.lock.acquire(blocking=False):
+            if self._is_in_long_c_call() and self._runtime.lock.acquire(blocking=False):
                 try:
-                    if self._is_in_c_for_long():
-                        self._say_ready(self.asked)
+                    if self._is_in_long_c_call():
+                        self._report_ready(self.asked)
                 finally:
                     self._runtime.lock.release()
 
-    def _is_in_c_for_long(self) -> bool:
-        return bool(self.asked) and self.search.is_in_c_for_long(time.monotonic_ns())
+    def _is_in_long_c_call(self) -> bool:
+        return bool(self.asked) and self.search.is_in_long_c_call(time.monotonic_ns())
 
     def blocked(self) -> None:
         """The same housekeeping as :meth:`tick`, while the main thread waits inside the library (under the lock)."""
@@ -252,7 +252,7 @@ class Imager:
         received = port.endpoint.counters()["messages_delivered"] if waits and self.asked else 0
         return self.search.stall(
             time.monotonic_ns(),
-            Library(port.entries, received, waits),
+            LibraryUse(port.entries, received, waits),
             held_frames=port.endpoint.held if self.wanted > self.epoch else 0,
             waiting=self._waiting if self.asked else (),
             rank=self._runtime.rank,
@@ -281,10 +281,10 @@ class Imager:
     def give_up(self, reason: str | None = None, held_ns: int = 0) -> None:
         """There will be no image of this epoch: tell the controller, and take the label without an image.
 
-        ``reason``: by default, that the rank's own time limit has passed. ``held_ns``: see :func:`say_failed`.
+        ``reason``: by default, that the rank's own time limit has passed. ``held_ns``: see :func:`report_failure`.
         """
         reason = reason or f"not possible within the limit: {self.search.reason}"
-        say_failed(self._runtime, self.asked or self.wanted, reason, self.where(), held_ns)
+        report_failure(self._runtime, self.asked or self.wanted, reason, self.where(), held_ns)
         self.asked = 0
         if self.wanted > self.epoch:
             self._take_label_only()
@@ -375,14 +375,14 @@ class Imager:
         return bool(self.wanted > self.epoch)
 
     def rehearse(self) -> None:
-        """Capture the stack and discard the result: called when the program waits for messages anyprogram.
+        """Capture the stack and discard the result: called when the program waits for messages anyway.
 
         After a fork, the first write to each page of this process causes a page fault; a change of a reference count is
         such a write. Without a rehearsal the next pause has these faults: 0.9 ms instead of 0.1 ms.
         """
-        if not self.taker.cold or self._runtime.explicit is not None:
+        if not self.taker.is_cold or self._runtime.explicit is not None:
             return
-        self.taker.cold = False
+        self.taker.is_cold = False
         try:
             self._places.rehearse()
         except Exception:
@@ -391,7 +391,7 @@ class Imager:
     def _fail_round(self, failure: Exception) -> bool:
         """This image cannot be taken, and the program must not fail: report it, take the label, go on. Always ``True``."""
         reason = getattr(failure, "reason", None) or f"{type(failure).__name__}: {failure}"
-        say_failed(self._runtime, self.wanted, reason, getattr(failure, "path", None) or self.where())
+        report_failure(self._runtime, self.wanted, reason, getattr(failure, "path", None) or self.where())
         self._take_label_only()
         return True
 

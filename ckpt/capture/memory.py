@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import resource
 
-from ckpt.capture.memory_groups import MemoryLeft, room
+from ckpt.capture.memory_groups import MemoryLeft, least_memory_left
 
 __all__ = ["available", "prefer_for_oom_kill", "peak_bytes", "resident_bytes", "shared_files"]
 
@@ -60,9 +60,9 @@ def available(meminfo: str = "/proc/meminfo", proc: str = "/proc/self") -> Memor
 
     ``None``: the kernel does not say.
     """
-    machine = _of_machine(meminfo)
+    machine = _machine_bytes(meminfo)
     found = [] if machine is None else [MemoryLeft(machine, False)]
-    group = room(proc)
+    group = least_memory_left(proc)
     return min([*found, *([group] if group is not None else [])], default=None)
 
 
@@ -75,7 +75,7 @@ def prefer_for_oom_kill() -> None:
         pass  # this kernel has no such file and chooses the process by its own rules
 
 
-def _of_machine(meminfo: str) -> int | None:
+def _machine_bytes(meminfo: str) -> int | None:
     try:
         with open(meminfo, "rb") as file:
             for line in file:

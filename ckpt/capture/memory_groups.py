@@ -25,7 +25,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-__all__ = ["MemoryLeft", "room"]
+__all__ = ["MemoryLeft", "least_memory_left"]
 
 _UNLIMITED_BYTES = 1 << 60
 """A limit from here on means no limit: version 1 then reports a number a little below 2^63."""
@@ -34,12 +34,12 @@ _UNLIMITED_BYTES = 1 << 60
 class MemoryLeft(NamedTuple):
     """The memory left below one limit.
 
-    ``available_bytes``: until the limit is reached. ``one_fate``: at the limit, the kernel kills all processes of this
+    ``available_bytes``: until the limit is reached. ``kills_group``: at the limit, the kernel kills all processes of this
     process's group together (``memory.oom.group``).
     """
 
     available_bytes: int
-    one_fate: bool
+    kills_group: bool
 
 
 class _Mount(NamedTuple):
@@ -51,12 +51,14 @@ class _Mount(NamedTuple):
 _mounts: dict[str, list[_Mount]] = {}
 
 
-def room(proc: str = "/proc/self") -> MemoryLeft | None:
+def least_memory_left(proc: str = "/proc/self") -> MemoryLeft | None:
     """The least memory that is left below a limit; ``None``: there is no limit, or the kernel does not say.
 
     ``proc``: the process's directory in /proc.
     """
-    found = [left for directory, top, version in _groups(proc) for left in _of_all(directory, top, version)]
+    found = [
+        left for directory, top, version in _groups(proc) for left in _all_limits(directory, top, version)
+    ]
     return min(found, default=None)
 
 
@@ -88,10 +90,10 @@ def _mount_of(line: bytes) -> _Mount | None:
     The fourth and fifth field are root and mount point; after " - " follow file system type, source and options.
     """
     before, _, after = line.decode(errors="surrogateescape").partition(" - ")
-    kind, _, options = [*after.split(), "", "", ""][:3]
-    if kind == "cgroup2":
+    fs_type, _, options = [*after.split(), "", "", ""][:3]
+    if fs_type == "cgroup2":
         version = 2
-    elif kind == "cgroup" and "memory" in options.split(","):
+    elif fs_type == "cgroup" and "memory" in options.split(","):
         version = 1
     else:
         return None
@@ -109,21 +111,21 @@ def _within(mount: _Mount, path: str) -> str | None:
     return directory if os.path.isdir(directory) else mount.point
 
 
-def _of_all(directory: str, top: str, version: int) -> list[MemoryLeft]:
+def _all_limits(directory: str, top: str, version: int) -> list[MemoryLeft]:
     """The memory left below each limit, from the group itself up to ``top``."""
     found = []
-    one_fate = False
+    kills_group = False
     while True:
-        one_fate = one_fate or bool(_number(f"{directory}/memory.oom.group"))
-        left = _of_one(directory, version)
+        kills_group = kills_group or bool(_number(f"{directory}/memory.oom.group"))
+        left = _memory_left(directory, version)
         if left is not None:
-            found.append(MemoryLeft(left, one_fate))
+            found.append(MemoryLeft(left, kills_group))
         if directory == top or len(directory) <= len(top):
             return found
         directory = os.path.dirname(directory)
 
 
-def _of_one(directory: str, version: int) -> int | None:
+def _memory_left(directory: str, version: int) -> int | None:
     names = ("memory.max", "memory.high") if version == 2 else ("memory.limit_in_bytes",)
     limits = [limit for name in names if (limit := _number(f"{directory}/{name}")) is not None]
     if not limits or min(limits) >= _UNLIMITED_BYTES:

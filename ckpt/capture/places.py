@@ -89,7 +89,7 @@ class Places:
                 return True
         return not self._allowance.is_left(now_ns)
 
-    def goes_on(self) -> bool:
+    def looks_again(self) -> bool:
         """After a look that failed at a check: is it useful to look at the next check?
 
         It is where the obstacle is a frame or a transient one. Other reasons (a thread, a handler) do not change so soon.

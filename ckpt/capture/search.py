@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ckpt.capture.stalls import Stall
 
-__all__ = ["Library", "Search"]
+__all__ = ["LibraryUse", "Search"]
 
 _REPORT_AFTER_NS = 100_000_000
 _REPORT_EVERY_NS = 1_000_000_000
@@ -27,7 +27,7 @@ _IN_C_NS = 200_000_000
 """A rank that is asked answers after this time, even if the interpreter has reached no place between two instructions."""
 
 
-class Library(NamedTuple):
+class LibraryUse(NamedTuple):
     """What the program does with the library.
 
     ``entries``: how often it has called the library so far; ``received``: how many messages it has received so far;
@@ -79,7 +79,7 @@ class Search:
             self._reported_ns = now_ns
         return is_due
 
-    def is_in_c_for_long(self, now_ns: int) -> bool:
+    def is_in_long_c_call(self, now_ns: int) -> bool:
         """No look was refused, and the interpreter has made no check for `_IN_C_NS`: a long call in C.
 
         A rank that is asked answers then, since a question holds nobody up, and the next long call may follow this one at
@@ -88,14 +88,14 @@ class Search:
         return not self.is_refused and now_ns - self.since_ns > _IN_C_NS
 
     def stall(
-        self, now_ns: int, library: Library, *, held_frames: int, waiting: Sequence[int], rank: int
+        self, now_ns: int, library_use: LibraryUse, *, held_frames: int, waiting: Sequence[int], rank: int
     ) -> tuple[str, int] | None:
         """Why the search is to be given up, since it holds a program up, and for how long it has, in ns; ``None``: go on.
 
         ``held_frames``: how many frames wait for the image of this rank, if one is wanted. ``waiting``: the ranks whose
         programs wait for the round, if this rank (``rank``) is only asked.
         """
-        entries, received, waits = library
+        entries, received, waits = library_use
         held_ns = self._held_frames.look(
             now_ns, is_withheld=self.is_refused and held_frames > 0, entries=entries, waits=waits
         )
@@ -107,7 +107,7 @@ class Search:
             now_ns, is_withheld=is_withheld, entries=entries, waits=waits, received=received
         ):
             return None
-        if all(each == rank for each in waiting):
+        if all(waiting_rank == rank for waiting_rank in waiting):
             return self.own_wait(), 0
         return (
             "it waits for what may be sent after another rank's image, which the program there waits for, where "

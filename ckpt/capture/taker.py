@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from ckpt.capture import memory
 from ckpt.capture.choice import Choice, choose
-from ckpt.capture.writing import Writing, say_failed, write, write_in_child
+from ckpt.capture.writing import Writing, report_failure, write, write_in_child
 from ckpt.image.interface.registry import libraries
 
 if TYPE_CHECKING:
@@ -48,10 +48,10 @@ class Taker:
         self._why_without_fork = ""
         self._writer_was_killed = False
         self.pauses_ns: list[int] = []
-        self.cold = False
+        self.is_cold = False
         """The process has forked, and no rehearsal has followed: see :meth:`ckpt.capture.imager.Imager.rehearse`."""
         self._children: dict[int, int] = {}  # pid of an image child -> its epoch
-        self._lost: deque[tuple[int, int]] = (
+        self._died: deque[tuple[int, int]] = (
             deque()
         )  # (epoch, wait status) of children that died without a vote
 
@@ -78,13 +78,13 @@ class Taker:
             self._without_fork -= 1
             self.choice = Choice("sync", self._why_without_fork)
         else:
-            room = memory.available()
+            memory_left = memory.available()
             self.choice = choose(
                 self.asked,
                 resident_bytes=memory.resident_bytes(),
-                available_bytes=None if room is None else room.available_bytes,
+                available_bytes=None if memory_left is None else memory_left.available_bytes,
                 sharers=self._runtime.spec.get("local_size", 1),
-                one_fate=room is not None and room.one_fate,
+                kills_group=memory_left is not None and memory_left.kills_group,
                 shared_files=memory.shared_files(),
             )
         if self.choice.mode != before.mode:
@@ -148,7 +148,7 @@ class Taker:
                 if failure.errno not in (errno.ENOMEM, errno.EAGAIN):
                     raise
                 mode = "sync"
-                self._do_without_fork("the kernel has refused to fork")
+                self._avoid_fork("the kernel has refused to fork")
                 runtime.control.send(
                     {"m": "event", "event": "fork-failed", "epoch": job.epoch, "reason": str(failure)}
                 )
@@ -166,7 +166,7 @@ class Taker:
         else:  # the round was aborted while the image was written here
             port.thaw()
         ended_ns = time.perf_counter_ns()
-        self.cold = mode == "fork" and times["capture_ns"] < _REHEARSAL_LONGEST_NS
+        self.is_cold = mode == "fork" and times["capture_ns"] < _REHEARSAL_LONGEST_NS
         self.pauses_ns.append(ended_ns - started_ns)
         runtime.control.send(
             {
@@ -190,7 +190,7 @@ class Taker:
         finally:
             self._runtime.lock.acquire()
 
-    def _do_without_fork(self, why: str) -> None:
+    def _avoid_fork(self, why: str) -> None:
         """Write the next `_IMAGES_WITHOUT_FORK` images synchronously. :meth:`choose` logs the reason ``why``."""
         self._without_fork, self._why_without_fork = _IMAGES_WITHOUT_FORK, why
 
@@ -206,17 +206,17 @@ class Taker:
             if done:
                 self._children.pop(pid, None)  # absent: the other thread has reaped it
                 if os.WIFSIGNALED(status):
-                    self._lost.append((epoch, status))
-        while self._lost:
+                    self._died.append((epoch, status))
+        while self._died:
             try:
-                epoch, status = self._lost.popleft()
+                epoch, status = self._died.popleft()
             except IndexError:
                 break  # the other thread reported it
             number = os.WTERMSIG(status)
             if number == signal.SIGKILL:  # as a rule by the kernel: no memory
-                self._do_without_fork("the image writer was killed, as it is where memory runs out")
+                self._avoid_fork("the image writer was killed, as it is where memory runs out")
                 self._writer_was_killed = True
-            say_failed(self._runtime, epoch, f"the image writer died (signal {number})", "image child")
+            report_failure(self._runtime, epoch, f"the image writer died (signal {number})", "image child")
 
 
 def _fork(noted: bytes | None) -> int:

@@ -1,17 +1,17 @@
-"""Threads of the application: which there are, which are declared harmless, and how a thread object comes back.
+"""Threads of the application: which threads run, which are declared harmless, and which are the application's at all.
 
 A stack is captured for the main thread only, so a rank with another thread of the application cannot be imaged. Such a
 thread is refused by name: at :func:`ckpt.enable` if it runs by then, at each image if it starts later. A thread may be
 declared *harmless*: the program's result does not depend on it, and it simply does not exist after a restart (an
 ``on_restart`` hook may start it again). What becomes of its object: :mod:`ckpt.image.reducers.thread_objects`.
 
-Threads without a Python thread object (numpy's, OpenBLAS', torch's) are none of ours: they hold no frames and are made anew
-by their libraries. Of its Python threads, each library says which keep nothing
+Threads that run no Python code (numpy's, OpenBLAS', torch's) are not counted: they have no Python frames, and their
+libraries start them anew. Each library says which of its Python threads have no state that a restart would lose
 (:attr:`ckpt.image.interface.library.Library.harmless_threads`): pyzmq's garbage collector, tqdm's monitor. A
 ``concurrent.futures`` pool is *not* harmless, since work given to it would be lost.
 
-Threads of ``_thread.start_new_thread`` have no object, but frames (``sys._current_frames``): they are the application's like
-all others, under the name of their first function.
+Threads of ``_thread.start_new_thread`` have frames (``sys._current_frames``) but no thread object. They are threads of the
+application like all others; their name is that of their first function.
 
 Patterns are those of :mod:`fnmatch` and are compared with ``Thread.name``.
 """
@@ -33,7 +33,7 @@ from ckpt.image.interface.registry import libraries
 __all__ = ["HarmlessThreads"]
 
 _OWN_NAMES = ("port-helper",)
-_NOT_THE_APPLICATIONS = ("threading.", "ckpt.")
+_OWN_PREFIXES = ("threading.", "ckpt.")
 _FUNCTIONS = (FunctionType, MethodType, BuiltinFunctionType)
 
 
@@ -46,22 +46,25 @@ class HarmlessThreads:
 
     def allow(self, *declared: str | threading.Thread) -> None:
         """Declare threads harmless, by name pattern or each by itself."""
-        for each in declared:
-            if isinstance(each, threading.Thread):
-                self._threads.add(each)
-            elif each not in self.patterns:
-                self.patterns.append(each)
+        for thread in declared:
+            if isinstance(thread, threading.Thread):
+                self._threads.add(thread)
+            elif thread not in self.patterns:
+                self.patterns.append(thread)
 
     def others(self) -> list[threading.Thread | BareThread]:
-        """The application's threads that run and are not harmless."""
+        """The running threads of the application that are not harmless."""
         bare = [thread for thread in bare_threads() if not self._matches(thread.name)]
         if threading.active_count() <= 2:  # the main thread and the port's helper
             return [*bare]
         declared = libraries.harmless_threads()
-        return [*(each for each in threading.enumerate() if not self._is_harmless(each, declared)), *bare]
+        return [
+            *(thread for thread in threading.enumerate() if not self._is_harmless(thread, declared)),
+            *bare,
+        ]
 
     def check(self) -> None:
-        """Raises :class:`ThreadsRunning` when there are others."""
+        """Raise :class:`ThreadsRunning` if there are such threads (:meth:`others`)."""
         names = ", ".join(repr(thread.name) for thread in self.others())
         if names:
             raise ThreadsRunning(
@@ -71,7 +74,7 @@ class HarmlessThreads:
             )
 
     def _is_harmless(self, thread: threading.Thread, declared: tuple[str, ...]) -> bool:
-        """``declared``: by libraries, :meth:`ckpt.image.interface.registry.Registry.harmless_threads`."""
+        """``declared``: prefixes of names, from :meth:`ckpt.image.interface.registry.Registry.harmless_threads`."""
         if thread is threading.main_thread() or thread.name in _OWN_NAMES or thread in self._threads:
             return True
         if _path_of(thread).startswith(declared):
@@ -83,23 +86,24 @@ class HarmlessThreads:
 
 
 def _path_of(thread: threading.Thread) -> str:
-    """Where its class or, of a plain thread, its function is defined. Nothing of the program is called."""
-    kind: object = type(thread)
-    if kind is threading.Thread:
-        kind = target_of(thread)
-        if type(kind) not in _FUNCTIONS:
+    """The dotted name of the thread's class or, for a plain ``threading.Thread``, of its function, with a dot at the end;
+    "": not known. No code of the program is called."""
+    definition: object = type(thread)
+    if definition is threading.Thread:
+        definition = target_of(thread)
+        if type(definition) not in _FUNCTIONS:
             return ""
-    return f"{getattr(kind, '__module__', None)}.{getattr(kind, '__qualname__', '')}."
+    return f"{getattr(definition, '__module__', None)}.{getattr(definition, '__qualname__', '')}."
 
 
 class BareThread(NamedTuple):
-    """A thread without an object, of `_thread.start_new_thread`; its name is that of its first function."""
+    """A thread without a thread object, of `_thread.start_new_thread`; its name is that of its first function."""
 
     name: str
 
 
 def bare_threads() -> list[BareThread]:
-    """Those of the application that run."""
+    """The running threads of the application that have no thread object."""
     running = sys._current_frames()
     # Without our own frame, which would refer to itself by this variable: the program's collector would find garbage.
     own = running.pop(threading.get_ident(), None) is not None
@@ -112,9 +116,9 @@ def bare_threads() -> list[BareThread]:
         first: FrameType = frame
         while first.f_back is not None:
             first = first.f_back
-        # one of threading's is known there a moment after it has begun, and until a moment before it ends
+        # threading.enumerate() lists a thread only from a moment after its begin until a moment before its end
         module, name = first.f_globals.get("__name__") or "", first.f_code.co_qualname
         path = f"{module}.{name}."
-        if not path.startswith((*_NOT_THE_APPLICATIONS, *libraries.harmless_threads())):
+        if not path.startswith((*_OWN_PREFIXES, *libraries.harmless_threads())):
             found.append(BareThread(name))
     return found

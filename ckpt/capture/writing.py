@@ -25,7 +25,7 @@ from ckpt.transport.records import dataclass
 if TYPE_CHECKING:
     from ckpt.capture.context import RankContext
 
-__all__ = ["Writing", "say_failed", "write", "write_in_child"]
+__all__ = ["Writing", "report_failure", "write", "write_in_child"]
 
 _HEAD_START_S = 0.003
 """The child waits so long before it begins. The program's first writes after the fork cause faults on pages shared with the
@@ -62,7 +62,7 @@ def write_in_child(runtime: RankContext, job: Writing) -> NoReturn:
         code = 0 if write(runtime, job) else 3
     except BaseException as failure:
         # The child must never return into the program; any exception ends the round only.
-        say_failed(runtime, job.epoch, _told(failure), "image child")
+        report_failure(runtime, job.epoch, _failure_text(failure), "image child")
     finally:
         os._exit(code)
 
@@ -102,10 +102,10 @@ def write(runtime: RankContext, job: Writing) -> bool:
                 }
             )
     except image.Unpicklable as failure:
-        say_failed(runtime, epoch, failure.reason, failure.path)
+        report_failure(runtime, epoch, failure.reason, failure.path)
         return False
     except Exception as failure:  # a full disk, no memory, a __reduce__ that raises
-        say_failed(runtime, epoch, _told(failure), runtime.spec["job_dir"])
+        report_failure(runtime, epoch, _failure_text(failure), runtime.spec["job_dir"])
         return False
     lost = list(dict.fromkeys(row["package"] for row in report.left_out if row["kind"] == "unsaved"))
     if lost:
@@ -127,7 +127,7 @@ def write(runtime: RankContext, job: Writing) -> bool:
     return True
 
 
-def _told(failure: BaseException) -> str:
+def _failure_text(failure: BaseException) -> str:
     """A text for an unexpected exception: its type and message, and where it was raised unless the message names a file."""
     text = f"{type(failure).__name__}: {failure}"
     frames = traceback.extract_tb(failure.__traceback__)
@@ -136,7 +136,7 @@ def _told(failure: BaseException) -> str:
     return f"{text} (raised in {frames[-1].name}, {frames[-1].filename}:{frames[-1].lineno})"
 
 
-def say_failed(runtime: RankContext, epoch: int, reason: str, where: str, held_ns: int = 0) -> None:
+def report_failure(runtime: RankContext, epoch: int, reason: str, where: str, held_ns: int = 0) -> None:
     """Tell the controller that this rank will not vote for the epoch, and why.
 
     ``where``: a place in the program or a variable; ``held_ns``: for how long the round has held the program up.

@@ -32,13 +32,13 @@ def threads(runtime: Runtime, *, undeclared: tuple[str, ...]) -> list[dict[str, 
     ``undeclared``: patterns that the doctor has declared for itself. A thread that only they match counts as not harmless.
     """
     declared = runtime.threads.patterns
-    mine = [pattern for pattern in undeclared if pattern in declared]
-    for pattern in mine:
+    own_patterns = [pattern for pattern in undeclared if pattern in declared]
+    for pattern in own_patterns:
         declared.remove(pattern)
     try:
         others = {id(thread) for thread in runtime.threads.others()}
     finally:
-        declared.extend(mine)
+        declared.extend(own_patterns)
     found = []
     for thread in threading.enumerate():
         if thread is threading.main_thread() or thread.name in ("port-helper", *undeclared):
@@ -99,21 +99,21 @@ def raw_descriptors(own: dict[int, str], *, with_sockets: bool) -> list[dict[str
     belong to an object that the pickler finds.
     """
     connections = _connections() if with_sockets else frozenset()
-    held: set[int] = set()
+    owned: set[int] = set()
     for obj in gc.get_objects():
         if isinstance(obj, (io.FileIO, socket.socket)):
             try:
-                held.add(obj.fileno())
+                owned.add(obj.fileno())
             except (OSError, ValueError):
                 continue  # closed
     found = []
     for fd, target in sorted(descriptors().items()):
-        kind = _kind(target)
-        if fd in held or own.get(fd) == target or kind in ("memory", "event"):
+        descriptor_type = _descriptor_type(target)
+        if fd in owned or own.get(fd) == target or descriptor_type in ("memory", "event"):
             continue
-        if kind == "socket" and target not in connections:
+        if descriptor_type == "socket" and target not in connections:
             continue
-        found.append({"fd": fd, "target": target, "kind": kind})
+        found.append({"fd": fd, "target": target, "kind": descriptor_type})
     return found
 
 
@@ -126,7 +126,7 @@ def _connections() -> frozenset[str]:
     return frozenset(found)
 
 
-def _kind(target: str) -> str:
+def _descriptor_type(target: str) -> str:
     if target.startswith("socket:"):
         return "socket"
     if target.startswith("pipe:"):

@@ -182,7 +182,7 @@ class Watch:
         from ckpt.image.frames import _frames
 
         runtime = self._runtime
-        around = {
+        found = {
             "children": surroundings.children(os.getpid(), without=runtime.imager.taker.writers),
             "has_hooks": bool(runtime.hooks.after),
             "types": [f"{cls.__module__}.{cls.__qualname__}" for cls, _, _ in runtime.hooks.types],
@@ -202,19 +202,19 @@ class Watch:
         try:
             gc.disable()
             _frames.pdeathsig(signal.SIGKILL)
-            self._examine_in_child(prepared, stack, around)
+            self._examine_in_child(prepared, stack, found)
         except BaseException as failure:
             self._write("trouble", text=f"{type(failure).__name__}: {failure}")
         finally:
             os._exit(0)
 
-    def _examine_in_child(self, prepared: Any, stack: Stack | None, around: dict[str, Any]) -> None:
+    def _examine_in_child(self, prepared: Any, stack: Stack | None, found: dict[str, Any]) -> None:
         from ckpt.image import trial
 
         runtime = self._runtime
         own, with_sockets = self._own_descriptors, runtime.size == 1
         raw = surroundings.raw_descriptors(own, with_sockets=with_sockets)
-        t_s = self._write("surroundings", **around, descriptors=raw)
+        t_s = self._write("surroundings", **found, descriptors=raw)
         seen = [] if stack is not None else list(_program_frames(trial.SeenFrame))
         report, findings = trial.examine(prepared, live=runtime.live, seen=seen)
         self._write(

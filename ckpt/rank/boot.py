@@ -26,7 +26,7 @@ from ckpt.image.files.output import Output
 from ckpt.image.modules import standard_streams
 from ckpt.rank import forks, mpi4py_alias
 from ckpt.rank.control import ControlChannel
-from ckpt.rank.ending import Ending, exit_code_of, is_in_words, text_of
+from ckpt.rank.ending import Ending, exit_code_of, has_user_text, text_of
 from ckpt.rank.files import files_of
 from ckpt.rank.runtime import Runtime, install
 
@@ -46,7 +46,7 @@ def run_rank(
     (:mod:`ckpt.doctor` gives a class of its own). The exit status of the process is the program's.
     """
     _open_streams(spec)
-    control = ControlChannel(_lowest(control_fd))
+    control = ControlChannel(_move_to_lowest(control_fd))
     try:
         runtime = make_runtime(spec, control)
         install(runtime)
@@ -65,7 +65,7 @@ def run_rank(
         runtime.files.start()
     except BaseException as failure:
         # The program has not started: any exception is reported to the controller and ends this rank.
-        text = f"{failure}\n" if is_in_words(failure) else text_of(failure)
+        text = f"{failure}\n" if has_user_text(failure) else text_of(failure)
         control.send({"m": "error", "exit_code": exit_code_of(failure), "traceback": text})
         sys.stderr.write(text)
         sys.stderr.flush()
@@ -74,7 +74,7 @@ def run_rank(
     ending.run(run)
 
 
-def _lowest(fd: int) -> int:
+def _move_to_lowest(fd: int) -> int:
     """Move the descriptor to the lowest free number; return that number.
 
     The number is the same in every incarnation, so it cannot collide with a descriptor of the program in an image.
@@ -118,19 +118,23 @@ def _open_streams(spec: Mapping[str, Any]) -> None:
     fd 0 is the file given as standard input (rank 0 only), or /dev/null; fds 1 and 2 append to the rank's output files,
     whose lengths become part of each image.
     """
-    given = spec.get("options", {}).get("stdin") if spec["rank"] == 0 else None
+    standard_input = spec.get("options", {}).get("stdin") if spec["rank"] == 0 else None
     output = os.path.join(spec["job_dir"], "output")
     for fd, path, flags in (
-        (0, given["path"] if given and given["kind"] == "file" else os.devnull, os.O_RDONLY),
+        (
+            0,
+            standard_input["path"] if standard_input and standard_input["kind"] == "file" else os.devnull,
+            os.O_RDONLY,
+        ),
         (1, os.path.join(output, f"rank-{spec['rank']}.out"), os.O_WRONLY | os.O_APPEND | os.O_CREAT),
         (2, os.path.join(output, f"rank-{spec['rank']}.err"), os.O_WRONLY | os.O_APPEND | os.O_CREAT),
     ):
         try:
             opened = os.open(path, flags, 0o600)
         except OSError as failure:
-            if fd != 0 or given is None:
+            if fd != 0 or standard_input is None:
                 raise
-            given = {
+            standard_input = {
                 "kind": "lost",
                 "text": f"a file that cannot be opened any more: {path}: {failure.strerror}",
             }
@@ -142,9 +146,13 @@ def _open_streams(spec: Mapping[str, Any]) -> None:
         # The job starts again from its beginning, since no checkpoint had been committed: the output begins anew too.
         os.ftruncate(1, 0)
         os.ftruncate(2, 0)
-    if given and given["kind"] == "file":
-        os.lseek(0, given["offset"], os.SEEK_SET)
-    raw = io.FileIO(0, closefd=False) if not given or given["kind"] == "file" else _no_input(given)
+    if standard_input and standard_input["kind"] == "file":
+        os.lseek(0, standard_input["offset"], os.SEEK_SET)
+    raw = (
+        io.FileIO(0, closefd=False)
+        if not standard_input or standard_input["kind"] == "file"
+        else _no_input(standard_input)
+    )
     encoding, errors, _ = _conversion("stdin", "strict")
     sys.stdin = io.TextIOWrapper(io.BufferedReader(raw), encoding=encoding, errors=errors)
     sys.stdout = _text_stream(1, "stdout", "strict")
@@ -154,12 +162,12 @@ def _open_streams(spec: Mapping[str, Any]) -> None:
     standard_streams.std_objects()  # records the three streams, with their buffers and raw files
 
 
-def _no_input(given: Mapping[str, Any]) -> _NoInput:
-    if given["kind"] == "lost":
-        return _NoInput(f"standard input is {given['text']}. Put it back, and start the job again")
+def _no_input(standard_input: Mapping[str, Any]) -> _NoInput:
+    if standard_input["kind"] == "lost":
+        return _NoInput(f"standard input is {standard_input['text']}. Put it back, and start the job again")
     return _NoInput(
-        f"standard input is {given['kind']}: what is read from it could not be read again after a restart. Give a file "
-        "(ckpt run APP.PY < FILE), or nothing (< /dev/null)"
+        f"standard input is {standard_input['kind']}: what is read from it could not be read again after a restart. "
+        "Give a file (ckpt run APP.PY < FILE), or nothing (< /dev/null)"
     )
 
 
@@ -233,7 +241,7 @@ def _fresh(runtime: Runtime) -> Callable[[], object]:
     from ckpt.rank.network import open_port
 
     engine, world = make_world(runtime)
-    port = open_port(runtime.spec, runtime.lock, on_refused=runtime.on_strangers)
+    port = open_port(runtime.spec, runtime.lock, on_refused=runtime.on_refused_connections)
     runtime.bind(port, engine, world)
     return prepare_program(runtime.spec["argv"])
 
@@ -282,12 +290,12 @@ def _resumed(runtime: Runtime) -> Callable[[], object]:
     state = extras["ckpt.port"]
     if state.size != runtime.size:
         raise IncompatibleImage(f"the image is of a job of {state.size} ranks, not {runtime.size}")
-    port = open_port(runtime.spec, runtime.lock, state, on_refused=runtime.on_strangers)
+    port = open_port(runtime.spec, runtime.lock, state, on_refused=runtime.on_refused_connections)
     engine = extras["ckpt.engine"]
     engine.take_over(runtime.engine, extras["ckpt.predefined"])
     runtime.bind(port, engine, world_of(engine))
     if runtime.finished_code is not None:
-        return _nothing
+        return _no_program
     assert loaded.stack is not None, "only a finished rank has no stack"
     box = [loaded.stack]
     locked: bool = extras["ckpt.locked"]
@@ -323,12 +331,12 @@ def _replayed(runtime: Runtime, source: ImageReader) -> Callable[[], object]:
     if runtime.finished_code is None:
         runtime.explicit.replay(reader, header)
     engine, world = make_world(runtime)
-    port = open_port(runtime.spec, runtime.lock, state, on_refused=runtime.on_strangers)
+    port = open_port(runtime.spec, runtime.lock, state, on_refused=runtime.on_refused_connections)
     runtime.bind(port, engine, world)
     if runtime.finished_code is not None:
-        return _nothing
+        return _no_program
     return prepare_program(runtime.spec["argv"])
 
 
-def _nothing() -> None:
+def _no_program() -> None:
     return None

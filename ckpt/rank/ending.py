@@ -46,14 +46,14 @@ from ckpt.image.modules import package_baseline, references
 from ckpt.image.process import exits
 from ckpt.rank.runtime import Runtime
 
-__all__ = ["Ending", "exit_code_of", "is_in_words", "text_of"]
+__all__ = ["Ending", "exit_code_of", "has_user_text", "text_of"]
 
 _EXIT_UNRECOVERABLE = 12
 _EXIT_INCOMPATIBLE = 13
 _EXIT_INTERRUPTED = 130
 _EXIT_NOT_FLUSHED = 120
 """Python's exit code when the buffers of the standard streams cannot be written."""
-_OF_THE_PROGRAM = (
+_PROGRAM_SIGNALS = (
     signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2
 )  # fmt: skip
 """Signals meant for the program. When the program has ended, the rank ignores them: the controller ends the rank."""
@@ -80,7 +80,7 @@ class Ending:
             self._code = self._runtime.finished_code
         del run
         if self._runtime.restarts:
-            _look_codecs_up()
+            _look_up_codecs()
         _join_threads()
         run_exit_functions()
         self.close()  # in case the program has emptied the table of exit functions
@@ -122,7 +122,7 @@ class Ending:
             self._code = _EXIT_NOT_FLUSHED
         if not self._code and not self._traceback:
             try:
-                for number in _OF_THE_PROGRAM:
+                for number in _PROGRAM_SIGNALS:
                     signal.signal(number, signal.SIG_IGN)
                 self._runtime.finish(0)
             except BaseException as failure:  # an interrupt, a failure of the transport
@@ -131,7 +131,7 @@ class Ending:
         self._runtime.close(self._code, self._traceback)
 
 
-def _look_codecs_up() -> None:
+def _look_up_codecs() -> None:
     """Look up the codecs in use by each of their names, so that the interpreter's cache has the names.
 
     While the interpreter finalizes, it finds a codec only by a name that has been looked up before. The program's first
@@ -244,7 +244,7 @@ def _without_launcher(failure: BaseException) -> None:
         entry = following
 
 
-def is_in_words(failure: BaseException) -> bool:
+def has_user_text(failure: BaseException) -> bool:
     """Was the exception raised by this package with a text for the user? Such an exception is printed without traceback."""
     from ckpt.image import ImageError
     from ckpt.store import StoreError

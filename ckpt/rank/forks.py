@@ -1,18 +1,18 @@
-"""A program that forks is warned of its own threads, not of the library's.
+"""A program that forks gets Python's warning about threads for its own threads only, not for the threads of ckpt.
 
-``os.fork`` and ``os.forkpty`` give a DeprecationWarning when the process has several threads. The kernel counts them: the
-port's helper and ZeroMQ's threads too, which every rank has. They do no harm to a child: none of them holds a lock that the
-program knows, and the child is no rank.
+``os.fork`` and ``os.forkpty`` give a DeprecationWarning when the process has several threads. The kernel counts all of them,
+also the port's helper and ZeroMQ's threads, which every rank has. These do no harm to a child process: none of them holds a
+lock that the program uses, and the child is no rank.
 
-So where plain Python would have one thread, an entry of ``warnings.filters`` hides the warning:
+So if the program itself has one thread only, an entry of ``warnings.filters`` hides the warning. The entry
 
-    before the fork       the entry is put first
-    in the parent         removed by the warning itself, which Python 3.13 gives after the functions of ``register_at_fork``
-    in the child          removed
-    the fork fails        removed before the next one; an image does not hold it
+    before the fork       is inserted as the first one
+    in the parent         is removed by the warning itself, which Python 3.13 gives after the functions of
+    ``register_at_fork`` in the child          is removed
+    if the fork fails     is removed before the next fork; an image does not hold it
 
-In a program with threads of its own Python warns as always. The fork for an image calls none of these functions. Until
-Python 3.11 there is nothing to do.
+In a program with threads of its own, Python warns as always. The fork for an image calls none of these functions. Python
+3.11 gives no such warning, so there is nothing to do.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["install"]
 
 
 def install() -> None:
-    """From now on, no warning of the library's threads. Called once in a process."""
+    """From now on, no warning is given for the threads of ckpt. Called once in a process."""
     if interpreter.FORK_COUNTS_THREADS:
         os.register_at_fork(before=_before, after_in_child=stdlib.stop_ignoring_threads)
 

@@ -1,9 +1,9 @@
-"""The packets that a rank sends to its controller, as values. Pure.
+"""Packets that a rank sends to its controller, as values. Pure.
 
-What a rank says of an image stands where the image is taken (:mod:`ckpt.capture`). The controller checks what comes by
+The packets about images are in :mod:`ckpt.capture`. The controller checks all packets by
 ``ckpt.controller.supervision.messages``.
 
-Not here: when they are sent (:mod:`ckpt.rank.runtime`), the channel (:mod:`ckpt.rank.control`).
+Not here: when packets are sent (:mod:`ckpt.rank.runtime`), the channel (:mod:`ckpt.rank.control`).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _PAUSES_KEPT = 64
 
 
 def event(name: str, **fields: object) -> dict[str, Any]:
-    """Something for the job's event log."""
+    """A packet with an entry for the job's event log."""
     return {"m": "event", "event": name, **fields}
 
 
 def about_peer(seen: Event) -> dict[str, Any] | None:
-    """What the transport has seen of another rank; ``None``: nothing to be told."""
+    """The packet about an event of the transport that concerns another rank; ``None``: the controller need not know it."""
     match seen:
         case PeerSilent():
             return event("peer-silent", peer=seen.rank, silent_ns=seen.silent_ns)
@@ -35,9 +35,10 @@ def about_peer(seen: Event) -> dict[str, Any] | None:
     return None
 
 
-def about_output(what: str, stream: str, detail: str) -> dict[str, Any]:
-    """A full disk has refused output (``what``: "held back", ``detail``: the reason), or it has been written (its size)."""
-    if what == "held back":
+def about_output(change: str, stream: str, detail: str) -> dict[str, Any]:
+    """A full disk has refused output (``change``: "held back", ``detail``: the reason), or it has been written (its
+    size)."""
+    if change == "held back":
         return event("output-held-back", stream=stream.strip("<>"), reason=detail)
     return event("output-written", stream=stream.strip("<>"), bytes=detail)
 

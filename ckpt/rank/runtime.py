@@ -153,8 +153,8 @@ class Runtime:
         for output in outputs:
             output.on_held_back = self._on_held_back
 
-    def _on_held_back(self, what: str, stream: str, detail: str) -> None:
-        self.control.send(reports.about_output(what, stream, detail))
+    def _on_held_back(self, change: str, stream: str, detail: str) -> None:
+        self.control.send(reports.about_output(change, stream, detail))
 
     def _tick(self) -> None:
         """The housekeeping of the port's helper thread."""
@@ -186,7 +186,7 @@ class Runtime:
         """
         port = self.port
         if port is None:
-            raise CkptError(_NOT_YET)
+            raise CkptError(_NO_PORT_TEXT)
         if self.in_hook:
             raise CkptError(
                 "an on_checkpoint hook must not wait for messages: the ranks may be in different hooks"
@@ -221,7 +221,7 @@ class Runtime:
         elif (report := reports.about_peer(event)) is not None:
             self.control.send(report)
 
-    def on_strangers(self, count: int) -> None:
+    def on_refused_connections(self, count: int) -> None:
         """``count`` connections to this rank's socket have been refused so far: they did not have the job's key."""
         self.control.send(reports.event("handshakes-refused", count=count))
 
@@ -231,9 +231,9 @@ class Runtime:
         except ControlLost as lost:
             self.leave(_EXIT_FENCED, f"rank {self.rank}: {lost}; stopping")
         for packet in packets:
-            self._obey(packet)
+            self._handle_packet(packet)
 
-    def _obey(self, packet: Packet) -> None:
+    def _handle_packet(self, packet: Packet) -> None:
         assert self.port is not None
         match packet["m"]:
             case "table":
@@ -257,7 +257,7 @@ class Runtime:
                 self.alone = True
                 self.imager.abandon()
             case "failed":
-                self._lose(packet["ranks"])
+                self._drop_ranks(packet["ranks"])
             case "stop":
                 self.leave(packet["exit_code"], packet.get("reason"))
             case "status":
@@ -265,7 +265,7 @@ class Runtime:
             case other:
                 self.control.send(reports.event("unknown-packet", packet=other))
 
-    def _lose(self, ranks: list[int]) -> None:
+    def _drop_ranks(self, ranks: list[int]) -> None:
         """These ranks are dead, and the job goes on without them: there will be no more images."""
         assert self.port is not None and self.engine is not None
         self.incomplete = True
@@ -325,8 +325,8 @@ class Runtime:
         if self.explicit is not None:
             self.explicit.register(name, obj)
         with self.lock:
-            held = self.registered.get(name, self)
-            if held is not self and held is not obj:
+            present = self.registered.get(name, self)
+            if present is not self and present is not obj:
                 raise RegistrationError(f"{name!r} is registered already, for another object")
             self.registered[name] = obj
         return obj
@@ -376,14 +376,14 @@ class Runtime:
         os._exit(exit_code)
 
 
-_NOT_YET = (
+_NO_PORT_TEXT = (
     "a library communicates while it is imported. A restart imports it anew, each rank at its own time, and can then give "
     "it duplicates of communicators only; let the library communicate when it is first used"
 )
 
 
 def _no_port(dst: int, data: Buffer, payload: Buffer | None = None) -> int:
-    raise CkptError(_NOT_YET)
+    raise CkptError(_NO_PORT_TEXT)
 
 
 _current: list[Runtime] = []

@@ -36,13 +36,13 @@ def name_of_caller(depth: int) -> str:
 class Loop(Generic[T]):
     """The iterable of an explicit program. It can be iterated over once.
 
-    The loop ends when its iterable ends, or when the loop object is deleted (after ``break``). ``way``: the rank's
+    The loop ends when its iterable ends, or when the loop object is deleted (after ``break``). ``program``: the rank's
     :class:`Replay`. Raises LoopError when iterated over twice, in another thread than the main one, or when the
     iterable has fewer items than before the restart.
     """
 
-    def __init__(self, way: Replay, items: Iterable[T], name: str) -> None:
-        self._program = way
+    def __init__(self, program: Replay, items: Iterable[T], name: str) -> None:
+        self._program = program
         self._iterable = items
         self._name = name
         self._items: Iterator[T] | None = None

@@ -102,7 +102,7 @@ class Replay:
         self.tracker = Tracker()
         self.count = 0
         """Boundaries passed since the program's first start."""
-        self._said = 0  # the epoch for which a `boundary` packet has been sent
+        self._reported_epoch = 0  # the epoch for which a `boundary` packet has been sent
         self._reached = 0  # the epoch at whose agreed boundary this rank waits
         self._cut: tuple[int, int, bool] = (0, 0, False)  # the last `cut` packet: epoch, boundary, take
         self._is_at_boundary = False
@@ -157,9 +157,9 @@ class Replay:
                     f"the checkpoint has the state of {', '.join(map(repr, missing))}, registered under that name before; "
                     f"registered by now: {', '.join(map(repr, sorted(runtime.registered))) or 'nothing'}"
                 )
-            what = mailbox.pending(runtime.engine)
-            if what:
-                raise LoopError(f"{what} at the place where the checkpoint was taken, where nothing was")
+            operation = mailbox.pending(runtime.engine)
+            if operation:
+                raise LoopError(f"{operation} at the place where the checkpoint was taken, where nothing was")
             reader.registered = runtime.registered
             contents: dict[str, Any] = {}
             for (kind, name), value in reader.rest():
@@ -252,19 +252,19 @@ class Replay:
 
     def wanted(self, epoch: int) -> None:
         """An image is wanted: tell the controller how many boundaries this rank has passed."""
-        self._say(epoch, reached=False)
+        self._report(epoch, reached=False)
 
     def on_cut(self, packet: dict[str, Any]) -> None:
         """A `cut` packet: the controller names the agreed boundary, or says that all ranks have reached it (``take``)."""
         self._cut = (packet["epoch"], packet["at"], bool(packet["take"]))
 
-    def _say(self, epoch: int, *, reached: bool) -> None:
+    def _report(self, epoch: int, *, reached: bool) -> None:
         count = self.count - self._is_at_boundary  # the present boundary can still be agreed on
         if self._runtime.finished_code is not None:
             count = _NO_MORE_BOUNDARIES
         packet = {"m": "boundary", "epoch": epoch, "count": count, "reached": reached}
         self._runtime.control.send(packet)
-        self._said = epoch
+        self._reported_epoch = epoch
 
     def _must_stop(self) -> bool:
         """Must this rank stay at its present boundary?"""
@@ -276,7 +276,7 @@ class Replay:
             return False
         if self._reached != wanted:
             self._reached = wanted
-            self._say(wanted, reached=True)
+            self._report(wanted, reached=True)
         return True
 
     def _take_if_due(self) -> bool:
@@ -313,8 +313,12 @@ class Replay:
         if runtime.finished_code is not None:
             return ""
         assert runtime.engine is not None
-        what = mailbox.pending(runtime.engine)
-        return f"{what} over the end of a step: finish it within the step that begins it" if what else ""
+        operation = mailbox.pending(runtime.engine)
+        return (
+            f"{operation} over the end of a step: finish it within the step that begins it"
+            if operation
+            else ""
+        )
 
     def prepare(self, port_state: Any) -> ReplayImage:
         """The content of the image; called just before the fork. ``port_state``: of the frozen port."""
@@ -336,7 +340,7 @@ class Replay:
             mail=self._mail,
             registered=registered,
             noted=noted,
-            reducers=_ready_reducers() | runtime.hooks.reducers(),
+            reducers=_library_reducers() | runtime.hooks.reducers(),
             stack=_stack(),
         )
 
@@ -360,7 +364,7 @@ def _stack() -> list[dict[str, Any]]:
     return rows[::-1]
 
 
-class _Disposable:
+class _PicklerStandIn:
     """Stands for a pickler in the ready-made reducers, which read ``is_disposable`` only.
 
     ``is_disposable``: this process is a forked child, so a reducer may destroy objects while it saves them.
@@ -374,6 +378,6 @@ class _Disposable:
         return os.getpid() != self._pid
 
 
-def _ready_reducers() -> dict[type, Callable[[Any], Any]]:
-    pickler = _Disposable()
+def _library_reducers() -> dict[type, Callable[[Any], Any]]:
+    pickler = _PicklerStandIn()
     return {cls: partial(reduce, pickler) for cls, reduce in libraries.reducers(beside_pickle=True).items()}

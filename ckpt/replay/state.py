@@ -45,9 +45,9 @@ Content = tuple[str, Any]
 def check(name: str, obj: object) -> None:
     """Raise RegistrationError if the content of ``obj`` cannot be restored in place."""
     if isinstance(obj, _IMMUTABLE):
-        kind = type(obj).__name__
+        type_name = type(obj).__name__
         raise RegistrationError(
-            f"{name!r} is a {kind}, which cannot be changed in place when a checkpoint is restored: keep it in a dict "
+            f"{name!r} is a {type_name}, which cannot be changed in place when a checkpoint is restored: keep it in a dict "
             "or as an attribute of an object, and register that"
         )
     if isinstance(obj, io.IOBase) and not obj.writable():
@@ -62,13 +62,16 @@ def is_file(obj: object) -> bool:
 
 
 def content_of(obj: Any) -> Content:
-    """``(kind, value)``, to be pickled. ``kind`` is a name of `_KINDS`, one that a library says, or "object"."""
-    known = _kind_of(obj)
-    return known.kind, known.take(obj)
+    """``(kind, value)``, to be pickled. ``kind`` is a name of `_IN_PLACE`, one that a library says, or "object"."""
+    in_place = _in_place_of(obj)
+    return in_place.kind, in_place.take(obj)
 
 
-def _kind_of(obj: Any) -> InPlace:
-    return next((each for each in (*_KINDS, *libraries.in_place()) if isinstance(obj, each.types)), _OBJECT)
+def _in_place_of(obj: Any) -> InPlace:
+    return next(
+        (in_place for in_place in (*_IN_PLACE, *libraries.in_place()) if isinstance(obj, in_place.types)),
+        _OBJECT,
+    )
 
 
 def put_back(name: str, obj: Any, content: Content) -> None:
@@ -78,13 +81,13 @@ def put_back(name: str, obj: Any, content: Content) -> None:
     an array, generator, length of a file).
     """
     kind, value = content
-    known = _kind_of(obj)
-    if kind != known.kind:
+    in_place = _in_place_of(obj)
+    if kind != in_place.kind:
         raise StateError(
             f"{name!r} is registered as {type(obj).__name__}; the checkpoint has the state of a {kind} for it"
         )
     try:
-        known.put(obj, value)
+        in_place.put(obj, value)
     except StateError as failure:
         raise StateError(f"{name!r}: {failure}") from failure
 
@@ -159,7 +162,7 @@ def _put_object(obj: Any, value: Any) -> None:
         object.__setattr__(obj, key, entry)
 
 
-_KINDS = (
+_IN_PLACE = (
     _container("dict", OrderedDict, lambda obj: list(OrderedDict.items(obj)), _fill_ordered),
     _container("dict", dict, lambda obj: list(dict.items(obj)), _fill_dict),
     _container("list", list, list, list.extend),

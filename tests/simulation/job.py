@@ -532,7 +532,7 @@ class JobSimulation:
     def _wake_with_orders(self, rank: Rank) -> None:
         if rank.alive and rank.orders:
             packet = rank.orders.popleft()
-            self._do(rank, lambda: self._obey(rank.process, packet))
+            self._do(rank, lambda: self._handle_packet(rank.process, packet))
             self._wake(rank, 0)
 
     def _report(self, rank: Rank, packet: Mapping[str, Any]) -> None:
@@ -573,7 +573,7 @@ class JobSimulation:
         for packet in sent:
             self._report(rank, packet)
 
-    def _obey(self, process: Process, packet: Mapping[str, Any]) -> None:
+    def _handle_packet(self, process: Process, packet: Mapping[str, Any]) -> None:
         process.obey(packet)
         if process.runtime.released and process.runtime.finished_code is not None:
             raise Left(0)

@@ -25,5 +25,5 @@ def run_rank(spec: Mapping[str, Any], control_fd: int) -> NoReturn:
     elif os.environ["HINDRANCE"] == "optimism":
         memory.available = lambda *paths: None
     else:
-        memory.available = lambda *paths: MemoryLeft(1 << 20, one_fate=False)
+        memory.available = lambda *paths: MemoryLeft(1 << 20, kills_group=False)
     boot.run_rank(spec, control_fd)

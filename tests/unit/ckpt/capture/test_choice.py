@@ -40,7 +40,7 @@ def test_ranks_under_one_limit_share_what_is_left(sharers: int, mode: str) -> No
 def test_where_all_are_killed_at_once_there_must_be_memory_for_a_whole_copy(
     available: int, mode: str
 ) -> None:
-    choice = choose("auto", resident_bytes=400 * MIB, available_bytes=available * MIB, one_fate=True)
+    choice = choose("auto", resident_bytes=400 * MIB, available_bytes=available * MIB, kills_group=True)
     assert choice.mode == mode
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpt.capture.memory_groups import MemoryLeft, room
+from ckpt.capture.memory_groups import MemoryLeft, least_memory_left
 
 MIB = 1 << 20
 UNLIMITED = 9223372036854771712
@@ -32,12 +32,12 @@ class Machine:
         self.lines.append(f"0::{path}" if version == 2 else f"{len(self.lines) + 3}:memory:{path}")
         return point
 
-    def room(self) -> MemoryLeft | None:
+    def least_memory_left(self) -> MemoryLeft | None:
         (self.proc / "mountinfo").write_text(
             "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n" + "\n".join(self.mounts) + "\n"
         )
         (self.proc / "cgroup").write_text("2:cpu:/elsewhere\n" + "\n".join(self.lines) + "\n")
-        return room(str(self.proc))
+        return least_memory_left(str(self.proc))
 
 
 def group(directory: Path, **values: int | str) -> None:
@@ -53,11 +53,15 @@ def test_the_nearest_limit_counts_wherever_it_stands(tmp_path: Path) -> None:
     group(top / "slice", memory_max=1000 * MIB, memory_current=300 * MIB)
     group(top / "slice/unit", memory_max=500 * MIB, memory_current=100 * MIB)
     group(top / "slice/unit/scope", memory_max="max", memory_current=90 * MIB)
-    assert machine.room() == MemoryLeft(400 * MIB, one_fate=False)
+    assert machine.least_memory_left() == MemoryLeft(400 * MIB, kills_group=False)
     group(top / "slice", memory_current=900 * MIB)
-    assert machine.room() == MemoryLeft(100 * MIB, one_fate=False), "others of the slice have taken the rest"
+    assert machine.least_memory_left() == MemoryLeft(100 * MIB, kills_group=False), (
+        "others of the slice have taken the rest"
+    )
     group(top / "slice/unit", memory_high=150 * MIB)
-    assert machine.room() == MemoryLeft(50 * MIB, one_fate=False), "beyond that it would hardly run"
+    assert machine.least_memory_left() == MemoryLeft(50 * MIB, kills_group=False), (
+        "beyond that it would hardly run"
+    )
 
 
 def test_the_first_version_has_limits_too(tmp_path: Path) -> None:
@@ -69,10 +73,10 @@ def test_the_first_version_has_limits_too(tmp_path: Path) -> None:
     group(top, memory_limit_in_bytes=UNLIMITED, memory_usage_in_bytes=7000 * MIB)
     group(top / "a", memory_limit_in_bytes=330 * MIB, memory_usage_in_bytes=320 * MIB)
     group(top / "a/b", memory_limit_in_bytes=UNLIMITED, memory_usage_in_bytes=320 * MIB)
-    assert machine.room() == MemoryLeft(10 * MIB, one_fate=False)
+    assert machine.least_memory_left() == MemoryLeft(10 * MIB, kills_group=False)
     stat = f"inactive_file 1\nactive_file 1\ntotal_inactive_file {100 * MIB}\ntotal_active_file {50 * MIB}"
     group(top / "a", memory_stat=stat)
-    assert machine.room() == MemoryLeft(135 * MIB, one_fate=False), (
+    assert machine.least_memory_left() == MemoryLeft(135 * MIB, kills_group=False), (
         "pages of files go before anybody is killed"
     )
 
@@ -82,7 +86,7 @@ def test_in_a_container_the_paths_begin_elsewhere(tmp_path: Path) -> None:
     bound = machine.hierarchy(1, "/docker/0123/sub", root="/docker/0123")
     group(bound, memory_limit_in_bytes=200 * MIB, memory_usage_in_bytes=150 * MIB)
     group(bound / "sub", memory_limit_in_bytes=UNLIMITED, memory_usage_in_bytes=1)
-    assert machine.room() == MemoryLeft(50 * MIB, one_fate=False)
+    assert machine.least_memory_left() == MemoryLeft(50 * MIB, kills_group=False)
 
 
 def test_of_a_group_that_cannot_be_seen_the_top_is_looked_at(tmp_path: Path) -> None:
@@ -90,7 +94,7 @@ def test_of_a_group_that_cannot_be_seen_the_top_is_looked_at(tmp_path: Path) -> 
     machine = Machine(tmp_path)
     top = machine.hierarchy(2, "/kubepods/pod7/0123")
     group(top, memory_max=200 * MIB, memory_current=150 * MIB, **{"memory_oom.group": 1})
-    assert machine.room() == MemoryLeft(50 * MIB, one_fate=True)
+    assert machine.least_memory_left() == MemoryLeft(50 * MIB, kills_group=True)
 
 
 def test_what_is_killed_together_is_said_by_any_group_up_to_the_limit(tmp_path: Path) -> None:
@@ -100,10 +104,10 @@ def test_what_is_killed_together_is_said_by_any_group_up_to_the_limit(tmp_path: 
     group(top / "pod", memory_max=500 * MIB, memory_current=100 * MIB)
     group(top / "pod/container", memory_max="max", memory_current=100 * MIB, **{"memory_oom.group": 1})
     group(top / "pod/container/scope", memory_max="max", memory_current=1, **{"memory_oom.group": 0})
-    assert machine.room() == MemoryLeft(400 * MIB, one_fate=True)
+    assert machine.least_memory_left() == MemoryLeft(400 * MIB, kills_group=True)
     group(top / "pod/container", **{"memory_oom.group": 0})
     group(top, **{"memory_oom.group": 1})
-    assert machine.room() == MemoryLeft(400 * MIB, one_fate=False), (
+    assert machine.least_memory_left() == MemoryLeft(400 * MIB, kills_group=False), (
         "what is above the limit is not killed for it"
     )
 
@@ -115,9 +119,9 @@ def test_memory_that_is_throttled_is_not_there_even_where_some_is_left_until_the
     top = machine.hierarchy(2, "/job/step")
     group(top / "job", memory_max=1000 * MIB, memory_high=300 * MIB, memory_current=350 * MIB)
     group(top / "job/step", memory_max=1000 * MIB, memory_high="max", memory_current=350 * MIB)
-    assert machine.room() == MemoryLeft(0, one_fate=False)
+    assert machine.least_memory_left() == MemoryLeft(0, kills_group=False)
     group(top / "job", memory_stat=f"anon 5\ninactive_file {100 * MIB}\nactive_file {20 * MIB}\nshmem {MIB}")
-    assert machine.room() == MemoryLeft(60 * MIB, one_fate=False), (
+    assert machine.least_memory_left() == MemoryLeft(60 * MIB, kills_group=False), (
         "of this version's sums those of the groups below are a part"
     )
 
@@ -140,7 +144,7 @@ def test_in_a_namespace_of_groups_the_part_that_is_mounted_is_found(
     top = machine.hierarchy(2, path, root=root)
     group(top, memory_max=200 * MIB, memory_current=150 * MIB)
     group(top / "sub", memory_max=110 * MIB, memory_current=100 * MIB)
-    assert machine.room() == MemoryLeft(left * MIB, one_fate=False)
+    assert machine.least_memory_left() == MemoryLeft(left * MIB, kills_group=False)
 
 
 @pytest.mark.parametrize("path", ["/..", "/../..", "/../other"])
@@ -151,7 +155,7 @@ def test_a_group_outside_of_what_is_mounted_has_none_of_its_limits(tmp_path: Pat
     group(top, memory_max=200 * MIB, memory_current=150 * MIB)
     for elsewhere in (tmp_path, tmp_path / "other"):
         group(elsewhere, memory_max=MIB, memory_current=MIB)
-    assert machine.room() is None
+    assert machine.least_memory_left() is None
 
 
 def test_both_versions_at_once_the_smaller_counts(tmp_path: Path) -> None:
@@ -160,12 +164,12 @@ def test_both_versions_at_once_the_smaller_counts(tmp_path: Path) -> None:
     second, first = machine.hierarchy(2, "/unit"), machine.hierarchy(1, "/unit")
     group(second / "unit", memory_max=300 * MIB, memory_current=100 * MIB)
     group(first / "unit", memory_limit_in_bytes=400 * MIB, memory_usage_in_bytes=300 * MIB)
-    assert machine.room() == MemoryLeft(100 * MIB, one_fate=False)
+    assert machine.least_memory_left() == MemoryLeft(100 * MIB, kills_group=False)
 
 
 def test_no_limit_is_none(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     top = machine.hierarchy(2, "/user")
     group(top / "user", memory_max="max", memory_high="max", memory_current=5)
-    assert machine.room() is None
-    assert room(str(tmp_path / "nothing")) is None
+    assert machine.least_memory_left() is None
+    assert least_memory_left(str(tmp_path / "nothing")) is None

@@ -72,5 +72,5 @@ def test_looks_come_at_longer_and_longer_intervals() -> None:
 
 
 def test_a_long_call_in_c_is_told_from_a_refusal() -> None:
-    assert search(refused=False).is_in_c_for_long(2 * S_NS) and not search().is_in_c_for_long(2 * S_NS)
-    assert not search(refused=False).is_in_c_for_long(S_NS + S_NS // 10)
+    assert search(refused=False).is_in_long_c_call(2 * S_NS) and not search().is_in_long_c_call(2 * S_NS)
+    assert not search(refused=False).is_in_long_c_call(S_NS + S_NS // 10)
