@@ -173,8 +173,7 @@ def _owner(array: Any) -> Any:
 
 
 def _tensor_memory(pickler: Saver, array: Any, start: int) -> tuple[Any, int] | None:
-    """The storage of a tensor whose memory this array uses, and the address of the storage. ``None``: there is none, and the
-    array is noted as the owner of its memory."""
+    """The storage of a tensor whose memory this array uses, and its address. ``None``: the array is noted as the owner."""
     from ckpt.image.libraries.torch import Storage, storage_of
 
     torch: Any = sys.modules["torch"]
@@ -186,8 +185,7 @@ def _tensor_memory(pickler: Saver, array: Any, start: int) -> tuple[Any, int] | 
 
 
 def reduce_subclass(pickler: Saver, array: Any) -> Any:
-    """The reducer for an instance of a subclass: a view of the plain array that owns its memory, with its attributes. Other
-    instances are pickled as numpy does it."""
+    """An instance of a subclass: as a view of the plain array that owns its memory, if there is one, with its attributes."""
     owner = _owner(array)
     if (
         array.dtype.hasobject
@@ -205,8 +203,7 @@ def reduce_subclass(pickler: Saver, array: Any) -> Any:
 
 
 def reduce_ufunc(pickler: Saver, ufunc: Any) -> Any:
-    """The reducer for universal functions. Those of numpy and scipy are saved by name; one that ``frompyfunc`` has made, by
-    its Python function."""
+    """Universal functions of numpy and scipy are saved by name; those made by ``frompyfunc`` by their Python function."""
     name: str = ufunc.__name__
     for library in (sys.modules.get("numpy"), sys.modules.get("scipy.special")):
         if library is not None and library.__dict__.get(name) is ufunc:

@@ -342,8 +342,7 @@ process_references = References()
 
 
 def forget_process_references() -> None:
-    """Empty :data:`process_references` in a process that ends: it would keep modules alive that the interpreter destroys at
-    its end."""
+    """Empty :data:`process_references` before the process ends: the interpreter then destroys the modules in it."""
     process_references.__init__()  # type: ignore[misc]
 
 
