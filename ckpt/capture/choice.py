@@ -43,7 +43,7 @@ class Choice:
 
 
 def choose(
-    asked: str,
+    requested: str,
     *,
     resident_bytes: int,
     available_bytes: int | None,
@@ -51,7 +51,7 @@ def choose(
     kills_group: bool = False,
     shared_files: Sequence[str] = (),
 ) -> Choice:
-    """The mode for the next image. ``asked``: one of `MODES`.
+    """The mode for the next image. ``requested``: one of `MODES`.
 
     ``resident_bytes``: the memory that this process uses now. ``available_bytes``: the memory that the processes under the
     same limit can still get; ``None``: not known. ``sharers``: the number of ranks under that limit, this one included.
@@ -60,8 +60,8 @@ def choose(
     """
     if shared_files:
         return Choice("sync", f"mapped for shared writing: {', '.join(shared_files[:3])}")
-    if asked != "auto":
-        return Choice(asked, "asked for")
+    if requested != "auto":
+        return Choice(requested, "asked for")
     if available_bytes is None:
         return Choice("fork", "how much memory is left is not known")
     copied = resident_bytes if kills_group else resident_bytes // _SHARE_THAT_MAY_BE_COPIED

@@ -42,7 +42,7 @@ class Taker:
 
     def __init__(self, runtime: RankContext) -> None:
         self._runtime = runtime
-        self.asked: str = runtime.spec.get("options", {}).get("image_mode") or "auto"
+        self.requested_mode: str = runtime.spec.get("options", {}).get("image_mode") or "auto"
         self.choice = Choice("fork", "no image has been taken yet")
         self._without_fork = 0  # so many images are written without fork before a fork is tried again
         self._why_without_fork = ""
@@ -65,22 +65,22 @@ class Taker:
         """Does a child write an image now?"""
         return bool(self._children)
 
-    def choose(self, asked: str | None) -> None:
+    def choose(self, mode: str | None) -> None:
         """Decide how the next image will be written; log the choice if it differs from the last one.
 
-        ``asked``: "auto", "fork" or "sync"; ``None``: as asked before.
+        ``mode``: "auto", "fork" or "sync"; ``None``: as asked before.
         """
-        self.asked = asked or self.asked
+        self.requested_mode = mode or self.requested_mode
         before = self.choice
         if self._without_fork and (
-            self.asked == "auto" or (self.asked == "fork" and self._writer_was_killed)
+            self.requested_mode == "auto" or (self.requested_mode == "fork" and self._writer_was_killed)
         ):
             self._without_fork -= 1
             self.choice = Choice("sync", self._why_without_fork)
         else:
             memory_left = memory.available()
             self.choice = choose(
-                self.asked,
+                self.requested_mode,
                 resident_bytes=memory.resident_bytes(),
                 available_bytes=None if memory_left is None else memory_left.available_bytes,
                 sharers=self._runtime.spec.get("local_size", 1),

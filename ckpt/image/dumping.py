@@ -173,7 +173,7 @@ def run_dump(
             prepared.stack.frames if prepared.stack else (),
         )
         references.held_locks = held_locks.find_held_locks(references, baseline_notes, receivers)
-        late["locks"] = [(held.lock, held.times) for held in references.held_locks]
+        late["locks"] = [(held_lock.lock, held_lock.times) for held_lock in references.held_locks]
         resources.leave_out(late, references, lambda part: failure_of(rehearsal(_REHEARSED_BYTES), part))
         return (dump_class or Dump)(prepared, sink, make_pickler).run(early, late)
 

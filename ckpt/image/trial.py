@@ -159,7 +159,7 @@ def _find(obj: Any, name: str) -> None:
         raise TypeError(f"it is not found as {module}.{name}")
 
 
-def _placeholder(kind: str) -> None:
+def _placeholder(type_name: str) -> None:
     """Written in a trial instead of an object that cannot be saved; never called."""
 
 
@@ -176,14 +176,14 @@ class _Trial(Dump):
         self.tables: list[tuple[tuple[Any, ...], object, object, set[int]]] = []
         report = super().run(early, late)
         memo = self.pickler.copy_of_memo()
-        held = [
+        places = [
             (self.where(label) + self._path(container, label, value))
             for label, value, container, numbers in self.tables
             if any(self.pickler.id_tables.object_at(number, memo) for number in numbers)
         ]
         report.left_out += [
             {"kind": "ids", "package": "", "variables": [where], "reason": _OTHERS}
-            for where in held[:_TABLES]
+            for where in places[:_TABLES]
         ]
         return report
 

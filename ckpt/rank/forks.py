@@ -32,6 +32,6 @@ def install() -> None:
 
 
 def _before() -> None:
-    others, ours = owned.other_threads()
-    if others == 1 and ours:
+    others, are_own = owned.other_threads()
+    if others == 1 and are_own:
         stdlib.ignore_threads_once()

@@ -52,7 +52,7 @@ class MessageSorter:
     ) -> None:
         self._deliver = deliver
         self._consumed = consumed
-        self._kept: list[tuple[int, list[Buffer]]] = []
+        self._postponed: list[tuple[int, list[Buffer]]] = []
         self._mark = b""
         self._incarnation: int | None = None
 
@@ -80,7 +80,7 @@ class MessageSorter:
                 if self._incarnation is None:
                     self._deliver(src, [data])
                 else:
-                    self._kept.append((src, [data]))
+                    self._postponed.append((src, [data]))
             elif _MARK.unpack_from(data)[1] == self._incarnation:
                 self._consumed(src, _MARK.size, 0)
                 self._deliver(src, [memoryview(data)[_MARK.size :]])
@@ -90,7 +90,7 @@ class MessageSorter:
     def end_replay(self) -> None:
         """The state is restored: deliver the messages that were kept."""
         self._incarnation = None
-        kept, self._kept = self._kept, []
+        kept, self._postponed = self._postponed, []
         for src, batch in kept:
             self._deliver(src, batch)
 

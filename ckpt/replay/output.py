@@ -22,12 +22,12 @@ class ReplayedOutput:
     """
 
     def __init__(self, lengths: dict[int, int]) -> None:
-        self._kept: dict[int, int] = {}
+        self._saved_fds: dict[int, int] = {}
         _flush()
         for fd in _FDS:
             if fd in lengths and os.fstat(fd).st_size > lengths[fd]:
                 os.ftruncate(fd, lengths[fd])
-            self._kept[fd] = os.dup(fd)
+            self._saved_fds[fd] = os.dup(fd)
             memory = os.memfd_create("replayed")
             os.dup2(memory, fd)
             os.close(memory)
@@ -35,7 +35,7 @@ class ReplayedOutput:
     def give_back(self, *, show: bool) -> None:
         """Put the files back. ``show``: append the text that was printed during the replay. Further calls do nothing."""
         _flush()
-        kept, self._kept = self._kept, {}
+        kept, self._saved_fds = self._saved_fds, {}
         for fd, file in kept.items():
             printed = os.pread(fd, os.fstat(fd).st_size, 0) if show else b""
             os.dup2(file, fd)

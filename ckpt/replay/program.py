@@ -106,7 +106,7 @@ class Replay:
         self._reached = 0  # the epoch at whose agreed boundary this rank waits
         self._cut: tuple[int, int, bool] = (0, 0, False)  # the last `cut` packet: epoch, boundary, take
         self._is_at_boundary = False
-        self._asked = False  # ckpt.checkpoint() has asked for a round
+        self._is_requested = False  # ckpt.checkpoint() has asked for a round
         self._passed_ns = time.monotonic_ns()
         self._longest_step_ns = 0
         self._blocked_ns: int | None = (
@@ -218,7 +218,7 @@ class Replay:
         now_ns = time.monotonic_ns()
         self._longest_step_ns = max(self._longest_step_ns, now_ns - self._passed_ns)
         runtime, imager = self._runtime, self._runtime.imager
-        if (self._asked or imager.wanted > imager.epoch) and not self.tracker.is_replaying:
+        if (self._is_requested or imager.wanted > imager.epoch) and not self.tracker.is_replaying:
             with runtime.lock:
                 self._is_at_boundary = True
                 try:
@@ -230,7 +230,7 @@ class Replay:
 
     def ask(self) -> None:
         """The program asks for a checkpoint: at its next boundary it waits until the controller has begun a round."""
-        self._asked = True
+        self._is_requested = True
 
     # ------------------------------------------------------------------ the agreement (under the lock)
 
@@ -238,9 +238,9 @@ class Replay:
         """Stay at this boundary until the image is taken or given up, or must be taken at a later boundary."""
         runtime, imager = self._runtime, self._runtime.imager
         epoch = imager.epoch
-        while imager.wanted > imager.epoch or (self._asked and imager.epoch == epoch):
+        while imager.wanted > imager.epoch or (self._is_requested and imager.epoch == epoch):
             if imager.wanted > imager.epoch:
-                self._asked = False  # there is a round now
+                self._is_requested = False  # there is a round now
                 if not self._must_stop():
                     return
                 if self._take_if_due():
@@ -248,7 +248,7 @@ class Replay:
             elif runtime.alone or runtime.incomplete:
                 break
             runtime.block(False)
-        self._asked = False
+        self._is_requested = False
 
     def wanted(self, epoch: int) -> None:
         """An image is wanted: tell the controller how many boundaries this rank has passed."""

@@ -161,12 +161,12 @@ def survey(notes: Mapping[int, FileNote]) -> Survey:
     """The program's descriptors. Must run before the forked child gives the parent's pipes and sockets up
     (:func:`ckpt.image.files.file_notes.give_up_descriptors`).
     """
-    ours = set(baseline())
+    own = set(baseline())
     found: list[int] = []
     lost: list[int] = []
     lost_before: list[int] = []
     for fd, incomplete in notes.items():
-        if fd in ours or fd in _STREAMS:
+        if fd in own or fd in _STREAMS:
             continue
         try:
             note = completed(fd, incomplete)
@@ -210,11 +210,11 @@ def unowned(notes: Mapping[int, FileNote], known: Collection[int], owned: Collec
     libraries, each by descriptor or by (device, inode). Raises Unpicklable for a descriptor that only a library in C can
     have opened.
     """
-    ours = set(baseline())
+    own = set(baseline())
     found = [
         fd
         for fd, note in notes.items()
-        if fd not in ours
+        if fd not in own
         and fd not in _STREAMS
         and fd not in known
         and fd not in owned

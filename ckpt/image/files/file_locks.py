@@ -86,9 +86,9 @@ def _try(fd: int, lock: FileLock) -> bool:
         if lock.kind == "FLOCK":
             fcntl.flock(fd, (fcntl.LOCK_EX if lock.is_exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
         else:
-            kind = fcntl.F_WRLCK if lock.is_exclusive else fcntl.F_RDLCK
+            lock_type = fcntl.F_WRLCK if lock.is_exclusive else fcntl.F_RDLCK
             command = fcntl.F_SETLK if lock.kind == "POSIX" else fcntl.F_OFD_SETLK
-            fcntl.fcntl(fd, command, _FLOCK.pack(kind, os.SEEK_SET, lock.start, lock.length, 0))
+            fcntl.fcntl(fd, command, _FLOCK.pack(lock_type, os.SEEK_SET, lock.start, lock.length, 0))
     except OSError as failure:
         if failure.errno in (errno.EAGAIN, errno.EACCES, errno.EINTR):
             return False

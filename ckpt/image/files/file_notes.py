@@ -65,16 +65,16 @@ def completed(fd: int, note: FileNote) -> FileNote:
     return replace(note, path=os.readlink(f"/proc/self/fd/{fd}"), flags=flags)
 
 
-def give_up_descriptors(notes: dict[int, FileNote], ours: Collection[int]) -> None:
+def give_up_descriptors(notes: dict[int, FileNote], own: Collection[int]) -> None:
     """In a forked child: replace the program's pipes, sockets, directories and the like by ``/dev/null``, open for reading,
     so that the child cannot use them. The notes are completed before.
 
-    Three kinds of descriptors are left alone: those in ``ours``, which ckpt itself needs; standard streams, which
+    Three kinds of descriptors are left alone: those in ``own``, which ckpt itself needs; standard streams, which
     :mod:`ckpt.image.files.standard_output` treats; and devices, of which only harmless ones can be saved.
     """
     null_fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     for fd, note in notes.items():
-        if fd <= _STREAMS or note.kind in ("file", "deleted", "device") or fd in ours:
+        if fd <= _STREAMS or note.kind in ("file", "deleted", "device") or fd in own:
             continue
         with contextlib.suppress(OSError):  # the descriptor has been closed
             notes[fd] = completed(fd, note)

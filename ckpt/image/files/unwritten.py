@@ -41,15 +41,15 @@ def caught_from(below: Any) -> Iterator[bytearray]:
 
     attributes = attributes_of(below)
     assert attributes is not None, "asked before"
-    ours = {"write": write, "flush": lambda: None, "tell": lambda: 0}
-    theirs = {name: attributes[name] for name in ours if name in attributes}
-    attributes.update(ours)
+    replacements = {"write": write, "flush": lambda: None, "tell": lambda: 0}
+    originals = {name: attributes[name] for name in replacements if name in attributes}
+    attributes.update(replacements)
     try:
         yield caught
     finally:
-        for name in ours:
+        for name in replacements:
             del attributes[name]
-        attributes.update(theirs)
+        attributes.update(originals)
 
 
 def unwritten_bytes(buffer: io.BufferedWriter, *, is_disposable: bool) -> bytes:

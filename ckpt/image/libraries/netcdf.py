@@ -104,9 +104,9 @@ def make_closed() -> Any:
     return made
 
 
-def find_member(holder: Any, kind: str, name: str, settings: dict[str, bool] | None = None) -> Any:
+def find_member(holder: Any, collection: str, name: str, settings: dict[str, bool] | None = None) -> Any:
     try:
-        found = getattr(holder, kind)[name]
+        found = getattr(holder, collection)[name]
     except KeyError:
         raise RestoreError(f"the netCDF data set {holder.filepath()!r} has no {name!r} any more") from None
     for setting, value in (settings or {}).items():

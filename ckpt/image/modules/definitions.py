@@ -61,7 +61,7 @@ class Definitions:
 
     def __init__(self, references: References) -> None:
         self._references = references
-        self._found: dict[int, tuple[Any, Path]] = {}
+        self._paths: dict[int, tuple[Any, Path]] = {}
         self._modules: set[str] = set()
 
     def path_of(self, obj: Any) -> Path | None:
@@ -69,20 +69,20 @@ class Definitions:
         module = namespace_of(obj).get("__module__") if isinstance(obj, type) else obj.__module__
         if not isinstance(module, str):
             return None
-        self._look(module)
-        found = self._found.get(id(obj))
+        self._search_module(module)
+        found = self._paths.get(id(obj))
         return found[1] if found is not None else None
 
     def note_closure(self, function: Any) -> None:
         """Search the module of a function on the stack, or of a generator: :meth:`cell` will be asked for its cells."""
         if type(function) is types.FunctionType and function.__closure__ and type(function.__module__) is str:
-            self._look(function.__module__)
+            self._search_module(function.__module__)
 
     def cell(self, cell: types.CellType) -> tuple[Path, tuple[Any] | None] | None:
         """``(path, content)`` of a cell; ``content`` is a 1-tuple, or None if the import itself fills the cell in the new
         process. ``None``: no path leads to the cell.
         """
-        found = self._found.get(id(cell))
+        found = self._paths.get(id(cell))
         if found is None:
             return None
         try:
@@ -94,7 +94,7 @@ class Definitions:
             return found[1], None if is_defined else (content,)
         return found[1], (content,)
 
-    def _look(self, name: str) -> None:
+    def _search_module(self, name: str) -> None:
         if name in self._modules:
             return
         self._modules.add(name)
@@ -108,9 +108,9 @@ class Definitions:
         )
         while waiting:
             obj, path = waiting.popleft()
-            if id(obj) in self._found:
+            if id(obj) in self._paths:
                 continue
-            self._found[id(obj)] = obj, path
+            self._paths[id(obj)] = obj, path
             for step, part in _parts(obj):
                 if type(part) is types.CellType or self._is_defined_in(part, name):
                     waiting.append((part, (*path, step)))

@@ -86,20 +86,21 @@ _ADDRESSES = "a table by addresses of objects, which are others after a restart"
 class Change(NamedTuple):
     """One difference between an object and its note.
 
-    ``path``: of the object. ``kind``: ``module``, ``class``, ``attributes`` (of an instance), ``content`` (of a container),
-    ``random`` (state of a ``random.Random``), ``count`` (position of an ``itertools.count``). ``value``: for the first three
-    kinds ({name: new value}, [names that were deleted]); else the new content or state.
+    ``path``: of the object. ``part``: the part of the object that has changed: ``module`` (its variables), ``class`` (its
+    attributes), ``attributes`` (of an instance), ``content`` (of a container), ``random`` (state of a ``random.Random``),
+    ``count`` (position of an ``itertools.count``). ``value``: for the first three ({name: new value}, [names that were
+    deleted]); else the new content or state.
     """
 
     path: Path
-    kind: str
+    part: str
     value: Any
 
     @property
     def where(self) -> str:
         """The changed variable, written as in Python."""
         steps = "".join(f"[{step[0]!r}]" if type(step) is tuple else f".{step}" for step in self.path)
-        names = [*self.value[0], *self.value[1]][:1] if self.kind in ("module", "class", "attributes") else []
+        names = [*self.value[0], *self.value[1]][:1] if self.part in ("module", "class", "attributes") else []
         return ".".join([steps[1:], *names])
 
 
@@ -342,7 +343,7 @@ def leave_out_unsavable(
 
 def _uses(frame: FrameRecord, change: Change) -> bool:
     """Does the frame's function use the changed variable, as a global of its own module?"""
-    if change.kind != "module" or frame.func is None:
+    if change.part != "module" or frame.func is None:
         return False
     is_of_module = frame.func.__globals__ is getattr(sys.modules.get(change.path[0]), "__dict__", None)
     return is_of_module and any(name in frame.func.__code__.co_names for name in change.value[0])

@@ -36,9 +36,9 @@ def resolve(path: Path) -> Any:
 def put_back(package: str, changes: list[tuple[Path, str, Any]]) -> dict[str, Any] | None:
     """Make the changes of a package, in place. Stops at the first one that fails, and returns its description, as in
     ``left_out`` of :class:`ckpt.image.modules.package_changes.Changed`; None: all changes are made."""
-    for path, kind, value in changes:
+    for path, part, value in changes:
         try:
-            _PUT_BACK[kind](sys.modules[path[0]] if kind == "module" else resolve(path), value)
+            _PUT_BACK[part](sys.modules[path[0]] if part == "module" else resolve(path), value)
         except Exception as failure:  # __hash__ of a key, or an unusual class, may raise anything
             where = ".".join(map(str, path))
             return {"kind": "unsaved", "package": package, "variables": [where], "reason": repr(failure)}

@@ -230,18 +230,18 @@ class References:
 
     def _valid_pid(self, pid: Pid, obj: object) -> Pid | None:
         """``pid`` if it still names ``obj``, and ``obj`` may be saved as a reference; else None."""
-        kind = pid[0]
-        if kind == "attr":
+        tag = pid[0]
+        if tag == "attr":
             module = sys.modules.get(pid[1])
             if module is None or module.__dict__.get(pid[2]) is not obj or pid[1:] in self.changed.rebound:
                 return None
             return None if self.is_user_type(type(obj)) else pid
-        if kind == "module":
+        if tag == "module":
             return pid if sys.modules.get(pid[1]) is obj else None
-        if kind == "dict":
+        if tag == "dict":
             module = sys.modules.get(pid[1])
             return pid if module is not None and module.__dict__ is obj else None
-        return pid if kind != "lib" or self.changed.is_whole(obj) else None
+        return pid if tag != "lib" or self.changed.is_whole(obj) else None
 
     def imported(self) -> list[str]:
         """Names of the by-reference modules that the program has imported, in order, also if nothing in the image refers to
@@ -351,13 +351,13 @@ def resolve(pid: Pid, live: Mapping[str, object]) -> object:
 
     ``live``: name → object, for ids ``("live", name)``.
     """
-    kind = pid[0]
-    if kind == "live":
+    tag = pid[0]
+    if tag == "live":
         try:
             return live[pid[1]]
         except KeyError:
             raise RestoreError(f"the image refers to {pid[1]!r}, which this process does not offer") from None
-    if kind == "std":
+    if tag == "std":
         try:
             return std_objects()[pid[1]]
         except KeyError:
@@ -365,9 +365,9 @@ def resolve(pid: Pid, live: Mapping[str, object]) -> object:
                 f"the image refers to sys.{pid[1]}, which this process does not have"
             ) from None
     module = import_again(pid[1])
-    if kind == "module":
+    if tag == "module":
         return module
-    if kind == "dict":
+    if tag == "dict":
         return module.__dict__
     try:
         return module.__dict__[pid[2]]

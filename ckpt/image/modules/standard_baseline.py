@@ -33,11 +33,11 @@ _DIRECTORY = os.path.dirname(os.__file__) + os.sep
 
 
 class Note(NamedTuple):
-    """``kind``: ``module``, ``class`` or ``attributes``, as in :class:`ckpt.image.modules.package_changes.Change`.
+    """``part``: ``module``, ``class`` or ``attributes``, as in :class:`ckpt.image.modules.package_changes.Change`.
     ``live``: the owner's dictionary, or the owner if that is a class; ``noted``: a copy of the dictionary."""
 
     path: Path
-    kind: str
+    part: str
     owner: Any
     live: Any
     noted: dict[str, Any]

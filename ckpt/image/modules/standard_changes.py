@@ -58,7 +58,7 @@ def find_changes(
             continue
         for note in [note for note in notes if not _lookup.same(note.noted, note.live)]:
             for change in _differences(note):
-                if note.kind == "module":
+                if note.part == "module":
                     key = next(iter([*change.value[0], *change.value[1]]))
                     if (name, key) in patched or _is_bound_by_library(note, key):
                         continue
@@ -67,15 +67,15 @@ def find_changes(
 
 
 def _differences(note: Note) -> Iterator[Change]:
-    if note.kind != "module" and sys.modules[note.path[0]].__dict__.get(note.path[1]) is not note.owner:
+    if note.part != "module" and sys.modules[note.path[0]].__dict__.get(note.path[1]) is not note.owner:
         return  # its variable holds another object: a difference of the module
-    present = namespace_of(note.owner) if note.kind == "class" else note.live
+    present = namespace_of(note.owner) if note.part == "class" else note.live
     for key, value in list(present.items()):
         if note.noted.get(key, _MISSING) is not value and _is_state(note, key, value):
-            yield Change(note.path, note.kind, ({key: value}, []))
+            yield Change(note.path, note.part, ({key: value}, []))
     for key in note.noted:
         if key not in present and not key.startswith("__"):
-            yield Change(note.path, note.kind, ({}, [key]))
+            yield Change(note.path, note.part, ({}, [key]))
 
 
 def _is_state(note: Note, key: Any, value: Any) -> bool:
@@ -84,7 +84,7 @@ def _is_state(note: Note, key: Any, value: Any) -> bool:
     if is_a(value, types.ModuleType):
         name = value.__dict__.get("__name__")
         return sys.modules.get(name) is value and name != f"{note.path[0]}.{key}"
-    return not key.startswith("__") or (note.kind == "class" and type(value) in _METHODS)
+    return not key.startswith("__") or (note.part == "class" and type(value) in _METHODS)
 
 
 def _is_of_ckpt(value: Any) -> bool:

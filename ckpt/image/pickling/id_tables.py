@@ -47,7 +47,7 @@ Table = tuple[Any, bool, list[tuple[int, Any]]]
 """Container; is all of it renumbered, or its keys only? numbers, each with its object."""
 
 _CONTAINERS = (dict, set, list, deque)
-_SINGLETONS = {id(each): (each,) for each in (None, True, False, ..., NotImplemented)}
+_SINGLETONS = {id(obj): (obj,) for obj in (None, True, False, ..., NotImplemented)}
 
 
 class Batch:
@@ -58,13 +58,13 @@ class Batch:
 
 
 class IdTables:
-    """The tables that one pickler has met. ``at``: the object at an address, of those that the pickler's memo does not
-    have, as a 1-tuple or None."""
+    """The tables that one pickler has met. ``places``: objects with a method ``at(address)``, which returns the object at an
+    address as a 1-tuple, or None; for objects that are not in the pickler's memo."""
 
     def __init__(self, saver: Saver, *places: Any) -> None:
         self._saver = saver
         self._places = (*places, saver.references)
-        self._modules = tuple(name for each in libraries.loaded() for name in each.id_tables)
+        self._modules = tuple(name for library in libraries.loaded() for name in library.id_tables)
         self._noted: dict[int, tuple[Any, bool]] = {}
         self._taken: set[int] = set()
 

@@ -38,20 +38,20 @@ class SizeTable:
             return  # a deep recursion: these frames are not reported
         match label:
             case ("variable", module, name):
-                kind, place = "module", module
+                section, place = "module", module
             case ("local", index, name):
-                kind, place = "frame", index
+                section, place = "frame", index
             case ("frame", index):
-                kind, place, name = "frame", index, "<operands>"
+                section, place, name = "frame", index, "<operands>"
             case ("extra" | "late", name):
-                kind, place = "rest", ""
+                section, place = "rest", ""
             case _:
                 return
-        total = self._totals[kind, place]
+        total = self._totals[section, place]
         total[0] += nbytes
         total[1] += 1
         type_name = describe_type(value) if nbytes >= _DESCRIBED_BYTES and name != "<operands>" else ""
-        self._rows.append((nbytes, kind, place, name, type_name))
+        self._rows.append((nbytes, section, place, name, type_name))
 
     def as_dict(self) -> dict[str, list[dict[str, Any]]]:
         """``{"modules": […], "frames": […], "rest": […]}``: ``{"name" or "frame", "bytes", "variables", "largest"}``.
@@ -60,15 +60,17 @@ class SizeTable:
         200 largest places of its kind: modules and rest by size, largest first; frames in the order of the stack.
         """
         largest: defaultdict[tuple[str, Any], list[dict[str, Any]]] = defaultdict(list)
-        for nbytes, kind, place, name, type_name in sorted(self._rows, key=lambda row: -row[0]):
-            if len(largest[kind, place]) < _LARGEST_PER_PLACE:
-                largest[kind, place].append({"name": name, "bytes": nbytes, "type": type_name})
+        for nbytes, section, place, name, type_name in sorted(self._rows, key=lambda row: -row[0]):
+            if len(largest[section, place]) < _LARGEST_PER_PLACE:
+                largest[section, place].append({"name": name, "bytes": nbytes, "type": type_name})
         found: dict[str, list[dict[str, Any]]] = {"modules": [], "frames": [], "rest": []}
-        for (kind, place), (nbytes, count) in sorted(self._totals.items(), key=lambda item: -item[1][0]):
-            rows = found["rest" if kind == "rest" else kind + "s"]
+        for (section, place), (nbytes, count) in sorted(self._totals.items(), key=lambda item: -item[1][0]):
+            rows = found["rest" if section == "rest" else section + "s"]
             if len(rows) < _PLACES:
-                where = {"frame": place} if kind == "frame" else {"name": place}
-                rows.append({**where, "bytes": nbytes, "variables": count, "largest": largest[kind, place]})
+                where = {"frame": place} if section == "frame" else {"name": place}
+                rows.append(
+                    {**where, "bytes": nbytes, "variables": count, "largest": largest[section, place]}
+                )
         found["frames"].sort(key=lambda row: row["frame"])
         return found
 

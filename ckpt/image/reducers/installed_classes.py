@@ -49,8 +49,8 @@ _MOST_OBJECTS = 10_000  # objects that are looked at in one reduce tuple
 
 def has_own_reduce(cls: type) -> bool:
     """Does the class, or a base class other than ``object``, define ``__reduce__`` or ``__reduce_ex__``?"""
-    own, default = (cls.__reduce_ex__, cls.__reduce__), (object.__reduce_ex__, object.__reduce__)
-    return any(mine is not theirs for mine, theirs in zip(own, default, strict=True))
+    methods, defaults = (cls.__reduce_ex__, cls.__reduce__), (object.__reduce_ex__, object.__reduce__)
+    return any(method is not default for method, default in zip(methods, defaults, strict=True))
 
 
 def reducer_by_hooks(cls: type) -> Reducer:

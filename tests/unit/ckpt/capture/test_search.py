@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ckpt.capture.search import Library, Search
+from ckpt.capture.search import LibraryUse, Search
 from ckpt.image.errors import Refused
 
 S_NS = 1_000_000_000
@@ -23,7 +23,7 @@ def stall(
 ) -> tuple[str, int] | None:
     """Three seconds in which rank 1 waits, or calls the library again and again."""
     for look in range(200):
-        library = Library(look, 0, waits)
+        library = LibraryUse(look, 0, waits)
         found = of.stall(3 * S_NS + look * S_NS // 50, library, held_frames=held, waiting=waiting, rank=1)
         if found is not None:
             return found

@@ -426,7 +426,7 @@ def looked_at(module: types.ModuleType, notes: PackageBaseline) -> package_chang
 
 def changes(module: types.ModuleType, notes: PackageBaseline) -> list[str]:
     found = [change for part in looked_at(module, notes).changes.values() for change in part]
-    return [f"{change.kind} {change.where}".replace("a_noted_library.", "") for change in found]
+    return [f"{change.part} {change.where}".replace("a_noted_library.", "") for change in found]
 
 
 class Loud:
