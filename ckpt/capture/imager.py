@@ -275,7 +275,7 @@ class Imager:
         """
         if not (self.search.is_refused and self.is_looking and self._places.has_obstacle()):
             return False
-        self.give_up(self.search.own_wait())
+        self.give_up(self.search.own_wait_reason())
         return True
 
     def give_up(self, reason: str | None = None, held_ns: int = 0) -> None:

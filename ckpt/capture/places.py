@@ -132,7 +132,7 @@ class Places:
 
         self._refuse_others()
         image.refuse_transient(image.capture(at="call", skip=(Places.rehearse.__code__, *self._skipped)))
-        image.look()
+        image.refresh_modules()
         moment.note()
 
     def _refuse_transient(self, stack: Stack) -> None:

@@ -108,13 +108,13 @@ class Search:
         ):
             return None
         if all(waiting_rank == rank for waiting_rank in waiting):
-            return self.own_wait(), 0
+            return self.own_wait_reason(), 0
         return (
             "it waits for what may be sent after another rank's image, which the program there waits for, where "
             f"{self.reason}",
             0,
         )
 
-    def own_wait(self) -> str:
+    def own_wait_reason(self) -> str:
         """The reason where this rank's own program waits for the image."""
         return f"the program waits for its checkpoint where {self.reason}"

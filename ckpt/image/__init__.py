@@ -18,7 +18,7 @@ Not here: when an image is taken (:mod:`ckpt.capture`), and where it is stored (
 
 from __future__ import annotations
 
-from ckpt.image.dumping import check, dump, fork, look, prepare, warm
+from ckpt.image.dumping import check, dump, fork, prepare, refresh_modules, warm
 from ckpt.image.errors import ImageError, Refused, RestoreError, Unpicklable, Unsupported
 from ckpt.image.files.moved import declare_moved
 from ckpt.image.files.reopen import declare_put_back
@@ -57,7 +57,7 @@ __all__ = [
     "keep_package",
     "program_mask",
     "load",
-    "look",
+    "refresh_modules",
     "preload",
     "prepare",
     "prepare_program",

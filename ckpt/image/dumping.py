@@ -47,7 +47,7 @@ __all__ = [
     "check",
     "dump",
     "fork",
-    "look",
+    "refresh_modules",
     "prepare",
     "warm",
 ]
@@ -66,7 +66,7 @@ def warm() -> None:
     process_references.note_names()
 
 
-def look() -> None:
+def refresh_modules() -> None:
     """Look at the modules that the program has imported since :func:`warm`, so that the pause for the first image is
     shorter; 1 ms for 100 modules.
     """

@@ -280,7 +280,7 @@ def _resumed(runtime: Runtime) -> Callable[[], object]:
         runtime.control.send(
             {"m": "event", "event": "not-put-back", "epoch": spec["resume"], "what": loaded.not_put_back}
         )
-    image.look()
+    image.refresh_modules()
     extras = loaded.extras
     runtime.registered = extras["ckpt.registered"]
     runtime.hooks = extras["ckpt.hooks"]

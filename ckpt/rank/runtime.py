@@ -283,10 +283,10 @@ class Runtime:
             return
         if explicit:
             raise NotEnabled("the program saves itself explicitly: start it with `ckpt run --explicit`")
-        from ckpt.image import look
+        from ckpt.image import refresh_modules
 
         self.threads.check()
-        look()  # now, so that the pause for the first image is shorter
+        refresh_modules()  # now, so that the pause for the first image is shorter
 
     def checkpoint(self, wait: bool = True) -> int | None:
         """Ask the controller for a checkpoint of the whole job; see :func:`ckpt.checkpoint`."""

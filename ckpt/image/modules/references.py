@@ -106,7 +106,7 @@ class References:
         self._values: dict[str, tuple[int, bool]] = {}  # name -> (id of the module, is it saved by value?)
         self._own_names: dict[str, frozenset[str]] = {}
         self._mpi_names: dict[tuple[str, str], types.ModuleType] = {}
-        self._touched: dict[str, types.ModuleType] = {}
+        self._changed_modules: dict[str, types.ModuleType] = {}
         self.forget()
 
     def forget(self) -> None:
@@ -123,7 +123,7 @@ class References:
             module = sys.modules.get(name)
             if not is_saved_by_value and module is not None:
                 self._own_names[name] = frozenset(module.__dict__)
-        self._touched.clear()
+        self._changed_modules.clear()
 
     def is_outdated(self) -> bool:
         """Have modules been imported since the last :meth:`refresh`?"""
@@ -149,7 +149,7 @@ class References:
                 self._ids[id(module)] = ("module", name)
                 self._ids[id(attributes)] = ("dict", name)
             if not origin[1]:
-                self._touched[name] = module
+                self._changed_modules[name] = module
                 self._search(name, attributes)
         if are_changed:  # only then: this uses all modules
             values = self._values
@@ -261,7 +261,7 @@ class References:
         3.13 on, all modules: :class:`ckpt.image.lowlevel._lookup.ModuleStates` then detects only that a module
         has more or fewer attributes.
         """
-        touched = self._touched if DICTS_COUNT_CHANGES else dict(sys.modules)
+        touched = self._changed_modules if DICTS_COUNT_CHANGES else dict(sys.modules)
         for name in SECOND_NAMES:
             touched.pop(name, None)
         own = self._added_values() + self._found_mpi() + _lookup.patches(touched, self.by_value)

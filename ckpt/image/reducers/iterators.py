@@ -187,13 +187,13 @@ _used_up: dict[int, tuple[Any, Any]] = {}
 """Objects that were used up in this process, a forked child: id → (object, its state)."""
 
 
-def by_exhausting(obj: Any, look: Callable[[Any], T]) -> T:
-    """The state of an object by `look(obj)`, which uses the object up. `look` is called once per object; later calls, as for
+def by_exhausting(obj: Any, read_state: Callable[[Any], T]) -> T:
+    """The state of an object by `read_state(obj)`, which uses the object up. `read_state` is called once per object; later calls, as for
     a trial that pickles the object again, return the same result.
     """
     known = _used_up.get(id(obj))
     if known is None:
-        known = _used_up[id(obj)] = obj, look(obj)
+        known = _used_up[id(obj)] = obj, read_state(obj)
     found: T = known[1]
     return found
 
