@@ -188,8 +188,8 @@ _used_up: dict[int, tuple[Any, Any]] = {}
 
 
 def by_exhausting(obj: Any, read_state: Callable[[Any], T]) -> T:
-    """The state of an object by `read_state(obj)`, which uses the object up. `read_state` is called once per object; later calls, as for
-    a trial that pickles the object again, return the same result.
+    """The state of an object by `read_state(obj)`, which uses the object up. `read_state` is called once per object; later
+    calls, as for a trial that pickles the object again, return the same result.
     """
     known = _used_up.get(id(obj))
     if known is None:

@@ -14,7 +14,7 @@ from tests.unit.ckpt.image.support import copy_of
 @pytest.fixture
 def kept(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     names: set[str] = set()
-    monkeypatch.setattr(package_changes, "_kept", names)
+    monkeypatch.setattr(package_changes, "_kept_packages", names)
     return names
 
 
