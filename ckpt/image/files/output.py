@@ -41,7 +41,7 @@ _sleep, _monotonic, _getpid, _write = time.sleep, time.monotonic, os.getpid, os.
 
 
 class Output(io.FileIO):
-    """The raw layer of one stream. ``held``: the bytes that are held back. ``on_held_back``: called with
+    """The raw layer of one stream. ``held_back``: the bytes that are held back. ``on_held_back``: called with
     ("held back", the stream's name, the reason), and with ("written", the stream's name, the number of bytes as text).
     """
 

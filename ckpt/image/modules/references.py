@@ -91,8 +91,8 @@ class References:
 
     ``by_value``: name → module, for the modules that are saved by value, in the order of their import. ``versions``: the
     ``__version__`` of by-reference modules, by top-level name. ``added``: module → names that a by-reference module has got
-    since :meth:`note_names`. ``changed``, ``held``: changes and held locks in installed packages, for one image. ``lazy``:
-    (module, variable) → object, for lazy variables that the pickler has met (:mod:`ckpt.image.modules.lazy`).
+    since :meth:`note_names`. ``changed``, ``held_locks``: changes and held locks in installed packages, for one image.
+    ``lazy``: (module, variable) → object, for lazy variables that the pickler has met (:mod:`ckpt.image.modules.lazy`).
     """
 
     def __init__(self) -> None:
