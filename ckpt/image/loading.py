@@ -99,7 +99,7 @@ def _load(source: Source, live: Mapping[str, object], environment: Mapping[str, 
         header = unpickler.load()
         compare_versions(header["versions"])
         resources.apply_early(header["early"], environment)
-        spaces = _make_modules(header["modules"])
+        namespaces = _make_modules(header["modules"])
         import_all(header["imported"])
         loaded = Loaded()
         late: dict[str, Any] = {}
@@ -109,7 +109,7 @@ def _load(source: Source, live: Mapping[str, object], environment: Mapping[str, 
             value = _load_value(unpickler, label)
             match label:
                 case ("variable", module, name):
-                    spaces[module][name] = value
+                    namespaces[module][name] = value
                 case ("extra", name):
                     loaded.extras[name] = value
                 case ("late", name):
@@ -220,13 +220,13 @@ def _label_text(label: Label) -> str:
 
 def _make_modules(names: list[tuple[str, str]]) -> dict[str, dict[str, Any]]:
     """Put empty modules into ``sys.modules``, so that all loaded objects can refer to them. Returns key → variables."""
-    spaces: dict[str, dict[str, Any]] = {}
+    namespaces: dict[str, dict[str, Any]] = {}
     for key, name in names:
         module = types.ModuleType(name)
         module.__dict__.clear()
         sys.modules[key] = module
-        spaces[key] = module.__dict__
-    return spaces
+        namespaces[key] = module.__dict__
+    return namespaces
 
 
 def resume(program: Stack) -> Any:

@@ -338,14 +338,14 @@ static int is_usual(PyObject *value)
 }
 
 PyDoc_STRVAR(unusual_doc,
-"unusual(values, space, names, /) -> list\n\n"
-"Objects of a list, and values that a dictionary (`space`) has under a tuple of names, that Python code must look at: frames,\n"
+"unusual(values, namespace, names, /) -> list\n\n"
+"Objects of a list, and values that a dictionary (`namespace`) has under a tuple of names, that Python code must look at: frames,\n"
 "integers of more than 20 bits, and objects whose type is not built in.  The reference counts of all others are not changed:\n"
 "after a fork that would cost a page fault each.");
 static PyObject *unusual(PyObject *module, PyObject *args)
 {
-    PyObject *values, *space, *names;
-    if (!PyArg_ParseTuple(args, "O!O!O!:unusual", &PyList_Type, &values, &PyDict_Type, &space, &PyTuple_Type, &names))
+    PyObject *values, *namespace, *names;
+    if (!PyArg_ParseTuple(args, "O!O!O!:unusual", &PyList_Type, &values, &PyDict_Type, &namespace, &PyTuple_Type, &names))
         return NULL;
     PyObject *found = PyList_New(0);
     for (Py_ssize_t i = 0; found && i < PyList_GET_SIZE(values); i++) {
@@ -354,7 +354,7 @@ static PyObject *unusual(PyObject *module, PyObject *args)
             Py_CLEAR(found);
     }
     for (Py_ssize_t i = 0; found && i < PyTuple_GET_SIZE(names); i++) {
-        PyObject *value = PyDict_GetItemWithError(space, PyTuple_GET_ITEM(names, i));
+        PyObject *value = PyDict_GetItemWithError(namespace, PyTuple_GET_ITEM(names, i));
         if (value == NULL ? PyErr_Occurred() != NULL : !is_usual(value) && PyList_Append(found, value) < 0)
             Py_CLEAR(found);
     }

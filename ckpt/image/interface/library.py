@@ -154,8 +154,10 @@ class Library:
 
 def by_name(module: str, reducers: Mapping[str, Reducer]) -> dict[type, Reducer]:
     """Turn ``{name of a type: reducer}`` into ``{type: reducer}``. Names that are no type in the module are left out."""
-    space = getattr(sys.modules.get(module), "__dict__", {})
-    return {space[name]: reduce for name, reduce in reducers.items() if isinstance(space.get(name), type)}
+    namespace = getattr(sys.modules.get(module), "__dict__", {})
+    return {
+        namespace[name]: reduce for name, reduce in reducers.items() if isinstance(namespace.get(name), type)
+    }
 
 
 def later(module: str, name: str) -> Reducer:

@@ -413,8 +413,8 @@ static PyObject *written_in(PyObject *value)
 {
     if (PyFunction_Check(value)) return ((PyFunctionObject *)value)->func_module;
     PyTypeObject *type = PyType_Check(value) ? (PyTypeObject *)value : Py_TYPE(value);
-    PyObject *space = class_namespace(type);
-    return space ? PyDict_GetItemWithError(space, module_name) : NULL;
+    PyObject *namespace = class_namespace(type);
+    return namespace ? PyDict_GetItemWithError(namespace, module_name) : NULL;
 }
 
 PyDoc_STRVAR(patches_doc, "patches(modules, by_value, /) -> list of (module name, name, value)\n\n"
