@@ -128,7 +128,7 @@ class Dump:
         found.clear()
         self.pickler.dump(header)
         for name, module in modules.items():
-            self._module(name, module)
+            self._write_module(name, module)
         modules_ns = time.perf_counter_ns()
         description = self.save_stack()
         stack_ns = time.perf_counter_ns()
@@ -138,9 +138,9 @@ class Dump:
             self.emit(("late", name), value)
         frames = () if self.prepared.stack is None else self.prepared.stack.frames
         lazy.save(found, frames, lambda *variable: self.emit(("call",), (lazy.bind, variable)))
-        self._calls()
+        self._write_calls()
         self.emit(("end",), None)
-        self._packages()
+        self._write_packages()
         self.stream.flush()
         ended_ns = time.perf_counter_ns()
         self.sizes.sort(reverse=True)
@@ -162,19 +162,19 @@ class Dump:
             left_out=self.prepared.references.changed.left_out,
         )
 
-    def _calls(self) -> None:
+    def _write_calls(self) -> None:
         deferred = self.pickler.deferred
         while deferred:
             self.emit(("call",), deferred.pop(0))
 
-    def _packages(self) -> None:
+    def _write_packages(self) -> None:
         changed = self.prepared.references.changed
         for package, changes in changed.changes.items():
             try:
                 for change in changes:
                     self.pickler.id_tables.note_change(package, change.value)
                 self.emit(("package", package), [tuple(change) for change in changes])
-                self._calls()
+                self._write_calls()
             except (
                 Unpicklable
             ) as failure:  # although the trial succeeded: the stream ends here, and all else is in it
@@ -182,7 +182,7 @@ class Dump:
                 return
         self.emit(("end",), None)
 
-    def _module(self, name: str, module: types.ModuleType) -> None:
+    def _write_module(self, name: str, module: types.ModuleType) -> None:
         if type(module) is not types.ModuleType:
             self.pickler.defer(rebuild.set_module_class, module, type(module))
         for key, value in list(module.__dict__.items()):

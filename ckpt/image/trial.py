@@ -43,7 +43,7 @@ _TEXT_CHARS = 300
 _CONTAINERS = (dict, list, set, frozenset)  # tuples are looked into where they are held
 _LARGEST = 100_000  # larger containers are not searched for addresses
 _TABLES = 20  # containers with addresses that are named
-_OTHERS = "these numbers are addresses of objects (id()), which will be elsewhere after a restart"
+_ADDRESSES_REASON = "these numbers are addresses of objects (id()), which will be elsewhere after a restart"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +137,9 @@ class TrialPickler(ImagePickler):
     def _check(self, obj: Any, reduced: Any) -> None:
         if reduced is NotImplemented:
             if type(obj) is not types.FunctionType and not any(obj is cls for cls in _SINGLETON_TYPES):
-                _find(obj, obj.__qualname__)
+                _check_name(obj, obj.__qualname__)
         elif isinstance(reduced, str):
-            _find(obj, reduced)
+            _check_name(obj, reduced)
         elif not (
             isinstance(reduced, tuple)
             and len(reduced) in _REDUCED_LENGTHS
@@ -149,7 +149,7 @@ class TrialPickler(ImagePickler):
             raise TypeError(f"{type(obj).__qualname__}.__reduce__ returns nothing that pickle can use")
 
 
-def _find(obj: Any, name: str) -> None:
+def _check_name(obj: Any, name: str) -> None:
     """Raise TypeError if ``obj`` is not found under its name in its module; pickle would fail too."""
     module = getattr(obj, "__module__", None) or "builtins"
     found: Any = sys.modules.get(module)
@@ -182,7 +182,7 @@ class _Trial(Dump):
             if any(self.pickler.id_tables.object_at(number, memo) for number in numbers)
         ]
         report.left_out += [
-            {"kind": "ids", "package": "", "variables": [where], "reason": _OTHERS}
+            {"kind": "ids", "package": "", "variables": [where], "reason": _ADDRESSES_REASON}
             for where in places[:_TABLES]
         ]
         return report

@@ -83,7 +83,7 @@ def make_changes() -> None:
             status = os.fstat(change.fd)
             if (status.st_dev, status.st_ino) not in done:  # several descriptors may refer to one file
                 done.add((status.st_dev, status.st_ino))
-                _do(change)
+                _make_change(change)
     except OSError as failure:
         raise RestoreError(
             f"a file that the program writes cannot be cut to its length: {failure.strerror}"
@@ -94,7 +94,7 @@ def make_changes() -> None:
         _pending.clear()
 
 
-def _do(change: _PendingChange) -> None:
+def _make_change(change: _PendingChange) -> None:
     if change.content is not None:
         with open(
             f"/proc/self/fd/{change.fd}", "wb"

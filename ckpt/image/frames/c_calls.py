@@ -19,7 +19,7 @@ Rules
   (`__add__` for `+`). That a method belongs to an operand is no evidence that this instruction has called it.
 - Code that runs because an operand is *released* must never be taken for code that the instruction has called. Destructors
   and callbacks of weak references are refused as such; so is a generator in a call that may be finalising it
-  (`_finalising`).
+  (`call_paths`).
 - Slots of operands may point to objects that are freed already. `stack` has read them with care and gives DEAD for such a
   slot. Mode R needs all operands.
 - Nothing here runs code of the program: no ==, no hash, no attribute access that a class of the program could intercept.
@@ -51,14 +51,14 @@ from ckpt.image.frames.call_paths import (
     CachedCall,
     CallPath,
     adds_items,
-    attribute,
-    call,
     describe,
-    iteration,
-    super_attribute,
+    path_of_attribute,
+    path_of_call,
+    path_of_iteration,
+    path_of_super,
 )
 from ckpt.image.frames.opcodes import TABLE, Instruction
-from ckpt.image.frames.suspended import Resumption, Suspended, arguments, has, instance_of, location
+from ckpt.image.frames.suspended import Resumption, Suspended, arguments, instance_of, location, runs_method
 
 __all__ = ["classify", "inlined"]
 
@@ -72,7 +72,7 @@ def _is_release(inner: Suspended) -> str:
         for argument in given:
             if instance_of(argument, weakref.ref) and weakref.ReferenceType.__call__(argument) is None:
                 return "a weak reference callback is running"
-        if given and given[0] is not NULL and has(given[0], ("__del__",), inner):
+        if given and given[0] is not NULL and runs_method(given[0], ("__del__",), inner):
             return "a destructor is running"
     return ""
 
@@ -169,7 +169,7 @@ def _call(outer: Suspended, inner: Suspended, at: Instruction, names: int = 0) -
     positional = len(args) - len(keyword_names)
     keywords = dict(zip(keyword_names, args[positional:], strict=True))
     args = args[:positional]
-    path = call(fn, None if any(arg is DEAD for arg in args) else args, inner)
+    path = path_of_call(fn, None if any(arg is DEAD for arg in args) else args, inner)
     if path is None and not names:
         path = through_replaced(outer, inner, prefix, base, stack)
     if path is None:
@@ -206,10 +206,10 @@ def _call_ex(outer: Suspended, inner: Suspended, at: Instruction) -> Resumption:
         any(local is positional for local in outer.locals) or makes_tuple(outer, at, index)
     )
     args = list(positional) if is_sure else None
-    path = call(fn, args, inner)
+    path = path_of_call(fn, args, inner)
     if args is None and (path is None or path.mode == "R"):
         args = positional_arguments(fn, positional, inner)
-        path = call(fn, args, inner) if args is not None else None
+        path = path_of_call(fn, args, inner) if args is not None else None
     if path is None:
         raise _refused(outer, f"{describe(fn)} with * arguments is running {inner.code.co_qualname}")
     if path.mode == "R":
@@ -236,9 +236,9 @@ def _enter(stack: list[Any], inner: Suspended) -> tuple[CallPath | None, list[An
     Some versions have put it there already; in others only C holds it, and it is made again.
     """
     top = stack[-1]
-    if type(top) is types.MethodType and has(top.__self__, ("__enter__",), inner):
+    if type(top) is types.MethodType and runs_method(top.__self__, ("__enter__",), inner):
         return PASS, stack
-    if not has(top, ("__enter__",), inner):
+    if not runs_method(top, ("__enter__",), inner):
         return None, stack
     found = _frames.lookup(type(top), "__exit__")
     if type(found) in (types.FunctionType, types.MethodDescriptorType):
@@ -280,38 +280,40 @@ def _operation(outer: Suspended, inner: Suspended, at: Instruction) -> Resumptio
     path: CallPath | None = None
     kept: list[Any] | None = None
     if name == "FOR_ITER":
-        path = iteration(stack[-1], inner)
+        path = path_of_iteration(stack[-1], inner)
     elif name == "SEND":
         receiver = stack[-2]
-        if (inner.gen is not None and receiver is inner.gen) or has(receiver, ("__next__", "send"), inner):
+        if (inner.gen is not None and receiver is inner.gen) or runs_method(
+            receiver, ("__next__", "send"), inner
+        ):
             path = REDO
     elif name == "BEFORE_WITH":
         path, stack = _enter(stack, inner)
     elif name == "WITH_EXCEPT_START":
-        path = call(stack[-4], None, inner)
+        path = path_of_call(stack[-4], None, inner)
         path = path if path == PASS else None
     elif name in ("LIST_EXTEND", "SET_UPDATE"):  # what has been produced is in the list already
         path = REDO if inner.gen is not None and stack[-1] is inner.gen else None
     elif name == "BINARY_OP" and adds_items(at.arg, stack[-2:], inner):
         path = REDO
-    elif name == "BINARY_SUBSCR" and has(stack[-2], ("__getitem__",), inner):
+    elif name == "BINARY_SUBSCR" and runs_method(stack[-2], ("__getitem__",), inner):
         path = PASS
         stack, kept = stack[:-2], stack[-2:]
     elif name in _ATTRIBUTES:
-        path = attribute(stack[-1], attribute_name(outer, at), _ATTRIBUTES[name], inner)
+        path = path_of_attribute(stack[-1], attribute_name(outer, at), _ATTRIBUTES[name], inner)
         if path == PASS:
             kept = stack[-1:]
             stack = [*stack[:-1], NULL] if _loads_method(at) else stack[:-1]
             if _loads_method(at) and TABLE.callable_first:
                 path = None  # NULL belongs above the result
     elif name == "LOAD_SUPER_ATTR":  # super(class, self).name
-        path = super_attribute(stack[-3:], outer.code.co_names[at.arg >> 2], inner)
-    elif name == "BINARY_SLICE" and has(stack[-3], ("__getitem__",), inner):
+        path = path_of_super(stack[-3:], outer.code.co_names[at.arg >> 2], inner)
+    elif name == "BINARY_SLICE" and runs_method(stack[-3], ("__getitem__",), inner):
         path = PASS
         stack, kept = stack[:-3], stack[-3:]
     elif name in _OPERANDS:
         found = any(
-            has(stack[-position], names, inner)
+            runs_method(stack[-position], names, inner)
             for position, names in _OPERANDS[name]
             if position <= depth and stack[-position] is not NULL
         )

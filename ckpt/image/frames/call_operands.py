@@ -16,16 +16,16 @@ from typing import Any
 
 from ckpt.image.frames import _frames
 from ckpt.image.frames._frames import NULL
-from ckpt.image.frames.call_paths import PASS, CallPath, call
+from ckpt.image.frames.call_paths import PASS, CallPath, path_of_call
 from ckpt.image.frames.opcodes import TABLE, Instruction
 from ckpt.image.frames.suspended import (
     Suspended,
     all_arguments,
     cell_contents,
-    has,
+    has_surplus,
+    instance_dict,
     instance_of,
-    members,
-    takes_more,
+    runs_method,
 )
 
 __all__ = [
@@ -52,13 +52,13 @@ def through_replaced(
     method, replaced = stack[base : base + 2]
     if method is not NULL or TABLE.callable_first:
         normal_exit = prefix.arg == 2 and all(entry is None for entry in stack[base + 1 :])
-        return PASS if normal_exit and has(method, ("__exit__",), inner) else None
+        return PASS if normal_exit and runs_method(method, ("__exit__",), inner) else None
     index = prefix.previous
     while index >= 0 and outer.map.depth.get(index, 0) > base + 1:
         index = outer.map.instructions[index].previous
     fn = _loaded(outer, index)
     if type(fn) is functools.partial and len(fn.args) == 1 and fn.args[0] is replaced:
-        path = call(fn, None, inner)
+        path = path_of_call(fn, None, inner)
         return path if path is not None and path.mode != "R" else None
     return None
 
@@ -79,7 +79,7 @@ def _loaded(outer: Suspended, index: int) -> Any:
         return outer.func.__globals__.get(key, NULL)
     if name in ("LOAD_ATTR", "LOAD_METHOD"):
         owner, key = _loaded(outer, instruction.previous), attribute_name(outer, instruction)
-        return NULL if owner is NULL else members(owner).get(key, _frames.lookup(type(owner), key))
+        return NULL if owner is NULL else instance_dict(owner).get(key, _frames.lookup(type(owner), key))
     return NULL
 
 
@@ -133,7 +133,7 @@ def positional_arguments(fn: Any, positional: Any, inner: Suspended) -> list[Any
     if type(positional) is tuple:
         return list(positional)
     others = inner.code.co_argcount
-    is_whole = (others <= len(first) and takes_more(inner)) or len(given) > others
+    is_whole = (others <= len(first) and has_surplus(inner)) or len(given) > others
     return None if not is_whole or any(a is NULL for a in given) else given[len(first) :]
 
 

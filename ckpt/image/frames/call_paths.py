@@ -30,9 +30,9 @@ from ckpt.image.frames.suspended import (
     Suspended,
     first_argument,
     function_of,
-    has,
+    instance_dict,
     instance_of,
-    members,
+    runs_method,
 )
 
 __all__ = [
@@ -41,11 +41,11 @@ __all__ = [
     "PASS",
     "REDO",
     "adds_items",
-    "attribute",
-    "call",
+    "path_of_attribute",
+    "path_of_call",
     "describe",
-    "iteration",
-    "super_attribute",
+    "path_of_iteration",
+    "path_of_super",
 ]
 
 
@@ -96,94 +96,98 @@ _SEQUENCE_ITERATOR = type(iter(type("_", (), {"__getitem__": None})()))
 _CALLABLE_ITERATOR = type(iter(int, 1))
 
 
-def iteration(iterator: Any, inner: Suspended) -> CallPath | None:
+def path_of_iteration(iterator: Any, inner: Suspended) -> CallPath | None:
     """How next(iterator) leads to inner, if it does so before any state of the iterator has changed."""
     if inner.gen is not None and iterator is inner.gen:
         return REDO
     cls = type(iterator)
     parts = gc.get_referents(iterator) if cls.__module__ in ("builtins", "itertools") else []
     if cls is enumerate:
-        return iteration(parts[0], inner)
+        return path_of_iteration(parts[0], inner)
     if cls is zip:
-        return iteration(parts[0][0], inner) if parts and type(parts[0]) is tuple and parts[0] else None
+        return (
+            path_of_iteration(parts[0][0], inner) if parts and type(parts[0]) is tuple and parts[0] else None
+        )
     if cls is map:
         sources, function = parts
-        if inner.gen is None and call(function, None, inner) == PASS:
+        if inner.gen is None and path_of_call(function, None, inner) == PASS:
             return PASS
-        return iteration(sources[0], inner) if len(sources) == 1 else None
+        return path_of_iteration(sources[0], inner) if len(sources) == 1 else None
     if cls is itertools.chain:
-        return iteration(parts[-1], inner) if parts else None
+        return path_of_iteration(parts[-1], inner) if parts else None
     if cls in FORWARDING_ITERATORS:
         return REDO if inner.gen is not None and any(part is inner.gen for part in parts) else None
     if cls is _SEQUENCE_ITERATOR:
-        return REDO if parts and has(parts[0], ("__getitem__",), inner) else None
+        return REDO if parts and runs_method(parts[0], ("__getitem__",), inner) else None
     if cls is _CALLABLE_ITERATOR:
         return REDO if inner.gen is None and any(function_of(part) is inner.func for part in parts) else None
-    return REDO if has(iterator, ("__next__",), inner) else None
+    return REDO if runs_method(iterator, ("__next__",), inner) else None
 
 
 # ---------------------------------------------------------------------------------- attributes
 
 
-def attribute(obj: Any, name: str, verb: str, inner: Suspended) -> CallPath | None:
+def path_of_attribute(obj: Any, name: str, verb: str, inner: Suspended) -> CallPath | None:
     """How getting ("get"), setting ("set") or deleting ("delete") obj.name leads to inner.
 
     A non-data descriptor that has put its result into the instance already (cached_property) would not be
     asked again; its result passes through.
     """
-    if not _attribute_leads(obj, name, verb, inner):
+    if not _runs_attribute(obj, name, verb, inner):
         return None
-    if verb == "get" and not instance_of(obj, type) and name in members(obj):
+    if verb == "get" and not instance_of(obj, type) and name in instance_dict(obj):
         return PASS
     return REDO
 
 
-def _attribute_leads(obj: Any, name: str, verb: str, inner: Suspended) -> bool:
+def _runs_attribute(obj: Any, name: str, verb: str, inner: Suspended) -> bool:
     hooks = {"get": ("__getattribute__", "__getattr__"), "set": ("__setattr__",), "delete": ("__delattr__",)}[
         verb
     ]
-    if has(obj, hooks, inner):
+    if runs_method(obj, hooks, inner):
         return True
     if type(obj) is super:
         owner = object.__getattribute__(obj, "__self_class__")
-        return _inherited(owner, name, verb, inner)
+        return _runs_inherited(owner, name, verb, inner)
     if type(obj) is types.ModuleType:
         hook = object.__getattribute__(obj, "__dict__").get("__getattr__")
         return verb == "get" and inner.gen is None and hook is not None and function_of(hook) is inner.func
     found = [_frames.lookup(type(obj), name)]
     if instance_of(obj, type):
         found.append(_frames.lookup(obj, name))
-    return any(_descriptor(attribute, verb, inner) for attribute in found)
+    return any(_runs_descriptor(descriptor, verb, inner) for descriptor in found)
 
 
-def _inherited(owner: Any, name: str, verb: str, inner: Suspended) -> bool:
+def _runs_inherited(owner: Any, name: str, verb: str, inner: Suspended) -> bool:
     """Whether what any class in the order of `owner` has under the name leads to inner."""
     order = type.__getattribute__(owner, "__mro__") if owner is not None else ()
     return any(
-        name in namespace and _descriptor(namespace[name], verb, inner)
+        name in namespace and _runs_descriptor(namespace[name], verb, inner)
         for namespace in (type.__getattribute__(k, "__dict__") for k in order)
     )
 
 
-def super_attribute(operands: Sequence[Any], name: str, inner: Suspended) -> CallPath | None:
+def path_of_super(operands: Sequence[Any], name: str, inner: Suspended) -> CallPath | None:
     """How getting super(class, self).name leads to inner; operands: super, class, self."""
     maker, _, bound = operands
     if maker is not super:
         return None
     owner = bound if instance_of(bound, type) else type(bound)
-    return REDO if _inherited(owner, name, "get", inner) else None
+    return REDO if _runs_inherited(owner, name, "get", inner) else None
 
 
-def _descriptor(attribute: Any, verb: str, inner: Suspended) -> bool:
+def _runs_descriptor(descriptor: Any, verb: str, inner: Suspended) -> bool:
     """Whether inner is what a descriptor found in a class does for this verb."""
-    if attribute is NULL or inner.gen is not None:
+    if descriptor is NULL or inner.gen is not None:
         return False
-    if instance_of(attribute, property):
+    if instance_of(descriptor, property):
         member = {"get": "fget", "set": "fset", "delete": "fdel"}[verb]
-        function = property.__dict__[member].__get__(attribute)
+        function = property.__dict__[member].__get__(descriptor)
         if function is not None and function_of(function) is inner.func:
             return True
-    return has(attribute, ({"get": "__get__", "set": "__set__", "delete": "__delete__"}[verb],), inner)
+    return runs_method(
+        descriptor, ({"get": "__get__", "set": "__set__", "delete": "__delete__"}[verb],), inner
+    )
 
 
 # ---------------------------------------------------------------------------------- callables
@@ -229,22 +233,22 @@ def describe(callable_: Any) -> str:
     return f"a call of a {cls.__name__}"
 
 
-def call(fn: Any, args: Sequence[Any] | None, inner: Suspended) -> CallPath | None:
+def path_of_call(fn: Any, args: Sequence[Any] | None, inner: Suspended) -> CallPath | None:
     """How calling fn leads to inner. args: positional arguments, None if they cannot be relied on."""
     cls = type(fn)
     if cls is types.FunctionType:
         return PASS if inner.gen is None and fn is inner.func else None
     if cls is types.MethodType:
-        return call(fn.__func__, None if args is None else [fn.__self__, *args], inner)
+        return path_of_call(fn.__func__, None if args is None else [fn.__self__, *args], inner)
     if cls is functools.partial:
-        return call(fn.func, None, inner)
+        return path_of_call(fn.func, None, inner)
     if cls is types.MethodWrapperType and fn.__name__ == "__call__":
-        return call(fn.__self__, args, inner)
+        return path_of_call(fn.__self__, args, inner)
     if cls is types.WrapperDescriptorType and fn.__name__ == "__call__" and args and args[0] is not DEAD:
-        return call(args[0], args[1:], inner)
+        return path_of_call(args[0], args[1:], inner)
     if instance_of(fn, type):
         return _type_call(fn, args, inner)
-    if has(fn, ("__call__",), inner):
+    if runs_method(fn, ("__call__",), inner):
         return PASS
     if cls is _LRU:
         is_missing = inner.gen is None and function_of(fn.__wrapped__) is inner.func
@@ -253,7 +257,7 @@ def call(fn: Any, args: Sequence[Any] | None, inner: Suspended) -> CallPath | No
 
 
 def _type_call(cls: Any, args: Sequence[Any] | None, inner: Suspended) -> CallPath | None:
-    if has(cls, ("__call__",), inner):  # the metaclass's
+    if runs_method(cls, ("__call__",), inner):  # the metaclass's
         return PASS
     if inner.gen is not None:
         return None
@@ -262,7 +266,7 @@ def _type_call(cls: Any, args: Sequence[Any] | None, inner: Suspended) -> CallPa
         return CallPath("I", self) if self is not NULL and instance_of(self, cls) else None
     if function_of(_frames.lookup(cls, "__new__")) is inner.func:
         return REDO
-    if args and id(cls) in _BUILTINS and has(args[0], _BUILTINS[id(cls)], inner):
+    if args and id(cls) in _BUILTINS and runs_method(args[0], _BUILTINS[id(cls)], inner):
         return REDO
     return None
 
@@ -285,7 +289,7 @@ def _consumer(fn: Any, args: Sequence[Any], inner: Suspended) -> CallPath | None
     owner, iterators = (type(fn.__self__), args) if is_bound else (fn.__objclass__, args[1:])
     for base, names in _CONSUMERS.items():
         if issubclass(owner, base) and fn.__name__ in names and len(iterators) == 1:
-            path = iteration(iterators[0], inner)
+            path = path_of_iteration(iterators[0], inner)
             return path if inner.gen is not None and path == REDO else None
     return None
 
@@ -295,7 +299,7 @@ def adds_items(operator: int, operands: Sequence[Any], inner: Suspended) -> bool
     left, right = operands
     if operator != _INPLACE_ADD or type(left) not in (list, collections.deque) or inner.gen is None:
         return False
-    return iteration(right, inner) == REDO
+    return path_of_iteration(right, inner) == REDO
 
 
 def _source(fn: Any, args: Sequence[Any] | None, inner: Suspended) -> CallPath | None:
@@ -320,19 +324,19 @@ def _builtin(fn: Any, args: Sequence[Any] | None, inner: Suspended) -> CallPath 
         if not args:
             return None
         if fn is next:
-            path = iteration(args[0], inner)
+            path = path_of_iteration(args[0], inner)
             return None if path == PASS and len(args) > 1 else path
         if fn is any or fn is all:
-            return REDO if inner.gen is not None and iteration(args[0], inner) == REDO else None
+            return REDO if inner.gen is not None and path_of_iteration(args[0], inner) == REDO else None
         if id(fn) in _BUILTINS:
             operands = args[:2] if fn is divmod or fn is pow else args[:1]
             names = _BUILTINS[id(fn)] + (("__rdivmod__", "__rpow__") if len(operands) == 2 else ())
-            return REDO if any(has(operand, names, inner) for operand in operands) else None
+            return REDO if any(runs_method(operand, names, inner) for operand in operands) else None
         if fn is isinstance or fn is issubclass:
             check = "__instancecheck__" if fn is isinstance else "__subclasscheck__"
-            return REDO if len(args) == 2 and has(args[1], (check,), inner) else None
+            return REDO if len(args) == 2 and runs_method(args[1], (check,), inner) else None
         if id(fn) in _ATTRIBUTE_BUILTINS and len(args) > 1 and type(args[1]) is str:
-            return attribute(args[0], args[1], _ATTRIBUTE_BUILTINS[id(fn)], inner)
+            return path_of_attribute(args[0], args[1], _ATTRIBUTE_BUILTINS[id(fn)], inner)
         return _consumer(fn, args, inner)
     if cls is types.MethodDescriptorType and args:
         found = _consumer(fn, args, inner)

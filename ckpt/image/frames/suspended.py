@@ -26,11 +26,11 @@ __all__ = [
     "cell_contents",
     "first_argument",
     "function_of",
-    "has",
+    "runs_method",
     "instance_of",
     "location",
-    "members",
-    "takes_more",
+    "instance_dict",
+    "has_surplus",
 ]
 
 _CO_VARARGS = 4
@@ -92,7 +92,7 @@ def function_of(found: Any) -> Any:
     return NULL
 
 
-def has(obj: Any, names: Sequence[str], inner: Suspended) -> bool:
+def runs_method(obj: Any, names: Sequence[str], inner: Suspended) -> bool:
     """Whether inner runs a function that the type of obj has under one of these names."""
     if inner.gen is not None:
         return False
@@ -107,7 +107,7 @@ def arguments(inner: Suspended) -> list[Any]:
     return [cell_contents(value) if type(value) is types.CellType else value for value in found]
 
 
-def takes_more(inner: Suspended) -> bool:
+def has_surplus(inner: Suspended) -> bool:
     """Whether inner has a parameter like ``*args`` that still holds the surplus positional arguments."""
     index = inner.code.co_argcount + inner.code.co_kwonlyargcount
     return inner.gen is None and bool(inner.code.co_flags & _CO_VARARGS) and index not in inner.map.rebound
@@ -116,7 +116,7 @@ def takes_more(inner: Suspended) -> bool:
 def all_arguments(inner: Suspended) -> list[Any]:
     """The positional arguments of inner, those that it has by default, and the surplus ones (``*args``)."""
     found = arguments(inner)
-    if takes_more(inner):
+    if has_surplus(inner):
         more = inner.locals[inner.code.co_argcount + inner.code.co_kwonlyargcount]
         more = cell_contents(more) if type(more) is types.CellType else more
         found += more if type(more) is tuple else (NULL,)
@@ -137,7 +137,7 @@ def cell_contents(cell: types.CellType) -> Any:
         return NULL
 
 
-def members(obj: Any) -> dict[str, Any]:
+def instance_dict(obj: Any) -> dict[str, Any]:
     """The instance dictionary of an object, or an empty one; read-only."""
     getter = _frames.lookup(type(obj), "__dict__")
     if type(getter) is types.GetSetDescriptorType or type(obj) is types.ModuleType:

@@ -143,11 +143,11 @@ class PackageBaseline:
 
     # ------------------------------------------------------------------ imports
 
-    def begin(self) -> None:
+    def begin_import(self) -> None:
         thread = get_ident()
         self._depths[thread] = self._depths.get(thread, 0) + 1
 
-    def end(self, module: types.ModuleType | None) -> None:
+    def end_import(self, module: types.ModuleType | None) -> None:
         """``module``: what has been imported, ``None`` if that failed."""
         thread = get_ident()
         pending = self._pending.setdefault(thread, [])
@@ -358,13 +358,13 @@ def _watching(execute: Callable[..., None], is_noted: Callable[[Any], bool]) -> 
         if not is_noted(module):
             execute(self, module)
             return
-        _notes.begin()
+        _notes.begin_import()
         imported = None
         try:
             execute(self, module)
             imported = module
         finally:
-            _notes.end(imported)
+            _notes.end_import(imported)
 
     code = _exec_and_note.__code__
     _exec_and_note.__code__ = code.replace(co_filename=IMPORT_SYSTEM_FILES[-1])

@@ -98,7 +98,7 @@ def _all_parts(value: object) -> Iterator[tuple[str, object]]:
 
 def _reason(value: object, failure: Exception) -> str:
     type_name = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
-    text = _text(failure)
+    text = _failure_text(failure)
     if isinstance(failure, RecursionError):
         text = "nested too deeply"
     if type(value).__name__ not in text:
@@ -106,7 +106,7 @@ def _reason(value: object, failure: Exception) -> str:
     return text if ";" in text else f"{text}; {_remedy(text, type(value), type_name)}"
 
 
-def _text(failure: Exception) -> str:
+def _failure_text(failure: Exception) -> str:
     """The text of a failure. Torch raises ``NotImplementedError("{} cannot be pickled", name)``: its parts are joined."""
     if len(failure.args) > 1 and isinstance(failure.args[0], str) and "{}" in failure.args[0]:
         try:
@@ -139,15 +139,15 @@ def _remedy(text: str, cls: type, type_name: str) -> str:
 def _parts(value: Any) -> Iterator[tuple[str, object]]:
     if isinstance(value, dict):
         for key, item in list(dict.items(value)):
-            yield f"[{_short(key)}]", item
-            yield f"<key {_short(key)}>", key
+            yield f"[{_short_repr(key)}]", item
+            yield f"<key {_short_repr(key)}>", key
     elif isinstance(value, (list, tuple, deque)):
         iterate: Any = type(value).__iter__
         for index, item in enumerate(list(iterate(value))):
             yield f"[{index}]", item
     elif isinstance(value, (set, frozenset)):
         for item in list(value):
-            yield f"<member {_short(item)}>", item
+            yield f"<member {_short_repr(item)}>", item
     elif isinstance(value, types.FunctionType):
         for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=False):
             try:
@@ -202,6 +202,6 @@ def _generator_parts(value: Any) -> Iterator[tuple[str, object]]:
         yield f"<stack {index}>", item
 
 
-def _short(key: object) -> str:
+def _short_repr(key: object) -> str:
     text = repr(key) if type(key) in (str, int, float, bytes, bool, type(None)) else type(key).__name__
     return text if len(text) <= _REPR_CHARS else text[: _REPR_CHARS - 1] + "…"

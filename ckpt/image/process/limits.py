@@ -33,10 +33,10 @@ def note_baseline() -> None:
     """Record the values with which the process begins; called before the program begins or goes on."""
     _not_put_back.clear()
     _baseline.clear()
-    _baseline.update(_present())
+    _baseline.update(_current_limits())
 
 
-def _present() -> dict[str, Any]:
+def _current_limits() -> dict[str, Any]:
     found: dict[str, Any] = {
         "threads' stack": _stack_size(),
         "digits of an int": sys.get_int_max_str_digits(),
@@ -61,7 +61,7 @@ def _stack_size() -> int:
 
 def note_limits() -> dict[str, Any]:
     """The values that the program has changed, by name; plain values only."""
-    return {name: value for name, value in _present().items() if _baseline.get(name, value) != value}
+    return {name: value for name, value in _current_limits().items() if _baseline.get(name, value) != value}
 
 
 def put_back_limits(saved: dict[str, Any]) -> None:

@@ -257,7 +257,7 @@ def _note_hooks(references: References) -> dict[str, Any]:
     found = {}
     for name in _HOOKS:
         hook = getattr(sys, name)
-        if _is_users(hook, references):
+        if _is_of_program(hook, references):
             found[name] = hook
     return found
 
@@ -267,7 +267,7 @@ def _apply_hooks(hooks: dict[str, Any]) -> None:
         setattr(sys, name, hook)
 
 
-def _is_users(obj: Any, references: References) -> bool:
+def _is_of_program(obj: Any, references: References) -> bool:
     """Is the object a function, method, class or instance of a by-value module?"""
     if isinstance(obj, types.MethodType):
         obj = obj.__self__ if not isinstance(obj.__self__, type) else obj.__func__

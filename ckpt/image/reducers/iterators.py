@@ -65,7 +65,7 @@ IteratorKind = tuple[type, str, bool]
 """(Type of the container, "keys", "values", "items" or "", is the iterator reversed?)."""
 
 
-def fresh(kind: IteratorKind, container: Any) -> Any:
+def new_iterator(kind: IteratorKind, container: Any) -> Any:
     """A new iterator of that kind, at the beginning; made by the builtin type's own methods, not the program's."""
     base, view, backwards = kind
     if base is OrderedDict:
@@ -82,7 +82,7 @@ def fresh(kind: IteratorKind, container: Any) -> Any:
 def _kinds(base: type, views: tuple[str, ...]) -> dict[type, IteratorKind]:
     both = itertools.product(views, (False, True))
     kinds: list[IteratorKind] = [(base, view, backwards) for view, backwards in both]
-    return {type(fresh(kind, _EMPTY[base]())): kind for kind in kinds}
+    return {type(new_iterator(kind, _EMPTY[base]())): kind for kind in kinds}
 
 
 _DICT = _kinds(dict, _VIEWS)
@@ -123,14 +123,14 @@ def make(kind: IteratorKind, container: Any, size: int, done: int, remaining: li
     """
 
     def make_final() -> Any:
-        made = fresh(kind, container)
+        made = new_iterator(kind, container)
         next(itertools.islice(made, done, done), None)
         if remaining is not None and not _are_same(made.__reduce__()[1][0], remaining):
-            return _in_order(remaining)
+            return _iterator_in_order(remaining)
         return made
 
     is_complete = remaining is None and _length(kind[0], container) == size
-    made = make_final() if is_complete else fresh(kind, _EMPTY[kind[0]]())
+    made = make_final() if is_complete else new_iterator(kind, _EMPTY[kind[0]]())
     _unfinished.append((made, make_final, container, not is_complete))
     return made
 
@@ -139,7 +139,7 @@ def _are_same(items: list[Any], others: list[Any]) -> bool:
     return len(items) == len(others) and all(map(operator.is_, items, others))
 
 
-def _in_order(items: list[Any]) -> Any:
+def _iterator_in_order(items: list[Any]) -> Any:
     """An iterator over a set of its own, in which the items stand one behind the other."""
     own = _lookup.new_frozenset()
     places = struct.pack(f"{len(items)}I", *range(len(items)))
@@ -198,7 +198,7 @@ def by_exhausting(obj: Any, read_state: Callable[[Any], T]) -> T:
     return found
 
 
-def _to_the_error(obj: Any) -> tuple[list[Any], str]:
+def _items_before_error(obj: Any) -> tuple[list[Any], str]:
     items: list[Any] = []
     try:
         items.extend(obj)  # extend() takes the items one by one, so those before the error are kept
@@ -218,7 +218,7 @@ def _reduce(pickler: Saver, obj: Any, kind: IteratorKind, container: Any) -> Any
         if not pickler.is_disposable:
             reason = f"{type(obj).__name__}: {changed}; such an iterator cannot be saved without fork"
             raise PicklingError(reason) from None
-        return Changed, by_exhausting(obj, _to_the_error)
+        return Changed, by_exhausting(obj, _items_before_error)
     may_differ = kind[0] in (set, frozenset) and not _has_certain_order(pickler, container)
     return make, (kind, container, size, size - len(remaining), *([remaining] if may_differ else []))
 

@@ -75,14 +75,14 @@ def sum_of(*parts: Entries) -> Entries:
     callees: dict[Any, dict[Any, Counts]] = {}
     for entries in parts:
         for key, counts, below in entries:
-            totals[key] = _added(totals.get(key), counts)
+            totals[key] = _add(totals.get(key), counts)
             for other, more in below:
                 inner = callees.setdefault(key, {})
-                inner[other] = _added(inner.get(other), more)
+                inner[other] = _add(inner.get(other), more)
     return [(key, counts, list(callees.get(key, {}).items())) for key, counts in totals.items()]
 
 
-def _added(a: Counts | None, b: Counts) -> Counts:
+def _add(a: Counts | None, b: Counts) -> Counts:
     return b if a is None else (a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3])
 
 
@@ -140,14 +140,14 @@ def _without_running(before: Entries, ended: Entries) -> tuple[Entries, int]:
     for key, calls, below in ended:
         known, known_below = counts.get(key, (_NO_COUNTS, {}))
         rest = [
-            (other, _less(more, known_below.get(other, _NO_COUNTS), inner.count((key, other))))
+            (other, _subtract_running(more, known_below.get(other, _NO_COUNTS), inner.count((key, other))))
             for other, more in below
         ]
-        found.append((key, _less(calls, known, running.count(key)), rest))
+        found.append((key, _subtract_running(calls, known, running.count(key)), rest))
     return found, len(running)
 
 
-def _less(ended: Counts, before: Counts, running: int) -> Counts:
+def _subtract_running(ended: Counts, before: Counts, running: int) -> Counts:
     """The counts ``ended``, less ``running`` calls. Recursive calls among these are not known, so that number is
     estimated."""
     recursive = max(before[1], ended[1] - running)

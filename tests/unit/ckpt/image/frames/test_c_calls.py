@@ -16,14 +16,14 @@ from ckpt.image.frames.call_paths import (
     REDO,
     CachedCall,
     CallPath,
-    attribute,
-    call,
     describe,
-    iteration,
+    path_of_attribute,
+    path_of_call,
+    path_of_iteration,
 )
 from ckpt.image.frames.opcodes import TABLE, code_map
 from ckpt.image.frames.stack import capture, run_base
-from ckpt.image.frames.suspended import Suspended, location, members
+from ckpt.image.frames.suspended import Suspended, instance_dict, location
 
 
 def inner_of(func=None, locals_=(), gen=None, references=2):
@@ -109,22 +109,22 @@ def catching():
 
 def test_python_callables_pass_their_result_through():
     thing, inner = Thing(), inner_of(function)
-    assert call(function, None, inner) == PASS
-    assert call(functools.partial(function, 1, 2), None, inner) == PASS
-    assert call(functools.partial(functools.partial(function), 1, 2), None, inner) == PASS
-    assert call(thing.method, None, inner_of(Thing.method)) == PASS
-    assert call(thing, None, inner_of(Thing.__call__)) == PASS
-    assert call(other, None, inner) is None
-    assert call(thing, None, inner) is None
+    assert path_of_call(function, None, inner) == PASS
+    assert path_of_call(functools.partial(function, 1, 2), None, inner) == PASS
+    assert path_of_call(functools.partial(functools.partial(function), 1, 2), None, inner) == PASS
+    assert path_of_call(thing.method, None, inner_of(Thing.method)) == PASS
+    assert path_of_call(thing, None, inner_of(Thing.__call__)) == PASS
+    assert path_of_call(other, None, inner) is None
+    assert path_of_call(thing, None, inner) is None
 
 
 def test_a_type_call():
     thing = Thing()
-    way = call(Thing, [1], inner_of(Thing.__init__, [thing, 1]))
+    way = path_of_call(Thing, [1], inner_of(Thing.__init__, [thing, 1]))
     assert (way.mode, way.value) == ("I", thing)
-    assert call(Thing, [1], inner_of(Thing.__new__, [Thing])) == REDO
-    assert call(Thing, [1], inner_of(Thing.method, [thing])) is None
-    assert call(dict, [1], inner_of(Thing.__init__, [thing])) is None
+    assert path_of_call(Thing, [1], inner_of(Thing.__new__, [Thing])) == REDO
+    assert path_of_call(Thing, [1], inner_of(Thing.method, [thing])) is None
+    assert path_of_call(dict, [1], inner_of(Thing.__init__, [thing])) is None
 
 
 def test_an_init_that_rebinds_self_is_not_known():
@@ -132,28 +132,30 @@ def test_an_init_that_rebinds_self_is_not_known():
         def __init__(self):
             self = 1  # noqa: F841
 
-    assert call(Rebinding, [], inner_of(Rebinding.__init__, [Rebinding()])) is None
+    assert path_of_call(Rebinding, [], inner_of(Rebinding.__init__, [Rebinding()])) is None
 
 
 def test_builtins_that_look_a_method_up_are_done_again():
     thing = Thing()
-    assert call(len, [thing], inner_of(Thing.__len__)) == REDO
-    assert call(iter, [thing], inner_of(Thing.__iter__)) == REDO
-    assert call(next, [thing], inner_of(Thing.__next__)) == REDO
-    assert call(hash, [thing], inner_of(Thing.__hash__)) == REDO
-    assert call(getattr, [thing, "value"], inner_of(Thing.value.fget)) == REDO
-    assert call(bool, [thing], inner_of(Thing.__len__)) == REDO
-    assert call(len, [thing], inner_of(Thing.__hash__)) is None  # belongs to it, but is not what len looks up
-    assert call(sum, [thing], inner_of(Thing.__next__)) is None
-    assert call(repr, [[thing]], inner_of(Thing.__len__)) is None
+    assert path_of_call(len, [thing], inner_of(Thing.__len__)) == REDO
+    assert path_of_call(iter, [thing], inner_of(Thing.__iter__)) == REDO
+    assert path_of_call(next, [thing], inner_of(Thing.__next__)) == REDO
+    assert path_of_call(hash, [thing], inner_of(Thing.__hash__)) == REDO
+    assert path_of_call(getattr, [thing, "value"], inner_of(Thing.value.fget)) == REDO
+    assert path_of_call(bool, [thing], inner_of(Thing.__len__)) == REDO
+    assert (
+        path_of_call(len, [thing], inner_of(Thing.__hash__)) is None
+    )  # belongs to it, but is not what len looks up
+    assert path_of_call(sum, [thing], inner_of(Thing.__next__)) is None
+    assert path_of_call(repr, [[thing]], inner_of(Thing.__len__)) is None
 
 
 def test_lru_cache_is_done_again():
     cached = functools.lru_cache(function)
     again = CallPath("R", CachedCall(cached, [1], {}))  # which its image must know of: it will miss once more
-    assert call(cached, [1], inner_of(function)) == again
-    assert call(types.MethodType(cached, 1), [], inner_of(function)) == again
-    assert call(cached, [1], inner_of(other)) is None
+    assert path_of_call(cached, [1], inner_of(function)) == again
+    assert path_of_call(types.MethodType(cached, 1), [], inner_of(function)) == again
+    assert path_of_call(cached, [1], inner_of(other)) is None
 
 
 def test_exec_and_eval_pass_through_what_they_were_given():
@@ -162,26 +164,26 @@ def test_exec_and_eval_pass_through_what_they_were_given():
         return code, inner_of(types.FunctionType(code, {}))
 
     statements, inner = module("x = 1", "exec")
-    assert call(exec, [statements], inner) == call(exec, ["x = 1", {}], inner) == PASS
-    assert call(exec, [compile("x = 1", "inner", "exec")], inner) is None
-    assert call(exec, None, inner) is None
-    assert call(exec, [statements], inner_of(function)) is None
+    assert path_of_call(exec, [statements], inner) == path_of_call(exec, ["x = 1", {}], inner) == PASS
+    assert path_of_call(exec, [compile("x = 1", "inner", "exec")], inner) is None
+    assert path_of_call(exec, None, inner) is None
+    assert path_of_call(exec, [statements], inner_of(function)) is None
     expression, inner = module("1 + x", "eval")
-    assert call(eval, [expression], inner) == call(eval, ["1 + x", {}], inner) == PASS
-    assert call(exec, [expression], inner) is None  # exec drops the value
+    assert path_of_call(eval, [expression], inner) == path_of_call(eval, ["1 + x", {}], inner) == PASS
+    assert path_of_call(exec, [expression], inner) is None  # exec drops the value
 
 
 def test_generators_under_calls():
     gen = generator()
     inner = inner_of(gen=gen)
-    assert call(next, [gen], inner) == REDO
-    assert call(gen.send, [1], inner) == REDO
-    assert call(type(gen).send, [gen, 1], inner) == REDO
-    assert call(any, [gen], inner) == REDO
-    assert call(all, [enumerate(gen)], inner) == REDO
-    assert call(sum, [gen], inner) is None
-    assert call(list, [gen], inner) is None
-    assert call(next, [generator()], inner) is None
+    assert path_of_call(next, [gen], inner) == REDO
+    assert path_of_call(gen.send, [1], inner) == REDO
+    assert path_of_call(type(gen).send, [gen, 1], inner) == REDO
+    assert path_of_call(any, [gen], inner) == REDO
+    assert path_of_call(all, [enumerate(gen)], inner) == REDO
+    assert path_of_call(sum, [gen], inner) is None
+    assert path_of_call(list, [gen], inner) is None
+    assert path_of_call(next, [generator()], inner) is None
 
 
 def test_methods_that_take_item_by_item_are_done_again():
@@ -193,14 +195,14 @@ def test_methods_that_take_item_by_item_are_done_again():
         ({}, "update"),
         (collections.deque(), "extend"),
     ):
-        assert call(getattr(container, name), [gen], inner) == REDO
-        assert call(getattr(type(container), name), [container, enumerate(gen)], inner) == REDO
-    assert call(taken.extend, [gen], inner_of(function)) is None
-    assert call(taken.extend, [generator()], inner) is None
-    assert call(taken.append, [gen], inner) is None
-    assert call(set().update, [iter([1]), gen], inner) is None  # the first would be empty then
-    assert call({}.update, [], inner) is None
-    assert call(list, [gen], inner) is None  # the list is in C's hands alone
+        assert path_of_call(getattr(container, name), [gen], inner) == REDO
+        assert path_of_call(getattr(type(container), name), [container, enumerate(gen)], inner) == REDO
+    assert path_of_call(taken.extend, [gen], inner_of(function)) is None
+    assert path_of_call(taken.extend, [generator()], inner) is None
+    assert path_of_call(taken.append, [gen], inner) is None
+    assert path_of_call(set().update, [iter([1]), gen], inner) is None  # the first would be empty then
+    assert path_of_call({}.update, [], inner) is None
+    assert path_of_call(list, [gen], inner) is None  # the list is in C's hands alone
     outer, at = outer_at(adding, "BINARY_OP", [taken, gen])
     assert classify(outer, inner).lasti == at.start - 1
     outer, _ = outer_at(adding, "BINARY_OP", [(), gen])
@@ -216,10 +218,10 @@ def adding(a, b):
 def test_a_generator_that_may_be_finalised_is_not_known():
     """next(f()): the last reference to the generator is the operand, and goes when the call is over."""
     gen = catching()
-    assert call(next, [gen], inner_of(gen=gen, references=1)) is None
-    assert call(next, [gen], inner_of(gen=gen, references=2)) == REDO
+    assert path_of_call(next, [gen], inner_of(gen=gen, references=1)) is None
+    assert path_of_call(next, [gen], inner_of(gen=gen, references=2)) == REDO
     harmless = generator()  # has no code that would run
-    assert call(next, [harmless], inner_of(gen=harmless, references=1)) == REDO
+    assert path_of_call(next, [harmless], inner_of(gen=harmless, references=1)) == REDO
 
 
 def test_refusals_name_the_callable():
@@ -249,32 +251,32 @@ def test_iterators_that_only_pass_on():
         itertools.starmap(function, gen),
         enumerate(map(function, gen)),
     ):
-        assert iteration(iterator, inner) == REDO, iterator
+        assert path_of_iteration(iterator, inner) == REDO, iterator
 
 
 def test_iterators_that_hold_values_are_not_known():
     gen = generator()
     inner = inner_of(gen=gen)
-    assert iteration(zip([1], gen, strict=False), inner) is None
-    assert iteration(map(function, [1], gen), inner) is None
-    assert iteration(filter(function, [1]), inner_of(function)) is None
-    assert iteration(iter([1]), inner) is None
+    assert path_of_iteration(zip([1], gen, strict=False), inner) is None
+    assert path_of_iteration(map(function, [1], gen), inner) is None
+    assert path_of_iteration(filter(function, [1]), inner_of(function)) is None
+    assert path_of_iteration(iter([1]), inner) is None
 
 
 def test_maps_function_passes_through():
-    assert iteration(map(function, [1]), inner_of(function)) == PASS
-    assert iteration(map(function, [1], [2]), inner_of(function)) == PASS
-    assert iteration(map(other, [1]), inner_of(function)) is None
+    assert path_of_iteration(map(function, [1]), inner_of(function)) == PASS
+    assert path_of_iteration(map(function, [1], [2]), inner_of(function)) == PASS
+    assert path_of_iteration(map(other, [1]), inner_of(function)) is None
 
 
 def test_python_iterators():
     class Sequence:
         def __getitem__(self, index): ...
 
-    assert iteration(Thing(), inner_of(Thing.__next__)) == REDO
-    assert iteration(iter(Sequence()), inner_of(Sequence.__getitem__)) == REDO
-    assert iteration(iter(function, 1), inner_of(function)) == REDO
-    assert iteration(Thing(), inner_of(Thing.__len__)) is None
+    assert path_of_iteration(Thing(), inner_of(Thing.__next__)) == REDO
+    assert path_of_iteration(iter(Sequence()), inner_of(Sequence.__getitem__)) == REDO
+    assert path_of_iteration(iter(function, 1), inner_of(function)) == REDO
+    assert path_of_iteration(Thing(), inner_of(Thing.__len__)) is None
 
 
 # ---------------------------------------------------------------------------------- attributes
@@ -290,13 +292,13 @@ def test_attributes():
         def __setattr__(self, name, value): ...
 
     lazy, get_once = Lazy(), inner_of(functools.cached_property.__get__)
-    assert attribute(Thing(), "value", "get", inner_of(Thing.value.fget)) == REDO
-    assert attribute(Thing(), "other", "get", inner_of(Thing.value.fget)) is None
-    assert attribute(lazy, "none", "get", inner_of(Lazy.__getattr__)) == REDO
-    assert attribute(lazy, "x", "set", inner_of(Lazy.__setattr__)) == REDO
-    assert attribute(lazy, "once", "get", get_once) == REDO
+    assert path_of_attribute(Thing(), "value", "get", inner_of(Thing.value.fget)) == REDO
+    assert path_of_attribute(Thing(), "other", "get", inner_of(Thing.value.fget)) is None
+    assert path_of_attribute(lazy, "none", "get", inner_of(Lazy.__getattr__)) == REDO
+    assert path_of_attribute(lazy, "x", "set", inner_of(Lazy.__setattr__)) == REDO
+    assert path_of_attribute(lazy, "once", "get", get_once) == REDO
     lazy.__dict__["once"] = 1  # a second look would find this and not ask the descriptor
-    assert attribute(lazy, "once", "get", get_once) == PASS
+    assert path_of_attribute(lazy, "once", "get", get_once) == PASS
 
 
 def test_attributes_of_super_classes_and_modules():
@@ -310,9 +312,9 @@ def test_attributes_of_super_classes_and_modules():
         def meta(cls): ...
 
     Class = Meta("Class", (), {})
-    assert attribute(Child().value, "value", "get", inner_of(Thing.value.fget)) == REDO
-    assert attribute(Class, "meta", "get", inner_of(Meta.meta.fget)) == REDO
-    assert attribute(itertools, "x", "get", inner_of(function)) is None
+    assert path_of_attribute(Child().value, "value", "get", inner_of(Thing.value.fget)) == REDO
+    assert path_of_attribute(Class, "meta", "get", inner_of(Meta.meta.fget)) == REDO
+    assert path_of_attribute(itertools, "x", "get", inner_of(function)) is None
 
 
 def test_looking_runs_no_code_of_the_program():
@@ -323,11 +325,11 @@ def test_looking_runs_no_code_of_the_program():
         __eq__ = __hash__ = __bool__ = __instancecheck__ = __getattribute__
 
     trap, inner = Trap(), inner_of(function, [Thing()])
-    assert call(trap, [trap], inner) is None
-    assert call(len, [trap], inner) is None
-    assert attribute(trap, "x", "get", inner) is None
-    assert iteration(trap, inner) is None
-    assert members(trap) == {}
+    assert path_of_call(trap, [trap], inner) is None
+    assert path_of_call(len, [trap], inner) is None
+    assert path_of_attribute(trap, "x", "get", inner) is None
+    assert path_of_iteration(trap, inner) is None
+    assert instance_dict(trap) == {}
     assert describe(trap) == "a call of a Trap"
 
 

@@ -409,8 +409,8 @@ def noted(**attributes: object) -> tuple[types.ModuleType, PackageBaseline]:
     module = types.ModuleType("a_noted_library")
     module.__dict__.update(attributes)
     notes = PackageBaseline()
-    notes.begin()
-    notes.end(module)
+    notes.begin_import()
+    notes.end_import(module)
     return module, notes
 
 
@@ -456,8 +456,8 @@ def test_an_object_that_has_left_its_place_is_no_longer_noted() -> None:
 
 def test_a_failed_import_leaves_no_note() -> None:
     notes = PackageBaseline()
-    notes.begin()
-    notes.end(None)
+    notes.begin_import()
+    notes.end_import(None)
     assert not notes.modules and not notes.objects
 
 
@@ -541,8 +541,8 @@ def test_noting_that_fails_does_not_harm_the_import() -> None:
 
     module, notes = noted(a=1)
     module.__dict__["__name__"] = ["not", "a", "name"]
-    notes.begin()
-    notes.end(module)
+    notes.begin_import()
+    notes.end_import(module)
     assert list(notes.modules) == ["a_noted_library"]
     assert changes(*noted(odd=Odd("Odd", (), {})())) == []
 
