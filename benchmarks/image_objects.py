@@ -127,7 +127,7 @@ def host(count: int, rounds: int, folder: Path) -> None:
             del stack, prepared
 
     builtins.measure = measure  # type: ignore[attr-defined]
-    image.warm()
+    image.preload()
     image.prepare_program([str(PROGRAMS / "objects.py"), str(count)])()
     print(json.dumps(found))
 

@@ -18,7 +18,7 @@ Not here: when an image is taken (:mod:`ckpt.capture`), and where it is stored (
 
 from __future__ import annotations
 
-from ckpt.image.dumping import check, dump, fork, prepare, refresh_modules, warm
+from ckpt.image.dumping import check, dump, fork, preload, prepare, refresh_modules
 from ckpt.image.errors import ImageError, Refused, RestoreError, Unpicklable, Unsupported
 from ckpt.image.files.moved import declare_moved
 from ckpt.image.files.reopen import declare_put_back
@@ -31,8 +31,6 @@ from ckpt.image.pairs import ImageReport, Prepared
 from ckpt.image.pickling.pickler import Sink, register_reducer
 from ckpt.image.process.signals import program_mask
 from ckpt.image.program import prepare_program, run_program
-
-preload = warm
 
 __all__ = [
     "ImageError",
@@ -66,5 +64,4 @@ __all__ = [
     "resume",
     "run_base",
     "run_program",
-    "warm",
 ]

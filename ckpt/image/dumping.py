@@ -49,16 +49,16 @@ __all__ = [
     "fork",
     "refresh_modules",
     "prepare",
-    "warm",
+    "preload",
 ]
 
 _REHEARSED_BYTES = 4 << 20
 
 
-def warm() -> None:
-    """Look at all modules that are imported by now, so that the first image is faster. Must be called before the program
-    starts: modules' attributes that appear later count as the program's. May be called before ranks are forked.
-    Finds what distributions say of libraries, too (:func:`look_for_extensions`).
+def preload() -> None:
+    """Search all imported modules, so that the first image is faster; and find the classes for libraries that distributions
+    offer (:func:`look_for_extensions`). Must be called before the program starts, because names that modules get later count
+    as bound by the program. May be called before ranks are forked.
     """
     look_for_extensions()
     libraries.loaded()
@@ -67,8 +67,8 @@ def warm() -> None:
 
 
 def refresh_modules() -> None:
-    """Look at the modules that the program has imported since :func:`warm`, so that the pause for the first image is
-    shorter; 1 ms for 100 modules.
+    """Search the modules that the program has imported since :func:`preload`, so that the pause for the first image is
+    shorter. Takes 1 ms for 100 modules.
     """
     process_references.refresh()
 

@@ -163,7 +163,7 @@ def main() -> None:
     else:
         builtins.driver_tick = driver_tick
         DRIVER.append(driver)
-        image.warm()
+        image.preload()
         builtins.driver_start = (
             (lambda: _frames.request(driver.watch if verb == "watch" else driver.at_check))
             if verb in ("run", "watch")

@@ -311,7 +311,7 @@ def make_subclass_view(
     import numpy
 
     classes = [
-        c for c in cls.__mro__ if "__array_finalize__" in c.__dict__ and is_heap(c) and is_not_numpys(c)
+        c for c in cls.__mro__ if "__array_finalize__" in c.__dict__ and is_heap(c) and is_outside_numpy(c)
     ]
     hooks = [(c, c.__dict__["__array_finalize__"]) for c in classes]
     for c in classes:
@@ -326,7 +326,7 @@ def make_subclass_view(
     return made
 
 
-def is_not_numpys(cls: type) -> bool:
+def is_outside_numpy(cls: type) -> bool:
     """Is the class none of numpy's own? Those need their ``__array_finalize__``: it sets attributes that they use."""
     return cls.__module__.partition(".")[0] != "numpy"
 

@@ -139,21 +139,21 @@ def _is_plain(torch: Any, tensor: Any) -> bool:
 def _is_used_up(node: Any) -> bool:
     """Has ``backward()`` freed the saved tensors of a node of this graph? Then the graph cannot be used again."""
     waiting, seen = [node], {id(node)}
-    steps = [node]
+    kept_alive = [node]  # so that no id is used twice
     while waiting:
-        step = waiting.pop()
-        for name in dir(step):
+        current = waiting.pop()
+        for name in dir(current):
             if not name.startswith("_saved_"):
                 continue
             try:
-                getattr(step, name)
+                getattr(current, name)
             except RuntimeError:
                 return True
-        for before, _ in step.next_functions:
-            if before is not None and id(before) not in seen:
-                seen.add(id(before))
-                steps.append(before)
-                waiting.append(before)
+        for previous, _ in current.next_functions:
+            if previous is not None and id(previous) not in seen:
+                seen.add(id(previous))
+                kept_alive.append(previous)
+                waiting.append(previous)
     return False
 
 
