@@ -62,7 +62,7 @@ class RecordedFiles(Protocol):
         """An image of this epoch is taken; the program stands still."""
 
     def label(self, epoch: int) -> None:
-        """No image of this epoch is taken, but its number."""
+        """The rank takes the number of this epoch without an image."""
 
 
 class RankContext(Protocol):

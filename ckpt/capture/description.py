@@ -1,4 +1,4 @@
-"""What a rank adds to the image of its program, and the messages in it, described in the manifest for `ckpt inspect`.
+"""The objects that a rank adds to the image of its program, and a description of the messages for `ckpt inspect`.
 
 The description has plain numbers and short texts. The image child takes them from the objects that it saves, so no reader
 has to unpickle an image to learn them. Each list has at most `_ROWS` rows; the totals count everything. The content of
@@ -34,7 +34,8 @@ _PLANE_NAMES = ("point-to-point", "collective", "internal", "recovery")
 
 
 def extras(runtime: RankContext, state: PortState, *, is_in_call: bool) -> dict[str, object]:
-    """What the rank adds. ``state``: of its port; ``is_in_call``: the program has been captured inside a library call."""
+    """The objects that the rank adds to an image, by name. ``state``: of its port; ``is_in_call``: the program has been
+    captured inside a library call."""
     assert runtime.engine is not None
     predefined = runtime.engine.predefined
     return {

@@ -111,7 +111,7 @@ SOCKETS = ("_socket", "socket", "_ssl", "ssl", "select", "selectors")
 ELEMENT_TREE = "_elementtree"
 PROFILER = "_lsprof"
 TOKENIZER = "_tokenize"
-"""Has ``TokenizerIter``."""
+"""The module that has ``TokenizerIter``."""
 RANDOM = "_random"
 IO = ("_io", "io")
 """The values of ``__module__`` of ``open`` and of the methods in C of file objects."""
@@ -120,11 +120,11 @@ CTYPES = "_ctypes"
 DECIMAL = ("decimal", "_decimal")
 """``__module__`` of the type of ``decimal.localcontext()``."""
 COLLECTIONS_ABC = "_collections_abc"
-"""Has types of iterators in C as variables (``dict_keyiterator``) that no public module names."""
+"""The module whose variables are types of iterators in C (``dict_keyiterator``) that no public module names."""
 
 
 def loaded(module: str) -> ModuleType | None:
-    """One of these modules, if anything has imported it."""
+    """One of these modules; ``None`` if it has not been imported."""
     return sys.modules.get(module)
 
 

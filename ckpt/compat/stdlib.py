@@ -37,7 +37,7 @@ def virtual_subclasses(cls: type) -> list[type]:
 
 
 def make_abstract(cls: type) -> None:
-    """What ``ABCMeta.__new__`` does beside making the class: a registry, and the abstract methods (``abc._abc_init``)."""
+    """Give a class its registry and set of abstract methods, as ``ABCMeta.__new__`` does (``abc._abc_init``)."""
     abc._abc_init(cls)  # type: ignore[attr-defined]
 
 
@@ -64,7 +64,8 @@ def is_initializing(spec: object) -> bool:
 
 
 def module_code(name: str) -> tuple[types.CodeType, ModuleSpec]:
-    """What ``python -m name`` runs (``runpy._get_module_details``; all versions). Raises ImportError with Python's text."""
+    """The code that ``python -m name`` runs, and the module's specification (``runpy._get_module_details``; all versions).
+    Raises ImportError with Python's text."""
     found: tuple[str, ModuleSpec, types.CodeType]
     found = runpy._get_module_details(name, ImportError)  # type: ignore[attr-defined]
     return found[2], found[1]

@@ -12,7 +12,7 @@ _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 _IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
 
 HEADER_BYTES: int = object.__basicsize__
-"""Of each object: the count of its references and its type."""
+"""Size of the header of each object: reference count and type."""
 _POINTER_BYTES = HEADER_BYTES // 2
 
 

@@ -1,4 +1,5 @@
-"""What each descriptor of this process refers to: recorded in the parent before the fork (:mod:`ckpt.image.process.moment`).
+"""Notes of the files that the descriptors of this process refer to, made in the parent before the fork
+(:mod:`ckpt.image.process.moment`).
 
 After a plain ``fork(2)`` parent and child share every open file description (POSIX), which has three consequences:
 

@@ -23,7 +23,7 @@ __all__ = ["can_be_caught", "caught_from", "make_text_writer", "unwritten_bytes"
 
 
 def can_be_caught(below: Any) -> bool:
-    """Has the object a ``__dict__``, so that its methods can be replaced for a moment?"""
+    """Does the object have a ``__dict__``, so that its methods can be replaced for a moment?"""
     return attributes_of(below) is not None
 
 

@@ -185,7 +185,7 @@ def _call(outer: Suspended, inner: Suspended, at: Instruction, names: int = 0) -
 
 
 def _repeated(path: CallPath, keywords: dict[str, Any]) -> Any:
-    """What is to be known of a call that is repeated, with the keyword arguments it has."""
+    """The value of a `Resumption` that repeats a call: a `CachedCall` gets the keyword arguments of the call."""
     return path.value._replace(kwargs=keywords) if type(path.value) is CachedCall else path.value
 
 
@@ -272,7 +272,7 @@ def _all_alive(outer: Suspended, stack: list[Any]) -> None:
 
 
 def _operation(outer: Suspended, inner: Suspended, at: Instruction) -> Resumption:
-    """Every instruction but calls."""
+    """How outer goes on if its instruction is no call. Raises Refused."""
     assert TABLE is not None
     depth, name = outer.map.depth[at.start], TABLE.meaning(at)
     stack = outer.stack(depth)

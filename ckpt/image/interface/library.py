@@ -56,7 +56,7 @@ class InPlace(NamedTuple):
 
 
 class Library:
-    """One library, by the name of its top-level module. Everything has a default: nothing is special."""
+    """One library, by the name of its top-level module. By default, nothing is special about it."""
 
     is_left_alone: ClassVar[bool] = False
     """Are the library's own variables no part of images? For libraries whose variables must agree with other state, for

@@ -1,26 +1,26 @@
-"""What installed modules bind when they have been imported: the notes that :mod:`ckpt.image.modules.package_changes`
-compares with.
+"""Notes of installed modules as they are after their import. They are the notes that
+:mod:`ckpt.image.modules.package_changes` compares with.
 
 A note is a *shallow copy* of one thing: of a module's variables, of a class's attributes, or of a container or instance
 that is found from there, six levels deep: ``mpmath.mp``, ``mp._prec_rounding``, ``config["log"]["level"]``. Notes are
 taken when the outermost import of installed modules has ended, since packages complete themselves while they are imported.
-They hold what they note, so that an address means the same object for ever.
+A note keeps its object alive, so that an address means the same object for ever.
 
 ====================================  ==========================================================================
 noted, by its content                 ``dict``, ``list``, ``set``, ``deque``, their subclasses; ``random.Random``,
                                       ``itertools.count`` (also by its bound ``__next__``)
 noted, by its attributes              instances of classes of installed packages, ``threading.local`` (of the thread that
                                       imports), ``SimpleNamespace``, conditions, queues and a few like them
-found from there                      what attributes hold; what small dictionaries, lists and tuples hold, by key and by
+noted too, one level below            values of attributes; values in small dictionaries, lists and tuples, by key and by
                                       index
 not noted                             functions (their closures, defaults and caches), generators, weak containers,
-                                      of containers of more than ``_MOST_ENTRIES`` entries only how many they are
+                                      of containers with more than ``_MOST_ENTRIES`` entries only the number of entries
 ====================================  ==========================================================================
 
-``exec_module`` of the import system's loaders calls us (loaders and specifications stay what they are), in a function under
-the file name of the import system: tracebacks and warnings skip it as they skip the rest of that, and no image is taken
-while it runs. The standard library has other notes (:mod:`ckpt.image.modules.standard_baseline`). ckpt's own packages, and
-libraries that ask for it, are not noted (:attr:`ckpt.image.interface.library.Library.is_left_alone`).
+A function of this module replaces ``exec_module`` of the import system's loaders; loaders and module specifications are not
+replaced. Its code has the file name of the import system, so that tracebacks and warnings leave it out, and no image is
+taken while it runs. The standard library has other notes (:mod:`ckpt.image.modules.standard_baseline`). ckpt's own packages,
+and libraries that ask for it, are not noted (:attr:`ckpt.image.interface.library.Library.is_left_alone`).
 
 No code of a package runs: dictionaries are read past ``__getattribute__``, types are asked for by ``type()``.
 """

@@ -1,4 +1,4 @@
-"""What the modules of the standard library bind when they have been imported: the notes that
+"""Notes of the modules of the standard library as they are after their import. They are the notes that
 :mod:`ckpt.image.modules.standard_changes` compares with.
 
 A *note* is a copy of the dictionary of one owner: a module, a class that is written in Python, or a function or object that

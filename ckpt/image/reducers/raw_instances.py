@@ -25,8 +25,8 @@ def leave_to_pickle(pickler: Saver, obj: object) -> Any:
 
 
 def has_state_in_c(cls: type) -> bool:
-    """Has an instance of ``cls``, whose builtin base is ``object``, more state than slots, dictionary and weak references?
-    The size of its C struct tells.
+    """Does an instance of ``cls``, whose builtin base is ``object``, have more state than slots, dictionary, weak
+    references? The size of its C struct tells.
     """
     heap = [c for c in cls.__mro__ if is_heap(c)]
     slots = sum(1 for c in heap for value in c.__dict__.values() if is_slot(value, c))

@@ -260,4 +260,4 @@ def _reducers() -> dict[type, Reducer]:
 
 
 REDUCERS = _reducers()
-"""By exact type."""
+"""Reducers by exact type."""
