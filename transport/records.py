@@ -1,19 +1,20 @@
-"""The standard library's `dataclasses`, the part that is used here, for a ninth of the time it takes to define one.
+"""A small version of the standard library's `dataclasses`: it defines a class in a ninth of the time.
 
-Every rank's interpreter, and that of every command, defines some sixty such classes before it can begin. The standard
-library's decorator compiles each of six methods by itself, and imports what reads source code; here `__init__` is
-compiled, and the rest is shared by all classes.
+Every interpreter, that of a rank and that of a command, defines some sixty such classes before its work begins. The
+standard library's decorator compiles six methods for each class and imports the modules that inspect source code; this one
+compiles `__init__` only, and all classes share the other methods.
 
     @dataclass(frozen=…, slots=…)   fields, defaults, `field(default_factory=…, repr=…, compare=…, hash=…)`, `__post_init__`,
-                                    inheritance, `__match_args__`; equality and order of fields as there; pickles alike
-    replace, asdict                 as there; `asdict` copies lists, tuples and dicts on its way
+                                    inheritance, `__match_args__`; equality, order of fields and pickles as in `dataclasses`
+    replace, asdict                 as in `dataclasses`; `asdict` also copies lists, tuples and dicts
 
-What a class may not say is refused in the words of `dataclasses`: defaults that are shared and mutable, fields without a
-default behind one with, `InitVar` and `KW_ONLY` (these are not made here), frozen and other classes in one line of descent.
+A class that `dataclasses` refuses is refused here with the same words: a mutable default, a field without a default after
+one with a default, a frozen class that inherits from one that is not, and the reverse. `InitVar` and `KW_ONLY` are refused
+because they are not supported here.
 
-What differs: no annotations and no docstring are made; the methods of a class are those of all such classes, so
-`super().__eq__` in a method that a class brings itself compares all fields, not those of its base; and the standard
-library's own functions do not take these classes for theirs.
+Three things differ from `dataclasses`. The class gets no docstring and `__init__` no annotations. All classes share the
+same methods, so `super().__eq__` in a class's own method compares all fields, not only those of the base. And the functions
+of the standard library (`dataclasses.fields`, `is_dataclass`) do not recognise these classes.
 """
 
 from __future__ import annotations
@@ -26,19 +27,18 @@ from collections.abc import Mapping
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-if TYPE_CHECKING:  # for whoever checks types they are the standard library's
+if TYPE_CHECKING:  # a type checker sees the standard library's
     from dataclasses import asdict, dataclass, field, replace
 
 __all__ = ["asdict", "dataclass", "field", "names", "replace"]
 
 T = TypeVar("T")
 
-_FIELDS = "__lean_fields__"
-_FROZEN = "__lean_frozen__"
-_ANNOTATED = (
-    "__lean_annotated__"  # the fields, and each `ClassVar` in its place: a class below may make it a field
-)
-_ABSENT: Any = type("Absent", (), {"__repr__": lambda self: "<factory>", "__slots__": ()})()
+_FIELDS = "__record_fields__"
+_FROZEN = "__record_frozen__"
+_ANNOTATED = "__record_annotated__"
+"""The fields and, as `_VARIABLE`, each `ClassVar`: a subclass may turn it into a field, at this place of the order."""
+_MISSING: Any = type("Missing", (), {"__repr__": lambda self: "<factory>", "__slots__": ()})()
 _ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes, type, range, type(...), property})
 _FIRST_NAME = re.compile(r"(?:\s*(\w+)\s*\.)?\s*(\w+)")
 
@@ -56,64 +56,68 @@ class Field:
         self.hash = compare if hash is None else hash
 
 
-_VARIABLE = Field(_ABSENT, _ABSENT, False, False, False)
+_VARIABLE = Field(_MISSING, _MISSING, False, False, False)
 
 if not TYPE_CHECKING:
 
-    def field(*, default=_ABSENT, default_factory=_ABSENT, repr=True, compare=True, hash=None):
-        """As `dataclasses.field`."""
-        if default is not _ABSENT and default_factory is not _ABSENT:
+    def field(*, default=_MISSING, default_factory=_MISSING, repr=True, compare=True, hash=None):
+        """The same as `dataclasses.field`."""
+        if default is not _MISSING and default_factory is not _MISSING:
             raise ValueError("cannot specify both default and default_factory")
         return Field(default, default_factory, repr, compare, hash)
 
     def dataclass(cls=None, /, *, frozen=False, slots=False):
-        """As `dataclasses.dataclass`."""
-        return _made(cls, frozen, slots) if cls is not None else lambda cls: _made(cls, frozen, slots)
+        """The same as `dataclasses.dataclass`, with two of its options."""
+        return (
+            _process_class(cls, frozen, slots)
+            if cls is not None
+            else lambda cls: _process_class(cls, frozen, slots)
+        )
 
     def replace(obj, /, **changes):
-        """A copy with other values for some fields."""
+        """Return a copy of `obj` in which the fields named in `changes` have other values."""
         return type(obj)(**{name: getattr(obj, name) for name in names(obj)} | changes)
 
     def asdict(obj):
-        """Its fields, those of fields' values too."""
+        """Return the fields of `obj` as a dict; values that have fields become dicts too."""
         return {name: _plain(getattr(obj, name)) for name in names(obj)}
 
 
 def names(obj: object) -> tuple[str, ...]:
-    """Of the fields of an object or a class, in order."""
+    """The names of the fields of an object or a class, in order."""
     return tuple(getattr(obj, _FIELDS))
 
 
 def _plain(value: Any) -> Any:
-    kind = type(value)
-    if kind in _ATOMS:
+    cls = type(value)
+    if cls in _ATOMS:
         return value
-    if hasattr(kind, _FIELDS):
+    if hasattr(cls, _FIELDS):
         return asdict(value)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return kind(*[_plain(item) for item in value])
+        return cls(*[_plain(item) for item in value])
     if isinstance(value, list | tuple):
-        return kind(_plain(item) for item in value)
+        return cls(_plain(item) for item in value)
     if isinstance(value, dict):
         pairs: Any = ((_plain(key), _plain(item)) for key, item in value.items())
-        factory: Any = getattr(value, "default_factory", _ABSENT)  # a defaultdict's
-        return kind(pairs) if factory is _ABSENT else kind(factory, pairs)
-    from copy import deepcopy  # rare, and slow to load
+        factory: Any = getattr(value, "default_factory", _MISSING)  # a defaultdict's
+        return cls(pairs) if factory is _MISSING else cls(factory, pairs)
+    from copy import deepcopy  # seldom needed, and slow to import
 
     return deepcopy(value)
 
 
-def _made(cls: type[T], frozen: bool, slots: bool) -> type[T]:
+def _process_class(cls: type[T], frozen: bool, slots: bool) -> type[T]:
     own = _own_fields(cls)
-    annotated = _inherited(cls, frozen) | own
-    every = {name: about for name, about in annotated.items() if about is not _VARIABLE}
-    _check_order(every)
+    annotated = _inherited_fields(cls, frozen) | own
+    fields = {name: field_ for name, field_ in annotated.items() if field_ is not _VARIABLE}
+    _check_order(fields)
     given = cls.__dict__
     methods: dict[str, Any] = {
-        "__init__": _initialiser(cls, every, frozen),
+        "__init__": _make_init(cls, fields, frozen),
         "__repr__": _repr,
         "__eq__": _eq,
-        "__match_args__": tuple(every),
+        "__match_args__": tuple(fields),
     }
     methods = {name: method for name, method in methods.items() if name not in given}
     if frozen:
@@ -121,29 +125,29 @@ def _made(cls: type[T], frozen: bool, slots: bool) -> type[T]:
             if name in given:
                 raise TypeError(f"Cannot overwrite attribute {name} in class {cls.__name__}")
             methods[name] = method
-    if given.get("__hash__", _ABSENT) is _ABSENT or (given["__hash__"] is None and "__eq__" in given):
-        # not defined, or taken away by the interpreter because of an __eq__ of its own
+    if given.get("__hash__", _MISSING) is _MISSING or (given["__hash__"] is None and "__eq__" in given):
+        # the class does not define it, or the interpreter set it to None because the class defines __eq__
         methods["__hash__"] = _hash if frozen else None
-    methods |= {_FIELDS: every, _ANNOTATED: annotated, _FROZEN: frozen}
+    methods |= {_FIELDS: fields, _ANNOTATED: annotated, _FROZEN: frozen}
     if slots:
-        return _slotted(cls, every, methods, frozen)
+        return _add_slots(cls, fields, methods, frozen)
     for name, method in methods.items():
         setattr(cls, name, method)
-    for name, about in own.items():
-        if cls.__dict__.get(name) is about:  # else the default itself stands there, or in a base
-            _put_default(cls, name, about)
+    for name, field_ in own.items():
+        if cls.__dict__.get(name) is field_:  # otherwise the default itself is there, or in a base
+            _put_default(cls, name, field_)
     return cls
 
 
-def _put_default(cls: type, name: str, about: Field) -> None:
-    """In place of the `field()` of the source."""
-    if about.default is not _ABSENT:
-        setattr(cls, name, about.default)
+def _put_default(cls: type, name: str, field_: Field) -> None:
+    """Replace the `Field` object that `field()` left in the class by the default, if there is one."""
+    if field_.default is not _MISSING:
+        setattr(cls, name, field_.default)
     else:
         delattr(cls, name)
 
 
-def _inherited(cls: type, frozen: bool) -> dict[str, Field]:
+def _inherited_fields(cls: type, frozen: bool) -> dict[str, Field]:
     fields: dict[str, Field] = {}
     for base in reversed(cls.__mro__[1:-1]):
         if _FIELDS in base.__dict__:
@@ -156,112 +160,117 @@ def _inherited(cls: type, frozen: bool) -> dict[str, Field]:
 
 
 def _own_fields(cls: type) -> dict[str, Field]:
-    """What the class itself annotates."""
+    """The fields and class variables that the class itself annotates."""
     found: dict[str, Field] = {}
     annotations = cls.__dict__.get("__annotations__", {})  # noqa: RUF063
-    for name, kind in annotations.items():
-        meant = _typing_name(cls, kind)
-        if meant == "ClassVar":
+    for name, annotation in annotations.items():
+        special_form = _typing_name(cls, annotation)
+        if special_form == "ClassVar":
             given = cls.__dict__.get(name)
             if isinstance(given, Field):
-                if given.factory is not _ABSENT:
+                if given.factory is not _MISSING:
                     raise TypeError(f"field {name} cannot have a default factory")
                 _put_default(cls, name, given)
             found[name] = _VARIABLE
             continue
-        if meant in ("InitVar", "KW_ONLY"):
-            raise TypeError(f"field {name!r}: {meant} is not supported by {__name__}")
-        given = getattr(cls, name, _ABSENT)  # a default may be that of a base
+        if special_form in ("InitVar", "KW_ONLY"):
+            raise TypeError(f"field {name!r}: {special_form} is not supported by {__name__}")
+        given = getattr(cls, name, _MISSING)  # a default may be that of a base
         if isinstance(given, types.MemberDescriptorType):
-            given = _ABSENT  # the slot of a base
-        about = given if isinstance(given, Field) else Field(given, _ABSENT, True, True, None)
-        if type(about.default).__hash__ is None:
+            given = _MISSING  # the slot of a base
+        field_ = given if isinstance(given, Field) else Field(given, _MISSING, True, True, None)
+        if type(field_.default).__hash__ is None:
             raise ValueError(
-                f"mutable default {type(about.default)} for field {name} is not allowed: use default_factory"
+                f"mutable default {type(field_.default)} for field {name} is not allowed: use default_factory"
             )
-        found[name] = about
+        found[name] = field_
     for name, value in cls.__dict__.items():
         if isinstance(value, Field) and name not in annotations:
             raise TypeError(f"{name!r} is a field but has no type annotation")
     return found
 
 
-def _typing_name(cls: type, kind: Any) -> str | None:
-    """Which of the names that make an annotation no field begins it, found as `dataclasses` finds it: in the namespace of
-    the module, without evaluating the text.
+def _typing_name(cls: type, annotation: Any) -> str | None:
+    """Return "ClassVar", "InitVar" or "KW_ONLY" if the annotation is one of these, which make no field, and else None.
+
+    A text is not evaluated: as in `dataclasses`, the name it begins with is looked up in the namespace of the module.
     """
-    if isinstance(kind, str):
-        found = _FIRST_NAME.match(kind)
+    if isinstance(annotation, str):
+        found = _FIRST_NAME.match(annotation)
         space: Any = getattr(sys.modules.get(cls.__module__), "__dict__", {})
         if found is not None and found[1]:
             space = getattr(space.get(found[1]), "__dict__", {})
         if found is None or found[2] not in space:
             return None
-        kind = space[found[2]]
-    if kind is typing.ClassVar or getattr(kind, "__origin__", None) is typing.ClassVar:
+        annotation = space[found[2]]
+    if annotation is typing.ClassVar or getattr(annotation, "__origin__", None) is typing.ClassVar:
         return "ClassVar"
     known: Any = sys.modules.get("dataclasses")
-    if known is not None and kind is not None:
-        if kind is known.InitVar or type(kind) is known.InitVar:
+    if known is not None and annotation is not None:
+        if annotation is known.InitVar or type(annotation) is known.InitVar:
             return "InitVar"
-        if kind is known.KW_ONLY:
+        if annotation is known.KW_ONLY:
             return "KW_ONLY"
     return None
 
 
-def _check_order(every: Mapping[str, Field]) -> None:
+def _check_order(fields: Mapping[str, Field]) -> None:
     before = None
-    for name, about in every.items():
-        if about.default is not _ABSENT or about.factory is not _ABSENT:
+    for name, field_ in fields.items():
+        if field_.default is not _MISSING or field_.factory is not _MISSING:
             before = name
         elif before is not None:
             raise TypeError(f"non-default argument {name!r} follows default argument {before!r}")
 
 
-def _initialiser(cls: type, every: Mapping[str, Field], frozen: bool) -> Any:
-    # names that no field has
+def _make_init(cls: type, fields: Mapping[str, Field], frozen: bool) -> Any:
+    # no field has one of these names
     scope: dict[str, Any] = {
         "__name__": cls.__module__,
-        "__lean_absent__": _ABSENT,
-        "__lean_set__": object.__setattr__,
+        "__record_missing__": _MISSING,
+        "__record_set__": object.__setattr__,
     }
-    me = "__lean_self__" if "self" in every else "self"
-    words, body = [me], []
-    for name, about in every.items():
+    self_name = "__record_self__" if "self" in fields else "self"
+    parameters, body = [self_name], []
+    for name, field_ in fields.items():
         value = name
-        if about.factory is not _ABSENT:
-            scope[f"__lean_make_{name}__"] = about.factory
-            words.append(f"{name}=__lean_absent__")
-            value = f"__lean_make_{name}__() if {name} is __lean_absent__ else {name}"
-        elif about.default is not _ABSENT:
-            scope[f"__lean_default_{name}__"] = about.default
-            words.append(f"{name}=__lean_default_{name}__")
+        if field_.factory is not _MISSING:
+            scope[f"__record_make_{name}__"] = field_.factory
+            parameters.append(f"{name}=__record_missing__")
+            value = f"__record_make_{name}__() if {name} is __record_missing__ else {name}"
+        elif field_.default is not _MISSING:
+            scope[f"__record_default_{name}__"] = field_.default
+            parameters.append(f"{name}=__record_default_{name}__")
         else:
-            words.append(name)
-        body.append(f" __lean_set__({me}, {name!r}, {value})" if frozen else f" {me}.{name} = {value}")
+            parameters.append(name)
+        body.append(
+            f" __record_set__({self_name}, {name!r}, {value})" if frozen else f" {self_name}.{name} = {value}"
+        )
     if hasattr(cls, "__post_init__"):
-        body.append(f" {me}.__post_init__()")
-    exec(f"def __init__({', '.join(words)}):\n" + ("\n".join(body) or " pass"), scope)
+        body.append(f" {self_name}.__post_init__()")
+    exec(f"def __init__({', '.join(parameters)}):\n" + ("\n".join(body) or " pass"), scope)
     made = scope["__init__"]
     made.__qualname__ = f"{cls.__qualname__}.__init__"
     return made
 
 
-def _slotted(cls: type[T], every: Mapping[str, Field], methods: Mapping[str, Any], frozen: bool) -> type[T]:
-    """The class again, with slots: they cannot be given to one that is there."""
+def _add_slots(
+    cls: type[T], fields: Mapping[str, Field], methods: Mapping[str, Any], frozen: bool
+) -> type[T]:
+    """Return a new class like `cls` that has slots: a class that exists cannot get them."""
     if "__slots__" in cls.__dict__:
         raise TypeError(f"{cls.__name__} already specifies __slots__")
     space = {
         name: value
         for name, value in cls.__dict__.items()
-        if name not in every and name not in ("__dict__", "__weakref__")
+        if name not in fields and name not in ("__dict__", "__weakref__")
     }
     space |= methods
-    there: set[str] = set()
+    inherited_slots: set[str] = set()
     for base in cls.__mro__[1:-1]:
         slots = base.__dict__.get("__slots__", ())
-        there.update((slots,) if isinstance(slots, str) else slots)
-    space["__slots__"] = tuple(name for name in every if name not in there)
+        inherited_slots.update((slots,) if isinstance(slots, str) else slots)
+    space["__slots__"] = tuple(name for name in fields if name not in inherited_slots)
     if frozen:
         space.setdefault("__getstate__", _values)
         space.setdefault("__setstate__", _set_values)
@@ -276,25 +285,25 @@ def _slotted(cls: type[T], every: Mapping[str, Field], methods: Mapping[str, Any
 
 @recursive_repr()
 def _repr(self: Any) -> str:
-    shown = (name for name, about in getattr(self, _FIELDS).items() if about.repr)
+    shown = (name for name, field_ in getattr(self, _FIELDS).items() if field_.repr)
     return f"{type(self).__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
 
 def _eq(self: Any, other: object) -> Any:
     if other.__class__ is not self.__class__:
         return NotImplemented
-    compared = [name for name, about in getattr(self, _FIELDS).items() if about.compare]
+    compared = [name for name, field_ in getattr(self, _FIELDS).items() if field_.compare]
     return [getattr(self, name) for name in compared] == [getattr(other, name) for name in compared]
 
 
 def _hash(self: Any) -> int:
-    return hash(tuple(getattr(self, name) for name, about in getattr(self, _FIELDS).items() if about.hash))
+    return hash(tuple(getattr(self, name) for name, field_ in getattr(self, _FIELDS).items() if field_.hash))
 
 
 def _is_frozen(self: Any, name: str) -> bool:
-    """A class below that is not made here may have attributes of its own."""
-    kind = type(self)
-    return _FIELDS in kind.__dict__ or name in getattr(kind, _FIELDS)
+    """Is assignment to `name` refused? A plain subclass of a frozen class may have more attributes, not frozen ones."""
+    cls = type(self)
+    return _FIELDS in cls.__dict__ or name in getattr(cls, _FIELDS)
 
 
 def _refuse_to_set(self: Any, name: str, value: object) -> None:
@@ -309,8 +318,8 @@ def _refuse_to_delete(self: Any, name: str) -> None:
     object.__delattr__(self, name)
 
 
-def _refuse(words: str) -> NoReturn:
-    raise AttributeError(words)
+def _refuse(reason: str) -> NoReturn:
+    raise AttributeError(reason)
 
 
 def _values(self: Any) -> list[Any]:

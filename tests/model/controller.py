@@ -66,7 +66,7 @@ def frozen(thing: Any) -> object:
         return frozenset(map(frozen, thing))
     if isinstance(thing, (tuple, list)):
         return tuple(map(frozen, thing))
-    if is_dataclass(thing) or hasattr(thing, "__lean_fields__"):
+    if is_dataclass(thing) or hasattr(thing, "__record_fields__"):
         found = [f.name for f in fields(thing)] if is_dataclass(thing) else names(thing)
         return type(thing).__name__, tuple(
             frozen(getattr(thing, name)) for name in found if name not in UNTIMED

@@ -129,9 +129,9 @@ _add(
         "when to ack",
         (
             LINK,
-            "        window = self.window\n        news, sample = window.hint(ranges, pieces, now_ns)\n",
+            "        window = self.window\n        marked, sample = window.hint(ranges, pieces, now_ns)\n",
             "        window = self.window\n        if ranges:\n            self._on_ack(ranges[-1][1], now_ns)\n"
-            "        news, sample = window.hint(ranges, pieces, now_ns)\n",
+            "        marked, sample = window.hint(ranges, pieces, now_ns)\n",
         ),
     ),
 )

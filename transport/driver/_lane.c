@@ -7,8 +7,8 @@
    that images, clones and the model checker use.  The caller need not hold the port's lock: the lane checks that no thread
    holds it, and then does all the work without releasing the GIL.
 
-   In all other cases `append` returns False: an unknown or dropped rank, a window that is quiet (its link has
-   to be marked), a frame that becomes full, a long message, a port whose lock is held, and every (check_mask + 1)-th message
+   In all other cases `append` returns False: an unknown or dropped rank, a window that is clean (its link is not yet
+   in the list of links to transmit), a frame that becomes full, a long message, a port whose lock is held, and every (check_mask + 1)-th message
    while the backlog is above `backlog_bytes`, so that the owner processes acknowledgements. */
 
 #define PY_SSIZE_T_CLEAN
@@ -16,10 +16,10 @@
 
 typedef struct {
     PyObject_HEAD
-    PyObject *windows;  /* dict: rank -> SendWindow */
-    PyObject *locked;   /* bound method: is the port's lock taken? */
-    PyTypeObject *kind; /* SendWindow: offsets below are its slots' */
-    Py_ssize_t queue, queued, tx, quiet, sealed_charge, sent_charge, acked_charge;
+    PyObject *windows;         /* dict: rank -> SendWindow */
+    PyObject *locked;          /* bound method: is the port's lock taken? */
+    PyTypeObject *window_type; /* SendWindow: the offsets below are those of its slots */
+    Py_ssize_t queue, queued, tx, clean, sealed_charge, sent_charge, acked_charge;
     long long coalesce, large, overhead, backlog, mask;
 } Lane;
 
@@ -40,7 +40,7 @@ static void lane_dealloc(PyObject *self)
     PyObject_GC_UnTrack(self);
     Py_CLEAR(lane->windows);
     Py_CLEAR(lane->locked);
-    Py_CLEAR(lane->kind);
+    Py_CLEAR(lane->window_type);
     Py_TYPE(self)->tp_free(self);
 }
 
@@ -49,7 +49,7 @@ static int lane_traverse(PyObject *self, visitproc visit, void *arg)
     Lane *lane = (Lane *)self;
     Py_VISIT(lane->windows);
     Py_VISIT(lane->locked);
-    Py_VISIT(lane->kind);
+    Py_VISIT(lane->window_type);
     return 0;
 }
 
@@ -70,14 +70,14 @@ static int learn_slots(Lane *lane, PyObject *windows)
         PyErr_SetString(PyExc_ValueError, "an endpoint without windows");
         return -1;
     }
-    PyObject *kind = (PyObject *)Py_TYPE(window);
-    if ((lane->queue = slot_of(kind, "queue")) < 0 || (lane->queued = slot_of(kind, "queued")) < 0 ||
-        (lane->tx = slot_of(kind, "tx")) < 0 || (lane->quiet = slot_of(kind, "quiet")) < 0 ||
-        (lane->sealed_charge = slot_of(kind, "sealed_charge")) < 0 ||
-        (lane->sent_charge = slot_of(kind, "sent_charge")) < 0 ||
-        (lane->acked_charge = slot_of(kind, "acked_charge")) < 0)
+    PyObject *type = (PyObject *)Py_TYPE(window);
+    if ((lane->queue = slot_of(type, "queue")) < 0 || (lane->queued = slot_of(type, "queued")) < 0 ||
+        (lane->tx = slot_of(type, "tx")) < 0 || (lane->clean = slot_of(type, "clean")) < 0 ||
+        (lane->sealed_charge = slot_of(type, "sealed_charge")) < 0 ||
+        (lane->sent_charge = slot_of(type, "sent_charge")) < 0 ||
+        (lane->acked_charge = slot_of(type, "acked_charge")) < 0)
         return -1;
-    lane->kind = (PyTypeObject *)Py_NewRef(kind);
+    lane->window_type = (PyTypeObject *)Py_NewRef(type);
     return 0;
 }
 
@@ -124,7 +124,7 @@ static PyObject *lane_open(PyObject *self, PyObject *dst, Py_ssize_t size)
         PyErr_Clear();
         return NULL;
     }
-    if (!Py_IS_TYPE(window, lane->kind) || SLOT(window, lane->quiet) != Py_False || size > lane->large) return NULL;
+    if (!Py_IS_TYPE(window, lane->window_type) || SLOT(window, lane->clean) != Py_False || size > lane->large) return NULL;
     long long queued = number(window, lane->queued), tx = number(window, lane->tx);
     PyObject *queue = SLOT(window, lane->queue);
     if (queued < 0 || tx < 0 || !queue || !PyList_CheckExact(queue)) return NULL;

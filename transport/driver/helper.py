@@ -46,14 +46,14 @@ class ProgressHelper:
 
     def __init__(self, port: Port, wire_fd: int, control_fd: int | None) -> None:
         self._port = port
-        self._rouse_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._everything = select.epoll()
-        self._everything.register(wire_fd, select.EPOLLIN)
-        self._rousing = select.epoll()
-        for poller in (self._everything, self._rousing):
-            poller.register(self._rouse_fd, select.EPOLLIN)
-        self._made = (self._rouse_fd, self._everything.fileno(), self._rousing.fileno())
-        owned.note(*self._made)
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._all_poller = select.epoll()
+        self._all_poller.register(wire_fd, select.EPOLLIN)
+        self._wake_poller = select.epoll()
+        for poller in (self._all_poller, self._wake_poller):
+            poller.register(self._wake_fd, select.EPOLLIN)
+        self._event_fds = (self._wake_fd, self._all_poller.fileno(), self._wake_poller.fileno())
+        owned.note(*self._event_fds)
         self.watch(None, control_fd)
         self._stopping = False
         self._thread = OwnThread(target=self._run, name="port-helper", daemon=True)
@@ -69,21 +69,21 @@ class ProgressHelper:
         self.wake()
         if threading.current_thread() is not self._thread:
             self._thread.join()
-            owned.forget(*self._made)
-            self._everything.close()
-            self._rousing.close()
-            os.close(self._rouse_fd)
+            owned.forget(*self._event_fds)
+            self._all_poller.close()
+            self._wake_poller.close()
+            os.close(self._wake_fd)
 
     def wake(self) -> None:
         """End the thread's present sleep."""
-        os.eventfd_write(self._rouse_fd, 1)
+        os.eventfd_write(self._wake_fd, 1)
 
     def watch(self, former_fd: int | None, fd: int | None) -> None:
         """Watch the control descriptor `fd` instead of `former_fd` (None: no descriptor)."""
         if former_fd is not None:
-            self._everything.unregister(former_fd)
+            self._all_poller.unregister(former_fd)
         if fd is not None:
-            self._everything.register(fd, select.EPOLLIN)
+            self._all_poller.register(fd, select.EPOLLIN)
 
     def _run(self) -> None:
         port = self._port
@@ -94,27 +94,27 @@ class ProgressHelper:
                 busy_ticks += 1
                 if port.on_idle_tick is not None:
                     port.on_idle_tick()
-                self._rest(parked=busy_ticks >= PARK_AFTER_TICKS)
+                self._sleep_while_locked(parked=busy_ticks >= PARK_AFTER_TICKS)
                 continue
             busy_ticks = 0
-            quiet = port.entries == seen_entries
+            idle = port.entries == seen_entries
             seen_entries = port.entries
             try:
-                quiet = self._tick() and quiet
+                idle = self._tick() and idle
                 watch_ns = port.next_deadline_ns()
-                port.helper_watching = quiet
+                port.helper_watching = idle
             finally:
                 port.lock.release()
             if port.interrupts.pending:
                 port.interrupts.redeliver()
             if port.on_idle_tick is not None:
                 port.on_idle_tick()
-            if quiet:
+            if idle:
                 longest_ns = port.attentive_ns or WATCH_LONGEST_NS
-                self._nap(self._everything, min(watch_ns - time.monotonic_ns(), longest_ns))
+                self._sleep(self._all_poller, min(watch_ns - time.monotonic_ns(), longest_ns))
                 port.helper_watching = False
             else:
-                self._nap(self._rousing, TICK_NS)
+                self._sleep(self._wake_poller, TICK_NS)
 
     def _tick(self) -> bool:
         """Make progress until nothing is left to do; False when there may be more, or when progress raised."""
@@ -129,22 +129,22 @@ class ProgressHelper:
             port.fail(failure)
         return False
 
-    def _rest(self, *, parked: bool) -> None:
+    def _sleep_while_locked(self, *, parked: bool) -> None:
         """Sleep while the application holds the lock: for one tick or, when `parked`, until the application's wait ends."""
         port = self._port
         if parked and port.interrupts.sleeping:
             port.helper_parked = True
             if port.interrupts.sleeping:  # it still sleeps, so it will see the flag when it wakes
-                self._nap(self._rousing, PARK_LONGEST_NS)
+                self._sleep(self._wake_poller, PARK_LONGEST_NS)
             port.helper_parked = False
         else:
-            self._nap(self._rousing, TICK_NS)
+            self._sleep(self._wake_poller, TICK_NS)
 
-    def _nap(self, poller: select.epoll, sleep_ns: int) -> None:
+    def _sleep(self, poller: select.epoll, sleep_ns: int) -> None:
         if self._stopping or sleep_ns <= 0:
             return
         for fd, _ in poller.poll(sleep_ns / 1e9):
-            if fd == self._rouse_fd:
+            if fd == self._wake_fd:
                 try:
                     os.eventfd_read(fd)
                 except BlockingIOError:

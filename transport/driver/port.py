@@ -65,7 +65,7 @@ def _ignore_event(event: Event) -> None:
     """Default of `Port.on_event`."""
 
 
-def _nothing() -> None:
+def _ignore_control() -> None:
     """Default of `Port.on_control`."""
 
 
@@ -94,7 +94,7 @@ class Port:
         self.wire = wire
         self.on_messages: Callable[[int, list[Buffer]], None] = _no_messages
         self.on_event: Callable[[Event], None] = _ignore_event
-        self.on_control: Callable[[], None] = _nothing
+        self.on_control: Callable[[], None] = _ignore_control
         self.on_idle_tick: Callable[[], None] | None = None
         self.endpoint = Endpoint(config, state, allocate=BufferPool().allocate)
         self._marks = self.endpoint.marks
@@ -111,7 +111,7 @@ class Port:
         self._failure: BaseException | None = None
         self._bulk = False
         """A frame above BULK_BYTES, or of two parts, was sent or received in the present wait."""
-        self._answered = False
+        self._has_sent = False
         """A frame was sent since the last wait."""
         self._has_pending = False
         """A failure of the helper or a deferred signal is to be raised in the application's thread."""
@@ -125,10 +125,10 @@ class Port:
         self._poller = select.epoll()
         self._poller.register(wire.fileno(), select.EPOLLIN)
         self._poller.register(self._wake_fd, select.EPOLLIN)
-        self._side_poller = select.epoll()
-        self._side_poller.register(self._wake_fd, select.EPOLLIN)
-        self._made = (self._wake_fd, self._poller.fileno(), self._side_poller.fileno())
-        owned.note(*self._made)
+        self._control_poller = select.epoll()
+        self._control_poller.register(self._wake_fd, select.EPOLLIN)
+        self._event_fds = (self._wake_fd, self._poller.fileno(), self._control_poller.fileno())
+        owned.note(*self._event_fds)
         self._helper: ProgressHelper | None = None
         self._closed = False
         self.counts = dict.fromkeys(("waits_spun", "waits_slept", "helper_ticks"), 0)
@@ -166,7 +166,7 @@ class Port:
     @control_fd.setter
     def control_fd(self, fd: int | None) -> None:
         former, self._control_fd = self._control_fd, fd
-        for poller in (self._poller, self._side_poller):
+        for poller in (self._poller, self._control_poller):
             if former is not None:
                 poller.unregister(former)
             if fd is not None:
@@ -255,9 +255,9 @@ class Port:
         self.stop_helper()
         self.interrupts.uninstall()
         self._closed = True
-        owned.forget(*self._made)
+        owned.forget(*self._event_fds)
         self._poller.close()
-        self._side_poller.close()
+        self._control_poller.close()
         os.close(self._wake_fd)
         self.wire.close()
 
@@ -287,7 +287,7 @@ class Port:
             changed = self._deliver()
         if marks.dirty or marks.flush_due or self._refused.by_rank:
             self._flush(now_ns)
-        if now_ns - self._control_checked_ns >= CONTROL_EVERY_NS and self._check_side(now_ns):
+        if now_ns - self._control_checked_ns >= CONTROL_EVERY_NS and self._check_control(now_ns):
             changed = True
         return changed
 
@@ -335,20 +335,20 @@ class Port:
                 self._spin_ns = 0
                 self._bulk = True
             if rank not in waiting and send(rank, parts):
-                self._answered = True
+                self._has_sent = True
             else:
                 refused.add(rank, parts, now_ns)
 
     def _spin(self, began_ns: int, spin_ns: int) -> bool:
         """Poll the wire for at most `spin_ns`, yielding the core after each look. True: a frame was handled."""
-        receive, clock, give_way = self.wire.receive, self.clock, os.sched_yield
+        receive, clock, yield_core = self.wire.receive, self.clock, os.sched_yield
         marks = self._marks
         end_ns = began_ns + spin_ns
-        if self._answered:
+        if self._has_sent:
             # The answer to a frame that was just sent cannot be here yet: let the peers run before the first look.
-            self._answered = False
+            self._has_sent = False
             if spin_ns:
-                give_way()
+                yield_core()
         while True:
             frame = receive()
             now_ns = clock()
@@ -366,7 +366,7 @@ class Port:
                 return True
             if now_ns >= end_ns or marks.flush_due:
                 return False
-            give_way()
+            yield_core()
 
     def _sleep(self, began_ns: int, until_ns: int) -> None:
         """Sleep until something happened, running timers on the way."""
@@ -380,14 +380,14 @@ class Port:
             gate.sleeping = True
             try:
                 gate.fire()
-                ready = self._poller.poll(max(sleep_ns, 0) / 1e9) if sleep_ns > 0 else []
+                readable = self._poller.poll(max(sleep_ns, 0) / 1e9) if sleep_ns > 0 else []
             except BaseException:
                 if self.helper_parked:
                     self._wake_helper()  # the application leaves the library
                 raise
             finally:
                 gate.sleeping = False
-            changed = any(fd != self.wire.fileno() for fd, _ in ready) and self._check_side(clock())
+            changed = any(fd != self.wire.fileno() for fd, _ in readable) and self._check_control(clock())
             changed = self.pump() or changed
             now_ns = clock()
         # If the wait was about as short as a spin, spinning pays next time; if it was longer, it does not.
@@ -400,11 +400,11 @@ class Port:
         if changed and self.helper_parked:
             self._wake_helper()
 
-    def _check_side(self, now_ns: int) -> bool:
+    def _check_control(self, now_ns: int) -> bool:
         """Look at the control and wake descriptors; True when one of them was readable."""
         self._control_checked_ns = now_ns
-        ready = self._side_poller.poll(0)
-        for fd, _ in ready:
+        readable = self._control_poller.poll(0)
+        for fd, _ in readable:
             if fd == self._wake_fd:
                 try:
                     os.eventfd_read(fd)
@@ -412,7 +412,7 @@ class Port:
                     pass  # the other thread has read it since the poll
             else:
                 self.on_control()
-        return bool(ready)
+        return bool(readable)
 
     def _wake_helper(self) -> None:
         self.helper_watching = self.helper_parked = False

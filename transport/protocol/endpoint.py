@@ -184,7 +184,7 @@ class Endpoint:
             window.seal()
             self._common.flush_due = True
             self._enqueued(dst, window)
-        elif window.quiet:
+        elif window.clean:
             self._enqueued(dst, window)
         return sequence
 
@@ -209,18 +209,18 @@ class Endpoint:
                 data = bytes(data)
             sequence = window.add_large(data, view)
             self._common.flush_due = True
-        if window.quiet or self._common.flush_due:
+        if window.clean or self._common.flush_due:
             self._enqueued(dst, window)
         return sequence
 
     def _enqueued(self, dst: int, window: SendWindow) -> None:
-        """A message is enqueued, and the window has been quiet or there is reason to transmit at once."""
+        """A message is enqueued, and the window was clean or there is a reason to transmit at once."""
         common = self._common
         if window is self._self_window:
-            window.quiet = False
+            window.clean = False
             common.flush_due = True
             common.deadline_ns = 0
-        elif window.quiet:
+        elif window.clean:
             self._links[dst].enqueued()
         if common.flush_due and self.on_flush_due is not None:
             self.on_flush_due()
@@ -241,7 +241,7 @@ class Endpoint:
     @property
     def deliverable(self) -> bool:
         """Would `delivered` return any message?"""
-        return not self._frozen and not self._zombie and bool(self._fresh or not self._self_window.quiet)
+        return not self._frozen and not self._zombie and bool(self._fresh or not self._self_window.clean)
 
     def delivered(self) -> list[tuple[int, list[Buffer]]]:
         """Return the messages that have come in order, per source rank. From here on they count as part of the
@@ -254,7 +254,7 @@ class Endpoint:
         if self._frozen or self._zombie:
             return taken
         window = self._self_window
-        if not window.quiet:
+        if not window.clean:
             taken.append((self.config.rank, self._take_own(window)))
         fresh = self._fresh
         if fresh:
@@ -271,7 +271,7 @@ class Endpoint:
         ledger = self._links[self.config.rank].ledger
         tx = window.tx
         window.acknowledge(tx, 0)
-        window.quiet = True
+        window.clean = True
         ledger.rx = ledger.arrived = tx
         return messages
 

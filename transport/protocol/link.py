@@ -117,15 +117,15 @@ class Link:
         "_ack_at",
         "_ack_due",
         "_acked_charge",
-        "_asked_ns",
-        "_asked_order",
+        "_asked_credit_order",
         "_common",
         "_ident",
         "_probe_at",
         "_probe_due",
         "_probe_wait_ns",
         "_rto_at",
-        "_told_silent",
+        "_silence_reported",
+        "_waiting_since_ns",
         "counts",
         "heard_ns",
         "incarnation",
@@ -160,9 +160,9 @@ class Link:
         self.peer_epoch = 0
         self.heard_ns = 0
         self.timeouts = 0
-        self._told_silent = False
-        self._asked_ns = 0
-        self._asked_order = -1
+        self._silence_reported = False
+        self._waiting_since_ns = 0
+        self._asked_credit_order = -1
         self._ack_due = NO_ACK
         self._acked_charge = 0
         self._probe_due = False
@@ -214,8 +214,8 @@ class Link:
     def request_transmit(self, *, now: bool = False) -> None:
         """Mark that transmit has something to do for this link; `now`: it should not wait for more messages."""
         common = self._common
-        if self.window.quiet:
-            self.window.quiet = False
+        if self.window.clean:
+            self.window.clean = False
             common.dirty.append(self)
         if now:
             common.flush_due = True
@@ -228,8 +228,8 @@ class Link:
     def _heard(self, now_ns: int) -> None:
         self.heard_ns = now_ns
         self.timeouts = 0
-        if self._told_silent:
-            self._told_silent = False
+        if self._silence_reported:
+            self._silence_reported = False
             self._common.events.append(PeerHeard(self.peer))
 
     # ---- frames that came (the endpoint has checked job, ranks, incarnations and epoch) ----------
@@ -238,7 +238,7 @@ class Link:
         """Process the header fields that every frame but a NACK has: epoch, ack, window and flags."""
         self.counts["frames_received"] += 1
         self.heard_ns = now_ns
-        if self.timeouts or self._told_silent:
+        if self.timeouts or self._silence_reported:
             self._heard(now_ns)
         if epoch > self.peer_epoch:
             self.peer_epoch = epoch
@@ -257,7 +257,7 @@ class Link:
             edge = mine.acked_charge + window
             if edge > mine.edge:
                 mine.edge = edge
-                if mine.quiet and (mine.sealed or mine.queue):
+                if mine.clean and (mine.sealed or mine.queue):
                     self.request_transmit(now=True)
         if flags & ANSWER:
             self.answer()
@@ -270,13 +270,13 @@ class Link:
         timeout.backoff = 0
         if window.unacked:
             self._arm_rto(now_ns)
-            self._repair(now_ns)
+            self._detect_loss(now_ns)
         else:
             self._rto_at = NEVER
         if window.queue or window.sealed or window.current:
             self.request_transmit(now=not window.flight)
 
-    def _repair(self, now_ns: int) -> None:
+    def _detect_loss(self, now_ns: int) -> None:
         window = self.window
         for order in window.flight:
             if order < window.top_order and window.find_lost(now_ns, self.timeout.reorder_ns()):
@@ -296,9 +296,9 @@ class Link:
         if verdict == PIECE:
             self._acked_charge += length
             if self._acked_charge >= self._common.ack_bytes:
-                self._owe_ack(HINTS_ACK, now=True)
+                self._request_ack(HINTS_ACK, now=True)
             else:
-                self._owe_ack_by(now_ns)
+                self._schedule_ack(now_ns)
             return False
         if verdict == NEW and not self.ledger.early:
             return True
@@ -313,7 +313,7 @@ class Link:
             self.counts["refused"] += 1
         elif verdict != NEW:
             self.counts["early"] += 1
-        self._owe_ack(HINTS_ACK, now=True)
+        self._request_ack(HINTS_ACK, now=True)
 
     def on_hints(
         self, ranges: list[tuple[int, int]], pieces: list[tuple[int, int, int]], now_ns: int
@@ -323,15 +323,15 @@ class Link:
         if not ranges and not pieces:
             return
         window = self.window
-        news, sample = window.hint(ranges, pieces, now_ns)
+        marked, sample = window.hint(ranges, pieces, now_ns)
         if sample:
             self.timeout.sample(sample)
-        if news:
+        if marked:
             self.timeout.progress()
             self._arm_rto(now_ns)
             if window.current or window.resend or window.sealed or window.queue:
                 self.request_transmit(now=True)
-        self._repair(now_ns)
+        self._detect_loss(now_ns)
 
     def on_nack(self, epoch: int, now_ns: int) -> None:
         """Process a NACK: the peer was frozen when it sent it. A NACK with a lower epoch than a frame that came since is
@@ -343,7 +343,7 @@ class Link:
         if not self.paused:
             self.paused = True
             self._rto_at = NEVER
-            self._asked_ns = now_ns
+            self._waiting_since_ns = now_ns
             self._probe_wait_ns = self._common.probe_ns
             self._set_probe(now_ns)
 
@@ -357,18 +357,18 @@ class Link:
         if window.unacked or window.sealed or window.queue:
             self.request_transmit(now=True)
 
-    # ---- what is owed ----------------------------------------------------------------------------
+    # ---- acknowledgements and credit -------------------------------------------------------------
 
     def answer(self) -> None:
         """Send an ACK at once: the peer asked for it, or got a NACK and this port has thawed."""
-        self._owe_ack(PLAIN_ACK, now=True)
+        self._request_ack(PLAIN_ACK, now=True)
 
-    def _owe_ack(self, kind: int, *, now: bool = False) -> None:
+    def _request_ack(self, kind: int, *, now: bool = False) -> None:
         if kind > self._ack_due:
             self._ack_due = kind
         self.request_transmit(now=now)
 
-    def _owe_ack_by(self, now_ns: int) -> None:
+    def _schedule_ack(self, now_ns: int) -> None:
         delay_ns = self._common.ack_delay_ns
         if self._acked_charge >= BULK_CHARGE:
             delay_ns >>= 3
@@ -384,9 +384,9 @@ class Link:
         self._acked_charge += ledger.inbox_charge
         messages = ledger.take()
         if self._acked_charge >= self._common.ack_bytes:
-            self._owe_ack(PLAIN_ACK, now=True)
+            self._request_ack(PLAIN_ACK, now=True)
         elif self._ack_at == NEVER or self._acked_charge >= BULK_CHARGE:
-            self._owe_ack_by(now_ns)
+            self._schedule_ack(now_ns)
         return messages
 
     def consumed(self, charge: int) -> None:
@@ -395,19 +395,19 @@ class Link:
         ledger.unconsumed -= charge
         edge = ledger.delivered_charge + ledger.credit - ledger.unconsumed
         if edge - ledger.offered >= self._common.update_bytes:
-            self._owe_ack(PLAIN_ACK, now=True)
+            self._request_ack(PLAIN_ACK, now=True)
 
     def grant(self) -> None:
         """The receiver is hungry now: if that means more credit for the peer, send it in an ACK."""
         ledger = self.ledger
         if ledger.delivered_charge + ledger.window(self._common.floor) > ledger.offered:
-            self._owe_ack(PLAIN_ACK, now=True)
+            self._request_ack(PLAIN_ACK, now=True)
 
     # ---- timers ----------------------------------------------------------------------------------
 
     def _arm_rto(self, now_ns: int) -> None:
         if self._rto_at == NEVER:
-            self._asked_ns = now_ns
+            self._waiting_since_ns = now_ns
         self._rto_at = at = now_ns + self.timeout.rto_ns()
         if at < self._common.deadline_ns:
             self._common.deadline_ns = at
@@ -425,7 +425,7 @@ class Link:
         """Act on the timers that have passed; returns the next deadline."""
         if now_ns >= self._ack_at:
             self._ack_at = NEVER
-            self._owe_ack(HINTS_ACK if self.ledger.partials else PLAIN_ACK, now=True)
+            self._request_ack(HINTS_ACK if self.ledger.partials else PLAIN_ACK, now=True)
         if now_ns >= self._rto_at:
             self._on_timeout(now_ns)
         if now_ns >= self._probe_at:
@@ -446,23 +446,23 @@ class Link:
         self.counts["timeouts"] += 1
         self.timeouts += 1
         self.timeout.expired()
-        asked_ns = self._asked_ns
+        asked_ns = self._waiting_since_ns
         if not window.expire() and not window.resend:
             if self.timeout.backoff >= UNPROVEN_TIMEOUTS:
                 window.requeue()
             else:
                 self._probe_due = True
         self._arm_rto(now_ns)
-        self._asked_ns = asked_ns
+        self._waiting_since_ns = asked_ns
         if self.timeout.backoff % STALLED_TIMEOUTS == 0:
             self._common.events.append(LinkStalled(self.peer, self.timeout.backoff))
         self._check_silence(now_ns)
         self.request_transmit(now=True)
 
     def _check_silence(self, now_ns: int) -> None:
-        silent_ns = now_ns - max(self.heard_ns, self._asked_ns)
-        if silent_ns >= self._common.silent_ns and not self._told_silent:
-            self._told_silent = True
+        silent_ns = now_ns - max(self.heard_ns, self._waiting_since_ns)
+        if silent_ns >= self._common.silent_ns and not self._silence_reported:
+            self._silence_reported = True
             self._common.events.append(PeerSilent(self.peer, silent_ns, self.timeouts))
 
     # ---- building frames -------------------------------------------------------------------------
@@ -489,7 +489,7 @@ class Link:
         """Append (peer, parts) of each frame to transmit now to `out`. If `burst_bytes` are reached before all is sent, the
         link marks itself again (`request_transmit`)."""
         window = self.window
-        window.quiet = True
+        window.clean = True
         if not self.reachable:
             return
         if not self.paused:
@@ -567,11 +567,11 @@ class Link:
     def _ask_credit(self, now_ns: int) -> None:
         """Messages wait for credit: ask for an ACK, once after each transmission, instead of waiting for the delayed one."""
         window = self.window
-        if window.current is None and self._asked_order != window.order:
-            self._asked_order = window.order
+        if window.current is None and self._asked_credit_order != window.order:
+            self._asked_credit_order = window.order
             self._probe_due = True
         if not window.unacked and self._probe_at == NEVER:
-            self._asked_ns = now_ns
+            self._waiting_since_ns = now_ns
             self._probe_wait_ns = self._common.probe_ns
             self._set_probe(now_ns)
 
@@ -596,11 +596,11 @@ class Link:
         `nacks`, since only a NACK is compared with it.
         """
         window = self.window
-        ack_due, ack_later, quiet = self._ack_due, self._ack_at < NEVER, window.quiet
+        ack_due, ack_later, clean = self._ack_due, self._ack_at < NEVER, window.clean
         if ack_due == HINTS_ACK or (ack_due == PLAIN_ACK and not self.ledger.partials):
             ack_later = False
         elif ack_later and not timing and not self.ledger.partials:
-            ack_due, ack_later, quiet = PLAIN_ACK, False, False
+            ack_due, ack_later, clean = PLAIN_ACK, False, False
         all_hinted = bool(window.unacked) and not window.flight and not window.resend
         return (
             self._rto_at < NEVER,
@@ -611,7 +611,7 @@ class Link:
             self.paused,
             self.peer_epoch if nacks else 0,
             ack_due,
-            quiet,
+            clean,
             self._probe_due,
             min(self.timeout.backoff, UNPROVEN_TIMEOUTS) if all_hinted else 0,
             window.key(credit),

@@ -39,11 +39,11 @@ class RangeSet:
             starts.insert(first, start)
             stops.insert(first, stop)
             return stop - start
-        held = sum(stops[i] - starts[i] for i in range(first, last))
+        covered = sum(stops[i] - starts[i] for i in range(first, last))
         merged = min(start, starts[first]), max(stop, stops[last - 1])
         starts[first:last] = [merged[0]]
         stops[first:last] = [merged[1]]
-        return merged[1] - merged[0] - held
+        return merged[1] - merged[0] - covered
 
     def covers(self, start: int, stop: int) -> bool:
         """Whether all of [start, stop) is in the set."""

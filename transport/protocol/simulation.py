@@ -187,9 +187,9 @@ class Simulation:
         self.line: dict[int, Image] | None = None if line is None else dict(line)
         self.on_commit: Callable[[int, dict[int, Image]], None] = lambda epoch, line: None
         self.log: deque[str] = deque(maxlen=60)
-        self._make = make
+        self._make_program = make
         self._limits = dict(limits)
-        self._class = endpoint
+        self._endpoint_class = endpoint
         self._random = Random(seed)
         self._heap: list[tuple[int, int, Callable[..., None], tuple[object, ...]]] = []
         self._count = 0
@@ -198,8 +198,8 @@ class Simulation:
         self._line_epoch = self._epoch
         self._votes: dict[int, Image] = {}
         self._burnt = -1
-        self._cut: set[int] = set()
-        self._quiet = False
+        self._partitioned: set[int] = set()
+        self._faults_off = False
         self._restarting = False
         self.processes: list[Process] = []
         self.zombies: list[Process] = []
@@ -235,8 +235,8 @@ class Simulation:
 
     def finish(self, within_ns: int = 20_000 * MS) -> None:
         """Run without faults. Raises SimulationError unless the simulation is done within this virtual time."""
-        self._quiet = True
-        self._cut.clear()
+        self._faults_off = True
+        self._partitioned.clear()
         self._run(self.now_ns + within_ns)
         if not self.done():
             self.fail("stuck\n" + "\n".join(map(self._describe, range(self.size))))
@@ -282,8 +282,8 @@ class Simulation:
                 **self._limits,  # type: ignore[arg-type]
             )
             port = None if image is None else replace_links(image.port)
-            program = self._make(rank) if image is None else image.program.copy()
-            self.processes.append(Process(self._class(config, port), program))
+            program = self._make_program(rank) if image is None else image.program.copy()
+            self.processes.append(Process(self._endpoint_class(config, port), program))
         for process in self.processes:
             for peer in range(self.size):
                 self._later(self._about(MS // 2), self._meet, process, peer, self._incarnation)
@@ -309,8 +309,8 @@ class Simulation:
         for parts in inputs:
             endpoint.receive(parts, now_ns)
         endpoint.tick(now_ns)
-        lazy = not self._quiet and self._random.random() < self.faults.undelivered
-        if lazy:
+        undelivered = not self._faults_off and self._random.random() < self.faults.undelivered
+        if undelivered:
             self._wake(process, MS)
         elif not endpoint.frozen:
             for source, messages in endpoint.delivered():
@@ -335,10 +335,10 @@ class Simulation:
 
     def _carry(self, source: int, target: int, parts: tuple[Buffer, ...]) -> None:
         faults, chance = self.faults, self._random.random
-        if self._quiet:
+        if self._faults_off:
             self._later(faults.delay_ns, self._arrive, target, parts)
             return
-        if (source in self._cut) != (target in self._cut):
+        if (source in self._partitioned) != (target in self._partitioned):
             return
         copies = 1
         if faults.loss and chance() < faults.loss:
@@ -355,7 +355,7 @@ class Simulation:
             self._later(delay_ns, self._arrive, target, damaged)
 
     def _arrive(self, target: int, parts: tuple[Buffer, ...]) -> None:
-        late_ns = 0 if self._quiet else self.faults.pump_ns
+        late_ns = 0 if self._faults_off else self.faults.pump_ns
         processes = [self.processes[target]]
         processes += [z for z in self.zombies if z.alive and z.endpoint.config.rank == target]
         for process in processes:
@@ -364,18 +364,18 @@ class Simulation:
                 self._wake(process, self._random.randint(0, late_ns) if late_ns else 0)
 
     def _partition(self) -> None:
-        if self._quiet:
+        if self._faults_off:
             return
-        self._cut = {rank for rank in range(self.size) if self._random.random() < 0.5}
-        self._note(f"partition {sorted(self._cut)}")
-        self._later(self._about(self.faults.partition_ns), self._cut.clear)
+        self._partitioned = {rank for rank in range(self.size) if self._random.random() < 0.5}
+        self._note(f"partition {sorted(self._partitioned)}")
+        self._later(self._about(self.faults.partition_ns), self._partitioned.clear)
         self._later(self._about(self.faults.partition_every_ns), self._partition)
 
     # ---- checkpoints
 
     def _round(self) -> None:
         """Start a round; an open round is aborted, and its number is burnt."""
-        if self._quiet:
+        if self._faults_off:
             return
         if not self._restarting:
             self._epoch += 1 if self._random.random() < 0.8 else self._random.randint(2, 4)
@@ -393,7 +393,7 @@ class Simulation:
         if not process.alive or epoch <= max(process.endpoint.epoch, process.due_epoch):
             return
         process.due_epoch = epoch
-        slow = not self._quiet and self._random.random() < self.faults.slow_image
+        slow = not self._faults_off and self._random.random() < self.faults.slow_image
         self._later(self._random.randint(0, 4 * MS) if slow else 0, self._take_image, process)
 
     def _take_image(self, process: Process) -> None:
@@ -407,7 +407,7 @@ class Simulation:
         rank = endpoint.config.rank
         endpoint.freeze()
         image = Image(previous, epoch, endpoint.snapshot(), process.program.copy())
-        frozen = not self._quiet and self._random.random() < self.faults.frozen
+        frozen = not self._faults_off and self._random.random() < self.faults.frozen
         self._later(self._random.randint(0, 5 * MS) if frozen else 0, self._thaw, process, epoch)
         endpoint.advance(epoch, self.now_ns)
         self._note(f"rank {rank} image ({previous}, {epoch}] {image.port.vectors()}")
@@ -440,7 +440,7 @@ class Simulation:
     # ---- death
 
     def _crash(self) -> None:
-        if self._quiet:
+        if self._faults_off:
             return
         if not self._restarting:
             self.crashes += 1
@@ -477,12 +477,12 @@ def corrupted(parts: tuple[Buffer, ...], random: Random) -> tuple[Buffer, ...]:
     """The frame with a bit flipped, its end cut off, or a part missing or added."""
     which = random.randrange(len(parts))
     part = bytearray(parts[which])
-    kind = random.randrange(4)
-    if kind == 0 and part:
+    damage = random.randrange(4)
+    if damage == 0 and part:
         del part[random.randrange(len(part)) :]
-    elif kind == 1:
+    elif damage == 1:
         return parts[:which] + parts[which + 1 :]
-    elif kind == 2:
+    elif damage == 2:
         return (*parts, bytes(random.randrange(100)))
     elif part:
         part[random.randrange(len(part))] ^= 1 << random.randrange(8)

@@ -81,12 +81,12 @@ def link_error(vectors: Vectors) -> str | None:
 
     `vectors[rank][peer]` is (tx, base, rx) as from `PortState.vectors`; a peer that is missing counts as (0, 0, 0).
     """
-    nothing = (0, 0, 0)
+    no_messages = (0, 0, 0)
     for i in sorted(vectors):
         for j in sorted(vectors):
-            tx, base, _ = vectors[i].get(j, nothing)
-            rx = vectors[j].get(i, nothing)[2]
+            tx, base, _ = vectors[i].get(j, no_messages)
+            rx = vectors[j].get(i, no_messages)[2]
             if not base <= rx <= tx:
-                kind = "lost" if rx < base else "orphan"
-                return f"link {i}->{j}: {kind} message: base {base}, rx {rx}, tx {tx}"
+                what = "lost" if rx < base else "orphan"
+                return f"link {i}->{j}: {what} message: base {base}, rx {rx}, tx {tx}"
     return None

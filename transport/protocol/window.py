@@ -45,7 +45,7 @@ from ckpt.transport.protocol.units import (
 REORDER = 3
 
 _COPIED = (
-    *("acked_charge", "base", "flight_charge", "order", "queued", "quiet"),
+    *("acked_charge", "base", "clean", "flight_charge", "order", "queued"),
     *("sealed_charge", "sent_charge", "top_order", "tx", "urgent"),
 )
 """Numbers and flags of a window, which `clone` takes as they are."""
@@ -58,6 +58,7 @@ class SendWindow:
     __slots__ = (
         "acked_charge",
         "base",
+        "clean",
         "current",
         "edge",
         "flight",
@@ -68,7 +69,6 @@ class SendWindow:
         "pipeline",
         "queue",
         "queued",
-        "quiet",
         "resend",
         "sealed",
         "sealed_charge",
@@ -101,8 +101,8 @@ class SendWindow:
         self.edge = edge
         self.urgent = False
         """The next LOST unit is sent even if `flight_charge` has reached `pipeline`."""
-        self.quiet = True
-        """The link is not in the endpoint's list of links with something to transmit (kept here for speed)."""
+        self.clean = True
+        """The link is not in the endpoint's `dirty` list, the links with something to transmit (kept here for speed)."""
 
     # ---- enqueueing ------------------------------------------------------------------------------
 

@@ -49,14 +49,14 @@ class DirectWire:
         self._inner = inner
         self._rank = rank
         self._limit_bytes = limit_bytes
-        self._able = crossmemory.available()
+        self._available = crossmemory.available()
         self._direct: set[int] = set()
         self._connected: set[int] = set()
         self._pool = BufferPool(limit_bytes=64 << 20, smallest_bytes=DIRECT_FROM_BYTES)
         self._reader = crossmemory.Reader()
         self._badge = crossmemory.Badge()
         self._counts = dict.fromkeys(("direct_sent", "direct_read", "direct_failed", "direct_refused"), 0)
-        if self._able:
+        if self._available:
             crossmemory.consent()
         self._inner_send = inner.send
         self._inner_receive = inner.receive
@@ -64,7 +64,7 @@ class DirectWire:
     @property
     def address(self) -> str:
         """The inner wire's address and this process's badge."""
-        if not self._able:
+        if not self._available:
             return self._inner.address
         return f"{self._inner.address}{_SEPARATOR}{self._badge.packed.hex()}"
 
@@ -74,7 +74,7 @@ class DirectWire:
         self._direct.discard(rank)
         self._inner.connect(rank, address)
         self._connected.add(rank)
-        if text and self._able and address.startswith("ipc:"):
+        if text and self._available and address.startswith("ipc:"):
             try:
                 badge = bytes.fromhex(text)
                 self._reader.read(badge, 0, bytearray())
@@ -109,7 +109,7 @@ class DirectWire:
             frame = self._inner_receive()
             if frame is None or len(frame) < 3:
                 return frame
-            frame = self._follow(frame)
+            frame = self._read_payload(frame)
             if frame is not None:
                 return frame
 
@@ -129,22 +129,22 @@ class DirectWire:
         """Close the inner wire."""
         self._inner.close()
 
-    def _pack(self, kind: int, address: int, nbytes: int) -> bytes:
-        fields = _POINTER.pack(0, kind, self._rank, address, nbytes, self._badge.packed)[4:]
+    def _pack(self, message_type: int, address: int, nbytes: int) -> bytes:
+        fields = _POINTER.pack(0, message_type, self._rank, address, nbytes, self._badge.packed)[4:]
         return crc32(fields).to_bytes(4, "little") + fields
 
-    def _follow(self, frame: Frame) -> Frame | None:
+    def _read_payload(self, frame: Frame) -> Frame | None:
         """Return the frame that a pointer stands for; None for a refusal, and for a frame that is dropped."""
         pointer = bytes(frame[1])
         if len(frame) != 3 or len(pointer) != _POINTER.size or crc32(pointer[4:]) != _checksum(pointer):
             self._counts["direct_failed"] += 1
             return None
-        _, kind, source, address, nbytes, badge = _POINTER.unpack(pointer)
-        if kind == _REFUSED:
+        _, message_type, source, address, nbytes, badge = _POINTER.unpack(pointer)
+        if message_type == _REFUSED:
             self._direct.discard(source)
             self._counts["direct_refused"] += 1
             return None
-        if kind != _READ or nbytes > self._limit_bytes or not self._able:
+        if message_type != _READ or nbytes > self._limit_bytes or not self._available:
             self._refuse(source)
             return None
         buffer = self._pool.allocate(nbytes)

@@ -13,7 +13,7 @@ decisions is the same in every run; which frame meets which decision still depen
     partition  for some time frames between ranks of different groups are dropped
 
 Frames held back are kept by reference, like those in any queue; `deadline_ns` tells when the next has to leave. What
-does not belong here: repair of any kind, knowledge of the content of a frame.
+does not belong here: repair of any damage, knowledge of the content of a frame.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ class FaultyWire:
         return self._held[0][0] if inner_ns is None else min(inner_ns, self._held[0][0])
 
     def counters(self) -> dict[str, int]:
-        """Faults injected so far, as `fault_` + kind, and the inner wire's own counters."""
+        """Faults injected so far, as `fault_` + the fault's name, and the inner wire's own counters."""
         return self._inner.counters() | {f"fault_{name}": count for name, count in self._counters.items()}
 
     def close(self) -> None:
@@ -259,10 +259,10 @@ class FaultyWire:
         damaged: list[Buffer] = list(parts)
         index = choose.randrange(len(damaged))
         part = bytearray(damaged[index])
-        kind = choose.choice(("flip", "flip", "truncate", "drop"))
-        if kind == "drop" and len(damaged) > 1:
+        damage = choose.choice(("flip", "flip", "truncate", "drop"))
+        if damage == "drop" and len(damaged) > 1:
             return damaged[:1]
-        if kind == "flip" and part:
+        if damage == "flip" and part:
             part[choose.randrange(len(part))] ^= 1 << choose.randrange(8)
         else:
             del part[choose.randrange(len(part) + 1) // 2 :]

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 
 __all__ = ["forget", "making", "note", "note_thread", "numbers", "other_threads"]
 
-_KINDS = ("anon_inode:[eventfd]", "anon_inode:[eventpoll]")
+_EVENT_FILES = ("anon_inode:[eventfd]", "anon_inode:[eventpoll]")
 
 _own: set[int] = set()
 _threads: set[int] = set()
@@ -79,6 +79,6 @@ def _open() -> set[int]:
     found = set()
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):  # the descriptor that listed the directory is closed by now
-            if os.readlink(f"/proc/self/fd/{name}") in _KINDS:
+            if os.readlink(f"/proc/self/fd/{name}") in _EVENT_FILES:
                 found.add(int(name))
     return found

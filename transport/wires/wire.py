@@ -1,11 +1,10 @@
 """The interface between a port and the wire that carries its frames.
 
-A wire is one rank's attachment to the network: it has one address at which every peer reaches it, and it
-carries whole frames to peers that were named by `connect`. A port's frames have one or two parts; a wire that stands on
-another wire may send frames of three (`directwire.py`). A wire may lose, duplicate, reorder
-and corrupt frames; the endpoint above it repairs all of that. It must never block, never split or join frames
-and never raise because of the network. What does not belong here: sequence numbers, retries, knowledge of
-the content of a frame, threads, clocks.
+A wire is one rank's attachment to the network: it has one address at which every peer reaches it, and it carries whole
+frames to peers that were named by `connect`. A port's frames have one or two parts; a wire that stands on another wire may
+send frames of three parts (`directwire.py`). A wire may lose, duplicate, reorder and corrupt frames; the endpoint above it
+repairs all of that. A wire must never block, never split or join frames and never raise because of the network. What does
+not belong here: sequence numbers, retries, knowledge of the content of a frame, threads, clocks.
 
 How a port waits decides the shape of `receive` and `fileno`:
 

@@ -61,7 +61,7 @@ _MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 _POLLIN = int(zmq.POLLIN)
 _TRACKED_FROM_BYTES = 4 << 10
 """A last part shorter than this is copied: that costs less than keeping the caller's buffer alive."""
-_LOOKS_PER_AUDIT = 16
+_POLLS_PER_AUDIT = 16
 """The monitor is read after so many polls of the socket that found no frame."""
 _HANDSHAKE_FAILED = (
     zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
@@ -130,7 +130,7 @@ class ZmqWire:
         4, …), so that a process which keeps trying cannot fill a log. It is called under the port's lock.
         """
         self._on_refused = on_refused
-        self._refused_to_tell = 1
+        self._refusals_to_report = 1
         self._limits = limits or ZmqLimits()
         self._curve = curve
         self._guard = ProcessGuard("this wire")
@@ -138,13 +138,13 @@ class ZmqWire:
         self._senders: dict[int, Callable[..., Any]] = {}
         self._sockets: dict[int, zmq.Socket[bytes]] = {}
         self._addresses: dict[int, str] = {}
-        self._begun_ns: dict[int, int] = {}
-        self._watched: dict[int, zmq.Socket[bytes]] = {}
+        self._connected_ns: dict[int, int] = {}
+        self._monitors: dict[int, zmq.Socket[bytes]] = {}
         self._armed = False
-        self._lends = False
+        self._keeper_started = False
         self._closed = False
-        self._looks_to_audit = _LOOKS_PER_AUDIT
-        self._handshakes_refused = self._renewed = self._watches = 0
+        self._polls_to_audit = _POLLS_PER_AUDIT
+        self._handshakes_refused = self._renewed = self._monitors_made = 0
         keep_freed_memory()
         with owned.making() as self._made:
             self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads)
@@ -190,7 +190,7 @@ class ZmqWire:
             peer.curve_secretkey = self._curve.secret
         if address.startswith("tcp:"):
             with owned.making():
-                self._watched[rank] = self._watch(peer)
+                self._monitors[rank] = self._watch(peer)
         try:
             peer.connect(address)
         except zmq.ZMQError as error:
@@ -199,7 +199,7 @@ class ZmqWire:
             raise AddressError(f"cannot connect to {address}: {error}") from error
         self._sockets[rank] = peer
         self._addresses[rank] = address
-        self._begun_ns[rank] = time.monotonic_ns()
+        self._connected_ns[rank] = time.monotonic_ns()
         self._senders[rank] = partial(backend.Socket.send, peer)
 
     def renew(self, rank: int) -> None:
@@ -208,8 +208,8 @@ class ZmqWire:
 
         Why: after damage to a length field ZeroMQ waits for ever for bytes that never come.
         """
-        if time.monotonic_ns() - self._begun_ns[rank] >= self._limits.renew_after_ms * 1_000_000:
-            self._begin_anew(rank)
+        if time.monotonic_ns() - self._connected_ns[rank] >= self._limits.renew_after_ms * 1_000_000:
+            self._reconnect(rank)
 
     def send(self, rank: int, parts: Frame) -> bool:
         """Take one frame. False: congested or not connected yet."""
@@ -220,11 +220,13 @@ class ZmqWire:
             raise UnknownRank(f"rank {rank} was never connected") from None
         head = parts[0]
         copied = len(head) < self._limits.copy_below_bytes
-        if not self._lends and (not copied or (len(parts) > 1 and len(parts[-1]) >= _TRACKED_FROM_BYTES)):
-            self._lends = True
+        if not self._keeper_started and (
+            not copied or (len(parts) > 1 and len(parts[-1]) >= _TRACKED_FROM_BYTES)
+        ):
+            self._keeper_started = True
             with owned.making():  # pyzmq starts its thread that keeps buffers alive with the first buffer
-                self._lends = self.send(rank, parts)
-            return self._lends
+                self._keeper_started = self.send(rank, parts)
+            return self._keeper_started
         try:
             if len(parts) == 1:
                 send(head, _NOBLOCK, copied)
@@ -247,8 +249,8 @@ class ZmqWire:
             self._armed = False
         elif not backend.zmq_poll(self._poll_items, 0):
             self._armed = True
-            self._looks_to_audit -= 1
-            if not self._looks_to_audit:
+            self._polls_to_audit -= 1
+            if not self._polls_to_audit:
                 self._audit()
             return None
         try:
@@ -305,19 +307,19 @@ class ZmqWire:
         monitor = self._context.socket(zmq.PAIR)
         monitor.rcvhwm = 0  # a full queue would stop ZeroMQ's thread
         # A new name each time: ZeroMQ's own thread frees the name of a closed socket only some time later.
-        self._watches += 1
-        address = f"inproc://monitor-{self._watches}"
+        self._monitors_made += 1
+        address = f"inproc://monitor-{self._monitors_made}"
         watched.monitor(address, _HANDSHAKE_FAILED)
         monitor.connect(address)
         return monitor
 
-    def _begin_anew(self, rank: int) -> None:
+    def _reconnect(self, rank: int) -> None:
         self._renewed += 1
         self.connect(rank, self._addresses[rank])
 
     def _disconnect(self, rank: int) -> None:
         self._senders.pop(rank, None)
-        peer, monitor = self._sockets.pop(rank, None), self._watched.pop(rank, None)
+        peer, monitor = self._sockets.pop(rank, None), self._monitors.pop(rank, None)
         if monitor is not None:
             assert peer is not None
             owned.forget(int(monitor.get(zmq.FD)))
@@ -332,14 +334,14 @@ class ZmqWire:
 
         Why again: after a violation of its protocol ZeroMQ gives a connection up for good.
         """
-        self._looks_to_audit = _LOOKS_PER_AUDIT
+        self._polls_to_audit = _POLLS_PER_AUDIT
         while self._monitor.poll(0):
             self._monitor.recv_multipart()
             self._handshakes_refused += 1
-        for rank in [rank for rank, monitor in self._watched.items() if monitor.poll(0)]:
-            self._begin_anew(rank)
-        if self._handshakes_refused >= self._refused_to_tell:
-            self._refused_to_tell = 2 * self._handshakes_refused
+        for rank in [rank for rank, monitor in self._monitors.items() if monitor.poll(0)]:
+            self._reconnect(rank)
+        if self._handshakes_refused >= self._refusals_to_report:
+            self._refusals_to_report = 2 * self._handshakes_refused
             if self._on_refused is not None:
                 self._on_refused(self._handshakes_refused)
 

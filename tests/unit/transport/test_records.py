@@ -96,7 +96,7 @@ CALLS: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
 Modules = tuple[types.ModuleType, types.ModuleType]
 
 
-MAKERS: dict[str, Any] = {"made_by_stdlib": dataclasses, "made_by_lean": records}
+MAKERS: dict[str, Any] = {"made_by_stdlib": dataclasses, "made_by_records": records}
 
 
 def module_of(name: str, source: str) -> types.ModuleType:
@@ -111,7 +111,7 @@ def module_of(name: str, source: str) -> types.ModuleType:
 @pytest.fixture
 def modules() -> Iterator[Modules]:
     """The source with the standard library's decorator and with ours."""
-    yield module_of("made_by_stdlib", SOURCE), module_of("made_by_lean", SOURCE)
+    yield module_of("made_by_stdlib", SOURCE), module_of("made_by_records", SOURCE)
     for name in MAKERS:
         del sys.modules[name]
 
@@ -369,7 +369,7 @@ def test_random_classes_made_both_ways_behave_alike(
 ) -> None:
     source = source_of(classes, first, last)
     try:
-        assert outcome("made_by_lean", source) == outcome("made_by_stdlib", source)
+        assert outcome("made_by_records", source) == outcome("made_by_stdlib", source)
     finally:
         for name in MAKERS:
             sys.modules.pop(name, None)
@@ -404,7 +404,7 @@ def test_annotations_need_not_be_text() -> None:
 def test_what_is_not_supported_is_refused_by_name(what: str) -> None:
     word = next(word for word in ("InitVar", "KW_ONLY", "init", "kw_only", "metadata") if word in what)
     with pytest.raises(TypeError, match=word):
-        module_of("made_by_lean", f"{HEAD}\n@dataclass\nclass C0:\n    {what}")
+        module_of("made_by_records", f"{HEAD}\n@dataclass\nclass C0:\n    {what}")
 
 
 @pytest.mark.parametrize(

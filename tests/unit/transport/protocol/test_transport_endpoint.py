@@ -93,17 +93,17 @@ def test_keys_tell_ports_apart_that_owe_answers() -> None:
     """Ports that had a frame while frozen, and ones that had none, had equal keys: what nobody visited is what
     one of them says, or keeps to itself, afterwards."""
     a = pair()[0]
-    quiet = Endpoint(EndpointConfig(1, 1, 2, held_bytes=1))  # a frame that comes leaves nothing but the debt
-    quiet.set_peer(0, 0, 0)
-    quiet.transmit(0)
-    quiet.freeze()
-    owes_nack = quiet.clone()
+    silent = Endpoint(EndpointConfig(1, 1, 2, held_bytes=1))  # a frame that comes leaves nothing but the debt
+    silent.set_peer(0, 0, 0)
+    silent.transmit(0)
+    silent.freeze()
+    owes_nack = silent.clone()
     a.send(1, b"m")
     for _, parts in a.transmit(0):
         owes_nack.receive(parts, 0)
     owes_notice = owes_nack.clone()
     assert len(owes_notice.transmit(0)) == 1
-    ports = [quiet, owes_nack, owes_notice]
+    ports = [silent, owes_nack, owes_notice]
     assert len({port.key() for port in ports}) == 3
     said = []
     for port in [port.clone() for port in ports]:

@@ -24,5 +24,5 @@ def test_a_connection_is_begun_anew_any_number_of_times_in_a_row(wires: list[Zmq
     for _ in range(100):
         mine.connect(1, peer.address)
     for _ in range(100):
-        mine._begin_anew(1)
+        mine._reconnect(1)
     assert mine.counters()["connections_renewed"] == 100

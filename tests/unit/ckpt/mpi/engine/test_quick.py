@@ -89,7 +89,7 @@ def of_endpoint(endpoint: Endpoint) -> Any:
 
 
 _NUMBERS = {
-    "acked_charge", "base", "edge", "flight_charge", "queued", "quiet", "sealed_charge", "sent_charge", "tx"
+    "acked_charge", "base", "clean", "edge", "flight_charge", "queued", "sealed_charge", "sent_charge", "tx"
 }  # fmt: skip
 
 
@@ -258,7 +258,7 @@ def test_what_cannot_be_taken_short_leaves_everything_as_it_was() -> None:
     assert quick.recv(object(), 0, 0, None) is quick.MISS
     assert pair.state() == before
     one._route(1, 0)
-    assert quick.send(one, 7, 1, 0) == pickle.dumps(7, 5)  # the link is quiet: somebody has to tell it
+    assert quick.send(one, 7, 1, 0) == pickle.dumps(7, 5)  # the link is clean: somebody has to tell it
     assert quick.send(one, 7, 1, 0.0) is False
     assert pair.state() == before
     copy = Intracomm(one)
