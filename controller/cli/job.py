@@ -68,7 +68,7 @@ def _stop_without_controller(job: JobDirectory, why: NoSuchJob, *, checkpoint: b
     with job.lock() as lock:
         history, _ = past.known(job, lock.record)
         ended = clear(job, lock, history, None)
-        lock.leave()
+        lock.clear_location()
         if not ended:
             raise NoSuchJob("the job is not running: nothing of it is left (`ckpt restart` goes on with it)")
         reason, code = "stopped by `ckpt stop`; its controller was gone", 128 + SIGTERM

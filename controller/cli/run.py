@@ -92,7 +92,7 @@ def _start(command: Command, arguments: argparse.Namespace) -> int:
             name: getattr(arguments, name) for name in _DEFAULTS if getattr(arguments, name) is not None
         }
         try:
-            job, held = JobDirectory.create_held(
+            job, lock_fd = JobDirectory.create_locked(
                 arguments.job or _new_directory(command),
                 command=command.words,
                 size=arguments.ranks or 1,
@@ -111,7 +111,7 @@ def _start(command: Command, arguments: argparse.Namespace) -> int:
                 raise
             # Somebody else has made it since we looked.
             return _go_on_or_start(JobDirectory.open(arguments.job), command, arguments)
-        with job.lock(held, location=new_location(job), life=Life(0, launcher.bring_up())) as lock:
+        with job.lock(lock_fd, location=new_location(job), life=Life(0, launcher.bring_up())) as lock:
             return _drive(job, lock, launcher, arguments, History(), Lines((), start_over=True), new=True)
     finally:
         launcher.close()
@@ -346,7 +346,7 @@ def _drive(
         code = service.run()
     finally:
         launcher.close()
-        lock.leave()
+        lock.clear_location()
         problem = reporter.finish()
     return EXIT_NOT_WRITTEN if problem is not None and not code else code
 

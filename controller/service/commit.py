@@ -25,7 +25,7 @@ from ckpt.store import (
     write_control,
 )
 from ckpt.store.disk.fsio import TEMPORARY_PREFIX
-from ckpt.store.job.branch import Branch, turn_to
+from ckpt.store.job.branch import Branch, new_branch
 from ckpt.store.job.directory import epoch_of_image
 
 
@@ -95,13 +95,13 @@ def remove_burnt(job: JobDirectory, *, committed: int, upto: int, fenced: bool =
     return problem
 
 
-def turn(job: JobDirectory, lock: LockHandle, epoch: int | None, *, above: int) -> None:
+def set_branch(job: JobDirectory, lock: LockHandle, epoch: int | None, *, above: int) -> None:
     """Record durably that the job goes on from `epoch` (None: from its start), and that newer lines do not count any more.
 
     `above`: the highest epoch number used so far. Raises LockLost.
     """
     previous = {line.epoch: line.control.previous for line in list_lines(job) if line.control is not None}
-    lock.turn(turn_to(epoch, above, previous, past(list_epochs(job), lock.record.branch)))
+    lock.set_branch(new_branch(epoch, above, previous, past(list_epochs(job), lock.record.branch)))
 
 
 def past(epochs: Iterable[int], branch: Branch | None) -> list[int]:

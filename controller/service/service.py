@@ -26,7 +26,7 @@ from typing import Any
 from ckpt.controller.errors import EXIT_TIMEOUT, LaunchFailed
 from ckpt.controller.launch.launcher import AgentGone, Launcher
 from ckpt.controller.service.clients import ClientServer, remove_sockets
-from ckpt.controller.service.commit import commit_line, remove_burnt, remove_old_lines, turn
+from ckpt.controller.service.commit import commit_line, remove_burnt, remove_old_lines, set_branch
 from ckpt.controller.service.files import JobFiles
 from ckpt.controller.service.livestatus import LiveStatus
 from ckpt.controller.service.passthrough import Passthrough
@@ -50,10 +50,10 @@ from ckpt.controller.supervision.events import (
     Reply,
     Say,
     Send,
+    SetBranch,
     StopRequested,
     Terminate,
     Tick,
-    Turn,
     WriteControl,
 )
 from ckpt.controller.supervision.failure_policy import OnFailure, signal_name
@@ -227,8 +227,8 @@ class Service:
             case Launch():
                 self._discard(self.supervisor.coordinator.highest, fenced=True)
                 self._launch(action)
-            case Turn(epoch=epoch):
-                turn(self.job, self.lock, epoch, above=self.supervisor.coordinator.highest)
+            case SetBranch(epoch=epoch):
+                set_branch(self.job, self.lock, epoch, above=self.supervisor.coordinator.highest)
             case Fence(incarnation=incarnation):
                 self.launcher.fence(incarnation)
             case Terminate(number=number, ranks=ranks):

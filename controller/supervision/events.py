@@ -208,7 +208,7 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class SetBranch:
     """Record durably that the job goes on from the line of `epoch` (None: from the program's start).
 
     Newer lines are on disk; they do not count any more.
@@ -293,4 +293,4 @@ class End:
     kind: Literal["finished", "stopped", "interrupted"] = "finished"
 
 
-Action = Launch | Turn | Fence | Send | Terminate | WriteControl | Discard | Log | Reply | Say | End
+Action = Launch | SetBranch | Fence | Send | Terminate | WriteControl | Discard | Log | Reply | Say | End

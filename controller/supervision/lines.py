@@ -2,7 +2,7 @@
 
     newest     the line that the next incarnation starts from; None: the start of the program
     behind     newer lines than that are on disk, and the job's record does not say yet that they are left behind: it has to
-               before ranks go on from an older one (`Turn`)
+               before ranks go on from an older one (`SetBranch`)
 
 A line that a rank cannot go on from, whatever the reason (a damaged block, a disk error, a module that is missing), is set
 aside, and the next older one tried; each is named. It stays on disk: what stood in the way may be mended. A rank that is

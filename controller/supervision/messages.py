@@ -159,8 +159,8 @@ def parse_rank(packet: object) -> Packet:
             raise MalformedPacket(f"{kind}: {name} is missing")
         try:
             shape.check([packet[name]])
-        except DoesNotFit as unfit:
-            raise MalformedPacket(f"{kind}: {unfit.inside(name)}") from None
+        except DoesNotFit as error:
+            raise MalformedPacket(f"{kind}: {error.inside(name)}") from None
     return packet
 
 

@@ -7,7 +7,7 @@ or a user's mistake. So the incarnation and the mark of all processes are in the
 the log says. Facts that only the log has are lost with the log: the numbers of failed rounds that left no image, times, and
 the end of a job that had ended (a restart lets it end once more).
 
-An event log that cannot be read is set aside, and a new log begins with the facts that are known (`begin_anew`).
+An event log that cannot be read is renamed, and a new log begins with the facts that are known (`begin_anew`).
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ def begin_anew(job: JobDirectory, history: History, trouble: StorageFailed) -> s
 
     Returns a message for the user.
     """
-    aside = job.events.set_aside()
+    new_path = job.events.rename_unreadable()
     job.events.append(CONTINUED, **dump(history))
-    job.events.append("log-unreadable", reason=str(trouble), kept=aside)
-    where = "it stays in its place" if aside is None else f"it is {aside} now"
+    job.events.append("log-unreadable", reason=str(trouble), kept=new_path)
+    where = "it stays in its place" if new_path is None else f"it is {new_path} now"
     return f"the event log cannot be read, and the job goes on without it ({where}): {trouble}"
 
 
@@ -106,7 +106,7 @@ def record(lock: LockHandle, incarnation: int, mark: str) -> str | None:
     from ckpt.store.job.lock import Life
 
     try:
-        lock.begin(Life(incarnation, mark))
+        lock.record_incarnation(Life(incarnation, mark))
     except LockLost:
         raise
     except StoreError as error:

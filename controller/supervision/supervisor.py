@@ -75,11 +75,11 @@ from ckpt.controller.supervision.events import (
     Reply,
     Say,
     Send,
+    SetBranch,
     StopRequested,
     Terminate,
     Tick,
     Token,
-    Turn,
 )
 from ckpt.controller.supervision.failure_policy import (
     Decision,
@@ -234,10 +234,10 @@ class Supervisor:
         took_ms = round((now_ns - self.since_ns) / _MS, 3)
         fields = {"incarnation": self.incarnation, "from_epoch": self.resumed, "ms": took_ms}
         self.lines.loaded()
-        turn: list[Action] = [Turn(self.resumed)] if self.lines.behind else []
+        set_branch: list[Action] = [SetBranch(self.resumed)] if self.lines.behind else []
         self.lines.behind = False
         actions: list[Action] = [
-            *turn,  # before any rank goes on
+            *set_branch,  # before any rank goes on
             Send(messages.table(peers)),
             Log("restarted" if self.restarts or self.resumed is not None else "running", fields),
         ]

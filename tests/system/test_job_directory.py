@@ -18,7 +18,7 @@ import pytest
 
 from ckpt.controller.launch import procinfo
 from ckpt.store import JobDirectory
-from ckpt.store.job.branch import turn_to
+from ckpt.store.job.branch import new_branch
 from ckpt.store.job.location import this_location
 from ckpt.transport.records import replace
 from tests.system.support import PATIENCE_S, Job, ckpt_command, environment, run_ckpt, write_app
@@ -270,7 +270,7 @@ def test_a_restart_after_a_restart_from_an_older_line_goes_on_with_that_branch(
 def test_who_names_a_line_that_was_left_behind_gets_it(held: Job, restarted: Callable[..., Job]) -> None:
     newest = three_lines(held)
     with JobDirectory.open(held.directory).lock() as lock:
-        lock.turn(turn_to(newest - 1, newest, {}, range(1, newest + 1)))
+        lock.set_branch(new_branch(newest - 1, newest, {}, range(1, newest + 1)))
     listed = json.loads(run_ckpt("ls", "--json", held.directory).stdout)["lines"]
     assert [line["epoch"] for line in listed if line["left_behind"]] == [newest]
     back = restarted(f"{held.directory}@{newest}", "--every", 3600)

@@ -47,7 +47,7 @@ _NOT_OURS: Final = (
     "Something else stands in its place: restore it from a backup, or go on from another epoch (`ckpt ls`)."
 )
 _O_DIRECT: Final = getattr(os, "O_DIRECT", 0)
-_FAR: Final = 600
+_HIGH_FD: Final = 600
 
 
 class FileSystem:
@@ -146,12 +146,12 @@ class FileSystem:
         except NotPrivate as error:
             raise RecordDamaged(error.what, path=path, hint=_NOT_OURS) from error
         try:
-            far = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FAR)
+            high_fd = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH_FD)
         except OSError:  # the limit of descriptors is below that number
             return fd
         with contextlib.suppress(OSError):  # nothing was written through `fd`, and its duplicate is open
             os.close(fd)
-        return far
+        return high_fd
 
     def preadv(self, fd: int, buffers: Sequence[memoryview | bytearray], offset: int) -> int:
         try:
@@ -221,9 +221,9 @@ class PendingFile:
         self._replaces = replaces
         self.path = os.path.join(directory, name)
         self.fd = -1
-        self._now_at = os.path.join(directory, f"{TEMPORARY_PREFIX}{name}.{os.urandom(4).hex()}")
+        self._current_path = os.path.join(directory, f"{TEMPORARY_PREFIX}{name}.{os.urandom(4).hex()}")
         with self._or_drop("create"):
-            self.fd = fs.create(self._now_at)
+            self.fd = fs.create(self._current_path)
             fs.try_lock(self.fd)
 
     def write(self, data: Buffer, offset: int) -> None:
@@ -239,8 +239,8 @@ class PendingFile:
     def publish(self) -> None:
         """Rename the file to its final name. The caller still has to sync the directory (once for several files)."""
         with self._or_drop("rename"):
-            self._fs.replace(self._now_at, self.path)
-        self._now_at = self.path
+            self._fs.replace(self._current_path, self.path)
+        self._current_path = self.path
         with self._or_drop("close"):
             fd, self.fd = self.fd, -1
             self._fs.close(fd)
@@ -263,13 +263,13 @@ class PendingFile:
         if self.fd >= 0:
             fd, self.fd = self.fd, -1
             close_quietly(self._fs, fd)
-        if not self._now_at or (self._replaces and self._now_at == self.path):
+        if not self._current_path or (self._replaces and self._current_path == self.path):
             return
         try:
-            self._fs.unlink(self._now_at)
+            self._fs.unlink(self._current_path)
         except (OSError, MemoryError):
             pass  # the file was never created, or the disk refuses everything: prune will remove it
-        self._now_at = ""
+        self._current_path = ""
 
 
 def close_quietly(fs: FileSystem, fd: int) -> None:

@@ -12,9 +12,9 @@
    all loads are whole rows.  The proof of the paper needs only that each pass has, at the last pair that differs, key words that
    no earlier pass uses at or below that pair.)  The order of the additions is free, so rows are added up lane by lane.
 
-   The function has several implementations, WAYS names those that this processor can run, the fastest first,
-   separated by spaces.  Words are little-endian on every machine.  `sums` releases the GIL.  Raises ValueError for a key of
-   another length and for an unknown implementation. */
+   The function has several implementations; the constant IMPLEMENTATIONS names those that this processor can run, the fastest
+   first, separated by spaces.  Words are little-endian on every machine.  `sums` releases the GIL.  It raises ValueError for
+   a key of another length and for an unknown implementation. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -169,7 +169,7 @@ static int fill(PyObject *module)
         if (i) strcat(names, " ");
         strcat(names, implementations[i].name);
     }
-    if (PyModule_AddStringConstant(module, "WAYS", names) < 0) return -1;
+    if (PyModule_AddStringConstant(module, "IMPLEMENTATIONS", names) < 0) return -1;
     return PyModule_AddIntMacro(module, KEY_BYTES);
 }
 

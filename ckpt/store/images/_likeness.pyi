@@ -1,6 +1,6 @@
 from ckpt.store.disk.fsio import Buffer
 
 KEY_BYTES: int
-WAYS: str
+IMPLEMENTATIONS: str
 
-def sums(data: Buffer, key: Buffer, way: str = ..., /) -> bytes: ...
+def sums(data: Buffer, key: Buffer, implementation: str = ..., /) -> bytes: ...

@@ -25,7 +25,7 @@ from ckpt.store.job.directory import JobDirectory
 from ckpt.store.job.lines import check_packs, list_epochs, load_control, load_manifest
 from ckpt.store.records.manifest import BlockRef, Manifest, PackRef
 
-__all__ = ["NOTHING_KNOWN", "KnownBlocks", "find_base", "known_blocks"]
+__all__ = ["NO_KNOWN_BLOCKS", "KnownBlocks", "find_base", "known_blocks"]
 
 
 class Place(NamedTuple):
@@ -43,7 +43,7 @@ class KnownBlocks(NamedTuple):
     by_likeness: dict[str, Place]
 
 
-NOTHING_KNOWN: Final = KnownBlocks({}, {})
+NO_KNOWN_BLOCKS: Final = KnownBlocks({}, {})
 
 LEAST_USE: Final = 0.25
 

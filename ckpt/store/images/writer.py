@@ -30,7 +30,7 @@ from typing import Any, Final, NamedTuple
 from ckpt.store.disk.fsio import Buffer, FileSystem, PendingFile, sync_directory
 from ckpt.store.disk.memory import Staging
 from ckpt.store.disk.pool import Pool, default_threads
-from ckpt.store.images.base import NOTHING_KNOWN, KnownBlocks, find_base, known_blocks
+from ckpt.store.images.base import NO_KNOWN_BLOCKS, KnownBlocks, find_base, known_blocks
 from ckpt.store.images.codec import RAW, Codec
 from ckpt.store.images.likeness import Likeness
 from ckpt.store.images.packs import STREAM_FROM, PackWriter
@@ -262,11 +262,11 @@ class ImageWriter:
 
     def _load_base(self) -> KnownBlocks:
         if not self._incremental:
-            return NOTHING_KNOWN
+            return NO_KNOWN_BLOCKS
         base = find_base(
             self._job, rank=self._rank, incarnation=self._incarnation, resumed_from=self._resumed_from
         )
-        return NOTHING_KNOWN if base is None else known_blocks(base)
+        return NO_KNOWN_BLOCKS if base is None else known_blocks(base)
 
     def _make_worker(self) -> Callable[[_Task], None]:
         codec = Codec()
@@ -278,7 +278,7 @@ class ImageWriter:
         table = self._table
         begun_ns = time.perf_counter_ns()
         likeness = self._likeness.of(task.data)
-        base = self._known or NOTHING_KNOWN
+        base = self._known or NO_KNOWN_BLOCKS
         known = base.by_likeness.get(likeness)
         name = digest(task.data) if known is None else known.block.digest
         hashed_ns = time.perf_counter_ns()

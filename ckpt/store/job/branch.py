@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from ckpt.transport.records import dataclass
 
-__all__ = ["Branch", "turn_to"]
+__all__ = ["Branch", "new_branch"]
 
 _LINEAGE_MOST: Final = 100
 
@@ -45,7 +45,7 @@ class Branch:
         return cls(value["origin"], tuple(value["lineage"]), value["above"])
 
 
-def turn_to(origin: int | None, above: int, previous: Mapping[int, int], before: Iterable[int]) -> Branch:
+def new_branch(origin: int | None, above: int, previous: Mapping[int, int], before: Iterable[int]) -> Branch:
     """Return the branch that begins at the line `origin` (None: at the beginning of the program).
 
     Args:

@@ -1,14 +1,14 @@
 """Creates a job directory: completely or not at all, and by one process only. The steps, in this order:
 
     look        if the directory holds a job, or files that no creation writes, it is refused and nothing is changed
-    hold        take the job's lock: of several processes that create the job at the same time one goes on, and the
+    lock        take the job's lock: of several processes that create the job at the same time one goes on, and the
                 others get JobLocked
     look again  another process may have created the job between the two first steps
     fill        make the directories and the key; last, when all these are durable, write `job.json`: it makes the job
 
-The kernel drops the lock of a process that is killed on the way. Such a process leaves no `job.json`, and nothing but
-a lock file, maybe temporary files and a key, and empty directories: the next creation completes this directory. A directory
-without `job.json` that holds more than that was a job, and is not changed.
+The kernel releases the lock of a process that is killed before the last step. Such a process leaves no `job.json`; it may
+leave a lock file, temporary files, a key and empty directories: the next creation completes this directory. A directory
+without `job.json` that contains more than that was a job, and is not changed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from ckpt.store.disk.fsio import TEMPORARY_PREFIX, FileSystem, close_quietly, commit_file, sync_directory
 from ckpt.store.disk.privacy import check_private_directory
 from ckpt.store.errors import JobExists, StorageFailed
-from ckpt.store.job.lock import hold
+from ckpt.store.job.lock import acquire_flock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +44,7 @@ def make(
     _make_root(fs, root)
     ours = {key[0], *directories}
     _look(fs, root, ours, key[0], job[0])
-    held = hold(root, fs)
+    lock_fd = acquire_flock(root, fs)
     try:
         _look(fs, root, ours, key[0], job[0])
         _make_directories(fs, root, directories)
@@ -52,9 +52,9 @@ def make(
         commit_file(fs, root, *job)
         sync_directory(fs, os.path.dirname(root))
     except BaseException:
-        close_quietly(fs, held)
+        close_quietly(fs, lock_fd)
         raise
-    return held
+    return lock_fd
 
 
 def _make_root(fs: FileSystem, root: str) -> None:

@@ -128,14 +128,14 @@ class JobDirectory:
             StorageFailed: the system refused.
             ValueError: `size` is below 1.
         """
-        job, held = cls.create_held(
+        job, lock_fd = cls.create_locked(
             path, command=command, size=size, options=options, hash_seed=hash_seed, python=python, fs=fs
         )
-        close_quietly(job.fs, held)
+        close_quietly(job.fs, lock_fd)
         return job
 
     @classmethod
-    def create_held(
+    def create_locked(
         cls,
         path: str | os.PathLike[str],
         *,
@@ -165,14 +165,14 @@ class JobDirectory:
             options=dict(options or {}),
             fs=system,
         )
-        held = make(
+        lock_fd = make(
             system,
             root,
             directories=[CONTROL, OUTPUT, IMAGES, *(image_directory(rank) for rank in range(size))],
             key=(KEY_NAME, job.key.hex().encode() + b"\n"),
             job=(JOB_NAME, formats.write(job.key, formats.JOB, job.job_id, job._fields())),
         )
-        return job, held
+        return job, lock_fd
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, fs: FileSystem | None = None) -> JobDirectory:
@@ -260,17 +260,25 @@ class JobDirectory:
         return os.path.join(self.path, OUTPUT, "agent.log")
 
     def lock(
-        self, held: int | None = None, *, location: Location | None = None, life: Life | None = None
+        self, lock_fd: int | None = None, *, location: Location | None = None, life: Life | None = None
     ) -> LockHandle:
         """Take the controller's lock; `with job.lock() as lock:`. Raises JobLocked at once if another process holds it.
 
-        `held`: the descriptor that `create_held` returned; `location`, `life`: see `LockHandle.claim` and `begin`.
+        `lock_fd`: the descriptor that `create_locked` returned; `location`, `life`: see `LockHandle.claim`
+        and `record_incarnation`.
         """
         from ckpt.store.job.lines import highest_generation
 
-        floor = highest_generation(self) if held is None else 0
+        floor = highest_generation(self) if lock_fd is None else 0
         return take_lock(
-            self.path, self.key, self.job_id, self.fs, floor=floor, held=held, location=location, life=life
+            self.path,
+            self.key,
+            self.job_id,
+            self.fs,
+            floor=floor,
+            lock_fd=lock_fd,
+            location=location,
+            life=life,
         )
 
     def highest_epoch(self) -> int:

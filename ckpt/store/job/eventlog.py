@@ -11,8 +11,8 @@ goes on.
 The log is bounded: when the file has grown long, the holder of the job's lock begins a new one (`begin_anew`), whose first
 line sums up all events before it. The previous file is kept beside it, older ones are not.
 
-A log that cannot be read any more is renamed (`set_aside`), and a new one is begun: the next controller reads all that it
-needs for a restart from the record of the lock and the control files (`lock.py`, `lines.py`).
+A log that cannot be read any more is renamed (`rename_unreadable`), and a new one is begun: the next controller reads all
+that it needs for a restart from the record of the lock and the control files (`lock.py`, `lines.py`).
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class EventLog:
         self.close()
         return True
 
-    def set_aside(self) -> str | None:
+    def rename_unreadable(self) -> str | None:
         """Rename the log file, which cannot be read; the next line begins a new file. Returns the new path; None: the
         system refused.
 
@@ -145,11 +145,11 @@ class EventLog:
             number = next(
                 n for n in itertools.count(1) if not os.path.lexists(f"{stem}.unreadable-{n}.jsonl")
             )
-            aside = f"{stem}.unreadable-{number}.jsonl"
-            os.rename(self.path, aside)
+            new_path = f"{stem}.unreadable-{number}.jsonl"
+            os.rename(self.path, new_path)
         except OSError:
             return None
-        return aside
+        return new_path
 
     def read(self, offset: int = 0) -> EventPage:
         """Return the events from byte `offset` on. A missing file is an empty log.

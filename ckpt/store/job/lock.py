@@ -35,7 +35,7 @@ from ckpt.store.records import formats
 from ckpt.transport import jsontext
 from ckpt.transport.records import dataclass, replace
 
-__all__ = ["Life", "LockHandle", "LockRecord", "hold", "read_generation", "read_record", "take_lock"]
+__all__ = ["Life", "LockHandle", "LockRecord", "acquire_flock", "read_generation", "read_record", "take_lock"]
 
 _LOCK_NAME: Final = "lock"
 _GENERATION_NAME: Final = "generation.json"
@@ -101,12 +101,15 @@ class LockHandle:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        exc_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         self.release()
 
     @property
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         """Is this handle not released yet? It does not see whether another process took the lock: see `check`."""
         return self._fd >= 0
 
@@ -134,21 +137,21 @@ class LockHandle:
         """
         self._write(replace(self.record, location=location))
 
-    def leave(self) -> None:
+    def clear_location(self) -> None:
         """Record that no process of the job lives any more. If the disk refuses, the location stays in the record, and
         the next controller checks whether processes live. Raises nothing for that.
         """
-        if self.record.location is not None and self.held:
+        if self.record.location is not None and self.is_held:
             try:
                 self._write(replace(self.record, location=None))
             except StoreError:
                 pass
 
-    def turn(self, branch: Branch) -> None:
+    def set_branch(self, branch: Branch) -> None:
         """Record the lines that a restart may use from now on. Raises LockLost, StorageFailed."""
         self._write(replace(self.record, branch=branch))
 
-    def begin(self, life: Life) -> None:
+    def record_incarnation(self, life: Life) -> None:
         """Record the incarnation that is about to be started. Raises LockLost, StorageFailed."""
         if life != self.record.life:
             self._write(replace(self.record, life=life))
@@ -213,7 +216,7 @@ def take_lock(
     fs: FileSystem,
     *,
     floor: int = 0,
-    held: int | None = None,
+    lock_fd: int | None = None,
     location: Location | None = None,
     life: Life | None = None,
 ) -> LockHandle:
@@ -221,15 +224,15 @@ def take_lock(
 
     Args:
         floor: the highest generation in control files; the new one is above it even when `generation.json` was lost.
-        held: the descriptor of the lock, if the caller holds it already (see `hold`).
-        location, life: as in `LockHandle.claim` and `begin`, written together with the generation.
+        lock_fd: the descriptor of the lock, if the caller holds it already (see `acquire_flock`).
+        location, life: as in `LockHandle.claim` and `record_incarnation`, written together with the generation.
 
     Raises:
         JobLocked: another process holds the lock.
         NotPrivate: other users can reach the lock file.
         StorageFailed: the system refused.
     """
-    fd = hold(job_path, fs) if held is None else held
+    fd = acquire_flock(job_path, fs) if lock_fd is None else lock_fd
     try:
         try:
             found = read_record(job_path, key, job_id, fs)
@@ -246,7 +249,7 @@ def take_lock(
     return LockHandle(job_path, fd, key, job_id, found, record, fs)
 
 
-def hold(job_path: str, fs: FileSystem) -> int:
+def acquire_flock(job_path: str, fs: FileSystem) -> int:
     """Take the flock only, without a new generation; return the descriptor that holds it. Raises JobLocked at once,
     NotPrivate, StorageFailed."""
     path = os.path.join(job_path, _LOCK_NAME)

@@ -4,13 +4,12 @@ A record is one JSON object in one file, whose first member is its MAC:
 
     {"mac":"<64 hex digits>","kind":"manifest","format":1,"job":"…",…}\\n
 
-The MAC is keyed BLAKE3 over *every byte that follows the MAC's closing quote*, with a key derived from the
-job's key and the record's kind. There is no canonical form and none is needed: what is verified are the
-bytes of the file, so any change of any bit, spaces and the case of a hex digit included, is seen, and
-nothing is parsed as JSON before it has been verified. Kind, job and format are checked after the MAC, so
-their mismatch is a fact and not a guess.
+The MAC is keyed BLAKE3 over *every byte that follows the MAC's closing quote*, with a key derived from the job's key and
+the record's kind. A canonical form is not needed: the bytes of the file are verified, so a change of any bit is detected
+(also of a space, or of the case of a hex digit), and nothing is parsed as JSON before it is verified. Kind, job and format
+are checked after the MAC, so a mismatch is certain: it does not come from damage.
 
-Pure: bytes in, values out. Which fields a record has, and what they mean, is for its own module.
+Pure: bytes in, values out. The fields of each record and their meaning belong to the record's own module.
 """
 
 from __future__ import annotations
@@ -49,7 +48,9 @@ def _mac(key: bytes, kind: str, body: bytes) -> bytes:
 
 
 def encode(key: bytes, kind: str, job_id: str, fields: Mapping[str, object]) -> bytes:
-    """The file's bytes for a record of `kind` with `fields` (JSON; not mac, kind, format, job)."""
+    """Return the bytes of the file: a record of `kind` with `fields`, which are JSON values; mac, kind, format and job are
+    added here. Raises ValueError if `fields` has one of these four.
+    """
     content: dict[str, object] = {"kind": kind, "format": FORMAT, "job": job_id}
     if not content.keys().isdisjoint(fields) or "mac" in fields:
         raise ValueError("fields of a record may not be called mac, kind, format or job")
@@ -100,8 +101,10 @@ _CLAIMED_WITHIN: Final = 1000
 
 
 def peek(data: bytes) -> tuple[int | None, str]:
-    """Format and job that a record claims, unverified: for job.json itself, which says what to verify it as, and for a
-    better message. Looked for in the bytes where `encode` puts them; nothing is parsed. (None, ""): not found.
+    """Return the format and the job that a record claims, not verified; (None, "") if they are not found.
+
+    It is used for job.json, which itself names the job that it is verified for, and for a better error message. The two are
+    searched in the bytes, where `encode` writes them; nothing is parsed.
     """
     found = _CLAIMS.search(data, 0, _CLAIMED_WITHIN)
     return (int(found[1]), found[2].decode("ascii")) if found else (None, "")

@@ -1,7 +1,7 @@
 """The control file: the record that makes a line of images the state of the job.
 
-One per committed epoch, `control/epoch-%08d.json`, written last and by the controller only. A line exists if
-and only if its control file verifies; images without one are leftovers of a round that was burnt.
+There is one for each committed epoch, `control/epoch-%08d.json`; the controller writes it, after all images. A line exists
+if and only if its control file verifies; images without one are left over from a round that was aborted (burnt).
 
     {mac, kind: "control", format, job, epoch, previous, incarnation, generation, size, committed_at, meta,
      ranks: [{rank, incarnation, previous, epoch, manifest, digest, bytes_raw, bytes_written,
@@ -10,7 +10,7 @@ and only if its control file verifies; images without one are leftovers of a rou
 `RankEntry.digest` is the BLAKE3 digest of the manifest file, which in turn holds the digests of all blocks:
 the MAC of the control file covers every byte of the line.
 
-Which fields there are, and what they may hold, is defined in `formats.py`; here they become values of Python, and back.
+`formats.py` defines the fields and the values that they may have; this module converts them to Python objects and back.
 
 Pure. Writing and finding control files is in `lines.py`.
 """
@@ -33,7 +33,7 @@ def control_name(epoch: int) -> str:
 
 
 def epoch_of_name(name: str) -> int | None:
-    """The epoch a file name in `control/` stands for, or None when it is no control file."""
+    """Return the epoch of the control file with this name, or None if it is not the name of a control file."""
     digits = name.removeprefix("epoch-").removesuffix(".json")
     if digits.isdecimal() and digits.isascii() and control_name(int(digits)) == name:
         return int(digits)
@@ -42,7 +42,7 @@ def epoch_of_name(name: str) -> int | None:
 
 @dataclass(frozen=True)
 class RankEntry:
-    """One rank's vote. `manifest` is relative to the job directory, `vectors` is peer -> (tx, base, rx)."""
+    """One rank's vote. `manifest` is a path relative to the job directory; `vectors` maps a peer to (tx, base, rx)."""
 
     rank: int
     incarnation: int
@@ -54,7 +54,7 @@ class RankEntry:
     vectors: Mapping[int, tuple[int, int, int]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values; also what a vote carries."""
+        """Return plain JSON values; a vote carries the same."""
         return {
             "rank": self.rank,
             "incarnation": self.incarnation,
@@ -69,7 +69,7 @@ class RankEntry:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> RankEntry:
-        """The inverse of `to_json`, for what `formats.ENTRY` has checked."""
+        """The inverse of `to_json`, for values that `formats.ENTRY` has checked."""
         return cls(
             rank=value["rank"],
             incarnation=value["incarnation"],
@@ -87,7 +87,7 @@ class ControlFile:
     """A committed line.
 
     Attributes:
-        epoch: number of the line; only grows, burnt numbers are left out.
+        epoch: number of the line; it only grows, and the numbers of aborted rounds are not used again.
         previous: the committed epoch before it, 0 if it is the first.
         incarnation: of the ranks that wrote it.
         generation: of the controller that wrote it (see `JobDirectory.lock`).
@@ -116,11 +116,11 @@ class ControlFile:
 
     @property
     def bytes_written(self) -> int:
-        """What this line added to the disk."""
+        """The bytes that this line added to the disk."""
         return sum(entry.bytes_written for entry in self.ranks)
 
     def encode(self, key: bytes, job_id: str) -> bytes:
-        """The file's bytes; ValueError when it would not be read again, for a rank that is missing, say."""
+        """Return the bytes of the file. Raises ValueError if `decode` would refuse them: a rank is missing, for example."""
         return formats.write(
             key,
             formats.CONTROL,
@@ -141,7 +141,7 @@ class ControlFile:
     def decode(
         cls, key: bytes, job_id: str, data: bytes, path: str, *, epoch: int | None = None
     ) -> ControlFile:
-        """Verify and parse; `epoch`, when given, must be the record's own (else Misplaced)."""
+        """Verify and parse. Raises what `formats.read` raises, and Misplaced if `epoch` is given and is not the record's."""
         content = formats.read(key, formats.CONTROL, job_id, data, path)
         control = cls(
             epoch=content["epoch"],

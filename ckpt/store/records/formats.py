@@ -1,12 +1,12 @@
-"""The one definition of what is written in a job directory: the fields of each record, and what they may hold.
+"""The one definition of the records in a job directory: the fields of each record, and the values that they may have.
 
-Everything else follows from it: `write` orders the fields and refuses to sign what does not fit; `read`, for ranks and the
-controller alike, takes no other record; `schema.py` makes pydantic models of it, with which `verify` reads; and what a
-rank says in its vote (`ckpt.controller.supervision.messages`) is held against the fields of the control file that it
-becomes.
+All readers and writers use it. `write` puts the fields in this order and refuses to sign a record that does not match;
+`read`, for ranks and for the controller, accepts no other record; `schema.py` makes pydantic models of it, with which
+`verify` reads; and a rank's vote (`ckpt.controller.supervision.messages`) is checked against the fields of the control file
+that it becomes a part of.
 
-A manifest and a control file have these fields and no others. `job.json` and `generation.json` are open: versions before
-knew less, later ones may know more.
+A manifest and a control file have these fields and no others. `job.json` and `generation.json` are open: earlier versions
+wrote fewer fields, and later ones may write more.
 
 Pure.
 """
@@ -41,15 +41,17 @@ EPOCH: Final = Integer(1)
 DIGEST: Final = Hex(64)
 
 VECTORS: Final = Table(Text("0|[1-9][0-9]{0,8}"), Row(tx=COUNT, base=COUNT, rx=COUNT))
-"""peer: [tx, base, rx] at the cut."""
+"""{peer: [tx, base, rx]} at the cut of the checkpoint."""
 
 
 def _in_image_directory(suffix: str) -> Text:
     return Text(rf"images/rank-[0-9]{{5,9}}/[!-.0-~]+\.{suffix}")
 
 
-def _inside(content: Mapping[str, Any]) -> None:
-    """Indices of a manifest are of what it lists: a signed manifest is trusted, a bug in its writer is not."""
+def _check_indices(content: Mapping[str, Any]) -> None:
+    """The indices in a manifest refer to blocks and packs that it lists. The MAC shows only who wrote it: a bug in the
+    writer is possible.
+    """
     used = [*content["stream"], *content["small"]]
     for buffer in content["buffers"]:
         if type(buffer) is list:
@@ -60,8 +62,8 @@ def _inside(content: Mapping[str, Any]) -> None:
         raise DoesNotFit("manifest refers to a pack it does not list")
 
 
-def _complete(content: Mapping[str, Any]) -> None:
-    """A control file has every rank once, in order, each with an image that stands for this epoch."""
+def _check_ranks(content: Mapping[str, Any]) -> None:
+    """A control file lists every rank once, in order, each with an image whose label contains this epoch."""
     ranks, epoch = content["ranks"], content["epoch"]
     if content["size"] != len(ranks):
         raise DoesNotFit(f"control file of {content['size']} ranks lists {len(ranks)}")
@@ -74,7 +76,7 @@ def _complete(content: Mapping[str, Any]) -> None:
 
 
 def _envelope(kind: str) -> dict[str, Shape]:
-    """Of which format a record is, and of which job, `authenticated.decode` has compared."""
+    """The fields of every record. `authenticated.decode` has compared format and job before."""
     return {"mac": DIGEST, "kind": OneOf(kind), "format": Integer(1), "job": Hex(16)}
 
 
@@ -108,7 +110,7 @@ MANIFEST: Final = Record(
         "small": Rows(COUNT),
         "buffers": Rows(Either(COUNT, Rows(COUNT, least=2))),
     },
-    rule=_inside,
+    rule=_check_indices,
 )
 
 ENTRY: Final = Record(
@@ -139,7 +141,7 @@ CONTROL: Final = Record(
         "meta": Free(),
         "ranks": Rows(ENTRY),
     },
-    rule=_complete,
+    rule=_check_ranks,
 )
 
 JOB: Final = Record(
@@ -184,22 +186,22 @@ def _kind(record: Record) -> str:
 
 
 def write(key: bytes, record: Record, job_id: str, fields: Mapping[str, Any]) -> bytes:
-    """The file's bytes. ValueError: the fields are none that `read` would take."""
+    """Return the bytes of the file. Raises ValueError if `read` would refuse the fields."""
     kind = _kind(record)
     envelope = {"mac": "0" * 64, "kind": kind, "format": authenticated.FORMAT, "job": job_id}
     try:
         record.check([envelope | dict(fields)])
-    except DoesNotFit as unfit:
-        raise ValueError(f"{record.title} would not be read again: {unfit}") from None
+    except DoesNotFit as error:
+        raise ValueError(f"{record.title} would not be read again: {error}") from None
     ordered = {name: fields[name] for name in record.fields if name in fields}
     return authenticated.encode(key, kind, job_id, ordered)
 
 
 def read(key: bytes, record: Record, job_id: str, data: bytes, path: str) -> dict[str, Any]:
-    """Verify, parse and check. Raises what `authenticated.decode` raises; RecordDamaged: other fields, or other values."""
+    """Verify, parse and check. Raises what `authenticated.decode` raises, and RecordDamaged for a wrong field or value."""
     content = authenticated.decode(key, _kind(record), job_id, data, path)
     try:
         record.check([content])
-    except DoesNotFit as unfit:
-        raise RecordDamaged(f"{record.title} lacks or garbles a field ({unfit})", path=path) from None
+    except DoesNotFit as error:
+        raise RecordDamaged(f"{record.title} lacks or garbles a field ({error})", path=path) from None
     return content

@@ -1,24 +1,24 @@
 """What one rank's image consists of: the manifest, one JSON file per rank and epoch.
 
-An image is a pickle stream and a list of out-of-band buffers. Both are cut into blocks; a block is named by
-the BLAKE3 digest of its *plain* content (that is how unchanged data is recognised) and guarded by the digest
-of its *stored* bytes (that is what a reader verifies, before it decompresses and long before anything is
-unpickled). Blocks lie in packs; a manifest may point into packs that earlier epochs of the same job wrote.
+An image is a pickle stream and a list of out-of-band buffers. Both are cut into blocks. A block has two digests: the BLAKE3
+digest of its *plain* content is its name, by which unchanged data is recognised; a reader verifies the digest of its
+*stored* bytes before it decompresses them, and long before anything is unpickled. Blocks lie in packs; a manifest may refer
+to packs that earlier epochs of the same job wrote.
 
     file = {mac, kind, format, job, rank, epoch, previous, incarnation, packs, blocks, stream, buffers, …}
     packs    [[path relative to the job, length in bytes, alignment in bytes], …]
     blocks   [[plain digest, pack index, offset, stored length, plain length, codec, item size,
                stored digest, likeness], …]
-                                         stored digest: "" for codec raw, where it would equal the plain one
+                                         stored digest: "" for codec raw: the plain digest is the same
                                          likeness: "" for small blocks (`likeness.py`); absent in old manifests
     stream   [block index, …]            the pickle stream
     small    [block index, …]            all small buffers, each start rounded up to SMALL_ALIGN
-    buffers  [length, or [length, block index, …], …]    a bare length: the next part of `small`
+    buffers  [length, or [length, block index, …], …]    a length alone: the next part of `small`
 
-Job, rank, epoch, label and incarnation are under the MAC together with all digests: an image cannot be given
-out for another one. The control file holds the digest of the manifest's bytes.
+The MAC covers job, rank, epoch, label and incarnation together with all digests: an image cannot pass for another one. The
+control file contains the digest of the manifest's bytes.
 
-Which fields there are, and what they may hold, is defined in `formats.py`; here they become values of Python, and back.
+`formats.py` defines the fields and the values that they may have; this module converts them to Python objects and back.
 
 Pure.
 """
@@ -94,7 +94,7 @@ class Manifest:
         return self.label[1]
 
     def encode(self, key: bytes) -> bytes:
-        """The file's bytes. ValueError: they would not be read again."""
+        """Return the bytes of the file. Raises ValueError if `decode` would refuse them."""
         return formats.write(
             key,
             formats.MANIFEST,

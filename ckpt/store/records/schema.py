@@ -1,7 +1,7 @@
-"""The records as pydantic models, made of their one definition (`formats.py`): what `verify` reads with.
+"""The records as pydantic models, made from their one definition (`formats.py`); `verify` reads records with them.
 
-So what a rank takes for a whole record is looked at a second time by a library that others rely on, too; that both decide
-alike is held by a test. Never imported by a rank: pydantic takes longer to import than a small image takes to commit.
+So the records that a rank accepts are checked a second time by a widely used library; a test compares the decisions of both.
+A rank never imports this module: the import of pydantic takes longer than the commit of a small image.
 
 Pure.
 """
@@ -48,7 +48,7 @@ def model_of(record: Record) -> type[BaseModel]:
 
 
 def _annotation(shape: Shape) -> Any:
-    """The type that pydantic knows a shape by."""
+    """Return the type annotation that pydantic validates like `shape`."""
     match shape:
         case Integer():
             return Annotated[int, Field(strict=True, ge=shape.least, le=shape.most)]
@@ -56,8 +56,8 @@ def _annotation(shape: Shape) -> Any:
             return InstanceOf[str]  # names of files need not be UTF-8
         case Text(pattern=pattern) | Hex(pattern=pattern):
             return Annotated[str, Field(strict=True, pattern=f"^(?:{pattern})$")]
-        case OneOf(kind=kind, values=values):
-            if kind is str:
+        case OneOf(python_type=python_type, values=values):
+            if python_type is str:
                 return Literal[*values]
             return Annotated[int, Field(strict=True), AfterValidator(_among(values))]
         case Free():
@@ -91,7 +91,7 @@ def _among(values: tuple[Any, ...]) -> Callable[[int], int]:
 
 
 def check(record: Record, data: bytes, path: str) -> Any:
-    """Parse verified bytes of a record; RecordDamaged names the first field that is wrong."""
+    """Parse the verified bytes of a record. Raises RecordDamaged, which names the first wrong field."""
     try:
         content = jsontext.parse(data.decode("utf-8", "surrogateescape"))
         model = model_of(record).model_validate(content)

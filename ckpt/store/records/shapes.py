@@ -1,21 +1,22 @@
-"""What JSON values may look like, as values: the language in which `formats.py` defines the records.
+"""Shapes of JSON values: the classes with which `formats.py` defines the records.
 
-    Integer(least, most)      a whole number; true, false and 3.0 are none
-    Text(), Text(pattern)   a text; the whole of it has to match
-    Hex(digits, or_empty)   a text of so many hex digits, in lower case
-    OneOf(…)                one of these texts, or of these numbers
+    Integer(least, most)    a whole number; true, false and 3.0 are not accepted
+    Text(), Text(pattern)   a string; the pattern has to match the whole string
+    Hex(digits, or_empty)   a string of that many hex digits, in lower case; `or_empty`: or the empty string
+    OneOf(…)                one of these strings, or one of these numbers
     Free()                  any object
-    Nullable(shape)         null, or that
-    Rows(shape, least)      a list of any length, at least `least`
+    Nullable(shape)         null, or a value of that shape
+    Rows(shape, least)      a list of at least `least` values of one shape
     Row(…, optional)        a list with a shape for each place; the last `optional` places may be missing
-    Either(one, other)      a number, or a list
-    Table(key, shape)       an object with any keys that match a pattern
+    Either(one, other)      a value of one of two shapes, which differ in their Python type
+    Table(key, shape)       an object whose keys match `key` and whose values have one shape
     Record(…)               an object with named fields
 
-A shape looks at many values at once (`check`): those of one column of a table. So the work is done by `map`, `min` and
-`set`, and a manifest of ten thousand blocks is checked in the time that it takes to build as many tuples.
+`check` checks many values at once: those of one column of a table. So `map`, `min` and `set` do the work, and the check of
+a manifest with ten thousand blocks takes as long as it takes to build as many tuples.
 
-A pattern is one that the standard library and pydantic understand alike: no `\\d`, `\\w`, `$`, no looking around.
+A pattern uses only what the standard library and pydantic both understand in the same way: no `\\d`, `\\w` or `$`, no
+look-around.
 
 Pure.
 """
@@ -36,7 +37,7 @@ _HEX: Final = b"0123456789abcdef"
 
 
 class DoesNotFit(ValueError):
-    """A value has another shape. `where`: the field, with those it is in."""
+    """A value does not have the shape. `where`: the path of the field, outermost field first."""
 
     def __init__(self, why: str, where: str = "") -> None:
         super().__init__(f"{where}: {why}" if where else why)
@@ -48,16 +49,16 @@ class DoesNotFit(ValueError):
 
 
 class Shape:
-    """See the module's header. `kind`: the type of Python that such a value has."""
+    """See the module's header. `python_type`: the Python type of such a value."""
 
-    kind: type = object
+    python_type: type = object
 
     def check(self, values: Sequence[Any]) -> None:
-        """Raise DoesNotFit unless every one has this shape."""
-        wrong = set(map(type, values)) - {self.kind}
+        """Raise DoesNotFit unless every value has this shape."""
+        wrong = set(map(type, values)) - {self.python_type}
         if wrong:
             found = next(value for value in values if type(value) in wrong)
-            raise DoesNotFit(f"{_shown(found)} is no {_NAMES[self.kind]}")
+            raise DoesNotFit(f"{_shown(found)} is no {_NAMES[self.python_type]}")
 
 
 _NAMES: Final[dict[type, str]] = {int: "whole number", str: "text", list: "list", dict: "object"}
@@ -68,7 +69,7 @@ def _shown(value: object) -> str:
 
 
 class Integer(Shape):
-    kind = int
+    python_type = int
 
     def __init__(self, least: int = 0, most: int = MOST) -> None:
         self.least = least
@@ -82,7 +83,7 @@ class Integer(Shape):
 
 
 class Text(Shape):
-    kind = str
+    python_type = str
 
     def __init__(self, pattern: str | None = None) -> None:
         self.pattern = pattern
@@ -91,14 +92,14 @@ class Text(Shape):
         super().check(values)
         if self.pattern is None:
             return
-        matches = re.compile(self.pattern).fullmatch  # made once: `re` keeps it
+        matches = re.compile(self.pattern).fullmatch  # `re` caches it
         if not all(map(matches, values)):
             found = next(value for value in values if not matches(value))
             raise DoesNotFit(f"{_shown(found)} does not match {self.pattern}")
 
 
 class Hex(Shape):
-    kind = str
+    python_type = str
 
     def __init__(self, digits: int, *, or_empty: bool = False) -> None:
         self.pattern = f"([0-9a-f]{{{digits}}})?" if or_empty else f"[0-9a-f]{{{digits}}}"
@@ -106,19 +107,21 @@ class Hex(Shape):
 
     def check(self, values: Sequence[Any]) -> None:
         super().check(values)
-        if not self._lengths.issuperset(map(len, values)) or self._others(*values):
-            found = next(value for value in values if len(value) not in self._lengths or self._others(value))
+        if not self._lengths.issuperset(map(len, values)) or self._non_hex_digits(*values):
+            found = next(
+                value for value in values if len(value) not in self._lengths or self._non_hex_digits(value)
+            )
             raise DoesNotFit(f"{_shown(found)} does not match {self.pattern}")
 
     @staticmethod
-    def _others(*values: str) -> bytes:
-        """What is no hex digit in there."""
+    def _non_hex_digits(*values: str) -> bytes:
+        """Return all characters of the texts that are not hex digits."""
         return "".join(values).encode("utf-8", "surrogatepass").translate(None, _HEX)
 
 
 class OneOf(Shape):
     def __init__(self, *values: str | int) -> None:
-        self.kind = type(values[0])
+        self.python_type = type(values[0])
         self.values = values
 
     def check(self, values: Sequence[Any]) -> None:
@@ -129,7 +132,7 @@ class OneOf(Shape):
 
 
 class Free(Shape):
-    kind = dict
+    python_type = dict
 
 
 class Nullable(Shape):
@@ -141,7 +144,7 @@ class Nullable(Shape):
 
 
 class Rows(Shape):
-    kind = list
+    python_type = list
 
     def __init__(self, shape: Shape, *, least: int = 0) -> None:
         self.shape = shape
@@ -155,7 +158,7 @@ class Rows(Shape):
 
 
 class Row(Shape):
-    kind = list
+    python_type = list
 
     def __init__(self, *, optional: int = 0, **places: Shape) -> None:
         self.places = places
@@ -187,12 +190,12 @@ class Either(Shape):
         self.other = other
 
     def check(self, values: Sequence[Any]) -> None:
-        self.one.check([value for value in values if type(value) is self.one.kind])
-        self.other.check([value for value in values if type(value) is not self.one.kind])
+        self.one.check([value for value in values if type(value) is self.one.python_type])
+        self.other.check([value for value in values if type(value) is not self.one.python_type])
 
 
 class Table(Shape):
-    kind = dict
+    python_type = dict
 
     def __init__(self, key: Text, shape: Shape) -> None:
         self.key = key
@@ -205,12 +208,12 @@ class Table(Shape):
 
 
 class Record(Shape):
-    """An object. `optional`: fields that may be missing; `open`: others may be there, as a later version may write them.
+    """An object. `optional`: fields that may be missing; `open`: there may be other fields, which a later version wrote.
 
-    `rule` raises DoesNotFit for what the fields say together; it is asked when each of them is right.
+    `rule` is called when each field has its shape; it raises DoesNotFit if the fields contradict each other.
     """
 
-    kind = dict
+    python_type = dict
 
     def __init__(
         self,
@@ -246,5 +249,5 @@ class Record(Shape):
 def _check_in(name: str, shape: Shape, values: Sequence[Any]) -> None:
     try:
         shape.check(values)
-    except DoesNotFit as unfit:
-        raise unfit.inside(name) from None
+    except DoesNotFit as error:
+        raise error.inside(name) from None

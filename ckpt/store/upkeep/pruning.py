@@ -80,14 +80,14 @@ def prune(
     report = PruneReport()
     lines = list_lines(job)
     branch = job.record().branch if lock is None else lock.record.branch
-    needs, oldest_kept = _judge(job, keep_last, branch, report)
+    needs, oldest_kept = _lines_to_keep(job, keep_last, branch, report)
     newest = max((line.epoch for line in lines if line.control is not None), default=0)
-    doomed = [line.epoch for line in lines if line.epoch < oldest_kept]
-    for epoch in doomed:
+    removed = [line.epoch for line in lines if line.epoch < oldest_kept]
+    for epoch in removed:
         _remove(job, f"control/{control_name(epoch)}", report)
-    if doomed:
+    if removed:
         sync_directory(job.fs, job.control_directory)
-    report.removed = doomed
+    report.removed = removed
     for rank in range(job.size):
         _prune_rank(job, rank, needs, newest, fenced, report)
     _prune_temporary(job, "control", newest, fenced, report)
@@ -97,7 +97,7 @@ def prune(
     return report
 
 
-def _judge(
+def _lines_to_keep(
     job: JobDirectory, keep_last: int, branch: Branch | None, report: PruneReport
 ) -> tuple[_Needs, int]:
     """Return the files that must stay, and the epoch of the oldest line to keep (0: remove no line)."""

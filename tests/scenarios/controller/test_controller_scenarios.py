@@ -35,10 +35,10 @@ from ckpt.controller.supervision.events import (
     Reply,
     Say,
     Send,
+    SetBranch,
     StopRequested,
     Terminate,
     Tick,
-    Turn,
     Voted,
     WriteControl,
 )
@@ -131,7 +131,7 @@ def show(action: Action) -> str:
         case Launch(incarnation=incarnation, epoch=epoch, reason=reason):
             origin = "the start" if epoch is None else f"epoch {epoch}"
             return f"launch incarnation {incarnation} from {origin}: {reason}"
-        case Turn(epoch=epoch):
+        case SetBranch(epoch=epoch):
             return f"leave behind what is newer than {'the start' if epoch is None else f'epoch {epoch}'}"
         case Fence(incarnation=incarnation):
             return f"fence incarnation {incarnation}"

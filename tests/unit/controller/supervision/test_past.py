@@ -41,7 +41,7 @@ def test_epochs_that_were_left_behind_are_used_even_where_neither_log_nor_disk_h
 ) -> None:
     """A line of such a number would not count as the job's past: what it commits would be lost."""
     with job.lock() as lock:
-        lock.turn(Branch(1, (1,), above=7))
+        lock.set_branch(Branch(1, (1,), above=7))
         assert past.known(job, lock.record)[0].highest_epoch == 7
 
 

@@ -34,10 +34,10 @@ from ckpt.controller.supervision.events import (
     Reply,
     Say,
     Send,
+    SetBranch,
     StopRequested,
     Terminate,
     Tick,
-    Turn,
     Voted,
     WriteControl,
 )
@@ -318,10 +318,10 @@ def test_newer_lines_are_left_behind_durably_before_ranks_go_on_from_an_older_on
     job.handle(ProgramError(0, 0, 1, "no"), now_ns=1)
     job.handle(Fenced(0), now_ns=2)
     actions = job.handle(Hello(0, 1, "here"), now_ns=3)
-    assert actions[0] == Turn(3) and isinstance(actions[1], Send) and actions[1].packet["m"] == "table"
+    assert actions[0] == SetBranch(3) and isinstance(actions[1], Send) and actions[1].packet["m"] == "table"
     job.handle(Died(0, 1, signal=9), now_ns=4)
     job.handle(Fenced(1), now_ns=5)
-    assert not of(Turn, job.handle(Hello(0, 2, "here"), now_ns=6)), "it is said already"
+    assert not of(SetBranch, job.handle(Hello(0, 2, "here"), now_ns=6)), "it is said already"
 
 
 def test_without_a_line_that_can_be_used_the_program_starts_over_and_says_so() -> None:
@@ -331,7 +331,7 @@ def test_without_a_line_that_can_be_used_the_program_starts_over_and_says_so() -
     assert Log("starting-over", {"epoch": 8, "reason": "BlockDamaged: pack"}) in actions
     assert any("starts over" in say.text for say in of(Say, actions) if isinstance(say, Say))
     assert of(Launch, job.handle(Fenced(0), now_ns=2)) == [Launch(1, None, "epoch 8 cannot be read")]
-    assert job.handle(Hello(0, 1, "here"), now_ns=3)[0] == Turn(None)
+    assert job.handle(Hello(0, 1, "here"), now_ns=3)[0] == SetBranch(None)
 
 
 def test_pruned_lines_are_not_resumed() -> None:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from ckpt.transport.protocol import batches
 from ckpt.transport.protocol.batches import VARIED
 
-WAYS: list[Any] = [(batches._common_length, batches._join, batches._split)]
+IMPLEMENTATIONS: list[Any] = [(batches._common_length, batches._join, batches._split)]
 if batches.join is not batches._join:
-    WAYS.append((batches.common_length, batches.join, batches.split))
+    IMPLEMENTATIONS.append((batches.common_length, batches.join, batches.split))
 
 MESSAGES = st.one_of(
     st.lists(st.binary(max_size=40), min_size=1, max_size=50),
@@ -23,7 +23,7 @@ MESSAGES = st.one_of(
 )
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", IMPLEMENTATIONS)
 @given(messages=MESSAGES, head=st.binary(max_size=80))
 def test_what_is_joined_is_split_again(way: Any, messages: list[bytes], head: bytes) -> None:
     common_length, join, split = way
@@ -38,7 +38,10 @@ def test_what_is_joined_is_split_again(way: Any, messages: list[bytes], head: by
 
 @given(messages=MESSAGES, head=st.binary(max_size=80))
 def test_both_ways_join_alike(messages: list[bytes], head: bytes) -> None:
-    assert len({join(head, messages, common_length(messages)) for common_length, join, _ in WAYS}) == 1
+    assert (
+        len({join(head, messages, common_length(messages)) for common_length, join, _ in IMPLEMENTATIONS})
+        == 1
+    )
 
 
 @given(
@@ -48,11 +51,11 @@ def test_both_ways_join_alike(messages: list[bytes], head: bytes) -> None:
     length=st.one_of(st.integers(0, 12), st.integers(0, VARIED), st.just(VARIED)),
 )
 def test_both_ways_split_alike(frame: bytes, start: int, count: int, length: int) -> None:
-    found = [split(frame, start, count, length) for _, _, split in WAYS]
-    assert found == found[:1] * len(WAYS)
+    found = [split(frame, start, count, length) for _, _, split in IMPLEMENTATIONS]
+    assert found == found[:1] * len(IMPLEMENTATIONS)
 
 
-@pytest.mark.parametrize("way", WAYS[1:])
+@pytest.mark.parametrize("way", IMPLEMENTATIONS[1:])
 def test_c_wants_messages_of_bytes(way: Any) -> None:
     common_length, join, split = way
     with pytest.raises(TypeError, match="not bytes"):

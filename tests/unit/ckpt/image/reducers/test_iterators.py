@@ -91,7 +91,7 @@ CONTAINERS: dict[str, tuple[Callable[[], Any], list[Callable[[Any], Any]]]] = {
     "proxy": (letters(dict), [change_last, grow]),
     "proxy of an OrderedDict": (letters(OrderedDict), [change_last]),
 }
-WAYS: dict[str, Callable[[Any], Any]] = {
+IMPLEMENTATIONS: dict[str, Callable[[Any], Any]] = {
     "iter": iter,
     "reversed": reversed,
     "keys": lambda c: iter(c.keys()),
@@ -133,7 +133,7 @@ def nothing(container: Any) -> None:
 def way_of(name: str, container: Any, way: str) -> Any:
     shown = types.MappingProxyType(container) if name.startswith("proxy") else container
     try:
-        return WAYS[way](shown)
+        return IMPLEMENTATIONS[way](shown)
     except (TypeError, AttributeError):
         return None  # there is no such way
 
@@ -243,7 +243,7 @@ def test_an_iterator_keeps_its_container_and_its_place() -> None:
     cases: list[Case] = [
         (name, way, "", steps, change)
         for name in CONTAINERS
-        for way in WAYS
+        for way in IMPLEMENTATIONS
         for steps in (0, 1, 3, 5, 6)
         for change in (nothing, *CONTAINERS[name][1])
     ]
@@ -286,7 +286,9 @@ class Node:
 @pytest.mark.parametrize("first", ["the container", "its item"])
 def test_an_iterator_that_is_part_of_an_item_of_its_container_is_where_it_was(first: str) -> None:
     found = []
-    for name, way in itertools.product(("list", "dict", "OrderedDict", "set", "deque", "sequence"), WAYS):
+    for name, way in itertools.product(
+        ("list", "dict", "OrderedDict", "set", "deque", "sequence"), IMPLEMENTATIONS
+    ):
         node = Node()
         container: Any = CONTAINERS[name][0]()
         if name == "sequence":

@@ -24,11 +24,11 @@ EXPECTED = {
 }
 
 
-WAYS = [(code, plain) for code in "bBhHiIlLqQfd?" for plain in (False, True)]
-WAYS += [("Zf", False), ("Zd", False)]  # complex numbers need numpy
+IMPLEMENTATIONS = [(code, plain) for code in "bBhHiIlLqQfd?" for plain in (False, True)]
+IMPLEMENTATIONS += [("Zf", False), ("Zd", False)]  # complex numbers need numpy
 
 
-@pytest.mark.parametrize(("code", "plain"), WAYS)
+@pytest.mark.parametrize(("code", "plain"), IMPLEMENTATIONS)
 @pytest.mark.parametrize("name", EXPECTED)
 def test_buffers_combine_like_numpy(
     name: str, code: str, plain: bool, monkeypatch: pytest.MonkeyPatch

@@ -1,7 +1,7 @@
 """Blocks recognised without their digests: the sums are what their definition says, and no image is ever another one for it.
 
 The oracle of the writer's tests is the writer itself without a base line: whatever a program does to its memory between
-two images, by whatever way, the manifest that was written with the base's likenesses names the very same digests.
+two images, in whatever way, the manifest that was written with the base's likenesses names the very same digests.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from store_helpers import commit, control_of, make_job, read_image, write_image
 
 from ckpt.store import JobDirectory, Manifest, load_manifest, verify, write_control
 from ckpt.store.images import writer as writer_module
-from ckpt.store.images._likeness import KEY_BYTES, WAYS, sums
+from ckpt.store.images._likeness import IMPLEMENTATIONS, KEY_BYTES, sums
 from ckpt.store.images.likeness import LIKENESS_FROM, Likeness
 from ckpt.store.images.writer import BLOCK
 from ckpt.store.records import authenticated
@@ -50,20 +50,20 @@ def as_defined(data: bytes, key: bytes) -> bytes:
 class TestSums:
     KEY = random.Random(1).randbytes(KEY_BYTES)
 
-    @pytest.mark.parametrize("way", WAYS.split())
+    @pytest.mark.parametrize("implementation", IMPLEMENTATIONS.split())
     @pytest.mark.parametrize("length", [0, 1, 7, 8, 4095, 4096, 4097, 12_289])
-    def test_are_what_they_are_defined_to_be(self, way: str, length: int) -> None:
+    def test_are_what_they_are_defined_to_be(self, implementation: str, length: int) -> None:
         data = random.Random(length).randbytes(length)
-        assert sums(data, self.KEY, way) == as_defined(data, self.KEY)
+        assert sums(data, self.KEY, implementation) == as_defined(data, self.KEY)
         largest = b"\xff" * length
-        assert sums(largest, b"\xff" * KEY_BYTES, way) == as_defined(largest, b"\xff" * KEY_BYTES)
+        assert sums(largest, b"\xff" * KEY_BYTES, implementation) == as_defined(largest, b"\xff" * KEY_BYTES)
 
-    @pytest.mark.parametrize("way", WAYS.split())
-    def test_do_not_depend_on_where_the_data_lies(self, way: str) -> None:
+    @pytest.mark.parametrize("implementation", IMPLEMENTATIONS.split())
+    def test_do_not_depend_on_where_the_data_lies(self, implementation: str) -> None:
         data = random.Random(2).randbytes(9000)
         for shift in range(1, 70, 3):
             moved = memoryview(bytes(shift) + data)[shift:]
-            assert sums(moved, self.KEY, way) == sums(data, self.KEY)
+            assert sums(moved, self.KEY, implementation) == sums(data, self.KEY)
 
     def test_every_word_has_a_key_of_its_own(self) -> None:
         """Whatever is exchanged, the sums are others: words of a pair, pairs, rows, pieces."""
@@ -85,7 +85,7 @@ class TestSums:
         with pytest.raises(ValueError, match="the key has 4288 bytes, not 32"):
             sums(b"", bytes(32))
 
-    def test_a_way_that_is_not_there_is_refused(self) -> None:
+    def test_an_implementation_that_does_not_exist_is_refused(self) -> None:
         with pytest.raises(ValueError, match="no implementation abacus"):
             sums(b"", self.KEY, "abacus")
 

@@ -215,8 +215,8 @@ def test_of_several_at_the_same_time_one_makes_the_job(tmp_path: Path) -> None:
 
         def make(number: int, path: Path = path, come: int = come) -> None:
             os.read(come, 1)
-            job, held = JobDirectory.create_held(path, command=[str(number)], size=SIZE)
-            with job.lock(held):
+            job, lock_fd = JobDirectory.create_locked(path, command=[str(number)], size=SIZE)
+            with job.lock(lock_fd):
                 commit(job, 1, "state")
 
         pids = [in_child(lambda number=number: make(number)) for number in range(3)]  # type: ignore[misc]

@@ -27,7 +27,7 @@ from ckpt.store import (
 )
 from ckpt.store.disk.privacy import SOCKET_PATH_LIMIT, is_private_directory, make_runtime_directory
 from ckpt.store.job.directory import epoch_of_image
-from ckpt.store.job.lock import hold
+from ckpt.store.job.lock import acquire_flock
 
 
 def test_what_is_created_is_opened(tmp_path: Path) -> None:
@@ -322,9 +322,9 @@ class TestRuntimeDirectory:
 
 class TestTheMakingOfIt:
     def test_one_of_two_at_the_same_time_makes_it(self, tmp_path: Path) -> None:
-        job, held = JobDirectory.create_held(tmp_path / "job", command=[], size=1)
+        job, lock_fd = JobDirectory.create_locked(tmp_path / "job", command=[], size=1)
         (tmp_path / "half").mkdir()
-        other = hold(str(tmp_path / "half"), FileSystem())
+        other = acquire_flock(str(tmp_path / "half"), FileSystem())
         with pytest.raises(JobLocked, match=f"pid {os.getpid()}"):
             JobDirectory.create(tmp_path / "half", command=[], size=1)
         assert os.listdir(tmp_path / "half") == ["lock"], "who is told so has touched nothing"
@@ -332,7 +332,7 @@ class TestTheMakingOfIt:
         JobDirectory.create(tmp_path / "half", command=[], size=1)
         with pytest.raises(JobLocked):
             job.lock()
-        with job.lock(held) as lock:
+        with job.lock(lock_fd) as lock:
             assert lock.generation == 1
 
     @pytest.mark.parametrize(

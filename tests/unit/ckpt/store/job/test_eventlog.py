@@ -222,8 +222,8 @@ def test_a_log_that_is_set_aside_stays_and_the_next_line_begins_a_new_one(tmp_pa
     log = EventLog(str(tmp_path / "events.jsonl"))
     for number in (1, 2):
         log.append("line", number=number)
-        assert log.set_aside() == str(tmp_path / f"events.unreadable-{number}.jsonl")
-    assert log.read().events == [] and log.set_aside() is None, "there is none"
+        assert log.rename_unreadable() == str(tmp_path / f"events.unreadable-{number}.jsonl")
+    assert log.read().events == [] and log.rename_unreadable() is None, "there is none"
     log.append("line", number=3)
     kept = [EventLog(str(path)).read().events for path in sorted(tmp_path.glob("events*"))]
     assert [[event["number"] for event in events] for events in kept] == [[3], [1], [2]]

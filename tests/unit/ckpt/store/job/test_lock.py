@@ -78,7 +78,7 @@ def test_a_released_lock_is_lost(job: JobDirectory) -> None:
     lock = job.lock()
     lock.release()
     lock.release()
-    assert not lock.held
+    assert not lock.is_held
     with pytest.raises(LockLost, match="released"):
         lock.check()
 
@@ -145,12 +145,12 @@ def test_a_copied_job_is_not_locked_by_the_original(job: JobDirectory, tmp_path:
 def test_a_seat_is_taken_and_left(job: JobDirectory) -> None:
     assert job.record().location is None, "never locked"
     with job.lock() as lock:
-        lock.leave()
+        lock.clear_location()
         assert job.record().location is None, "nobody had sat down"
         location = this_location(job.path, "/run/x")
         lock.claim(location)
         assert job.record().location == location == lock.record.location
-        lock.leave()
+        lock.clear_location()
         assert job.record() == lock.record and lock.record.location is None
 
 
@@ -167,7 +167,7 @@ def test_a_seat_that_the_disk_does_not_let_go_of_stays(job: JobDirectory) -> Non
     location = this_location(job.path, "/run/x")
     with records.replace(job, fs=Filling()).lock(location=location) as lock:
         full[0] = True
-        lock.leave()
+        lock.clear_location()
         assert lock.record.location == location
     assert job.record().location == location
 
@@ -177,16 +177,16 @@ def test_a_lock_that_was_let_go_of_leaves_no_seat(job: JobDirectory) -> None:
     location = this_location(job.path, "/run/x")
     lock = job.lock(location=location)
     lock.release()
-    lock.leave()
+    lock.clear_location()
     assert job.record().location == location
 
 
 def test_the_last_life_is_in_the_record_whoever_takes_the_lock_next(job: JobDirectory) -> None:
     with job.lock() as lock:
         assert lock.record.life is None
-        lock.begin(Life(4, "word"))
+        lock.record_incarnation(Life(4, "word"))
         before = os.stat(os.path.join(job.path, "generation.json")).st_ino
-        lock.begin(Life(4, "word"))
+        lock.record_incarnation(Life(4, "word"))
         assert os.stat(os.path.join(job.path, "generation.json")).st_ino == before, (
             "nothing new, nothing written"
         )
