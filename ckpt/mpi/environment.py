@@ -190,11 +190,11 @@ def Attach_buffer(buf: Any) -> None:
 
 def Detach_buffer() -> Any:
     state = process_state()
-    held, state.attached = state.attached, None
-    if held is None or isinstance(held, BufferAutomaticType):
-        return held
-    kind = buffer_type()
-    return held if isinstance(held, kind) else kind.frombuffer(held)
+    buffer, state.attached = state.attached, None
+    if buffer is None or isinstance(buffer, BufferAutomaticType):
+        return buffer
+    buffer_class = buffer_type()
+    return buffer if isinstance(buffer, buffer_class) else buffer_class.frombuffer(buffer)
 
 
 def Flush_buffer() -> None:

@@ -26,11 +26,11 @@ def _comm_lock(comm: Any, key: Hashable | None = None) -> Any:
 
 
 def _context(comm: Any) -> list[Any]:
-    held: list[Any] | None = comm._alive().extras.get("context")
-    if held is None:
-        held = comm._alive().extras["context"] = [comm.Dup(), -1]
-    held[1] = (held[1] + 1) % (TAG_UB + 1)
-    return held
+    context: list[Any] | None = comm._alive().extras.get("context")
+    if context is None:
+        context = comm._alive().extras["context"] = [comm.Dup(), -1]
+    context[1] = (context[1] + 1) % (TAG_UB + 1)
+    return context
 
 
 def _commctx_intra(comm: Any) -> tuple[Any, int]:
@@ -76,10 +76,10 @@ def _datatype_decode(datatype: Any, mark: bool = False) -> tuple[Any, str, dict[
 
 
 def _check(arg: Any) -> type:
-    kind = arg if isinstance(arg, type) else type(arg)
-    if not issubclass(kind, (Handle, Status)):
-        raise TypeError(f"expecting an MPI type or instance, got {kind.__name__}")
-    return kind
+    cls = arg if isinstance(arg, type) else type(arg)
+    if not issubclass(cls, (Handle, Status)):
+        raise TypeError(f"expecting an MPI type or instance, got {cls.__name__}")
+    return cls
 
 
 def _sizeof(arg: Any) -> int:

@@ -108,8 +108,8 @@ class HasErrhandler:
         return Errhandler._make(kind, errhandler_fn)
 
     def Get_errhandler(self) -> Errhandler:
-        held: Errhandler | None = self._errhandler_slot().errhandler
-        return Errhandler(ERRORS_RETURN if held is None else held)
+        handler: Errhandler | None = self._errhandler_slot().errhandler
+        return Errhandler(ERRORS_RETURN if handler is None else handler)
 
     def Set_errhandler(self, errhandler: Errhandler) -> None:
         slot = self._errhandler_slot()
@@ -120,10 +120,10 @@ class HasErrhandler:
     def Call_errhandler(self, errorcode: int) -> None:
         """Call the object's handler with an error code. No effect under ERRORS_RETURN."""
         errorcode = argument(errorcode)
-        held: Errhandler | None = self._errhandler_slot().errhandler
-        if held is None:
+        handler: Errhandler | None = self._errhandler_slot().errhandler
+        if handler is None:
             return
-        if held._target is not None:
-            held._target(self, errorcode)
-        elif held._kind in ("abort", "fatal") and errorcode != SUCCESS:
+        if handler._target is not None:
+            handler._target(self, errorcode)
+        elif handler._kind in ("abort", "fatal") and errorcode != SUCCESS:
             self._fatal(errorcode)

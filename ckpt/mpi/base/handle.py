@@ -34,17 +34,17 @@ class Handle:
 
     def _named(self) -> str | None:
         """The name of the constant, if this object is a constant (by identity); else None."""
-        for kind in type(self).__mro__[:-1]:
-            for name in kind.__dict__.get("_constants", ()):
-                if _namespace(kind).get(name) is self:
+        for base in type(self).__mro__[:-1]:
+            for name in base.__dict__.get("_constants", ()):
+                if _namespace(base).get(name) is self:
                     return str(name)
         return None
 
     def _original(self) -> Any:
         """The constant that is equal to this object; None if there is none."""
-        for kind in type(self).__mro__[:-1]:
-            for name in kind.__dict__.get("_constants", ()):
-                constant = _namespace(kind).get(name)
+        for base in type(self).__mro__[:-1]:
+            for name in base.__dict__.get("_constants", ()):
+                constant = _namespace(base).get(name)
                 if constant is not None and constant == self:
                     return constant
         return None
@@ -105,9 +105,9 @@ class Handle:
         self.Free()  # type: ignore[attr-defined]
 
 
-def _namespace(kind: type) -> dict[str, Any]:
-    """The global names of the module that defines the class `kind`."""
-    for member in kind.__dict__.values():
+def _namespace(base: type) -> dict[str, Any]:
+    """The global names of the module that defines the class `base`."""
+    for member in base.__dict__.values():
         if isinstance(member, FunctionType):
             inner = getattr(member, "__wrapped__", member)  # guard.py wraps methods
             names: dict[str, Any] = inner.__globals__
@@ -115,8 +115,8 @@ def _namespace(kind: type) -> dict[str, Any]:
     return {}
 
 
-def expect(cls: type, obj: Any, kind: type) -> Any:
-    """Check the argument `obj` of a copying constructor of `cls`. TypeError: it is neither None nor of class `kind`."""
-    if obj is not None and not isinstance(obj, kind):
-        raise TypeError(f"{cls.__name__}: expected {kind.__name__}, got {type(obj).__name__}")
+def expect(cls: type, obj: Any, expected: type) -> Any:
+    """Check the argument `obj` of a copying constructor of `cls`. TypeError: it is neither None nor of class `expected`."""
+    if obj is not None and not isinstance(obj, expected):
+        raise TypeError(f"{cls.__name__}: expected {expected.__name__}, got {type(obj).__name__}")
     return obj

@@ -31,36 +31,36 @@ class InfoContent:
 class Info(Handle):
     """A reference to an info. `bool(info)` is False for the null info, and when the info is freed."""
 
-    __slots__ = ("__weakref__", "_box")
+    __slots__ = ("__weakref__", "_content")
     _constants: ClassVar[tuple[str, ...]] = ("INFO_NULL", "INFO_ENV")
 
-    _box: InfoContent | None
+    _content: InfoContent | None
 
     def __new__(cls, info: Info | None = None) -> Self:
         expect(cls, info, Info)
         self = super().__new__(cls)
-        self._box = None if info is None else info._box
+        self._content = None if info is None else info._content
         return self
 
     @classmethod
     def _make(cls, items: dict[str, str]) -> Info:
         info = cls()
-        info._box = InfoContent(items)
+        info._content = InfoContent(items)
         return info
 
     def _items(self) -> dict[str, str]:
-        box = self._box
-        if box is None or box.freed:
+        content = self._content
+        if content is None or content.freed:
             raise MpiException(ERROR_CLASSES["ERR_INFO"], "the info is null or freed")
-        return box.items
+        return content.items
 
     def __bool__(self) -> bool:
-        return self._box is not None and not self._box.freed
+        return self._content is not None and not self._content.freed
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Info):
             return NotImplemented
-        return self._box is other._box if self and other else bool(self) == bool(other)
+        return self._content is other._content if self and other else bool(self) == bool(other)
 
     def __reduce__(self) -> Any:
         name = self._named()
@@ -68,7 +68,7 @@ class Info(Handle):
             return name
         if self == INFO_ENV:
             return type(self), (INFO_ENV,)
-        return type(self), (), (None, {"_box": self._box})
+        return type(self), (), (None, {"_content": self._content})
 
     @classmethod
     def Create(cls, items: Items | None = None) -> Info:
@@ -90,13 +90,13 @@ class Info(Handle):
 
     def Free(self) -> None:
         self._items()
-        assert self._box is not None
-        if self._box is INFO_ENV._box:
+        assert self._content is not None
+        if self._content is INFO_ENV._content:
             if self is INFO_ENV:
                 raise MpiException(ERROR_CLASSES["ERR_INFO"], "INFO_ENV cannot be freed")
         else:
-            self._box.freed = True
-        self._box = None
+            self._content.freed = True
+        self._content = None
 
     def _discard(self) -> None:
         self.Free()

@@ -1,11 +1,11 @@
-"""The null object `NOTHING`: a null or freed communicator has it in place of its engine, group, rank and routes.
+"""The null object `NULL_PART`: a null or freed communicator has it in place of its engine, group, rank and routes.
 
-Every use of `NOTHING` raises NullCommunicator: reading an attribute, calling, indexing, converting to a number, comparing.
+Every use of `NULL_PART` raises NullCommunicator: reading an attribute, calling, indexing, converting to a number, comparing.
 So the methods of a communicator need not test whether the communicator is null. The alternative, a `__getattr__` in the
 communicator's class, would make every attribute lookup on every communicator several times slower.
 
 A method that returns such a part unchanged (`Get_rank`) must use the part once before, so that it raises. To ask whether a
-communicator is null, compare by identity: `comm._shared is NOTHING`.
+communicator is null, compare by identity: `comm._shared is NULL_PART`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def _refuse(*args: Any) -> NoReturn:
     raise NullCommunicator(ERR_COMM, "the communicator is null or freed")
 
 
-class Nothing:
-    """The class of `NOTHING`."""
+class NullPart:
+    """The class of `NULL_PART`."""
 
     __slots__ = ()
 
@@ -37,7 +37,7 @@ class Nothing:
     __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = _refuse
 
     def __reduce__(self) -> str:
-        return "NOTHING"  # pickled by name: the restored process has one NOTHING, too
+        return "NULL_PART"  # pickled by name: the restored process has one NULL_PART, too
 
 
-NOTHING: Any = Nothing()
+NULL_PART: Any = NullPart()

@@ -157,11 +157,11 @@ def allgather(s: Schedule, sendbuf: Any, recvbuf: Any, *, by_rank: bool = False)
             s.call(store, slots[rank], block)
 
 
-def alltoall(s: Schedule, sendbuf: Any, recvbuf: Any, *, kind: str = "") -> None:
-    """Alltoall, Alltoallv (kind "v") or Alltoallw (kind "w")."""
-    into = _for_each(recvbuf, s.size, kind, writable=True)
+def alltoall(s: Schedule, sendbuf: Any, recvbuf: Any, *, variant: str = "") -> None:
+    """Alltoall, Alltoallv (variant "v") or Alltoallw (variant "w")."""
+    into = _for_each(recvbuf, s.size, variant, writable=True)
     in_place = is_in_place(sendbuf)
-    out = into if in_place else _for_each(sendbuf, s.size, kind, writable=False)
+    out = into if in_place else _for_each(sendbuf, s.size, variant, writable=False)
     outgoing = [s.slot(spec) for spec in out]
     incoming = [s.slot() for _ in range(s.size)]
     if in_place:
@@ -171,10 +171,10 @@ def alltoall(s: Schedule, sendbuf: Any, recvbuf: Any, *, kind: str = "") -> None
         s.call(store, incoming[rank], block)
 
 
-def _for_each(buf: Any, size: int, kind: str, *, writable: bool) -> list[BufferSpec]:
-    if kind == "w":
+def _for_each(buf: Any, size: int, variant: str, *, writable: bool) -> list[BufferSpec]:
+    if variant == "w":
         return typed_vector(buf, size, writable=writable)
-    return _per_rank(buf, size, by_rank=kind == "v", writable=writable)
+    return _per_rank(buf, size, by_rank=variant == "v", writable=writable)
 
 
 # -- reductions ------------------------------------------------------------------------------------

@@ -99,16 +99,16 @@ def bcast(s: Schedule, buf: Any, root: int) -> None:
         s.call(store, slot, spec)
 
 
-def _per_rank(buf: Any, size: int, kind: str, *, writable: bool) -> list[BufferSpec]:
-    if kind == "w":
+def _per_rank(buf: Any, size: int, variant: str, *, writable: bool) -> list[BufferSpec]:
+    if variant == "w":
         return typed_vector(buf, size, writable=writable)
-    return vector(buf, size, writable=writable) if kind else blocks(buf, size, writable=writable)
+    return vector(buf, size, writable=writable) if variant else blocks(buf, size, writable=writable)
 
 
 def gather(s: Schedule, sendbuf: Any, recvbuf: Any, root: int, *, by_rank: bool = False) -> None:
     count = remote_size(s)
-    kind = "v" if by_rank else ""
-    into = _per_rank(recvbuf, count, kind, writable=True) if root == ROOT else []
+    variant = "v" if by_rank else ""
+    into = _per_rank(recvbuf, count, variant, writable=True) if root == ROOT else []
     own = s.slot(simple(sendbuf, writable=False) if root >= 0 else None)
     slots = [s.slot() for _ in range(count)]
     to_root(s, root, own, slots)
@@ -118,10 +118,10 @@ def gather(s: Schedule, sendbuf: Any, recvbuf: Any, root: int, *, by_rank: bool 
 
 def scatter(s: Schedule, sendbuf: Any, recvbuf: Any, root: int, *, by_rank: bool = False) -> None:
     count = remote_size(s)
-    kind = "v" if by_rank else ""
+    variant = "v" if by_rank else ""
     slots = []
     if root == ROOT:
-        slots = [s.slot(spec) for spec in _per_rank(sendbuf, count, kind, writable=False)]
+        slots = [s.slot(spec) for spec in _per_rank(sendbuf, count, variant, writable=False)]
     own = s.slot()
     into = simple(recvbuf, writable=True) if root >= 0 else None
     one_each(s, root, slots, own)
@@ -139,10 +139,10 @@ def allgather(s: Schedule, sendbuf: Any, recvbuf: Any, *, by_rank: bool = False)
         s.call(store, slots[rank], block)
 
 
-def alltoall(s: Schedule, sendbuf: Any, recvbuf: Any, *, kind: str = "") -> None:
+def alltoall(s: Schedule, sendbuf: Any, recvbuf: Any, *, variant: str = "") -> None:
     count = remote_size(s)
-    outgoing = [s.slot(spec) for spec in _per_rank(sendbuf, count, kind, writable=False)]
-    into = _per_rank(recvbuf, count, kind, writable=True)
+    outgoing = [s.slot(spec) for spec in _per_rank(sendbuf, count, variant, writable=False)]
+    into = _per_rank(recvbuf, count, variant, writable=True)
     slots = [s.slot() for _ in range(count)]
     exchange(s, outgoing, slots)
     for rank, block in enumerate(into):

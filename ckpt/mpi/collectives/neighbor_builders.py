@@ -29,10 +29,10 @@ def exchange(s: Schedule, topology: Topology, outgoing: list[int], incoming: lis
     s.fence()
 
 
-def _cut(buf: Any, count: int, kind: str, *, writable: bool) -> list[BufferSpec]:
-    if kind == "w":
+def _cut(buf: Any, count: int, variant: str, *, writable: bool) -> list[BufferSpec]:
+    if variant == "w":
         return typed_vector(buf, count, writable=writable)
-    if kind == "v":
+    if variant == "v":
         return vector(buf, count, writable=writable)
     return blocks(buf, count, writable=writable) if count else []
 
@@ -43,19 +43,19 @@ def _store_all(s: Schedule, topology: Topology, slots: list[int], into: list[Buf
             s.call(store, slots[place], into[place])
 
 
-def allgather(s: Schedule, topology: Topology, sendbuf: Any, recvbuf: Any, *, kind: str = "") -> None:
+def allgather(s: Schedule, topology: Topology, sendbuf: Any, recvbuf: Any, *, variant: str = "") -> None:
     sources = topology.incoming(s.rank)
-    into = _cut(recvbuf, len(sources), kind, writable=True)
+    into = _cut(recvbuf, len(sources), variant, writable=True)
     own = s.slot(simple(sendbuf, writable=False))
     slots = [s.slot() for _ in sources]
     exchange(s, topology, [own] * len(topology.outgoing(s.rank)), slots)
     _store_all(s, topology, slots, into)
 
 
-def alltoall(s: Schedule, topology: Topology, sendbuf: Any, recvbuf: Any, *, kind: str = "") -> None:
+def alltoall(s: Schedule, topology: Topology, sendbuf: Any, recvbuf: Any, *, variant: str = "") -> None:
     sources, targets = topology.incoming(s.rank), topology.outgoing(s.rank)
-    out = [s.slot(spec) for spec in _cut(sendbuf, len(targets), kind, writable=False)]
-    into = _cut(recvbuf, len(sources), kind, writable=True)
+    out = [s.slot(spec) for spec in _cut(sendbuf, len(targets), variant, writable=False)]
+    into = _cut(recvbuf, len(sources), variant, writable=True)
     slots = [s.slot() for _ in sources]
     exchange(s, topology, out, slots)
     _store_all(s, topology, slots, into)

@@ -78,7 +78,7 @@ class BufferArithmetic:
         a, b = load(s.values[low]), load(s.values[high])
         made = (
             small_reductions.combine(self.op._name, self.code, a, b)
-            if len(a) <= small_reductions.FEW_BYTES
+            if len(a) <= small_reductions.MAX_BYTES
             else None
         )
         s.values[target] = self.op.combine(a, b, self.datatype) if made is None else made

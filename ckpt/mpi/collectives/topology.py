@@ -21,7 +21,7 @@ class Cart:
 
     ERR_RANK, ERR_ARG and ERR_DIMS: a rank, a coordinate or a direction is outside of the grid."""
 
-    kind = CART
+    topology_type = CART
 
     def __init__(self, dims: list[int], periods: list[bool]) -> None:
         self.dims = dims
@@ -84,7 +84,7 @@ class Cart:
 class Graph:
     """A graph that every rank knows completely: the neighbours of node r are edges[index[r-1]:index[r]]."""
 
-    kind = GRAPH
+    topology_type = GRAPH
 
     def __init__(self, index: list[int], edges: list[int]) -> None:
         self.index = index
@@ -104,7 +104,7 @@ class Graph:
 class DistGraph:
     """The edges of one rank in a distributed graph. Weights None: the graph is unweighted."""
 
-    kind = DIST_GRAPH
+    topology_type = DIST_GRAPH
 
     def __init__(
         self,

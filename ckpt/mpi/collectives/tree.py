@@ -181,12 +181,12 @@ def _subtree(virtual: int, mask: int, size: int) -> int:
 def _gather_bundles(s: Schedule, root: int, own: int, slots: list[int]) -> None:
     """Binomial tree: a rank receives the blocks of its subtree and sends them to its parent in one message."""
     virtual = (s.rank - root) % s.size
-    held = [own]
+    subtree_slots = [own]
     mask = 1
     while mask < s.size:
         if virtual & mask:
             outgoing = s.slot()
-            s.call(bundle, list(held), outgoing)
+            s.call(bundle, list(subtree_slots), outgoing)
             s.send((virtual - mask + root) % s.size, outgoing)
             return
         if virtual + mask < s.size:
@@ -195,9 +195,9 @@ def _gather_bundles(s: Schedule, root: int, own: int, slots: list[int]) -> None:
             s.recv((virtual + mask + root) % s.size, incoming)
             s.fence()
             s.call(unbundle, incoming, more)
-            held += more
+            subtree_slots += more
         mask *= 2
-    for number, slot in enumerate(held):
+    for number, slot in enumerate(subtree_slots):
         s.call(move, slot, slots[(number + root) % s.size])
 
 
@@ -208,21 +208,21 @@ def _scatter_bundles(s: Schedule, root: int, slots: list[int], own: int) -> None
     while mask < s.size and not virtual & mask:
         mask *= 2
     if virtual == 0:
-        held = [slots[(number + root) % s.size] for number in range(s.size)]
+        subtree_slots = [slots[(number + root) % s.size] for number in range(s.size)]
     else:
-        held = [s.slot() for _ in range(_subtree(virtual, mask, s.size))]
+        subtree_slots = [s.slot() for _ in range(_subtree(virtual, mask, s.size))]
         incoming = s.slot()
         s.recv((virtual - mask + root) % s.size, incoming)
         s.fence()
-        s.call(unbundle, incoming, held)
+        s.call(unbundle, incoming, subtree_slots)
     mask //= 2
     while mask:
         if virtual + mask < s.size:
             outgoing = s.slot()
-            s.call(bundle, held[mask : mask + _subtree(virtual + mask, mask, s.size)], outgoing)
+            s.call(bundle, subtree_slots[mask : mask + _subtree(virtual + mask, mask, s.size)], outgoing)
             s.send((virtual + mask + root) % s.size, outgoing)
         mask //= 2
-    s.call(move, held[0], own)
+    s.call(move, subtree_slots[0], own)
 
 
 # -- local steps -----------------------------------------------------------------------------------

@@ -23,10 +23,10 @@ from ckpt.mpi.requests.request import Prequest, Request
 class BufferCollectives(ObjectCollectives):
     """Bcast, Gather, Allreduce …: every rank of the communicator must call them in the same order.
 
-    `_plans`: the module with the builders. Errors: those of the builders, and ERR_ROOT for a bad root."""
+    `_builders`: the module with the builders. Errors: those of the builders, and ERR_ROOT for a bad root."""
 
     __slots__ = ()
-    _plans: ClassVar[Any] = builders
+    _builders: ClassVar[Any] = builders
 
     def _begin(self, schedule: Schedule) -> Request:
         """Start a nonblocking operation."""
@@ -63,237 +63,239 @@ class BufferCollectives(ObjectCollectives):
     def Barrier(self) -> None:
         """Wait until all ranks have called Barrier."""
         s = self._schedule()
-        self._plans.barrier(s)
+        self._builders.barrier(s)
         self._run(s)
 
     def Ibarrier(self) -> Request:
         """Barrier, nonblocking."""
         s = self._schedule()
-        self._plans.barrier(s)
+        self._builders.barrier(s)
         return self._begin(s)
 
     def Barrier_init(self, info: Any = None) -> Prequest:
         """Barrier, persistent."""
-        return self._persistent(self._plans.barrier)
+        return self._persistent(self._builders.barrier)
 
     def Bcast(self, buf: Any, root: int = 0) -> None:
         """Copy the root's buffer into the buffer of every rank."""
         s = self._schedule()
-        self._plans.bcast(s, buf, self._check_root(root))
+        self._builders.bcast(s, buf, self._check_root(root))
         self._run(s)
 
     def Ibcast(self, buf: Any, root: int = 0) -> Request:
         """Bcast, nonblocking."""
         s = self._schedule()
-        self._plans.bcast(s, buf, self._check_root(root))
+        self._builders.bcast(s, buf, self._check_root(root))
         return self._begin(s)
 
     def Bcast_init(self, buf: Any, root: int = 0, info: Any = None) -> Prequest:
         """Bcast, persistent."""
-        return self._persistent(self._plans.bcast, buf, self._check_root(root))
+        return self._persistent(self._builders.bcast, buf, self._check_root(root))
 
     def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         """Copy the buffer of every rank into the root's buffer, where rank r's is block r."""
         s = self._schedule()
-        self._plans.gather(s, sendbuf, recvbuf, self._check_root(root))
+        self._builders.gather(s, sendbuf, recvbuf, self._check_root(root))
         self._run(s)
 
     def Igather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Request:
         """Gather, nonblocking."""
         s = self._schedule()
-        self._plans.gather(s, sendbuf, recvbuf, self._check_root(root))
+        self._builders.gather(s, sendbuf, recvbuf, self._check_root(root))
         return self._begin(s)
 
     def Gather_init(self, sendbuf: Any, recvbuf: Any, root: int = 0, info: Any = None) -> Prequest:
         """Gather, persistent."""
-        return self._persistent(self._plans.gather, sendbuf, recvbuf, self._check_root(root))
+        return self._persistent(self._builders.gather, sendbuf, recvbuf, self._check_root(root))
 
     def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         """Gather with a count and displacement per rank."""
         s = self._schedule()
-        self._plans.gather(s, sendbuf, recvbuf, self._check_root(root), by_rank=True)
+        self._builders.gather(s, sendbuf, recvbuf, self._check_root(root), by_rank=True)
         self._run(s)
 
     def Igatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Request:
         """Gatherv, nonblocking."""
         s = self._schedule()
-        self._plans.gather(s, sendbuf, recvbuf, self._check_root(root), by_rank=True)
+        self._builders.gather(s, sendbuf, recvbuf, self._check_root(root), by_rank=True)
         return self._begin(s)
 
     def Gatherv_init(self, sendbuf: Any, recvbuf: Any, root: int = 0, info: Any = None) -> Prequest:
         """Gatherv, persistent."""
-        return self._persistent(self._plans.gather, sendbuf, recvbuf, self._check_root(root), by_rank=True)
+        return self._persistent(self._builders.gather, sendbuf, recvbuf, self._check_root(root), by_rank=True)
 
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         """Copy block r of the root's buffer into the buffer of rank r."""
         s = self._schedule()
-        self._plans.scatter(s, sendbuf, recvbuf, self._check_root(root))
+        self._builders.scatter(s, sendbuf, recvbuf, self._check_root(root))
         self._run(s)
 
     def Iscatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Request:
         """Scatter, nonblocking."""
         s = self._schedule()
-        self._plans.scatter(s, sendbuf, recvbuf, self._check_root(root))
+        self._builders.scatter(s, sendbuf, recvbuf, self._check_root(root))
         return self._begin(s)
 
     def Scatter_init(self, sendbuf: Any, recvbuf: Any, root: int = 0, info: Any = None) -> Prequest:
         """Scatter, persistent."""
-        return self._persistent(self._plans.scatter, sendbuf, recvbuf, self._check_root(root))
+        return self._persistent(self._builders.scatter, sendbuf, recvbuf, self._check_root(root))
 
     def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         """Scatter with a count and displacement per rank."""
         s = self._schedule()
-        self._plans.scatter(s, sendbuf, recvbuf, self._check_root(root), by_rank=True)
+        self._builders.scatter(s, sendbuf, recvbuf, self._check_root(root), by_rank=True)
         self._run(s)
 
     def Iscatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Request:
         """Scatterv, nonblocking."""
         s = self._schedule()
-        self._plans.scatter(s, sendbuf, recvbuf, self._check_root(root), by_rank=True)
+        self._builders.scatter(s, sendbuf, recvbuf, self._check_root(root), by_rank=True)
         return self._begin(s)
 
     def Scatterv_init(self, sendbuf: Any, recvbuf: Any, root: int = 0, info: Any = None) -> Prequest:
         """Scatterv, persistent."""
-        return self._persistent(self._plans.scatter, sendbuf, recvbuf, self._check_root(root), by_rank=True)
+        return self._persistent(
+            self._builders.scatter, sendbuf, recvbuf, self._check_root(root), by_rank=True
+        )
 
     def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
         """Copy the buffer of every rank into the receive buffer of every rank, where rank r's is block r."""
         s = self._schedule()
-        self._plans.allgather(s, sendbuf, recvbuf)
+        self._builders.allgather(s, sendbuf, recvbuf)
         self._run(s)
 
     def Iallgather(self, sendbuf: Any, recvbuf: Any) -> Request:
         """Allgather, nonblocking."""
         s = self._schedule()
-        self._plans.allgather(s, sendbuf, recvbuf)
+        self._builders.allgather(s, sendbuf, recvbuf)
         return self._begin(s)
 
     def Allgather_init(self, sendbuf: Any, recvbuf: Any, info: Any = None) -> Prequest:
         """Allgather, persistent."""
-        return self._persistent(self._plans.allgather, sendbuf, recvbuf)
+        return self._persistent(self._builders.allgather, sendbuf, recvbuf)
 
     def Allgatherv(self, sendbuf: Any, recvbuf: Any) -> None:
         """Allgather with a count and displacement per rank."""
         s = self._schedule()
-        self._plans.allgather(s, sendbuf, recvbuf, by_rank=True)
+        self._builders.allgather(s, sendbuf, recvbuf, by_rank=True)
         self._run(s)
 
     def Iallgatherv(self, sendbuf: Any, recvbuf: Any) -> Request:
         """Allgatherv, nonblocking."""
         s = self._schedule()
-        self._plans.allgather(s, sendbuf, recvbuf, by_rank=True)
+        self._builders.allgather(s, sendbuf, recvbuf, by_rank=True)
         return self._begin(s)
 
     def Allgatherv_init(self, sendbuf: Any, recvbuf: Any, info: Any = None) -> Prequest:
         """Allgatherv, persistent."""
-        return self._persistent(self._plans.allgather, sendbuf, recvbuf, by_rank=True)
+        return self._persistent(self._builders.allgather, sendbuf, recvbuf, by_rank=True)
 
     def Alltoall(self, sendbuf: Any, recvbuf: Any) -> None:
         """Copy block r of every rank's buffer to rank r, where block q of the receive buffer is from rank q."""
         s = self._schedule()
-        self._plans.alltoall(s, sendbuf, recvbuf)
+        self._builders.alltoall(s, sendbuf, recvbuf)
         self._run(s)
 
     def Ialltoall(self, sendbuf: Any, recvbuf: Any) -> Request:
         """Alltoall, nonblocking."""
         s = self._schedule()
-        self._plans.alltoall(s, sendbuf, recvbuf)
+        self._builders.alltoall(s, sendbuf, recvbuf)
         return self._begin(s)
 
     def Alltoall_init(self, sendbuf: Any, recvbuf: Any, info: Any = None) -> Prequest:
         """Alltoall, persistent."""
-        return self._persistent(self._plans.alltoall, sendbuf, recvbuf)
+        return self._persistent(self._builders.alltoall, sendbuf, recvbuf)
 
     def Alltoallv(self, sendbuf: Any, recvbuf: Any) -> None:
         """Alltoall with a count and displacement per rank."""
         s = self._schedule()
-        self._plans.alltoall(s, sendbuf, recvbuf, kind="v")
+        self._builders.alltoall(s, sendbuf, recvbuf, variant="v")
         self._run(s)
 
     def Ialltoallv(self, sendbuf: Any, recvbuf: Any) -> Request:
         """Alltoallv, nonblocking."""
         s = self._schedule()
-        self._plans.alltoall(s, sendbuf, recvbuf, kind="v")
+        self._builders.alltoall(s, sendbuf, recvbuf, variant="v")
         return self._begin(s)
 
     def Alltoallv_init(self, sendbuf: Any, recvbuf: Any, info: Any = None) -> Prequest:
         """Alltoallv, persistent."""
-        return self._persistent(self._plans.alltoall, sendbuf, recvbuf, kind="v")
+        return self._persistent(self._builders.alltoall, sendbuf, recvbuf, variant="v")
 
     def Alltoallw(self, sendbuf: Any, recvbuf: Any) -> None:
         """Alltoall with a count, a displacement in bytes and a type per rank."""
         s = self._schedule()
-        self._plans.alltoall(s, sendbuf, recvbuf, kind="w")
+        self._builders.alltoall(s, sendbuf, recvbuf, variant="w")
         self._run(s)
 
     def Ialltoallw(self, sendbuf: Any, recvbuf: Any) -> Request:
         """Alltoallw, nonblocking."""
         s = self._schedule()
-        self._plans.alltoall(s, sendbuf, recvbuf, kind="w")
+        self._builders.alltoall(s, sendbuf, recvbuf, variant="w")
         return self._begin(s)
 
     def Alltoallw_init(self, sendbuf: Any, recvbuf: Any, info: Any = None) -> Prequest:
         """Alltoallw, persistent."""
-        return self._persistent(self._plans.alltoall, sendbuf, recvbuf, kind="w")
+        return self._persistent(self._builders.alltoall, sendbuf, recvbuf, variant="w")
 
     def Reduce(self, sendbuf: Any, recvbuf: Any, op: Op = SUM, root: int = 0) -> None:
         """Combine the elements of all ranks, in rank order, into the root's buffer."""
         s = self._schedule()
-        self._plans.reduce(s, sendbuf, recvbuf, op, self._check_root(root))
+        self._builders.reduce(s, sendbuf, recvbuf, op, self._check_root(root))
         self._run(s)
 
     def Ireduce(self, sendbuf: Any, recvbuf: Any, op: Op = SUM, root: int = 0) -> Request:
         """Reduce, nonblocking."""
         s = self._schedule()
-        self._plans.reduce(s, sendbuf, recvbuf, op, self._check_root(root))
+        self._builders.reduce(s, sendbuf, recvbuf, op, self._check_root(root))
         return self._begin(s)
 
     def Reduce_init(
         self, sendbuf: Any, recvbuf: Any, op: Op = SUM, root: int = 0, info: Any = None
     ) -> Prequest:
         """Reduce, persistent."""
-        return self._persistent(self._plans.reduce, sendbuf, recvbuf, op, self._check_root(root))
+        return self._persistent(self._builders.reduce, sendbuf, recvbuf, op, self._check_root(root))
 
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
         """Combine the elements of all ranks, in rank order, into the receive buffer of every rank."""
         s = self._schedule()
-        self._plans.allreduce(s, sendbuf, recvbuf, op)
+        self._builders.allreduce(s, sendbuf, recvbuf, op)
         self._run(s)
 
     def Iallreduce(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> Request:
         """Allreduce, nonblocking."""
         s = self._schedule()
-        self._plans.allreduce(s, sendbuf, recvbuf, op)
+        self._builders.allreduce(s, sendbuf, recvbuf, op)
         return self._begin(s)
 
     def Allreduce_init(self, sendbuf: Any, recvbuf: Any, op: Op = SUM, info: Any = None) -> Prequest:
         """Allreduce, persistent."""
-        return self._persistent(self._plans.allreduce, sendbuf, recvbuf, op)
+        return self._persistent(self._builders.allreduce, sendbuf, recvbuf, op)
 
     def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
         """Combine the elements of all ranks, in rank order. Rank r gets block r of the result; the blocks are equal."""
         s = self._schedule()
-        self._plans.reduce_scatter_block(s, sendbuf, recvbuf, op)
+        self._builders.reduce_scatter_block(s, sendbuf, recvbuf, op)
         self._run(s)
 
     def Ireduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> Request:
         """Reduce_scatter_block, nonblocking."""
         s = self._schedule()
-        self._plans.reduce_scatter_block(s, sendbuf, recvbuf, op)
+        self._builders.reduce_scatter_block(s, sendbuf, recvbuf, op)
         return self._begin(s)
 
     def Reduce_scatter_block_init(
         self, sendbuf: Any, recvbuf: Any, op: Op = SUM, info: Any = None
     ) -> Prequest:
         """Reduce_scatter_block, persistent."""
-        return self._persistent(self._plans.reduce_scatter_block, sendbuf, recvbuf, op)
+        return self._persistent(self._builders.reduce_scatter_block, sendbuf, recvbuf, op)
 
     def Reduce_scatter(
         self, sendbuf: Any, recvbuf: Any, recvcounts: Sequence[int] | None = None, op: Op = SUM
     ) -> None:
         """Combine the elements of all ranks, in rank order. Rank r gets block r of the result, of recvcounts[r] elements."""
         s = self._schedule()
-        self._plans.reduce_scatter(s, sendbuf, recvbuf, self._counts(recvcounts, sendbuf, recvbuf), op)
+        self._builders.reduce_scatter(s, sendbuf, recvbuf, self._counts(recvcounts, sendbuf, recvbuf), op)
         self._run(s)
 
     def Ireduce_scatter(
@@ -301,7 +303,7 @@ class BufferCollectives(ObjectCollectives):
     ) -> Request:
         """Reduce_scatter, nonblocking."""
         s = self._schedule()
-        self._plans.reduce_scatter(s, sendbuf, recvbuf, self._counts(recvcounts, sendbuf, recvbuf), op)
+        self._builders.reduce_scatter(s, sendbuf, recvbuf, self._counts(recvcounts, sendbuf, recvbuf), op)
         return self._begin(s)
 
     def Reduce_scatter_init(
@@ -314,40 +316,40 @@ class BufferCollectives(ObjectCollectives):
     ) -> Prequest:
         """Reduce_scatter, persistent."""
         return self._persistent(
-            self._plans.reduce_scatter, sendbuf, recvbuf, self._counts(recvcounts, sendbuf, recvbuf), op
+            self._builders.reduce_scatter, sendbuf, recvbuf, self._counts(recvcounts, sendbuf, recvbuf), op
         )
 
     def Scan(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
         """Combine the elements of ranks 0 to this one, in rank order."""
         s = self._schedule()
-        self._plans.scan(s, sendbuf, recvbuf, op, exclusive=False)
+        self._builders.scan(s, sendbuf, recvbuf, op, exclusive=False)
         self._run(s)
 
     def Iscan(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> Request:
         """Scan, nonblocking."""
         s = self._schedule()
-        self._plans.scan(s, sendbuf, recvbuf, op, exclusive=False)
+        self._builders.scan(s, sendbuf, recvbuf, op, exclusive=False)
         return self._begin(s)
 
     def Scan_init(self, sendbuf: Any, recvbuf: Any, op: Op = SUM, info: Any = None) -> Prequest:
         """Scan, persistent."""
-        return self._persistent(self._plans.scan, sendbuf, recvbuf, op, exclusive=False)
+        return self._persistent(self._builders.scan, sendbuf, recvbuf, op, exclusive=False)
 
     def Exscan(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
         """Combine the elements of the ranks before this one, in rank order. The buffer of rank 0 is not touched."""
         s = self._schedule()
-        self._plans.scan(s, sendbuf, recvbuf, op, exclusive=True)
+        self._builders.scan(s, sendbuf, recvbuf, op, exclusive=True)
         self._run(s)
 
     def Iexscan(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> Request:
         """Exscan, nonblocking."""
         s = self._schedule()
-        self._plans.scan(s, sendbuf, recvbuf, op, exclusive=True)
+        self._builders.scan(s, sendbuf, recvbuf, op, exclusive=True)
         return self._begin(s)
 
     def Exscan_init(self, sendbuf: Any, recvbuf: Any, op: Op = SUM, info: Any = None) -> Prequest:
         """Exscan, persistent."""
-        return self._persistent(self._plans.scan, sendbuf, recvbuf, op, exclusive=True)
+        return self._persistent(self._builders.scan, sendbuf, recvbuf, op, exclusive=True)
 
 
 def _restart(schedule: Schedule) -> Operation:

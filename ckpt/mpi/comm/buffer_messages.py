@@ -45,9 +45,9 @@ class BufferMessages(ObjectMessages):
 
     def _start_send(self, spec: BufferSpec, dst: int, head: bytes) -> Operation:
         """Pass a buffer to the transport. The lock is held."""
-        lost = self._lost(dst)
-        if lost is not None:
-            return lost
+        failure = self._failed_send(dst)
+        if failure is not None:
+            return failure
         progress = self._engine.progress
         data = spec.read()
         if len(data) < COPY_BYTES:
@@ -58,7 +58,7 @@ class BufferMessages(ObjectMessages):
             return Done()  # `data` is a packed copy, which nothing else writes to
         return BufferSend(self._engine, self._shared, dst, sequence)
 
-    def _lost(self, dst: int) -> FailedOperation | None:
+    def _failed_send(self, dst: int) -> FailedOperation | None:
         """The operation for a send that cannot begin, because the communicator is revoked or `dst` has failed; else
         None."""
         if self._shared.revoked:
@@ -314,7 +314,7 @@ class BufferMessages(ObjectMessages):
         return Prequest._prepare(self._engine, self._start_send, spec, *route)
 
     def _start_sync(self, spec: BufferSpec, dst: int, tag: int) -> Operation:
-        return self._lost(dst) or self._put_sync(dst, tag, bytes(spec.read()))
+        return self._failed_send(dst) or self._put_sync(dst, tag, bytes(spec.read()))
 
     def Recv_init(self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Prequest:
         """A persistent receive: Start posts the receive again."""

@@ -1,7 +1,7 @@
 """The base class of all communicators: group, context number, routes to the peers, checks of arguments.
 
 A communicator object is a handle. `Comm(other)` is another handle of the same communicator, and compares equal; all
-handles share one CommShared. A freed or null communicator has `NOTHING` in place of its parts (null_handles.py), and
+handles share one CommShared. A freed or null communicator has `NULL_PART` in place of its parts (null_handles.py), and
 every call on it raises ERR_COMM.
 
 A *route* is the world rank and the packed envelope for a (destination, tag). It never changes. So rank and tag are checked
@@ -19,7 +19,7 @@ from ckpt.mpi.base.constants import ANY_SOURCE, ANY_TAG, PROC_NULL, TAG_UB, UNDE
 from ckpt.mpi.base.errors import ERR_COMM, ERR_RANK, ERR_REVOKED, ERR_ROOT, ERR_TAG, MpiException
 from ckpt.mpi.base.handle import Handle, expect
 from ckpt.mpi.base.integers import argument
-from ckpt.mpi.base.null_handles import NOTHING
+from ckpt.mpi.base.null_handles import NULL_PART
 from ckpt.mpi.engine.comm_state import CommShared
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class CommBase(Handle):
         expect(cls, comm, CommBase)
         self = super().__new__(cls)
         self._unbind()
-        if comm is not None and comm._shared is not NOTHING:
+        if comm is not None and comm._shared is not NULL_PART:
             self._bind(comm._engine, comm._shared)
         return self
 
@@ -67,7 +67,7 @@ class CommBase(Handle):
 
     def _unbind(self) -> None:
         """Make this handle null."""
-        self._engine = self._shared = self._rank = self._peers = self._context = self._channels = NOTHING
+        self._engine = self._shared = self._rank = self._peers = self._context = self._channels = NULL_PART
         self._routes = {}
 
     def _bind(self, engine: Engine, shared: CommShared) -> None:
@@ -101,7 +101,7 @@ class CommBase(Handle):
         # The state has every field, and nothing is computed from others: the engine and this object refer to each
         # other, so when this object's state is set, the engine may still be empty.
         extra = getattr(self, "__dict__", None)
-        if self._shared is NOTHING:
+        if self._shared is NULL_PART:
             return None, extra
         return (
             (
@@ -128,7 +128,7 @@ class CommBase(Handle):
         return self._named() or (CommBase.__new__, (type(self),), self.__getstate__())
 
     def __bool__(self) -> bool:
-        return self._shared is not NOTHING and not self._shared.freed
+        return self._shared is not NULL_PART and not self._shared.freed
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, CommBase):
@@ -143,14 +143,14 @@ class CommBase(Handle):
 
     def Get_rank(self) -> int:
         """This process's rank in the communicator."""
-        return +self._rank  # the operator + raises for NOTHING
+        return +self._rank  # the operator + raises for NULL_PART
 
     def Get_size(self) -> int:
         """Number of ranks in the group (the local group of an intercommunicator)."""
         return len(self._shared.group)
 
     def Get_name(self) -> str:
-        return "MPI_COMM_NULL" if self._shared is NOTHING else self._shared.name
+        return "MPI_COMM_NULL" if self._shared is NULL_PART else self._shared.name
 
     def Set_name(self, name: str) -> None:
         self._shared.name = name

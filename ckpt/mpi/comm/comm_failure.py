@@ -81,7 +81,7 @@ class Failures(CommBase):
         flag = argument(flag)
         engine = self._engine
         with engine.lock:
-            consensus = self._start_consensus(flag, None, _nothing)
+            consensus = self._start_consensus(flag, None, _no_finish)
             engine.wait(consensus)
         _raise_unacknowledged(consensus)
         agreed: int = consensus.value[0]
@@ -108,11 +108,11 @@ class Failures(CommBase):
     def Ishrink(self) -> tuple[Any, Request]:
         """Shrink, nonblocking: the communicator is null until the request is done."""
         shared, engine = self._alive(), self._engine
-        kind = type(self) if shared.topology is None else self._plain()
-        copy: Any = CommBase.__new__(kind)
+        new_class = type(self) if shared.topology is None else self._plain()
+        copy: Any = CommBase.__new__(new_class)
         with engine.lock:
             proposal = engine.next_context(), engine.next_context()
-            consensus = self._start_consensus(-1, proposal, _bind_rest, engine, shared, copy)
+            consensus = self._start_consensus(-1, proposal, _bind_survivors, engine, shared, copy)
             return copy, Request._make(engine, consensus)
 
     def _plain(self) -> Any:
@@ -147,7 +147,7 @@ def _raise_unacknowledged(consensus: Consensus) -> None:
         raise error
 
 
-def _nothing(consensus: Consensus) -> None:
+def _no_finish(consensus: Consensus) -> None:
     """The `finish` of Agree: it has nothing to do when the agreement is decided."""
 
 
@@ -159,7 +159,7 @@ def _write_flag(consensus: Consensus, buffer: Any) -> None:
         consensus.error = error.with_traceback(None)
 
 
-def _bind_rest(consensus: Consensus, engine: Any, shared: CommShared, copy: Any) -> None:
+def _bind_survivors(consensus: Consensus, engine: Any, shared: CommShared, copy: Any) -> None:
     """The `finish` of Shrink: make the communicator of the survivors and bind the handle `copy` to it."""
     _, failed, _, proposals = consensus.value
     group = tuple([rank for rank in shared.group if rank not in failed])
@@ -176,7 +176,7 @@ def _bind_rest(consensus: Consensus, engine: Any, shared: CommShared, copy: Any)
         local = Intracomm._make(engine, group, proposals[min(group)][1])
         new.extras["side"] = Side(local, side.low)
         new.parts = (local._shared.base,)
-        local._shared.kin = peers
+        local._shared.related_ranks = peers
         engine.failed_ranks.register(local._shared)
     copy._bind(engine, new)
     engine.register(new)

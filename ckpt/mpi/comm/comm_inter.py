@@ -47,7 +47,7 @@ class Intercomm(Comm):
     """An intercommunicator. Its size and rank are those of the local group; its peers are the remote group."""
 
     __slots__ = ()
-    _plans: ClassVar[Any] = inter
+    _builders: ClassVar[Any] = inter
 
     def __new__(cls, comm: Any = None) -> Any:
         self = super().__new__(cls, comm)
@@ -64,7 +64,7 @@ class Intercomm(Comm):
         shared.extras["side"] = side
         private = side.local._shared
         # A rank of the local group may wait for a failed remote rank, and never take part in a local collective.
-        private.kin = peers
+        private.related_ranks = peers
         shared.parts = (private.base,)
         engine.failed_ranks.register(private)
         self._bind(engine, shared)
@@ -145,7 +145,7 @@ class Intercomm(Comm):
         base: int = self._agree(self._engine.next_context())
         return base
 
-    def _plan_base(self, s: Schedule, slot: int) -> None:
+    def _write_new_base(self, s: Schedule, slot: int) -> None:
         low = self._side.low
         if low and self._rank == 0:
             s.values[slot] = pickle.dumps(self._engine.next_context(), 5)

@@ -93,11 +93,11 @@ class CommObject(CommBase, HasAttributes, HasErrhandler):
 
     def Detach_buffer(self) -> Any:
         shared = self._alive()
-        held, shared.buffer = shared.buffer, None
-        if held is None or isinstance(held, BufferAutomaticType):
-            return held
-        kind = buffer_type()
-        return held if isinstance(held, kind) else kind.frombuffer(held)
+        buffer, shared.buffer = shared.buffer, None
+        if buffer is None or isinstance(buffer, BufferAutomaticType):
+            return buffer
+        buffer_class = buffer_type()
+        return buffer if isinstance(buffer, buffer_class) else buffer_class.frombuffer(buffer)
 
     def Flush_buffer(self) -> None:
         """No effect: buffered sends do not use the attached buffer, so it never holds a message."""

@@ -21,11 +21,11 @@ class Topocomm(Intracomm):
     collectives/neighbor_builders.py."""
 
     __slots__ = ()
-    _kinds: ClassVar[tuple[int, ...]] = (CART, GRAPH, DIST_GRAPH)
+    _types: ClassVar[tuple[int, ...]] = (CART, GRAPH, DIST_GRAPH)
 
     def __new__(cls, comm: Any = None) -> Any:
         self = super().__new__(cls, comm)
-        if comm and (comm._shared.topology is None or comm._shared.topology.kind not in cls._kinds):
+        if comm and (comm._shared.topology is None or comm._shared.topology.topology_type not in cls._types):
             raise TypeError(f"{cls.__name__}: the communicator has no such topology")
         return self
 
@@ -94,13 +94,13 @@ class Topocomm(Intracomm):
 
     # -- buffers -----------------------------------------------------------------------------------
 
-    def _neighbor(self, plan: Any, sendbuf: Any, recvbuf: Any, kind: str) -> Any:
+    def _neighbor(self, builder: Any, sendbuf: Any, recvbuf: Any, variant: str) -> Any:
         s = self._schedule()
-        plan(s, self._topology, sendbuf, recvbuf, kind=kind)
+        builder(s, self._topology, sendbuf, recvbuf, variant=variant)
         return s
 
-    def _neighbor_init(self, plan: Any, sendbuf: Any, recvbuf: Any, kind: str) -> Prequest:
-        return self._persistent(plan, self._topology, sendbuf, recvbuf, kind=kind)
+    def _neighbor_init(self, builder: Any, sendbuf: Any, recvbuf: Any, variant: str) -> Prequest:
+        return self._persistent(builder, self._topology, sendbuf, recvbuf, variant=variant)
 
     def Neighbor_allgather(self, sendbuf: Any, recvbuf: Any) -> None:
         """Send one buffer to all outgoing neighbours; block k of `recvbuf` is from incoming neighbour k."""
@@ -167,7 +167,7 @@ class Cartcomm(Topocomm):
     """A communicator with a Cartesian grid."""
 
     __slots__ = ()
-    _kinds = (CART,)
+    _types = (CART,)
 
     def Get_dim(self) -> int:
         """Number of dimensions."""
@@ -232,7 +232,7 @@ class Graphcomm(Topocomm):
     """A communicator with a graph that every rank knows completely."""
 
     __slots__ = ()
-    _kinds = (GRAPH,)
+    _types = (GRAPH,)
 
     def Get_dims(self) -> tuple[int, int]:
         """(nodes, edges)"""
@@ -281,7 +281,7 @@ class Distgraphcomm(Topocomm):
     """A communicator with a distributed graph: every rank knows only its own edges."""
 
     __slots__ = ()
-    _kinds = (DIST_GRAPH,)
+    _types = (DIST_GRAPH,)
 
     def Get_dist_neighbors_count(self) -> tuple[int, int, bool]:
         """(number of incoming neighbours, of outgoing neighbours, whether the graph is weighted)"""

@@ -81,7 +81,7 @@ class Comm(BufferMessages, BufferCollectives, CommObject, Failures):
     def Get_topology(self) -> int:
         """CART, GRAPH, DIST_GRAPH, or UNDEFINED."""
         topology = self._alive().topology
-        return UNDEFINED if topology is None else int(topology.kind)
+        return UNDEFINED if topology is None else int(topology.topology_type)
 
     @property
     def topology(self) -> int:
@@ -143,9 +143,9 @@ class Comm(BufferMessages, BufferCollectives, CommObject, Failures):
         base: int = self._typed_handle()._new_base()
         return base
 
-    def _plan_base(self, s: Schedule, slot: int) -> None:
+    def _write_new_base(self, s: Schedule, slot: int) -> None:
         """Write steps of a schedule that do the work of `_new_base`: the slot gets the pickled number."""
-        self._typed_handle()._plan_base(s, slot)
+        self._typed_handle()._write_new_base(s, slot)
 
     def _typed_handle(self) -> Any:
         """A handle of this communicator of class Intracomm or Intercomm: this handle's class may be Comm."""
@@ -168,7 +168,7 @@ class Comm(BufferMessages, BufferCollectives, CommObject, Failures):
         """Dup, nonblocking: the communicator is null until the request is done."""
         s = self._schedule()
         slot = s.slot(None)
-        self._plan_base(s, slot)
+        self._write_new_base(s, slot)
         copy = CommBase.__new__(type(self))
         s.call(_bind_copy, self, copy, slot, info)
         return copy, self._begin(s)
@@ -273,7 +273,7 @@ class Intracomm(Comm, Factories):
         base: int = ObjectCollectives.bcast(self, self._engine.next_context() if self._rank == 0 else None)
         return base
 
-    def _plan_base(self, s: Schedule, slot: int) -> None:
+    def _write_new_base(self, s: Schedule, slot: int) -> None:
         if self._rank == 0:
             s.values[slot] = pickle.dumps(self._engine.next_context(), 5)
         trees.broadcast(s, 0, slot)
@@ -332,22 +332,22 @@ class Intracomm(Comm, Factories):
 
 def world_of(engine: Engine) -> Intracomm:
     """COMM_WORLD of an engine. It is made on first use."""
-    held = engine._world
-    if not isinstance(held, Intracomm):
+    world = engine._world
+    if not isinstance(world, Intracomm):
         base = envelope.context_base(0, WORLD_COUNT)
-        held = Intracomm._make(engine, tuple(range(engine.progress.size)), base, "MPI_COMM_WORLD")
-        engine._world = held
-    return held
+        world = Intracomm._make(engine, tuple(range(engine.progress.size)), base, "MPI_COMM_WORLD")
+        engine._world = world
+    return world
 
 
 def self_of(engine: Engine) -> Intracomm:
     """COMM_SELF of an engine. It is made on first use."""
-    held = engine._self
-    if not isinstance(held, Intracomm):
+    self_comm = engine._self
+    if not isinstance(self_comm, Intracomm):
         rank = engine.progress.rank
-        held = Intracomm._make(engine, (rank,), envelope.context_base(rank, SELF_COUNT), "MPI_COMM_SELF")
-        engine._self = held
-    return held
+        self_comm = Intracomm._make(engine, (rank,), envelope.context_base(rank, SELF_COUNT), "MPI_COMM_SELF")
+        engine._self = self_comm
+    return self_comm
 
 
 def _world() -> Any:

@@ -15,7 +15,7 @@ from types import FunctionType
 from typing import Any
 
 from ckpt.mpi.base.errors import MpiException
-from ckpt.mpi.base.null_handles import NOTHING
+from ckpt.mpi.base.null_handles import NULL_PART
 from ckpt.mpi.engine import worlds
 from ckpt.mpi.requests.handling import handle
 
@@ -32,7 +32,7 @@ def handled(comm: Any, error: MpiException) -> MpiException:
     if error.handled:
         return error
     shared = comm._shared
-    if shared is NOTHING:
+    if shared is NULL_PART:
         if not worlds.is_provided():
             return error
         from ckpt.mpi.comm.communicator import self_of

@@ -125,11 +125,11 @@ class Session(Handle, HasErrhandler):
 
     def Detach_buffer(self) -> Any:
         state = self._valid()
-        held, state.buffer = state.buffer, None
-        if held is None or isinstance(held, BufferAutomaticType):
-            return held
-        kind = buffer_type()
-        return held if isinstance(held, kind) else kind.frombuffer(held)
+        buffer, state.buffer = state.buffer, None
+        if buffer is None or isinstance(buffer, BufferAutomaticType):
+            return buffer
+        buffer_class = buffer_type()
+        return buffer if isinstance(buffer, buffer_class) else buffer_class.frombuffer(buffer)
 
     def Flush_buffer(self) -> None:
         self._valid()

@@ -171,9 +171,9 @@ class Null(Handle):
     __slots__ = ("__weakref__",)
 
     def __new__(cls, other: Any = None) -> Any:
-        for kind in cls.__mro__:
-            if kind.__dict__.get("_constants"):
-                expect(cls, other, kind)
+        for base in cls.__mro__:
+            if base.__dict__.get("_constants"):
+                expect(cls, other, base)
                 break
         return super().__new__(cls)
 

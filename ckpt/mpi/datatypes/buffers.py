@@ -43,7 +43,7 @@ class BufferSpec:
         self.count = count
         self.datatype = datatype
         self.offset = offset
-        layout = (datatype._kind or datatype._valid()).layout
+        layout = (datatype._info or datatype._valid()).layout
         self.nbytes = count * layout.size
         self.dense = layout.contiguous
 
@@ -142,19 +142,19 @@ class Message:
 
     def __init__(self, arg: Any, *, writable: bool, pair: tuple[type, ...] = (tuple,)) -> None:
         """pair: types that the pair (counts, displacements) may have. writable: a read-only buffer raises BufferError."""
-        obj, self.count, self.displacement, kind = _split(arg, pair)
+        obj, self.count, self.displacement, type_arg = _split(arg, pair)
         if obj is None or isinstance(obj, BottomType):
             self.obj: Any = BOTTOM
             self.nbytes = 0
-            if kind is None:
+            if type_arg is None:
                 raise KeyError("message: without a buffer a datatype is needed")
-            self.datatype = _as_datatype(kind)
+            self.datatype = _as_datatype(type_arg)
             return
         self.nbytes, code, readonly = _exported(obj)
         if writable and readonly:
             raise BufferError("message: the buffer is read-only")
         self.obj = obj
-        self.datatype = _of_format(obj, code) if kind is None else _as_datatype(kind)
+        self.datatype = _of_format(obj, code) if type_arg is None else _as_datatype(type_arg)
 
     def infer(self, nbytes: int) -> int:
         """The number of elements in `nbytes` bytes. ValueError: it is not a whole number."""
@@ -207,10 +207,10 @@ def _split(arg: Any, pair: tuple[type, ...]) -> tuple[Any, Any, Any, Any]:
             return obj, *_two(second), None
         return obj, second, None, None
     if size == 3:
-        obj, second, kind = arg
+        obj, second, type_arg = arg
         if isinstance(second, pair):
-            return obj, *_two(second), kind
-        return obj, second, None, kind
+            return obj, *_two(second), type_arg
+        return obj, second, None, type_arg
     if size == 4:
         return arg[0], arg[1], arg[2], arg[3]
     raise ValueError("message: expecting 2 to 4 items")
@@ -313,26 +313,26 @@ def typed_vector(arg: Any, size: int, *, writable: bool) -> list[BufferSpec]:
     counts: Any
     places: Any
     if len(arg) == 2:
-        obj, kinds = arg
+        obj, type_args = arg
         counts = places = None
     elif len(arg) == 3:
-        obj, pair, kinds = arg
+        obj, pair, type_args = arg
         counts, places = pair
     elif len(arg) == 4:
-        obj, counts, places, kinds = arg
+        obj, counts, places, type_args = arg
     else:
         raise ValueError("message: expecting 2 to 4 items")
     bottom = obj is None or isinstance(obj, BottomType)
     if bottom and (counts is None or places is None) and len(arg) == 4:
         raise ValueError("message: without a buffer counts and displacements are needed")
-    types = [_as_datatype(kind) for kind in kinds]
+    types = [_as_datatype(type_arg) for type_arg in type_args]
     if len(types) != size:
         raise ValueError(f"message: expecting {size} datatypes, got {len(types)}")
     numbers = [1] * size if counts is None else _numbers(counts, size)
     offsets = [0] * size if places is None else _numbers(places, size)
     out = []
-    for count, offset, kind in zip(numbers, offsets, types, strict=True):
-        out.append(Message([obj, kind], writable=writable).spec(count, offset))
+    for count, offset, datatype in zip(numbers, offsets, types, strict=True):
+        out.append(Message([obj, datatype], writable=writable).spec(count, offset))
     return out
 
 

@@ -25,21 +25,21 @@ class Datatype(Derived, Packing, HasAttributes):
 
     `bool(datatype)` is False for the null datatype."""
 
-    __slots__ = ("__weakref__", "_kind")
+    __slots__ = ("__weakref__", "_info")
     _constants: ClassVar[tuple[str, ...]] = ("DATATYPE_NULL",)
 
-    _kind: DatatypeInfo | None
+    _info: DatatypeInfo | None
 
     def __new__(cls, datatype: Datatype | None = None) -> Self:
         expect(cls, datatype, Datatype)
         self = super().__new__(cls)
-        self._kind = None if datatype is None else datatype._kind
+        self._info = None if datatype is None else datatype._info
         return self
 
     @classmethod
-    def _of(cls, kind: DatatypeInfo | None) -> Datatype:
+    def _of(cls, info: DatatypeInfo | None) -> Datatype:
         datatype = cls.__new__(cls)
-        datatype._kind = kind
+        datatype._info = info
         return datatype
 
     @classmethod
@@ -58,10 +58,10 @@ class Datatype(Derived, Packing, HasAttributes):
         return cls._of(DatatypeInfo(layout, name, predefined=predefined))
 
     def _valid(self) -> DatatypeInfo:
-        kind = self._kind
-        if kind is None:
+        info = self._info
+        if info is None:
             raise MpiException(ERR_TYPE, "the datatype is null or freed")
-        return kind
+        return info
 
     @property
     def layout(self) -> Layout:
@@ -70,7 +70,7 @@ class Datatype(Derived, Packing, HasAttributes):
     @property
     def size(self) -> int:
         """Number of bytes of data in one element, without gaps."""
-        return (self._kind or self._valid()).layout.size
+        return (self._info or self._valid()).layout.size
 
     @property
     def extent(self) -> int:
@@ -80,7 +80,7 @@ class Datatype(Derived, Packing, HasAttributes):
     @property
     def contiguous(self) -> bool:
         """Whether any number of elements is one slice of memory."""
-        return (self._kind or self._valid()).layout.contiguous
+        return (self._info or self._valid()).layout.contiguous
 
     @property
     def lb(self) -> int:
@@ -108,7 +108,7 @@ class Datatype(Derived, Packing, HasAttributes):
 
     @property
     def code(self) -> str:
-        return (self._kind or self._valid()).layout.code
+        return (self._info or self._valid()).layout.code
 
     @property
     def name(self) -> str:
@@ -120,7 +120,7 @@ class Datatype(Derived, Packing, HasAttributes):
 
     @property
     def is_predefined(self) -> bool:
-        return self._kind is None or self._kind.predefined
+        return self._info is None or self._info.predefined
 
     predefined = is_predefined
 
@@ -136,26 +136,26 @@ class Datatype(Derived, Packing, HasAttributes):
         return self.true_lb, self.true_extent
 
     def Get_name(self) -> str:
-        return "MPI_DATATYPE_NULL" if self._kind is None else self._kind.name
+        return "MPI_DATATYPE_NULL" if self._info is None else self._info.name
 
     def Set_name(self, name: str) -> None:
         self._valid().name = name
 
     def Free(self) -> None:
-        kind = self._valid()
-        if kind.predefined and kind.combiner == "NAMED" and self._named():
-            raise MpiException(ERR_TYPE, f"{kind.name} is predefined and cannot be freed")
-        if not kind.predefined:
+        info = self._valid()
+        if info.predefined and info.combiner == "NAMED" and self._named():
+            raise MpiException(ERR_TYPE, f"{info.name} is predefined and cannot be freed")
+        if not info.predefined:
             self._delete_attributes()
-        self._kind = None
+        self._info = None
 
     def _discard(self) -> None:
         self.Free()
 
     def _named(self) -> str | None:
-        kind = self._kind
-        if kind is not None and PREDEFINED.get(kind.mpi_name) is self:
-            return kind.mpi_name
+        info = self._info
+        if info is not None and PREDEFINED.get(info.mpi_name) is self:
+            return info.mpi_name
         return super()._named()
 
     def elements_in(self, nbytes: int) -> int:
@@ -163,26 +163,26 @@ class Datatype(Derived, Packing, HasAttributes):
         return self.layout.elements_in(nbytes)
 
     def __bool__(self) -> bool:
-        return self._kind is not None
+        return self._info is not None
 
     def __repr__(self) -> str:
         return f"<Datatype {self.Get_name() or 'derived'}>"
 
     def __eq__(self, other: object) -> bool:
-        return self._kind is other._kind if isinstance(other, Datatype) else NotImplemented
+        return self._info is other._info if isinstance(other, Datatype) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]
 
     def __reduce__(self) -> Any:
-        kind = self._kind
-        if kind is None:
+        info = self._info
+        if info is None:
             return self._named() or (type(self), ())
-        named = PREDEFINED.get(kind.mpi_name)
+        named = PREDEFINED.get(info.mpi_name)
         if named is self:
-            return predefined, (kind.mpi_name,)
-        if named is not None and named._kind is kind:
+            return predefined, (info.mpi_name,)
+        if named is not None and named._info is info:
             return type(self), (named,)
-        return type(self), (), (None, {"_kind": kind})
+        return type(self), (), (None, {"_info": info})
 
     # -- attributes --------------------------------------------------------------------------------
 
@@ -218,8 +218,8 @@ class Datatype(Derived, Packing, HasAttributes):
     def typestr(self) -> str:
         if not self:
             return "V0"
-        kind = _KINDS.get(self.typechar)
-        return f"V{self.extent}" if kind is None else f"{kind}{self.size}"
+        letter = _KINDS.get(self.typechar)
+        return f"V{self.extent}" if letter is None else f"{letter}{self.size}"
 
 
 def _basic(name: str, code: str) -> Datatype:
@@ -263,12 +263,12 @@ _KINDS.update(dict.fromkeys("efdg", "f"))
 
 def typecode(datatype: Datatype) -> str | None:
     """The numpy typecode of a basic datatype or of its duplicate; None for other datatypes."""
-    kind = datatype._kind
-    while kind is not None and kind.combiner == "DUP":
-        kind = kind.base
-    if kind is None or kind.combiner not in ("NAMED", "F90_INTEGER", "F90_REAL", "F90_COMPLEX"):
+    info = datatype._info
+    while info is not None and info.combiner == "DUP":
+        info = info.base
+    if info is None or info.combiner not in ("NAMED", "F90_INTEGER", "F90_REAL", "F90_COMPLEX"):
         return None
-    return {"S": "c"}.get(char, char) if (char := _TYPECHARS.get(kind.layout.code)) else None
+    return {"S": "c"}.get(char, char) if (char := _TYPECHARS.get(info.layout.code)) else None
 
 
 _BY_CODE = {

@@ -29,23 +29,23 @@ class Derived(Handle):
     __slots__ = ()
 
     if TYPE_CHECKING:
-        _kind: DatatypeInfo | None
+        _info: DatatypeInfo | None
 
         def _valid(self) -> DatatypeInfo: ...
         @classmethod
-        def _of(cls, kind: DatatypeInfo | None) -> Datatype: ...
+        def _of(cls, info: DatatypeInfo | None) -> Datatype: ...
 
     def _derive(self, layout: Layout, combiner: str, **params: Any) -> Any:
         return type(self)._of(DatatypeInfo(layout, combiner=combiner, base=self._valid(), params=params))
 
     def Dup(self) -> Any:
-        kind = self._valid()
-        copy = type(self)._of(DatatypeInfo(kind.layout, kind.name, combiner="DUP", base=kind))
-        copy._kind.mpi_name = ""  # type: ignore[union-attr]
+        info = self._valid()
+        copy = type(self)._of(DatatypeInfo(info.layout, info.name, combiner="DUP", base=info))
+        copy._info.mpi_name = ""  # type: ignore[union-attr]
         try:
             self._copy_attributes(copy)  # type: ignore[attr-defined]
         except MpiException:
-            copy._kind = None
+            copy._info = None
             raise
         return copy
 
@@ -108,9 +108,9 @@ class Derived(Handle):
         (lengths, places), types = _alike(blocklengths, displacements), list(datatypes)
         if len(types) != len(lengths):
             raise ValueError(f"expecting {len(lengths)} items, got {len(types)}")
-        kinds = [kind._valid() for kind in types]
-        pieces = [(kinds[at].layout, lengths[at], places[at]) for at in range(len(kinds))]
-        params = {"blocklengths": lengths, "displacements": places, "datatypes": kinds}
+        infos = [datatype._valid() for datatype in types]
+        pieces = [(infos[at].layout, lengths[at], places[at]) for at in range(len(infos))]
+        params = {"blocklengths": lengths, "displacements": places, "datatypes": infos}
         return cls._of(DatatypeInfo(layouts.blocks(pieces, pad=True), combiner="STRUCT", params=params))
 
     def Create_subarray(
@@ -156,9 +156,9 @@ class Derived(Handle):
             if block < 1 or (not cyclic and block * parts < gsizes[axis]):
                 raise MpiException(ERR_ARG, f"blocks of {block} on {parts} processes")
             rules.append((block, cyclic))
-        held = layouts.darray(self._valid().layout, rank, gsizes, rules, psizes, c_order=order == _ORDER_C)
+        layout = layouts.darray(self._valid().layout, rank, gsizes, rules, psizes, c_order=order == _ORDER_C)
         return self._derive(
-            held,
+            layout,
             "DARRAY",
             size=size,
             rank=rank,
@@ -198,8 +198,8 @@ class Derived(Handle):
     def _f90(cls, name: str, combiner: str, params: dict[str, int]) -> Any:
         from ckpt.mpi.datatypes import datatypes
 
-        kind = datatypes.PREDEFINED[name]._valid()
-        made = DatatypeInfo(kind.layout, "", predefined=True, combiner=combiner, params=params)
+        info = datatypes.PREDEFINED[name]._valid()
+        made = DatatypeInfo(info.layout, "", predefined=True, combiner=combiner, params=params)
         return cls._of(made)
 
     @classmethod
@@ -252,21 +252,21 @@ class Derived(Handle):
 
     def Get_envelope(self) -> tuple[int, int, int, int, int]:
         """(number of integers, of addresses, of large counts, of datatypes in Get_contents, combiner)"""
-        kind = self._valid()
-        number = COMBINERS.index(kind.combiner) + 1
-        if kind.combiner == "NAMED":
+        info = self._valid()
+        number = COMBINERS.index(info.combiner) + 1
+        if info.combiner == "NAMED":
             return 0, 0, 0, 0, number
-        integers, addresses, types = _contents(kind)
+        integers, addresses, types = _contents(info)
         return len(integers), len(addresses), 0, len(types), number
 
     def Get_contents(self) -> tuple[list[int], list[int], list[int], list[Any]]:
         """(integers, addresses, large counts, datatypes): the arguments of the constructor, in the standard's order.
 
         MpiException (ERR_TYPE): the datatype is a basic one."""
-        kind = self._valid()
-        if kind.combiner == "NAMED":
+        info = self._valid()
+        if info.combiner == "NAMED":
             raise MpiException(ERR_TYPE, "a basic type has no contents")
-        integers, addresses, types = _contents(kind)
+        integers, addresses, types = _contents(info)
         return integers, addresses, [], [_handle(each) for each in types]
 
     @property
@@ -289,14 +289,14 @@ class Derived(Handle):
         """(datatype the constructor was called on, combiner's name, keyword arguments of the constructor), as mpi4py."""
         from ckpt.mpi.datatypes.datatypes import DATATYPE_NULL
 
-        kind = self._valid()
-        if kind.combiner == "NAMED":
+        info = self._valid()
+        if info.combiner == "NAMED":
             return self, "NAMED", {}
-        params = dict(kind.params)
+        params = dict(info.params)
         if "datatypes" in params:
             params["datatypes"] = [_handle(each) for each in params["datatypes"]]
-        base = DATATYPE_NULL if kind.base is None else _handle(kind.base)
-        return base, kind.combiner, params
+        base = DATATYPE_NULL if info.base is None else _handle(info.base)
+        return base, info.combiner, params
 
 
 def _alike(first: Sequence[int], *others: Sequence[int]) -> list[list[int]]:
@@ -305,20 +305,20 @@ def _alike(first: Sequence[int], *others: Sequence[int]) -> list[list[int]]:
     return [numbers, *(elements(values, len(numbers), COUNT) for values in others)]
 
 
-def _handle(kind: DatatypeInfo) -> Any:
-    """A handle of a copy of `kind`, which can be freed separately; for a basic type, the constant."""
+def _handle(info: DatatypeInfo) -> Any:
+    """A handle of a copy of `info`, which can be freed separately; for a basic type, the constant."""
     from ckpt.mpi.datatypes.datatypes import PREDEFINED, Datatype
 
-    if kind.mpi_name in PREDEFINED:
-        return PREDEFINED[kind.mpi_name]
-    return Datatype._of(kind.clone())
+    if info.mpi_name in PREDEFINED:
+        return PREDEFINED[info.mpi_name]
+    return Datatype._of(info.clone())
 
 
-def _contents(kind: DatatypeInfo) -> tuple[list[int], list[int], list[DatatypeInfo]]:
+def _contents(info: DatatypeInfo) -> tuple[list[int], list[int], list[DatatypeInfo]]:
     """(integers, addresses, types) given to the constructor, in the order of the standard's MPI_Type_get_contents."""
-    p = kind.params
-    base = [] if kind.base is None else [kind.base]
-    match kind.combiner:
+    p = info.params
+    base = [] if info.base is None else [info.base]
+    match info.combiner:
         case "CONTIGUOUS":
             return [p["count"]], [], base
         case "VECTOR":

@@ -215,13 +215,13 @@ def darray(
         elif not cyclic:
             axes.append((size, list(range(own * block, min(size, (own + 1) * block)))))
         else:
-            held = [index for index in range(size) if (index // block) % parts == own]
-            axes.append((size, held))
+            owned = [index for index in range(size) if (index // block) % parts == own]
+            axes.append((size, owned))
     if c_order:
         axes.reverse()
     offsets = [0]
     stride = 1
-    for size, held in axes:
-        offsets = [at + index * stride for index in held for at in offsets]
+    for size, owned in axes:
+        offsets = [at + index * stride for index in owned for at in offsets]
         stride *= size
     return _indexed(layout, offsets, stride)

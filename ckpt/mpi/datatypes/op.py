@@ -212,10 +212,10 @@ class Op(Handle):
         domain = _PREDEFINED[self._name][2]
         if self._name in ("MPI_REPLACE", "MPI_NO_OP"):
             return
-        allowed = bool(code) and ("," in code if domain == "," else code[0] in domain and "," not in code)
+        is_defined = bool(code) and ("," in code if domain == "," else code[0] in domain and "," not in code)
         if datatype == BYTE:
-            allowed = self._name in _BITWISE + _LOGICAL
-        if not allowed:
+            is_defined = self._name in _BITWISE + _LOGICAL
+        if not is_defined:
             raise MpiException(ERR_OP, f"{self._name} is not defined for {datatype.name or 'a derived type'}")
 
     def combine(self, a: Buffer, b: Buffer, datatype: Datatype, out: Buffer | None = None) -> Buffer:

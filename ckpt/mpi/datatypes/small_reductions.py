@@ -18,7 +18,7 @@ from typing import Any
 
 from ckpt.mpi.base.progress import Buffer
 
-FEW_BYTES = 64
+MAX_BYTES = 64
 """Largest size in bytes of each operand. For larger ones numpy is faster."""
 
 _INTEGERS = "bBhHiIlLqQ"
@@ -87,7 +87,7 @@ def _kernel(name: str, code: str, nbytes: int) -> _Kernel | None:
 def combine(name: str, code: str, a: Buffer, b: Buffer) -> bytes | None:
     """The predefined operation `name` on packed numbers of typecode `code`, or None (see the header).
 
-    `a` and `b` have the same size, at most FEW_BYTES."""
+    `a` and `b` have the same size, at most MAX_BYTES."""
     kernel = _kernel(name, code, len(a))
     if kernel is None:
         return None

@@ -31,12 +31,12 @@ class CommShared:
         "group",
         "handle",
         "info",
-        "kin",
         "name",
         "parts",
         "peers",
         "pending",
         "persistent",
+        "related_ranks",
         "revoked",
         "routes",
         "topology",
@@ -63,7 +63,7 @@ class CommShared:
         """The communicator is freed or revoked: no operation may begin."""
         self.broken = False
         """This rank knows that a member has failed: collectives end with an error."""
-        self.kin: tuple[int, ...] = ()
+        self.related_ranks: tuple[int, ...] = ()
         """World ranks that are not members, but whose failure also ends the communicator's collectives."""
         self.parts: tuple[int, ...] = ()
         """Contexts of private communicators that are revoked with this one."""

@@ -81,7 +81,7 @@ class Engine:
         "lock",
         "matcher",
         "progress",
-        "ready",
+        "runnable",
         "sends",
         "shared",
         "syncs",
@@ -96,7 +96,7 @@ class Engine:
         self.debts = [0] * progress.size
         self.taken = [0] * progress.size
         """Like `debts`: consumption that the program's thread counted without the lock. Only that thread writes here."""
-        self.ready: list[Schedule] = []
+        self.runnable: list[Schedule] = []
         self.sends = 0
         self.shared: dict[int, CommShared] = {}
         """The communicators of this rank by first context number: revocations and failures are applied to these."""
@@ -324,8 +324,8 @@ class Engine:
 
     def advance_collectives(self) -> None:
         """Advance the collectives whose awaited messages have arrived."""
-        while self.ready:
-            self.ready.pop(0).advance()
+        while self.runnable:
+            self.runnable.pop(0).advance()
 
     def block(self) -> None:
         """Wait for any progress. A process image may be taken here."""

@@ -62,7 +62,7 @@ class FailedRanks:
 
     `known` is the set of the failed world ranks; `order` lists them in the order of their reports."""
 
-    __slots__ = ("agreements", "engine", "freed", "known", "order", "revoked", "trouble")
+    __slots__ = ("agreements", "any_failure", "engine", "freed", "known", "order", "revoked")
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -72,7 +72,7 @@ class FailedRanks:
         """Context numbers (`base`) of communicators that were revoked before they existed at this rank."""
         self.agreements: dict[tuple[int, int], Agreement] = {}
         self.freed: list[int] = []
-        self.trouble = False
+        self.any_failure = False
         """Whether operations may have failed, because a process has failed or a communicator is revoked."""
 
     # -- failures ----------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ class FailedRanks:
         new = [rank for rank in ranks if rank not in self.known and rank != self.engine.progress.rank]
         if not new:
             return
-        self.trouble = True
+        self.any_failure = True
         self.known.update(new)
         self.order.extend(new)
         for shared in list(self.engine.shared.values()):
@@ -96,7 +96,7 @@ class FailedRanks:
                 operation.done = True
         for key, agreement in list(self.agreements.items()):
             for rank in new:
-                self._tell(key, agreement.lost(rank))
+                self._send_agreement(key, agreement.lost(rank))
 
     def failure(self, rank: int) -> PeerFailed:
         """The error of an operation with a failed world rank."""
@@ -110,7 +110,7 @@ class FailedRanks:
         """Apply the known failures and revocations to a communicator that is new at this rank."""
         shared.broken = bool(self.known) and self._touches(shared)
         if shared.base in self.revoked:
-            self.trouble = True
+            self.any_failure = True
             for each in (shared, *(self.engine.shared[part] for part in shared.parts)):
                 each.revoked = each.closed = True
                 each.routes.clear()
@@ -125,7 +125,7 @@ class FailedRanks:
                     del self.agreements[key]
 
     def _touches(self, shared: CommShared) -> bool:
-        return not self.known.isdisjoint((*shared.group, *shared.peers, *shared.kin))
+        return not self.known.isdisjoint((*shared.group, *shared.peers, *shared.related_ranks))
 
     def _break(self, shared: CommShared) -> None:
         for key, route in list(shared.routes.items()):
@@ -144,7 +144,7 @@ class FailedRanks:
         """The error of collectives of a communicator that is revoked or has a failed member."""
         if shared.revoked:
             return MpiException(ERR_REVOKED, "the communicator is revoked")
-        lost = [rank for rank in self.order if rank in (*shared.group, *shared.peers, *shared.kin)]
+        lost = [rank for rank in self.order if rank in (*shared.group, *shared.peers, *shared.related_ranks)]
         return self.failure(lost[0])
 
     def _end_collectives(self, shared: CommShared, error: MpiException) -> None:
@@ -207,7 +207,7 @@ class FailedRanks:
         """Revoke a communicator: tell its other members, end its pending operations."""
         shared = self.engine.shared[base]
         if not shared.revoked:
-            shared.revoked = shared.closed = self.trouble = True
+            shared.revoked = shared.closed = self.any_failure = True
             shared.routes.clear()
             self._send_revocation(base, tuple(dict.fromkeys((*shared.group, *shared.peers))))
             self._end_pending(shared)
@@ -262,7 +262,7 @@ class FailedRanks:
         shared.undecided = {n for n in shared.undecided if not self.agreements[shared.base, n].decided}
         low = min(shared.undecided, default=number)
         members = tuple({*shared.group, *shared.peers})
-        self._tell(key, agreement.start(members, contribution, combine, low))
+        self._send_agreement(key, agreement.start(members, contribution, combine, low))
         self._forget_decided(shared, agreement)
         return Consensus(agreement, shared, finish, args)
 
@@ -276,7 +276,7 @@ class FailedRanks:
             return
         key = base, number
         agreement = self._agreement(key)
-        self._tell(key, agreement.receive(src, pickle.loads(data)))
+        self._send_agreement(key, agreement.receive(src, pickle.loads(data)))
         if shared is not None:
             self._forget_decided(shared, agreement)
 
@@ -286,7 +286,7 @@ class FailedRanks:
             found = self.agreements[key] = Agreement(self.engine.progress.rank, self.known)
         return found
 
-    def _tell(self, key: tuple[int, int], out: Outgoing) -> None:
+    def _send_agreement(self, key: tuple[int, int], out: Outgoing) -> None:
         base, number = key
         head = envelope.pack(envelope.AGREE, 0, 0, base, number)
         for dst, message in out:

@@ -54,10 +54,10 @@ class Operation:
 
     def complete(self, status: Status | None) -> Any:
         """Fill the status, raise the error or return the result. Called once, when done, without the lock."""
-        self.tell(status)
+        self.fill_status(status)
         return self.result()
 
-    def tell(self, status: Status | None) -> None:
+    def fill_status(self, status: Status | None) -> None:
         """Fill the status, and raise the error if there is one. Called when done; does not change the operation."""
         error = self.error
         if status is not None:
@@ -68,8 +68,8 @@ class Operation:
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = {}
-        for kind in type(self).__mro__:
-            for name in getattr(kind, "__slots__", ()):
+        for base in type(self).__mro__:
+            for name in getattr(base, "__slots__", ()):
                 if hasattr(self, name):
                     state[name] = frozen(getattr(self, name))
         return state

@@ -62,7 +62,7 @@ class PartSend(Operation):
         self.partitions = partitions
         self.missing = set(range(partitions))
 
-    def ready(self, partition: int) -> None:
+    def mark_ready(self, partition: int) -> None:
         """Send one partition. The lock is held. MpiException (ERR_ARG): it was sent already, or does not exist."""
         if partition not in self.missing:
             raise MpiException(ERR_ARG, f"partition {partition} is ready already, or there is none")
@@ -87,12 +87,12 @@ class PartSend(Operation):
 class PartReceive(Operation):
     """A partitioned receive under way.
 
-    `parts`: the sender's number of partitions, 0 before the first has arrived. `here`: those that have arrived."""
+    `parts`: the sender's number of partitions, 0 before the first has arrived. `arrived_parts`: those that have arrived."""
 
     __slots__ = (
+        "arrived_parts",
         "engine",
         "filling",
-        "here",
         "origin",
         "partitions",
         "parts",
@@ -124,12 +124,12 @@ class PartReceive(Operation):
         self.spec = spec
         self.partitions = partitions
         self.parts = 0
-        self.here: set[int] = set()
+        self.arrived_parts: set[int] = set()
         self.filling = False
         self.receive: Receive | None = None
-        self._more()
+        self._receive_next()
 
-    def _more(self) -> None:
+    def _receive_next(self) -> None:
         context = self.engine.matcher.context(self.shared.base + envelope.PLANE_PARTS)
         self.filling = True
         while not self._complete():
@@ -140,7 +140,7 @@ class PartReceive(Operation):
         self.filling = False
 
     def _complete(self) -> bool:
-        return bool(self.parts) and len(self.here) == self.parts
+        return bool(self.parts) and len(self.arrived_parts) == self.parts
 
     def arrived(self, slot: int, data: Buffer) -> None:
         """Write an arrived partition of the sender into the buffer. `data` includes the envelope."""
@@ -151,10 +151,10 @@ class PartReceive(Operation):
             self.error = MpiException(ERR_TRUNCATE, f"a part of {len(body)} bytes does not fit")
         else:
             self.spec.part(part * count, count).write(body)
-        self.here.add(part)
+        self.arrived_parts.add(part)
         self.nbytes += len(body)
         if not self.filling:
-            self._more()
+            self._receive_next()
 
     def has(self, partition: int) -> bool:
         """Whether all elements of a partition of the receiver have arrived. MpiException (ERR_ARG): it does not exist."""
@@ -167,7 +167,7 @@ class PartReceive(Operation):
             (partition + 1) * self.parts,
         )  # in units of 1 / (partitions * parts) of the buffer, which divide both sides' partitions
         needed = range(first // self.partitions, -(-last // self.partitions))
-        return self.here.issuperset(needed)
+        return self.arrived_parts.issuperset(needed)
 
     def poll(self) -> bool:
         if not self.done:

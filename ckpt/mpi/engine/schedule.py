@@ -160,7 +160,7 @@ class Schedule(Operation):
         self.waiting -= 1
         if self.waiting == 0 and self.suspended:
             self.suspended = False
-            self.engine.ready.append(self)
+            self.engine.runnable.append(self)
 
     def _put(self, slot: int, data: Buffer) -> None:
         if len(data) < VIEW_BYTES:
@@ -235,7 +235,7 @@ class Schedule(Operation):
         chain = self.shared.pending[self.number]
         chain.pop(0)
         if chain:
-            self.engine.ready.append(chain[0])
+            self.engine.runnable.append(chain[0])
         else:
             del self.shared.pending[self.number]
         self.done = not self.sent

@@ -96,7 +96,7 @@ def check(engine: Engine, requests: Sequence[Request]) -> None:
                 raise error
 
 
-def first_ready(requests: Sequence[Request], *, poll: bool) -> tuple[int, bool]:
+def first_done(requests: Sequence[Request], *, poll: bool) -> tuple[int, bool]:
     engine = engine_of(requests)
     if engine is None:
         return scan(requests)
@@ -137,13 +137,13 @@ def wait_all(requests: Sequence[Request]) -> bool:
                 engine.advance_collectives()
                 if operation.poll():
                     break
-                if engine.failed_ranks.trouble and _has_failed_peer(engine, operations):
+                if engine.failed_ranks.any_failure and _has_failed_peer(engine, operations):
                     return all(each.poll() for each in operations)
                 engine.block()
     return True
 
 
-def all_ready(requests: Sequence[Request]) -> bool | None:
+def all_done(requests: Sequence[Request]) -> bool | None:
     """Whether all requests are done. None: not all are done, and a process that one of them needs has failed."""
     engine = engine_of(requests)
     if engine is None:
@@ -155,7 +155,7 @@ def all_ready(requests: Sequence[Request]) -> bool | None:
         engine.make_progress()
         if all(operation.poll() for operation in operations):
             return True
-        return None if engine.failed_ranks.trouble and _has_failed_peer(engine, operations) else False
+        return None if engine.failed_ranks.any_failure and _has_failed_peer(engine, operations) else False
 
 
 def active_of(requests: Sequence[Request]) -> list[Operation]:
@@ -217,7 +217,7 @@ def fail(requests: Sequence[Request], statuses: list[Status] | None) -> Exceptio
     return _Ending(requests, [request._operation for request in requests]).end(statuses, [], None)
 
 
-def take_ready(requests: Sequence[Request], statuses: list[Status] | None) -> tuple[list[int], list[Any]]:
+def take_done(requests: Sequence[Request], statuses: list[Status] | None) -> tuple[list[int], list[Any]]:
     """Complete the requests that are done: (their indices, their objects). If some have failed, complete only these, and
     raise."""
     indices = done_of(requests)
@@ -242,7 +242,7 @@ def done_of(requests: Sequence[Request]) -> list[int]:
         return [index for index, each in enumerate(operations) if each is not None and each.poll()]
 
 
-def tell_all(requests: Sequence[Request], indices: Sequence[int], statuses: list[Status] | None) -> None:
+def fill_statuses(requests: Sequence[Request], indices: Sequence[int], statuses: list[Status] | None) -> None:
     """Fill the statuses of these requests, which are done, without completing them. Raises when one has failed."""
     first: MpiException | None = None
     failed: list[int] = []
@@ -300,7 +300,7 @@ class _Ending:
                 status = status_at(statuses, told) if some else status
                 told += 1
             if status is not None:
-                _tell(status, outcome)
+                _fill_status(status, outcome)
             self._keep(request, outcome, told=statuses is not None and not some)
         assert self.first is not None
         return _exception(self.first, self.failed, statuses)
@@ -347,7 +347,7 @@ def _exception(first: Exception, failed: list[int], statuses: list[Status] | Non
     return first
 
 
-def _tell(status: Status, outcome: KeptOutcome) -> None:
+def _fill_status(status: Status, outcome: KeptOutcome) -> None:
     error = outcome.error
     code = error.error_code if isinstance(error, MpiException) else SUCCESS
     status._fill(outcome.source, outcome.tag, outcome.nbytes, error=code, cancelled=outcome.cancelled)

@@ -18,7 +18,7 @@ class GrequestOperation(Operation):
 
     `query_fn` fills the status, `free_fn` is called at the end, `cancel_fn` by Cancel, all with `args` and `kwargs`."""
 
-    __slots__ = ("args", "cancel_fn", "free_fn", "kwargs", "let_go", "obj", "query_fn")
+    __slots__ = ("args", "cancel_fn", "free_fn", "free_requested", "kwargs", "obj", "query_fn")
 
     def __init__(self, query_fn: Any, free_fn: Any, cancel_fn: Any, args: Any, kwargs: Any) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class GrequestOperation(Operation):
         self.args = () if args is None else tuple(args)
         self.kwargs = {} if kwargs is None else dict(kwargs)
         self.obj: Any = None
-        self.let_go = False
+        self.free_requested = False
         """The request was freed before it was complete: Complete has to call free_fn."""
 
     def query(self, status: Status) -> None:
@@ -65,13 +65,13 @@ def _call(function: Any, args: Any, kwargs: Any) -> None:
 class Grequest(Request):
     """A request whose operation the program completes."""
 
-    __slots__ = ("_deed",)
+    __slots__ = ("_grequest_operation",)
 
-    _deed: GrequestOperation | None
+    _grequest_operation: GrequestOperation | None
 
     def __new__(cls, request: Request | None = None) -> Self:
         self = super().__new__(cls, request)
-        self._deed = getattr(request, "_deed", None)
+        self._grequest_operation = getattr(request, "_grequest_operation", None)
         return self
 
     @classmethod
@@ -83,41 +83,41 @@ class Grequest(Request):
         args: tuple[Any, ...] | None = None,
         kwargs: dict[str, Any] | None = None,
     ) -> Grequest:
-        deed = GrequestOperation(query_fn, free_fn, cancel_fn, args, kwargs)
-        request: Grequest = cls._make(worlds.engine(), deed)
-        request._deed = deed
+        operation = GrequestOperation(query_fn, free_fn, cancel_fn, args, kwargs)
+        request: Grequest = cls._make(worlds.engine(), operation)
+        request._grequest_operation = operation
         return request
 
     def Complete(self) -> None:
         """Mark the operation as done. MpiException (ERR_REQUEST): the request is null, or was complete."""
-        if self._deed is None or self._deed.done:
+        if self._grequest_operation is None or self._grequest_operation.done:
             raise MpiException(ERR_REQUEST, "the request is null or complete already")
-        self._deed.done = True
-        if self._deed.let_go:
-            self._deed.free()
+        self._grequest_operation.done = True
+        if self._grequest_operation.free_requested:
+            self._grequest_operation.free()
 
     def complete(self, obj: Any = None) -> None:
         """Mark the operation as done. The wait of the request returns `obj`."""
-        if self._deed is not None:
-            self._deed.obj = obj
+        if self._grequest_operation is not None:
+            self._grequest_operation.obj = obj
         self.Complete()
 
     def Get_status(self, status: Status | None = None) -> bool:
-        if self._deed is None or not self._deed.done or self._operation is None:
+        if self._grequest_operation is None or not self._grequest_operation.done or self._operation is None:
             return super().Get_status(status)
-        self._deed.query(Status() if status is None else status)
+        self._grequest_operation.query(Status() if status is None else status)
         return True
 
     def Cancel(self) -> None:
-        deed = self._deed
-        if deed is not None and deed.cancel_fn is not None:
-            _call(deed.cancel_fn, (deed.done, *deed.args), deed.kwargs)
+        operation = self._grequest_operation
+        if operation is not None and operation.cancel_fn is not None:
+            _call(operation.cancel_fn, (operation.done, *operation.args), operation.kwargs)
 
     def Free(self) -> None:
         operation = self._operation
         super().Free()
         if isinstance(operation, GrequestOperation):
-            operation.let_go = True
+            operation.free_requested = True
             if operation.done:
                 operation.free()
 

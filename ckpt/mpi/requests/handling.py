@@ -38,12 +38,12 @@ def handle(comm: Callable[[], object], handler: Any, error: MpiException) -> Mpi
         if handler._target is not None:
             handler._target(comm(), error.error_code)
         elif handler._kind in ("abort", "fatal"):
-            _say(error)
+            _print_traceback(error)
             worlds.abort(error.error_code)
     return error
 
 
-def _say(error: MpiException) -> None:
+def _print_traceback(error: MpiException) -> None:
     """Print the traceback from the program's outermost frame on, as if no caller had caught the exception."""
     home = __file__.rpartition("ckpt")[0]
     ours = (home + "ckpt/",)

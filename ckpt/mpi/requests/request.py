@@ -61,8 +61,8 @@ class Request(Handle):
         if name is not None:
             return name
         state = {}
-        for kind in type(self).__mro__:
-            for slot in kind.__dict__.get("__slots__", ()):
+        for cls in type(self).__mro__:
+            for slot in cls.__dict__.get("__slots__", ()):
                 if slot != "__weakref__" and hasattr(self, slot):
                     state[slot] = getattr(self, slot)
         return type(self), (), (getattr(self, "__dict__", None), state)
@@ -163,7 +163,7 @@ class Request(Handle):
                 with engine.lock:
                     done = engine.test(operation)
             if done:
-                operation.tell(status)
+                operation.fill_status(status)
         except MpiException as error:
             raise handled_request(engine, operation, error)  # noqa: B904
         return done
@@ -174,7 +174,7 @@ class Request(Handle):
     @classmethod
     def Get_status_any(cls, requests: Sequence[Request], status: Status | None = None) -> tuple[int, bool]:
         """(index of a request that is done, or UNDEFINED; True if one is done or none is active). Completes no request."""
-        index, active = completion.first_ready(requests, poll=True)
+        index, active = completion.first_done(requests, poll=True)
         if index != UNDEFINED:
             requests[index].Get_status(status)
         elif not active and status is not None:
@@ -184,9 +184,9 @@ class Request(Handle):
     @classmethod
     def Get_status_all(cls, requests: Sequence[Request], statuses: list[Status] | None = None) -> bool:
         """Whether all requests are done. Completes no request."""
-        if not completion.all_ready(requests):
+        if not completion.all_done(requests):
             return False
-        completion.tell_all(requests, range(len(requests)), statuses)
+        completion.fill_statuses(requests, range(len(requests)), statuses)
         return True
 
     @classmethod
@@ -194,11 +194,11 @@ class Request(Handle):
         cls, requests: Sequence[Request], statuses: list[Status] | None = None
     ) -> list[int] | None:
         """Indices of all requests that are done; None if no request is active. Completes no request."""
-        _, active = completion.first_ready(requests, poll=True)
+        _, active = completion.first_done(requests, poll=True)
         if not active:
             return None
         indices = completion.done_of(requests)
-        completion.tell_all(requests, indices, statuses)
+        completion.fill_statuses(requests, indices, statuses)
         return indices
 
     get_status_any = Get_status_any
@@ -241,10 +241,10 @@ class Request(Handle):
         cls, requests: Sequence[Request], statuses: list[Status] | None = None
     ) -> tuple[bool, list[Any] | None]:
         """(whether all requests are done, list of their objects or None)"""
-        ready = completion.all_ready(requests)
-        if ready is None:
+        done = completion.all_done(requests)
+        if done is None:
             raise completion.fail(requests, statuses)
-        return ready, completion.collect(requests, statuses) if ready else None
+        return done, completion.collect(requests, statuses) if done else None
 
     @classmethod
     def waitany(cls, requests: Sequence[Request], status: Status | None = None) -> tuple[int, Any]:
@@ -260,7 +260,7 @@ class Request(Handle):
     def testany(cls, requests: Sequence[Request], status: Status | None = None) -> tuple[int, bool, Any]:
         """(index of a request that is done, True, its object); (UNDEFINED, False, None) if none is done; (UNDEFINED, True,
         None) if no request is active."""
-        index, active = completion.first_ready(requests, poll=True)
+        index, active = completion.first_done(requests, poll=True)
         if index == UNDEFINED:
             if not active and status is not None:
                 status._fill(-1, -1, 0)
@@ -274,17 +274,17 @@ class Request(Handle):
         """Wait for at least one request: (indices, objects) of all that are done; (None, None) if no request is active."""
         if completion.wait_some(requests) == UNDEFINED:
             return None, None
-        return completion.take_ready(requests, statuses)
+        return completion.take_done(requests, statuses)
 
     @classmethod
     def testsome(
         cls, requests: Sequence[Request], statuses: list[Status] | None = None
     ) -> tuple[list[int] | None, list[Any] | None]:
         """(indices, objects) of all requests that are done, perhaps none; (None, None) if no request is active."""
-        _, active = completion.first_ready(requests, poll=True)
+        _, active = completion.first_done(requests, poll=True)
         if not active:
             return None, None
-        return completion.take_ready(requests, statuses)
+        return completion.take_done(requests, statuses)
 
     @classmethod
     def Waitall(cls, requests: Sequence[Request], statuses: list[Status] | None = None) -> bool:
@@ -354,7 +354,7 @@ class Prequest(Request):
         if operation is not None:
             with operation.engine.lock:
                 for partition in partitions:
-                    operation.ready(partition)
+                    operation.mark_ready(partition)
 
     def Parrived(self, partition: int) -> bool:
         """Whether this partition of a partitioned receive has arrived; True if the request is not active."""
@@ -368,14 +368,14 @@ class Prequest(Request):
                 engine.make_progress()
             return bool(operation.has(partition))
 
-    def _part(self, kind: Any) -> Any:
-        """The partitioned operation of class `kind` under way. None: there is none, or its peer is PROC_NULL."""
+    def _part(self, operation_class: Any) -> Any:
+        """The partitioned operation of class `operation_class` under way. None: there is none, or its peer is PROC_NULL."""
         operation = self._operation
-        if self._recipe is None or (operation is None and kind is PartSend):
+        if self._recipe is None or (operation is None and operation_class is PartSend):
             raise MpiException(ERR_REQUEST, "the request is null or was not started")
         if operation is None or isinstance(operation, Done):
             return None
-        if not isinstance(operation, kind):
+        if not isinstance(operation, operation_class):
             raise MpiException(ERR_REQUEST, "the request is not partitioned, or of the other direction")
         return operation
 

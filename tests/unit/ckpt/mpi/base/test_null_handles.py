@@ -17,7 +17,7 @@ from ckpt.mpi.base.errhandler import ERRORS_RETURN
 from ckpt.mpi.base.errors import ERR_COMM, MpiException
 from ckpt.mpi.base.group import Group
 from ckpt.mpi.base.info import Info
-from ckpt.mpi.base.null_handles import NOTHING, NullCommunicator
+from ckpt.mpi.base.null_handles import NULL_PART, NullCommunicator
 from ckpt.mpi.comm.comm_base import CommBase
 from ckpt.mpi.comm.comm_inter import Intercomm
 from ckpt.mpi.comm.comm_topology import Cartcomm, Distgraphcomm, Graphcomm, Topocomm
@@ -177,7 +177,7 @@ def test_programs_may_derive_from_it() -> None:
 )
 def test_every_use_of_nothing_is_refused(use: Callable[[Any], Any]) -> None:
     with pytest.raises(NullCommunicator) as caught:
-        use(NOTHING)
+        use(NULL_PART)
     assert caught.value.error_code == ERR_COMM
 
 
@@ -190,16 +190,16 @@ COMBINATIONS = (
 
 @pytest.mark.parametrize("combine", COMBINATIONS)
 def test_nothing_can_be_combined_with_nothing(combine: Callable[[Any, Any], Any]) -> None:
-    for pair in ((NOTHING, 1), (1, NOTHING)):
+    for pair in ((NULL_PART, 1), (1, NULL_PART)):
         with pytest.raises(NullCommunicator):
             combine(*pair)
-    with pytest.raises(NullCommunicator), NOTHING:
+    with pytest.raises(NullCommunicator), NULL_PART:
         pass
 
 
 def test_there_is_one_nothing() -> None:
-    assert pickle.loads(pickle.dumps(NOTHING)) is NOTHING and copy.deepcopy(NOTHING) is NOTHING
+    assert pickle.loads(pickle.dumps(NULL_PART)) is NULL_PART and copy.deepcopy(NULL_PART) is NULL_PART
     null = CommBase.__new__(Intracomm)
     restored = CommBase.__new__(Intracomm)
     restored.__setstate__(null.__getstate__())
-    assert restored._shared is NOTHING and restored == null
+    assert restored._shared is NULL_PART and restored == null

@@ -61,9 +61,9 @@ def refuse(status: Status) -> None:
     raise MpiException(ERR_OTHER)
 
 
-def deed(comm: Any) -> Any:
+def operation(comm: Any) -> Any:
     request = Grequest._make(comm._engine, GrequestOperation(refuse, None, None, None, None))
-    request._deed = request._operation
+    request._grequest_operation = request._operation
     request.Complete()
     return request
 
@@ -99,7 +99,7 @@ KINDS: dict[str, tuple[Callable[[Any], Any], int]] = {
     "barrier": (lambda comm: comm.Ibarrier(), ERR_PROC_FAILED),
     "reduction": (lambda comm: comm.Iallreduce(np.ones(1), np.ones(1), SUM), ERR_PROC_FAILED),
     "persistent barrier": (lambda comm: started(comm.Barrier_init()), ERR_PROC_FAILED),
-    "generalized": (deed, ERR_OTHER),
+    "generalized": (operation, ERR_OTHER),
     "revoked": (revoked, ERR_REVOKED),
     "from anybody": (lambda comm: comm.irecv(source=ANY_SOURCE, tag=99), ERR_PROC_FAILED_PENDING),
 }
@@ -413,7 +413,7 @@ def test_a_freed_generalized_request_frees_once_it_is_complete() -> None:
         for order in ("free", "complete"):
             operation = GrequestOperation(None, lambda order=order: calls.append(order), None, None, None)
             request = Grequest._make(comm._engine, operation)
-            request._deed = operation
+            request._grequest_operation = operation
             if order == "free":
                 request.Free()
                 assert calls == [], "it is not complete"
