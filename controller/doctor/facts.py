@@ -1,4 +1,4 @@
-"""The facts of a trial: how they are read, and the words for a place and a difference. Pure.
+"""The facts of a trial: how they are read, and the texts for a place and a difference. Pure.
 
 *Facts* come from `ckpt.controller.doctor.trial` (and there from the rank's side, `ckpt.doctor`): what the program did,
 and the lines that each rank wrote, each of one kind (`lines_of`).
@@ -10,23 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = [
-    "OUTPUT_BYTES",
-    "Facts",
-    "did",
-    "last_samples",
-    "lines_of",
-    "listed",
-    "output_of",
-    "place",
-    "position",
-]
+__all__ = ["OUTPUT_BYTES", "Difference", "Facts", "last_samples", "lines_of", "listed", "place"]
 
 Facts = Mapping[str, Any]
 OUTPUT_BYTES = 64 << 20
-"""So much of a rank's output is kept and compared."""
+"""The first bytes of a rank's output that are kept and compared."""
 _NAMES_SHOWN = 5
 
 
@@ -44,16 +34,29 @@ def last_samples(facts: Facts) -> list[tuple[int, Mapping[str, Any]]]:
     return sorted(newest.items())
 
 
-def did(difference: Mapping[str, Any]) -> str:
-    return "wrote" if "path" in difference else "printed"
+class Difference(NamedTuple):
+    """A difference between the output of a restored run and that of the first run.
 
+    `did`: "wrote" or "printed"; `output`: the file, or the rank that printed; `position`: line or byte; `restored`, `first`:
+    what each of the two runs wrote or printed there.
+    """
 
-def output_of(difference: Mapping[str, Any]) -> str:
-    return f"file {difference['path']}" if "path" in difference else f"output of rank {difference['rank']}"
+    did: str
+    output: str
+    position: str
+    restored: str
+    first: str
 
-
-def position(difference: Mapping[str, Any]) -> str:
-    return f"byte {difference['byte']}" if "byte" in difference else f"line {difference['line']}"
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Difference:
+        """The difference that the facts of a restart describe ("differs" or "unsure")."""
+        return cls(
+            "wrote" if "path" in row else "printed",
+            f"file {row['path']}" if "path" in row else f"output of rank {row['rank']}",
+            f"byte {row['byte']}" if "byte" in row else f"line {row['line']}",
+            row["restored"],
+            row["first"],
+        )
 
 
 def listed(names: Sequence[str]) -> str:

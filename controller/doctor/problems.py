@@ -14,22 +14,13 @@ Not here: notes, sizes and the whole of the report (`report`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
-from ckpt.controller.doctor.facts import (
-    Facts,
-    did,
-    last_samples,
-    lines_of,
-    listed,
-    output_of,
-    place,
-    position,
-)
+from ckpt.controller.doctor.facts import Difference, Facts, last_samples, lines_of, listed, place
 from ckpt.controller.supervision import remedies
 
-__all__ = ["Problem", "children_waited_for", "may_hold", "problems", "refusals"]
+__all__ = ["Problem", "children_waited_for", "left_out", "may_hold", "problems", "refusals"]
 
 Problem = dict[str, Any]
 
@@ -55,8 +46,7 @@ def problems(facts: Facts) -> list[Problem]:
     found: list[Problem] = []
     found += _program(facts)
     found += _objects(facts)
-    found += _packages(facts)
-    found += _addresses(facts)
+    found += _left_out(facts)
     found += _surroundings(facts)
     found += children_waited_for(facts)[0]
     found += _appended(facts)
@@ -127,39 +117,35 @@ def _objects(facts: Facts) -> list[Problem]:
     return found
 
 
-def _packages(facts: Facts) -> list[Problem]:
-    """Packages in which the program has changed something that no image can hold."""
-    return [
-        _problem(
-            "package",
-            f"what has changed in the package {row['package']} since its import is lost",
-            ", ".join(row["variables"]),
-            row["reason"],
-            remedies.PACKAGE,
-            rank,
-        )
-        for rank, line in lines_of(facts, "examination")
-        for row in line.get("left_out", ())
-        if row["kind"] == "unsaved"
-    ]
+_LEFT_OUT: Final = {
+    "unsaved": (
+        "package",
+        "what has changed in the package {package} since its import is lost",
+        remedies.PACKAGE,
+    ),
+    "ids": ("addresses", "addresses that are not rewritten", remedies.ADDRESSES),
+}
+"""{kind of `left_out`: (kind, text and remedy of the problem)}; what an image leaves out for another reason is a note."""
 
 
-def _addresses(facts: Facts) -> list[Problem]:
-    """Numbers that are addresses of objects, in places where they stay what they are."""
-    return [
-        _problem(
-            "addresses",
-            "addresses that are not rewritten",
-            place(where),
-            row["reason"],
-            remedies.ADDRESSES,
-            rank,
-        )
-        for rank, line in lines_of(facts, "examination")
-        for row in line.get("left_out", ())
-        if row["kind"] == "ids"
-        for where in row["variables"]
-    ]
+def left_out(facts: Facts, *, harmful: bool) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """(rank, row) of what images leave out; `harmful`: a restart loses it. Otherwise it is made anew."""
+    for rank, line in lines_of(facts, "examination"):
+        for row in line.get("left_out", ()):
+            if (row["kind"] in _LEFT_OUT) == harmful:
+                yield rank, row
+
+
+def _left_out(facts: Facts) -> list[Problem]:
+    """One problem for each package whose changes are lost, and one for each place of addresses that are not rewritten."""
+    found = []
+    for rank, row in left_out(facts, harmful=True):
+        kind, what, remedy = _LEFT_OUT[row["kind"]]
+        places = map(place, row["variables"]) if row["kind"] == "ids" else [", ".join(row["variables"])]
+        found += [
+            _problem(kind, what.format_map(row), where, row["reason"], remedy, rank) for where in places
+        ]
+    return found
 
 
 def _surroundings(facts: Facts) -> list[Problem]:
@@ -347,19 +333,20 @@ def _restarts(facts: Facts) -> list[Problem]:
         )
         for restart in facts["restarts"]
         if not restart["ok"]
-    ] + [
-        _problem(
-            "restart",
-            f"a program restored from its image {did(restart['differs'])} something else than the first run",
-            f"{output_of(restart['differs'])} {position(restart['differs'])}",
-            f"{restart['differs']['restored']!r}, twice alike, where the first run {did(restart['differs'])} "
-            f"{restart['differs']['first']!r}{_also(restart['also'])}",
-            remedies.LOST,
-            restart["differs"].get("rank"),
-        )
-        for restart in facts["restarts"]
-        if restart["ok"] and restart["differs"]
-    ]
+    ] + [_difference(restart) for restart in facts["restarts"] if restart["ok"] and restart["differs"]]
+
+
+def _difference(restart: Mapping[str, Any]) -> Problem:
+    difference = Difference.of(restart["differs"])
+    return _problem(
+        "restart",
+        f"a program restored from its image {difference.did} something else than the first run",
+        f"{difference.output} {difference.position}",
+        f"{difference.restored!r}, twice alike, where the first run {difference.did} "
+        f"{difference.first!r}{_also(restart['also'])}",
+        remedies.LOST,
+        restart["differs"].get("rank"),
+    )
 
 
 def _also(names: Sequence[str]) -> str:

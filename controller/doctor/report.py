@@ -9,17 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ckpt.controller.doctor.facts import (
-    OUTPUT_BYTES,
-    Facts,
-    did,
-    last_samples,
-    lines_of,
-    listed,
-    output_of,
-    position,
-)
-from ckpt.controller.doctor.problems import children_waited_for, may_hold, problems, refusals
+from ckpt.controller.doctor.facts import OUTPUT_BYTES, Difference, Facts, last_samples, lines_of, listed
+from ckpt.controller.doctor.problems import children_waited_for, left_out, may_hold, problems, refusals
 
 _LARGEST_SHOWN = 8
 _SMALLEST_SHOWN = 64
@@ -30,11 +21,7 @@ def notes(facts: Facts) -> list[str]:
     if facts.get("unsupported"):
         return []
     found = [
-        f"restored from epoch {restart['epoch']}: {output_of(restart['unsure'])}, {position(restart['unsure'])}: it "
-        f"{did(restart['unsure'])} {restart['unsure']['restored']!r} where the first run {did(restart['unsure'])} "
-        f"{restart['unsure']['first']!r}, and something else again when it was restored once more. That is no harm if it "
-        "depends on the clock, on random numbers of the system, or on the order of messages; whether something is lost "
-        "there, too, cannot be told"
+        _unsure(restart["epoch"], Difference.of(restart["unsure"]))
         for restart in facts["restarts"]
         if restart["ok"] and restart["unsure"]
     ]
@@ -62,16 +49,23 @@ def notes(facts: Facts) -> list[str]:
                 f"the child process `{child['command']}` is left to the on_restart hooks"
                 for child in line["children"]
             ]
-    for _, line in lines_of(facts, "examination"):
-        found += [
-            f"{', '.join(row['variables'])}: starts anew after a restart: {row['reason']}"
-            for row in line.get("left_out", ())
-            if row["kind"] not in ("unsaved", "ids")
-        ]
+    found += [
+        f"{', '.join(row['variables'])}: starts anew after a restart: {row['reason']}"
+        for _, row in left_out(facts, harmful=False)
+    ]
     threads = [thread for _, line in lines_of(facts, "surroundings") for thread in line["threads"]]
     harmless = sorted({thread["name"] for thread in threads if thread["harmless"]})
     found += [f"thread {name!r} is declared harmless: it is gone after a restart" for name in harmless]
     return list(dict.fromkeys(found))
+
+
+def _unsure(epoch: int, difference: Difference) -> str:
+    return (
+        f"restored from epoch {epoch}: {difference.output}, {difference.position}: it {difference.did} "
+        f"{difference.restored!r} where the first run {difference.did} {difference.first!r}, and something else again when "
+        "it was restored once more. That is no harm if it depends on the clock, on random numbers of the system, or on the "
+        "order of messages; whether something is lost there, too, cannot be told"
+    )
 
 
 def sizes(facts: Facts) -> dict[str, Any]:
