@@ -102,7 +102,6 @@ class Replay:
         self.tracker = Tracker()
         self.count = 0
         """Boundaries passed since the program's first start."""
-        self._reported_epoch = 0  # the epoch for which a `boundary` packet has been sent
         self._reached = 0  # the epoch at whose agreed boundary this rank waits
         self._cut: tuple[int, int, bool] = (0, 0, False)  # the last `cut` packet: epoch, boundary, take
         self._is_at_boundary = False
@@ -264,7 +263,6 @@ class Replay:
             count = _NO_MORE_BOUNDARIES
         packet = {"m": "boundary", "epoch": epoch, "count": count, "reached": reached}
         self._runtime.control.send(packet)
-        self._reported_epoch = epoch
 
     def _must_stop(self) -> bool:
         """Must this rank stay at its present boundary?"""

@@ -25,8 +25,6 @@ from ckpt.controller.supervision import messages
 SOCKET_NAME = "controller.sock"
 _QUESTION_BYTES_MAX = 1 << 16
 
-Answer = Callable[[dict[str, Any]], None]
-
 
 class ClientServer:
     """The controller's end. It calls `on_question(question, token)` for each question; `answer` takes the token."""

@@ -242,7 +242,7 @@ class Supervisor:
             Log("restarted" if self.restarts or self.resumed is not None else "running", fields),
         ]
         actions += self.coordinator.ready(self.incarnation, now_ns=now_ns)
-        return actions + self._check_finished(now_ns)
+        return actions + self._check_finished()
 
     def _finished(self, event: Finished, now_ns: int) -> list[Action]:
         if self.phase == "stopping" and self.passed_on_ns is not None:
@@ -256,9 +256,9 @@ class Supervisor:
             return self._program_error(error, now_ns)
         self.finished[event.rank] = event.exit_code
         log = Log("rank-finished", {"rank": event.rank, "exit_code": event.exit_code})
-        return [log, *self._check_finished(now_ns)]
+        return [log, *self._check_finished()]
 
-    def _check_finished(self, now_ns: int) -> list[Action]:
+    def _check_finished(self) -> list[Action]:
         if self.phase != "running" or len(self.finished.keys() | self.failed) < self.size:
             return []
         reason = "all ranks have finished"
@@ -348,7 +348,7 @@ class Supervisor:
             Say(f"{why}; the job goes on without it"),
             *self.coordinator.incomplete(why),
         ]
-        return actions + self._check_there(now_ns) + self._check_finished(now_ns)
+        return actions + self._check_there(now_ns) + self._check_finished()
 
     def _agent_lost(self, event: AgentLost, now_ns: int) -> list[Action]:
         log = Log("agent-lost", {"reason": event.reason})

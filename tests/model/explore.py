@@ -201,7 +201,6 @@ class Explorer:
         """kind ("frame", "order", "report"), rank, and what it is"""
         self._for: list[int] = [0] * (self.size + 1)
         """mask of what is for each rank; last: for the controller"""
-        self._all_packets: dict[int, tuple[int, ...]] = {}
         self.images: list[Image] = []
         self._image_of_bit: dict[int, int] = {}
         self._good_lines: set[tuple[int, ...]] = set()

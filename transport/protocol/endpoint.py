@@ -418,7 +418,7 @@ class Endpoint:
             messages = frames.decode_messages(head, count, length)
             link.on_control(epoch, ack, room, flags, now_ns)
             body = len(head) - frames.BODY - (4 * count if length == frames.VARIED else 0)
-            if link.on_messages(first, messages, body + self._overhead * count, now_ns):
+            if link.on_messages(first, messages, body + self._overhead * count):
                 self._fresh.append(link)
         elif kind == frames.FRAGMENT:
             piece = frames.decode_fragment(parts, head, flags, count, length)

@@ -283,7 +283,7 @@ class Link:
                 self.request_transmit(now=True)
             break
 
-    def on_messages(self, first: int, messages: list[bytes], charge: int, now_ns: int) -> bool:
+    def on_messages(self, first: int, messages: list[bytes], charge: int) -> bool:
         """Process the small messages of a MESSAGES frame. True: the inbox has new messages."""
         verdict = self.ledger.accept(first, messages, charge)  # type: ignore[arg-type]
         if verdict == NEW and not self.ledger.early:

@@ -408,12 +408,12 @@ class Simulation:
         endpoint.freeze()
         image = Image(previous, epoch, endpoint.snapshot(), process.program.copy())
         frozen = not self._faults_off and self._random.random() < self.faults.frozen
-        self._later(self._random.randint(0, 5 * MS) if frozen else 0, self._thaw, process, epoch)
+        self._later(self._random.randint(0, 5 * MS) if frozen else 0, self._thaw, process)
         endpoint.advance(epoch, self.now_ns)
         self._note(f"rank {rank} image ({previous}, {epoch}] {image.port.vectors()}")
         self._vote(process, image)
 
-    def _thaw(self, process: Process, epoch: int) -> None:
+    def _thaw(self, process: Process) -> None:
         if process.alive:
             process.endpoint.thaw(self.now_ns)
             self._wake(process, 0)

@@ -31,16 +31,13 @@ from typing import Final
 from ckpt.store.disk.fsio import Buffer, FileSystem
 from ckpt.transport.records import dataclass, field
 
-__all__ = ["NO_MEMORY", "READS", "SHORT", "Faults", "SimulatedDisk"]
+__all__ = ["NO_MEMORY", "SHORT", "Faults", "SimulatedDisk"]
 
 SHORT: Final = -1
 """Instead of an errno: the write takes only half."""
 
 NO_MEMORY: Final = -2
 """Instead of an errno: MemoryError, before anything was done."""
-
-READS: Final = frozenset({"open_read", "preadv", "size", "list_directory", "file_size", "read_file"})
-"""The calls that change nothing."""
 
 Files = dict[str, bytes]
 

@@ -45,7 +45,6 @@ class PackWriter:
         self._direct = False
         self.file: PendingFile | None = None
         self.length = 0
-        self.bytes_stored = 0
         self.streaming = False
 
     @property
@@ -63,14 +62,12 @@ class PackWriter:
             offset = self.length
             self._pending.append(data)
             self.length += length
-            self.bytes_stored += length
             return offset
         assert staging is not None
         padded = staging.fill(data)
         with self._lock:
             offset = self.length
             self.length += len(padded)
-            self.bytes_stored += length
         self._write(padded, offset)
         return offset
 
