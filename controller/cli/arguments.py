@@ -1,7 +1,7 @@
-"""What the `ckpt` command takes: verbs, options, help.
+"""The verbs, options and help texts of the `ckpt` command.
 
-Not here: what the verbs do (the modules `run`, `job`, `store`, `inspect`, `doctor`), and where the program's own words begin
-(`command`).
+Not here: the work of the verbs (the modules `run`, `job`, `store`, `inspect`, `doctor`), and the place in the command line
+where the words of the program begin (`command`).
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class _Version(argparse.Action):
 
 
 class _Verb(argparse.ArgumentParser):
-    """The parser of one verb. What it does not know is its own error, with its usage and the options that come near."""
+    """The parser of one verb. It reports an unknown option itself, with its usage and the options of a similar name."""
 
     def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
         action = super().add_argument(*names, **options)
@@ -197,12 +197,12 @@ class _Verb(argparse.ArgumentParser):
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
-    """What the words of a command line mean. Prints, and raises SystemExit, as argparse does."""
+    """Parse the words of a command line. Prints help and errors and raises SystemExit, as argparse does."""
     return make_parser().parse_args(words)
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Of the whole command."""
+    """The parser of the whole command."""
     parser = argparse.ArgumentParser(
         prog="ckpt",
         description="Runs message-passing Python programs that survive kill -9.",

@@ -3,12 +3,12 @@
     APP.PY [ARG ...]        -m MODULE [ARG ...]        -c CODE [ARG ...]
     python [OPTION ...] (any of the three)             TOOL [ARG ...]     a Python script found on PATH
 
-The words from the script, ``-m`` or ``-c`` on are kept as ``python`` itself takes them; that form is in `job.json`, and
-is what a rank gets. A leading ``python``, ``python3``, ``/path/to/python3.12`` is what people type after ``mpiexec -n 4``:
-it names the interpreter of the ranks, and the options behind it are that interpreter's.
+The words from the script, ``-m`` or ``-c`` on are kept in the form in which ``python`` itself takes them; `job.json`
+contains this form, and ranks get it. A first word ``python``, ``python3`` or ``/path/to/python3.12``, as people type it
+after ``mpiexec -n 4``, names the interpreter of the ranks; the options after it are options of that interpreter.
 
-Imported before the agent is started, so nothing is imported here at the top that the interpreter has not loaded already.
-Not here: the options of `ckpt` itself (`arguments`), whether another interpreter can be used (`interpreter`).
+This module is imported before the agent is started, so its top imports only what the interpreter has already loaded.
+Not here: the options of `ckpt` itself (`arguments`), and whether another interpreter can be used (`interpreter`).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Command:
 
     @property
     def typed(self) -> list[str]:
-        """The words that mean the same program again."""
+        """The words with which the user can name the same program again."""
         return [*([self.interpreter] if self.interpreter else []), *self.options, *self.words]
 
     def complete(self) -> Self:
@@ -125,7 +125,7 @@ class Command:
 def split_program(arguments: Sequence[str], flags: frozenset[str]) -> tuple[list[str], list[str]]:
     """Cut the arguments of `run` and `doctor` into (options, program with its arguments).
 
-    The program begins at the first word that is no option, behind ``--``, or with ``-m`` or ``-c``. `flags`: the
+    The program begins at the first word that is no option, after ``--``, or with ``-m`` or ``-c``. `flags`: the
     options that take no value.
     """
     position = 0
@@ -141,13 +141,13 @@ def split_program(arguments: Sequence[str], flags: frozenset[str]) -> tuple[list
 
 
 def names_python(word: str) -> bool:
-    """Whether a word is the name of an interpreter, and not that of a script."""
+    """Is the word the name of an interpreter, and not that of a script?"""
     name = os.path.basename(word).removeprefix("python")
     return name != os.path.basename(word) and all(part.isdecimal() for part in name.split(".") if name)
 
 
 def _interpreter_options(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """(the options behind the interpreter's own word, each one word; the program's words)."""
+    """(the options after the name of the interpreter, one word each; the words of the program)."""
     options: list[str] = []
     rest = list(words[1:])
     while rest and rest[0].startswith("-") and rest[0] not in ("-", "-m", "-c"):

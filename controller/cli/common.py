@@ -1,4 +1,4 @@
-"""★ What several verbs share: finding the job that is meant, and printing.
+"""Functions that several verbs use: they find the job that the user means, and print.
 
 JOB is a directory; if none is given, the newest job under ./.ckpt is meant. ``JOB@EPOCH`` names one of its checkpoints.
 """
@@ -24,7 +24,7 @@ def split_epoch(text: str) -> tuple[str, int | None]:
 
 
 def find_job(text: str | None) -> str:
-    """The directory that is meant. Raises NoSuchJob when none is named and there is none under ./.ckpt."""
+    """The directory of the job that the user means. Raises NoSuchJob if none is named and there is none under ./.ckpt."""
     if text is not None:
         return text
     try:
@@ -38,7 +38,7 @@ def find_job(text: str | None) -> str:
 
 
 def show(fields: dict[str, Any], text: str, *, as_json: bool) -> None:
-    """Print the one or the other."""
+    """Print `fields` as one JSON object if `as_json`, otherwise print `text`."""
     print(json.dumps(fields, default=str) if as_json else text)
     sys.stdout.flush()
 

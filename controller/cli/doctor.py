@@ -1,4 +1,4 @@
-"""★ `ckpt doctor`: what of a program would not survive a restart, and what to do about it.
+"""`ckpt doctor`: what of a program would not survive a restart, and what to do about it.
 
 The trial is in `ckpt.controller.doctor.trial`, what is made of it in `ckpt.controller.doctor.report`. Here are the verb and
 the text for people.

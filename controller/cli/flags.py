@@ -1,8 +1,8 @@
-"""The options of `ckpt run` and `ckpt doctor` that take no value: their one definition.
+"""The one definition of the options of `ckpt run` and `ckpt doctor` that take no value.
 
-`main` must know where the program's words begin before the parser exists: the parser needs argparse, whose import takes as
-long as the start of the agent. So `main` takes the names of these options from here, and `arguments` gives their definitions
-to the parser.
+`main` has to find the words of the program before it imports argparse, because that import takes as long as the start of the
+agent. To skip the options it needs the names of those without a value, and takes them from here; `arguments` gives the same
+definitions to the parser.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""★ `ckpt inspect`: what a committed image holds, for people and as JSON. Nothing is unpickled.
+"""`ckpt inspect`: what a committed image holds, for people and as JSON. Nothing is unpickled.
 
 The content comes from the manifest (`ckpt.store.upkeep.inspection`). The length of the program's pause and of the writing
 are known to the event log only, and are added from there. One rank is shown in full, several ranks as a table.
@@ -68,7 +68,7 @@ def _add_logged_times(job: JobDirectory, found: dict[str, Any]) -> None:
 
 
 def _files(job: JobDirectory, epoch: int) -> dict[str, Any]:
-    """What is kept of the program's files since this line; ``reason``: why they cannot be put back, or ""."""
+    """What the undo log has kept of the program's files since this line; ``reason``: why they cannot be put back, or ""."""
     from ckpt.undo.errors import UndoError
     from ckpt.undo.restoring import can_put_back, describe
 
@@ -96,7 +96,7 @@ def _render_files(files: Mapping[str, Any]) -> list[str]:
 
 
 def _key(fields: Mapping[str, Any]) -> str:
-    """As text: in a damaged log anything may stand in the place of a number."""
+    """The value as text: in a damaged log it may be no number."""
     return f"{fields.get('rank')} {fields.get('epoch')} {fields.get('incarnation')}"
 
 
@@ -148,7 +148,7 @@ def _overview(ranks: Iterable[Mapping[str, Any]]) -> list[tuple[str, ...]]:
 
 
 def _where(rank: Mapping[str, Any]) -> str:
-    """The innermost frame of the program; whether it was inside this library is said behind it."""
+    """The innermost frame of the program, and whether it was inside this library."""
     if rank["finished"] is not None:
         return f"finished with {rank['finished']}"
     if not rank["stack"]:
@@ -197,7 +197,7 @@ def _render_versions(versions: Mapping[str, Any] | None) -> list[str]:
 
 
 def _is_package(name: str) -> bool:
-    """Not a module of the standard library, some of which have a version of their own."""
+    """Is it a package, and not one of the modules of the standard library that have a `__version__`?"""
     return not name.startswith("_") and name not in sys.stdlib_module_names
 
 

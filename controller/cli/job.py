@@ -1,6 +1,6 @@
-"""★ `ckpt checkpoint`, `ckpt stop`, `ckpt status`: questions to the controller of a running job.
+"""`ckpt checkpoint`, `ckpt stop`, `ckpt status`: questions to the controller of a running job.
 
-`status` also tells how a job ended that does not run any more: then all that is known comes from its event log.
+For a job that does not run any more, `status` prints how it ended, from the event log alone.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _open(arguments: argparse.Namespace) -> JobDirectory:
 
 
 def status(arguments: argparse.Namespace) -> int:
-    """What the job does, or how it ended."""
+    """Print what the job does, or how it ended."""
     job = _open(arguments)
     history, trouble = past.known(job, job.record())
     location, relation = location_of(job)
@@ -213,7 +213,7 @@ def _time_text(ms: float) -> str:
 
 
 _ALWAYS_SHOWN = ("retransmitted", "duplicates")
-"""Zero is news too: nothing was lost, nothing came twice."""
+"""Shown also if zero: no message was lost, and none arrived twice."""
 
 
 def _render_rank(rank: dict[str, Any], now: dict[str, Any] | None) -> list[str]:

@@ -1,9 +1,9 @@
-"""★ The `ckpt` command: what is done first, errors, exit codes.
+"""The `ckpt` command: its first steps, its errors and its exit codes.
 
-Nothing is imported until it is needed, so that ``--help`` is quick, and so that `ckpt run` starts its agent within its first
-millisecond: the agent imports what ranks need while this process reads its options and makes the job (`_ahead`). An error
-that this package or the store has raised on purpose becomes one line on standard error, or one JSON object with ``--json``,
-and its exit code.
+A module is imported only when it is needed. So ``--help`` is quick, and `ckpt run` starts its agent within its first
+millisecond: the agent imports what ranks need while this process reads its options and makes the job (`_spawn_early`). An
+error that this package or the store raises on purpose becomes one line on standard error, or one JSON object with
+``--json``, and its exit code.
 
 Not here: the options (`arguments`), the verbs (the other modules of this room).
 """
@@ -39,40 +39,39 @@ _VERBS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code (argparse exits by itself with 2).
+    """Run the command and return its exit code (argparse exits by itself with 2).
 
-    Without `arguments` this is the process' only task: one that has ended a job leaves without taking the interpreter apart.
+    Without `arguments` the process does nothing else: after `run` and `restart` it ends without finalizing the interpreter.
     """
     _fill_streams()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if arguments is None and signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
-        signal.signal(
-            signal.SIGCHLD, signal.SIG_DFL
-        )  # as some parents leave it: no child's exit code would be known
+        # Some parents ignore SIGCHLD, and children inherit that: no child's exit code would be known.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     program: list[str] = []
-    ahead: Spawned | None = None
+    early_agent: Spawned | None = None
     if words[:1] in (["run"], ["doctor"]):
         options, program = split_program(words[1:], flags.NAMES)
         if words[0] == "run":
-            ahead = _ahead(options, program)
+            early_agent = _spawn_early(options, program)
         words = [words[0], *options]
     try:
         from ckpt.controller.cli.arguments import parse
 
         parsed = parse(words)
-        parsed.program, parsed.ahead = program, ahead
-        code = _obey(parsed)
+        parsed.program, parsed.early_agent = program, early_agent
+        code = _run_verb(parsed)
     finally:
-        if ahead is not None:
-            ahead.discard()
+        if early_agent is not None:
+            early_agent.discard()
     if arguments is None and parsed.verb in ("run", "restart"):
-        _leave(code)
+        _exit_process(code)
     return code
 
 
 def _fill_streams() -> None:
-    """Standard streams that we were started without lead nowhere. Else the next files opened, the event log among them,
-    would have their numbers, and get what is printed."""
+    """Open /dev/null in place of standard streams that this process was started without. Otherwise the next opened files,
+    for example the event log, would get their descriptors and the printed text."""
     fd = os.open(os.devnull, os.O_RDWR)
     while fd <= 2:
         os.set_inheritable(fd, True)
@@ -80,7 +79,7 @@ def _fill_streams() -> None:
     os.close(fd)
 
 
-def _ahead(options: Sequence[str], program: Sequence[str]) -> Spawned | None:
+def _spawn_early(options: Sequence[str], program: Sequence[str]) -> Spawned | None:
     """The agent of a new job, begun before the words are understood; None if they may want another one, or none."""
     if not program or names_python(program[0]):
         return None
@@ -94,7 +93,7 @@ def _ahead(options: Sequence[str], program: Sequence[str]) -> Spawned | None:
         return None  # who needs it tries again, and says so
 
 
-def _obey(parsed: argparse.Namespace) -> int:
+def _run_verb(parsed: argparse.Namespace) -> int:
     from importlib import import_module
 
     module_name, function = _VERBS[parsed.verb]
@@ -103,7 +102,7 @@ def _obey(parsed: argparse.Namespace) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
-        return _unread()
+        return _output_closed()
     except ControllerError as error:
         return _report(error, error.exit_code, parsed.json)
     except KeyboardInterrupt:
@@ -117,16 +116,17 @@ def _obey(parsed: argparse.Namespace) -> int:
     return code
 
 
-def _unread() -> int:
-    """Whoever read our output has seen enough (`| head`): end quietly, with the code of a command that SIGPIPE ends."""
+def _output_closed() -> int:
+    """The reader of the output has closed it (`| head`): no message, and the exit code of a command that SIGPIPE ends."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.close(nowhere)
     return EXIT_UNREAD
 
 
-def _leave(code: int) -> None:
-    """End the process: everything of ours is closed, and taking its modules apart takes longer than the job's own end."""
+def _exit_process(code: int) -> None:
+    """End the process without finalizing the interpreter, which takes longer than the end of the job. All files of the
+    job are closed already."""
     run_exit_functions()
     try:
         sys.stdout.flush()

@@ -1,11 +1,11 @@
-"""★ `ckpt run` and `ckpt restart`: make or open the job, become its controller, run the service.
+"""`ckpt run` and `ckpt restart`: make or open the job, become its controller, run the service.
 
 Two rules on the order of the steps:
 
-- For a short time to the program's first instruction, the agent is started before this process imports what it needs itself:
-  the agent imports what ranks need meanwhile. So modules are imported here where they are used. The agent of a new job has
-  been started already when this module is called (`main`).
-- For safety: lock the job first, then end what an earlier controller has left, then start.
+- The agent is started before this process imports its own modules, so that the program starts soon: the agent imports what
+  ranks need at the same time. So this module imports other modules inside functions. `main` has already started the agent
+  of a new job.
+- For safety, the job is locked first; then the processes that an earlier controller has left are ended; then ranks start.
 
 Not here: the words of the program (`command`), the work of a controller (`ckpt.controller.service`).
 """
@@ -54,13 +54,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.resume == "auto" and arguments.job is not None and _is_job(arguments.job) and command.words:
         from ckpt.store import JobDirectory
 
-        return _go_on_or_start(JobDirectory.open(arguments.job), command, arguments)
+        return _continue_or_start(JobDirectory.open(arguments.job), command, arguments)
     return _start(command.complete(), arguments)
 
 
-def _go_on_or_start(job: JobDirectory, command: Command, arguments: argparse.Namespace) -> int:
-    interpreter = _fitting(job, size=arguments.ranks or 1, command=command)
-    return _go_on(job, None, arguments, interpreter, or_start=True)
+def _continue_or_start(job: JobDirectory, command: Command, arguments: argparse.Namespace) -> int:
+    interpreter = _matching_interpreter(job, size=arguments.ranks or 1, command=command)
+    return _continue_job(job, None, arguments, interpreter, or_start=True)
 
 
 def _is_job(directory: str) -> bool:
@@ -74,7 +74,7 @@ def _start(command: Command, arguments: argparse.Namespace) -> int:
         from ckpt.controller.launch.interpreter import named
 
         interpreter, version = named(command.interpreter, command.options)
-    spawned = arguments.ahead or _spawn(arguments, None, new_hash_seed(), interpreter)
+    spawned = arguments.early_agent or _spawn(arguments, None, new_hash_seed(), interpreter)
     from ckpt.controller.supervision.history import History
     from ckpt.controller.supervision.lines import Lines
 
@@ -109,8 +109,8 @@ def _start(command: Command, arguments: argparse.Namespace) -> int:
         except JobExists:
             if arguments.resume != "auto" or arguments.job is None or not _is_job(arguments.job):
                 raise
-            # Somebody else has made it since we looked.
-            return _go_on_or_start(JobDirectory.open(arguments.job), command, arguments)
+            # Another process has made the job in the meantime.
+            return _continue_or_start(JobDirectory.open(arguments.job), command, arguments)
         with job.lock(lock_fd, location=new_location(job), life=Life(0, launcher.bring_up())) as lock:
             return _drive(job, lock, launcher, arguments, History(), Lines((), start_over=True), new=True)
     finally:
@@ -118,7 +118,7 @@ def _start(command: Command, arguments: argparse.Namespace) -> int:
 
 
 def _standard_input() -> dict[str, Any] | None:
-    """What rank 0 will read: `{"kind": "file", "path", "offset"}`; another kind: cannot be read; None: nothing is there."""
+    """The standard input of rank 0: `{"kind": "file", "path", "offset"}`. Another kind cannot be read. None: no input."""
     try:
         status = os.fstat(0)
     except OSError:
@@ -139,11 +139,11 @@ def restart(arguments: argparse.Namespace) -> int:
 
     path, epoch = split_epoch(arguments.job)
     job = JobDirectory.open(path)
-    interpreter = _fitting(job, size=None, command=None)
-    return _go_on(job, epoch, arguments, interpreter, or_start=False)
+    interpreter = _matching_interpreter(job, size=None, command=None)
+    return _continue_job(job, epoch, arguments, interpreter, or_start=False)
 
 
-def _fitting(job: JobDirectory, *, size: int | None, command: Command | None) -> Interpreter:
+def _matching_interpreter(job: JobDirectory, *, size: int | None, command: Command | None) -> Interpreter:
     """The interpreter with which the job goes on: that of the command line, else the one that the job was started with.
 
     Raises NotCompatible if the job cannot go on so; see also `interpreter.named`.
@@ -175,7 +175,7 @@ def _new_directory(command: Command) -> str:
     return os.path.join(DEFAULT_ROOT, f"{name}-{stamp}-{os.getpid()}")
 
 
-def _go_on(
+def _continue_job(
     job: JobDirectory,
     epoch: int | None,
     arguments: argparse.Namespace,
@@ -190,7 +190,7 @@ def _go_on(
     with job.lock() as lock:
         history, trouble = past.known(job, lock.record)
         code = finished_code(history)
-        if code is not None and epoch is None and (code == 0 or not _seen(history)):
+        if code is not None and epoch is None and (code == 0 or not _was_reported(history)):
             _reporter(job, arguments).say(f"the job has finished already, with exit code {code}")
             job.events.append("result-reported", exit_code=code)
             return code
@@ -221,7 +221,7 @@ def _go_on(
 
 
 def _directory_of(job: JobDirectory, arguments: argparse.Namespace) -> str:
-    """Where the ranks are started again."""
+    """The working directory in which the ranks are started again."""
     if arguments.chdir is None:
         return job.cwd
     if not os.path.isdir(arguments.chdir):
@@ -232,7 +232,7 @@ def _directory_of(job: JobDirectory, arguments: argparse.Namespace) -> str:
 def _spawn(
     arguments: argparse.Namespace, cwd: str | None, hash_seed: int, interpreter: Interpreter | None
 ) -> Spawned:
-    """An agent that has begun to import."""
+    """Start an agent, which begins to import at once."""
     entry = arguments.entry or DEFAULT_ENTRY
     return spawn_agent(hash_seed=hash_seed, entry=entry, cwd=cwd, interpreter=interpreter)
 
@@ -243,8 +243,8 @@ def _launcher(spawned: Spawned, cwd: str) -> LocalLauncher:
     return LocalLauncher(cwd=cwd, spawned=spawned)
 
 
-def _seen(history: History) -> bool:
-    """Whether somebody was told of this result: the controller that was there, or a later `ckpt restart`."""
+def _was_reported(history: History) -> bool:
+    """Was this result reported to the user, by the controller of that time or by a later `ckpt restart`?"""
     return history.outcome is not None and (history.outcome.get("by") != "agent" or history.result_reported)
 
 
@@ -266,7 +266,7 @@ def _usable_lines(
     if epoch is not None:
         plan.resumable(list_epochs(job), epoch)
         load_control(job, epoch)
-        return Lines([epoch], behind=epoch != newest)
+        return Lines([epoch], needs_branch=epoch != newest)
     lines = [line for line in list_lines(job) if line.epoch in committed]
     good = [line.epoch for line in lines if line.control is not None]
     if lines and isinstance(lines[-1].error, Incompatible):
@@ -283,17 +283,17 @@ def _usable_lines(
         job.events.append("starting-over", epoch=lines[-1].epoch, reason=str(lines[-1].error))
         reporter.say("there is no checkpoint that can be used: the program starts over")
     usable = plan.resumable(good, None)
-    return Lines(usable, start_over=or_start, behind=max(usable, default=None) != newest)
+    return Lines(usable, start_over=or_start, needs_branch=max(usable, default=None) != newest)
 
 
 def _lines_with_files(job: JobDirectory, lines: Lines, reporter: Reporter, *, required: bool) -> Lines:
-    """Those to which the program's files can be put back."""
+    """Those of the lines to which the program's files can be put back."""
     from ckpt.controller.service.files import lines_with_files
     from ckpt.controller.supervision.lines import Lines
 
     found = lines_with_files(job, lines.epochs, reporter.say, required=required)
-    behind = lines.behind or found[-1:] != lines.epochs[-1:]
-    return Lines(found, start_over=lines.start_over, behind=behind)
+    needs_branch = lines.needs_branch or found[-1:] != lines.epochs[-1:]
+    return Lines(found, start_over=lines.start_over, needs_branch=needs_branch)
 
 
 def _reporter(job: JobDirectory, arguments: argparse.Namespace) -> Reporter:
@@ -312,7 +312,7 @@ def _drive(
     *,
     new: bool,
 ) -> int:
-    """Supervise the job to its end, and see that nothing of it is left."""
+    """Supervise the job to its end, and make sure that none of its processes is left."""
     from ckpt.controller.service.service import Service
 
     location = lock.record.location
@@ -357,7 +357,7 @@ def _option(job: JobDirectory, arguments: argparse.Namespace, name: str) -> Any:
 
 
 def _options(job: JobDirectory, arguments: argparse.Namespace, *, new: bool) -> ServiceOptions:
-    """What this command line says; else what the job was started with; else the default."""
+    """The options of this command line; for others, those that the job was started with, or the defaults."""
     from ckpt.controller.service.service import ServiceOptions
     from ckpt.controller.supervision.rounds import RoundOptions
 

@@ -1,7 +1,7 @@
-"""★ The script of a job: has it changed since the job was started?
+"""Has the script of a job changed since the job was started?
 
-A restart goes on with the program as it was when the job was started: its code is part of the image. Somebody who has
-changed the script meanwhile should be told. Only the script itself is looked at, not what it imports.
+A restart goes on with the program as it was when the job was started: its code is part of the image. A user who has changed
+the script in the meantime should get a message. Only the script itself is compared, not the modules that it imports.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def note(path: str | None) -> dict[str, str] | None:
-    """For the job's options: the script's path and digest; None: there is no such file."""
+    """The script's path and digest, which the job's options keep; None: there is no such file."""
     digest = None if path is None else _digest(path)
     return None if path is None or digest is None else {"path": path, "sha256": digest}
 

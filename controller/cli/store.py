@@ -1,6 +1,6 @@
-"""★ `ckpt ls`, `ckpt verify`, `ckpt prune`: the checkpoints in a job directory. Nothing is unpickled.
+"""`ckpt ls`, `ckpt verify`, `ckpt prune`: the checkpoints in a job directory. Nothing is unpickled.
 
-Not here: reading and removing them (`ckpt.store.upkeep`).
+Not here: how checkpoints are read and removed (`ckpt.store.upkeep`).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ cause is not known, and the report says so.
 Files are compared when the first run and the restored run have both ended. They are the files under the working directory
 that were written or renamed during the first run, and those that only the restored run has made. Before each restored run
 and at the end, the files of the first run are put back as the first run left them. Files that only a restored run has made
-are moved away meanwhile (`Aside`), and are never deleted. Text is compared line by line, other data byte by byte. Not
+are moved away meanwhile (`MovedFiles`), and are never deleted. Text is compared line by line, other data byte by byte. Not
 compared: large files and the end of a long output, which the report names, and files outside of the working directory.
 
 Not here: processes (`ckpt.controller.doctor.trial`).
@@ -211,7 +211,7 @@ def put_back(directory: str, kept: Mapping[str, bytes]) -> None:
                     file.truncate()
 
 
-class Aside:
+class MovedFiles:
     """Files that only a restored run has made, moved to a directory where the next restored run does not see them.
 
     Another process may have made such a file, for example a user's editor. So no file is deleted, and all are moved back.
@@ -221,7 +221,7 @@ class Aside:
         self._directory, self._store = directory, store
         self._kept: list[tuple[str, str]] = []
 
-    def put(self, names: Collection[str]) -> None:
+    def move_away(self, names: Collection[str]) -> None:
         """Move the files `names` out of the working directory."""
         os.makedirs(self._store, exist_ok=True)
         for name in names:
@@ -230,7 +230,7 @@ class Aside:
                 shutil.move(os.path.join(self._directory, name), kept)
                 self._kept.append((name, kept))
 
-    def give_back(self) -> None:
+    def move_back(self) -> None:
         """Move the files back, the oldest first. A file stays away if there is another file in its place now."""
         for name, kept in self._kept:
             place = os.path.join(self._directory, name)

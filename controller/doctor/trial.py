@@ -1,4 +1,4 @@
-"""★ The trial of `ckpt doctor`: runs the program for some seconds, takes images, restores each one, and collects the facts.
+"""The trial of `ckpt doctor`: runs the program for some seconds, takes images, restores each one, and collects the facts.
 
 The trial uses a job of its own in a temporary directory, and the `ckpt` command itself: `run` (with the rank of
 `ckpt.doctor`, threads allowed, no restarts, all checkpoints kept), `checkpoint` at a few moments, and `stop`; then, for each
@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ckpt.controller.doctor.compare import (
-    Aside,
+    MovedFiles,
     Outputs,
     contents,
     judge,
@@ -96,7 +96,7 @@ class _Trial:
         self.process: subprocess.Popen[bytes] | None = None
         self.files: dict[str, bytes] = {}
         """Files under the working directory as the first run left them; empty if that run did not end with code 0."""
-        self.aside = Aside(os.getcwd(), os.path.join(directory, "aside"))
+        self.moved_files = MovedFiles(os.getcwd(), os.path.join(directory, "moved"))
         self.present: set[str] = set()
         self.first_sizes: dict[int, int] = {}
         self.not_compared: list[str] = []
@@ -181,7 +181,7 @@ class _Trial:
         """End all processes of the trial, move files back, and remove the directory with the sockets."""
         if self.process is not None and not self._ended():
             self._stop()
-        self.aside.give_back()
+        self.moved_files.move_back()
         self._open_job()
         if self.job is None:
             return
@@ -311,14 +311,14 @@ class _Trial:
             result.update(ok=False, reason=self._error() or f"it ended with exit code {code}")
         made, _ = written(os.getcwd(), since_ns, self.present) if ended and self.present else ({}, [])
         files = {**contents(os.getcwd(), self.files), **made}
-        self.aside.put(made)
+        self.moved_files.move_away(made)
         return result, now, files
 
     def _has_printed(self) -> bool:
         """Has every rank printed more bytes than in the first run?"""
         return all(size > self.first_sizes[rank] for rank, size in self._output_sizes().items())
 
-    # ---- what is left behind to read ---------------------------------------------------------------------
+    # ---- files of the trial's job ------------------------------------------------------------------------
 
     def _open_job(self) -> None:
         if self.job is None and os.path.exists(os.path.join(self.job_path, "job.json")):

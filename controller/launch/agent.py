@@ -1,4 +1,4 @@
-"""★ The agent: the process that forks the ranks, notices their deaths, and forwards packets between ranks and controller.
+"""The agent: the process that forks the ranks, notices their deaths, and forwards packets between ranks and controller.
 
 There is one agent per node and job. The agent imports the modules that a rank needs once, and forks each rank from this
 state (a "zygote" process), so a rank starts in milliseconds. Therefore the agent never starts a thread and never opens
@@ -94,7 +94,7 @@ class Agent:
                 key.data(key.fileobj, mask)
             self._reap()
             if self.controller is None:
-                self._alone(started_s)
+                self._run_alone(started_s)
         self._leave()
         verdict = self.alone_ending.verdict
         if verdict is not None and self.ended == verdict.reason:
@@ -113,7 +113,7 @@ class Agent:
         while self.fencing.pending is not None and time.monotonic() < deadline:
             self._reap()
             time.sleep(_LEFTOVERS_S)
-        self._tell({"e": "ended", "reason": self.ended})
+        self._send_event({"e": "ended", "reason": self.ended})
         if self.controller is not None:
             self.controller.settimeout(1.0)
             with contextlib.suppress(OSError):
@@ -240,7 +240,7 @@ class Agent:
         self.generation = generation
         self.controller = connection
         self.was_attached = True
-        self._tell(self._state())
+        self._send_event(self._state())
 
     def _state(self) -> dict[str, Any]:
         return {
@@ -252,7 +252,7 @@ class Agent:
             "ranks": [rank.describe() for rank in self.ranks.values()],
         }
 
-    def _tell(self, event: dict[str, Any]) -> None:
+    def _send_event(self, event: dict[str, Any]) -> None:
         if self.controller is None:
             return
         self.outbox += messages.encode_line(event)
@@ -287,7 +287,7 @@ class Agent:
             self.fencing.groups.add(rank.pid)
             self.selector.register(rank.control, selectors.EVENT_READ, self._on_rank)
             self.selector.register(rank.pidfd, selectors.EVENT_READ, self._on_death)
-            self._tell({"e": "started", **rank.describe()})
+            self._send_event({"e": "started", **rank.describe()})
 
     def _drop_everything(self) -> None:
         """In a forked rank: close and forget everything that belongs to the agent."""
@@ -329,7 +329,9 @@ class Agent:
             except MalformedPacket as error:
                 packet = {"m": "event", "event": "malformed-packet", "reason": str(error)}
             rank.note(packet)
-            self._tell({"e": "packet", "rank": rank.rank, "incarnation": rank.incarnation, "packet": packet})
+            self._send_event(
+                {"e": "packet", "rank": rank.rank, "incarnation": rank.incarnation, "packet": packet}
+            )
 
     # ---- death -------------------------------------------------------------------------------------------
 
@@ -340,7 +342,7 @@ class Agent:
         """SIGCHLD has come: the loop reaps. Or SIGTERM has come: without a controller, end the job."""
         asked = signal.SIGTERM in self.dispositions.received()
         if asked and self.controller is None and self.ranks and self.alone_ending.verdict is None:
-            self.alone_ending.is_told(time.monotonic())
+            self.alone_ending.terminate(time.monotonic())
             for rank in self._addressed({}):
                 rank.kill(signal.SIGTERM)
 
@@ -357,7 +359,7 @@ class Agent:
                 self._record_death(rank, os.waitstatus_to_exitcode(status))
         fenced = self.fencing.step(self.ranks.values())
         if fenced is not None:
-            self._tell({"e": "fenced", "incarnation": fenced})
+            self._send_event({"e": "fenced", "incarnation": fenced})
 
     def _record_death(self, rank: ForkedRank, status: int) -> None:
         self._read_rank(rank)  # packets that the rank sent before it died come first
@@ -368,12 +370,12 @@ class Agent:
         rank.close()
         died = {"e": "died", "rank": rank.rank, "incarnation": rank.incarnation, "pid": rank.pid}
         how = {"signal": -status, "code": None} if status < 0 else {"signal": None, "code": status}
-        self._tell({**died, **how, "ns": time.monotonic_ns()})
+        self._send_event({**died, **how, "ns": time.monotonic_ns()})
         self._tell_of_deaths()
 
     # ---- alone -------------------------------------------------------------------------------------------
 
-    def _alone(self, started_s: float) -> None:
+    def _run_alone(self, started_s: float) -> None:
         """One turn of the loop without a controller. `started_s`: the agent's start, on time.monotonic()."""
         if not self.ranks:
             if self.was_attached or time.monotonic() - started_s > _LONELY_START_S:

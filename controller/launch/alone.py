@@ -86,12 +86,12 @@ class Ending:
 
     def __init__(self) -> None:
         self.verdict: Verdict | None = None
-        self._is_told = False
+        self._is_terminated = False
         self._kill_at_s = math.inf
 
-    def is_told(self, now_s: float) -> None:
+    def terminate(self, now_s: float) -> None:
         """SIGTERM asks for the end of the job: ranks get some time."""
-        self._is_told = True
+        self._is_terminated = True
         self.verdict = Verdict(None, "stopped by SIGTERM, and there was no controller")
         self._kill_at_s = now_s + _TERM_GRACE_S
 
@@ -108,7 +108,7 @@ class Ending:
         """Why the job has ended; None: it has not. Ranks that still live are to be killed then."""
         if self.verdict is None:
             return None
-        if not self._is_told and any(rank.is_alive and rank.failed for rank in ranks):
+        if not self._is_terminated and any(rank.is_alive and rank.failed for rank in ranks):
             self._kill_at_s = now_s + _STOP_GRACE_S  # it still flushes the program's files
         if any(rank.is_alive for rank in ranks) and now_s <= self._kill_at_s:
             return None

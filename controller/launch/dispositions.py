@@ -1,4 +1,4 @@
-"""★ The agent's signal dispositions; its ranks do not inherit them.
+"""The agent's signal dispositions; its ranks do not inherit them.
 
     SIGCHLD                         wakes the loop: an adopted orphan is reaped at once
     SIGTERM                         wakes the loop; it has an effect only while there is no controller

@@ -1,4 +1,4 @@
-"""★ Fencing: how an agent ends ranks for good. It kills and reaps the ranks and every process that they have started.
+"""Fencing: how an agent ends ranks for good. It kills and reaps the ranks and every process that they have started.
 
     groups      process groups of ranks in which a process may still live; the group of a rank that died by itself is
                 killed at once

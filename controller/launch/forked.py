@@ -1,4 +1,4 @@
-"""★ One rank as its agent sees it: a process that the agent has forked, on the other end of a packet socket.
+"""One rank as its agent sees it: a process that the agent has forked, on the other end of a packet socket.
 
 `fork_rank` makes the pair of sockets and the process. The child never returns from `fork_rank`: it raises SystemExit, which
 passes through all frames of the agent. The parent keeps a `ForkedRank`: the identity of the process (pid with start time,

@@ -1,4 +1,4 @@
-"""★ The interpreter that the ranks run under, when the command line names one: `ckpt run -n 4 /venv/bin/python app.py`.
+"""The interpreter that the ranks run under, when the command line names one: `ckpt run -n 4 /venv/bin/python app.py`.
 
 The word is looked up on PATH as a shell does. The interpreter that runs this command is recognised by its path and not
 asked. Any other interpreter is run once and asked for its version of Python and of ckpt; it is used if it has this version

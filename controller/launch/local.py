@@ -1,4 +1,4 @@
-"""★ Ranks on this machine: one agent process, reached through a socket pair.
+"""Ranks on this machine: one agent process, reached through a socket pair.
 
 The command starts the agent before it makes or opens the job: the agent imports what ranks need while this process does the
 rest (`ckpt.controller.launch.spawning`). Later `serve` tells the agent which job it serves. From then on the agent also

@@ -1,4 +1,4 @@
-"""★ Facts about processes from Linux: identity that survives the reuse of pids, state, handlers, parent-death signals.
+"""Facts about processes from Linux: identity that survives the reuse of pids, state, handlers, parent-death signals.
 
 A pid alone does not identify a process, since the kernel reuses pids; a pid with its start time (clock ticks since boot)
 does. Code that kills by a recorded pid uses `kill_exactly`, except `strays`, which identifies processes otherwise.

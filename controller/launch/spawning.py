@@ -1,4 +1,4 @@
-"""★ Starting an agent process: the first thing that `ckpt run` does.
+"""Starting an agent process: the first thing that `ckpt run` does.
 
 An agent needs more time than any other part of the start, because it imports what ranks need. So the command starts the
 agent before it imports anything itself, the argument parser included. This module imports only modules that every

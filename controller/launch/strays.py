@@ -1,4 +1,4 @@
-"""★ Strays: processes that ranks have started, found in whatever process group or session, also when init has adopted them.
+"""Strays: processes that ranks have started, found in whatever process group or session, also when init has adopted them.
 
 There are two ways to find them, since neither finds all:
 

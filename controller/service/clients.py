@@ -1,4 +1,4 @@
-"""★ The controller's socket for commands, both ends: `ckpt checkpoint`, `ckpt stop` and `ckpt status` use it.
+"""The controller's socket for commands, both ends: `ckpt checkpoint`, `ckpt stop` and `ckpt status` use it.
 
 The socket is `controller.sock` in the job's private runtime directory. Each line is one JSON object; a client sends one
 question and gets one answer:

@@ -1,4 +1,4 @@
-"""★ The commit of one line: from the votes of all ranks to a durable control file. Also the removal of images that are of no
+"""The commit of one line: from the votes of all ranks to a durable control file. Also the removal of images that are of no
 use any more (images of failed rounds, old lines).
 
 The commit is synchronous: nothing else may happen between the last vote and the commit. An error of the disk fails the

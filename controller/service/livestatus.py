@@ -1,4 +1,4 @@
-"""★ The state of all ranks of a running job: one question of `ckpt status`, sent to all ranks.
+"""The state of all ranks of a running job: one question of `ckpt status`, sent to all ranks.
 
 The helper thread of a rank answers, also while the program computes. A rank that does not answer within `ASK_NS` runs C code
 that keeps the interpreter lock (GIL). Such a rank gets a signal, and its signal handler, written in C (faulthandler), writes

@@ -1,4 +1,4 @@
-"""★ The controller follows the ranks' output files and prints them. It prints text once, although ranks may write it twice.
+"""The controller follows the ranks' output files and prints them. It prints text once, although ranks may write it twice.
 
 Ranks write to files of the job directory, so that a dead controller never harms a rank. The controller follows the files
 and prints whole lines, with the rank as prefix when asked. After a rollback a rank cuts its files back to their length at
@@ -221,21 +221,21 @@ class Passthrough:
             for rank, stream, path in paths
         ]
         self._partial: dict[tuple[int, str], bytes] = {}
-        self._quiet: dict[tuple[int, str], int] = {}
+        self._polls_without_text: dict[tuple[int, str], int] = {}
         self._idle_polls = 0
 
     def poll(self) -> bool:
         """Print new text; returns whether there was any."""
-        news = False
+        has_text = False
         for rank, stream, tail in self._tails:
             data = tail.read()
             if data:
-                news = True
+                has_text = True
                 self._take(rank, stream, data)
             else:
                 self._print_unfinished_line(rank, stream)
-        self._idle_polls = 0 if news else self._idle_polls + 1
-        return news
+        self._idle_polls = 0 if has_text else self._idle_polls + 1
+        return has_text
 
     def interval_ns(self) -> int:
         """The time until the next `poll` is due, in ns: short while output comes, longer otherwise."""
@@ -252,7 +252,7 @@ class Passthrough:
             tail.finish()
 
     def _take(self, rank: int, stream: str, data: bytes) -> None:
-        self._quiet[rank, stream] = 0
+        self._polls_without_text[rank, stream] = 0
         data = self._partial.pop((rank, stream), b"") + data
         lines, newline, rest = data.rpartition(b"\n")
         if rest:
@@ -263,8 +263,8 @@ class Passthrough:
     def _print_unfinished_line(self, rank: int, stream: str) -> None:
         if (rank, stream) not in self._partial:
             return
-        self._quiet[rank, stream] = self._quiet.get((rank, stream), 0) + 1
-        if self._quiet[rank, stream] > _PARTIAL_LINE_PATIENCE:
+        self._polls_without_text[rank, stream] = self._polls_without_text.get((rank, stream), 0) + 1
+        if self._polls_without_text[rank, stream] > _PARTIAL_LINE_PATIENCE:
             self._emit(rank, stream, self._partial.pop((rank, stream)))
 
 

@@ -1,4 +1,4 @@
-"""★ The controller's output while it runs: the ranks' output, the controller's messages, and events as JSON lines.
+"""The controller's output while it runs: the ranks' output, the controller's messages, and events as JSON lines.
 
 Without `--json`: the output of the ranks on standard output and error as they wrote it (with the rank as prefix when
 asked), and messages of the controller on standard error after ``ckpt:``. With `--json`: only JSON objects on standard

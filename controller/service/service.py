@@ -1,4 +1,4 @@
-"""★ The controller's event loop: connects the pure state machines to processes, sockets, clock, signals and job directory.
+"""The controller's event loop: connects the pure state machines to processes, sockets, clock, signals and job directory.
 
 There is one thread and one selector. Each input becomes an event for the `Supervisor`. The actions that the supervisor
 returns are carried out in order (`_perform`), and their completions go back to it as events. Sources of events:
@@ -114,7 +114,7 @@ class Service:
             incarnation=history.incarnation + 1,
             lines=lines.epochs,
             start_over=lines.start_over,
-            behind=lines.behind,
+            needs_branch=lines.needs_branch,
             max_restarts=options.max_restarts,
             on_failure=options.on_failure,
             grace_ns=options.grace_ns,
@@ -149,7 +149,7 @@ class Service:
                 self.limit_ns = time.monotonic_ns() + self.options.time_limit_ns
             self._feed(Begin())
             while self.end is None:
-                self._turn()
+                self._run_once()
         finally:
             self.launcher.close()
             self.clients.close()
@@ -163,12 +163,12 @@ class Service:
             self.reporter.say(end.reason)
         return end.exit_code
 
-    def _turn(self) -> None:
+    def _run_once(self) -> None:
         now_ns = time.monotonic_ns()
         due = [self.output_due_ns, *(question.deadline_ns() for question in self.questions)]
-        core_ns = self.supervisor.deadline_ns()
-        if core_ns is not None:
-            due.append(core_ns)
+        supervisor_ns = self.supervisor.deadline_ns()
+        if supervisor_ns is not None:
+            due.append(supervisor_ns)
         if self.limit_ns is not None:
             due.append(self.limit_ns)
         for key, _ in self.selector.select(max(0, min(due) - now_ns) / 1e9):
@@ -176,8 +176,8 @@ class Service:
         if self.launcher.fileno() < 0:
             self._agent()
         now_ns = time.monotonic_ns()
-        core_ns = self.supervisor.deadline_ns()
-        if core_ns is not None and now_ns >= core_ns:
+        supervisor_ns = self.supervisor.deadline_ns()
+        if supervisor_ns is not None and now_ns >= supervisor_ns:
             self._feed(Tick())
         if self.limit_ns is not None and now_ns >= self.limit_ns:
             self.limit_ns = None
@@ -203,8 +203,8 @@ class Service:
 
     def _log(self, name: str, fields: dict[str, Any]) -> None:
         self.job.events.append(name, **fields)
-        if name in ("committed", "round-aborted") and (said := past.shorten(self.job, self.lock)):
-            self.reporter.say(said)
+        if name in ("committed", "round-aborted") and (message := past.shorten(self.job, self.lock)):
+            self.reporter.say(message)
         self.reporter.event(name, fields)
 
     # ---- actions -----------------------------------------------------------------------------------------
@@ -246,8 +246,8 @@ class Service:
             epoch=action.epoch,
         )
         self.pids.clear()
-        if said := past.record(self.lock, action.incarnation, self.launcher.bring_up()):
-            self.reporter.say(said)
+        if message := past.record(self.lock, action.incarnation, self.launcher.bring_up()):
+            self.reporter.say(message)
         self.launcher.start(specs)
         self._watch_agent()
 
@@ -319,7 +319,7 @@ class Service:
         line = packet_events.log_line(rank, incarnation, packet)
         if line is not None:
             self._log(*line)
-        text = packet_events.said(rank, packet)
+        text = packet_events.message(rank, packet)
         if text is not None:
             self.reporter.say(text)
         event = packet_events.rank_event(rank, incarnation, packet)

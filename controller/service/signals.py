@@ -1,4 +1,4 @@
-"""★ Signals to the controller, and their effects on the job.
+"""Signals to the controller, and their effects on the job.
 
     SIGINT SIGTERM SIGHUP SIGQUIT   stop the job (`StopRequested`); they are passed on to the ranks
     SIGUSR1 SIGUSR2                 passed on to the ranks that have a handler for them; no other effect

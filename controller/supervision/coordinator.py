@@ -321,16 +321,16 @@ class Coordinator:
         if self.incarnation is None:
             return []
         notice = self.gap.notice(now_ns)
-        said: list[Action] = [] if notice is None else [Say(notice)]
+        actions: list[Action] = [] if notice is None else [Say(notice)]
         if self.round is not None:
             if self.round.writing or now_ns < self.round.deadline_ns:
-                return said
+                return actions
             limit_s = self.options.timeout_ns / 1e9
             missing = self.round.who_is_missing(self.size)
-            return said + self._fail(f"no line after {limit_s:g} s: {missing}", now_ns)
+            return actions + self._fail(f"no line after {limit_s:g} s: {missing}", now_ns)
         if self.due_ns is not None and now_ns >= self.due_ns:
             self.wanted = True
-        return said + self._maybe_start(now_ns)
+        return actions + self._maybe_start(now_ns)
 
     def _fail(self, reason: str, now_ns: int, held_ns: int = 0) -> list[Action]:
         """The round has failed: burn it, delay the next one, and print a message if this is the gap's first failure."""

@@ -1,15 +1,15 @@
-"""Which committed line the ranks start from, and what follows when they cannot. Pure.
+"""The committed line from which the ranks start, and the next choice when they cannot load it. Pure.
 
-    newest     the line that the next incarnation starts from; None: the start of the program
-    behind     newer lines than that are on disk, and the job's record does not say yet that they are left behind: it has to
-               before ranks go on from an older one (`SetBranch`)
+    newest         the line from which the next incarnation starts; None: the start of the program
+    needs_branch   newer lines are on disk, and the job's record does not yet say that they do not count any more: a
+                   `SetBranch` has to come before ranks go on from an older line
 
-A line that a rank cannot go on from, whatever the reason (a damaged block, a disk error, a module that is missing), is set
-aside, and the next older one tried; each is named. It stays on disk: what stood in the way may be mended. A rank that is
-killed while it loads a line is an accident, until it has happened `DEATHS` times to the same line.
+If a rank cannot go on from a line, whatever the reason (a damaged block, a disk error, a missing module), the line is
+excluded and the next older one is tried; a message names each such line. The line stays on disk, because the cause may be
+removed later. If a rank is killed while it loads a line, the line is tried again, until this has happened `DEATHS` times.
 
-Where none is left the choice is that of a job which never committed anything: `start_over` (`ckpt run`) begins with
-the program's start, and says so; else (`ckpt restart`) the job ends with code 12, and the user decides.
+If no line is left, the rule is that of a job that never committed anything: with `start_over` (`ckpt run`) the program
+starts from its beginning, and a message says so; otherwise (`ckpt restart`) the job ends with code 12: the user decides.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ DEATHS = 3
 
 
 class Lines:
-    """Of one supervisor. `epochs`: the lines that may be used, ascending."""
+    """The lines of one supervisor. `epochs`: the lines that may be used, in ascending order."""
 
-    def __init__(self, epochs: Iterable[int], *, start_over: bool = False, behind: bool = False) -> None:
+    def __init__(
+        self, epochs: Iterable[int], *, start_over: bool = False, needs_branch: bool = False
+    ) -> None:
         self.epochs = sorted(epochs)
         self.start_over = start_over
-        self.behind = behind
+        self.needs_branch = needs_branch
         self._deaths = 0
 
     @property
@@ -39,7 +41,7 @@ class Lines:
         self.epochs.append(epoch)
 
     def keep(self, epochs: Collection[int]) -> None:
-        """Only these are left on disk."""
+        """Forget all lines but `epochs`, which are left on disk."""
         self.epochs = [epoch for epoch in self.epochs if epoch in epochs]
 
     def loaded(self) -> None:
@@ -47,31 +49,37 @@ class Lines:
         self._deaths = 0
 
     def origin(self) -> str:
-        """Where the next incarnation starts, in words."""
+        """A text that says where the next incarnation starts."""
         if self.epochs:
             return f"epoch {self.epochs[-1]}"
-        return "the start (no checkpoint can be used)" if self.behind else "the start (nothing was committed)"
+        return (
+            "the start (no checkpoint can be used)"
+            if self.needs_branch
+            else "the start (nothing was committed)"
+        )
 
     def died_loading(self) -> bool:
-        """A rank was killed while it loaded the newest line. True: once too often, and there is an older one."""
+        """A rank was killed while it loaded the newest line. True: this happened too often, and there is an older line."""
         self._deaths += 1
         return self._deaths >= DEATHS and len(self.epochs) > 1
 
-    def set_aside(self, rank: int, why: str) -> tuple[list[Action], End | None]:
-        """The newest line cannot be used by `rank`: what is said, and the job's end, if it is one."""
+    def exclude(self, rank: int, why: str) -> tuple[list[Action], End | None]:
+        """Exclude the newest line, which `rank` cannot use. Returns (log lines and messages, the job's end or None)."""
         bad = self.epochs.pop()
-        self.behind, self._deaths = True, 0
-        said: list[Action] = [Log("line-unusable", {"epoch": bad, "rank": rank, "reason": why})]
+        self.needs_branch, self._deaths = True, 0
+        actions: list[Action] = [Log("line-unusable", {"epoch": bad, "rank": rank, "reason": why})]
         trouble = f"rank {rank} cannot go on from epoch {bad}"
         if self.epochs:
-            said.append(Say(f"{trouble}, trying epoch {self.epochs[-1]}: {why}"))
-            return said, None
+            actions.append(Say(f"{trouble}, trying epoch {self.epochs[-1]}: {why}"))
+            return actions, None
         if self.start_over:
-            said.append(Log("starting-over", {"epoch": bad, "reason": why}))
-            said.append(Say(f"{trouble}, and there is no other checkpoint: the program starts over: {why}"))
-            return said, None
+            actions.append(Log("starting-over", {"epoch": bad, "reason": why}))
+            actions.append(
+                Say(f"{trouble}, and there is no other checkpoint: the program starts over: {why}")
+            )
+            return actions, None
         reason = (
             f"{trouble}, and there is no other checkpoint: {why}; once that is mended `ckpt restart JOB@{bad}` goes on from "
             "there; `ckpt run --resume auto` starts the program over"
         )
-        return said, End(EXIT_UNRECOVERABLE, reason, "interrupted")
+        return actions, End(EXIT_UNRECOVERABLE, reason, "interrupted")

@@ -1,9 +1,8 @@
-"""Packets of the control channel: what a rank and the controller may say to each other.
+"""Packets of the control channel between a rank, its agent, the controller and its clients.
 
-Between a rank and its agent every packet is one JSON object in one datagram of a SOCK_SEQPACKET pair (so that
-the rank, its helper thread and an image child may all write without mixing). Between agent and controller,
-and between a client (`ckpt checkpoint …`) and the controller, packets are JSON objects on lines of a Unix
-stream (`Lines`).
+Between a rank and its agent every packet is one JSON object in one datagram of a SOCK_SEQPACKET pair: so the rank, its
+helper thread and an image child can all write, and packets do not mix. Between agent and controller, and between a client
+(`ckpt checkpoint …`) and the controller, packets are JSON objects on lines of a Unix stream socket (`Lines`).
 
     rank → controller (key "m"; the agent adds rank and incarnation, which it knows better than the rank)
         hello      rank, incarnation, pid, address            the port is bound; the table may be sent
@@ -32,9 +31,8 @@ stream (`Lines`).
         end      reason                              ended    reason
         query                                        refused  generation (an older controller attached)
 
-Nothing here does I/O. `parse_rank` is the one gate for what a rank says: beyond it, fields have the right
-types, and numbers of a vote fit into the control file. Unknown keys are kept (a newer rank may say more); unknown
-kinds are refused.
+Nothing here does I/O. Every packet of a rank passes `parse_rank`: after it, fields have the right types, and the numbers of
+a vote fit into the control file. Unknown keys are kept (a newer rank may send more); unknown kinds are refused.
 """
 
 from __future__ import annotations

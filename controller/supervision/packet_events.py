@@ -84,7 +84,7 @@ def agent_event(event: Mapping[str, Any]) -> Event | None:
     return None
 
 
-def said(rank: int, packet: messages.Packet) -> str | None:
+def message(rank: int, packet: messages.Packet) -> str | None:
     """The message that is printed for the user when this packet arrives; None: there is none."""
     match packet.get("event") if packet["m"] == "event" else None:
         case "output-held-back":

@@ -1,4 +1,4 @@
-"""★ A job's past, as former controllers have recorded it: in the event log, and in the job's record (`generation.json`).
+"""A job's past, as former controllers have recorded it: in the event log, and in the job's record (`generation.json`).
 
 A restart needs three facts: which numbers (incarnations, epochs) have been used, which processes may still live, and whether
 the job has ended. The event log has all three. But the log can be lost: by a damaged disk, a line that could not be written,

@@ -98,14 +98,14 @@ GRACE_NS = 5_000 * _MS
 AGAIN_AFTER_NS = 500 * _MS
 _STOP_TOKEN: Token = "stop"
 
-Kind = Literal["finished", "stopped", "interrupted"]
+EndKind = Literal["finished", "stopped", "interrupted"]
 Phase = Literal["new", "starting", "running", "releasing", "stopping", "fencing", "ended"]
 
 
 class Supervisor:
     """The state machine of one job under one controller.
 
-    `lines`, `start_over`, `behind`: see `lines.Lines`; `incarnation`: the number of the first launch, above all used
+    `lines`, `start_over`, `needs_branch`: see `lines.Lines`; `incarnation`: the number of the first launch, above all used
     numbers; `grace_ns`: the time that ranks have to end after a signal.
     """
 
@@ -118,7 +118,7 @@ class Supervisor:
         max_restarts: int = 10,
         on_failure: OnFailure = "restart",
         start_over: bool = False,
-        behind: bool = False,
+        needs_branch: bool = False,
         grace_ns: int = GRACE_NS,
     ) -> None:
         self.coordinator = coordinator
@@ -129,7 +129,7 @@ class Supervisor:
         self.incarnation = incarnation
         self.max_restarts = max_restarts
         self.restarts = 0
-        self.lines = Lines(lines, start_over=start_over, behind=behind)
+        self.lines = Lines(lines, start_over=start_over, needs_branch=needs_branch)
         self.resumed: int | None = None  # epoch that the present incarnation resumed from
         self.addresses: dict[int, str] = {}
         self.finished: dict[int, int] = {}
@@ -234,8 +234,8 @@ class Supervisor:
         took_ms = round((now_ns - self.since_ns) / _MS, 3)
         fields = {"incarnation": self.incarnation, "from_epoch": self.resumed, "ms": took_ms}
         self.lines.loaded()
-        set_branch: list[Action] = [SetBranch(self.resumed)] if self.lines.behind else []
-        self.lines.behind = False
+        set_branch: list[Action] = [SetBranch(self.resumed)] if self.lines.needs_branch else []
+        self.lines.needs_branch = False
         actions: list[Action] = [
             *set_branch,  # before any rank goes on
             Send(messages.table(peers)),
@@ -285,17 +285,17 @@ class Supervisor:
         last_line = event.traceback.rstrip().rpartition("\n")[2]
         say.append(Say(f"{reason}: {last_line}" if last_line else reason))
         self.ending = None if event.rank in self.gone else event.rank
-        kind: Kind = "interrupted" if self._is_loading(event.rank) else "finished"
+        kind: EndKind = "interrupted" if self._is_loading(event.rank) else "finished"
         return say + self._stop_now(End(event.exit_code, reason, kind), now_ns)
 
     def _is_loading(self, rank: int) -> bool:
         return self.phase == "starting" and self.resumed is not None and rank not in self.addresses
 
     def _set_line_aside(self, rank: int, why: str, now_ns: int) -> list[Action]:
-        said, end = self.lines.set_aside(rank, why)
+        actions, end = self.lines.exclude(rank, why)
         if end is not None:
-            return said + self._stop_now(end, now_ns)
-        return said + self._fence(None, f"epoch {self.resumed} cannot be read")
+            return actions + self._stop_now(end, now_ns)
+        return actions + self._fence(None, f"epoch {self.resumed} cannot be read")
 
     def _died(self, event: Died, now_ns: int) -> list[Action]:
         self.gone.add(event.rank)
@@ -365,7 +365,7 @@ class Supervisor:
 
     def _carry_out(self, decision: Decision, now_ns: int) -> list[Action]:
         if decision.verdict == "end":
-            kind: Kind = "interrupted" if decision.exit_code == EXIT_RESTARTS_USED_UP else "finished"
+            kind: EndKind = "interrupted" if decision.exit_code == EXIT_RESTARTS_USED_UP else "finished"
             outcome = End(decision.exit_code, decision.reason, kind)
             # `service` prints the reason of an interruption as its last message.
             say: list[Action] = [Say(decision.reason)] if kind == "finished" else []
@@ -375,8 +375,8 @@ class Supervisor:
             return self._fence(End(self.stop.exit_code, reason, "stopped"), reason)
         self.restarts += 1
         self.since_ns = now_ns
-        news = Say(f"{decision.reason}; restarting from {self.lines.origin()}")
-        return [news, *self._fence(None, decision.reason)]
+        notice = Say(f"{decision.reason}; restarting from {self.lines.origin()}")
+        return [notice, *self._fence(None, decision.reason)]
 
     # ---- fencing, stopping -------------------------------------------------------------------------------
 

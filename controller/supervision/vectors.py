@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from ckpt.transport.records import dataclass
 
 Vector = tuple[int, int, int]  # tx, base, rx
-_NOTHING: Vector = (0, 0, 0)
+_NO_MESSAGES: Vector = (0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,8 @@ def check(vectors: Mapping[int, Mapping[int, Vector]]) -> list[Inconsistency]:
     wrong = []
     for source, outgoing in vectors.items():
         for destination, incoming in vectors.items():
-            tx, base, _ = outgoing.get(destination, _NOTHING)
-            _, _, rx = incoming.get(source, _NOTHING)
+            tx, base, _ = outgoing.get(destination, _NO_MESSAGES)
+            _, _, rx = incoming.get(source, _NO_MESSAGES)
             if not base <= rx <= tx:
                 wrong.append(Inconsistency(source, destination, tx, base, rx))
     return wrong

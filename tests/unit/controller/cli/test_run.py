@@ -30,7 +30,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(interpreter.shutil, "which", lambda word: word)
     monkeypatch.setattr(interpreter, "_is_this", lambda path: False)
     monkeypatch.setattr(interpreter, "_ask", ask)
-    monkeypatch.setattr(run, "_go_on", lambda job, epoch, arguments, interpreter, or_start: interpreter)
+    monkeypatch.setattr(
+        run, "_continue_job", lambda job, epoch, arguments, interpreter, or_start: interpreter
+    )
     return found
 
 
@@ -50,11 +52,11 @@ def job() -> Any:
 def test_the_interpreter_that_is_checked_is_the_one_that_is_used(
     asked: list[str], words: list[str], executable: str, options: list[str]
 ) -> None:
-    found: Any = run._go_on_or_start(job(), Command.parse(words), Namespace(ranks=1))
+    found: Any = run._continue_or_start(job(), Command.parse(words), Namespace(ranks=1))
     assert found.saved() == {"executable": executable, "options": options}
     assert asked == [executable], "asked once"
 
 
 def test_an_interpreter_of_another_version_is_refused(asked: list[str]) -> None:
     with pytest.raises(NotCompatible, match=r"this is Python 2\.7"):
-        run._go_on_or_start(job(), Command.parse(["/old/bin/python3", "app.py"]), Namespace(ranks=1))
+        run._continue_or_start(job(), Command.parse(["/old/bin/python3", "app.py"]), Namespace(ranks=1))

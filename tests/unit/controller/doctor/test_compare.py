@@ -5,7 +5,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ckpt.controller.doctor.compare import Aside, contents, judge, judge_files, present, put_back, written
+from ckpt.controller.doctor.compare import (
+    MovedFiles,
+    contents,
+    judge,
+    judge_files,
+    present,
+    put_back,
+    written,
+)
 
 
 def test_outputs_are_compared_as_far_as_both_go() -> None:
@@ -79,12 +87,12 @@ def test_what_only_a_restored_run_has_made_is_out_of_sight_for_a_while_and_never
     (place / "old").write_text("old")
     before = present(str(place))
     (place / "sub" / "new").write_text("once")
-    aside = Aside(str(place), str(tmp_path / "aside"))
-    aside.put(written(str(place), 0, before)[0])
+    moved_files = MovedFiles(str(place), str(tmp_path / "moved"))
+    moved_files.move_away(written(str(place), 0, before)[0])
     assert present(str(place)) == {"old"}
     (place / "sub" / "new").write_text("twice")
-    aside.put(written(str(place), 0, before)[0])
-    aside.give_back()
+    moved_files.move_away(written(str(place), 0, before)[0])
+    moved_files.move_back()
     assert present(str(place)) == {"old", "sub/new"} and (place / "sub" / "new").read_text() == "once"
 
 

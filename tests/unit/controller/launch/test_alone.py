@@ -89,7 +89,7 @@ def test_a_released_rank_that_leaves_with_a_code_gives_the_job_its_code() -> Non
 
 def test_sigterm_gives_ranks_more_time_and_a_failure_then_gives_none() -> None:
     ending, ranks = Ending(), [Facts(0), Facts(1, failed=1)]
-    ending.is_told(0.0)
+    ending.terminate(0.0)
     assert ending.begin(ranks, 0.0, tolerant=False) is None
     assert ended(ending, ranks, 4.9) is None
     assert ended(ending, ranks, 5.1) == "stopped by SIGTERM, and there was no controller"

@@ -157,7 +157,7 @@ def test_an_agent_is_begun_ahead_for_new_jobs_only(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("app.py").touch()
-    agent = main._ahead(options, program)
+    agent = main._spawn_early(options, program)
     assert (agent is not None) == begun
     if agent is not None:
         agent.discard()

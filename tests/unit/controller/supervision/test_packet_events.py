@@ -21,7 +21,7 @@ from ckpt.controller.supervision.events import (
     Refused,
     Voted,
 )
-from ckpt.controller.supervision.packet_events import agent_event, log_line, rank_event, said
+from ckpt.controller.supervision.packet_events import agent_event, log_line, message, rank_event
 
 VOTE = {
     "m": "voted",
@@ -104,4 +104,4 @@ def test_what_goes_into_the_log() -> None:
     ],
 )
 def test_what_the_user_is_told_at_once(packet: dict[str, Any], text: str | None) -> None:
-    assert said(2, packet) == text
+    assert message(2, packet) == text
