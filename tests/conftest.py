@@ -1,11 +1,12 @@
-"""What all tests share: Hypothesis without wall-clock deadlines, no root tests without root, what a run tells at its end.
+"""Settings and fixtures of all tests: Hypothesis without deadlines in wall-clock time, tests that need root, and the figures
+that a run prints at its end.
 
-Tests run in several processes (pytest-xdist). What one of them has to say to the whole run travels with its report
-(`user_properties`), so that it is the same with and without workers.
+Tests run in several processes (pytest-xdist). A process adds its figures to the reports of its tests (`user_properties`), so
+a run prints the same with and without workers.
 
-`--rotate` leaves of the cases of a test marked `rotate(n)` the n-th part, another one for every seed (tests/seeds.py); so it
-does with the tests of a module marked `turns(n)`, but for those in it that are marked `rotate` themselves. Each test, or
-module, and each version of Python has its turn by itself.
+With `--rotate` only one n-th of the cases of a test marked `rotate(n)` runs, another one for every seed (tests/seeds.py), and
+only one n-th of the tests of a module marked `turns(n)`, except for tests that are marked `rotate` themselves. Each test or
+module, and each version of Python, has a rotation of its own.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 @pytest.fixture
 def figures(request: pytest.FixtureRequest) -> Callable[[str, int], None]:
-    """Adds to a figure that is printed at the end of the run: figures(name, how_many)."""
+    """Add to a figure that is printed at the end of the run: figures(name, how_many)."""
 
     def add(name: str, count: int) -> None:
         request.node.user_properties.append((FIGURE, f"{name}\t{count}"))
@@ -142,8 +143,8 @@ def _leave_the_share_of_this_commit(config: pytest.Config, items: list[pytest.It
     left_out: set[pytest.Item] = set()
     for name, all_of_them in cases.items():
         mark = marks[name]
-        kind = f"{name} on {sys.version_info.minor}"
-        left_out |= set(all_of_them) - set(share(all_of_them, mark.args[0], kind))
+        rotation = f"{name} on {sys.version_info.minor}"
+        left_out |= set(all_of_them) - set(share(all_of_them, mark.args[0], rotation))
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]

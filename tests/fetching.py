@@ -1,7 +1,7 @@
-"""What tests get from the package index at run time: into a cache outside of the tree, once, whoever comes first.
+"""Packages that tests download from the package index at run time, once, into a cache outside of the tree.
 
-A run has several processes, and the versions of Python have one each: the cache is filled under a lock, and is complete or
-made again. Where something cannot be had, :class:`Unavailable` says why; tests are skipped then.
+A run has several processes, and each version of Python has some of its own: the first one fills the cache under a lock. An
+incomplete cache is made again. If a package is not available, :class:`Unavailable` says why, and the tests are skipped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PATIENCE_S = 900
 
 
 class Unavailable(Exception):
-    """It cannot be had here; says why."""
+    """The package is not available here; the text says why."""
 
 
 def filled(name: str, made_from: Iterable[bytes], fill: Callable[[Path], None]) -> Path:
@@ -42,12 +42,12 @@ def filled(name: str, made_from: Iterable[bytes], fill: Callable[[Path], None]) 
 
 
 def pip(*arguments: str, python: str = sys.executable, what: str = "packages") -> None:
-    """Run pip. Raises Unavailable with what it complains of."""
+    """Run pip. Raises Unavailable with its error message."""
     run(what, python, "-m", "pip", "--disable-pip-version-check", "-q", *arguments)
 
 
 def run(what: str, *command: str) -> None:
-    """Run a command that gets something. Raises Unavailable."""
+    """Run a command that downloads something. Raises Unavailable."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=PATIENCE_S, stdin=subprocess.DEVNULL

@@ -1,10 +1,11 @@
-"""Every integer argument of MPI calls, and what mpi4py takes there: a table, for our MPI and for a real one alike.
+"""A table of every integer argument of MPI calls and of the values that mpi4py accepts there; it holds for our MPI and for a
+real one.
 
-An *argument* is given on its own: mpi4py declares it as a C integer. An *element* is part of a list, or a count or
-displacement of a message: mpi4py takes `operator.index` of it. Every call is made with the same number in many guises;
-each guise is taken for the number, or refused by the error that mpi4py raises.
+An *argument* is passed alone: mpi4py declares it as a C integer. An *element* is part of a list, or a count or displacement
+of a message: mpi4py takes `operator.index` of it. Every call is made with the same number in many *guises* (types); each
+guise is accepted as the number, or refused with the error that mpi4py raises.
 
-    python integer_calls.py      with mpi4py on a real MPI, two processes: prints where the table is not what it does
+    python integer_calls.py      with mpi4py on a real MPI, two processes: prints where mpi4py differs from the table
 """
 
 from __future__ import annotations
@@ -58,16 +59,16 @@ class OnlyInt:
 
 class IndexButNotInt(OnlyIndex):
     def __int__(self) -> int:
-        raise TypeError("not by this way")
+        raise TypeError("only __index__ is supported")
 
 
 class IntButNotIndex(OnlyInt):
     def __index__(self) -> int:
-        raise TypeError("not by this way")
+        raise TypeError("only __int__ is supported")
 
 
 def guises(number: int, bits: int) -> dict[str, tuple[Any, str, str]]:
-    """The number by name of a guise: the value, and what becomes of it as an argument and as an element: "taken", or the
+    """The guises of the number by name: the value, and the outcome as an argument and as an element: "taken", or the
     name of an error."""
     more = number + 0.5 if number >= 0 else number - 0.5
     taken, refused = "taken", "TypeError"
@@ -549,14 +550,14 @@ class Table:
 
     def packing(self) -> None:
         kind, comm = self.MPI.INT, self.alone
-        few, packed = np.arange(2, dtype="i"), np.zeros(64, "B")
-        self.argument("Pack: position", 4, lambda n: kind.Pack(few, packed, n, comm), COUNT)
-        self.argument("Unpack: position", 4, lambda n: kind.Unpack(packed, n, few, comm), COUNT)
+        items, packed = np.arange(2, dtype="i"), np.zeros(64, "B")
+        self.argument("Pack: position", 4, lambda n: kind.Pack(items, packed, n, comm), COUNT)
+        self.argument("Unpack: position", 4, lambda n: kind.Unpack(packed, n, items, comm), COUNT)
         self.argument("Pack_size", 3, lambda n: kind.Pack_size(n, comm), COUNT)
         form = "external32"
-        self.argument("Pack_external: position", 4, lambda n: kind.Pack_external(form, few, packed, n), COUNT)
+        self.argument("Pack_external: position", 4, lambda n: kind.Pack_external(form, items, packed, n), COUNT)
         self.argument(
-            "Unpack_external: position", 4, lambda n: kind.Unpack_external(form, packed, n, few), COUNT
+            "Unpack_external: position", 4, lambda n: kind.Unpack_external(form, packed, n, items), COUNT
         )
         self.argument("Pack_external_size", 3, lambda n: kind.Pack_external_size(form, n), COUNT)
 
@@ -606,7 +607,7 @@ def outcome(run: Callable[[Any], Any], value: Any) -> str:
 
 
 def differences(call: Call, leave_out: tuple[str, ...] = ()) -> list[str]:
-    """Where the call is not what the table says. `leave_out`: names of guises."""
+    """The calls whose outcome differs from the table. `leave_out`: names of guises."""
     found = []
 
     def given() -> int:

@@ -1,7 +1,7 @@
-"""The seed that random tests start from: another one for every commit, the same for everybody who tests that commit.
+"""The seed of random tests: another one for every commit, and the same for everybody who tests that commit.
 
-So a run of `make test` repeats exactly, and yet every commit looks at cases that none before it has looked at. Set
-CKPT_SEED to repeat the run of another commit; every random test prints the seed it used.
+So a run of `make test` repeats exactly, and every commit tests cases that no earlier commit has tested. Set CKPT_SEED to
+repeat the run of another commit; every random test prints the seed that it used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 
 def seed_of_the_commit() -> int:
-    """Below 2**31. From CKPT_SEED, else from the commit, else (no repository: a tarball) from the shipped sources."""
+    """The seed, below 2**31: CKPT_SEED, or made from the commit, or without a repository (a tarball) from the sources."""
     given = os.environ.get("CKPT_SEED")
     if given:
         return int(given)
@@ -37,11 +37,11 @@ def seed_of_the_commit() -> int:
     return int.from_bytes(hashlib.sha256(text).digest()[:4], "little") >> 1
 
 
-def share(cases: Sequence[Case], parts: int, kind: str) -> list[Case]:
-    """One of so many parts of the cases, at least one case; in their order. Every case is in one part of each seed's cut.
+def share(cases: Sequence[Case], parts: int, name: str) -> list[Case]:
+    """A part of the cases, 1 / `parts` of them but at least one, chosen by the seed; they keep their order.
 
-    `kind` names what the cases are of: two kinds are cut by themselves.
+    `name`: a name of the cases, for example of their test; the choices for two names are independent.
     """
     order = list(range(len(cases)))
-    random.Random(f"{seed_of_the_commit()} {kind}").shuffle(order)
+    random.Random(f"{seed_of_the_commit()} {name}").shuffle(order)
     return [cases[place] for place in sorted(order[: max(1, -(-len(cases) // parts))])]

@@ -1,18 +1,17 @@
-"""The long sweeps in pieces, and a ledger of what they have looked at: `benchmarks/soak.json`.
+"""The long sweeps in pieces, and a ledger of the cases that they have tested: `benchmarks/soak.json`.
 
-    python -m tests.soak                          what was done, by row and commit, beside what is wanted
-    python -m tests.soak simulation --minutes 30  goes on where the ledger ends, and writes down every piece
+    python -m tests.soak                          print the counts, by row and commit, beside the wanted numbers
+    python -m tests.soak simulation --minutes 30  go on where the ledger ends, and record every piece
 
-`make soak` does everything at once, in many hours. Here it may be done by and by: a run of a row goes on after the
-last piece in the ledger (simulated seeds, fuzzed frames and flipped bits are never the same twice), stops after the
-piece during which the time is over, and a piece that fails is not written down but stops the run with a traceback
-that repeats it. A sum over commits says what was looked at, not that all of it was the present code: the table
-tells them apart.
+`make soak` runs all rows at once, in many hours. This program runs them in pieces: a run of a row starts after the last
+piece in the ledger (seeds, fuzzed frames and flipped bits are never used twice), and ends after the piece during which the
+time limit passes. A piece that fails is not recorded; it ends the run with a traceback that names the failing case. A sum
+over commits counts cases of all versions of the code, not of the present one only; so the table has a line for each commit.
 
-Tests report too: with CKPT_SOAK_LEDGER=1 what they pass to the fixture `soaked` is written down when they pass.
+Tests report too: with CKPT_SOAK_LEDGER=1 the numbers that they pass to the fixture `soaked` are recorded if they pass.
 
-A line of the ledger: row, commit ("+" when the tree had changes), version of Python, first (where the row's numbers
-began), count (in the row's unit), seconds, and figures of interest.
+A line of the ledger: row, commit ("+" if the tree had changes), version of Python, first (number of the first case), count
+(in the row's unit), seconds, and other figures.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ Entry = dict[str, Any]
 
 @dataclass(frozen=True)
 class Row:
-    """What is counted, how much of it is wanted, and how much one piece does. `piece(first, count)` runs one, and
-    returns how many it did and what else is worth telling; without one, tests report (`soaked`)."""
+    """The unit that is counted, the wanted number, and the number in one piece. `piece(first, count)` runs one piece and
+    returns the number of cases and other figures; a row without it gets its numbers from tests (`soaked`)."""
 
     unit: str
     wanted: int
@@ -66,7 +65,7 @@ def simulation(first: int, count: int) -> tuple[int, Figures]:
 
 
 def exploration(first: int, count: int) -> tuple[int, Figures]:
-    """The next of the bounds, each once for a commit: `first` only counts."""
+    """Explore the next of the bounds, each once for a commit; `first` is its number."""
     from tests.model.explore import Explorer
     from tests.model.test_exhaustively import PARTS
 
@@ -109,12 +108,12 @@ def restores(first: int, count: int) -> tuple[int, Figures]:
     from tests.sweep.driver import sweep
     from tests.sweep.fetch import fetched
 
-    few, some_s = 8, 40.0
+    first_count, some_s = 8, 40.0
     programs = [one for _, one in sorted(PROGRAMS.items()) if not one.limit]
     turn = sum(entry["figures"]["turns"] for entry in mine("restores"))
     program = programs[turn % len(programs)]
     equal, figures = 0, Counter({"turns": 1})
-    asked = few
+    asked = first_count
     for half in range(2):
         began = os.times().children_user
         with tempfile.TemporaryDirectory(prefix="soak-") as place:
@@ -130,7 +129,7 @@ def restores(first: int, count: int) -> tuple[int, Figures]:
         equal += found.equal
         figures += Counter({"rounds burnt": found.burnt, "tries refused": sum(found.refused.values())})
         asked = min(count - asked, int(asked * some_s / (os.times().children_user - began)))
-        if asked <= few:
+        if asked <= first_count:
             break
     print(f"{program.name}: {equal} equal", end="; ")
     return equal, dict(figures)
@@ -154,7 +153,7 @@ ROWS = {
 
 @cache
 def commit() -> str:
-    """The commit, with a + when the tree is not what was committed."""
+    """The commit, with a + if the tree has changes."""
 
     def git(*words: str) -> str:
         return subprocess.run(
@@ -170,7 +169,7 @@ def commit() -> str:
 
 
 def entries(row: str | None = None) -> list[Entry]:
-    """What the ledger says, of one row or of all."""
+    """The entries of the ledger, of one row or of all."""
     if not LEDGER.exists():
         return []
     found: list[Entry] = json.loads(LEDGER.read_text(encoding="utf-8"))
@@ -219,12 +218,12 @@ def record(row: str, first: int, count: int, seconds: float, figures: Figures) -
 
 
 def next_number(row: str) -> int:
-    """Where a row goes on: behind all that was ever done of it, perhaps by this version of Python."""
+    """The number of the row's next case: after all recorded ones, of this version of Python if versions count alone."""
     return max((entry["first"] + entry["count"] for entry in mine(row)), default=0)
 
 
 def go_on(name: str, minutes: float, until: int | None) -> None:
-    """Pieces of a row until the time is over, or so many are there in all."""
+    """Run pieces of a row until the time is over, or until the wanted number is reached."""
     row = ROWS[name]
     if row.piece is None:
         raise SystemExit(f"{name}: reported by its tests, run them with CKPT_SOAK_LEDGER=1 (-m soak)")

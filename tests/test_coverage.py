@@ -1,9 +1,9 @@
-"""Every branch of what must not go wrong is taken by some unit test: the modules below, 100 %.
+"""The modules below, in which an error would be worst, have 100 % branch coverage by unit tests.
 
-A table and one run of each package's own unit tests under coverage; nothing else may count, so that a branch is covered by
-a test that is about it, not by chance. The figures of every module in the package are printed (`-s`).
+The unit tests of each package run once under coverage. Other tests do not count, so every branch is covered by a test of its
+own package, not by chance. The figures of every module in the package are printed (`-s`).
 
-Threads that are not Python's own (`_thread`) are not seen by coverage; what they do is tested in the main thread as well.
+coverage does not see threads started with `_thread`; the code that they run is also tested in the main thread.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SWEEPS = "flipped_bit or forgotten or truncation or memory_of or random_flips or
 
 
 def measure(package: str) -> dict[str, dict[str, object]]:
-    """{module: coverage's summary} of one run of the package's tests."""
+    """Run the tests of the package once; return {module: coverage's summary}."""
     with tempfile.TemporaryDirectory() as folder:
         return _measure(package, PROMISED[package][0], Path(folder))
 

@@ -1,4 +1,4 @@
-"""What the documentation says is what the code does: links, options, verbs, exit codes, events."""
+"""The documentation agrees with the code: links, options, verbs, exit codes, events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The walls of the architecture, read off the source with `ast`.
+"""The rules of the architecture, checked in the source with `ast`.
 
 Rooms       imports between rooms run one way, those for types and inside functions included (tools/rooms.py has the rooms
             and their order); a room has at most about 15 files.
@@ -97,7 +97,7 @@ def upward(module: str, found: list[Import], modules: dict[str, Path]) -> Iterat
 def impurities(
     module: str, tree: ast.Module, found: list[Import], pure: set[str], known: set[str]
 ) -> Iterator[str]:
-    """What a pure module must not do. `known`: all modules of the project; `pure`: the pure ones of them."""
+    """The places where a pure module does what it must not. `known`: all modules of the project."""
     for item in found:
         if item.typing_only:
             continue
@@ -273,7 +273,7 @@ def test_pure_modules_are_pure() -> None:
 
 
 def test_every_module_that_is_promised_to_be_pure_exists() -> None:
-    """One that moved must move in the list too, or the list would check nothing."""
+    """If a module moves, its name in the list has to change too: otherwise the list would check nothing."""
     missing = pure_modules() - rooms.project().keys()
     assert not missing, f"not there: {sorted(missing)}"
 

@@ -1,6 +1,6 @@
-"""What is special for one package stands in one class (`ckpt/image/libraries`, `ckpt/image/tools`), and nowhere else.
+"""Code for one package is in one class (`ckpt/image/libraries`, `ckpt/image/tools`), and nowhere else.
 
-So no other module imports such a package, or names it in a string, but for the exemptions below.
+So no other module imports such a package or names it in a string, except for the cases listed below.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ckpt.image.interface.registry import BUILT_IN
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("ckpt/image/libraries/", "ckpt/image/tools/", "ckpt/image/interface/registry.py")
-NAMES = {name for name, way in BUILT_IN.items() if not way.startswith("ckpt.image.stdlib.")} | {
+NAMES = {name for name, class_path in BUILT_IN.items() if not class_path.startswith("ckpt.image.stdlib.")} | {
     *(
         "scipy",
         "coverage",

@@ -1,17 +1,18 @@
-"""What is private in CPython, or depends on its version, has one place: `frames*.h` and `private_api.h` in C, the room
-`ckpt/compat/` in Python.
+"""Code that uses private parts of CPython, or depends on its version, is in one place: `frames*.h` and `private_api.h` in C,
+the room `ckpt/compat/` in Python.
 
-A new version of Python is then a matter of those (docs/new-python.md), and nothing else breaks unseen. Private, in Python:
+So a new version of Python needs changes there only (docs/new-python.md). Private are, in Python:
 
-    a name that begins with an underscore, of the standard library: a module, what it has, an attribute of its objects
-    what a version is compared by; flags and sizes of types; `ctypes.pythonapi`; memory at the address of an object
-    the place of a reference among those that `gc.get_referents` lists
+    names of the standard library that begin with an underscore: of a module, of its members, of an attribute of its objects
+    comparisons of versions; flags and sizes of types; `ctypes.pythonapi`; memory at the address of an object
+    the index of a reference in the list that `gc.get_referents` returns
 
-Not private is what the library reference describes, underscore or not: `os._exit`, `sys._getframe`, `sys._current_frames`,
-the module `_thread`, `_replace` and its like of named tuples, and `_fields_` and its like of ctypes.
+Names that the library reference describes are not private, underscore or not: `os._exit`, `sys._getframe`,
+`sys._current_frames`, the module `_thread`, `_replace` and similar names of named tuples, `_fields_` and the like of ctypes.
 
-An attribute does not say whose it is. So a name is ours if the room of the module defines it, or the room of a module that
-this one imports; else it is taken for the standard library's. In the rooms for other libraries, it may be that library's.
+The source does not show to which class an attribute belongs. So a name counts as ours if the room of the module defines it,
+or the room of a module that this one imports; otherwise it counts as the standard library's. In the rooms for other
+libraries, it may be that library's.
 
 The first part of this file is the checker for C, the second one that for Python; both are tested on samples and applied to
 the tree.
@@ -49,7 +50,7 @@ C_NAMES = {
 
 
 def without_comments(text: str) -> str:
-    """Of C; line numbers stay."""
+    """The C source without its comments; line numbers stay."""
     return re.sub(r"/\*.*?\*/", lambda match: "\n" * match[0].count("\n"), text, flags=re.DOTALL)
 
 
@@ -124,7 +125,7 @@ def is_private(name: str) -> bool:
 
 
 def dotted(node: ast.AST) -> str | None:
-    """`a.b.c` as it stands there; None: it is something else."""
+    """The text `a.b.c` of such an expression; None for any other expression."""
     if isinstance(node, ast.Attribute):
         before = dotted(node.value)
         return None if before is None else f"{before}.{node.attr}"

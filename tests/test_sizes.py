@@ -1,7 +1,7 @@
-"""What a reader can keep in mind: modules of at most 400 lines, functions of at most 70.
+"""Modules have at most 400 lines and functions at most 70, so that a reader can keep them in mind.
 
-A longer module says why in its header, by a sentence that begins with "This module is long because" ("This file" in C).
-A new module of that length is cut where a question of its own begins; only where there is no such place it gets a reason.
+The header of a longer module gives the reason, in a sentence that begins with "This module is long because" ("This file" in
+C). A module that grows beyond the limit is divided by topic; only if that is not possible it gets such a sentence.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The tools: where other versions of Python are looked for, and what is said of those of no use; the bound of a run;
-what a run of the tests tells at its end, and what of it is a failure."""
+"""The tools: the search for other versions of Python, and the reasons why one cannot be used; the time limit of a run;
+the report of a run of the tests, and the parts of it that are a failure."""
 
 import importlib.util
 import json
@@ -143,7 +143,7 @@ def test_what_is_skipped_for_want_of_something_is_told_from_what_belongs_elsewhe
 
 
 def test_every_case_has_its_turn(monkeypatch):
-    """A part of the cases for each seed, the same for everybody; over the seeds all of them."""
+    """Each seed selects a part of the cases, the same for everybody; all seeds together select all cases."""
     seen = set()
     for seed in range(40):
         monkeypatch.setenv("CKPT_SEED", str(seed))

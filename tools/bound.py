@@ -1,11 +1,12 @@
-"""How long the tests may take, and a clock that a neighbour on the machine does not fail.
+"""The time limits of the test runs, and a clock that does not count the time that the host gave to other virtual machines.
 
-    python tools/bound.py                  what time it is: to be kept, and given back as SINCE
-    python tools/bound.py ci SINCE         exit code 1 if more than the bound has passed since then
+    python tools/bound.py                  print the present time; keep it and pass it later as SINCE
+    python tools/bound.py ci SINCE         exit code 1 if more time than the limit has passed since then
 
-The bounds are in `BOUNDS_S`, for two processors. What counts is the time of the wall less the time that the machine under a
-virtual one gave to others while we wanted to compute (`steal` in /proc/stat, over the number of processors): a commit
-is not slower because a neighbour was busy. Where nothing is stolen, or nothing is known, this is the time of the wall.
+The limits are in `BOUNDS_S`, for two processors. The time that counts is wall-clock time less stolen time: `steal` in
+/proc/stat divided by the number of processors, the time for which the host gave the processors to other virtual machines. So
+a test run does not fail because another virtual machine was busy. If no time is stolen, or it is not known, this is
+wall-clock time.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _STEAL = 8  # of the line "cpu": user nice system idle iowait irq softirq steal 
 
 @dataclass(frozen=True)
 class Moment:
-    """A time of the wall that goes on over reboots of nothing but this machine, and what was stolen until then."""
+    """A point in time: wall-clock time, and the stolen time until then."""
 
     wall_s: float
     stolen_s: float
@@ -32,13 +33,13 @@ class Moment:
         return cls(time.monotonic(), stolen_s())
 
     def since(self, before: Moment) -> tuple[float, float]:
-        """Seconds of the wall, and those of them that count."""
+        """(Seconds of wall-clock time since then, seconds that count.)"""
         wall = self.wall_s - before.wall_s
         return wall, wall - min(max(self.stolen_s - before.stolen_s, 0.0), wall)
 
 
 def stolen_s(path: str = "/proc/stat") -> float:
-    """Seconds stolen from a processor, on average over the processors, since the machine runs."""
+    """Seconds stolen from each processor, on average, since the machine was started."""
     try:
         with open(path, encoding="ascii") as source:
             fields = source.readline().split()
@@ -48,7 +49,7 @@ def stolen_s(path: str = "/proc/stat") -> float:
 
 
 def verdict(name: str, before: Moment, now: Moment) -> tuple[bool, str]:
-    """Whether the bound of that name is kept, and a line that says so."""
+    """(Is the limit of that name kept?, a line that says so.)"""
     wall, counted = now.since(before)
     kept = counted <= BOUNDS_S[name]
     text = f"{name}: {counted:.0f} s of at most {BOUNDS_S[name]} s"

@@ -1,12 +1,12 @@
-"""Runs what depends on the interpreter on other versions of Python that this machine has, or can get.
+"""Runs the tests that depend on the interpreter with other versions of Python that this machine has or can install.
 
-    python tools/other_pythons.py             the version whose turn it is; exit code 1 if a test failed
-    python tools/other_pythons.py --nightly   every version, and all that depends on the interpreter
-    python tools/other_pythons.py --list      only say what was found, and where
+    python tools/other_pythons.py             one version, another one for each commit; exit code 1 if a test failed
+    python tools/other_pythons.py --nightly   every version, and all tests that depend on the interpreter
+    python tools/other_pythons.py --list      only print which versions were found, and where
 
-A version is looked for as ``python3.N`` on PATH, then under ``$PYENV_ROOT`` (or ``~/.pyenv``), and at last asked of the
-distribution (apt, as root).  Each gets an environment of its own, ``.venv-3.N``, made by tools/setup.sh and kept: the next
-run begins at once.  A version that cannot be had is reported as skipped, with the reason, and is no failure.
+A version is looked for as ``python3.N`` on PATH, then under ``$PYENV_ROOT`` (or ``~/.pyenv``), and at last installed from
+the distribution (apt, as root).  Each gets an environment of its own, ``.venv-3.N``, made by tools/setup.sh and kept: the
+next run begins at once.  A version that is not available is reported as skipped, with the reason, and is no failure.
 
 The versions are tested side by side: the processes wait for each other more than they compute.
 """
@@ -61,7 +61,7 @@ class Found:
 
 
 def places(minor: int, environ: Mapping[str, str]) -> Iterator[str]:
-    """Where a version may be, best place first."""
+    """The paths where a version may be, in the order of the search."""
     name = f"python3.{minor}"
     for directory in environ.get("PATH", "").split(os.pathsep):
         if directory:
@@ -105,7 +105,7 @@ def find(minor: int, environ: Mapping[str, str]) -> Found | str:
 
 
 def install(minor: int) -> str:
-    """Have the distribution's packages of a version installed; why not, or an empty string."""
+    """Install the distribution's packages of a version. Returns an error message, or an empty string."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         return "and it can be installed by apt as root only"
     name = f"python3.{minor}"
@@ -117,7 +117,7 @@ def install(minor: int) -> str:
 
 
 def is_ready(venv: Path, found: Found) -> bool:
-    """Whether the environment is there, of this interpreter, and newer than all that it was made from."""
+    """Does the environment exist, for this interpreter, and is it newer than all files that it was made from?"""
     stamp = venv / ".ready"
     made_from = [
         ROOT / "pyproject.toml",
@@ -132,7 +132,7 @@ def is_ready(venv: Path, found: Found) -> bool:
 
 
 def set_up(venv: Path, found: Found) -> str:
-    """Make the environment unless it is ready; what went wrong, or an empty string."""
+    """Make the environment unless it is ready. Returns an error message, or an empty string."""
     if is_ready(venv, found):
         return ""
     command = [str(ROOT / "tools" / "setup.sh"), found.path, str(venv), "test"]
@@ -144,7 +144,7 @@ def set_up(venv: Path, found: Found) -> str:
 
 
 def test(minor: int, log: Path, *options: str) -> subprocess.Popen[bytes]:
-    """Start the tests of one version; what they say goes to the file."""
+    """Start the tests of one version; their output goes to the file."""
     venv = ROOT / f".venv-3.{minor}"
     with open(log, "wb") as stream:
         return subprocess.Popen(

@@ -1,13 +1,13 @@
-"""The rooms of the three packages, read off the source: which there are, what each imports, and the picture of that.
+"""The rooms of the three packages, found in the source: their names, their imports, and a picture of these.
 
-    python tools/rooms.py            print the picture, as it stands in docs/architecture.md
-    python tools/rooms.py --write    put it there
+    python tools/rooms.py            print the picture, as it is in docs/architecture.md
+    python tools/rooms.py --write    write it into docs/architecture.md
 
-A *room* is a package (a folder with an `__init__.py`). `ORDER` has them, lowest first: a room imports rooms before it only.
-Counted is every import, also those for types only and those inside functions. Modules of `FLOOR` belong to no room: they
-hold what everybody may name, such as the trees of errors. `FACE` is what programs import.
+A *room* is a package (a folder with an `__init__.py`). `ORDER` lists them, lowest first: a room may import only rooms before
+it. Every import counts, also those for types only and those inside functions. Modules of `FLOOR` belong to no room: all
+rooms may import them, for example the trees of errors. `FACE` is what programs import.
 
-tests/test_layers.py holds the tree to it.
+tests/test_layers.py checks the source against these rules.
 """
 
 from __future__ import annotations
@@ -87,11 +87,11 @@ class Import:
     typing_only: bool
 
     def targets(self) -> tuple[str, ...]:
-        """The modules this may load: `from a import b` is a, and a.b if that is a module."""
+        """The modules that this import may load: `from a import b` loads a, and a.b if that is a module."""
         return (self.module,) if self.name is None else (self.module, f"{self.module}.{self.name}")
 
     def target(self, known: Container[str]) -> str | None:
-        """The one of `known` modules that is meant; None: none of them."""
+        """The module among `known` that is imported; None: none of them."""
         found = [each for each in self.targets() if each in known]
         return found[-1] if found else None
 
@@ -182,7 +182,7 @@ def edges(modules: dict[str, Path]) -> Iterator[tuple[str, str, str]]:
 
 
 def reduced(pairs: set[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Without the edges that follow from others: what is drawn."""
+    """The edges without those that follow from others: these are drawn."""
     below: dict[str, set[str]] = {}
     for room in ORDER:
         direct = {b for a, b in pairs if a == room}
@@ -211,7 +211,7 @@ def folder_of(room: str, modules: dict[str, Path]) -> str:
 
 
 def picture() -> str:
-    """The rooms in Markdown: a diagram of who imports whom, and what each is for."""
+    """The rooms in Markdown: a diagram of their imports, and the purpose of each."""
     modules = project()
     pairs = {(a, b) for a, b, _ in edges(modules) if a in ORDER}
     lines = ["```mermaid", "flowchart BT"]

@@ -1,16 +1,17 @@
-"""All tests, as `make test`, `make nightly` and CI run them: in parallel, then alone what needs the machine, then elsewhere.
+"""Runs all tests, as `make test`, `make nightly` and CI do: in parallel, then one by one, then on other versions of Python.
 
-    python tools/run_tests.py              the share of this commit: `make test`
+    python tools/run_tests.py              the part for this commit: `make test`
     python tools/run_tests.py --nightly    everything but the long sweeps: `make nightly`
-    python tools/run_tests.py PATH …       1, 2 and 4 of these only
+    python tools/run_tests.py PATH …       steps 1, 2 and 4 for these tests only
 
-1. In parallel (pytest-xdist): all but those marked `serial`. Of cases marked `rotate` the share of this commit.
-2. Alone: those marked `serial`; they measure, or load the whole machine.
-3. On the other versions of Python (tools/other_pythons.py): what depends on the interpreter.
-4. At night only: those marked `timing`, a hundred times beside a load.
+1. In parallel (pytest-xdist): all tests but those marked `serial`. Of cases marked `rotate`, the part for this commit.
+2. One by one: those marked `serial`; they measure, or they load the whole machine.
+3. On the other versions of Python (tools/other_pythons.py): the tests that depend on the interpreter.
+4. At night only: those marked `timing`, a hundred times while all processors have other work.
 
-At the end: the slowest tests, and what was skipped, and why. With CI set, a test that skips for want of a program, a package
-or a right is a failure (CI has all of them), and so is a run above the bound (tools/bound.py). Nothing runs twice.
+At the end the run prints the slowest tests, and the skipped ones with the reasons. With CI set, a test that is skipped
+because a program, a package or a permission is missing is a failure (CI has all of them), and so is a run above the time
+limit (tools/bound.py). No test runs twice.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ TIMES_AT_NIGHT = 100
 
 
 def workers() -> int:
-    """One more than processors: tests with real processes wait a good deal."""
+    """The number of processors plus one: tests with real processes often wait."""
     return min((os.cpu_count() or 2) + 1, 16)
 
 
 def pytest(report: Path, selected: str, *options: str) -> int:
-    """Run pytest on what the marks select; its exit code, 0 if nothing is selected."""
+    """Run pytest on the tests that the marks select. Returns its exit code, 0 if no test is selected."""
     # a directory of its own: nobody else's pytest tidies up there
     own = f"--basetemp={report}.d"
     command = [sys.executable, "-m", "pytest", "-m", selected, own, *options]
@@ -56,7 +57,7 @@ def on_other_versions(nightly: bool) -> int:
 
 
 def timing_under_load(report: Path, arguments: list[str]) -> int:
-    """The tests that depend on time, again and again while every processor has something else to do as well."""
+    """Run the tests that depend on time many times, while every processor has other work."""
     load = [
         subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 2))
     ]
@@ -78,7 +79,7 @@ def read(reports: list[Path]) -> list[dict[str, Any]]:
 
 
 def tell(tests: list[dict[str, Any]]) -> bool:
-    """Print the slowest and the skipped; whether all that was skipped belongs to another version of Python."""
+    """Print the slowest and the skipped tests. Returns: do all skipped tests belong to another version of Python?"""
     slowest = sorted(tests, key=lambda test: -test["seconds"])[:SLOWEST]
     print(f"\nthe {len(slowest)} slowest of {len(tests)} tests, seconds of the wall:")
     for test in slowest:

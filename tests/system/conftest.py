@@ -17,7 +17,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Job]]:
 
 @pytest.fixture(scope="session")
 def clock_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Moves the wall clock of whoever preloads it, by the seconds in the file that CKPT_TEST_CLOCK names."""
+    """A library to preload: it moves the wall clock by the seconds in the file that CKPT_TEST_CLOCK names."""
     source = Path(__file__).parent / "points" / "wallclock.c"
     library = tmp_path_factory.mktemp("clock") / "clock.so"
     subprocess.run(["cc", "-O", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)

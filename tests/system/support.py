@@ -1,7 +1,7 @@
 """Drives real jobs: starts `ckpt run`, reads the event log, kills ranks, compares results.
 
-Everything observed here comes from what users have too: the command line, the job directory's event log and the
-ranks' output.
+Everything is observed where users can see it too: the command line, the event log in the job directory and the output of
+ranks.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def ckpt_command(*arguments: object) -> list[str]:
 def run_ckpt(
     *arguments: object, timeout_s: float = PATIENCE_S, **options: Any
 ) -> subprocess.CompletedProcess[str]:
-    """One `ckpt` command to its end."""
+    """Run one `ckpt` command to its end."""
     return subprocess.run(
         ckpt_command(*arguments),
         capture_output=True,
@@ -52,7 +52,7 @@ def write_app(directory: Path, text: str, name: str = "app.py") -> Path:
 
 
 def drive(*arguments: str, out: Path, directory: Path | None = None) -> str:
-    """Run `tests.system.image_driver`, with its output behind what `out` has; what it says on standard error."""
+    """Run `tests.system.image_driver`; its output is appended to `out`. Returns its standard error."""
     tests = Path(__file__).parents[1]
     environment = {
         **os.environ,
@@ -75,12 +75,12 @@ def drive(*arguments: str, out: Path, directory: Path | None = None) -> str:
 
 
 class EndedEarly(AssertionError):
-    """The job was through, without an error, before what was waited for: the program was too short for it, here and now."""
+    """The job ended without an error before the awaited event: the program was too short on this machine."""
 
 
 def environment() -> dict[str, str]:
-    """That of this process. In threads, too: pytest sets and removes PYTEST_CURRENT_TEST meanwhile, and a plain copy of
-    os.environ fails then."""
+    """The environment of this process. It can also be called in threads: pytest sets and removes PYTEST_CURRENT_TEST
+    meanwhile, so that a plain copy of os.environ may fail."""
     return {name: value for name in list(os.environ) if (value := os.environ.get(name)) is not None}
 
 
@@ -187,7 +187,7 @@ class Job:
         return pid
 
     def go(self) -> None:
-        """Half-way the programs of :mod:`tests.system.apps` wait for this."""
+        """Half-way the programs of :mod:`tests.system.apps` wait until this is called."""
         self._go.touch()
 
     def finish(self, timeout_s: float = PATIENCE_S) -> int:
@@ -199,7 +199,7 @@ class Job:
             raise AssertionError(f"the job did not end within {timeout_s} s\n{self.report()}") from None
 
     def close(self) -> None:
-        """End whatever is left of the job: controller, agent, ranks, and their sockets."""
+        """End all processes that are left of the job: controller, agent, ranks; and remove their sockets."""
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
@@ -218,7 +218,7 @@ class Job:
             shutil.rmtree(sockets, ignore_errors=True)  # what an undisturbed job removes itself
 
     def runtime_directory(self) -> Path | None:
-        """Where its sockets are; None: nothing runs."""
+        """The directory of its sockets; None: nothing runs."""
         from ckpt.store import JobDirectory
 
         try:
@@ -229,8 +229,8 @@ class Job:
 
 
 def long_enough(loops: int, attempt: Callable[[int], T]) -> T:
-    """What `attempt(loops)` returns, however fast the machine: while the program was through too early (EndedEarly), it is
-    made again with five times as many loops."""
+    """The result of `attempt(loops)`. As long as the program ends too early for this machine (EndedEarly), it is tried
+    again with five times as many loops."""
     for turn in range(_LONGER_TRIES):
         try:
             return attempt(loops * _LONGER**turn)
