@@ -555,7 +555,9 @@ class Table:
         self.argument("Unpack: position", 4, lambda n: kind.Unpack(packed, n, items, comm), COUNT)
         self.argument("Pack_size", 3, lambda n: kind.Pack_size(n, comm), COUNT)
         form = "external32"
-        self.argument("Pack_external: position", 4, lambda n: kind.Pack_external(form, items, packed, n), COUNT)
+        self.argument(
+            "Pack_external: position", 4, lambda n: kind.Pack_external(form, items, packed, n), COUNT
+        )
         self.argument(
             "Unpack_external: position", 4, lambda n: kind.Unpack_external(form, packed, n, items), COUNT
         )

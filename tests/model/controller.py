@@ -1,9 +1,8 @@
-"""The controller as a value: the production Supervisor and Coordinator, and what of the job is on disk.
+"""The controller as a value: the production Supervisor and Coordinator, and the job's data on disk.
 
-What `ckpt.controller.service.service` does with each action is done here in a few lines, with the same order. The disk
-is what it holds: committed lines, the numbers in the event log, which images were removed. The commit is an
-action and a later completion: between the two everybody else goes on, the controller may die, and then the
-control file is there or it is not.
+A few lines here do for each action what `ckpt.controller.service.service` does, in the same order. The disk consists of the
+committed lines, the numbers in the event log and the removed images. A commit is an action and a later completion: between
+the two all other processes go on, and the controller may die; then the control file exists, or it does not.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ def frozen(thing: Any) -> object:
 
 @dataclass
 class Effects:
-    """What a step of the controller does to the others: packets by rank (None: all ranks of `incarnation`);
+    """The effects of a step of the controller on others: packets by rank (None: all ranks of `incarnation`);
     a launch: incarnation, and the line's images or None."""
 
     packets: list[tuple[int | None, int, Mapping[str, Any]]] = field(default_factory=list)

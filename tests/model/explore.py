@@ -1,13 +1,13 @@
 """Exhaustive exploration of the production code of a whole job, within small bounds.
 
-A state is what each process is (rank: endpoint, imager and program; controller: supervisor, coordinator, and
-what is on disk) and the set of everything that was ever put on the wires: frames between ranks, packets
-between ranks and controller. What is in that set may arrive any number of times, in any order, or never:
-so losing, doubling, reordering and delaying are all there, and frames of dead incarnations stay for ever.
+A state consists of the state of each process (rank: endpoint, imager and program; controller: supervisor, coordinator and
+disk) and the set of everything that was ever put on the wires: frames between ranks, packets between ranks and controller.
+An element of this set may arrive any number of times, in any order, or never: so the set covers loss, duplication,
+reordering and delay, and frames of dead incarnations stay for ever.
 
     rank        send       the program enqueues its next message
-                transmit   any time passes: timers act, what is due goes on the wire
-                take       what has come in order is delivered to the program
+                transmit   any time passes: timers act, and due frames go on the wire
+                take       the messages that have come in order are delivered to the program
                 arrive     one frame, or one packet of the controller
                 capture    an image is wanted, and the program is at a place where it can be taken
                 fail       the same, but the disk refuses the image; or the rank gives it up at its own limit
@@ -19,30 +19,27 @@ so losing, doubling, reordering and delaying are all there, and frames of dead i
                 request, time out, written, not written (the control file), die (control file there, or not),
                 notice (a death), take over (the next controller)
 
-What must hold. In every state: what a program has received is a prefix of what was sent to it; every line
-that could commit (an image of every rank, of one incarnation, that stands for the epoch, committed or not)
-satisfies base ≤ rx ≤ tx on every link, and restored on a perfect network it runs to its end. What does
-commit has images that are still on disk, and a number above all earlier ones. From every state the finished
-state can be reached: not only somehow, but by the fair run without further faults, starting with every frame
-and packet under way lost (`_ends`).
+These properties are checked. In every state, the messages that a program has received are a prefix of those sent to it.
+Every line that could commit (an image of every rank, of one incarnation, that stands for the epoch, committed or not)
+satisfies base ≤ rx ≤ tx on every link, and if it is restored on a perfect network it runs to its end. A line that commits
+has images that are still on disk, and a number above all earlier ones. The finished state can be reached from every state,
+and by the fair run without further faults that starts with the loss of all frames and packets on the wires (`_ends`).
 
 Two reductions, both safe:
 
-- *Local steps.* A step concerns one process, and what it does follows from that process and what arrives
-  alone. It is worked out once, on a clone, and remembered under the process's key. Global states are then
-  tuples of integers and a bit mask.
-- *More frames are worse.* Of two states with the same processes, the one with more on the wires can do all
-  that the other can, since nothing needs to arrive. So a state is left out when one with a superset was
-  visited (`reduced`; without it every state is visited). For the way to the end the contrary holds, hence
-  it is taken from no frames at all.
+- *Local steps.* A step concerns one process, and its result depends only on that process and on what arrives. It is computed
+  once, on a clone, and stored under the process's key. Global states are then tuples of integers and a bit mask.
+- *More frames are worse.* Of two states with the same processes, the one with more on the wires can do all that the other
+  can, since nothing has to arrive. So a state is left out if one with a superset was visited (`reduced`; without it every
+  state is visited). For reaching the end the opposite holds; so that is checked with no frames at all.
 
-A third, for large bounds (`held` off): *frames that would wait for an image are lost instead*. What is on the wires
-may come again, so whoever keeps a frame can do nothing that the network cannot do to one who does not: after the image
-the production code hands each to `receive`. Whatever a process with frames kept can become, one without can; that these
-do keep the contents, and reach the end, is what bounds with `held` look at.
+A third, for large bounds (`keeps_late_frames` off): *frames that would wait for an image are lost instead*.
+Everything on the wires may arrive again, and after the image the production code passes each kept frame to `receive`. So a
+process that keeps frames can reach no state that one without them cannot reach when the network delivers them later. That
+kept frames keep their contents, and that the end is reached with them, is checked in bounds with `keeps_late_frames`.
 
-Not told apart: how much credit is left (no limit is in reach; `Endpoint.key` is given none), estimates of
-round trips, counters, and in which order units in flight were sent.
+States are not distinguished by the credit that is left (no limit can be reached; `Endpoint.key` gets none), by estimates of
+round trips, by counters, and by the order in which units in flight were sent.
 """
 
 from __future__ import annotations
@@ -87,7 +84,7 @@ State = tuple[tuple[int, ...], int, int]
 
 @dataclass(frozen=True)
 class Bounds:
-    """What is explored. `scripts[rank]`: what it sends. `limits`: fields of EndpointConfig."""
+    """The bounds of an exploration. `scripts[rank]`: the messages that it sends. `limits`: fields of EndpointConfig."""
 
     scripts: tuple[tuple[Send, ...], ...]
     rounds: int = 1
@@ -104,8 +101,8 @@ class Bounds:
     large: bool = False
     announcements: bool = False
     could_commit: bool = True
-    """Look at lines that could commit, too (else: only at those that do)."""
-    held: bool = True
+    """Check lines that could commit, too (otherwise only those that do)."""
+    keeps_late_frames: bool = True
     """A frame of a later epoch is kept until the image is taken (see the module)."""
 
     def limits(self) -> dict[str, Any]:
@@ -198,9 +195,9 @@ class Explorer:
         # wires
         self._bits: dict[Hashable, int] = {}
         self._wire: list[tuple[str, int, Any]] = []
-        """kind ("frame", "order", "report"), rank, and what it is"""
+        """kind ("frame", "order", "report"), rank, content"""
         self._for: list[int] = [0] * (self.size + 1)
-        """mask of what is for each rank; last: for the controller"""
+        """for each rank the mask of what is addressed to it; last: the same for the controller"""
         self.images: list[Image] = []
         self._image_of_bit: dict[int, int] = {}
         self._good_lines: set[tuple[int, ...]] = set()
@@ -433,7 +430,7 @@ class Explorer:
         return tuple(moves)
 
     def _apply(self, rank: int, local: int, code: int) -> tuple[int, int]:
-        """The rank's next state, and what it puts on the wires."""
+        """The rank's next state, and the frames that it puts on the wires."""
         before = self._things[rank][local]
         assert before is not None
         process = before.clone()
@@ -486,7 +483,7 @@ class Explorer:
 
     def _arrive(self, process: Process, parts: tuple[bytes, ...]) -> None:
         process.endpoint.receive(parts, process.port.now_ns)
-        if not self.bounds.held:
+        if not self.bounds.keeps_late_frames:
             process.lose_held()
         if int.from_bytes(parts[0][28:32], "little") > process.spec["incarnation"]:
             process.port.tell()
@@ -511,7 +508,7 @@ class Explorer:
         return 1 << bit
 
     def _reports(self, process: Process) -> int:
-        """What the rank has said to the controller. Only for people, and left out: `captured`, events."""
+        """The packets that the rank has sent to the controller, without `captured` and events, which are for people only."""
         more = 0
         rank, incarnation = process.spec["rank"], process.spec["incarnation"]
         for packet in process.control.sent:
@@ -579,7 +576,7 @@ class Explorer:
         return tuple(moves)
 
     def _control(self, number: int, code: int) -> tuple[int, int, bool, tuple[int, ...] | None]:
-        """The controller's next state, what it puts on the wires, whether it fences, what it launches."""
+        """The controller's next state, the packets that it sends, whether it fences, the line that it launches."""
         found = self._c_known.get((number, code))
         if found is None:
             controller = self._c_things[number].clone()
@@ -676,7 +673,7 @@ class Explorer:
         )
 
     def _is_end(self, slots: tuple[int, ...], controller: int) -> bool:
-        """Everybody has finished and been told so. RuleBroken when that was said too early."""
+        """All processes have finished and know it. Raises RuleBroken if one was released too early."""
         state = self._c_things[controller]
         if state.outcome is not None and (state.outcome.exit_code or state.outcome.kind != "finished"):
             raise RuleBroken(f"the job ends with {state.outcome}")
@@ -702,7 +699,7 @@ class Explorer:
             raise RuleBroken(f"committed: {reason}")
 
     def _check_lines(self, fresh: int, mask: int) -> str | None:
-        """Every line that could commit with the image just taken."""
+        """Check every line that could commit with the image just taken."""
         new = [number for bit, number in self._image_of_bit.items() if fresh >> bit & 1]
         for number in new:
             image = self.images[number]
@@ -766,17 +763,17 @@ class Explorer:
                 return None
         return f"restored and run, it ends with {[process.engine.received for process in processes]}"
 
-    # ---- the way to the end
+    # ---- can the end be reached?
 
     def _ends(self, slots: tuple[int, ...], controller: int, packets: int) -> None:
         """RuleBroken unless the fair run from here, with every frame lost, ends as it should."""
-        way = [(slots, controller, packets)]
+        visited = [(slots, controller, packets)]
         state = (slots[: self.size], controller, packets)
         for _ in range(60):
             if state in self._ending or self._is_end(state[0], state[1]):
-                self._ending.update(way)
+                self._ending.update(visited)
                 return
-            way.append(state)
+            visited.append(state)
             state = self._sweep(*state)
         raise RuleBroken("the end cannot be reached any more: " + self._stuck(*state))
 
@@ -790,7 +787,7 @@ class Explorer:
         return f"{self._c_things[controller].phase}, {ranks}"
 
     def _sweep(self, slots: tuple[int, ...], number: int, wires: int) -> State:
-        """Everybody once, fairly, without faults; packets of the control channel are not lost."""
+        """One step of each process, without faults; packets of the control channel are not lost."""
         now = list(slots)
 
         def control(code: int) -> None:

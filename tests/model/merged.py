@@ -1,42 +1,41 @@
-"""Exploration with silent steps merged: larger bounds, visited whole.
+"""Exploration that merges silent steps, so that larger bounds can be visited completely.
 
-A step is *visible* when it puts something on the wires that is not there yet, starts or ends processes; every
-other step is *silent*: nobody else can notice it. What is on the wires stays there, so a silent step stays
-possible, and does the same, whatever the others do meanwhile: it commutes with all their steps. Hence a state
-here (a *node*) is what each process was after its last visible step (its *root*), the controller likewise, and
-what is on the wires. It stands for all states in which every process has gone on from its root by silent steps
-alone (its *closure*, worked out once for each root and what is on the wires for and from that process): each of
-these is reachable, in every combination, and every reachable state is among those of some node. From a node all
-visible steps of all members of all closures are followed.
+A step is *visible* if it puts something new on the wires, or starts or ends processes; every other step is *silent*: no
+other process can notice it. Everything on the wires stays there. So a silent step stays possible and has the same effect,
+whatever the other processes do before it: it commutes with all their steps. Hence a state of this search (a *node*) consists
+of the state of each process after its last visible step (its *root*), the same for the controller, and of the wires. A node
+represents all states in which every process has made only silent steps since its root. The states that one process can
+reach so are its *closure*, which is computed once for each root and the part of the wires to and from the process. Each of
+these states is reachable, in every combination, and every reachable state is represented by some node. From a node, the
+search follows all visible steps of all members of all closures.
 
-Nodes that others stand for are left out; each rule says why none is lost:
+Nodes that other nodes represent are left out. Each rule has its reason why no state is lost:
 
-- *One root for those that reach each other.* Roots that can be reached from each other by silent steps have the
-  same closure: the one with the lowest number is taken.
-- *What is said for nothing.* Frames are put on the wires at once when the process can do so and get back to its
-  root silently: the node without them can do nothing that the one with them cannot. So are of two nodes with the
-  same roots the one with fewer frames left out, and of two visible steps of one process the one that leads into
-  the closure of the other, with no more frames. Packets between ranks and controller are not treated so: all
-  that is said of the way to the end is said of exactly the packets that are there.
-- *What dead incarnations have said* is forgotten when the next one starts, unless zombies are looked at. At the
-  end every process that was seen is given all of that, and must not heed it (`_check_forgotten`).
-- *A kill comes before silent steps of the controller*: none of them looks at who is alive, or how many kills are
-  left.
+- *One root for those that reach each other.* Roots that reach each other by silent steps have the same closure: the search
+  uses the one with the lowest number.
+- *Frames without a cost.* If a process can send frames and return to its root by silent steps, these frames are put on the
+  wires at once: a node without them can do nothing that the node with them cannot. For the same reason, of two nodes with
+  the same roots the one with fewer frames is left out, and of two visible steps of one process the one that leads into the
+  closure of the other with no more frames. This does not apply to packets between ranks and controller: the check that the
+  end can be reached is made with exactly the packets that are there.
+- *Messages of dead incarnations* are removed when the next incarnation starts, unless zombies are explored. At the end,
+  every process that was seen gets all of them, and must ignore them (`_check_forgotten`).
+- *A kill comes before silent steps of the controller*: none of them depends on which processes live, or on the number of
+  kills that are left.
 
-Nodes with fewer packets come first: what is on the wires when the next packet comes is then mostly all that can be,
-and few nodes are visited that one with more frames stands for later.
+Nodes with fewer packets are visited first. Then most frames that are possible are on the wires before the next packet comes,
+and few nodes are visited that a later node with more frames represents.
 
-`generous`, for large bounds: with a frame there are on the wires all known ones that say no more than it does, of the
-same incarnations and the same epoch: those with an ack that is as high at most, no hints or the same, some of its
-messages or none, asking for an answer or not. And of nodes that differ in frames alone there is one, with the frames
-of all of them. Whatever can happen without a frame can happen with it: errors are not hidden, but states are visited
-that no job reaches, and if something were wrong in one of these alone, it would be said too.
+`generous`, for large bounds: each frame brings all known frames onto the wires that say no more than it does, with the same
+incarnations and epoch: those with an ack that is not higher, with the same hints or none, with some of its messages or none,
+with or without a request for an answer. And nodes that differ only in their frames become one node with the frames of all.
+Everything that can happen without a frame can happen with it, so no error is hidden. But states are visited that no job
+reaches, and an error in one of these alone would be reported, too.
 
-What must hold is looked at in every state that a node stands for. Contents, and whatever a process may trip
-over: in every member of every closure. Lines that could commit: when something new is on the wires (all images
-are). Nobody is told of the end too early: in the root of each rank, which has done least. The way to the end:
-from every combination of members; but first each rank does what it can by itself, whatever the others do
-(`_settled`), which leaves few combinations.
+The properties are checked in every state that a node represents. Contents and exceptions: in every member of every closure.
+Lines that could commit: when something new is on the wires (all images are). That no rank is released too early: in the root
+of each rank, the state in which it has done least. That the end can be reached: from every combination of members, after
+each rank has done what it can do alone (`_settled`), which leaves few combinations.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ Visible = tuple[int, int, int, int]
 
 
 class Closure:
-    """What can be reached by silent steps. `members`: with the member before, and the move, for people."""
+    """The states that silent steps reach. `members`: each with the member before it and the move, for error texts."""
 
     __slots__ = ("best", "members", "root", "settled", "visible")
 
@@ -89,15 +88,15 @@ class Closure:
         """what the members come to by themselves, and the packets they then have sent"""
 
     def elsewhere(self) -> Closure:
-        """The same, with other things on the wires that make no difference to it (but to what comes after it)."""
+        """The same closure, with other things on the wires that change it not, but the steps after it."""
         new = Closure()
         new.members, new.visible, new.root = self.members, self.visible, self.root
         return new
 
 
 class Moves(NamedTuple):
-    """Of one member. `silent`: what it then is, and how. `visible`: with what distinguishes it from others, which
-    is enough to be followed once."""
+    """The moves of one member. `silent`: the next state and the move. `visible`: the same with a key; of the moves
+    with the same key it is enough to follow one."""
 
     silent: dict[int, int]
     visible: dict[Hashable, Visible]
@@ -138,9 +137,9 @@ def lowest(root: int, into: dict[int, list[int]]) -> int:
 
 
 class Said(NamedTuple):
-    """What a frame says. `way`: ranks, incarnations and epoch; `messages`: from `sequence` on; `body`: hints."""
+    """The content of a frame. `route`: ranks, incarnations and epoch; `messages`: from `sequence` on; `body`: hints."""
 
-    way: tuple[int, ...]
+    route: tuple[int, ...]
     ack: int
     kind: int
     sequence: int
@@ -156,7 +155,7 @@ class Said(NamedTuple):
         return cls(header[5:10], header[10], header[2], header[12], messages, head[frames.BODY :])
 
     def says_no_more_than(self, other: Said) -> bool:
-        if self.way != other.way or self.ack > other.ack:
+        if self.route != other.route or self.ack > other.ack:
             return False
         if self.kind == frames.PROBE or (self.kind == frames.ACK and not self.body):
             return True
@@ -255,7 +254,7 @@ class Merged(Explorer):
         return found
 
     def _what_matters(self, rank: int, unheeded: int, said: int) -> int:
-        """Mask of what makes a difference to silent steps: what is for the process and heeded, or from it and said."""
+        """Mask of the elements that change silent steps: those for the process, if it does not ignore them, or from it."""
         return ~unheeded & (~self._from[rank] | said)
 
     def _find_moves(self, rank: int, member: int, mask: int) -> Moves:
@@ -292,7 +291,7 @@ class Merged(Explorer):
         return closure.settled
 
     def _settled(self, rank: int, member: int, orders: int) -> tuple[int, int]:
-        """What the process comes to by itself, with every frame lost; and what it tells the controller."""
+        """The state that the process reaches alone, without any frame, and the packets that it sends to the controller."""
         key = (rank, member, orders)
         found = self._mark.get(key)
         if found is None:
@@ -309,7 +308,7 @@ class Merged(Explorer):
         return found
 
     def _best(self, rank: int, closure: Closure, mask: int) -> list[Visible]:
-        """Visible steps, without those that lead into the closure that another leads to."""
+        """The visible steps, without those that lead into the closure of another one."""
         if closure.best is None:
             best: list[Visible] = []
             for step in closure.visible:
@@ -443,7 +442,7 @@ class Merged(Explorer):
         self.states += 1
 
     def _saturated(self, slots: tuple[int, ...], mask: int) -> int:
-        """With all frames that some process can put on the wires and be what it is."""
+        """The wires with all frames that some process can send without a change of its root."""
         before = -1
         while before != mask:
             if self.generous:
@@ -491,7 +490,7 @@ class Merged(Explorer):
                     self._ends(*picture)
 
     def _forget(self, mask: int, incarnation: int) -> int:
-        """Without what was said by or to those before this incarnation."""
+        """The wires without the elements from and for incarnations before this one."""
         old = 0
         for bits in self._of[:incarnation]:
             old |= bits
@@ -516,7 +515,7 @@ class Merged(Explorer):
     # ---- for people and tests
 
     def _path(self, number: int) -> str:
-        """Visible steps only."""
+        """The visible steps that lead to a node."""
         steps = []
         while number > 0:
             number, slot, _, code = self._parents[4 * number : 4 * number + 4]
@@ -524,22 +523,22 @@ class Merged(Explorer):
         return "\n".join(["(steps that nobody else notices are left out)", *reversed(steps)])
 
     def pictures(self) -> set[tuple[object, ...]]:
-        """All that the nodes stand for."""
+        """All states that the nodes represent."""
         self._seen = {
             (now, end): [] for _, members, ends in self._stands() for now in product(*members) for end in ends
         }
         return super().pictures()
 
     def stands_for(self) -> int:
-        """How many states at least (processes, controller, and what is on the wires): of the nodes with the same on
-        the wires, which may have states in common, only the one with most is counted."""
+        """A lower bound of the number of states (processes, controller, wires) that the nodes represent. Nodes with the same
+        wires may have states in common, so only the largest of them is counted."""
         most: dict[int, int] = {}
         for mask, members, ends in self._stands():
             most[mask] = max(most.get(mask, 0), prod(map(len, members)) * len(ends))
         return sum(most.values())
 
     def _stands(self) -> Iterator[tuple[int, list[Collection[int]], Collection[int]]]:
-        """For every node what is on the wires, and what each process and the controller may be."""
+        """For every node the wires, and the possible states of each process and of the controller."""
         for (slots, controller, _), masks in self._nodes.items():
             if self._is_end(slots, controller):
                 continue

@@ -1,7 +1,7 @@
-"""Every rule of the protocol taken out of the production code, one at a time, each with bounds that show it.
+"""Mutants: the production code without one rule of the protocol, each with bounds in which the error is found.
 
-A rule that another one covers as well (defence in depth) is taken out together with the cover; the name says
-so. `BOUNDS[mutant]`: within them exploration finds a counterexample.
+A rule that another one also enforces (defence in depth) is removed together with the other; the name says so.
+`BOUNDS[mutant]`: the bounds in which exploration finds a counterexample.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """One rank as a value: the production runtime, imager and endpoint, without process, socket, thread or disk.
 
-    Runtime, Imager, Taker   production: what a rank does about packets of the controller, stamps on traffic,
-                             images wanted, aborted, failed
+    Runtime, Imager, Taker   production: the rank's reaction to packets of the controller and to stamps on traffic;
+                             images that are requested, aborted, failed
     Endpoint                 production
     Port                     ours: freeze, advance, thaw, deliver are the few lines of `ckpt.transport.driver.port.Port`
-    control channel          ours: a list of what the rank says
+    control channel          ours: a list of the packets that the rank sends
     image                    ours: the state of port and program; it is durable, and voted for, when
                              `write_image` is called, or fails
 
@@ -74,7 +74,7 @@ class Waiting(Exception):
 
 
 class ControlList:
-    """The rank's end of the control channel: what it said."""
+    """The rank's end of the control channel: a list of the packets that it sent."""
 
     def __init__(self) -> None:
         self.sent: list[dict[str, Any]] = []

@@ -1,11 +1,11 @@
-"""Every interleaving of the production code of a whole job, within bounds; and what happens without a rule.
+"""Every interleaving of the production code of a whole job, within bounds; and the errors that appear without one rule.
 
-The bounds that are visited whole, with the number of nodes (see `merged`), are in `WHOLE`; larger ones, as long as no
-round takes longer than it may, in `WITHOUT_LIMIT`. Some bounds are far larger for the
-production code than for a sketch of it, since every timer, stamp and batch counts: in `make test` as many of their
-states are visited as `PARTS` says, in `make soak` a hundred times as many; these are counted apart, and prove less.
+`WHOLE` has the bounds that are visited completely, with the number of nodes (see `merged`); `WITHOUT_LIMIT` has larger ones,
+in which no round takes longer than it may. Some bounds have far more states for the production code than for a sketch of the
+protocol, since every timer, stamp and batch counts: `make test` visits as many of their states as `PARTS` says, `make soak`
+a hundred times as many. These are counted separately, and prove less.
 
-Not here: credit running out, messages of many fragments, disks: the simulation has those.
+Not here: exhausted credit, messages of many fragments, disks: the simulation has those.
 """
 
 from __future__ import annotations
@@ -110,14 +110,16 @@ SOAK_PART = 3_500_000
 
 
 def whole(name: str) -> tuple[int, int]:
-    """Nodes, and how many states they stand for."""
+    """(number of nodes, number of states that they represent)"""
     explorer = Merged(WHOLE[name][0])
     return explorer.explore(), explorer.stands_for()
 
 
 def without_limit(name: str) -> tuple[int, int]:
     bounds = (WITHOUT_LIMIT | LARGEST)[name][0]
-    explorer = Merged(replace(bounds, timeouts=False, held=False), generous=True, most=100_000_000)
+    explorer = Merged(
+        replace(bounds, timeouts=False, keeps_late_frames=False), generous=True, most=100_000_000
+    )
     return explorer.explore(), explorer.stands_for()
 
 
@@ -134,7 +136,7 @@ def said_by(explorer: Explorer) -> str:
 
 
 def without(found: Mutant) -> str:
-    """What exploration says to the mutant."""
+    """The error that exploration finds in the mutant."""
     return said_by(Explorer(BOUNDS[found], World(found.edits), both_ends=True, most=PART))
 
 
@@ -143,7 +145,7 @@ def merged_without(found: Mutant) -> str:
 
 
 def generously_without(found: Mutant) -> str:
-    bounds = replace(BOUNDS[found], held=False)
+    bounds = replace(BOUNDS[found], keeps_late_frames=False)
     return said_by(Merged(bounds, World(found.edits), generous=True, most=2 * PART))
 
 
@@ -248,7 +250,7 @@ def test_losing_the_frames_that_would_be_kept_hides_nothing_and_adds_nothing(bou
         endpoint, *others = key
         return ((*endpoint[:HELD], frozenset(), *endpoint[HELD + 1 :]), *others)
 
-    kept, lost = Merged(bounds), Merged(replace(bounds, held=False))
+    kept, lost = Merged(bounds), Merged(replace(bounds, keeps_late_frames=False))
     kept.explore()
     lost.keep_images_of(kept)
     lost.explore()

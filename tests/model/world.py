@@ -1,12 +1,12 @@
 """The production code that is explored and simulated, loaded from its source, with rules taken out on demand.
 
-A `World` is one copy of the modules in `MODULES`, compiled from the files as they are; a `Mutant` replaces
-pieces of their text, each of which must occur exactly once: when the code moves, the mutant has to be looked
-at again. Everything these modules import from elsewhere is the ordinary production module.
+A `World` is one copy of the modules in `MODULES`, compiled from the files as they are; a `Mutant` replaces pieces of their
+text, each of which must occur exactly once: when the code changes, the mutant has to be checked again. Everything that these
+modules import from elsewhere is the ordinary production module.
 
-Two seams are not production: `ckpt.capture.writing.write` (what the image child does; here a method of the rank
-under test, called where the child is forked), and what of `ckpt.image` looks at a real program's call stack
-(see `without_stacks`).
+Two parts are not production code: `ckpt.capture.writing.write` (the work of the image child; here a method of the rank under
+test, called where the child would be forked), and the parts of `ckpt.image` that read a real program's call stack (see
+`without_stacks`).
 """
 
 from __future__ import annotations
@@ -136,9 +136,8 @@ def production() -> World:
 
 @contextmanager
 def without_stacks() -> Iterator[None]:
-    """Images of call stacks are not what is looked at: a capture always succeeds, and costs nothing; nor are the
-    threads and the memory of the process that all this runs in (reading what it has mapped took a quarter of a
-    simulation)."""
+    """Do not capture call stacks, which these tests are not about: a capture always succeeds, and costs nothing. Nor are
+    the threads and the memory mappings of the testing process examined (that took a quarter of the time of a simulation)."""
     with (
         mock.patch.multiple(
             ckpt.image,

@@ -4,20 +4,20 @@
     controller    Supervisor, Coordinator; service's few lines per action are repeated here
     store         ImageWriter, ImageReader, commit_line, remove_burnt, remove_old_lines, on a simulated disk
 
-    network       loses, doubles, delays, reorders, corrupts frames; partitions of any shape
-    processes     look at their port late, take images late, stay frozen meanwhile, find no memory or disk
+    network       loses, duplicates, delays, reorders, corrupts frames; partitions of any shape
+    processes     read their port late, take images late, stay frozen for a while, have no memory or disk
     disk          a call of an image or of a commit fails: EIO, ENOSPC, a short write, a failing sync
-    deaths        of a rank, of the agent (all ranks), of the controller (the ranks go on alone until the next
-                  one), of the host: everything at once, and of what no sync has covered any subset is left
+    deaths        of a rank, of the agent (with all ranks), of the controller (the ranks go on alone until the next one), of
+                  the host (all processes at once; of the data that no sync has covered, any subset is left)
     zombies       processes that fencing missed go on for a while
 
-Checked: what `ckpt.transport.protocol.simulation` checks; every commit's line, read back from the disk, has vectors that
-fit, and run to its end on a perfect network it gives the result of the undisturbed program; no number is
-used twice; nothing is announced before it is durable; a committed line is there after every death; the job
-ends with the undisturbed result, and within bounded virtual time after the last fault.
+Checked: the properties of `ckpt.transport.protocol.simulation`; the vectors of every committed line, read back from the
+disk, are consistent, and a run from the line on a perfect network gives the result of the undisturbed program; no number is
+used twice; nothing is announced before it is durable; a committed line exists after every death; the job ends with the
+undisturbed result, within bounded virtual time after the last fault.
 
-Every choice comes from one generator, in the order of events: seed and options repeat a run exactly. `trace`
-is a digest of all that happened.
+Every choice comes from one generator, in the order of events: seed and options repeat a run exactly. `trace` is a digest of
+all events.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class SimulationError(AssertionError):
 
 @dataclass(frozen=True)
 class JobFaults:
-    """How bad the world is, besides the network's `Faults`. Mean times in virtual nanoseconds, 0: never."""
+    """The rates of faults, besides the network's `Faults`. Mean times in virtual nanoseconds, 0: never."""
 
     network: Faults
     agent_every_ns: int = 0
@@ -112,7 +112,7 @@ class JobFaults:
 
     @classmethod
     def drawn(cls, random: Random) -> JobFaults:
-        """Settings for one run; some faults are wholly off in it."""
+        """Random settings for one run; some kinds of faults are off."""
 
         def every(low_ms: int, high_ms: int, chance: float) -> int:
             return random.randint(low_ms, high_ms) * MS if random.random() < chance else 0
@@ -205,7 +205,7 @@ class JobSimulation:
         self.work: list[list[Op]] = scripts(self.size, messages, seed)
         self.expected = undisturbed(self.work)
         self.now_ns = 0
-        self.quiet = False
+        self.faults_off = False
         self.events = self.deaths = self.commits = self.restored = 0
         self.log: deque[str] = deque(maxlen=80)
         self._trace = hashlib.blake2b(digest_size=16)
@@ -250,12 +250,12 @@ class JobSimulation:
         return self._random.randint(mean_ns // 2, mean_ns * 3 // 2)
 
     def _again(self, every_ns: int, act: Callable[[], None]) -> None:
-        if not self.quiet:
+        if not self.faults_off:
             act()
             self._later(self._about(every_ns), self._again, every_ns, act)
 
     def _chance(self, probability: float) -> bool:
-        return not self.quiet and bool(probability) and self._random.random() < probability
+        return not self.faults_off and bool(probability) and self._random.random() < probability
 
     def _note(self, text: str) -> None:
         text = text.replace(self._root, "JOB")  # where it really lies is another place in every process
@@ -272,13 +272,13 @@ class JobSimulation:
         log = "\n".join(self.log)
         raise SimulationError(f"{reason}\nseed {self.seed}, {self.faults}\nlatest events:\n{log}")
 
-    def run(self, faults_ns: int = 300 * MS, quiet_ns: int = 40_000 * MS) -> None:
-        """With faults, then without until the end, which has to come."""
+    def run(self, faults_ns: int = 300 * MS, end_within_ns: int = 40_000 * MS) -> None:
+        """Run with faults for a time, then without faults until the end, which has to come."""
         with without_stacks():
             self._run(faults_ns)
-            self.quiet = True
+            self.faults_off = True
             self._cut.clear()
-            self._run(self.now_ns + quiet_ns)
+            self._run(self.now_ns + end_within_ns)
         if self.end is None:
             self.fail(f"stuck\n{self.supervisor and self.supervisor.phase}\n{self._state()}")
         assert self.end is not None
@@ -323,7 +323,7 @@ class JobSimulation:
             self.disk.faults = DiskFaults(at=self._random.randrange(16), error=error, forever=forever)
 
     def _write(self, process: Process, job: Any, image: Image) -> tuple[str, str] | None:
-        """What the image child does: the image of port and program to the disk."""
+        """The work of the image child: write the image of port and program to the disk."""
         rank = process.spec["rank"]
         self._note(f"rank {rank}.{process.spec['incarnation']} image ({image.previous}, {image.epoch}]")
         if self._chance(self.faults.no_memory):
@@ -669,7 +669,7 @@ class JobSimulation:
             self._later(delay_ns, self._arrive, target, damaged)
 
     def _arrive(self, target: int, parts: tuple[Buffer, ...]) -> None:
-        late_ns = 0 if self.quiet else self.faults.network.pump_ns
+        late_ns = 0 if self.faults_off else self.faults.network.pump_ns
         ranks = [self.ranks[target]] if target < len(self.ranks) else []
         ranks += [z for z in self.zombies if z.process.spec["rank"] == target]
         for rank in ranks:
@@ -726,7 +726,7 @@ class JobSimulation:
             self._begin()
 
     def _lose_host(self) -> None:
-        """Everything dies, and the disk keeps what was synced, and of the rest whatever it likes."""
+        """All processes die; the disk keeps the synced data, and any part of the rest."""
         self.deaths += 1
         self._note("the host dies")
         self._committing = None

@@ -1,8 +1,7 @@
-"""A parallel program whose result shows any message lost, doubled, reordered or changed.
+"""A parallel program whose result shows whether a message was lost, duplicated, reordered or changed.
 
-One global random order of messages; each rank's script is the part of it that concerns the rank, so no
-script can deadlock. The content of every message depends on all that its sender has received before, hence
-so does the result.
+All messages have one global random order; each rank's script is the part of it that concerns the rank, so the scripts cannot
+deadlock. The content of every message depends on all messages that its sender has received before, and so does the result.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ class Scripted:
 
 
 def undisturbed(work: list[list[Op]]) -> list[int]:
-    """Every rank's result when messages simply arrive."""
+    """Every rank's result if all messages arrive in order."""
     ranks = [Scripted(rank, script) for rank, script in enumerate(work)]
     moved = True
     while moved:
