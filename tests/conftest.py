@@ -4,9 +4,9 @@ that a run prints at its end.
 Tests run in several processes (pytest-xdist). A process adds its figures to the reports of its tests (`user_properties`), so
 a run prints the same with and without workers.
 
-With `--rotate` only one n-th of the cases of a test marked `rotate(n)` runs, another one for every seed (tests/seeds.py), and
-only one n-th of the tests of a module marked `turns(n)`, except for tests that are marked `rotate` themselves. Each test or
-module, and each version of Python, has a rotation of its own.
+With `--rotate` only one n-th of the cases of a test marked `rotate(n)` runs, another one for every seed (tests/seeds.py),
+and only one n-th of the tests of a module marked `turns(n)`, except for tests that are marked `rotate` themselves. Each test
+or module, and each version of Python, has a rotation of its own.
 """
 
 from __future__ import annotations
