@@ -195,30 +195,30 @@ class Agent:
                 self._watch(rank)
 
     def _obey(self, connection: socket.socket, command: dict[str, Any]) -> None:
-        kind = command.get("a")
-        if kind == "attach":
+        command_name = command.get("a")
+        if command_name == "attach":
             self._attach(connection, int(command["generation"]))
-        elif kind == "query":
+        elif command_name == "query":
             with contextlib.suppress(OSError):
                 connection.send(messages.encode_line(self._state()))
         elif connection is not self.controller:
             return  # only the attached controller may command
-        elif kind == "serve":
+        elif command_name == "serve":
             self._serve(command["job"], command["path"])
-        elif kind == "start":
+        elif command_name == "start":
             self._start(command["specs"])
-        elif kind == "send":
+        elif command_name == "send":
             data = messages.encode(command["packet"])
             for rank in self._addressed(command):
                 rank.send(data)
                 self._watch(rank)
-        elif kind == "signal":
+        elif command_name == "signal":
             for rank in self._addressed(command):
                 if not command.get("caught") or procinfo.catches(rank.pid, int(command["signal"])):
                     rank.pass_on(int(command["signal"]))
-        elif kind == "fence":
+        elif command_name == "fence":
             self.fencing.begin(int(command["incarnation"]), self.ranks.values())
-        elif kind == "end":
+        elif command_name == "end":
             self.ended = str(command.get("reason", "told to end"))
 
     def _addressed(self, command: dict[str, Any]) -> list[ForkedRank]:

@@ -294,17 +294,17 @@ class Service:
             self._agent_event(event)
 
     def _agent_event(self, event: dict[str, Any]) -> None:
-        kind = event["e"]
-        if kind == "packet":
+        event_name = event["e"]
+        if event_name == "packet":
             self._packet(event["rank"], event["incarnation"], event["packet"])
-        elif kind == "started":
+        elif event_name == "started":
             self.pids[event["rank"]] = event["pid"]
             names = ("rank", "pid", "incarnation", "start_ticks")
             self._log("rank-started", {name: event[name] for name in names})
-        elif kind == "state" and not event["ranks"]:
+        elif event_name == "state" and not event["ranks"]:
             self._log("agent-started", {name: event[name] for name in ("pid", "start_ticks", "mark")})
         else:
-            if kind == "died":
+            if event_name == "died":
                 self.pids.pop(event["rank"], None)
             translated = packet_events.agent_event(event)
             if translated is not None:

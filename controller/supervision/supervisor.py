@@ -14,7 +14,7 @@ Rules
 - A death by signal (or of the agent) is an accident: the job is restarted, within the number of allowed restarts. An
   exception, an exit code other than 0, or an exit with status 0 without the packet `finished`, is caused by the program: a
   restart would not help. The job ends with that code, and the other ranks are told.
-- If a rank that resumes from an image fails before it has sent `hello`, it could not read that image: the line is set aside,
+- If a rank that resumes from an image fails before it has sent `hello`, it could not read that image: the line is excluded,
   and the next older line is tried (`lines`). If the interpreter does not fit the image, the line is not at fault.
 - Ranks that are told to stop get a `stop` packet, SIGTERM after `TERM_AFTER_NS`, and SIGKILL after `KILL_AFTER_NS`. This is
   done after a last checkpoint, which no further work shall follow, and after a failure of the program. After a failure these
