@@ -1,13 +1,13 @@
 """The trial of `ckpt doctor`: runs the program for some seconds, takes images, restores each one, and collects the facts.
 
 The trial uses a job of its own in a temporary directory, and the `ckpt` command itself: `run` (with the rank of
-`ckpt.doctor`, threads allowed, no restarts, all checkpoints kept), `checkpoint` at a few moments, and `stop`; then, for each
-checkpoint, `restart` and `stop`. The newest checkpoint is restored first, because a restart cuts the program's files back to
-the length they had. Before the first `stop`, the trial waits until the ranks have made the examinations that were due in the
-time, at most `_EXAMINED_LIMIT_S`: else a program that was never examined would pass for healthy. A restored program runs
-until it ends, until each rank has printed more than in the first run, or for as long as the first run ran after the image
-(and `_RESTORED_LONGER_S`). Then the output of both runs is compared, and a restored program that printed nothing, where the
-first run went on printing, is a failure.
+`ckpt.doctor`, threads allowed, no restarts, all checkpoints kept, `--files off` because the trial puts files back itself),
+`checkpoint` at a few moments, and `stop`; then, for each checkpoint, `restart` and `stop`. The newest checkpoint is restored
+first, because a restart cuts the program's files back to the length they had. Before the first `stop`, the trial waits until
+the ranks have made the examinations that were due in the time, at most `_EXAMINED_LIMIT_S`: otherwise a program that was
+never examined would be reported as healthy. A restored program runs until it ends, until each rank has printed more than in
+the first run, or for as long as the first run ran after the image (and `_RESTORED_LONGER_S`). Then the output of both runs
+is compared, and a restored program that printed nothing, where the first run went on printing, is a failure.
 
 If a restored run differs, the program is restored once more from the same image, to tell lost state from chance. Files of
 the program are compared too, if the program ends by itself (`ckpt.controller.doctor.compare`).
@@ -108,7 +108,7 @@ class _Trial:
         self._start(
             "run", "-n", options.ranks, "--job", self.job_path, "--keep", 1_000_000, "--max-restarts", 0,
             "--timeout", max(options.seconds, 2.0), "--harmless-threads", "*", "--image-mode", "fork",
-            "--entry", _ENTRY, "--", *options.program,
+            "--files", "off", "--entry", _ENTRY, "--", *options.program,
         )  # fmt: skip
         self._wait(lambda: bool(self._events("running")), _START_LIMIT_S)
         if self.job is None:
