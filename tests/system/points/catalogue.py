@@ -125,7 +125,9 @@ POINTS: tuple[Point, ...] = (
         "hello-forwarded", "agent", "ckpt.controller.launch.agent:Agent._send_event", "start", packet="packet"
     ),
     *_around("command-obeyed", "agent", "ckpt.controller.launch.agent:Agent._obey"),
-    *_around("packet-forwarded", "agent", "ckpt.controller.launch.agent:Agent._send_event", packet="packet", nth=3),
+    *_around(
+        "packet-forwarded", "agent", "ckpt.controller.launch.agent:Agent._send_event", packet="packet", nth=3
+    ),
     *_around("rank-buried", "agent", "ckpt.controller.launch.agent:Agent._record_death", "recovery"),
     *_around("fenced", "agent", "ckpt.controller.launch.fencing:Fencing.begin", "recovery"),
     *_around("ranks-forked-again", "agent", "ckpt.controller.launch.agent:Agent._start", "recovery"),
