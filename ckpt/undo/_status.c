@@ -3,17 +3,27 @@
 
        look(path) -> (device, inode, born_ns, mode, links, nbytes, mtime_ns, user, group), or None: the path does not exist
 
+       look_at(fd, name)      the same of a name in the directory that is open as `fd`; "": of what is open
+
+       open_directory(path)   a descriptor of a directory; no component of the path may be a symbolic link
+
        reserve(fd, nbytes)    the file system keeps space for the first `nbytes` bytes of the file, whose length stays
 
-   A symbolic link is not followed. `born_ns` is 0 where the file system does not say. Raises OSError for other failures. */
+   A symbolic link is not followed. `born_ns` is 0 where the file system does not say. Raises OSError for other failures.
+
+   open_directory() goes from the root down, one component at a time, so whoever replaces one by a symbolic link meanwhile
+   leads it nowhere, and a path may be longer than PATH_MAX. */
 
 #define PY_SSIZE_T_CLEAN
 #define _GNU_SOURCE
 #include <Python.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <unistd.h>
 
 static long long nanoseconds(struct statx_timestamp at) { return (long long)at.tv_sec * 1000000000 + at.tv_nsec; }
 
@@ -22,7 +32,7 @@ PyDoc_STRVAR(look_doc,
              "Device, inode, time of creation in ns (0: unknown), mode, number of links, length in bytes, mtime in ns,\n"
              "user, group; None: the path does not exist. Raises OSError.");
 
-static PyObject *look(PyObject *module, PyObject *path)
+static PyObject *found_at(int fd, PyObject *path, int flags)
 {
     PyObject *bytes;
     if (!PyUnicode_FSConverter(path, &bytes))
@@ -30,7 +40,7 @@ static PyObject *look(PyObject *module, PyObject *path)
     struct statx found;
     int failed;
     Py_BEGIN_ALLOW_THREADS
-    failed = statx(AT_FDCWD, PyBytes_AS_STRING(bytes), AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, &found);
+    failed = statx(fd, PyBytes_AS_STRING(bytes), AT_SYMLINK_NOFOLLOW | flags, STATX_BASIC_STATS | STATX_BTIME, &found);
     Py_END_ALLOW_THREADS
     Py_DECREF(bytes);
     if (failed) {
@@ -43,6 +53,63 @@ static PyObject *look(PyObject *module, PyObject *path)
                          found.stx_mask & STATX_BTIME ? nanoseconds(found.stx_btime) : 0LL, (unsigned)found.stx_mode,
                          (unsigned)found.stx_nlink, (unsigned long long)found.stx_size, nanoseconds(found.stx_mtime),
                          (unsigned)found.stx_uid, (unsigned)found.stx_gid);
+}
+
+static PyObject *look(PyObject *module, PyObject *path) { return found_at(AT_FDCWD, path, 0); }
+
+PyDoc_STRVAR(look_at_doc, "look_at(fd, name, /) -> tuple[int, ...] | None\n\nlook() of a name in an open directory; \"\": of what is open.");
+
+static PyObject *look_at(PyObject *module, PyObject *args)
+{
+    int fd;
+    PyObject *name;
+    return PyArg_ParseTuple(args, "iO", &fd, &name) ? found_at(fd, name, AT_EMPTY_PATH) : NULL;
+}
+
+PyDoc_STRVAR(open_directory_doc,
+             "open_directory(path, /) -> int\n\n"
+             "A descriptor (O_PATH) of the directory with this absolute path. Raises OSError: ELOOP if a component is a\n"
+             "symbolic link, ENOTDIR if one is no directory either.");
+
+static int is_symlink(int fd, const char *name)
+{
+    struct stat found;
+    return fstatat(fd, name, &found, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(found.st_mode);
+}
+
+/* A descriptor, or -1 and errno. `path` is written to. */
+static int opened_directory(char *path)
+{
+    const int flags = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+    int fd = open("/", flags);
+    char *left = path;
+    for (char *name; fd >= 0 && (name = strsep(&left, "/")) != NULL;) {
+        if (*name == 0)
+            continue;
+        int below = openat(fd, name, flags);
+        int failure = below < 0 && errno == ENOTDIR && is_symlink(fd, name) ? ELOOP : errno;
+        close(fd);
+        fd = below;
+        errno = failure;
+    }
+    return fd;
+}
+
+static PyObject *open_directory(PyObject *module, PyObject *path)
+{
+    PyObject *bytes;
+    if (!PyUnicode_FSConverter(path, &bytes))
+        return NULL;
+    char *text = strdup(PyBytes_AS_STRING(bytes));
+    Py_DECREF(bytes);
+    if (text == NULL)
+        return PyErr_NoMemory();
+    int fd;
+    Py_BEGIN_ALLOW_THREADS
+    fd = opened_directory(text);
+    Py_END_ALLOW_THREADS
+    free(text);
+    return fd < 0 ? PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, path) : PyLong_FromLong(fd);
 }
 
 PyDoc_STRVAR(reserve_doc,
@@ -62,6 +129,10 @@ static PyObject *reserve(PyObject *module, PyObject *args)
 }
 
 static PyMethodDef methods[] = {
-    {"look", look, METH_O, look_doc}, {"reserve", reserve, METH_VARARGS, reserve_doc}, {NULL, NULL, 0, NULL}};
+    {"look", look, METH_O, look_doc},
+    {"look_at", look_at, METH_VARARGS, look_at_doc},
+    {"open_directory", open_directory, METH_O, open_directory_doc},
+    {"reserve", reserve, METH_VARARGS, reserve_doc},
+    {NULL, NULL, 0, NULL}};
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_status", NULL, -1, methods, NULL, NULL, NULL, NULL};
 PyMODINIT_FUNC PyInit__status(void) { return PyModule_Create(&definition); }

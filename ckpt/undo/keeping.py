@@ -46,7 +46,17 @@ from ckpt.undo.records import (
     to_plain,
 )
 
-__all__ = ["LOG", "Keeper", "copy_file", "directory_of", "look", "read_log", "tail_digest"]
+__all__ = [
+    "LOG",
+    "Keeper",
+    "copy_file",
+    "directory_of",
+    "look",
+    "look_at",
+    "read_log",
+    "tail_digest",
+    "tail_digest_of",
+]
 
 LOG = "log"
 _RESERVED_BYTES = 4096
@@ -65,6 +75,12 @@ def look(path: str) -> Binding:
         return None
     target = os.readlink(path) if stat.S_ISLNK(found[3]) else ""
     return Status(FileId(*found[:3]), *found[3:], target)
+
+
+def look_at(fd: int) -> Binding:
+    """The same of an open file."""
+    found = _status.look_at(fd, "")
+    return None if found is None else Status(FileId(*found[:3]), *found[3:])
 
 
 def directory_of(job: str, epoch: int, incarnation: int, rank: int) -> str:
@@ -200,10 +216,12 @@ class Keeper:
                 raise _Unlinkable(status) from failure
         if isinstance(record, Content):
             if record.copy:
-                if record.status.nbytes > self._left_bytes:
-                    return Uncovered(keep.path, "the limit for copies of files is reached", record.time_ns)
                 fd = keep.open.fd if keep.open is not None else -1
-                self._left_bytes -= copy_file(keep.path, self._path(record.copy), fd)
+                try:
+                    copied = copy_file(keep.path, self._path(record.copy), fd, limit_bytes=self._left_bytes)
+                except _AboveLimit:
+                    return Uncovered(keep.path, "the limit for copies of files is reached", record.time_ns)
+                self._left_bytes -= copied
             elif keep.open is None or not keep.open.is_locked:
                 record = record._replace(tail=tail_digest(keep.path, record.status.nbytes))
         return record
@@ -216,6 +234,10 @@ class Keeper:
         text = json.dumps(to_plain(record), separators=(",", ":"))
         made = mac(self._key, before, text.encode("ascii"))
         return made, f"{made} {text}\n".encode("ascii")
+
+
+class _AboveLimit(Exception):
+    pass
 
 
 class _Unlinkable(Exception):
@@ -274,16 +296,22 @@ def tail_digest(path: str, nbytes: int) -> str:
     with contextlib.suppress(OSError):
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            start = max(0, nbytes - _TAIL_BYTES)
-            head = os.pread(fd, min(_TAIL_BYTES, start), 0)
-            return blake3(head + os.pread(fd, nbytes - start, start)).hexdigest(length=16)
+            return tail_digest_of(fd, nbytes)
         finally:
             os.close(fd)
     return ""
 
 
-def copy_file(source: str, target: str, fd: int = -1) -> int:
-    """Copy the contents into a new file. Returns how many bytes this took. Raises OSError.
+def tail_digest_of(fd: int, nbytes: int) -> str:
+    """The same of an open file. Raises OSError."""
+    start = max(0, nbytes - _TAIL_BYTES)
+    head = os.pread(fd, min(_TAIL_BYTES, start), 0)
+    return blake3(head + os.pread(fd, nbytes - start, start)).hexdigest(length=16)
+
+
+def copy_file(source: str, target: str, fd: int = -1, *, limit_bytes: int | None = None) -> int:
+    """Copy the contents into a new file. Returns how many bytes this took: none if blocks are shared, and none for holes.
+    ``limit_bytes``: what it may take. Raises OSError.
 
     ``fd``: a descriptor of the source, if there is one. Closing another descriptor would take the process its POSIX locks on
     the file (fcntl(2)), on which SQLite relies.
@@ -291,17 +319,17 @@ def copy_file(source: str, target: str, fd: int = -1) -> int:
     if fd >= 0:
         offset = os.lseek(fd, 0, os.SEEK_CUR)
         try:
-            return _copy(fd, target)
+            return _copy(fd, target, limit_bytes)
         finally:
             os.lseek(fd, offset, os.SEEK_SET)
     reading = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        return _copy(reading, target)
+        return _copy(reading, target, limit_bytes)
     finally:
         os.close(reading)
 
 
-def _copy(reading: int, target: str) -> int:
+def _copy(reading: int, target: str, limit_bytes: int | None) -> int:
     writing = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         fcntl.ioctl(writing, _FICLONE, reading)
@@ -309,7 +337,11 @@ def _copy(reading: int, target: str) -> int:
     except OSError as failure:
         if failure.errno not in _NO_CLONES:
             raise
-        return copy_extents(reading, writing, os.fstat(reading).st_size)
+        status = os.fstat(reading)
+        if limit_bytes is not None and min(status.st_size, status.st_blocks * 512) > limit_bytes:
+            os.unlink(target)
+            raise _AboveLimit from None
+        return copy_extents(reading, writing, status.st_size)
     finally:
         os.close(writing)
 

@@ -97,14 +97,14 @@ def make_plan(logs: Iterable[Log]) -> Plan:
                     file.link = file.link or log.kept(kept)
                     file.is_unsure = False
             case Content(path, status, copy, tail, end):
-                file = _changed(plan, record)
+                file = _changed(plan, record, names)
                 if file.nbytes is None:
                     file.nbytes = file.tail_nbytes = file.status.nbytes
                     file.tail = tail
                 file.copy = file.copy or log.kept(copy)
                 written[status.file] = max(written.get(status.file, 0), end)
             case Attributes():
-                _changed(plan, record)
+                _changed(plan, record, names)
             case Moved():
                 places.follow(record)
                 if record.source and record.target and not record.is_new:
@@ -133,10 +133,14 @@ def _keep_what_was_written(plan: Plan, written: dict[FileId, int]) -> None:
             plan.doubled.append(Uncovered(file.path, reason, 0))
 
 
-def _changed(plan: Plan, record: Content | Attributes) -> FilePlan:
+def _changed(plan: Plan, record: Content | Attributes, names: dict[str, Binding]) -> FilePlan:
+    """``names``: those recorded before. Another rank may have made the file, or a directory above it, meanwhile."""
     file = _file(plan, record.status, record.path)
     file.has_attributes = True
-    file.is_unsure = file.is_unsure and bool(record.is_unsure)
+    if file.is_unsure and not record.is_unsure:
+        then = names.get(record.path, record.status)
+        is_new = then is None or then.file != record.status.file or _is_below_none(record.path, names)
+        file.is_unsure = is_new
     return file
 
 

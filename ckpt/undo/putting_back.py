@@ -8,27 +8,28 @@ again. What stands in the way is not removed, but moved to the directory ``undon
    link could be made;
 3. contents, in place, so that all names of a file have them; then attributes.
 
-Not here: what is to be put back (:mod:`ckpt.undo.plan`).
+Directories of the plan that their owner may not change are made so first: 3. gives them their modes.
+
+Not here: what is to be put back (:mod:`ckpt.undo.plan`), how files are reached (:mod:`ckpt.undo.places`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
-import shutil
 import stat
 from collections.abc import Iterator
 
 from ckpt.transport.records import dataclass
 from ckpt.undo.errors import NotUndone
-from ckpt.undo.keeping import copy_extents, look, tail_digest
+from ckpt.undo.places import OpenedFile, Places
 from ckpt.undo.plan import FilePlan, Plan
 from ckpt.undo.records import Binding, FileId, Status
 
 __all__ = ["Problem", "put_back"]
 
 _ASIDE = ".ckpt-undo-"
+_OWNER = stat.S_IRWXU
 _NAME_BYTES = 240  # of a name in `undone`, without its number
 
 
@@ -59,12 +60,20 @@ class _PuttingBack:
         self._made: dict[FileId, list[str]] = {}  # files that had to be made again -> their names
         self._problems = [Problem(each.path, each.reason) for each in plan.uncovered]
         self._problems += [Problem(each.path, each.reason, is_final=True) for each in plan.doubled]
-        self._real: dict[str, bool] = {}  # directories: is no symbolic link in the path?
+        self._places = Places()
         self._present: dict[FileId, list[str]] = {}  # names that files have now
         self._has_present = False
         self._numbers: dict[bytes, int] = {}  # names in `undone` -> the next number
 
     def run(self) -> list[Problem]:
+        try:
+            self._run()
+        finally:
+            self._places.close()
+        return self._problems
+
+    def _run(self) -> None:
+        self._make_changeable()
         self._put_aside()
         for path, binding in self._plan.names.items():
             with _named(path):
@@ -72,9 +81,18 @@ class _PuttingBack:
         for file, plan in self._plan.files.items():
             with _named(plan.path):
                 self._put_file(file, plan)
-        return self._problems
 
     # ------------------------------------------------------------------ directories
+
+    def _make_changeable(self) -> None:
+        """The program may have taken itself the right to change a directory, since or before."""
+        for file, plan in self._plan.files.items():
+            if plan.status.is_directory:
+                for path in (plan.path, *self._plan.directories.get(plan.path, ())):
+                    now = self._places.look(path)
+                    if now is not None and self._is(now, file) and now.mode & _OWNER != _OWNER:
+                        with _named(path), self._places.opened(path) as directory:
+                            directory.change_mode(stat.S_IMODE(now.mode) | _OWNER)
 
     def _put_aside(self) -> None:
         found = {}
@@ -85,7 +103,7 @@ class _PuttingBack:
             aside = f"{_ASIDE}{binding.file.inode}"
             places = [*places, path]
             places += [os.path.join(above, aside) for above in dict.fromkeys(_above(places))]
-            place = next((each for each in places if self._is(look(each), binding.file)), None)
+            place = next((each for each in places if self._is(self._places.look(each), binding.file)), None)
             if place is not None and place != path:
                 found[path] = (place, aside)
         unsteady = self._unsteady(found)
@@ -94,7 +112,7 @@ class _PuttingBack:
             while not unsteady.isdisjoint((above, *_above([above]))):
                 above = os.path.dirname(above)
             with _named(path):
-                os.rename(place, os.path.join(above, aside))
+                self._places.rename(place, os.path.join(above, aside))
             self._aside[path] = os.path.join(above, aside)
 
     def _unsteady(self, found: dict[str, tuple[str, str]]) -> set[str]:
@@ -105,11 +123,13 @@ class _PuttingBack:
 
     def _put_name(self, path: str, binding: Binding) -> None:
         parent = os.path.dirname(path)
-        if not self._is_real(parent):  # a symbolic link again, below which there was no such name
+        if self._places.leads_through_link(
+            parent
+        ):  # a symbolic link again, below which there was no such name
             if binding is not None:
                 self._problems.append(Problem(path, f"{parent} is a symbolic link"))
             return
-        now = look(path)
+        now = self._places.look(path)
         if binding is None:
             if now is not None:
                 self._move_out(path)
@@ -120,25 +140,20 @@ class _PuttingBack:
         elif binding.is_symlink:
             if now is None or now.target != binding.target:
                 self._move_out(path)
-                os.symlink(binding.target, path)
+                self._places.make_symlink(binding.target, path)
         elif now is None:
             self._problems.append(Problem(path, "it was a special file, and is gone"))
-
-    def _is_real(self, directory: str) -> bool:
-        """Is there no symbolic link in the path? It stays so: what is above has been put back before."""
-        if directory not in self._real:
-            self._real[directory] = os.path.realpath(directory) == directory
-        return self._real[directory]
 
     def _put_directory(self, path: str, binding: Status, now: Binding) -> None:
         if path in self._aside:
             self._move_out(path)
-            os.rename(self._aside[path], path)
+            self._places.rename(self._aside[path], path)
             self._has_present = False
         elif now is None or not now.is_directory or self._is_another(path, binding, now):
             self._move_out(path)
-            os.mkdir(path, 0o700)
-            os.chmod(path, stat.S_IMODE(binding.mode))
+            self._places.make_directory(path)
+            with self._places.opened(path) as directory:
+                directory.change_mode(stat.S_IMODE(binding.mode))
             self._renumber(path, binding.file)
 
     def _is_another(self, path: str, binding: Status, now: Status) -> bool:
@@ -156,12 +171,14 @@ class _PuttingBack:
             return
         self._move_out(path)
         if source:
-            os.link(source, path, follow_symlinks=False)
+            self._places.link(source, path)
             made.append(path)
             self._present.setdefault(self._renumbered.get(binding.file, binding.file), []).append(path)
         else:
             self._made[binding.file] = [path]
-            _make(path, plan)
+            with self._places.make_file(path) as file:
+                if plan.copy:
+                    file.overwrite(plan.copy, plan.status.nbytes if plan.nbytes is None else plan.nbytes)
             self._renumber(path, binding.file)
 
     def _present_name(self, file: FileId) -> str:
@@ -170,24 +187,24 @@ class _PuttingBack:
             self._has_present = True
             self._present = {}
             for name in self._plan.names:
-                now = look(name)
+                now = self._places.look(name)
                 if now is not None and now.is_file:
                     self._present.setdefault(now.file, []).append(name)
         names = (*self._plan.files[file].names, *self._present.get(self._renumbered.get(file, file), ()))
-        return next((name for name in names if self._is(look(name), file)), "")
+        return next((name for name in names if self._is(self._places.look(name), file)), "")
 
     def _is(self, now: Binding, file: FileId) -> bool:
         """Is this the file or directory of the checkpoint?"""
         return now is not None and now.file == self._renumbered.get(file, file)
 
     def _renumber(self, path: str, file: FileId) -> None:
-        now = look(path)
+        now = self._places.look(path)
         assert now is not None
         self._renumbered[file] = now.file
 
     def _move_out(self, path: str) -> None:
         """Move what has the name now to the directory for what is new."""
-        if look(path) is None:
+        if self._places.look(path) is None:
             return
         if not self._numbers:
             os.makedirs(self._undone, mode=0o700, exist_ok=True)
@@ -196,19 +213,15 @@ class _PuttingBack:
         while os.path.lexists(target := os.path.join(self._undone, os.fsdecode(b"%d-%b" % (number, name)))):
             number += 1
         self._numbers[name] = number + 1
-        try:
-            os.rename(path, target)
-        except OSError as failure:
-            if failure.errno != errno.EXDEV:
-                raise
-            shutil.move(path, target)
+        self._places.move_out(path, target)
 
     # ------------------------------------------------------------------ files
 
     def _put_file(self, file: FileId, plan: FilePlan) -> None:
         if file in self._made:
             names = self._made[file]
-            _set_attributes(names[0], plan.status)
+            with self._places.opened(names[0]) as made:
+                made.set_attributes(plan.status)
             if len(names) < plan.status.links:
                 self._problems.append(
                     Problem(
@@ -218,29 +231,32 @@ class _PuttingBack:
                 )
             return
         path = plan.link or plan.path
-        now = look(path)
-        if plan.status.is_directory and now is not None and now.is_directory:
-            _set_attributes(path, plan.status)  # it may have been made again
-            return
-        if now is None or not self._is(now, file):
-            if plan.has_attributes and not plan.is_unsure:
-                self._problems.append(Problem(plan.path, "another file has taken its place"))
-            return
-        if plan.nbytes is not None:
-            self._put_contents(path, plan, now)
-        if plan.has_attributes:
-            _set_attributes(path, plan.status)
+        now = self._places.look(path)
+        if now is not None:
+            with self._places.opened(path) as found:
+                if self._is(found.status, file):
+                    self._put_contents(path, plan, found)
+                    return
+                if plan.status.is_directory and found.status.is_directory:
+                    found.set_attributes(plan.status)  # it may have been made again
+                    return
+        if plan.has_attributes and not plan.is_unsure:
+            self._problems.append(Problem(plan.path, "another file has taken its place"))
 
-    def _put_contents(self, path: str, plan: FilePlan, now: Status) -> None:
-        assert plan.nbytes is not None
-        if plan.copy:
-            _overwrite(path, plan.copy, plan.nbytes)
-        elif now.nbytes < plan.nbytes or (plan.tail and tail_digest(path, plan.tail_nbytes) != plan.tail):
+    def _put_contents(self, path: str, plan: FilePlan, file: OpenedFile) -> None:
+        nbytes = plan.nbytes
+        if nbytes is not None and plan.copy:
+            file.overwrite(plan.copy, nbytes)
+        elif nbytes is not None and (
+            file.status.nbytes < nbytes or (plan.tail and file.tail_digest(plan.tail_nbytes) != plan.tail)
+        ):
             self._problems.append(
                 Problem(plan.path, "it was open for appending, and has been changed otherwise")
             )
-        elif now.nbytes > plan.nbytes:
-            os.truncate(path, plan.nbytes)
+        elif nbytes is not None and file.status.nbytes > nbytes:
+            file.truncate(nbytes)
+        if plan.has_attributes:
+            file.set_attributes(plan.status)
 
 
 def _above(paths: list[str]) -> Iterator[str]:
@@ -249,44 +265,6 @@ def _above(paths: list[str]) -> Iterator[str]:
         while path != os.path.dirname(path):
             path = os.path.dirname(path)
             yield path
-
-
-def _make(path: str, plan: FilePlan) -> None:
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    if plan.copy:
-        _overwrite(path, plan.copy, plan.status.nbytes if plan.nbytes is None else plan.nbytes)
-
-
-def _overwrite(path: str, source: str, nbytes: int) -> None:
-    reading = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        writing = _opened(path)
-        try:
-            copy_extents(reading, writing, nbytes)
-        finally:
-            os.close(writing)
-    finally:
-        os.close(reading)
-
-
-def _opened(path: str) -> int:
-    flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    try:
-        return os.open(path, flags)
-    except PermissionError:  # the mode is put back with the other attributes
-        os.chmod(path, 0o600)
-        return os.open(path, flags)
-
-
-def _set_attributes(path: str, status: Status) -> None:
-    now = look(path)
-    assert now is not None
-    if (now.user, now.group) != (status.user, status.group):
-        os.chown(path, status.user, status.group, follow_symlinks=False)
-    if now.mode != status.mode:
-        os.chmod(path, stat.S_IMODE(status.mode))
-    if now.is_file and now.mtime_ns != status.mtime_ns:
-        os.utime(path, ns=(os.lstat(path).st_atime_ns, status.mtime_ns))
 
 
 @contextlib.contextmanager

@@ -88,6 +88,7 @@ def undo(
     Raises NotRecorded: the files of this line are not known, those in the renamed directory are other ones (a copy), or the
     directory is gone. LogDamaged: nothing has been changed. NotUndone: the file system refuses a step.
     """
+    job = os.path.realpath(job)  # files are reached through no symbolic link
     with _named(job):
         state = load(job, key, from_start)
         if state.since is None:

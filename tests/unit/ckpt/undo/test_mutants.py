@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ckpt.undo import plan, putting_back, recorder
+from ckpt.undo import places, plan, putting_back, recorder
 from tests.unit.ckpt.undo import test_sequences as sequences
 
 where = sequences.where
@@ -40,10 +40,10 @@ MUTANTS = [
     (plan, "file.link = file.link or log.kept(kept)", "pass", 1),
     (putting_back, "        self._put_aside()", "        pass", 12),
     (putting_back, "return path in self._plan.directories and not", "return False and not", 339),
-    (putting_back, "            os.chmod(path, stat.S_IMODE(binding.mode))\n", "", 44),
-    (putting_back, "os.utime(path, ns=(os.lstat(path).st_atime_ns, status.mtime_ns))", "pass", 2),
-    (putting_back, "        os.chmod(path, stat.S_IMODE(status.mode))\n", "        pass\n", 2),
-    (putting_back, "            os.truncate(path, plan.nbytes)", "            pass", 10),
+    (putting_back, "directory.change_mode(stat.S_IMODE(binding.mode))", "pass", 44),
+    (places, "os.utime(self._path, ns=(os.stat(self._path).st_atime_ns, status.mtime_ns))", "pass", 2),
+    (places, "os.chmod(self._path, stat.S_IMODE(status.mode))", "pass", 2),
+    (places, "            os.ftruncate(fd, nbytes)", "            pass", 10),
     (putting_back, "while not unsteady.isdisjoint((above, *_above([above]))):", "while False:", 1135),
 ]
 
@@ -66,7 +66,13 @@ def test_without_the_rule_something_is_not_undone(
 ) -> None:
     module, old, new, seed = MUTANTS[number]
     space = mutated(module, old, new)
-    for user, name in ((sequences, "Recorder"), (sequences, "make_plan"), (sequences, "put_back")):
+    users = (
+        (sequences, "Recorder"),
+        (sequences, "make_plan"),
+        (sequences, "put_back"),
+        (putting_back, "Places"),
+    )
+    for user, name in users:
         if space.get(name) is not getattr(user, name):
             monkeypatch.setattr(user, name, space.get(name, getattr(user, name)))
     with pytest.raises(Exception):  # noqa: B017 - of any kind: the mutant may also fail

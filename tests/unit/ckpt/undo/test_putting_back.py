@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from ckpt.undo.keeping import look, tail_digest
+from ckpt.undo.keeping import tail_digest
+from ckpt.undo.places import Places
 from ckpt.undo.plan import Log, Plan, make_plan
 from ckpt.undo.putting_back import put_back
-from ckpt.undo.records import Content, Name, Status
+from ckpt.undo.records import Content, Name
+from tests.unit.ckpt.undo.test_places import status_of
 
 
 def content(path: Path, nbytes: int, written: int, time_ns: int, *, tail: str | None = None) -> Content:
     """A rank had the file open for appending at its checkpoint."""
-    status = look(str(path))
-    assert status is not None
+    status = status_of(path)
     digest = tail_digest(str(path), nbytes) if tail is None else tail
     return Content(str(path), status._replace(nbytes=nbytes), 0, digest, written, 0, time_ns)
 
@@ -49,6 +50,17 @@ def test_a_file_whose_digest_is_not_known_is_cut(tmp_path: Path) -> None:
         make_plan([Log("0", [content(path, 4, 0, 1, tail="")])]), str(tmp_path / "undone"), {}
     )
     assert path.read_bytes() == b"aaaa"
+
+
+@pytest.mark.parametrize("made", ["d/log", "d"])
+def test_what_one_rank_has_made_and_another_one_has_changed_is_new(tmp_path: Path, made: str) -> None:
+    """The second rank finds it, and does not know that the file, or its directory, was not there at the checkpoint."""
+    path = tmp_path / "d" / "log"
+    path.parent.mkdir()
+    path.write_bytes(b"aaaa")
+    logs = [Log("0", [Name(str(tmp_path / made), None, 0, 1)]), Log("1", [content(path, 4, 0, 2)])]
+    assert not put_back(make_plan(logs), str(tmp_path / "undone"), {})
+    assert not path.exists()
 
 
 @pytest.mark.parametrize("name", ["n" * 255, "ü" * 127, os.fsdecode(b"\xff\xfe" * 100)])
@@ -89,28 +101,25 @@ def test_names_of_a_file_are_not_searched_again_for_each_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where no hard links could be kept, each file is looked for among all names that are known."""
-    from ckpt.undo import putting_back
-
     records: list[Name | Content] = []
     for number in range(50):
         path = tmp_path / f"{number}"
         path.write_text("then")
-        status = look(str(path))
-        assert isinstance(status, Status)
+        status = status_of(path)
         copy = number + 1
         (tmp_path / "kept").mkdir(exist_ok=True)
         (tmp_path / "kept" / f"{copy}").write_text("then")
         records += [Content(str(path), status, copy, "", 0, 0, 1), Name(str(path), status, 0, 1)]
     for number in range(50):
         (tmp_path / f"{number}").unlink()
-    looked = 0
+    looked, look = 0, Places.look
 
-    def counted(path: str) -> object:
+    def counted(self: Places, path: str) -> object:
         nonlocal looked
         looked += 1
-        return look(path)
+        return look(self, path)
 
-    monkeypatch.setattr(putting_back, "look", counted)
+    monkeypatch.setattr(Places, "look", counted)
     assert not put_back(make_plan([Log(str(tmp_path / "kept"), records)]), str(tmp_path / "undone"), {})
     assert all((tmp_path / f"{number}").read_text() == "then" for number in range(50))
     assert looked < 20 * 50

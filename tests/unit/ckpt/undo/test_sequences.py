@@ -216,9 +216,11 @@ def put_all_back(rank: Rank, line: int) -> list[Problem]:
 
 
 @contextlib.contextmanager
-def program(where: str, seed: int) -> Iterator[tuple[Rank, list[Tree], list[list[str]]]]:
+def program(
+    where: str, seed: int, job_where: str | None = None
+) -> Iterator[tuple[Rank, list[Tree], list[list[str]]]]:
     """A rank that has run; what was there at each checkpoint, and what it has done after each."""
-    root, job = os.path.join(where, f"{seed}"), os.path.join(where, f"job-{seed}")
+    root, job = os.path.join(where, f"{seed}"), os.path.join(job_where or where, f"job-{seed}")
     os.mkdir(root)
     os.mkdir(job)
     rank = Rank(root, job, seed)
@@ -237,9 +239,10 @@ def program(where: str, seed: int) -> Iterator[tuple[Rank, list[Tree], list[list
         shutil.rmtree(job)
 
 
-def check(where: str, seed: int, *, told: str = "nothing") -> None:
-    """A sequence, and a restart. ``told``: the problem that there may be with files that had several names."""
-    with program(where, seed) as (rank, trees, done):
+def check(where: str, seed: int, *, told: str = "nothing", job_where: str | None = None) -> None:
+    """A sequence, and a restart. ``told``: the problem that there may be with files that had several names. ``job_where``:
+    where the job directory is made, if not beside the files."""
+    with program(where, seed, job_where) as (rank, trees, done):
         line = rank.random.randrange(len(trees))
         problems = put_all_back(rank, line)
         assert all(told in problem.reason for problem in problems), (seed, problems, done[line:])

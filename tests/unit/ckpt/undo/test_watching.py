@@ -30,10 +30,10 @@ SEQUENCES = int(os.environ.get("CKPT_UNDO_SEQUENCES", "800")) // 8
 
 
 class Watched:
-    """A directory in which this process works, as a rank would; the job directory is beside it."""
+    """A directory in which this process works, as a rank would; the job directory is beside it, if no ``root`` is given."""
 
-    def __init__(self, where: Path, limit_bytes: int = 1 << 30) -> None:
-        self.root, self.job = where / "work", where / "job"
+    def __init__(self, where: Path, limit_bytes: int = 1 << 30, root: Path | None = None) -> None:
+        self.root, self.job = root or where / "work", where / "job"
         self.root.mkdir()
         self.job.mkdir()
         self.told: list[Uncovered] = []

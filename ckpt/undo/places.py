@@ -1,0 +1,235 @@
+"""What a restart changes, reached without following a symbolic link in any component of a path.
+
+Since the checkpoint, whoever can write to a directory may have put a symbolic link in the place of what was there, and may
+do so while the restart is at work. So a directory is opened from the root down, one component at a time; names are looked at
+and changed relative to it; and a file is opened first, then compared, then changed by its descriptor. Paths may be longer
+than PATH_MAX.
+
+Not here: what is changed (:mod:`ckpt.undo.putting_back`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator
+
+from ckpt.undo import _status
+from ckpt.undo.keeping import copy_extents, copy_file, tail_digest_of
+from ckpt.undo.records import Binding, FileId, Status
+
+__all__ = ["OpenedFile", "Places"]
+
+_NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+_REMEMBERED = 64
+
+
+class Places:
+    """Names by their absolute paths. Descriptors of some directories are kept; :meth:`close` closes them."""
+
+    def __init__(self) -> None:
+        self._directories: dict[str, int] = {}
+
+    def close(self) -> None:
+        for fd in self._directories.values():
+            os.close(fd)
+        self._directories.clear()
+
+    def look(self, path: str) -> Binding:
+        """What the path is bound to; None, too, if it leads through a symbolic link. Raises other OSErrors."""
+        try:
+            fd, name = self._at(path)
+        except OSError as failure:
+            if failure.errno in _NOWHERE:
+                return None
+            raise
+        return _bound(fd, name)
+
+    def leads_through_link(self, directory: str) -> bool:
+        """Is a component of the directory's path, or the directory itself, a symbolic link?"""
+        try:
+            self._directory(directory)
+        except OSError as failure:
+            return failure.errno == errno.ELOOP
+        return False
+
+    def make_file(self, path: str) -> OpenedFile:
+        """A new, empty file, to be closed by its user (``with``)."""
+        fd, name = self._at(path)
+        os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=fd))
+        return _opened(fd, name)
+
+    def make_directory(self, path: str) -> None:
+        fd, name = self._at(path)
+        os.mkdir(name, 0o700, dir_fd=fd)
+
+    def make_symlink(self, target: str, path: str) -> None:
+        fd, name = self._at(path)
+        os.symlink(target, name, dir_fd=fd)
+
+    def link(self, source: str, path: str) -> None:
+        """Another name for the file ``source``."""
+        (source_fd, old), (fd, new) = self._at(source), self._at(path)
+        os.link(old, new, src_dir_fd=source_fd, dst_dir_fd=fd, follow_symlinks=False)
+
+    def rename(self, path: str, target: str) -> None:
+        (source_fd, old), (fd, new) = self._at(path), self._at(target)
+        os.rename(old, new, src_dir_fd=source_fd, dst_dir_fd=fd)
+        self._forget(path)
+        self._forget(target)
+
+    def move_out(self, path: str, target: str) -> None:
+        """Rename, or copy and remove where ``target``, which does not exist, is on another file system. Special files are
+        removed only: they hold nothing.
+        """
+        try:
+            try:
+                self.rename(path, target)
+            except (
+                PermissionError
+            ):  # for a directory that changes its parent, the right to write to it is needed
+                with self.opened(path) as found:
+                    if not found.status.is_directory or found.status.mode & stat.S_IRWXU == stat.S_IRWXU:
+                        raise
+                    found.change_mode(stat.S_IRWXU)
+                self.rename(path, target)
+        except OSError as failure:
+            if failure.errno != errno.EXDEV:
+                raise
+            self._forget(path)
+            (fd, name), (into, new) = self._at(path), self._at(target)
+            _carry(fd, name, f"/proc/self/fd/{into}/{new}")
+
+    def opened(self, path: str) -> OpenedFile:
+        """The file or directory itself, to be closed by its user (``with``). Raises OSError."""
+        return _opened(*self._at(path))
+
+    def _at(self, path: str) -> tuple[int, str]:
+        directory, name = os.path.split(path)
+        return self._directory(directory), name
+
+    def _directory(self, path: str) -> int:
+        fd = self._directories.pop(path, -1)
+        if fd < 0:
+            if len(self._directories) >= _REMEMBERED:
+                os.close(self._directories.pop(next(iter(self._directories))))  # the one not used for longest
+            fd = _status.open_directory(path)
+        self._directories[path] = fd
+        return fd
+
+    def _forget(self, path: str) -> None:
+        for each in [each for each in self._directories if each == path or each.startswith(path + os.sep)]:
+            os.close(self._directories.pop(each))
+
+
+class OpenedFile:
+    """A file or directory, whatever becomes of its name (O_PATH). ``status``: when it was opened."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        status = _bound(fd, "")
+        assert status is not None
+        self.status: Status = status
+
+    def __enter__(self) -> OpenedFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+    def overwrite(self, source: str, nbytes: int) -> None:
+        """Give the file the first bytes of another one."""
+        reading = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            with self.open(os.O_WRONLY) as writing:
+                copy_extents(reading, writing, nbytes)
+        finally:
+            os.close(reading)
+
+    def truncate(self, nbytes: int) -> None:
+        with self.open(os.O_WRONLY) as fd:
+            os.ftruncate(fd, nbytes)
+
+    def tail_digest(self, nbytes: int) -> str:
+        """See :func:`ckpt.undo.keeping.tail_digest`; "": the file cannot be read."""
+        with contextlib.suppress(OSError), self.open(os.O_RDONLY) as fd:
+            return tail_digest_of(fd, nbytes)
+        return ""
+
+    def set_attributes(self, status: Status) -> None:
+        """Owner, mode and, of a file, the time of its contents."""
+        now = _bound(self._fd, "")
+        assert now is not None
+        if (now.user, now.group) != (status.user, status.group):
+            os.chown(self._path, status.user, status.group)
+        if now.mode != status.mode:
+            os.chmod(self._path, stat.S_IMODE(status.mode))
+        if now.is_file and now.mtime_ns != status.mtime_ns:
+            os.utime(self._path, ns=(os.stat(self._path).st_atime_ns, status.mtime_ns))
+
+    def change_mode(self, mode: int) -> None:
+        os.chmod(self._path, mode)
+
+    @property
+    def _path(self) -> str:
+        return f"/proc/self/fd/{self._fd}"
+
+    @contextlib.contextmanager
+    def open(self, access: int) -> Iterator[int]:
+        """A descriptor for reading or writing. Raises OSError."""
+        flags = access | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            fd = os.open(self._path, flags)
+        except PermissionError:  # the mode is put back with the other attributes
+            os.chmod(self._path, 0o600)
+            fd = os.open(self._path, flags)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+
+def _bound(fd: int, name: str) -> Binding:
+    found = _status.look_at(fd, name)
+    if found is None:
+        return None
+    target = os.readlink(name, dir_fd=fd) if stat.S_ISLNK(found[3]) else ""
+    return Status(FileId(*found[:3]), *found[3:], target)
+
+
+def _opened(fd: int, name: str) -> OpenedFile:
+    return OpenedFile(os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd))
+
+
+def _carry(fd: int, name: str, target: str) -> None:
+    """Copy what has the name in the directory, and remove it."""
+    status = _bound(fd, name)
+    if status is None:
+        return
+    if status.is_directory:
+        _carry_directory(fd, name, status, target)
+        return
+    if status.is_symlink:
+        os.symlink(status.target, target)
+    elif status.is_file:
+        with _opened(fd, name) as file, file.open(os.O_RDONLY) as reading:
+            copy_file(target, target, reading)
+    os.unlink(name, dir_fd=fd)
+
+
+def _carry_directory(fd: int, name: str, status: Status, target: str) -> None:
+    if status.mode & stat.S_IRWXU != stat.S_IRWXU:
+        with _opened(fd, name) as directory:
+            directory.change_mode(stat.S_IRWXU)
+    os.mkdir(target, 0o700)
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    below, into = os.open(name, flags, dir_fd=fd), os.open(target, flags)
+    try:
+        for each in os.listdir(below):
+            _carry(below, each, f"/proc/self/fd/{into}/{each}")
+    finally:
+        os.close(below)
+        os.close(into)
+    os.rmdir(name, dir_fd=fd)
