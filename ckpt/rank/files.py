@@ -94,16 +94,19 @@ def files_of(runtime: RankContext, options: dict[str, Any]) -> Files | NoFiles:
     return Files(runtime, key, int(options.get("files_limit") or _LIMIT_BYTES))
 
 
-def open_for_writing() -> Iterator[OpenFile]:
-    """The regular files that this process has open for writing."""
+def open_for_writing() -> Iterator[OpenFile | Uncovered]:
+    """The regular files that this process has open for writing, or why one cannot be recorded."""
     for fd, note in moment.read(moment.note()).files.items():
         if note.kind == "file" and note.flags & os.O_ACCMODE != os.O_RDONLY:
-            file = _open_file(fd, note)
+            try:
+                file = _open_file(fd, note)
+            except OSError as failure:
+                file = Uncovered(note.path, failure.strerror or "", 0)
             if file is not None:
                 yield file
 
 
-def _open_file(fd: int, note: FileNote) -> OpenFile | None:
+def _open_file(fd: int, note: FileNote) -> OpenFile | Uncovered | None:
     try:
         status = look(note.path)
     except OSError:  # a directory of the path may no longer be searched

@@ -117,14 +117,20 @@ class Keeper:
         """The interval begins. ``open_files``: what the program has open for writing. Returns what cannot be undone."""
         return self._write(self._recorder.begin(time.time_ns(), open_files))
 
-    def close(self) -> None:
-        """The interval ends. Called again, it does nothing."""
+    def close(self) -> list[Uncovered]:
+        """The interval ends. Called again, it does nothing. Returns what cannot be undone."""
         if self.end.fd < 0:
-            return
-        seen = {path: look(path) for path in self._recorder.paths()}
-        self._write(self._recorder.end(seen, time.time_ns()))
+            return []
+        uncovered: list[Uncovered] = []
+        with contextlib.suppress(OSError):  # else the log does not say whether its last operation has happened
+            seen = {path: look(path) for path in self._recorder.paths()}
+            uncovered = self._write(self._recorder.end(seen, time.time_ns()))
         fd, self.end.fd = self.end.fd, -1
-        os.close(fd)
+        try:
+            os.close(fd)
+        except OSError as failure:  # a network file system has failed to write what it had accepted
+            uncovered += [Uncovered("", f"the undo log may not be whole: {failure.strerror}", time.time_ns())]
+        return uncovered
 
     def uncovered(self, path: str, reason: str) -> list[Uncovered]:
         """A change that cannot be undone, and why."""
@@ -132,7 +138,13 @@ class Keeper:
 
     def before(self, operation: Operation) -> list[Uncovered]:
         """The operation is about to begin: keep what it needs. Returns what cannot be undone."""
-        seen = {path: look(path) for path in self._recorder.paths(operation)}
+        try:
+            seen = {path: look(path) for path in self._recorder.paths(operation)}
+        except OSError as failure:
+            paths = filter(None, (operation.path, operation.target))
+            return self._write(
+                [Keep(Uncovered(each, failure.strerror or "", time.time_ns()), each) for each in paths]
+            )
         return self._write(self._recorder.before(operation, seen, time.time_ns()))
 
     def _write(self, keeps: list[Keep]) -> list[Uncovered]:
@@ -216,7 +228,8 @@ class Keeper:
                 raise _Unlinkable(status) from failure
         if isinstance(record, Content):
             if record.copy:
-                fd = keep.open.fd if keep.open is not None else -1
+                # Not otherwise: another process or thread may write by the same descriptor, whose offset is moved.
+                fd = keep.open.fd if keep.open is not None and keep.open.is_locked else -1
                 try:
                     copied = copy_file(keep.path, self._path(record.copy), fd, limit_bytes=self._left_bytes)
                 except _AboveLimit:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ckpt.transport.records import dataclass
 from ckpt.undo.errors import NotUndone
@@ -42,17 +42,22 @@ class Problem:
     is_final: bool = False
 
 
-def put_back(plan: Plan, undone: str, renumbered: dict[FileId, FileId]) -> list[Problem]:
+def put_back(
+    plan: Plan, undone: str, renumbered: dict[FileId, FileId], problems: Iterable[Problem] = ()
+) -> list[Problem]:
     """Undo one interval. ``undone``: the directory for what is new; it is made if needed. ``renumbered``: files and
     directories that have been made again, which earlier intervals know by their old numbers; it is added to.
+    ``problems``: of the intervals behind it, which have been undone before.
 
     Returns what could not be undone. Raises NotUndone: the file system refuses a step; it can be done again.
     """
-    return _PuttingBack(plan, undone, renumbered).run()
+    return _PuttingBack(plan, undone, renumbered, problems).run()
 
 
 class _PuttingBack:
-    def __init__(self, plan: Plan, undone: str, renumbered: dict[FileId, FileId]) -> None:
+    def __init__(
+        self, plan: Plan, undone: str, renumbered: dict[FileId, FileId], problems: Iterable[Problem]
+    ) -> None:
         self._plan = plan
         self._undone = undone
         self._renumbered = renumbered
@@ -60,6 +65,7 @@ class _PuttingBack:
         self._made: dict[FileId, list[str]] = {}  # files that had to be made again -> their names
         self._problems = [Problem(each.path, each.reason) for each in plan.uncovered]
         self._problems += [Problem(each.path, each.reason, is_final=True) for each in plan.doubled]
+        self._unknown = {each.path for each in (*plan.uncovered, *problems)}  # what has happened to these
         self._places = Places()
         self._present: dict[FileId, list[str]] = {}  # names that files have now
         self._has_present = False
@@ -129,6 +135,10 @@ class _PuttingBack:
             if binding is not None:
                 self._problems.append(Problem(path, f"{parent} is a symbolic link"))
             return
+        if self._is_gone(parent):
+            if binding is not None:
+                self._problems.append(Problem(path, f"the directory {parent} is gone"))
+            return
         now = self._places.look(path)
         if binding is None:
             if now is not None:
@@ -143,6 +153,13 @@ class _PuttingBack:
                 self._places.make_symlink(binding.target, path)
         elif now is None:
             self._problems.append(Problem(path, "it was a special file, and is gone"))
+
+    def _is_gone(self, directory: str) -> bool:
+        """Does the directory not exist, because of a change that could not be recorded?"""
+        if self._unknown.isdisjoint(("", directory, *_above([directory]))):
+            return False
+        found = self._places.look(directory)
+        return found is None or not found.is_directory
 
     def _put_directory(self, path: str, binding: Status, now: Binding) -> None:
         if path in self._aside:

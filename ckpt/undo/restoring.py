@@ -17,7 +17,7 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from ckpt.transport.records import dataclass, field
@@ -30,6 +30,7 @@ from ckpt.undo.state import Moved, State, is_there, load, save, sync_directory, 
 
 __all__ = [
     "Moved",
+    "Problem",
     "Restored",
     "can_put_back",
     "describe",
@@ -78,12 +79,14 @@ def undo(
     from_start: bool,
     directory: str = os.sep,
     moved: Moved | None = None,
+    told: Iterable[Problem] = (),
 ) -> Restored:
     """Put files back to what they were at ``line`` (0: the job's start). No process of the job may be alive.
 
     ``highest``: the highest epoch in use. ``from_start``: files are recorded since the job's start, if no state says
-    otherwise. ``directory``: where the program works. ``moved``: a directory that the user has renamed. Can be done again
-    after it was killed, or has raised.
+    otherwise. ``directory``: where the program works. ``moved``: a directory that the user has renamed. ``told``: what ranks
+    have said not to be covered; a log on a disk that has failed does not say it. Can be done again after it was killed, or
+    has raised.
 
     Raises NotRecorded: the files of this line are not known, those in the renamed directory are other ones (a copy), or the
     directory is gone. LogDamaged: nothing has been changed. NotUndone: the file system refuses a step.
@@ -111,8 +114,10 @@ def undo(
         if highest > line or moved is not None:
             save(job, key, state)
         restored.intervals = len(due)
+        restored.problems += told
         for interval, of_ranks in zip(due, logs, strict=True):
             _undo_interval(job, key, state, interval, of_ranks, restored)
+        restored.problems = list(dict.fromkeys(restored.problems))
         if line == 0 and state.since > 0:
             state.since = 0  # the start that is known is this one
             save(job, key, state)
@@ -127,7 +132,8 @@ def _undo_interval(
 ) -> None:
     plan = make_plan(logs)
     known = dict(state.renumbered)
-    restored.problems += put_back(plan, os.path.join(job, _UNDONE), state.renumbered)
+    undone = os.path.join(job, _UNDONE)
+    restored.problems += put_back(plan, undone, state.renumbered, restored.problems)
     restored.names += len(plan.names)
     restored.files += len(plan.files)
     if plan.names or plan.files:

@@ -82,7 +82,7 @@ class FileWatch:
         self._pid = os.getpid()
         self._left_alone = (*_LEFT_ALONE, self._job, *map(os.path.realpath, left_alone))
 
-    def start(self, epoch: int, open_files: Iterable[OpenFile] = ()) -> None:
+    def start(self, epoch: int, open_files: Iterable[OpenFile | Uncovered] = ()) -> None:
         """The program begins, or goes on after a restart from this epoch (0: from its start)."""
         self.cut(epoch, open_files)
         _watch.install(self._on_event, self._fast_path)
@@ -91,9 +91,11 @@ class FileWatch:
         """Nothing is told any more."""
         _watch.install(None, None)
 
-    def cut(self, epoch: int, open_files: Iterable[OpenFile]) -> None:
-        """A checkpoint of this epoch is taken; the program stands still. ``open_files``: those it has open for writing."""
-        files = [file for file in open_files if not self._is_left_alone(file.path)]
+    def cut(self, epoch: int, open_files: Iterable[OpenFile | Uncovered]) -> None:
+        """A checkpoint of this epoch is taken; the program stands still. ``open_files``: those it has open for writing, or
+        those of them that cannot be recorded."""
+        every = [file for file in open_files if not self._is_left_alone(file.path)]
+        files = [file for file in every if isinstance(file, OpenFile)]
         with self._lock:
             if (
                 self._is_recording
@@ -103,7 +105,7 @@ class FileWatch:
             self._fast_path.forget()
             if self._keeper is not None:
                 self._say_owed()
-                self._keeper.close()
+                self._tell(self._keeper.close())
             self._epoch = epoch
             directory = directory_of(self._job, epoch, self._incarnation, self._rank)
             self._keeper = Keeper(
@@ -114,6 +116,9 @@ class FileWatch:
                 on_log=self._on_log,
             )
             self._tell(self._keeper.begin(files))
+            for each in every:
+                if isinstance(each, Uncovered):
+                    self._cannot(each.path, each.reason)
             self._databases &= {file.path for file in files}
             for path in self._databases:
                 self._record(Operation("rewrite", path + each) for each in _SQLITE[1:])

@@ -49,7 +49,7 @@ class JobFiles:
         self._moved = (old, os.path.realpath(new)) if old != new else None
         self._say = say
         self._log = log
-        self._not_covered: dict[object, int] = {}  # epoch -> paths that were told
+        self._not_covered: dict[int, list[restoring.Problem]] = {}  # epoch -> what was told
 
     def put_back(self, launch: Launch, highest: int) -> dict[str, Any]:
         """No process of the job is alive, and one is about to be. ``highest``: the highest epoch in use. Returns options for
@@ -76,13 +76,16 @@ class JobFiles:
     def _put_back(self, launch: Launch, highest: int, moved: restoring.Moved | None) -> dict[str, Any]:
         began_ns = time.monotonic_ns()
         line = launch.epoch or 0
+        told = [each for epoch, problems in self._not_covered.items() if epoch >= line for each in problems]
         restored = restoring.undo(
             *(self._job.path, self._job.key, line),
             highest=highest,
             from_start=_from_start(self._job),
             directory=moved.target if moved is not None else self._job.cwd,
             moved=moved,
+            told=told,
         )
+        self._not_covered = {epoch: each for epoch, each in self._not_covered.items() if epoch < line}
         if not restored.is_recorded:
             self._say("files have not been recorded until now: what was changed before is not put back")
             return {}
@@ -124,11 +127,14 @@ class JobFiles:
         """A rank says what a restart could not put back."""
         if packet.get("event") != "files-not-covered":
             return
-        epoch = packet.get("epoch")
-        count = self._not_covered[epoch] = self._not_covered.get(epoch, 0) + 1
+        path, reason = str(packet.get("path") or ""), str(packet.get("reason"))
+        of_epoch = self._not_covered.setdefault(int(packet.get("epoch") or 0), [])
+        of_epoch.append(restoring.Problem(path, reason))
+        count = len(of_epoch)
         if count <= _SHOWN_OF_AN_INTERVAL:
-            path, reason = packet.get("path") or "files", packet.get("reason")
-            self._say(f"rank {rank}: not covered, a restart will not put it back: {path}: {reason}")
+            self._say(
+                f"rank {rank}: not covered, a restart will not put it back: {path or 'files'}: {reason}"
+            )
         elif count == _SHOWN_OF_AN_INTERVAL + 1:
             self._say("more files are not covered (files-not-covered in the event log)")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.system.support import Job, run_ckpt, write_app
-from tests.unit.ckpt.undo.test_sequences import Tree, tree_of
+from tests.unit.ckpt.undo.test_sequences import tree_of, without_times
 
 pytestmark = [pytest.mark.system, pytest.mark.turns(2)]
 
@@ -65,10 +65,6 @@ WRITERS = """
         if n in (2, 5, 8):
             ckpt.checkpoint()
 """
-
-
-def without_times(tree: Tree) -> Tree:
-    return {path: (*value[:2], *value[3:]) if value[0] == "file" else value for path, value in tree.items()}
 
 
 def test_after_three_kills_the_files_are_those_of_an_undisturbed_run(start: Start, tmp_path: Path) -> None:

@@ -14,8 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.system.support import jobs_fixture, write_app
-from tests.system.test_files import without_times
-from tests.unit.ckpt.undo.test_sequences import Tree, tree_of
+from tests.unit.ckpt.undo.test_sequences import Tree, tree_of, without_times
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("ways of writing files")]
 

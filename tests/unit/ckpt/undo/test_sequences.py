@@ -63,6 +63,10 @@ def tree_of(root: str) -> Tree:
     }
 
 
+def without_times(tree: Tree) -> Tree:
+    return {path: (*value[:2], *value[3:]) if value[0] == "file" else value for path, value in tree.items()}
+
+
 class Rank:
     """A program that tells its recorder what it is about to do."""
 
