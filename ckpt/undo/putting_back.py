@@ -65,7 +65,7 @@ class _PuttingBack:
         self._made: dict[FileId, list[str]] = {}  # files that had to be made again -> their names
         self._problems = [Problem(each.path, each.reason) for each in plan.uncovered]
         self._problems += [Problem(each.path, each.reason, is_final=True) for each in plan.doubled]
-        self._unknown = {each.path for each in (*plan.uncovered, *problems)}  # what has happened to these
+        self._unknown = {*(each.path for each in plan.uncovered), *(each.path for each in problems)}
         self._places = Places()
         self._present: dict[FileId, list[str]] = {}  # names that files have now
         self._has_present = False

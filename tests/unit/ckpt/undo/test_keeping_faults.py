@@ -1,5 +1,6 @@
-"""The process is killed before any call of the Keeper to the operating system, and any of them fails: the program's changes are
-undone, or named at once.
+"""The process is killed before any call of the Keeper to the operating system, and any of them fails.
+
+The program's changes are undone, or named at once.
 """
 
 from __future__ import annotations
@@ -8,8 +9,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -17,23 +16,15 @@ from typing import Any
 
 import pytest
 
-from ckpt.undo import _status, keeping, watching
+from ckpt.undo import _status, keeping
 from ckpt.undo.plan import make_plan
 from ckpt.undo.putting_back import Problem, put_back
 from ckpt.undo.records import FileId
+from tests.unit.ckpt.undo import test_watching as watching_tests
 from tests.unit.ckpt.undo.test_sequences import Killed, Tree, tree_of, without_times
 from tests.unit.ckpt.undo.test_watching import Watched, watched
 
-
-@pytest.fixture
-def where(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A directory in memory, where there is one: programs begin hundreds of times."""
-    monkeypatch.setattr(watching, "_LEFT_ALONE", ("/proc", "/sys"))
-    directory = tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
-    yield Path(directory)
-    shutil.rmtree(directory)
-
-
+in_memory = watching_tests.in_memory
 ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 
 SYSTEM_CALLS = {
@@ -165,17 +156,17 @@ def named_in(told: set[str], path: Path) -> bool:
     return not told.isdisjoint(map(str, (path, *path.parents)))
 
 
-def test_the_process_is_killed_before_any_call(where: Path) -> None:
+def test_the_process_is_killed_before_any_call(in_memory: Path) -> None:
     """The log is whole, and what it says is enough."""
     for number in range(1000):
-        directory = where / f"{number}"
+        directory = in_memory / f"{number}"
         directory.mkdir()
         with watched(directory) as work:
             prepare()
             trees = [tree_of(str(work.root))]
             with at_call(number, Killed, forever=True) as was_reached, contextlib.suppress(Killed):
                 runs(work, trees)
-            close_all(where)
+            close_all(in_memory)
             line = len(trees) - 1
             assert not undone(work, line), number
             assert tree_of(str(work.root)) == trees[line], number
@@ -190,16 +181,16 @@ def test_the_process_is_killed_before_any_call(where: Path) -> None:
 @pytest.mark.rotate(8)
 @pytest.mark.parametrize("forever", [False, True], ids=["once", "for ever"])
 @pytest.mark.parametrize("error", ERRORS, ids=errno.errorcode.get)
-def test_any_call_fails(where: Path, error: int, forever: bool) -> None:
+def test_any_call_fails(in_memory: Path, error: int, forever: bool) -> None:
     """The program goes on; a change that cannot be undone is told before the next one."""
-    (where / "undisturbed").mkdir()
-    with watched(where / "undisturbed") as work:
+    (in_memory / "undisturbed").mkdir()
+    with watched(in_memory / "undisturbed") as work:
         prepare()
         runs(work, [])
         expected = without_times(tree_of(str(work.root)))
     named = 0
     for number in range(1000):
-        directory = where / f"{number}"
+        directory = in_memory / f"{number}"
         directory.mkdir()
         with watched(directory) as work:
             prepare()
@@ -209,7 +200,7 @@ def test_any_call_fails(where: Path, error: int, forever: bool) -> None:
             assert without_times(tree_of(str(work.root))) == expected, number
             told = {each.path for each in work.told}
             assert all(os.strerror(error) in each.reason for each in work.told), (number, work.told)
-            close_all(where)
+            close_all(in_memory)
             told |= {problem.path for problem in undone(work, 0)}
             named += bool(told)
             if "" not in told:

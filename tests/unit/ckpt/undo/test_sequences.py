@@ -31,28 +31,34 @@ OPERATIONS = [
 Tree = dict[str, tuple[object, ...]]
 
 
+def paths_below(directory: str) -> list[str]:
+    """Of all that is below the directory."""
+    found: list[str] = []
+    with contextlib.suppress(OSError), os.scandir(directory) as entries:
+        for entry in entries:
+            found.append(entry.path)
+            if entry.is_dir(follow_symlinks=False):
+                found += paths_below(entry.path)
+    return found
+
+
 def tree_of(root: str) -> Tree:
     """What is below the directory: types, modes, contents, times of files, targets, and which names are one file."""
     found: Tree = {}
     first: dict[int, str] = {}
-    for directory, names, files in os.walk(root):
-        for name in (*names, *files):
-            path = os.path.join(directory, name)
-            status = os.lstat(path)
-            key = os.path.relpath(path, root)
-            if stat.S_ISLNK(status.st_mode):
-                found[key] = ("link", os.readlink(path))
-            elif stat.S_ISDIR(status.st_mode):
-                found[key] = ("directory", status.st_mode)
-            else:
-                content = Path(path).read_bytes()
-                found[key] = (
-                    "file",
-                    status.st_mode,
-                    status.st_mtime_ns,
-                    content,
-                    first.setdefault(status.st_ino, key),
-                )
+    start = len(root) + 1
+    for path in paths_below(root):
+        status = os.lstat(path)
+        key = path[start:]
+        if stat.S_ISLNK(status.st_mode):
+            found[key] = ("link", os.readlink(path))
+        elif stat.S_ISDIR(status.st_mode):
+            found[key] = ("directory", status.st_mode)
+        else:
+            with open(path, "rb", buffering=0) as file:
+                content = file.read()
+            one = first.setdefault(status.st_ino, key)
+            found[key] = ("file", status.st_mode, status.st_mtime_ns, content, one)
     by_inode: dict[object, list[str]] = {}
     for key, value in found.items():
         if value[0] == "file":
@@ -89,13 +95,8 @@ class Rank:
         if self.keeper is not None:
             assert not self.keeper.before(Operation(kind, path, target))  # type: ignore[arg-type]
 
-    def path(self) -> str:
+    def path(self, there: list[str]) -> str:
         """A path of something that is there, or of anything."""
-        there = sorted(
-            os.path.join(directory, name)
-            for directory, names, files in os.walk(self.root)
-            for name in (*names, *files)
-        )
         if there and self.random.random() < 0.7:
             path = self.random.choice(there)
             return path if self.random.random() < 0.6 else os.path.join(path, self.random.choice(NAMES))
@@ -104,10 +105,11 @@ class Rank:
     def step(self, operations: Sequence[str] = OPERATIONS) -> str:
         """One operation, which may fail; returns what it was."""
         name = self.random.choice(operations)
-        path, other = self.path(), self.path()
+        there = sorted(paths_below(self.root))
+        path, other = self.path(there), self.path(there)
         if name == "symlink" and self.random.random() < 0.5:
             other = self.random.choice(NAMES)
-        text = f"{name} {os.path.relpath(path, self.root)} {os.path.relpath(other, self.root)}"
+        text = f"{name} {path} {other}".replace(self.root, "")
         try:
             getattr(self, name)(path, other)
         except OSError as failure:
@@ -115,7 +117,7 @@ class Rank:
         return text
 
     def _open(self, path: str, flags: int) -> int:
-        path = os.path.realpath(path)
+        path = followed(path)
         appends = flags & os.O_APPEND and not flags & os.O_TRUNC
         self.tell("append" if appends else "rewrite", path)
         return os.open(path, flags | os.O_NOFOLLOW, 0o644)
@@ -140,7 +142,7 @@ class Rank:
         os.close(fd)
 
     def truncate(self, path: str, other: str) -> None:
-        path = os.path.realpath(path)
+        path = followed(path)
         self.tell("rewrite", path)
         os.truncate(path, self.random.randint(0, 20))
 
@@ -185,18 +187,33 @@ class Rank:
         os.symlink(other, path)
 
     def chmod(self, path: str, other: str) -> None:
-        path = os.path.realpath(path)
+        path = followed(path)
         self.tell("attributes", path)
         os.chmod(path, self.random.choice([0o600, 0o644, 0o755]) if os.path.isfile(path) else 0o750)
 
     def utime(self, path: str, other: str) -> None:
-        path = os.path.realpath(path)
+        path = followed(path)
         self.tell("attributes", path)
         os.utime(path, (1, self.random.randint(1, 9)))
 
 
 def canonical(path: str) -> str:
-    return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+    """Through no symbolic link, but for the last component."""
+    directory, name = os.path.split(path)
+    try:
+        fd = os.open(directory, os.O_PATH | os.O_DIRECTORY)
+    except OSError:
+        return os.path.join(os.path.realpath(directory), name)
+    try:
+        return os.path.join(os.readlink(f"/proc/self/fd/{fd}"), name)
+    finally:
+        os.close(fd)
+
+
+def followed(path: str) -> str:
+    """Through no symbolic link at all."""
+    path = canonical(path)
+    return os.path.realpath(path) if os.path.islink(path) else path
 
 
 @pytest.fixture
@@ -207,16 +224,72 @@ def where() -> Iterator[str]:
     shutil.rmtree(directory)
 
 
+class Restart:
+    """A restart from the checkpoint of this number. It may be killed, and be done again."""
+
+    def __init__(self, rank: Rank, line: int) -> None:
+        self.rank = rank
+        self.due = rank.directories[line:]
+        self.renumbered: dict[FileId, FileId] = {}
+        self.problems: list[Problem] = []
+
+    def run(self) -> None:
+        while self.due:
+            plan = make_plan([Log(self.due[-1], list(read_log(self.due[-1], KEY)))])
+            renumbered = dict(self.renumbered)
+            self.problems += put_back(plan, os.path.join(self.rank.job, "undone"), renumbered)
+            self.renumbered = renumbered
+            self.due.pop()
+
+
 def put_all_back(rank: Rank, line: int) -> list[Problem]:
-    """A restart from the checkpoint of this number."""
+    """A restart from the checkpoint of this number. The log has its end."""
     assert rank.keeper is not None
     rank.keeper.close()
-    renumbered: dict[FileId, FileId] = {}
-    problems: list[Problem] = []
-    for directory in reversed(rank.directories[line:]):
-        plan = make_plan([Log(directory, list(read_log(directory, KEY)))])
-        problems += put_back(plan, os.path.join(rank.job, "undone"), renumbered)
-    return problems
+    restart = Restart(rank, line)
+    restart.run()
+    return restart.problems
+
+
+class Killed(BaseException):
+    pass
+
+
+STEPS = ("rename", "link", "mkdir", "chmod", "symlink", "utime", "ftruncate", "copy_file_range")
+
+
+@contextlib.contextmanager
+def killed_before(step: int) -> Iterator[None]:
+    """The process is killed before the change of this number."""
+    left = step
+
+    def counted(change: Callable[..., Any]) -> Callable[..., Any]:
+        def counts(*args: Any, **options: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Killed
+            return change(*args, **options)
+
+        return counts
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in STEPS:
+            patch.setattr(os, name, counted(getattr(os, name)))
+        yield
+
+
+def killed_now_and_then(choose: random.Random, run: Callable[[], None]) -> int:
+    """Run it to its end, killed at random steps before. Returns how often."""
+    kills = 0
+    for _ in range(choose.choice([0, 1, 1, 2])):
+        try:
+            with killed_before(choose.randrange(10)):
+                run()
+        except Killed:
+            kills += 1
+    run()
+    return kills
 
 
 @contextlib.contextmanager
@@ -243,12 +316,23 @@ def program(
         shutil.rmtree(job)
 
 
-def check(where: str, seed: int, *, told: str = "nothing", job_where: str | None = None) -> None:
-    """A sequence, and a restart. ``told``: the problem that there may be with files that had several names. ``job_where``:
-    where the job directory is made, if not beside the files."""
+def check(where: str, seed: int, *, told: str = "nothing", job_where: str | None = None) -> int:
+    """A sequence, killed or at its end, and a restart, also killed now and then. Returns how often the restart was killed.
+
+    ``told``: the problem that there may be with files that had several names. ``job_where``: where the job directory is
+    made, if not beside the files.
+    """
     with program(where, seed, job_where) as (rank, trees, done):
         line = rank.random.randrange(len(trees))
-        problems = put_all_back(rank, line)
+        choose = random.Random(-seed)
+        assert rank.keeper is not None
+        if choose.random() < 0.3:
+            rank.keeper.close()
+        elif rank.keeper._fd >= 0:
+            os.close(rank.keeper._fd)
+        restart = Restart(rank, line)
+        kills = killed_now_and_then(choose, restart.run)
+        problems = restart.problems
         assert all(told in problem.reason for problem in problems), (seed, problems, done[line:])
         now, then = tree_of(rank.root), trees[line]
         if problems:
@@ -256,19 +340,20 @@ def check(where: str, seed: int, *, told: str = "nothing", job_where: str | None
             now = {path: value for path, value in now.items() if not has_several_names(then[path])}
             then = {path: value for path, value in then.items() if not has_several_names(value)}
         assert now == then, (seed, done[line:])
+        return kills
 
 
 def has_several_names(value: tuple[object, ...]) -> bool:
     return value[0] == "file" and len(value[4]) > 1  # type: ignore[arg-type]
 
 
-SEQUENCES = int(os.environ.get("CKPT_UNDO_SEQUENCES", "800"))
+SEQUENCES = int(os.environ.get("CKPT_UNDO_SEQUENCES", "2000"))
 
 
 @pytest.mark.parametrize("share", range(4))
 def test_whatever_a_program_has_done_is_undone(where: str, share: int) -> None:
-    for seed in range(share, SEQUENCES, 4):
-        check(where, seed)
+    kills = sum(check(where, seed) for seed in range(share, SEQUENCES, 4))
+    assert kills > SEQUENCES // 16
 
 
 def test_a_new_directory_with_an_old_name_is_another_directory(where: str) -> None:
@@ -294,7 +379,7 @@ def test_a_new_directory_with_an_old_name_is_another_directory(where: str) -> No
 def test_files_that_are_surely_new_need_no_copies(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the sequences above all happens within one tick of the file system's clock."""
     monkeypatch.setattr(keeping.time, "time_ns", lambda: 0)
-    for seed in range(SEQUENCES // 8):
+    for seed in range(SEQUENCES // 20):
         check(where, seed)
     with program(where, 0) as (rank, _, _):
         shutil.rmtree(rank.root)
@@ -315,7 +400,7 @@ def test_where_no_hard_links_can_be_made_copies_are_kept(where: str, monkeypatch
         link(source, target, **options)
 
     monkeypatch.setattr(os, "link", refused)
-    for seed in range(SEQUENCES // 8):
+    for seed in range(SEQUENCES // 20):
         check(where, seed, told="it had other names, which are not known")
 
 
@@ -337,44 +422,23 @@ def test_two_ranks_in_one_directory(where: str) -> None:
                 assert rank.keeper is not None
                 rank.keeper.close()
                 logs.append(Log(rank.directories[-1], list(read_log(rank.directories[-1], KEY))))
-            problems = put_back(make_plan(logs), os.path.join(first.job, "undone"), {})
+            problems: list[Problem] = []
+
+            def restart(
+                logs: list[Log] = logs, job: str = first.job, found: list[Problem] = problems
+            ) -> None:
+                found[:] = put_back(make_plan(logs), os.path.join(job, "undone"), {})
+
+            killed_now_and_then(random.Random(seed), restart)
             exact += not problems
             assert problems or tree_of(first.root) == tree, (seed, done)
             shutil.rmtree(second.job)
     assert exact > SEQUENCES // 8
 
 
-class Killed(BaseException):
-    pass
-
-
-STEPS = ("rename", "link", "mkdir", "chmod", "truncate", "symlink", "utime", "ftruncate", "copy_file_range")
-
-
-@contextlib.contextmanager
-def killed_before(step: int) -> Iterator[None]:
-    """The process is killed before the change of this number."""
-    left = step
-
-    def counted(change: Callable[..., Any]) -> Callable[..., Any]:
-        def counts(*args: Any, **options: Any) -> Any:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise Killed
-            return change(*args, **options)
-
-        return counts
-
-    with pytest.MonkeyPatch.context() as patch:
-        for name in STEPS:
-            patch.setattr(os, name, counted(getattr(os, name)))
-        yield
-
-
 def test_a_restart_that_is_killed_at_any_step_can_be_done_again(where: str) -> None:
     kills = 0
-    for seed in range(SEQUENCES // 8):
+    for seed in range(SEQUENCES // 200):
         for step in range(1000):
             with program(where, seed) as (rank, trees, done):
                 rank.directories[:-1] = []
@@ -386,4 +450,4 @@ def test_a_restart_that_is_killed_at_any_step_can_be_done_again(where: str) -> N
                     kills += 1
                 assert not put_all_back(rank, 0)
                 assert tree_of(rank.root) == trees[-1], (seed, step, done[-1])
-    assert kills > SEQUENCES // 8
+    assert kills > SEQUENCES // 50

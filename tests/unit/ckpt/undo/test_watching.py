@@ -9,6 +9,7 @@ import random
 import shutil
 import signal
 import sqlite3
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import IO, Any
 import pytest
 
 from ckpt.rank.files import open_for_writing
-from ckpt.undo import _watch, keeping
+from ckpt.undo import _watch, keeping, watching
 from ckpt.undo.keeping import read_log
 from ckpt.undo.plan import Log, make_plan
 from ckpt.undo.putting_back import Problem, put_back
@@ -26,7 +27,7 @@ from ckpt.undo.watching import FileWatch
 from tests.unit.ckpt.undo.test_sequences import BUILDING, OPERATIONS, Rank, Tree, tree_of
 
 KEY = b"k" * 32
-SEQUENCES = int(os.environ.get("CKPT_UNDO_SEQUENCES", "800")) // 8
+SEQUENCES = int(os.environ.get("CKPT_UNDO_SEQUENCES", "2000")) // 20
 
 
 class Watched:
@@ -119,10 +120,19 @@ def named_otherwise(choice: random.Random, path: str) -> Any:
     return choice.choice([path, os.fsencode(path), Path(path), os.path.relpath(path)])
 
 
-def test_whatever_a_program_does_is_seen_and_undone(tmp_path: Path) -> None:
+@pytest.fixture
+def in_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory on a file system in memory, where there is one: hundreds of programs begin there."""
+    monkeypatch.setattr(watching, "_LEFT_ALONE", ("/proc", "/sys"))
+    directory = tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+    yield Path(directory)
+    shutil.rmtree(directory)
+
+
+def test_whatever_a_program_does_is_seen_and_undone(in_memory: Path) -> None:
     operations = [*OPERATIONS, "hold", "hold", "use", "use", "use", "let_go"]
     for seed in range(SEQUENCES):
-        where = tmp_path / str(seed)
+        where = in_memory / str(seed)
         where.mkdir()
         with watched(where) as work:
             program = Program(str(work.root), str(work.job), seed)
