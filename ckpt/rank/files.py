@@ -19,7 +19,7 @@ from ckpt.capture.context import RankContext
 from ckpt.image.files.descriptors import note_ours
 from ckpt.image.files.file_notes import FileNote
 from ckpt.image.process import moment
-from ckpt.undo.keeping import look, look_at
+from ckpt.undo.keeping import look
 from ckpt.undo.recorder import OpenFile
 from ckpt.undo.records import Uncovered
 from ckpt.undo.watching import FileWatch
@@ -110,6 +110,8 @@ def _open_file(fd: int, note: FileNote) -> OpenFile | Uncovered | None:
     try:
         status = look(note.path)
     except OSError:  # a directory of the path may no longer be searched
+        from ckpt.undo.places import look_at
+
         status = look_at(fd)
     if status is None or (status.file.inode, status.file.born_ns) != note.identity[1:]:
         return None  # it has lost this name just now: no name leads to it

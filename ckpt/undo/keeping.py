@@ -52,7 +52,6 @@ __all__ = [
     "copy_file",
     "directory_of",
     "look",
-    "look_at",
     "read_log",
     "tail_digest",
     "tail_digest_of",
@@ -75,12 +74,6 @@ def look(path: str) -> Binding:
         return None
     target = os.readlink(path) if stat.S_ISLNK(found[3]) else ""
     return Status(FileId(*found[:3]), *found[3:], target)
-
-
-def look_at(fd: int) -> Binding:
-    """The same of an open file."""
-    found = _status.look_at(fd, "")
-    return None if found is None else Status(FileId(*found[:3]), *found[3:])
 
 
 def directory_of(job: str, epoch: int, incarnation: int, rank: int) -> str:

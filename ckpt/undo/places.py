@@ -20,7 +20,7 @@ from ckpt.undo import _status
 from ckpt.undo.keeping import copy_extents, copy_file, tail_digest_of
 from ckpt.undo.records import Binding, FileId, Status
 
-__all__ = ["OpenedFile", "Places"]
+__all__ = ["OpenedFile", "Places", "look_at"]
 
 _NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _REMEMBERED = 64
@@ -45,7 +45,7 @@ class Places:
             if failure.errno in _NOWHERE:
                 return None
             raise
-        return _bound(fd, name)
+        return look_at(fd, name)
 
     def leads_through_link(self, directory: str) -> bool:
         """Is a component of the directory's path, or the directory itself, a symbolic link?"""
@@ -129,7 +129,7 @@ class OpenedFile:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        status = _bound(fd, "")
+        status = look_at(fd)
         assert status is not None
         self.status: Status = status
 
@@ -160,7 +160,7 @@ class OpenedFile:
 
     def set_attributes(self, status: Status) -> None:
         """Owner, mode and, of a file, the time of its contents."""
-        now = _bound(self._fd, "")
+        now = look_at(self._fd)
         assert now is not None
         if (now.user, now.group) != (status.user, status.group):
             os.chown(self._path, status.user, status.group)
@@ -191,7 +191,8 @@ class OpenedFile:
             os.close(fd)
 
 
-def _bound(fd: int, name: str) -> Binding:
+def look_at(fd: int, name: str = "") -> Binding:
+    """What the name is bound to in an open directory; "": what is open. Raises OSError."""
     found = _status.look_at(fd, name)
     if found is None:
         return None
@@ -205,7 +206,7 @@ def _opened(fd: int, name: str) -> OpenedFile:
 
 def _carry(fd: int, name: str, target: str) -> None:
     """Copy what has the name in the directory, and remove it."""
-    status = _bound(fd, name)
+    status = look_at(fd, name)
     if status is None:
         return
     if status.is_directory:

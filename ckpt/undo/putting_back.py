@@ -62,6 +62,12 @@ class _PuttingBack:
         self._undone = undone
         self._renumbered = renumbered
         self._aside: dict[str, str] = {}  # path at the checkpoint -> where the directory is put aside
+        self._by_numbers = {
+            renumbered.get(file, file): file for file in plan.files
+        }  # as they are numbered now
+        self._by_new_names: set[FileId] = (
+            set()
+        )  # files that are right, though they have lost the name that is known
         self._made: dict[FileId, list[str]] = {}  # files that had to be made again -> their names
         self._problems = [Problem(each.path, each.reason) for each in plan.uncovered]
         self._problems += [Problem(each.path, each.reason, is_final=True) for each in plan.doubled]
@@ -218,11 +224,15 @@ class _PuttingBack:
         now = self._places.look(path)
         assert now is not None
         self._renumbered[file] = now.file
+        self._by_numbers[now.file] = file
 
     def _move_out(self, path: str) -> None:
         """Move what has the name now to the directory for what is new."""
-        if self._places.look(path) is None:
+        now = self._places.look(path)
+        if now is None:
             return
+        if now.is_file and now.links > 1:
+            self._put_by_new_name(path)
         if not self._numbers:
             os.makedirs(self._undone, mode=0o700, exist_ok=True)
         name = os.fsencode(os.path.basename(path))[:_NAME_BYTES]
@@ -257,8 +267,16 @@ class _PuttingBack:
                 if plan.status.is_directory and found.status.is_directory:
                     found.set_attributes(plan.status)  # it may have been made again
                     return
-        if plan.has_attributes and not plan.is_unsure:
+        if plan.has_attributes and not plan.is_unsure and file not in self._by_new_names:
             self._problems.append(Problem(plan.path, "another file has taken its place"))
+
+    def _put_by_new_name(self, path: str) -> None:
+        """A name that is new is perhaps the only known one of a file of the checkpoint."""
+        with self._places.opened(path) as found:
+            file = self._by_numbers.get(found.status.file)
+            if file is not None:
+                self._put_contents(path, self._plan.files[file], found)
+                self._by_new_names.add(file)
 
     def _put_contents(self, path: str, plan: FilePlan, file: OpenedFile) -> None:
         nbytes = plan.nbytes

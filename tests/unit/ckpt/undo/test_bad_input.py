@@ -41,7 +41,7 @@ def other(where: str, tmp_path: Path) -> Path:
 @pytest.mark.parametrize("share", range(2))
 def test_the_job_directory_is_on_another_file_system(where: str, other: Path, share: int) -> None:
     """No hard link leads from one to the other: copies are kept."""
-    for seed in range(share, 80, 2):
+    for seed in range(share, 40, 2):
         check(where, seed, told="it had other names, which are not known", job_where=str(other))
 
 

@@ -63,6 +63,16 @@ def test_what_one_rank_has_made_and_another_one_has_changed_is_new(tmp_path: Pat
     assert not path.exists()
 
 
+def test_a_file_that_was_changed_by_a_name_that_another_rank_has_given_it(tmp_path: Path) -> None:
+    """The name goes, and with it all that is known of where the file is; its contents are put back before."""
+    path, new = tmp_path / "file", tmp_path / "new"
+    path.write_bytes(b"aaaacccc")
+    new.hardlink_to(path)
+    logs = [Log("0", [Name(str(new), None, 0, 1)]), Log("1", [content(new, 4, 0, 2, tail="")])]
+    assert not put_back(make_plan(logs), str(tmp_path / "undone"), {})
+    assert path.read_bytes() == b"aaaa" and not new.exists()
+
+
 @pytest.mark.parametrize("name", ["n" * 255, "ü" * 127, os.fsdecode(b"\xff\xfe" * 100)])
 def test_what_is_moved_out_may_have_any_name(tmp_path: Path, name: str) -> None:
     """Its number stands before the name; a name has 255 bytes at most."""
