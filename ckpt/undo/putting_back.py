@@ -16,6 +16,7 @@ Not here: what is to be put back (:mod:`ckpt.undo.plan`), how files are reached 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -29,6 +30,7 @@ from ckpt.undo.records import Binding, FileId, Status
 __all__ = ["Problem", "put_back"]
 
 _ASIDE = ".ckpt-undo-"
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)  # link(2)
 _OWNER = stat.S_IRWXU
 _NAME_BYTES = 240  # of a name in `undone`, without its number
 
@@ -193,16 +195,28 @@ class _PuttingBack:
             self._problems.append(Problem(path, "its contents have not been kept"))
             return
         self._move_out(path)
-        if source:
-            self._places.link(source, path)
+        if source and self._link(source, path, plan):
             made.append(path)
             self._present.setdefault(self._renumbered.get(binding.file, binding.file), []).append(path)
         else:
             self._made[binding.file] = [path]
             with self._places.make_file(path) as file:
-                if plan.copy:
-                    file.overwrite(plan.copy, plan.status.nbytes if plan.nbytes is None else plan.nbytes)
+                if plan.copy or source:
+                    nbytes = plan.status.nbytes if plan.nbytes is None else plan.nbytes
+                    file.overwrite(plan.copy or source, nbytes)
             self._renumber(path, binding.file)
+
+    def _link(self, source: str, path: str, plan: FilePlan) -> bool:
+        """Give the file its name. False: it cannot have another one besides."""
+        try:
+            self._places.link(source, path)
+        except OSError as failure:
+            if failure.errno not in _NO_LINKS:
+                raise
+            if source == plan.link or plan.status.links > 1:
+                return False
+            self._places.rename(source, path)  # it is the file's only name, so it has been renamed
+        return True
 
     def _present_name(self, file: FileId) -> str:
         """A name that the file has now; "": none is known."""

@@ -144,6 +144,10 @@ class FailingDisk(mfusepy.Operations):
         os.chmod(self.real(path), mode)
         return 0
 
+    def utimens(self, path: str, times: tuple[int, int] | None = None) -> int:
+        os.utime(self.real(path), ns=times)
+        return 0
+
     def rmdir(self, path: str) -> int:
         os.rmdir(self.real(path))
         return 0

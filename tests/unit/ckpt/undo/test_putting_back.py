@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -71,6 +72,25 @@ def test_a_file_that_was_changed_by_a_name_that_another_rank_has_given_it(tmp_pa
     logs = [Log("0", [Name(str(new), None, 0, 1)]), Log("1", [content(new, 4, 0, 2, tail="")])]
     assert not put_back(make_plan(logs), str(tmp_path / "undone"), {})
     assert path.read_bytes() == b"aaaa" and not new.exists()
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "renamed"])
+def test_a_file_that_cannot_have_another_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool
+) -> None:
+    """There may be no more links to it (EMLINK), or the file system may have none by now: it is copied, or renamed."""
+
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(errno.EMLINK, "Too many links")
+
+    path, other = tmp_path / "file", tmp_path / ("1" if kept else "other")
+    path.write_bytes(b"then")
+    records = [Name(str(path), status_of(path), int(kept), 1), Name(str(tmp_path / "other"), None, 0, 1)]
+    path.rename(other)
+    monkeypatch.setattr(os, "link", refused)
+    assert not put_back(make_plan([Log(str(tmp_path), records)]), str(tmp_path / "undone"), {})
+    assert path.read_bytes() == b"then"
+    assert kept or not other.exists()
 
 
 @pytest.mark.parametrize("name", ["n" * 255, "ü" * 127, os.fsdecode(b"\xff\xfe" * 100)])
