@@ -170,11 +170,10 @@ static PyObject *path_note(FastPath *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "OUip", &given, &canonical, &standing, &has_links))
         return NULL;
     const char *path = plain_path(given), *name = PyUnicode_AsUTF8(canonical);
-    if (name == NULL)
-        return NULL;
+    PyErr_Clear(); /* not UTF-8 */
     struct place *place = &self->places[self->noted % PLACES];
     struct stat found;
-    if (path == NULL || !is_plain(name) || strlen(name) >= sizeof place->canonical)
+    if (path == NULL || name == NULL || !is_plain(name) || strlen(name) >= sizeof place->canonical)
         Py_RETURN_NONE;
     place->given_bytes = directory_part(path, base_of(path), place->given, sizeof place->given);
     if (!place->given_bytes || stat(place->given, &found))

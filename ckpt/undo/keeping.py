@@ -115,7 +115,9 @@ class Keeper:
         if self.end.fd < 0:
             return []
         uncovered: list[Uncovered] = []
-        with contextlib.suppress(OSError):  # else the log does not say whether its last operation has happened
+        with contextlib.suppress(
+            OSError
+        ):  # else the log does not say whether its last operation has happened
             seen = {path: look(path) for path in self._recorder.paths()}
             uncovered = self._write(self._recorder.end(seen, time.time_ns()))
         fd, self.end.fd = self.end.fd, -1

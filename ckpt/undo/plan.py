@@ -87,7 +87,7 @@ def make_plan(logs: Iterable[Log]) -> Plan:
     for log, record in _by_time([log._replace(records=_that_happened(log.records)) for log in logs]):
         reason = "another rank has renamed a directory above it"
         for move in [move for each, move in moves if each is not log and _is_in(record.path, move)]:
-            then = _renamed(record.path, move.target, move.path)  # its name at the checkpoint, if it had one
+            then = renamed(record.path, move.target, move.path)  # its name at the checkpoint, if it had one
             plan.uncovered += [Uncovered(each, reason, record.time_ns) for each in {record.path: 0, then: 0}]
         match record:
             case Name(path, binding, kept):

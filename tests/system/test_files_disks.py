@@ -1,4 +1,4 @@
-"""Files are kept and put back on file systems that are full, read-only, or can do little: the errors come from the kernel."""
+"""Files are kept and put back on file systems that are full, read-only, or can do little: with errors of the kernel's."""
 
 from __future__ import annotations
 

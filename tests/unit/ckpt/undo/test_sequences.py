@@ -328,8 +328,8 @@ def check(where: str, seed: int, *, told: str = "nothing", job_where: str | None
         assert rank.keeper is not None
         if choose.random() < 0.3:
             rank.keeper.close()
-        elif rank.keeper._fd >= 0:
-            os.close(rank.keeper._fd)
+        elif rank.keeper.end.fd >= 0:
+            os.close(rank.keeper.end.fd)
         restart = Restart(rank, line)
         kills = killed_now_and_then(choose, restart.run)
         problems = restart.problems
