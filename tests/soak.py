@@ -135,12 +135,29 @@ def restores(first: int, count: int) -> tuple[int, Figures]:
     return equal, dict(figures)
 
 
+def undone(first: int, count: int) -> tuple[int, Figures]:
+    """Random programs of file operations and restarts, killed now and then; every fourth of two ranks."""
+    import tempfile
+
+    from tests.unit.ckpt.undo.test_sequences import check, check_two_ranks
+
+    kills = exact = 0
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as place:
+        for seed in range(first, first + count):
+            if seed % 4:
+                kills += check(place, seed)
+            else:
+                exact += check_two_ranks(place, seed)
+    return count, {"restarts killed": kills, "of two ranks without a problem": exact}
+
+
 ROWS = {
     "simulation": Row("simulated seeds", 100_000, 500, simulation),
     "exploration": Row("states explored, larger bounds", 20_000_000, 3_500_000, exploration),
     "whole": Row("nodes of the largest bounds, visited whole", 1_800_000),
     "frames": Row("hostile frames, guided by coverage", 10_000_000, 200_000, frames),
     "flips": Row("random flips in large images", 1_000_000, 20_000, flips),
+    "undone": Row("sequences of file operations, undone", 1_000_000, 5_000, undone),
     "restores": Row("images of the sweep's programs resumed", 10_000, 400, restores, by_version=True),
     "calls": Row("calls of the store that failed, four ranks", 5_000),
     "kills": Row("random kills", 3_000),

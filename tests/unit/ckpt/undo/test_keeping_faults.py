@@ -21,7 +21,7 @@ from ckpt.undo.plan import make_plan
 from ckpt.undo.putting_back import Problem, put_back
 from ckpt.undo.records import FileId
 from tests.unit.ckpt.undo import test_watching as watching_tests
-from tests.unit.ckpt.undo.test_sequences import Killed, Tree, tree_of, without_times
+from tests.unit.ckpt.undo.test_sequences import Killed, Tree, named_in, tree_of, without_times
 from tests.unit.ckpt.undo.test_watching import Watched, watched
 
 in_memory = watching_tests.in_memory
@@ -151,11 +151,6 @@ def close_all(where: Path) -> None:
                 os.close(fd)
 
 
-def named_in(told: set[str], path: Path) -> bool:
-    """Is the path named, or a directory above it?"""
-    return not told.isdisjoint(map(str, (path, *path.parents)))
-
-
 def test_the_process_is_killed_before_any_call(in_memory: Path) -> None:
     """The log is whole, and what it says is enough."""
     for number in range(1000):
@@ -208,7 +203,7 @@ def test_any_call_fails(in_memory: Path, error: int, forever: bool) -> None:
                 differ = {
                     path for path in now.keys() | trees[0].keys() if now.get(path) != trees[0].get(path)
                 }
-                unnamed = {path for path in differ if not named_in(told, work.root / path)}
+                unnamed = {path for path in differ if not named_in(told, str(work.root / path))}
                 assert not unnamed, (number, work.told, unnamed)
         if not was_reached():
             break
