@@ -131,6 +131,14 @@ class Keeper:
         """A change that cannot be undone, and why."""
         return self._write([Keep(Uncovered(path, reason, time.time_ns()), path)])
 
+    def lose(self, reason: str) -> list[Uncovered]:
+        """Nothing can be recorded from here on."""
+        lost = Uncovered("", reason, time.time_ns())
+        if self.end.fd >= 0:
+            self._write([Keep(lost)])
+        self._is_lost = True
+        return [lost]
+
     def before(self, operation: Operation) -> list[Uncovered]:
         """The operation is about to begin: keep what it needs. Returns what cannot be undone."""
         try:

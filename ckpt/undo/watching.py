@@ -15,6 +15,8 @@ Left alone: what lies in the job directory and in other directories of ours, in 
 Most operations need no record, or the name of a new file only: those are settled by fast_path.c, for paths in directories
 that have been met before.
 
+After a change of the root directory nothing is recorded: the log says that.
+
 An operation that a signal handler or a finalizer begins while another one is being recorded cannot be recorded: the log says
 that it is not covered. A forked process of the program is not watched.
 
@@ -39,6 +41,7 @@ __all__ = ["FileWatch"]
 
 _LEFT_ALONE = ("/proc", "/sys", "/dev")
 _CACHE = "__pycache__"
+_ELSEWHERE = "the program has changed its root directory (chroot)"
 _SQLITE = ("", "-journal", "-wal", "-shm")
 _HERE = os.path.dirname(__file__)
 _O_TMPFILE = os.O_TMPFILE & ~os.O_DIRECTORY
@@ -80,6 +83,7 @@ class FileWatch:
         self._databases: set[str] = set()
         self._lock = threading.RLock()
         self._pid = os.getpid()
+        self._root, self._has_left_root = _root(), False
         self._left_alone = (*_LEFT_ALONE, self._job, *map(os.path.realpath, left_alone))
 
     def start(self, epoch: int, open_files: Iterable[OpenFile | Uncovered] = ()) -> None:
@@ -115,6 +119,8 @@ class FileWatch:
                 limit_bytes=self._limit_bytes,
                 on_log=self._on_log,
             )
+            if self._is_elsewhere():
+                self._tell(self._keeper.lose(_ELSEWHERE))
             self._tell(self._keeper.begin(files))
             for each in every:
                 if isinstance(each, Uncovered):
@@ -136,6 +142,8 @@ class FileWatch:
             self._is_recording = True
             try:
                 self._say_owed()
+                if self._is_elsewhere():
+                    return
                 operations = self._operations(event, arguments)
                 if any(map(_is_of_a_directory, operations)):
                     self._fast_path.forget()
@@ -149,6 +157,15 @@ class FileWatch:
             if self._cut_later is not None:
                 epoch, self._cut_later = self._cut_later, None
                 self.cut(epoch, ())
+
+    def _is_elsewhere(self) -> bool:
+        """Has the program changed its root directory? Then paths are other ones, that of the job directory, too."""
+        if not self._has_left_root and _root() != self._root:
+            self._has_left_root = True
+            self._fast_path.forget()
+            assert self._keeper is not None
+            self._tell(self._keeper.lose(_ELSEWHERE))
+        return self._has_left_root
 
     def _record(self, operations: Iterable[Operation]) -> None:
         assert self._keeper is not None
@@ -316,6 +333,11 @@ def _canonical(directory: str) -> str:
         return os.readlink(f"/proc/self/fd/{fd}")
     finally:
         os.close(fd)
+
+
+def _root() -> tuple[int, int]:
+    found = os.stat("/")
+    return found.st_dev, found.st_ino
 
 
 def _is_of_the_program(failure: BaseException) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
@@ -261,20 +262,29 @@ def open_place() -> Iterator[Path]:
     shutil.rmtree(directory)
 
 
-def as_another_user(where: Path, function: Callable[[Watched], None]) -> None:
-    """Call the function in a process without root's rights."""
+@contextlib.contextmanager
+def in_a_process() -> Iterator[bool]:
+    """A forked process, in which this yields True, and which has to do all that is within without a failure."""
     pid = os.fork()
     if pid == 0:
         try:
+            yield True
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    yield False
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def as_another_user(where: Path, function: Callable[[Watched], None]) -> None:
+    """Call the function in a process without root's rights."""
+    with in_a_process() as child:
+        if child:
             os.setresgid(65534, 65534, 65534)
             os.setresuid(65534, 65534, 0)
             with watched(where) as work:
                 function(work)
-            os._exit(0)
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-    assert os.waitpid(pid, 0)[1] == 0
 
 
 @pytest.mark.root
@@ -356,6 +366,37 @@ def test_what_was_a_file_is_a_symbolic_link_now(work: Watched) -> None:
         (str(work.root / "x"), "another file has taken its place")
     ]
     assert outside.read_text() == "not the program's" and os.readlink("x") == str(outside)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("has_log", [True, False], ids=["with a log", "without"])
+def test_a_program_that_changes_its_root_directory_is_told(tmp_path: Path, has_log: bool) -> None:
+    """Its paths mean something else from then on, outside of which the same paths may exist."""
+
+    def program(work: Watched) -> None:
+        os.makedirs("jail/data")
+        os.makedirs("jail/proc")
+        work.start()
+        if has_log:
+            Path("x").write_text("x")
+        os.chroot("jail")
+        for epoch in (1, 2):
+            Path("/data/x").write_text(f"{epoch}")
+            os.rename("/data/x", f"/data/{epoch}")
+            assert [(each.path, "changed its root" in each.reason) for each in work.told] == [
+                ("", True)
+            ] * epoch
+            work.watch.cut(epoch, [])
+        assert sorted(os.listdir("/")) == ["data", "proc"] and sorted(os.listdir("/data")) == ["1", "2"]
+        os._exit(0)  # there is no way back to the directory of the tests
+
+    with in_a_process() as child:
+        if child:
+            with watched(tmp_path) as work:
+                program(work)
+    log = tmp_path / "job" / "undo" / "epoch-00000000-00001" / "rank-00000" / "log"
+    assert log.exists() == has_log
+    assert not has_log or '"uncovered",""' in log.read_text()
 
 
 def test_the_limit_counts_the_data_that_are_copied(tmp_path: Path) -> None:
