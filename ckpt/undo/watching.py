@@ -1,9 +1,8 @@
 """What a process is about to do with files, told to its undo log.
 
-Python's audit events (PEP 578) say what is about to happen, before it happens. Each becomes an
-:class:`~ckpt.undo.recorder.Operation` on canonical names: absolute, through no symbolic link. Some say nothing of the
-descriptor that a path is relative to (``os.open(..., dir_fd=)``), and code in C changes files without any event: such
-changes are not seen here.
+Python's audit events (PEP 578) say what is about to happen, before it happens; of what compiled libraries are about to do,
+``_watch`` tells in the same words (interpose.c). Each event becomes an :class:`~ckpt.undo.recorder.Operation` on canonical
+names: absolute, through no symbolic link. What child processes do is not seen here.
 
     start(epoch)   the program begins, or goes on after a restart
     cut(epoch)     a checkpoint is taken: an interval ends, the next one begins
@@ -124,6 +123,9 @@ class FileWatch:
     def _on_event(self, event: str, arguments: tuple[Any, ...], is_nested: bool) -> None:
         if os.getpid() != self._pid:
             return
+        if event == "missed":
+            self._on_missed(*arguments)
+            return
         if is_nested:
             self._on_nested(event, arguments)
             return
@@ -178,6 +180,13 @@ class FileWatch:
                     self._cannot(
                         operation.path, "changed by a signal handler or finalizer while a change was recorded"
                     )
+
+    def _on_missed(self, path: bytes, library: str) -> None:
+        """A thread that Python does not know has changed something, so nothing could be kept before."""
+        name = _name(path)
+        if name and not self._is_left_alone(name):
+            with self._lock:
+                self._cannot(name, f"changed by a thread of a compiled library ({library})")
 
     def _interrupted(self, event: str, failure: BaseException) -> None:
         """Recording has failed. An exception of the program's own signal handler is the program's."""

@@ -205,3 +205,35 @@ def test_files_before_the_oldest_checkpoint_are_no_longer_kept(failed: Path) -> 
     kept = sorted((failed / "undo").glob("epoch-*"))
     assert [int(path.name[6:14]) for path in kept] == epochs(failed)
     assert not list((failed / "undo").glob("done-*"))
+
+
+# A data set of HDF5 can be made only once, and Python sees nothing of the file.
+IN_C = """
+    import os, signal, sys
+    import h5py
+    import ckpt
+    from ckpt import MPI
+    ckpt.enable()
+    for n in range(1, 7):
+        with h5py.File(f"results-{MPI.COMM_WORLD.rank}.h5", "a") as file:
+            file[f"step-{n}"] = [n]
+        MPI.COMM_WORLD.Barrier()
+        mark = f"{os.environ['CKPT_JOB']}/killed-{n}"
+        if MPI.COMM_WORLD.rank == 0 and n in (1, 4, 6) and not os.path.exists(mark):
+            os.close(os.open(mark, os.O_CREAT))
+            os.kill(os.getpid(), signal.SIGKILL)
+        if n in (2, 5):
+            ckpt.checkpoint()
+    with h5py.File(f"results-{MPI.COMM_WORLD.rank}.h5", "r") as file:
+        print(sorted(file), [int(file[name][0]) for name in sorted(file)])
+"""
+
+
+def test_what_a_library_in_c_writes_is_put_back(start: Start, tmp_path: Path) -> None:
+    pytest.importorskip("h5py")
+    job = start(write_app(tmp_path, IN_C), ranks=2, files="auto")
+    assert job.finish() == 0, job.report()
+    assert len(job.events("files-put-back")) == 3
+    assert not job.events("files-not-put-back") and not job.events("files-not-covered"), job.report()
+    names = [f"step-{n}" for n in range(1, 7)]
+    assert [job.output(rank) for rank in range(2)] == [f"{names} {list(range(1, 7))}\n"] * 2

@@ -150,6 +150,7 @@ def test_whatever_a_program_does_is_seen_and_undone(tmp_path: Path) -> None:
 def test_names_relative_to_a_directory_descriptor(work: Watched) -> None:
     os.makedirs("d/e")
     Path("d/e/x").write_text("x")
+    Path("d/f").write_text("f")
     work.start()
     tree = tree_of(str(work.root))
     fd = os.open("d", os.O_RDONLY)
@@ -157,6 +158,8 @@ def test_names_relative_to_a_directory_descriptor(work: Watched) -> None:
     os.mkdir("new", dir_fd=fd)
     os.unlink("e/y", dir_fd=fd)
     os.symlink("e", "link", dir_fd=fd)
+    os.close(os.open("e/z", os.O_WRONLY | os.O_CREAT, dir_fd=fd))
+    os.close(os.open("f", os.O_WRONLY | os.O_TRUNC, dir_fd=fd))
     os.close(fd)
     shutil.rmtree("d")  # by descriptors, too
     assert not work.back_to(0)
