@@ -72,6 +72,8 @@ class FileWatch:
         self._is_recording = False
         self._cut_later: int | None = None
         self._owed = ""  # what has interrupted the recording of an operation, until the log has it
+        self._cutting = 0  # the thread that takes a checkpoint
+        self._nested: list[Uncovered] = []  # told already; not yet in the log, which is just being written
         self._recorder = Recorder()
         self._fast_path = _watch.FastPath()
         self._keeper: Keeper | None = None
@@ -99,24 +101,32 @@ class FileWatch:
             ):  # the round has been given up meanwhile, so there is no image of this moment
                 self._cut_later = epoch
                 return
+            self._cutting = threading.get_ident()
             self._fast_path.forget()
-            if self._keeper is not None:
-                self._say_owed()
-                self._keeper.close()
-            self._epoch = epoch
-            directory = directory_of(self._job, epoch, self._incarnation, self._rank)
-            self._keeper = Keeper(
-                directory,
-                self._key,
-                self._recorder,
-                limit_bytes=self._limit_bytes,
-                on_log=self._on_log,
-            )
-            self._tell(self._keeper.begin(files))
-            self._databases &= {file.path for file in files}
-            for path in self._databases:
-                self._record(Operation("rewrite", path + each) for each in _SQLITE[1:])
-            self._fast_path.begin(self._keeper.end, *self._recorder.tables())
+            try:
+                self._cut(epoch, files)
+                self._log_nested()
+            finally:
+                self._cutting = 0
+
+    def _cut(self, epoch: int, files: list[OpenFile]) -> None:
+        if self._keeper is not None:
+            self._say_owed()
+            self._keeper.close()
+        self._epoch = epoch
+        directory = directory_of(self._job, epoch, self._incarnation, self._rank)
+        self._keeper = Keeper(
+            directory,
+            self._key,
+            self._recorder,
+            limit_bytes=self._limit_bytes,
+            on_log=self._on_log,
+        )
+        self._tell(self._keeper.begin(files))
+        self._databases &= {file.path for file in files}
+        for path in self._databases:
+            self._record(Operation("rewrite", path + each) for each in _SQLITE[1:])
+        self._fast_path.begin(self._keeper.end, *self._recorder.tables())
 
     # ------------------------------------------------------------------ events
 
@@ -126,7 +136,7 @@ class FileWatch:
         if event == "missed":
             self._on_missed(*arguments)
             return
-        if is_nested:
+        if is_nested or self._cutting == threading.get_ident():
             self._on_nested(event, arguments)
             return
         with self._lock:
@@ -137,6 +147,7 @@ class FileWatch:
                 if any(map(_is_of_a_directory, operations)):
                     self._fast_path.forget()
                 self._record(operations)
+                self._log_nested()
                 if event == "open":
                     self._note(arguments[0], operations)
             except BaseException as failure:
@@ -177,9 +188,15 @@ class FileWatch:
             self._fast_path.forget()
             for operation in self._operations(event, arguments):
                 if not self._is_left_alone(operation.path):
-                    self._cannot(
-                        operation.path, "changed by a signal handler or finalizer while a change was recorded"
-                    )
+                    reason = "changed by a signal handler or finalizer while a change was recorded"
+                    self._nested.append(Uncovered(operation.path, reason, 0))
+                    self._tell(self._nested[-1:])
+
+    def _log_nested(self) -> None:
+        assert self._keeper is not None
+        while self._nested:
+            each = self._nested.pop()
+            self._keeper.uncovered(each.path, each.reason)
 
     def _on_missed(self, path: bytes, library: str) -> None:
         """A thread that Python does not know has changed something, so nothing could be kept before."""
@@ -196,6 +213,7 @@ class FileWatch:
             raise failure
 
     def _say_owed(self) -> None:
+        self._log_nested()
         if self._owed:
             self._cannot("", self._owed)
             self._owed = ""

@@ -289,6 +289,34 @@ def test_a_signal_handler_that_writes_while_a_change_is_recorded_is_told(
     work.start()
     Path("x").write_text("x")
     assert [os.path.basename(each.path) for each in work.told] == ["of-the-handler"]
+    work.cut()
+    assert [each.path for each in work.log(0).records if isinstance(each, Uncovered)] == [work.told[0].path]
+
+
+@pytest.mark.parametrize("moment", ["a change is recorded", "a checkpoint is taken"])
+def test_a_finalizer_that_writes_while_the_log_is_written_leaves_it_whole(
+    work: Watched, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Its line was written in the midst of the other ones: the log did not verify, and the restart was refused."""
+    Path("old").write_text("content")
+    genuine, calls = keeping.copy_file, []
+
+    def copies(*arguments: Any) -> int:
+        calls.append(arguments)
+        if len(calls) == (2 if moment == "a checkpoint is taken" else 1):
+            Path("of-the-finalizer").write_text("y")
+        return genuine(*arguments)
+
+    work.start()
+    Path("first").write_text("x")
+    monkeypatch.setattr(keeping, "copy_file", copies)
+    with open("old", "r+"):
+        work.cut()
+    work.cut()
+    assert len(calls) == 2
+    assert [os.path.basename(each.path) for each in work.told] == ["of-the-finalizer"]
+    logged = [each for epoch in range(work.epoch) for each in work.log(epoch).records]
+    assert [each.path for each in logged if isinstance(each, Uncovered)] == [work.told[0].path]
 
 
 def test_threads_that_write_together(work: Watched) -> None:
