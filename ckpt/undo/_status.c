@@ -5,6 +5,8 @@
 
        reserve(fd, nbytes)    the file system keeps space for the first `nbytes` bytes of the file, whose length stays
 
+       inotify_open() -> fd, which does not block; inotify_add(fd, path, mask) -> watch descriptor: see inotify(7)
+
    A symbolic link is not followed. `born_ns` is 0 where the file system does not say. Raises OSError for other failures. */
 
 #define PY_SSIZE_T_CLEAN
@@ -12,6 +14,7 @@
 #include <Python.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
@@ -61,7 +64,33 @@ static PyObject *reserve(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
-static PyMethodDef methods[] = {
-    {"look", look, METH_O, look_doc}, {"reserve", reserve, METH_VARARGS, reserve_doc}, {NULL, NULL, 0, NULL}};
+PyDoc_STRVAR(inotify_open_doc, "inotify_open() -> int\n\nA descriptor that does not block. Raises OSError.");
+
+static PyObject *inotify_open(PyObject *module, PyObject *unused)
+{
+    int fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    return fd < 0 ? PyErr_SetFromErrno(PyExc_OSError) : PyLong_FromLong(fd);
+}
+
+PyDoc_STRVAR(inotify_add_doc, "inotify_add(fd, path, mask, /) -> int\n\nThe watch descriptor. Raises OSError.");
+
+static PyObject *inotify_add(PyObject *module, PyObject *args)
+{
+    int fd;
+    PyObject *path;
+    unsigned int mask;
+    if (!PyArg_ParseTuple(args, "iO&I", &fd, PyUnicode_FSConverter, &path, &mask))
+        return NULL;
+    int number = inotify_add_watch(fd, PyBytes_AS_STRING(path), mask);
+    PyObject *result = number < 0 ? PyErr_SetFromErrno(PyExc_OSError) : PyLong_FromLong(number);
+    Py_DECREF(path);
+    return result;
+}
+
+static PyMethodDef methods[] = {{"look", look, METH_O, look_doc},
+                                {"reserve", reserve, METH_VARARGS, reserve_doc},
+                                {"inotify_open", inotify_open, METH_NOARGS, inotify_open_doc},
+                                {"inotify_add", inotify_add, METH_VARARGS, inotify_add_doc},
+                                {NULL, NULL, 0, NULL}};
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_status", NULL, -1, methods, NULL, NULL, NULL, NULL};
 PyMODINIT_FUNC PyInit__status(void) { return PyModule_Create(&definition); }

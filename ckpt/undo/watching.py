@@ -25,8 +25,10 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import sys
 import threading
 from collections.abc import Callable, Iterable
+from types import FrameType
 from typing import Any
 
 from ckpt.undo import _watch
@@ -39,6 +41,10 @@ __all__ = ["FileWatch"]
 _LEFT_ALONE = ("/proc", "/sys", "/dev")
 _CACHE = "__pycache__"
 _SQLITE = ("", "-journal", "-wal", "-shm")
+_PROCESSES = ("subprocess.Popen", "os.system", "os.posix_spawn", "os.fork", "os.forkpty")
+_MOST_DIRECTORIES = 1001  # the controller watches one less, and says so
+_MOST_PROCESSES = 100
+_COMMAND_CHARS = 80
 _HERE = os.path.dirname(__file__)
 _O_TMPFILE = os.O_TMPFILE & ~os.O_DIRECTORY
 _PLAIN, _NEW, _LEFT = 0, 1, 2  # standings of a directory in fast_path.c
@@ -49,7 +55,9 @@ class FileWatch:
     ``left_alone``: more directories of ours.
 
     ``on_uncovered``: called at once with the epoch and with what a restart could not put back. ``on_log``: called with the
-    descriptor of each log.
+    descriptor of each log. ``on_directory``: called once for each directory in which this process is about to change
+    something. ``on_process``: once for each place (``file:line function``) in which the program starts a process, with the
+    name of what is started.
     """
 
     def __init__(
@@ -63,7 +71,12 @@ class FileWatch:
         left_alone: Iterable[str] = (),
         on_uncovered: Callable[[int, Uncovered], None],
         on_log: Callable[[int], None] = lambda fd: None,
+        on_directory: Callable[[str], None] = lambda directory: None,
+        on_process: Callable[[str, str], None] = lambda command, where: None,
     ) -> None:
+        self._on_directory, self._on_process = on_directory, on_process
+        self._directories: set[str] = set()
+        self._processes: set[str] = set()
         self._job, self._key = os.path.realpath(job), key
         self._rank, self._incarnation = rank, incarnation
         self._limit_bytes = limit_bytes
@@ -136,6 +149,9 @@ class FileWatch:
         if event == "missed":
             self._on_missed(*arguments)
             return
+        if event in _PROCESSES:
+            self._on_start(arguments)
+            return
         if is_nested or self._cutting == threading.get_ident():
             self._on_nested(event, arguments)
             return
@@ -165,6 +181,16 @@ class FileWatch:
                 operation.target or operation.path
             ):
                 self._tell(self._keeper.before(operation))
+                directory = os.path.dirname(operation.target or operation.path)
+                if directory not in self._directories and len(self._directories) < _MOST_DIRECTORIES:
+                    self._directories.add(directory)
+                    self._on_directory(directory)
+
+    def _on_start(self, arguments: tuple[Any, ...]) -> None:
+        where = _place(sys._getframe(2))
+        if where and where not in self._processes and len(self._processes) < _MOST_PROCESSES:
+            self._processes.add(where)
+            self._on_process(_command(arguments), where)
 
     def _note(self, path: Any, operations: list[Operation]) -> None:
         """The fast path may settle what comes next in the directory of this path."""
@@ -272,6 +298,26 @@ class FileWatch:
             return []
         self._databases.add(name)
         return [Operation("rewrite", name + each) for each in _SQLITE]
+
+
+def _place(frame: FrameType | None) -> str:
+    """The innermost line that is not of the standard library: ``file:line function``; "": it is one of ckpt."""
+    while frame is not None:
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if package == "__main__" or package not in sys.stdlib_module_names:
+            code = frame.f_code
+            where = f"{os.path.basename(code.co_filename)}:{frame.f_lineno} {code.co_qualname}"
+            return "" if package == "ckpt" else where
+        frame = frame.f_back
+    return ""
+
+
+def _command(arguments: tuple[Any, ...]) -> str:
+    """The program that is started; "": a copy of this process."""
+    given = arguments[0] if arguments else ""
+    with contextlib.suppress(TypeError):
+        return os.path.basename(os.fsdecode(given))[:_COMMAND_CHARS]
+    return ""
 
 
 def _opened(path: Any, flags: int) -> list[Operation]:

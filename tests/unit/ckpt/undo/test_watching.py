@@ -9,8 +9,9 @@ import random
 import shutil
 import signal
 import sqlite3
+import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -38,6 +39,8 @@ class Watched:
         self.job.mkdir()
         self.told: list[Uncovered] = []
         self.epoch = 0
+        self.on_directory: Callable[[str], object] = lambda directory: None
+        self.started: list[tuple[str, str]] = []
         self.watch = FileWatch(
             str(self.job),
             KEY,
@@ -45,6 +48,8 @@ class Watched:
             incarnation=1,
             limit_bytes=limit_bytes,
             on_uncovered=lambda epoch, each: self.told.append(each),
+            on_directory=lambda directory: self.on_directory(directory),
+            on_process=lambda command, where: self.started.append((command, where)),
         )
 
     def open_files(self) -> list[Any]:
@@ -384,6 +389,15 @@ def test_a_full_disk_is_told_and_the_program_goes_on(
     assert "No space left on device" in work.told[0].reason
     said = [record for record in work.log(0).records if isinstance(record, Uncovered)]
     assert which == 0 or any("No space left" in each.reason for each in said)
+
+
+def test_where_the_program_starts_processes_is_told_once_a_place(work: Watched) -> None:
+    work.start()
+    for _ in range(2):
+        subprocess.run(["true"], check=True)
+    os.system("true")
+    assert [command for command, _ in work.started] == ["true", "true"]
+    assert all(where.startswith(f"{os.path.basename(__file__)}:") for _, where in work.started)
 
 
 def test_nothing_is_told_when_the_watch_has_stopped(work: Watched) -> None:
