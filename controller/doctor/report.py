@@ -19,7 +19,7 @@ from ckpt.controller.doctor.facts import (
     output_of,
     position,
 )
-from ckpt.controller.doctor.problems import children_waited_for, may_hold, problems, refusals
+from ckpt.controller.doctor.problems import children_waited_for, may_hold, problems, puts_files_back, refusals
 
 _LARGEST_SHOWN = 8
 _SMALLEST_SHOWN = 64
@@ -45,6 +45,12 @@ def notes(facts: Facts) -> list[str]:
         for rank in facts.get("cut_outputs", ())
     ]
     found += children_waited_for(facts)[1]
+    if puts_files_back(facts):
+        found += [
+            f"{process['where']} starts {process['command'] or 'a copy of the program'}: what it changes is not "
+            "undone by a restart"
+            for process in facts.get("processes", ())
+        ]
     examined = {rank for rank, _ in lines_of(facts, "examination")}
     found += [
         f"rank {rank} was not examined: of its variables, threads, child processes and descriptors no more is known than "

@@ -6,7 +6,7 @@ are compared with the undo logs of all ranks at each commit, before a restart pu
     begin                  processes are about to start: what is changed from now on counts, since this line
     committed              what has changed since the line before is told: ``files-not-undone``
     before_putting_back    likewise; and what was told since the line of the restart is told again: ``files-not-put-back``
-    ended                  likewise, where the job can be restarted
+    ended                  likewise; printed where the job can be restarted
 
 Who has made a change the kernel does not say. Ranks say where the program starts processes; else it was another program, or
 a system call that the rank's watch does not see. What was changed while there was no controller is not told.
@@ -102,8 +102,7 @@ class UnseenChanges:
 
     def ended(self, *, is_well: bool) -> None:
         """The job has ended."""
-        if not is_well:
-            self._tell()
+        self._tell(is_shown=not is_well)
         if self._watch is not None:
             self._watch.close()
             self._watch = None
@@ -154,7 +153,12 @@ class UnseenChanges:
     def _unrecorded(self, changes: dict[str, Change]) -> list[tuple[str, str]]:
         try:
             return unrecorded(changes, self._logs(), self._since_ns)
-        except (OSError, ValueError, LookupError, TypeError) as failure:  # a log is damaged: a restart will say which
+        except (
+            OSError,
+            ValueError,
+            LookupError,
+            TypeError,
+        ) as failure:  # a log is damaged: a restart will say which
             self._say(f"changes of files that no rank has recorded could not be found: {failure}")
             return []
 

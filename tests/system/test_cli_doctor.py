@@ -155,8 +155,8 @@ def test_the_examinations_that_were_due_are_waited_for(tmp_path: Path) -> None:
     assert problem["seen"] == 3, "those after 0.05, 0.3 and 1 s"
 
 
-def test_lines_appended_to_a_file_that_is_closed_again_are_a_problem(tmp_path: Path) -> None:
-    """They are there twice after a restart, and nobody was told."""
+def test_lines_appended_to_a_file_that_is_closed_again_are_a_problem_without_files(tmp_path: Path) -> None:
+    """They are there twice after a restart with `--files off`, and nobody was told."""
     text = """
         import logging, time
         from pathlib import Path
@@ -171,11 +171,33 @@ def test_lines_appended_to_a_file_that_is_closed_again_are_a_problem(tmp_path: P
                 file.write(f"{n}\\n")
             time.sleep(0.005)
     """
-    code, found = doctor("--seconds", 1, "--images", 1, write_app(tmp_path, text), cwd=tmp_path)
+    code, found = doctor(
+        "--files", "off", "--seconds", 1, "--images", 1, write_app(tmp_path, text), cwd=tmp_path
+    )
     assert code == 1
     [problem] = found["problems"]
     assert problem["kind"] == "file" and "energies.txt" in problem["what"]
     assert problem["where"].startswith("app.py:1")
+
+
+def test_what_a_child_process_does_with_files_is_named_with_its_place(tmp_path: Path) -> None:
+    text = """
+        import subprocess, time
+        n = 0
+        while True:
+            n += 1
+            print(n, flush=True)
+            subprocess.run(["touch", f"by-child-{n % 2}"])
+            with open("log", "a") as file:
+                file.write("x")
+            time.sleep(0.005)
+    """
+    code, found = doctor("--seconds", 1, "--images", 1, write_app(tmp_path, text), cwd=tmp_path)
+    assert code == 1
+    files = [problem for problem in found["problems"] if problem["kind"] == "file"]
+    assert {problem["what"].rpartition("/")[2] for problem in files} == {"by-child-0", "by-child-1"}
+    assert {problem["where"] for problem in files} == {"app.py:7 <module>"}
+    assert any("app.py:7 <module> starts touch" in note for note in found["notes"])
 
 
 def test_the_remedies_heal(tmp_path: Path) -> None:
