@@ -213,7 +213,8 @@ static void ask(const struct operation *operation)
     free(question);
 }
 
-/* Would the operation change a regular file, a directory or a symbolic link, or make one? */
+/* Would the operation change a regular file, a directory or a symbolic link, or make one? Sockets are made and removed by
+   libraries all the time, ckpt's own among them. */
 static int changes(const struct operation *operation)
 {
     struct stat found;
@@ -232,11 +233,12 @@ void watch_operation(const struct operation *operation)
 {
     int before = errno;
     if (watch_pid == 0 || operation->path == NULL || is_left_alone(operation->path) || getpid() != watch_pid ||
-        !Py_IsInitialized())
+        !Py_IsInitialized() || !changes(operation)) {
+        errno = before;
         return;
+    }
     if (PyGILState_GetThisThreadState() == NULL) {
-        if (changes(operation))
-            ask(operation);
+        ask(operation);
         errno = before;
         return;
     }

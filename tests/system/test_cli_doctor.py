@@ -254,7 +254,8 @@ def test_what_cannot_be_made_anew_at_a_restart_is_seen_there(tmp_path: Path) -> 
             if os.path.exists("data.txt") and any(name.startswith("epoch-") for name in os.listdir(control)):
                 os.rename("data.txt", "moved.txt")
     """
-    code, found = doctor("--seconds", 2, "--images", 1, write_app(tmp_path, text), cwd=tmp_path)
+    app = write_app(tmp_path, text)
+    code, found = doctor("--files", "off", "--seconds", 2, "--images", 1, app, cwd=tmp_path)
     assert code == 1
     [problem] = found["problems"]
     assert problem["kind"] == "restart" and "data.txt" in problem["why"]
@@ -354,7 +355,7 @@ def test_a_file_that_is_changed_in_place_after_the_image_is_a_problem(tmp_path: 
     (tmp_path / "total.txt").write_text("0000000")
     add = "f = open('total.txt', 'r+b'); n = int(f.read()) + 1; f.seek(0); f.write(b'%07d' % n); f.close()"
     before = f"def add():\n        {add}"
-    code, found = lost(tmp_path, before, "add(); print('step', step)")
+    code, found = lost(tmp_path, before, "add(); print('step', step)", "--files", "off")
     assert code == 1 and not found["ok"], found
     [problem] = [each for each in found["problems"] if each["kind"] == "restart"]
     assert "wrote something else" in problem["what"] and "total.txt" in problem["where"]
@@ -398,7 +399,7 @@ def test_edited_inputs_and_renamed_outputs_are_a_problem_and_what_is_only_touche
     (tmp_path / "sub" / "counter.txt").write_text("0")
     (tmp_path / "touched").write_text("")
     app = write_app(tmp_path, EDITS_AND_RENAMES)
-    code, found = doctor("--seconds", 4, "--images", 1, app, cwd=tmp_path)
+    code, found = doctor("--files", "off", "--seconds", 4, "--images", 1, app, cwd=tmp_path)
     assert code == 1 and not found["ok"], found
     [problem] = found["problems"]
     [restart] = found["restarts"]

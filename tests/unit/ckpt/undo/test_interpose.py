@@ -8,6 +8,7 @@ import gc
 import os
 import shutil
 import signal
+import socket
 import sqlite3
 import stat
 import subprocess
@@ -151,6 +152,16 @@ def test_what_a_library_is_told_is_as_without_a_watch(work: Watched, library: st
     assert called.by_temporary(b"") == 0
     [temporary] = Path().glob("one-??????")
     assert stat.S_IMODE(temporary.stat().st_mode) == 0o600
+
+
+def test_a_socket_that_a_library_removes_is_no_file(work: Watched, library: str) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind("socket")
+        work.start()
+        assert ctypes.CDLL(library).by_unlink(b"socket") == 0
+        assert ctypes.CDLL(library).by_unlink(b"missing") == -errno.ENOENT
+    work.cut()
+    assert work.log(0).records == []
 
 
 def test_a_library_that_only_reads_is_not_told(work: Watched, library: str) -> None:
