@@ -98,7 +98,9 @@ class UnseenChanges:
         again = sorted({(path, reason) for since, path, reason in self._all_told() if since >= line})
         for path, reason in again:
             self._log("files-not-put-back", {"path": path, "reason": reason})
-        self._show([f"not put back: {path}: {reason}" for path, reason in again], "files-not-put-back")
+        self._show(
+            [f"not put back: {path or 'files'}: {reason}" for path, reason in again], "files-not-put-back"
+        )
 
     def ended(self, *, is_well: bool) -> None:
         """The job has ended."""

@@ -333,9 +333,9 @@ GOES_ON = """
 """
 
 
-def lost(tmp_path: Path, before: str, each: str) -> tuple[int, dict[str, Any]]:
+def lost(tmp_path: Path, before: str, each: str, *options: str) -> tuple[int, dict[str, Any]]:
     app = write_app(tmp_path, GOES_ON.format(before=before, each=each))
-    return doctor("--seconds", 4, "--images", 1, app, cwd=tmp_path)
+    return doctor(*options, "--seconds", 4, "--images", 1, app, cwd=tmp_path)
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="no compiler here")
