@@ -4,7 +4,7 @@
    filled. Here the addresses of some functions in it are replaced, as GOTCHA and other tools of high-performance computing do.
 
    Which: those of functions that the shared object imports from the C library, by the versions of its symbols; a function of
-   the same name that comes from elsewhere is left. So is this module, and, of the interpreter, whose operations raise audit
+   the same name that comes from elsewhere is left. So are this module, libraries that stand in for the C library, and, of the interpreter, whose operations raise audit
    events, all but `openat`: the event of `os.open(path, flags, dir_fd=fd)` does not say the directory.
 
    When: new shared objects are treated after each `dlopen` of the interpreter, when ctypes looks up a function, and at each event
@@ -207,6 +207,25 @@ static struct {
     unsigned long long added, removed; /* by the dynamic linker, in all, at the end of the last complete look */
 } known;
 
+/* What the functions of the C library lead to here. A library that was loaded before all others (LD_PRELOAD) may stand in for
+   some of them: its own calls are left, since they are made on behalf of others, which have been told. */
+static void *foremost[8];
+
+static void look_up_foremost(void)
+{
+    static const char *const names[] = {"open", "open64", "openat", "openat64", "fopen", "fopen64", "rename", "unlink"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        foremost[i] = dlsym(RTLD_DEFAULT, names[i]);
+}
+
+static int stands_in(const struct dl_phdr_info *info)
+{
+    for (size_t i = 0; i < sizeof foremost / sizeof *foremost; i++)
+        if (foremost[i] && holds(info, foremost[i]))
+            return 1;
+    return 0;
+}
+
 struct look {
     size_t at;
     unsigned long long added;
@@ -236,7 +255,7 @@ static int treat(struct dl_phdr_info *info, size_t size, void *given)
     known.objects[at] = info->dlpi_phdr;
     known.count = at + 1;
     struct object object;
-    if (!holds(info, &known) && read_object(&object, info)) {
+    if (!holds(info, &known) && !stands_in(info) && read_object(&object, info)) {
         object.is_interpreter = holds(info, &Py_IsInitialized);
         replace_in(&object);
     }
@@ -246,6 +265,8 @@ static int treat(struct dl_phdr_info *info, size_t size, void *given)
 void watch_libraries(void)
 {
     struct look look = {0, 0};
+    if (!foremost[0])
+        look_up_foremost();
     if (!dl_iterate_phdr(treat, &look))
         known.added = look.added;
 }

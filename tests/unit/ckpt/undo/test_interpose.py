@@ -12,6 +12,7 @@ import socket
 import sqlite3
 import stat
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -152,6 +153,20 @@ def test_what_a_library_is_told_is_as_without_a_watch(work: Watched, library: st
     assert called.by_temporary(b"") == 0
     [temporary] = Path().glob("one-??????")
     assert stat.S_IMODE(temporary.stat().st_mode) == 0o600
+
+
+def test_what_is_not_seen_can_be_told_by_an_audit_event(work: Watched) -> None:
+    """As docs/extending.md says."""
+    before = tree_of(str(work.root))
+    work.start()
+    libc = ctypes.CDLL(None)  # its functions are called by their addresses
+    sys.audit("open", "made", None, os.O_WRONLY | os.O_CREAT)
+    assert libc.close(libc.creat(b"made", 0o600)) == 0
+    sys.audit("os.rename", "x", "renamed", -1, -1)
+    assert libc.rename(b"x", b"renamed") == 0
+    assert tree_of(str(work.root)) != before
+    assert not work.back_to(0)
+    assert tree_of(str(work.root)) == before
 
 
 def test_a_socket_that_a_library_removes_is_no_file(work: Watched, library: str) -> None:
