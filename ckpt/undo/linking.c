@@ -168,7 +168,7 @@ static void *replacement_in_interpreter(const char *name)
     return strncmp(name, "openat", 6) ? NULL : replacement_for(name);
 }
 
-static void put(const struct object *object, void **entry, void *function)
+static void set_entry(const struct object *object, void **entry, void *function)
 {
     ElfW(Addr) page = sysconf(_SC_PAGESIZE), at = (ElfW(Addr))entry & ~(page - 1);
     if (at < (object->relro & ~(page - 1)) || at >= (object->relro_end & ~(page - 1))) {
@@ -196,7 +196,7 @@ static void replace_in(const struct object *object)
             const char *name = object->names + object->symbols[symbol].st_name;
             void *function = object->is_interpreter ? replacement_in_interpreter(name) : replacement_for(name);
             if (function && is_of_libc(object, symbol))
-                put(object, (void **)(object->info->dlpi_addr + entry->r_offset), function);
+                set_entry(object, (void **)(object->info->dlpi_addr + entry->r_offset), function);
         }
 }
 
@@ -232,7 +232,7 @@ struct look {
     unsigned long long added;
 };
 
-static int treat(struct dl_phdr_info *info, size_t size, void *given)
+static int visit_object(struct dl_phdr_info *info, size_t size, void *given)
 {
     struct look *look = given;
     size_t at = look->at++;
@@ -268,6 +268,6 @@ void watch_libraries(void)
     struct look look = {0, 0};
     if (!foremost[0])
         look_up_foremost();
-    if (!dl_iterate_phdr(treat, &look))
+    if (!dl_iterate_phdr(visit_object, &look))
         known.added = look.added;
 }

@@ -103,7 +103,7 @@ struct question {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of what is below; never held while waiting for the GIL */
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static struct question *first;
-static pid_t helped; /* the process in which the helper runs */
+static pid_t helper_pid; /* the process in which the helper runs */
 
 static struct question *question_of(const struct operation *operation)
 {
@@ -119,7 +119,7 @@ static struct question *question_of(const struct operation *operation)
 }
 
 /* The lock is held, and the GIL is not. */
-static void answer(struct question *question)
+static void answer_question(struct question *question)
 {
     pthread_mutex_unlock(&lock);
     PyGILState_STATE gil = PyGILState_Ensure();
@@ -144,14 +144,14 @@ static void answer(struct question *question)
     pthread_mutex_lock(&lock);
 }
 
-static void *help(void *unused)
+static void *run_helper(void *unused)
 {
     pthread_mutex_lock(&lock);
     for (;;) {
         struct question *question = first;
         if (question) {
             first = question->next;
-            answer(question);
+            answer_question(question);
         } else
             pthread_cond_wait(&changed, &lock);
     }
@@ -159,32 +159,32 @@ static void *help(void *unused)
 }
 
 /* The lock is held. Returns 0: there is a helper. */
-static int begin_to_help(void)
+static int start_helper(void)
 {
-    if (helped == watch_pid)
+    if (helper_pid == watch_pid)
         return 0;
     pthread_t thread;
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before);
-    int failed = pthread_create(&thread, NULL, help, NULL);
+    int failed = pthread_create(&thread, NULL, run_helper, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failed)
         return -1;
     pthread_detach(thread);
-    helped = watch_pid;
+    helper_pid = watch_pid;
     return 0;
 }
 
 static int wait_until(const struct timespec *limit) { return pthread_cond_clockwait(&changed, &lock, CLOCK_MONOTONIC, limit); }
 
-static void ask(const struct operation *operation)
+static void ask_helper(const struct operation *operation)
 {
     struct question *question = question_of(operation), **last = &first;
     if (question == NULL)
         return;
     pthread_mutex_lock(&lock);
-    if (begin_to_help()) {
+    if (start_helper()) {
         pthread_mutex_unlock(&lock);
         free(question);
         return;
@@ -215,7 +215,7 @@ static void ask(const struct operation *operation)
 
 /* Would the operation change a regular file, a directory or a symbolic link, or make one? Sockets are made and removed by
    libraries all the time, ckpt's own among them. */
-static int changes(const struct operation *operation)
+static int may_change_files(const struct operation *operation)
 {
     struct stat found;
     if (!fstatat(operation->fd, operation->path, &found, AT_SYMLINK_NOFOLLOW))
@@ -233,12 +233,12 @@ void watch_operation(const struct operation *operation)
 {
     int before = errno;
     if (watch_pid == 0 || operation->path == NULL || is_left_alone(operation->path) || getpid() != watch_pid ||
-        !Py_IsInitialized() || !changes(operation)) {
+        !Py_IsInitialized() || !may_change_files(operation)) {
         errno = before;
         return;
     }
     if (PyGILState_GetThisThreadState() == NULL) {
-        ask(operation);
+        ask_helper(operation);
         errno = before;
         return;
     }

@@ -1,6 +1,6 @@
 """★ Changes of files that no rank has recorded: told, because a restart does not undo them.
 
-Watched are the directory in which the job works and those in which ranks change files (:mod:`ckpt.undo.unseen`). The changes
+Watched are the directory in which the job works and those in which ranks change files (:mod:`ckpt.undo.unrecorded`). The changes
 are compared with the undo logs of all ranks at each commit, before a restart puts files back, and when the job has failed:
 
     begin                  processes are about to start: what is changed from now on counts, since this line
@@ -22,9 +22,9 @@ from typing import Any
 
 from ckpt.store import JobDirectory, StoreError
 from ckpt.undo import restoring
-from ckpt.undo.unseen import Change, DirectoryWatch, unrecorded
+from ckpt.undo.unrecorded import Change, DirectoryWatch, unrecorded
 
-__all__ = ["UnseenChanges"]
+__all__ = ["UnrecordedChanges"]
 
 _SHOWN = 3
 _LOGGED = 100
@@ -32,7 +32,7 @@ _CACHE = "__pycache__"
 _EVENT = "files-not-undone"
 
 
-class UnseenChanges:
+class UnrecordedChanges:
     """The changes of one job under one controller. ``directory``: in which it works. ``say``: prints a message; ``log``:
     writes a line of the event log.
     """
@@ -139,7 +139,7 @@ class UnseenChanges:
             self._not_undone("", reason)
             self._say(reason)
         ours = {path: change for path, change in changes.items() if not self._is_left_alone(path)}
-        found = self._unrecorded(ours) if ours else []
+        found = self._compare(ours) if ours else []
         self._since_ns = now_ns
         for path, what in found[:_LOGGED]:
             self._not_undone(path, f"{what} {self._by()}")
@@ -152,7 +152,7 @@ class UnseenChanges:
                 [f"not undone by a restart: {path}: {what} {self._by()}" for path, what in new], _EVENT
             )
 
-    def _unrecorded(self, changes: dict[str, Change]) -> list[tuple[str, str]]:
+    def _compare(self, changes: dict[str, Change]) -> list[tuple[str, str]]:
         try:
             return unrecorded(changes, self._logs(), self._since_ns)
         except (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ckpt.controller.service.unseen import UnseenChanges
+from ckpt.controller.service.unrecorded import UnrecordedChanges
 from ckpt.store import JobDirectory
 
 Found = list[tuple[str, dict[str, Any]]]
@@ -20,7 +20,7 @@ class Controller:
     def __init__(self, job: JobDirectory, work: Path) -> None:
         self.job, self.work = job, work
         self.said: list[str] = []
-        self.unseen = UnseenChanges(job, str(work), self.said.append, self._log)
+        self.unrecorded = UnrecordedChanges(job, str(work), self.said.append, self._log)
 
     def _log(self, event: str, fields: dict[str, Any]) -> None:
         self.job.events.append(event, **fields)
@@ -38,7 +38,7 @@ def controller(tmp_path: Path) -> Callable[[], Controller]:
 
     def make() -> Controller:
         made = Controller(job, work)
-        made.unseen.begin(0)
+        made.unrecorded.begin(0)
         return made
 
     return make
@@ -47,10 +47,10 @@ def controller(tmp_path: Path) -> Callable[[], Controller]:
 def test_a_change_belongs_to_the_line_before(controller: Callable[[], Controller]) -> None:
     made = controller()
     (made.work / "x").touch()
-    made.unseen.committed(1)
+    made.unrecorded.committed(1)
     (made.work / "y").touch()
-    made.unseen.committed(2)
-    made.unseen.committed(3)
+    made.unrecorded.committed(2)
+    made.unrecorded.committed(3)
     assert made.logged("files-not-undone") == [(0, "x"), (1, "y")]
     assert [line.split(": ")[1:3] for line in made.said] == [
         [str(made.work / name), "made by another program, or by system calls that are not watched"]
@@ -61,16 +61,16 @@ def test_a_change_belongs_to_the_line_before(controller: Callable[[], Controller
 def test_a_restart_tells_what_has_changed_since_its_line(controller: Callable[[], Controller]) -> None:
     first = controller()
     (first.work / "old").touch()
-    first.unseen.committed(1)
+    first.unrecorded.committed(1)
     (first.work / "told").touch()
-    first.unseen.committed(2)
+    first.unrecorded.committed(2)
     (first.work / "new").touch()
-    first.unseen.before_putting_back(1)
+    first.unrecorded.before_putting_back(1)
     assert {path for _, path in first.logged("files-not-put-back")} == {"told", "new"}
     second = controller()
     (second.work / "while-nobody-works").touch()
-    second.unseen.begin(1)
-    second.unseen.before_putting_back(1)
+    second.unrecorded.begin(1)
+    second.unrecorded.before_putting_back(1)
     assert len(first.logged("files-not-put-back")) == 4
 
 
@@ -78,29 +78,29 @@ def test_a_job_that_has_come_to_its_end_prints_nothing(controller: Callable[[], 
     for is_well in (True, False):
         made = controller()
         (made.work / f"x-{is_well}").touch()
-        made.unseen.ended(is_well=is_well)
+        made.unrecorded.ended(is_well=is_well)
         assert bool(made.said) is not is_well
 
 
 def test_the_job_directory_is_left_alone(controller: Callable[[], Controller]) -> None:
     made = controller()
-    made.unseen.note(0, {"m": "changes", "directory": made.job.path})
-    made.unseen.note(0, {"m": "changes", "directory": f"{made.job.path}/output"})
+    made.unrecorded.note(0, {"m": "changes", "directory": made.job.path})
+    made.unrecorded.note(0, {"m": "changes", "directory": f"{made.job.path}/output"})
     Path(made.job.path, "x").touch()
     (made.work / "__pycache__").mkdir()
-    made.unseen.committed(1)
+    made.unrecorded.committed(1)
     assert made.logged("files-not-undone") == []
 
 
 def test_where_ranks_change_files_and_start_processes(controller: Callable[[], Controller]) -> None:
     made = controller()
     (made.work / "sub").mkdir()
-    made.unseen.begin(0)
-    made.unseen.note(1, {"m": "changes", "directory": f"{made.work}/sub"})
+    made.unrecorded.begin(0)
+    made.unrecorded.note(1, {"m": "changes", "directory": f"{made.work}/sub"})
     for place in ("app.py:3 f", "app.py:3 f", "app.py:4 g"):
-        made.unseen.note(1, {"m": "event", "event": "process-started", "where": place, "command": "gzip"})
+        made.unrecorded.note(1, {"m": "event", "event": "process-started", "where": place, "command": "gzip"})
     (made.work / "sub" / "x").touch()
-    made.unseen.committed(1)
+    made.unrecorded.committed(1)
     assert made.logged("files-not-undone") == [(0, "sub/x")]
     assert "(app.py:3 f: gzip and 1 more places), or by another program" in made.said[0]
 
@@ -109,7 +109,7 @@ def test_many_changes_are_few_lines(controller: Callable[[], Controller]) -> Non
     made = controller()
     for number in range(150):
         (made.work / f"{number}").touch()
-    made.unseen.committed(1)
+    made.unrecorded.committed(1)
     assert len(made.logged("files-not-undone")) == 101 and made.logged("files-not-undone")[-1] == (0, "")
     assert len(made.said) == 4 and made.said[-1].startswith("147 more ")
 
@@ -120,5 +120,5 @@ def test_a_damaged_log_is_said_and_nothing_else(controller: Callable[[], Control
     log.parent.mkdir(parents=True)
     log.write_text('0123 ["name","/x\\q",3]\n')
     (made.work / "x").touch()
-    made.unseen.committed(1)
+    made.unrecorded.committed(1)
     assert len(made.said) == 1 and "could not be found" in made.said[0]

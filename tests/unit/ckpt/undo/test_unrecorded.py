@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpt.undo.unseen import Change, DirectoryWatch, fold, unrecorded
+from ckpt.undo.unrecorded import Change, DirectoryWatch, fold, unrecorded
 from tests.unit.ckpt.undo.test_sequences import BUILDING, OPERATIONS
 from tests.unit.ckpt.undo.test_watching import SEQUENCES, Program, Watched, watched
 
