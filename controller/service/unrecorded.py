@@ -1,7 +1,7 @@
 """★ Changes of files that no rank has recorded: told, because a restart does not undo them.
 
-Watched are the directory in which the job works and those in which ranks change files (:mod:`ckpt.undo.unrecorded`). The changes
-are compared with the undo logs of all ranks at each commit, before a restart puts files back, and when the job has failed:
+Watched are the directory in which the job works and those in which ranks change files (:mod:`ckpt.undo.unrecorded`). The
+changes are compared with the undo logs of all ranks at each commit, before a restart puts files back, and at the job's end:
 
     begin                  processes are about to start: what is changed from now on counts, since this line
     committed              what has changed since the line before is told: ``files-not-undone``
@@ -51,9 +51,8 @@ class UnrecordedChanges:
         self._line = 0
         self._since_ns = time.time_ns()
         self._started: list[str] = []  # where ranks have started processes
-        self._told: list[tuple[int, str, str]] | None = (
-            None  # line, path, reason; None: the event log has them
-        )
+        # line, path, reason; None: the event log has them
+        self._told: list[tuple[int, str, str]] | None = None
         self._shown: set[str] = set()  # each path is printed once
         self._is_full = False
         self._watch: DirectoryWatch | None = None
