@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any
 from ckpt.capture.places import inside_library, is_library
 from ckpt.doctor import surroundings
 from ckpt.doctor.appends import Appends
+from ckpt.image.files.descriptors import our_files
 from ckpt.transport.wires import owned
 
 if TYPE_CHECKING:
@@ -212,7 +213,9 @@ class Watch:
         from ckpt.image import trial
 
         runtime = self._runtime
-        own, with_sockets = self._own_descriptors, runtime.size == 1
+        ours, now = our_files(), surroundings.descriptors()
+        own = {**self._own_descriptors, **{fd: target for fd, target in now.items() if fd in ours}}
+        with_sockets = runtime.size == 1
         raw = surroundings.raw_descriptors(own, with_sockets=with_sockets)
         t_s = self._write("surroundings", **found, descriptors=raw)
         seen = [] if stack is not None else list(_program_frames(trial.SeenFrame))

@@ -58,6 +58,8 @@ class Files:
             left_alone=(runtime.spec["runtime_dir"],),
             on_uncovered=self._on_uncovered,
             on_log=note_ours,
+            on_directory=self._on_directory,
+            on_process=self._on_process,
         )
 
     def start(self) -> None:
@@ -81,6 +83,14 @@ class Files:
                 "path": each.path,
                 "reason": each.reason,
             }
+        )
+
+    def _on_directory(self, directory: str) -> None:
+        self._runtime.control.send({"m": "changes", "directory": directory})
+
+    def _on_process(self, command: str, where: str) -> None:
+        self._runtime.control.send(
+            {"m": "event", "event": "process-started", "command": command, "where": where}
         )
 
 

@@ -9,6 +9,8 @@
 
        reserve(fd, nbytes)    the file system keeps space for the first `nbytes` bytes of the file, whose length stays
 
+       inotify_open() -> fd, which does not block; inotify_add(fd, path, mask) -> watch descriptor: see inotify(7)
+
    A symbolic link is not followed. `born_ns` is 0 where the file system does not say. Raises OSError for other failures.
 
    open_directory() goes from the root down, one component at a time, so whoever replaces one by a symbolic link meanwhile
@@ -21,6 +23,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -128,11 +131,36 @@ static PyObject *reserve(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
+PyDoc_STRVAR(inotify_open_doc, "inotify_open() -> int\n\nA descriptor that does not block. Raises OSError.");
+
+static PyObject *inotify_open(PyObject *module, PyObject *unused)
+{
+    int fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    return fd < 0 ? PyErr_SetFromErrno(PyExc_OSError) : PyLong_FromLong(fd);
+}
+
+PyDoc_STRVAR(inotify_add_doc, "inotify_add(fd, path, mask, /) -> int\n\nThe watch descriptor. Raises OSError.");
+
+static PyObject *inotify_add(PyObject *module, PyObject *args)
+{
+    int fd;
+    PyObject *path;
+    unsigned int mask;
+    if (!PyArg_ParseTuple(args, "iO&I", &fd, PyUnicode_FSConverter, &path, &mask))
+        return NULL;
+    int number = inotify_add_watch(fd, PyBytes_AS_STRING(path), mask);
+    PyObject *result = number < 0 ? PyErr_SetFromErrno(PyExc_OSError) : PyLong_FromLong(number);
+    Py_DECREF(path);
+    return result;
+}
+
 static PyMethodDef methods[] = {
     {"look", look, METH_O, look_doc},
     {"look_at", look_at, METH_VARARGS, look_at_doc},
     {"open_directory", open_directory, METH_O, open_directory_doc},
     {"reserve", reserve, METH_VARARGS, reserve_doc},
+    {"inotify_open", inotify_open, METH_NOARGS, inotify_open_doc},
+    {"inotify_add", inotify_add, METH_VARARGS, inotify_add_doc},
     {NULL, NULL, 0, NULL}};
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_status", NULL, -1, methods, NULL, NULL, NULL, NULL};
 PyMODINIT_FUNC PyInit__status(void) { return PyModule_Create(&definition); }

@@ -2,6 +2,7 @@
 
        install(callback, fast_path)     callback(event, arguments, is_nested) is called from now on; None: no more. Not for
                                         operations that the FastPath settles (fast_path.c); None: there is none
+       set_patience(ns)                 how long a thread that Python does not know waits until its operation is told
 
    The hook is in C because it is called for every audit event: most of them it leaves at once, and a file that is opened for
    reading only, too. Python cannot remove an audit hook, so the hook is added once in a process, and asks for its callback.
@@ -13,9 +14,12 @@
      handler, or of a finalizer. Within a nested one, nothing is told.
    - If the callback raises, the operation does not begin, and the program gets the exception.
 
+   Operations of compiled libraries raise no audit events: interpose.c and telling.c tell of them.
+
    Not here: what an operation needs, and which paths matter (ckpt.undo.watching). */
 
 #include "fast_path.h"
+#include "watch.h"
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
@@ -25,10 +29,13 @@ static PyObject *fast_path;
 int callbacks_under_way;
 static int is_added;
 static __thread int depth;
+long long watch_patience_ns = 1000000000;
+pid_t watch_pid;
 
 static const char *const told[] = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate",
                                    "os.chmod", "os.chown", "os.utime", "os.setxattr", "os.removexattr", "sqlite3.connect",
-                                   "mmap.__new__", NULL};
+                                   "mmap.__new__", "subprocess.Popen", "os.system", "os.posix_spawn", "os.fork", "os.forkpty",
+                                   NULL};
 
 /* Does open(path, mode, flags) leave the file as it is? */
 static int only_reads(PyObject *args)
@@ -52,18 +59,10 @@ static int matters(const char *event, PyObject *args)
     return 0;
 }
 
-static int hook(const char *event, PyObject *args, void *unused)
+int watch_tell(const char *event, PyObject *args)
 {
-    if (callback == NULL)
+    if (callback == NULL || depth > 1)
         return 0;
-    if (fast_path != NULL && strcmp(event, "os.chdir") == 0)
-        fast_path_forget(fast_path);
-    if (depth > 1 || !matters(event, args))
-        return 0;
-    if (depth == 0 && fast_path != NULL && fast_path_settles(fast_path, event, args))
-        return 0;
-    if (depth == 0 && PyErr_CheckSignals())
-        return -1;
     PyThreadState *thread = PyThreadState_Get();
     PyObject *called = Py_NewRef(callback);
     sigset_t all, before;
@@ -80,6 +79,24 @@ static int hook(const char *event, PyObject *args, void *unused)
     Py_DECREF(called);
     Py_XDECREF(result);
     return result == NULL ? -1 : 0;
+}
+
+static int hook(const char *event, PyObject *args, void *unused)
+{
+    if (callback == NULL)
+        return 0;
+    if (fast_path != NULL && strcmp(event, "os.chdir") == 0)
+        fast_path_forget(fast_path);
+    if (strncmp(event, "ctypes.dlsym", 12) == 0)
+        watch_libraries();
+    if (depth > 1 || !matters(event, args))
+        return 0;
+    if (depth == 0 && fast_path != NULL && fast_path_settles(fast_path, event, args))
+        return 0;
+    if (depth == 0 && PyErr_CheckSignals())
+        return -1;
+    watch_libraries();
+    return watch_tell(event, args);
 }
 
 PyDoc_STRVAR(install_doc, "install(callback, fast_path, /) -> None\n\n"
@@ -107,8 +124,24 @@ static PyObject *install(PyObject *module, PyObject *args)
     PyObject *old = callback, *old_path = fast_path;
     callback = called == Py_None ? NULL : Py_NewRef(called);
     fast_path = settles == Py_None ? NULL : Py_NewRef(settles);
+    watch_pid = callback ? getpid() : 0;
+    if (callback)
+        watch_libraries();
     Py_XDECREF(old);
     Py_XDECREF(old_path);
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(set_patience_doc,
+             "set_patience(ns, /) -> None\n\n"
+             "How long a thread that Python does not know waits until its operation is told; then it is told as missed.");
+
+static PyObject *set_patience(PyObject *module, PyObject *ns)
+{
+    long long given = PyLong_AsLongLong(ns);
+    if (given == -1 && PyErr_Occurred())
+        return NULL;
+    watch_patience_ns = given;
     Py_RETURN_NONE;
 }
 
@@ -116,6 +149,7 @@ PyDoc_STRVAR(mac_doc, "mac(key, before, text, /) -> str\n\n"
                       "The MAC of a line of the log. ``key``: 16 bytes; ``before``: the MAC of the line before. Raises ValueError.");
 
 static PyMethodDef methods[] = {{"install", install, METH_VARARGS, install_doc},
+                                {"set_patience", set_patience, METH_O, set_patience_doc},
                                 {"mac", log_mac, METH_VARARGS, mac_doc},
                                 {NULL, NULL, 0, NULL}};
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_watch", NULL, -1, methods, NULL, NULL, NULL, NULL};

@@ -1,9 +1,8 @@
 """What a process is about to do with files, told to its undo log.
 
-Python's audit events (PEP 578) say what is about to happen, before it happens. Each becomes an
-:class:`~ckpt.undo.recorder.Operation` on canonical names: absolute, through no symbolic link. Some say nothing of the
-descriptor that a path is relative to (``os.open(..., dir_fd=)``), and code in C changes files without any event: such
-changes are not seen here.
+Python's audit events (PEP 578) say what is about to happen, before it happens; of what compiled libraries are about to do,
+``_watch`` tells in the same words (interpose.c). Each event becomes an :class:`~ckpt.undo.recorder.Operation` on canonical
+names: absolute, through no symbolic link. What child processes do is not seen here.
 
     start(epoch)   the program begins, or goes on after a restart
     cut(epoch)     a checkpoint is taken: an interval ends, the next one begins
@@ -28,8 +27,10 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import sys
 import threading
 from collections.abc import Callable, Iterable
+from types import FrameType
 from typing import Any
 
 from ckpt.undo import _watch
@@ -43,6 +44,10 @@ _LEFT_ALONE = ("/proc", "/sys", "/dev")
 _CACHE = "__pycache__"
 _ELSEWHERE = "the program has changed its root directory (chroot)"
 _SQLITE = ("", "-journal", "-wal", "-shm")
+_PROCESSES = ("subprocess.Popen", "os.system", "os.posix_spawn", "os.fork", "os.forkpty")
+_MOST_DIRECTORIES = 1001  # the controller watches one less, and says so
+_MOST_PROCESSES = 100
+_COMMAND_CHARS = 80
 _HERE = os.path.dirname(__file__)
 _O_TMPFILE = os.O_TMPFILE & ~os.O_DIRECTORY
 _PLAIN, _NEW, _LEFT = 0, 1, 2  # standings of a directory in fast_path.c
@@ -53,7 +58,9 @@ class FileWatch:
     ``left_alone``: more directories of ours.
 
     ``on_uncovered``: called at once with the epoch and with what a restart could not put back. ``on_log``: called with the
-    descriptor of each log.
+    descriptor of each log. ``on_directory``: called once for each directory in which this process is about to change
+    something. ``on_process``: once for each place (``file:line function``) in which the program starts a process, with the
+    name of what is started.
     """
 
     def __init__(
@@ -67,7 +74,12 @@ class FileWatch:
         left_alone: Iterable[str] = (),
         on_uncovered: Callable[[int, Uncovered], None],
         on_log: Callable[[int], None] = lambda fd: None,
+        on_directory: Callable[[str], None] = lambda directory: None,
+        on_process: Callable[[str, str], None] = lambda command, where: None,
     ) -> None:
+        self._on_directory, self._on_process = on_directory, on_process
+        self._directories: set[str] = set()
+        self._processes: set[str] = set()
         self._job, self._key = os.path.realpath(job), key
         self._rank, self._incarnation = rank, incarnation
         self._limit_bytes = limit_bytes
@@ -76,6 +88,8 @@ class FileWatch:
         self._is_recording = False
         self._cut_later: int | None = None
         self._owed = ""  # what has interrupted the recording of an operation, until the log has it
+        self._cutting = 0  # the thread that takes a checkpoint
+        self._nested: list[Uncovered] = []  # told already; not yet in the log, which is just being written
         self._recorder = Recorder()
         self._fast_path = _watch.FastPath()
         self._keeper: Keeper | None = None
@@ -98,44 +112,58 @@ class FileWatch:
     def cut(self, epoch: int, open_files: Iterable[OpenFile | Uncovered]) -> None:
         """A checkpoint of this epoch is taken; the program stands still. ``open_files``: those it has open for writing, or
         those of them that cannot be recorded."""
-        every = [file for file in open_files if not self._is_left_alone(file.path)]
-        files = [file for file in every if isinstance(file, OpenFile)]
+        files = [file for file in open_files if not self._is_left_alone(file.path)]
         with self._lock:
             if (
                 self._is_recording
             ):  # the round has been given up meanwhile, so there is no image of this moment
                 self._cut_later = epoch
                 return
+            self._cutting = threading.get_ident()
             self._fast_path.forget()
-            if self._keeper is not None:
-                self._say_owed()
-                self._tell(self._keeper.close())
-            self._epoch = epoch
-            directory = directory_of(self._job, epoch, self._incarnation, self._rank)
-            self._keeper = Keeper(
-                directory,
-                self._key,
-                self._recorder,
-                limit_bytes=self._limit_bytes,
-                on_log=self._on_log,
-            )
-            if self._is_elsewhere():
-                self._tell(self._keeper.lose(_ELSEWHERE))
-            self._tell(self._keeper.begin(files))
-            for each in every:
-                if isinstance(each, Uncovered):
-                    self._cannot(each.path, each.reason)
-            self._databases &= {file.path for file in files}
-            for path in self._databases:
-                self._record(Operation("rewrite", path + each) for each in _SQLITE[1:])
-            self._fast_path.begin(self._keeper.end, *self._recorder.tables())
+            try:
+                self._cut(epoch, files)
+                self._log_nested()
+            finally:
+                self._cutting = 0
+
+    def _cut(self, epoch: int, files: list[OpenFile | Uncovered]) -> None:
+        if self._keeper is not None:
+            self._say_owed()
+            self._tell(self._keeper.close())
+        self._epoch = epoch
+        directory = directory_of(self._job, epoch, self._incarnation, self._rank)
+        self._keeper = Keeper(
+            directory,
+            self._key,
+            self._recorder,
+            limit_bytes=self._limit_bytes,
+            on_log=self._on_log,
+        )
+        if self._is_elsewhere():
+            self._tell(self._keeper.lose(_ELSEWHERE))
+        recorded = [file for file in files if isinstance(file, OpenFile)]
+        self._tell(self._keeper.begin(recorded))
+        for each in files:
+            if isinstance(each, Uncovered):
+                self._cannot(each.path, each.reason)
+        self._databases &= {file.path for file in recorded}
+        for path in self._databases:
+            self._record(Operation("rewrite", path + each) for each in _SQLITE[1:])
+        self._fast_path.begin(self._keeper.end, *self._recorder.tables())
 
     # ------------------------------------------------------------------ events
 
     def _on_event(self, event: str, arguments: tuple[Any, ...], is_nested: bool) -> None:
         if os.getpid() != self._pid:
             return
-        if is_nested:
+        if event == "missed":
+            self._on_missed(*arguments)
+            return
+        if event in _PROCESSES:
+            self._on_start(arguments)
+            return
+        if is_nested or self._cutting == threading.get_ident():
             self._on_nested(event, arguments)
             return
         with self._lock:
@@ -148,6 +176,7 @@ class FileWatch:
                 if any(map(_is_of_a_directory, operations)):
                     self._fast_path.forget()
                 self._record(operations)
+                self._log_nested()
                 if event == "open":
                     self._note(arguments[0], operations)
             except BaseException as failure:
@@ -174,6 +203,16 @@ class FileWatch:
                 operation.target or operation.path
             ):
                 self._tell(self._keeper.before(operation))
+                directory = os.path.dirname(operation.target or operation.path)
+                if directory not in self._directories and len(self._directories) < _MOST_DIRECTORIES:
+                    self._directories.add(directory)
+                    self._on_directory(directory)
+
+    def _on_start(self, arguments: tuple[Any, ...]) -> None:
+        where = _place(sys._getframe(2))
+        if where and where not in self._processes and len(self._processes) < _MOST_PROCESSES:
+            self._processes.add(where)
+            self._on_process(_command(arguments), where)
 
     def _note(self, path: Any, operations: list[Operation]) -> None:
         """The fast path may settle what comes next in the directory of this path."""
@@ -197,9 +236,22 @@ class FileWatch:
             self._fast_path.forget()
             for operation in self._operations(event, arguments):
                 if not self._is_left_alone(operation.path):
-                    self._cannot(
-                        operation.path, "changed by a signal handler or finalizer while a change was recorded"
-                    )
+                    reason = "changed by a signal handler or finalizer while a change was recorded"
+                    self._nested.append(Uncovered(operation.path, reason, 0))
+                    self._tell(self._nested[-1:])
+
+    def _log_nested(self) -> None:
+        assert self._keeper is not None
+        while self._nested:
+            each = self._nested.pop()
+            self._keeper.uncovered(each.path, each.reason)
+
+    def _on_missed(self, path: bytes, library: str) -> None:
+        """A thread that Python does not know has changed something, so nothing could be kept before."""
+        name = _name(path)
+        if name and not self._is_left_alone(name):
+            with self._lock:
+                self._cannot(name, f"changed by a thread of a compiled library ({library})")
 
     def _interrupted(self, event: str, failure: BaseException) -> None:
         """Recording has failed. An exception of the program's own signal handler is the program's."""
@@ -209,6 +261,7 @@ class FileWatch:
             raise failure
 
     def _say_owed(self) -> None:
+        self._log_nested()
         if self._owed:
             self._cannot("", self._owed)
             self._owed = ""
@@ -267,6 +320,26 @@ class FileWatch:
             return []
         self._databases.add(name)
         return [Operation("rewrite", name + each) for each in _SQLITE]
+
+
+def _place(frame: FrameType | None) -> str:
+    """The innermost line that is not of the standard library: ``file:line function``; "": it is one of ckpt."""
+    while frame is not None:
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if package == "__main__" or package not in sys.stdlib_module_names:
+            code = frame.f_code
+            where = f"{os.path.basename(code.co_filename)}:{frame.f_lineno} {code.co_qualname}"
+            return "" if package == "ckpt" else where
+        frame = frame.f_back
+    return ""
+
+
+def _command(arguments: tuple[Any, ...]) -> str:
+    """The program that is started; "": a copy of this process."""
+    given = arguments[0] if arguments else ""
+    with contextlib.suppress(TypeError):
+        return os.path.basename(os.fsdecode(given))[:_COMMAND_CHARS]
+    return ""
 
 
 def _opened(path: Any, flags: int) -> list[Operation]:

@@ -267,6 +267,12 @@ def _add_running_verbs(verb: Verb) -> None:
     doctor.add_argument(
         "--images", type=_at_least(1), metavar="K", default=3, help="how many images to take (default 3)"
     )
+    doctor.add_argument(
+        "--files",
+        choices=("auto", "off"),
+        default="auto",
+        help="whether restarts put files back, as in `ckpt run` (default auto)",
+    )
 
 
 def _add_verbs_for_jobs(verb: Verb) -> None:

@@ -37,6 +37,7 @@ def doctor(arguments: argparse.Namespace) -> int:
             seconds=arguments.seconds,
             images=arguments.images,
             ranks=arguments.ranks or 1,
+            files=arguments.files,
         )
     )
     found = report(facts)

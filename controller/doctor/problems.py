@@ -20,7 +20,15 @@ from typing import Any, Final
 from ckpt.controller.doctor.facts import Difference, Facts, last_samples, lines_of, listed, place
 from ckpt.controller.supervision import remedies
 
-__all__ = ["Problem", "children_waited_for", "left_out", "may_hold", "problems", "refusals"]
+__all__ = [
+    "Problem",
+    "children_waited_for",
+    "left_out",
+    "may_hold",
+    "problems",
+    "puts_files_back",
+    "refusals",
+]
 
 Problem = dict[str, Any]
 
@@ -49,7 +57,7 @@ def problems(facts: Facts) -> list[Problem]:
     found += _left_out(facts)
     found += _surroundings(facts)
     found += children_waited_for(facts)[0]
-    found += _appended(facts)
+    found += _not_undone(facts) if puts_files_back(facts) else _appended(facts)
     found += _refusals(facts)
     found += _images(facts, found)
     found += _restarts(facts)
@@ -243,6 +251,27 @@ def _descriptors(descriptors: list[Mapping[str, Any]], rank: int) -> list[Proble
             rank,
         )
         for (kind, target), fds in numbers.items()
+    ]
+
+
+def puts_files_back(facts: Facts) -> bool:
+    """Is the program meant for ``--files auto``?"""
+    return facts.get("files") == "auto"
+
+
+def _not_undone(facts: Facts) -> list[Problem]:
+    """Changes of files that a restart does not undo; those of processes, where the first of these is started."""
+    started = [process["where"] for process in facts.get("processes", ())]
+    return [
+        _problem(
+            "file",
+            f"a restart does not undo what is done with {change['path'] or 'files'}",
+            "" if change["rank"] is not None else next(iter(started), ""),
+            change["reason"],
+            remedies.NOT_UNDONE,
+            change["rank"],
+        )
+        for change in facts.get("not_undone", ())
     ]
 
 

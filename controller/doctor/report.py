@@ -10,7 +10,14 @@ from __future__ import annotations
 from typing import Any
 
 from ckpt.controller.doctor.facts import OUTPUT_BYTES, Difference, Facts, last_samples, lines_of, listed
-from ckpt.controller.doctor.problems import children_waited_for, left_out, may_hold, problems, refusals
+from ckpt.controller.doctor.problems import (
+    children_waited_for,
+    left_out,
+    may_hold,
+    problems,
+    puts_files_back,
+    refusals,
+)
 
 _LARGEST_SHOWN = 8
 _SMALLEST_SHOWN = 64
@@ -32,6 +39,12 @@ def notes(facts: Facts) -> list[str]:
         for rank in facts.get("cut_outputs", ())
     ]
     found += children_waited_for(facts)[1]
+    if puts_files_back(facts):
+        found += [
+            f"{process['where']} starts {process['command'] or 'a copy of the program'}: what it changes is not "
+            "undone by a restart"
+            for process in facts.get("processes", ())
+        ]
     examined = {rank for rank, _ in lines_of(facts, "examination")}
     found += [
         f"rank {rank} was not examined: of its variables, threads, child processes and descriptors no more is known than "

@@ -61,12 +61,14 @@ _RESTORED_LONGER_S = 1.0
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a trial: the program's words, how long it runs (seconds), the number of images, the number of ranks."""
+    """Options of a trial: the program's words, how long it runs (seconds), the number of images, the number of ranks,
+    whether restarts put files back ("auto", "off")."""
 
     program: Sequence[str]
     seconds: float = 3.0
     images: int = 3
     ranks: int = 1
+    files: str = "auto"
 
 
 def try_program(options: Options) -> dict[str, Any]:
@@ -108,7 +110,7 @@ class _Trial:
         self._start(
             "run", "-n", options.ranks, "--job", self.job_path, "--keep", 1_000_000, "--max-restarts", 0,
             "--timeout", max(options.seconds, 2.0), "--harmless-threads", "*", "--image-mode", "fork",
-            "--files", "off", "--entry", _ENTRY, "--", *options.program,
+            "--files", options.files, "--entry", _ENTRY, "--", *options.program,
         )  # fmt: skip
         self._wait(lambda: bool(self._events("running")), _START_LIMIT_S)
         if self.job is None:
@@ -118,6 +120,7 @@ class _Trial:
         ended = self._ended()
         ran_s = time.monotonic() - started_s
         code = self._stop()
+        not_undone, processes = self._changes_not_undone(), self._events("process-started")
         first, self.first_sizes = self._outputs(), self._output_sizes()
         error = self._error()
         if ended and code == 0:
@@ -138,6 +141,11 @@ class _Trial:
             "images": images,
             "restarts": restarts,
             "not_compared": self.not_compared,
+            "files": options.files,
+            "not_undone": not_undone,
+            "processes": [
+                {name: event.get(name, "") for name in ("command", "where")} for event in processes
+            ],
             "cut_outputs": [rank for rank, size in self.first_sizes.items() if size > OUTPUT_BYTES],
             "ranks": self._lines_of_ranks(),
         }
@@ -325,6 +333,14 @@ class _Trial:
             from ckpt.store import JobDirectory
 
             self.job = JobDirectory.open(self.job_path)
+
+    def _changes_not_undone(self) -> list[dict[str, Any]]:
+        """Files whose changes a restart would not undo: ``{"path", "reason", "rank"}``; rank None: no rank has done it."""
+        return [
+            {"path": event.get("path", ""), "reason": event.get("reason", ""), "rank": event.get("rank")}
+            for name in ("files-not-covered", "files-not-undone")
+            for event in self._events(name)
+        ]
 
     def _events(self, name: str, **fields: object) -> list[Any]:
         self._open_job()

@@ -3,12 +3,13 @@
 A restart puts files back when every process of the old incarnation has ended, and before one of the new is forked. With
 ``--files off`` nothing is recorded, so what had been recorded before is given up.
 
-Not here: what is put back, and how (:mod:`ckpt.undo.restoring`).
+Not here: what is put back, and how (:mod:`ckpt.undo.restoring`); changes that ranks have not recorded (:mod:`.unrecorded`).
 """
 
 from __future__ import annotations
 
 import os
+import selectors
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -21,6 +22,7 @@ from ckpt.controller.errors import (
     ControllerError,
     FilesNotPutBack,
 )
+from ckpt.controller.service.unrecorded import UnrecordedChanges
 from ckpt.controller.supervision.events import Launch
 from ckpt.store import JobDirectory, list_epochs
 from ckpt.undo import restoring
@@ -49,7 +51,18 @@ class JobFiles:
         self._moved = (old, os.path.realpath(new)) if old != new else None
         self._say = say
         self._log = log
+        self._unrecorded = UnrecordedChanges(job, new or job.cwd, say, log) if self._is_on else None
         self._not_covered: dict[int, list[restoring.Problem]] = {}  # epoch -> what was told
+
+    def register(self, selector: selectors.BaseSelector) -> None:
+        """The controller's loop begins."""
+        if self._unrecorded is not None and self._unrecorded.fileno() >= 0:
+            selector.register(self._unrecorded.fileno(), selectors.EVENT_READ, self._unrecorded.read)
+
+    def ended(self, exit_code: int) -> None:
+        """The job has ended."""
+        if self._unrecorded is not None:
+            self._unrecorded.ended(is_well=exit_code == 0)
 
     def put_back(self, launch: Launch, highest: int) -> dict[str, Any]:
         """No process of the job is alive, and one is about to be. ``highest``: the highest epoch in use. Returns options for
@@ -57,12 +70,19 @@ class JobFiles:
         """
         moved, self._moved = self._moved, None  # what this controller's ranks change is there
         if launch.incarnation == 0 and not restoring.has_chain(self._job.path):
+            if self._unrecorded is not None:
+                self._unrecorded.begin(0)
             return {}
         try:
             if not self._is_on:
                 self._give_up()
                 return {}
-            return self._put_back(launch, highest, moved and restoring.Moved(launch.incarnation, *moved))
+            if self._unrecorded is not None and launch.incarnation > 0:
+                self._unrecorded.before_putting_back(launch.epoch or 0)
+            found = self._put_back(launch, highest, moved and restoring.Moved(launch.incarnation, *moved))
+            if self._unrecorded is not None:
+                self._unrecorded.begin(launch.epoch or 0)
+            return found
         except UndoError as failure:
             raise _refusal(self._job, failure) from failure
 
@@ -117,6 +137,8 @@ class JobFiles:
     def committed(self) -> None:
         """A line has been committed, and old ones may have been removed."""
         try:
+            if self._unrecorded is not None:
+                self._unrecorded.committed(max(list_epochs(self._job), default=0))
             restoring.empty_undone(self._job.path)
             forget_files(self._job)
             _sweep(self._job)
@@ -125,6 +147,8 @@ class JobFiles:
 
     def not_covered(self, rank: int, packet: dict[str, Any]) -> None:
         """A rank says what a restart could not put back."""
+        if self._unrecorded is not None:
+            self._unrecorded.note(rank, packet)
         if packet.get("event") != "files-not-covered":
             return
         path, reason = str(packet.get("path") or ""), str(packet.get("reason"))

@@ -144,6 +144,7 @@ class Service:
     def run(self) -> int:
         """Run the job to its end; returns the exit code. Raises LockLost, LaunchFailed and FilesNotPutBack."""
         self.selector.register(self.signals.fileno(), selectors.EVENT_READ, self._on_signals)
+        self.files.register(self.selector)
         try:
             if self.options.time_limit_ns is not None:
                 self.limit_ns = time.monotonic_ns() + self.options.time_limit_ns
@@ -158,6 +159,7 @@ class Service:
             self.signals.restore()
             remove_sockets(self.runtime_dir)
         end = self.end
+        self.files.ended(end.exit_code)
         self._log("job-finished", {"exit_code": end.exit_code, "reason": end.reason, "kind": end.kind})
         if end.kind != "finished":
             self.reporter.say(end.reason)

@@ -16,6 +16,7 @@ helper thread and an image child can all write, and packets do not mix. Between 
         error      exit_code, traceback                       program raised; before hello: not loadable
         request    what="checkpoint", wait                    ckpt.checkpoint(wait)
         status     counters, where, epoch                     answer to `status`
+        changes    directory                                  the program changes files in it; told once
         event      event, …                                   free form, for the event log
 
     controller → rank
@@ -74,6 +75,7 @@ _RANK_FIELDS: Final[dict[str, dict[str, Shape]]] = {
     "error": {"exit_code": _INT, "traceback": Nullable(_STR)},
     "request": {"what": _STR},
     "status": {},
+    "changes": {"directory": _STR},
     "event": {"event": _STR},
 }
 

@@ -16,6 +16,7 @@ __all__ = [
     "DESCRIPTORS",
     "INTERPRETER",
     "LOST",
+    "NOT_UNDONE",
     "for_object",
     "for_refusal",
     "for_thread",
@@ -36,6 +37,7 @@ LOST = (
 )
 CHILD = "let it end before a checkpoint, or start it anew in ckpt.on_restart(f)"
 APPENDED = "open it once and keep it open: a restart cuts open files back to their length at the checkpoint"
+NOT_UNDONE = "let a rank write it, through Python or a library; or see that the program can meet it changed"
 INTERPRETER = (
     "use CPython 3.11 to 3.13; or the explicit way, which works everywhere: `for step in ckpt.loop(…)` with "
     "ckpt.register, under `ckpt run --explicit`"

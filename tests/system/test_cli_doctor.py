@@ -155,8 +155,8 @@ def test_the_examinations_that_were_due_are_waited_for(tmp_path: Path) -> None:
     assert problem["seen"] == 3, "those after 0.05, 0.3 and 1 s"
 
 
-def test_lines_appended_to_a_file_that_is_closed_again_are_a_problem(tmp_path: Path) -> None:
-    """They are there twice after a restart, and nobody was told."""
+def test_lines_appended_to_a_file_that_is_closed_again_are_a_problem_without_files(tmp_path: Path) -> None:
+    """They are there twice after a restart with `--files off`, and nobody was told."""
     text = """
         import logging, time
         from pathlib import Path
@@ -171,11 +171,33 @@ def test_lines_appended_to_a_file_that_is_closed_again_are_a_problem(tmp_path: P
                 file.write(f"{n}\\n")
             time.sleep(0.005)
     """
-    code, found = doctor("--seconds", 1, "--images", 1, write_app(tmp_path, text), cwd=tmp_path)
+    code, found = doctor(
+        "--files", "off", "--seconds", 1, "--images", 1, write_app(tmp_path, text), cwd=tmp_path
+    )
     assert code == 1
     [problem] = found["problems"]
     assert problem["kind"] == "file" and "energies.txt" in problem["what"]
     assert problem["where"].startswith("app.py:1")
+
+
+def test_what_a_child_process_does_with_files_is_named_with_its_place(tmp_path: Path) -> None:
+    text = """
+        import subprocess, time
+        n = 0
+        while True:
+            n += 1
+            print(n, flush=True)
+            subprocess.run(["touch", f"by-child-{n % 2}"])
+            with open("log", "a") as file:
+                file.write("x")
+            time.sleep(0.005)
+    """
+    code, found = doctor("--seconds", 1, "--images", 1, write_app(tmp_path, text), cwd=tmp_path)
+    assert code == 1
+    files = [problem for problem in found["problems"] if problem["kind"] == "file"]
+    assert {problem["what"].rpartition("/")[2] for problem in files} == {"by-child-0", "by-child-1"}
+    assert {problem["where"] for problem in files} == {"app.py:7 <module>"}
+    assert any("app.py:7 <module> starts touch" in note for note in found["notes"])
 
 
 def test_the_remedies_heal(tmp_path: Path) -> None:
@@ -232,7 +254,8 @@ def test_what_cannot_be_made_anew_at_a_restart_is_seen_there(tmp_path: Path) -> 
             if os.path.exists("data.txt") and any(name.startswith("epoch-") for name in os.listdir(control)):
                 os.rename("data.txt", "moved.txt")
     """
-    code, found = doctor("--seconds", 2, "--images", 1, write_app(tmp_path, text), cwd=tmp_path)
+    app = write_app(tmp_path, text)
+    code, found = doctor("--files", "off", "--seconds", 2, "--images", 1, app, cwd=tmp_path)
     assert code == 1
     [problem] = found["problems"]
     assert problem["kind"] == "restart" and "data.txt" in problem["why"]
@@ -310,9 +333,9 @@ GOES_ON = """
 """
 
 
-def lost(tmp_path: Path, before: str, each: str) -> tuple[int, dict[str, Any]]:
+def lost(tmp_path: Path, before: str, each: str, *options: str) -> tuple[int, dict[str, Any]]:
     app = write_app(tmp_path, GOES_ON.format(before=before, each=each))
-    return doctor("--seconds", 4, "--images", 1, app, cwd=tmp_path)
+    return doctor(*options, "--seconds", 4, "--images", 1, app, cwd=tmp_path)
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="no compiler here")
@@ -332,7 +355,7 @@ def test_a_file_that_is_changed_in_place_after_the_image_is_a_problem(tmp_path: 
     (tmp_path / "total.txt").write_text("0000000")
     add = "f = open('total.txt', 'r+b'); n = int(f.read()) + 1; f.seek(0); f.write(b'%07d' % n); f.close()"
     before = f"def add():\n        {add}"
-    code, found = lost(tmp_path, before, "add(); print('step', step)")
+    code, found = lost(tmp_path, before, "add(); print('step', step)", "--files", "off")
     assert code == 1 and not found["ok"], found
     [problem] = [each for each in found["problems"] if each["kind"] == "restart"]
     assert "wrote something else" in problem["what"] and "total.txt" in problem["where"]
@@ -376,7 +399,7 @@ def test_edited_inputs_and_renamed_outputs_are_a_problem_and_what_is_only_touche
     (tmp_path / "sub" / "counter.txt").write_text("0")
     (tmp_path / "touched").write_text("")
     app = write_app(tmp_path, EDITS_AND_RENAMES)
-    code, found = doctor("--seconds", 4, "--images", 1, app, cwd=tmp_path)
+    code, found = doctor("--files", "off", "--seconds", 4, "--images", 1, app, cwd=tmp_path)
     assert code == 1 and not found["ok"], found
     [problem] = found["problems"]
     [restart] = found["restarts"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -201,3 +202,84 @@ def test_files_before_the_oldest_checkpoint_are_no_longer_kept(failed: Path) -> 
     kept = sorted((failed / "undo").glob("epoch-*"))
     assert [int(path.name[6:14]) for path in kept] == epochs(failed)
     assert not list((failed / "undo").glob("done-*"))
+
+
+# A data set of HDF5 can be made only once, and Python sees nothing of the file.
+IN_C = """
+    import os, signal, sys
+    import h5py
+    import ckpt
+    from ckpt import MPI
+    ckpt.enable()
+    for n in range(1, 7):
+        with h5py.File(f"results-{MPI.COMM_WORLD.rank}.h5", "a") as file:
+            file[f"step-{n}"] = [n]
+        MPI.COMM_WORLD.Barrier()
+        mark = f"{os.environ['CKPT_JOB']}/killed-{n}"
+        if MPI.COMM_WORLD.rank == 0 and n in (1, 4, 6) and not os.path.exists(mark):
+            os.close(os.open(mark, os.O_CREAT))
+            os.kill(os.getpid(), signal.SIGKILL)
+        if n in (2, 5):
+            ckpt.checkpoint()
+    with h5py.File(f"results-{MPI.COMM_WORLD.rank}.h5", "r") as file:
+        print(sorted(file), [int(file[name][0]) for name in sorted(file)])
+"""
+
+
+def test_what_a_library_in_c_writes_is_put_back(start: Start, tmp_path: Path) -> None:
+    pytest.importorskip("h5py")
+    job = start(write_app(tmp_path, IN_C), ranks=2, files="auto")
+    assert job.finish() == 0, job.report()
+    assert len(job.events("files-put-back")) == 3
+    for event in ("files-not-put-back", "files-not-covered", "files-not-undone"):
+        assert not job.events(event), job.report()
+    names = [f"step-{n}" for n in range(1, 7)]
+    assert [job.output(rank) for rank in range(2)] == [f"{names} {list(range(1, 7))}\n"] * 2
+
+
+CHILD = """
+    import os, signal, subprocess, time
+    import ckpt
+    ckpt.enable()
+    def commit(n):
+        ckpt.checkpoint()
+        while True:
+            with open(os.environ["CKPT_JOB"] + "/events.jsonl") as events:
+                if events.read().count('"committed"') >= n:
+                    return
+            time.sleep(0.001)
+    def own(n):
+        for name in ("own", "sub/own"):
+            with open(name + ".tmp", "w") as file:
+                file.write(str(n))
+            os.replace(name + ".tmp", name)
+    os.mkdir("sub")
+    own(1)
+    commit(1)
+    own(2)
+    subprocess.run(["sh", "-c", "echo x > first; touch gone; rm gone"], check=True)
+    commit(2)
+    own(3)
+    subprocess.run(["sh", "-c", "echo x >> sub/second; chmod 600 own; cat own sub/own > own-2"], check=True)
+    mark = os.environ["CKPT_JOB"] + "/killed"
+    if not os.path.exists(mark):
+        os.close(os.open(mark, os.O_CREAT))
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_child_process_writes_is_told_at_the_next_checkpoint_and_at_a_restart(
+    start: Start, tmp_path: Path
+) -> None:
+    job = start(write_app(tmp_path, CHILD), ranks=1, files="auto")
+    assert job.finish() == 0, job.report()
+    [told] = job.events("files-not-undone", path=str(tmp_path / "first"))
+    assert told["epoch"] == epochs(job.directory)[0], job.report()
+    assert told["reason"].startswith("made by a process that the program has started (app.py:"), told
+    assert f"not undone by a restart: {tmp_path / 'first'}: made by a process" in job.stderr
+    names = {os.path.relpath(event["path"], tmp_path) for event in job.events("files-not-put-back")}
+    assert names == {"sub/second", "own-2"}, job.report()
+    assert {os.path.relpath(event["path"], tmp_path) for event in job.events("files-not-undone")} == {
+        "first",
+        *names,
+    }

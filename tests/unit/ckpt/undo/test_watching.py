@@ -9,9 +9,10 @@ import random
 import shutil
 import signal
 import sqlite3
+import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -39,6 +40,8 @@ class Watched:
         self.job.mkdir()
         self.told: list[Uncovered] = []
         self.epoch = 0
+        self.on_directory: Callable[[str], object] = lambda directory: None
+        self.started: list[tuple[str, str]] = []
         self.watch = FileWatch(
             str(self.job),
             KEY,
@@ -46,6 +49,8 @@ class Watched:
             incarnation=1,
             limit_bytes=limit_bytes,
             on_uncovered=lambda epoch, each: self.told.append(each),
+            on_directory=lambda directory: self.on_directory(directory),
+            on_process=lambda command, where: self.started.append((command, where)),
         )
 
     def open_files(self) -> list[Any]:
@@ -160,6 +165,7 @@ def test_whatever_a_program_does_is_seen_and_undone(in_memory: Path) -> None:
 def test_names_relative_to_a_directory_descriptor(work: Watched) -> None:
     os.makedirs("d/e")
     Path("d/e/x").write_text("x")
+    Path("d/f").write_text("f")
     work.start()
     tree = tree_of(str(work.root))
     fd = os.open("d", os.O_RDONLY)
@@ -167,6 +173,8 @@ def test_names_relative_to_a_directory_descriptor(work: Watched) -> None:
     os.mkdir("new", dir_fd=fd)
     os.unlink("e/y", dir_fd=fd)
     os.symlink("e", "link", dir_fd=fd)
+    os.close(os.open("e/z", os.O_WRONLY | os.O_CREAT, dir_fd=fd))
+    os.close(os.open("f", os.O_WRONLY | os.O_TRUNC, dir_fd=fd))
     os.close(fd)
     shutil.rmtree("d")  # by descriptors, too
     assert not work.back_to(0)
@@ -296,6 +304,34 @@ def test_a_signal_handler_that_writes_while_a_change_is_recorded_is_told(
     work.start()
     Path("x").write_text("x")
     assert [os.path.basename(each.path) for each in work.told] == ["of-the-handler"]
+    work.cut()
+    assert [each.path for each in work.log(0).records if isinstance(each, Uncovered)] == [work.told[0].path]
+
+
+@pytest.mark.parametrize("moment", ["a change is recorded", "a checkpoint is taken"])
+def test_a_finalizer_that_writes_while_the_log_is_written_leaves_it_whole(
+    work: Watched, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Its line was written in the midst of the other ones: the log did not verify, and the restart was refused."""
+    Path("old").write_text("content")
+    genuine, calls = keeping.copy_file, []
+
+    def copies(*arguments: Any, **options: Any) -> int:
+        calls.append(arguments)
+        if len(calls) == (2 if moment == "a checkpoint is taken" else 1):
+            Path("of-the-finalizer").write_text("y")
+        return genuine(*arguments, **options)
+
+    work.start()
+    Path("first").write_text("x")
+    monkeypatch.setattr(keeping, "copy_file", copies)
+    with open("old", "r+"):
+        work.cut()
+    work.cut()
+    assert len(calls) == 2
+    assert [os.path.basename(each.path) for each in work.told] == ["of-the-finalizer"]
+    logged = [each for epoch in range(work.epoch) for each in work.log(epoch).records]
+    assert [each.path for each in logged if isinstance(each, Uncovered)] == [work.told[0].path]
 
 
 def test_threads_that_write_together(work: Watched) -> None:
@@ -363,6 +399,15 @@ def test_a_full_disk_is_told_and_the_program_goes_on(
     assert "No space left on device" in work.told[0].reason
     said = [record for record in work.log(0).records if isinstance(record, Uncovered)]
     assert which == 0 or any("No space left" in each.reason for each in said)
+
+
+def test_where_the_program_starts_processes_is_told_once_a_place(work: Watched) -> None:
+    work.start()
+    for _ in range(2):
+        subprocess.run(["true"], check=True)
+    os.system("true")
+    assert [command for command, _ in work.started] == ["true", "true"]
+    assert all(where.startswith(f"{os.path.basename(__file__)}:") for _, where in work.started)
 
 
 def test_nothing_is_told_when_the_watch_has_stopped(work: Watched) -> None:

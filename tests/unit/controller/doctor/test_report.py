@@ -296,6 +296,31 @@ def test_a_file_that_is_appended_to_line_by_line_is_a_problem() -> None:
     )
 
 
+def test_where_a_restart_puts_files_back_appending_is_no_problem() -> None:
+    samples = {**SAMPLES, "appended": [{"path": "/tmp/log.txt", "times": 7, "where": "app.py:3 work"}]}
+    assert report(facts(samples, examination(), files="auto"))["problems"] == []
+
+
+def test_a_change_of_a_file_that_a_restart_does_not_undo_is_a_problem() -> None:
+    process = {"command": "gzip", "where": "app.py:9 pack"}
+    by_process = {"path": "/d/x.gz", "reason": "made by a process that the program has started", "rank": None}
+    by_rank = {"path": "/d/large", "reason": "the limit for copies of files is reached", "rank": 1}
+    found = report(
+        facts(examination(), files="auto", not_undone=[by_process, by_process, by_rank], processes=[process])
+    )
+    first, second = found["problems"]
+    assert (first["kind"], first["where"], first["seen"]) == ("file", "app.py:9 pack", 2)
+    assert "/d/x.gz" in first["what"] and "a process" in first["why"] and first["ranks"] == []
+    assert "/d/large" in second["what"] and (second["where"], second["ranks"]) == ("", [1])
+    assert any("app.py:9 pack starts gzip" in note for note in found["notes"])
+
+
+def test_where_files_stay_as_they_are_what_processes_do_with_them_is_not_told() -> None:
+    change = {"path": "/d/x.gz", "reason": "made by a process", "rank": None}
+    found = report(facts(examination(), files="off", not_undone=[change]))
+    assert found["problems"] == []
+
+
 def test_of_an_error_the_end_is_shown() -> None:
     assert tail("\n".join(map(str, range(100)))).splitlines()[-1] == "99"
     assert len(tail("\n".join(map(str, range(100)))).splitlines()) == 12

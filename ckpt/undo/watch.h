@@ -1,0 +1,43 @@
+/* What the parts of the module _watch share. */
+
+#ifndef CKPT_UNDO_WATCH_H
+#define CKPT_UNDO_WATCH_H
+
+#define PY_SSIZE_T_CLEAN
+#define _GNU_SOURCE
+#include <Python.h>
+
+/* Tells the callback of an operation that is about to begin; the GIL is held. Returns -1 with an exception: the callback, or
+   a signal handler that has run meanwhile, has raised. */
+int watch_tell(const char *event, PyObject *args);
+
+/* The process whose operations are told; 0: of none. */
+extern pid_t watch_pid;
+
+/* How long a thread that Python does not know waits until its operation is told. */
+extern long long watch_patience_ns;
+
+/* An operation of a compiled library, in the words of Python's audit events. A path relative to a directory comes with the
+   directory's descriptor (or AT_FDCWD). */
+struct operation {
+    const char *event;
+    int fd;
+    const char *path;
+    int other_fd;
+    const char *other; /* the second path, or NULL */
+    int flags;         /* of open */
+    void *caller;      /* an address in the library */
+};
+
+void watch_operation(const struct operation *operation);
+
+/* Functions of the C library, and those that are called in their place; ends with a NULL. */
+extern const struct replacement {
+    const char *name;
+    void *function;
+} watch_replacements[];
+
+/* Treats the shared objects that are new since the last call. */
+void watch_libraries(void);
+
+#endif
