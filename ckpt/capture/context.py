@@ -45,7 +45,7 @@ class ReplayedProgram(Protocol):
     def problem(self) -> str:
         """Why no image can be taken at this boundary; empty: an image can be taken."""
 
-    def save_mailbox(self) -> None:
+    def before_image(self) -> None:
         """Called before the port is frozen."""
 
     def prepare(self, port_state: Any) -> Any:
