@@ -25,19 +25,21 @@ import json
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from blake3 import blake3
 
 from ckpt.transport import jsontext
 from ckpt.undo import _status
 from ckpt.undo._watch import LogEnd, mac
+from ckpt.undo.allowance import Allowance
 from ckpt.undo.errors import LogDamaged
 from ckpt.undo.recorder import Keep, OpenFile, Operation, Recorder
 from ckpt.undo.records import (
     Binding,
     Content,
     FileId,
+    Kept,
     Name,
     Record,
     Status,
@@ -75,9 +77,10 @@ def directory_of(job: str, epoch: int, incarnation: int, rank: int) -> str:
 class Keeper:
     """The undo log of one interval on disk; the recorder's interval begins with it (:meth:`begin`).
 
-    ``directory`` is made when there is something to keep. ``key``: of the job. ``limit_bytes``: for all copies of this
-    interval; a change that would need more is recorded as uncovered. ``on_log``: called with the descriptor of the log
-    when it is opened. ``end``: where the log ends; the fast path writes lines, too.
+    ``directory`` is made when there is something to keep. ``key``: of the job. ``limit_bytes``: for all copies that the job
+    of so many ``ranks`` keeps; a change that would need more is recorded as uncovered. ``covers``: is there to be a record
+    of this path? ``on_log``: called with the descriptor of the log when it is opened. ``end``: where the log ends; the fast
+    path writes lines, too.
     """
 
     def __init__(
@@ -87,13 +90,17 @@ class Keeper:
         recorder: Recorder,
         *,
         limit_bytes: int,
+        ranks: int = 1,
+        covers: Callable[[str], bool] = lambda path: True,
         on_log: Callable[[int], None] = lambda fd: None,
     ) -> None:
         self._directory = directory
         self._recorder = recorder
         self._key = _line_key(key)
         self.end = LogEnd(self._key, _RESERVED_BYTES)
-        self._left_bytes = limit_bytes
+        self._allowance = Allowance(os.path.dirname(directory), limit_bytes, ranks)
+        self._covers = covers
+        self._is_leaving = False  # a name that is not covered is given to a file
         self._on_log = on_log
         self._is_lost = False  # the log cannot be written any more
 
@@ -107,6 +114,8 @@ class Keeper:
             return
         seen = {path: look(path) for path in self._recorder.paths()}
         self._write(self._recorder.end(seen, time.time_ns()))
+        with contextlib.suppress(OSError):  # then the bytes count until the interval goes
+            self._allowance.end()
         fd, self.end.fd = self.end.fd, -1
         os.close(fd)
 
@@ -114,10 +123,34 @@ class Keeper:
         """A change that cannot be undone, and why."""
         return self._write([Keep(Uncovered(path, reason, time.time_ns()), path)])
 
+    def keep(self, patterns: Sequence[str]) -> list[Uncovered]:
+        """Changes of the files that match stay: those that are recorded in this interval, too."""
+        kept = [Keep(Kept(pattern, time.time_ns())) for pattern in patterns]
+        return self._write(kept) if self.end.fd >= 0 else []
+
     def before(self, operation: Operation) -> list[Uncovered]:
         """The operation is about to begin: keep what it needs. Returns what cannot be undone."""
         seen = {path: look(path) for path in self._recorder.paths(operation)}
-        return self._write(self._recorder.before(operation, seen, time.time_ns()))
+        keeps = self._recorder.before(operation, seen, time.time_ns())
+        return self._write_covered(operation, seen, keeps) if operation.target else self._write(keeps)
+
+    def _write_covered(
+        self, operation: Operation, seen: Mapping[str, Binding], keeps: list[Keep]
+    ) -> list[Uncovered]:
+        """Of two names one may not be covered."""
+        keeps = [keep for keep in keeps if not keep.path or self._covers(keep.path)]
+        source, target = operation.path, operation.target
+        self._is_leaving = not self._covers(target)
+        if operation.kind == "rename" and self._is_leaving == self._covers(source):
+            moving = seen[source]
+            if moving is not None and moving.is_directory:
+                reason = f"a directory is renamed from {source} to {target}, and one of both is not covered"
+                path = source if self._is_leaving else target
+                keeps.append(Keep(Uncovered(path, reason, time.time_ns()), path))
+        try:
+            return self._write(keeps)
+        finally:
+            self._is_leaving = False
 
     def _write(self, keeps: list[Keep]) -> list[Uncovered]:
         if not keeps or self._is_lost:
@@ -163,6 +196,7 @@ class Keeper:
             end.is_torn = True
             _write_all(end.fd, lines, end.nbytes)
             end.mac, end.nbytes = last, end.nbytes + len(lines)
+            end.records += lines.count(b"\n")
             end.is_torn = False
             return []
         except OSError as failure:
@@ -191,6 +225,8 @@ class Keeper:
     def _keep(self, keep: Keep) -> Record:
         record = keep.record
         if isinstance(record, Name) and record.kept:
+            if self._is_leaving and record.binding is not None:
+                raise _Unlinkable(record.binding)  # a link would be changed with the file that has left
             try:
                 os.link(keep.path, self._path(record.kept), follow_symlinks=False)
             except OSError as failure:
@@ -200,10 +236,12 @@ class Keeper:
                 raise _Unlinkable(status) from failure
         if isinstance(record, Content):
             if record.copy:
-                if record.status.nbytes > self._left_bytes:
+                nbytes = record.status.nbytes
+                if not self._allowance.take(nbytes):
                     return Uncovered(keep.path, "the limit for copies of files is reached", record.time_ns)
                 fd = keep.open.fd if keep.open is not None else -1
-                self._left_bytes -= copy_file(keep.path, self._path(record.copy), fd)
+                copied = copy_file(keep.path, self._path(record.copy), fd)
+                self._allowance.give_back(nbytes - copied)
             elif keep.open is None or not keep.open.is_locked:
                 record = record._replace(tail=tail_digest(keep.path, record.status.nbytes))
         return record

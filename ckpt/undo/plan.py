@@ -14,11 +14,13 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ckpt.transport.records import dataclass, field
+from ckpt.undo.patterns import Patterns
 from ckpt.undo.records import (
     Attributes,
     Binding,
     Content,
     FileId,
+    Kept,
     Moved,
     Name,
     Outcome,
@@ -84,7 +86,11 @@ def make_plan(logs: Iterable[Log]) -> Plan:
     places = _Places()
     moves: list[tuple[Log, Moved]] = []
     written: dict[FileId, int] = {}
+    logs = list(logs)
+    stays = Patterns([record.path for log in logs for record in log.records if isinstance(record, Kept)])
     for log, record in _by_time([log._replace(records=_that_happened(log.records)) for log in logs]):
+        if stays.match(record.path) and not isinstance(record, Moved):
+            continue
         if any(each is not log and _is_in(record.path, move) for each, move in moves):
             plan.uncovered.append(
                 Uncovered(record.path, "another rank has renamed a directory above it", record.time_ns)

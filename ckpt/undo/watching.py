@@ -27,7 +27,7 @@ import contextlib
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ckpt.undo import _watch
@@ -46,11 +46,12 @@ _PLAIN, _NEW, _LEFT = 0, 1, 2  # standings of a directory in fast_path.c
 
 
 class FileWatch:
-    """The undo log of this process. ``job``: the job directory. ``limit_bytes``: for the copies of one interval.
-    ``left_alone``: more directories of ours.
+    """The undo log of this process. ``job``: the job directory. ``limit_bytes``: for all copies that the job
+    of so many ``ranks`` keeps.
 
-    ``on_uncovered``: called at once with the epoch and with what a restart could not put back. ``on_log``: called with the
-    descriptor of each log.
+    ``on_uncovered``: called at once with the epoch and with what a restart could not put back. ``covers``: are changes of
+    this canonical path recorded? None: of all paths. ``left_alone``: directories in which they are not. ``on_log``: called
+    with the descriptor of each log.
     """
 
     def __init__(
@@ -61,14 +62,17 @@ class FileWatch:
         rank: int,
         incarnation: int,
         limit_bytes: int,
-        left_alone: Iterable[str] = (),
+        ranks: int = 1,
         on_uncovered: Callable[[int, Uncovered], None],
+        covers: Callable[[str], bool] | None = None,
+        left_alone: Iterable[str] = (),
         on_log: Callable[[int], None] = lambda fd: None,
     ) -> None:
         self._job, self._key = os.path.realpath(job), key
         self._rank, self._incarnation = rank, incarnation
-        self._limit_bytes = limit_bytes
+        self._limit_bytes, self._ranks = limit_bytes, ranks
         self._on_uncovered = on_uncovered
+        self._covers = covers
         self._on_log = on_log
         self._is_recording = False
         self._cut_later: int | None = None
@@ -86,6 +90,19 @@ class FileWatch:
         """The program begins, or goes on after a restart from this epoch (0: from its start)."""
         self.cut(epoch, open_files)
         _watch.install(self._on_event, self._fast_path)
+
+    def keep(self, patterns: Sequence[str], covers: Callable[[str], bool]) -> None:
+        """Changes of the files that match stay. ``patterns``: absolute ones; ``covers``: from now on."""
+        with self._lock:
+            self._covers = covers
+            self._fast_path.forget()
+            if self._keeper is not None:
+                self._tell(self._keeper.keep(patterns))
+
+    @property
+    def records(self) -> int:
+        """The number of records in the present interval."""
+        return self._keeper.end.records if self._keeper is not None else 0
 
     def stop(self) -> None:
         """Nothing is told any more."""
@@ -111,6 +128,8 @@ class FileWatch:
                 self._key,
                 self._recorder,
                 limit_bytes=self._limit_bytes,
+                ranks=self._ranks,
+                covers=lambda path: not self._is_left_alone(path),
                 on_log=self._on_log,
             )
             self._tell(self._keeper.begin(files))
@@ -148,15 +167,14 @@ class FileWatch:
     def _record(self, operations: Iterable[Operation]) -> None:
         assert self._keeper is not None
         for operation in operations:
-            if not self._is_left_alone(operation.path) or not self._is_left_alone(
-                operation.target or operation.path
-            ):
+            alone = self._is_left_alone(operation.path)
+            if not alone or (operation.target and not self._is_left_alone(operation.target)):
                 self._tell(self._keeper.before(operation))
 
     def _note(self, path: Any, operations: list[Operation]) -> None:
         """The fast path may settle what comes next in the directory of this path."""
-        if type(path) is not str or not operations:
-            return
+        if type(path) is not str or not operations or self._covers is not None:
+            return  # with patterns, files of one directory may differ
         directory, name = os.path.split(operations[0].path)
         if name != os.path.basename(path):
             return  # a symbolic link
@@ -201,8 +219,10 @@ class FileWatch:
 
     def _is_left_alone(self, path: str) -> bool:
         directory = os.path.dirname(path)
-        return directory.endswith("/" + _CACHE) or any(
-            path == each or path.startswith(each + "/") for each in self._left_alone
+        return (
+            directory.endswith("/" + _CACHE)
+            or any(path == each or path.startswith(each + "/") for each in self._left_alone)
+            or (self._covers is not None and not self._covers(path))
         )
 
     # ------------------------------------------------------------------ what an event says

@@ -341,6 +341,7 @@ class Service:
                         self.supervisor,
                         self.launcher,
                         self.runtime_dir,
+                        self.options.rank_options,
                         dict(self.pids),
                         lambda answer: self.clients.answer(token, answer),
                         now_ns=time.monotonic_ns(),

@@ -10,7 +10,7 @@ import shutil
 import signal
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -32,7 +32,9 @@ SEQUENCES = int(os.environ.get("CKPT_UNDO_SEQUENCES", "800")) // 8
 class Watched:
     """A directory in which this process works, as a rank would; the job directory is beside it."""
 
-    def __init__(self, where: Path, limit_bytes: int = 1 << 30) -> None:
+    def __init__(
+        self, where: Path, limit_bytes: int = 1 << 30, covers: Callable[[str], bool] | None = None
+    ) -> None:
         self.root, self.job = where / "work", where / "job"
         self.root.mkdir()
         self.job.mkdir()
@@ -45,6 +47,7 @@ class Watched:
             incarnation=1,
             limit_bytes=limit_bytes,
             on_uncovered=lambda epoch, each: self.told.append(each),
+            covers=covers,
         )
 
     def open_files(self) -> list[Any]:
