@@ -12,8 +12,9 @@ committed one.
 
 Public names: :func:`enable`, :data:`comm`, :func:`checkpoint`, :func:`epoch`, :func:`restarts`, :class:`CkptError`;
 for programs with state that an image does not hold by itself :func:`register_type`, :func:`keep_package`,
-:func:`on_checkpoint`, :func:`on_restart`, :func:`remove_hook`, :func:`harmless_threads`; for programs that save themselves
-:func:`register` and :func:`loop`. Larger modules are imported when they are first used.
+:func:`on_checkpoint`, :func:`on_restart`, :func:`remove_hook`, :func:`harmless_threads`; for effects that stay
+:func:`keep_file`, :func:`when_committed`; for programs that save themselves :func:`register` and :func:`loop`. Larger
+modules are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ TYPE_CHECKING = False  # what typing has, without importing it: every command st
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Iterable
+    from os import PathLike
     from typing import Any, TypeVar
 
     from ckpt.mpi.comm.communicator import Communicator
@@ -40,6 +42,7 @@ __all__ = [
     "enable",
     "epoch",
     "harmless_threads",
+    "keep_file",
     "keep_package",
     "loop",
     "on_checkpoint",
@@ -48,6 +51,7 @@ __all__ = [
     "register_type",
     "remove_hook",
     "restarts",
+    "when_committed",
 ]
 
 _world: list[World] = []
@@ -139,6 +143,41 @@ def keep_package(name: str) -> None:
     itself, and for packages whose settings images hold in another way (numpy, torch, …).
     """
     _runtime().hooks.keep_package(name)
+
+
+def keep_file(path_or_pattern: str | PathLike[str]) -> None:
+    """Have what the program does to these files stay when a restart goes back: a log for people, a queue to others.
+
+    A path, or a pattern as in :mod:`fnmatch`; a directory covers what is below it; a relative one begins in the working
+    directory. After a restart such a file is opened as it is then, and not cut: one that is appended to goes on at its
+    present end, another one at the program's position. So what the program repeats may be there twice. Say it before the
+    first change of the file, in every rank that changes it; images remember it. If the file has been changed since the last
+    checkpoint, these changes stay, too. Outside of a job nothing happens.
+
+    Raises :class:`ckpt.errors.RegistrationError` for what is no path.
+    """
+    world = _runtime()
+    world.files.keep(world.hooks.keep_file(path_or_pattern))
+
+
+def when_committed(function: Callable[..., object], *args: object, key: str | None = None) -> str:
+    """Have ``function(*args, key=key)`` called once a checkpoint that holds this request is committed: no restart goes back
+    to a moment before the request then. For effects outside of the job: mails, uploads, rows in a database of others.
+
+    ``key``: a text that is this request's own; default: made of the job, the rank and the number of the request. Returns it.
+    A restart from a checkpoint with a request makes the call (again) with the same key, and a program that is set back to
+    before a request and makes its requests in the same order makes it under the same key. So the effect happens exactly once
+    if the receiver, or the function, does nothing for a key that has been there.
+
+    The call is made in the main thread, wherever the program is, in the order of the requests. It must not wait for
+    messages. What it raises is raised in the program. Function and arguments are part of images. When the program ends, a
+    last checkpoint is taken for the requests that are left; where there can be none, the calls are made when all ranks have
+    finished. Outside of a job the call is made at once.
+
+    Raises :class:`ckpt.errors.RegistrationError` for what is no function or no key, in other threads, in child processes;
+    :class:`ckpt.errors.NotEnabled` under ``ckpt run --explicit``.
+    """
+    return _runtime().commits.ask(function, args, key)
 
 
 def loop(items: Iterable[T] | None = None, *, name: str | None = None) -> Iterable[T]:

@@ -40,6 +40,7 @@ TESTS = (  # frames, bytecode, generators, iterators and signals are what a vers
     f"{_SPINE}::test_garbage_is_collected_after_a_restart_as_it_was_before",
     f"{_SPINE}::test_an_alarm_that_is_set_rings_after_a_restart_too",
     "tests/unit/transport/wires/test_owned.py",
+    "tests/system/test_effects.py::test_what_waits_for_a_commit_happens_once_for_each_key",
 )
 _SYSTEM = ("tests/system/test_image_programs.py", "tests/system/test_ends.py")
 WHOLE = (_IMAGE, *_SYSTEM, "tests/sweep", "-m", "not soak")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ckpt.mpi.engine.engine import Engine
     from ckpt.transport.driver.port import Port
 
-__all__ = ["Control", "RankContext", "RecordedFiles", "ReplayedProgram"]
+__all__ = ["AwaitedCommits", "Control", "RankContext", "RecordedFiles", "ReplayedProgram"]
 
 
 class Control(Protocol):
@@ -45,7 +45,7 @@ class ReplayedProgram(Protocol):
     def problem(self) -> str:
         """Why no image can be taken at this boundary; empty: an image can be taken."""
 
-    def save_mailbox(self) -> None:
+    def before_image(self) -> None:
         """Called before the port is frozen."""
 
     def prepare(self, port_state: Any) -> Any:
@@ -63,6 +63,19 @@ class RecordedFiles(Protocol):
 
     def label(self, epoch: int) -> None:
         """The rank takes the number of this epoch without an image."""
+
+    def keep(self, patterns: Sequence[str]) -> None:
+        """What has changed in the files that match since the last checkpoint, too, stays. ``patterns``: absolute ones."""
+
+    def status(self) -> dict[str, int] | None:
+        """Numbers for `ckpt status`; None: nothing is recorded."""
+
+
+class AwaitedCommits(Protocol):
+    """The rank's calls that wait for a commit (:mod:`ckpt.rank.commits`)."""
+
+    def taken(self, epoch: int) -> object:
+        """An image of this epoch is prepared: what it holds of them."""
 
 
 class RankContext(Protocol):
@@ -102,6 +115,9 @@ class RankContext(Protocol):
 
     @property
     def files(self) -> RecordedFiles: ...
+
+    @property
+    def commits(self) -> AwaitedCommits: ...
 
     @property
     def explicit(self) -> ReplayedProgram | None:

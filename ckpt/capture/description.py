@@ -43,6 +43,7 @@ def extras(runtime: RankContext, state: PortState, *, is_in_call: bool) -> dict[
         "ckpt.predefined": {slot: comm.__getstate__() for slot, comm in predefined.items()},
         "ckpt.registered": runtime.registered,
         "ckpt.hooks": runtime.hooks,
+        "ckpt.commits": runtime.commits.taken(runtime.imager.wanted),
         "ckpt.threads": list(runtime.threads.patterns),
         "ckpt.port": state,
         "ckpt.locked": is_in_call,

@@ -18,16 +18,22 @@ Packages
     ``keep_package(name)``: what the program has changed in the variables of this installed package is part of images, though
     the package has modules in C (:mod:`ckpt.image.modules.package_changes`).
 
+Files
+    ``keep_file(pattern)``: what is done to these files stays at a restart (:mod:`ckpt.undo.selection.kept`).
+
 Not here: the ready-made registrations for well-known libraries (:mod:`ckpt.ready`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from os import PathLike, fsdecode
 from pickle import PicklingError
 from typing import Any, TypeVar
 
 from ckpt.errors import HookFailed, RegistrationError
+from ckpt.image.files.moved import moved
+from ckpt.undo.selection.kept import keep
 
 __all__ = ["Hook", "Hooks", "name_of"]
 
@@ -43,6 +49,7 @@ class Hooks:
         self.after: list[Hook] = []
         self.types: list[tuple[type, Callable[[Any], object], Callable[[Any], object]]] = []
         self.packages: list[str] = []
+        self.files: list[str] = []
 
     def on_checkpoint(self, hook: F) -> F:
         self.before.append(_checked(hook))
@@ -87,14 +94,24 @@ class Hooks:
         if name not in self.packages:
             self.packages.append(name)
 
+    def keep_file(self, pattern: str | PathLike[str]) -> list[str]:
+        """Changes of these files stay. Returns the absolute patterns. Raises :class:`RegistrationError` for what is none."""
+        try:
+            added = keep(fsdecode(pattern))
+        except (TypeError, ValueError, OSError) as failure:
+            raise RegistrationError(f"keep_file takes a path or a pattern for paths: {failure}") from None
+        self.files += [text for text in added if text not in self.files]
+        return added
+
     def use_again(self) -> None:
-        """Register types and packages again, in the process that has loaded this object from an image."""
+        """Register types, packages and files again, in the process that has loaded this object from an image."""
         from ckpt.image import keep_package
 
         for entry in self.types:
             self._use(*entry)
         for name in self.packages:
             keep_package(name)
+        self.files = [text for pattern in self.files for text in keep(moved(pattern))]
 
     def reducers(self) -> dict[type, Callable[[Any], Any]]:
         """The reducers by type. A reducer takes an object and returns a value as ``__reduce__`` does."""

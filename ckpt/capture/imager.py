@@ -336,7 +336,7 @@ class Imager:
         if not self._call_hooks():
             return True
         started_ns = time.perf_counter_ns()
-        program.save_mailbox()
+        program.before_image()
         return self._freeze_and_write(program.prepare, started_ns)
 
     def _freeze_and_write(self, prepare: Callable[[PortState], image.Prepared], started_ns: int) -> bool:

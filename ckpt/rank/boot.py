@@ -27,7 +27,7 @@ from ckpt.image.modules import standard_streams
 from ckpt.rank import forks, mpi4py_alias
 from ckpt.rank.control import ControlChannel
 from ckpt.rank.ending import Ending, exit_code_of, has_user_text, text_of
-from ckpt.rank.files import files_of
+from ckpt.rank.files import files_of, is_put_back
 from ckpt.rank.runtime import Runtime, install
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def run_rank(
     try:
         runtime = make_runtime(spec, control)
         install(runtime)
-        runtime.watch_output(standard_output.outputs())
+        runtime.outputs.watch(standard_output.outputs())
         ending = Ending(runtime)
         _set_environment(spec)
         if spec.get("options", {}).get("mpi4py", True):
@@ -271,7 +271,7 @@ def _resumed(runtime: Runtime) -> Callable[[], object]:
     if runtime.options.get("moved"):
         image.declare_moved(*runtime.options["moved"])
     if runtime.options.get("files_put_back"):
-        image.declare_put_back(runtime.options.get("files_problems", ()))
+        image.declare_put_back(is_put_back(runtime.options))
     loaded = image.load(reader, live=runtime.live, environment=job_environment(spec))
     not_saved = [row for row in reader.meta["image"]["left_out"] if row["kind"] == "unsaved"]
     for lost in [*not_saved, *loaded.left_out]:
@@ -285,6 +285,7 @@ def _resumed(runtime: Runtime) -> Callable[[], object]:
     runtime.registered = extras["ckpt.registered"]
     runtime.hooks = extras["ckpt.hooks"]
     runtime.hooks.use_again()
+    runtime.commits.load(extras["ckpt.commits"], spec["resume"])
     runtime.threads.allow(*extras["ckpt.threads"])
     runtime.finished_code = extras["ckpt.finished"]
     state = extras["ckpt.port"]
@@ -302,9 +303,10 @@ def _resumed(runtime: Runtime) -> Callable[[], object]:
     del loaded, extras, state, reader, engine  # else these references would keep objects of the program alive
 
     def go_on() -> object:
-        if runtime.hooks.after:
+        if runtime.hooks.after or runtime.commits.is_due:
             with image.program_mask():
                 runtime.hooks.call_after(spec["resume"])
+                runtime.commits.call()
         if locked:
             runtime.lock.acquire()  # the library call on the restored stack releases it
         return image.resume(box.pop())

@@ -9,6 +9,7 @@
                                        and before the functions that the rank's own libraries have registered (pyzmq's
                                        function ends the thread that keeps messages alive). :meth:`Ending.close`:
         standard streams are flushed
+        calls that wait for a commit   are made after a last checkpoint (:mod:`ckpt.rank.commits`)
         the rank has finished          it serves its peers until all ranks have (:meth:`ckpt.rank.runtime.Runtime.finish`)
         or has failed                  the controller is told
         port, socket and helper thread are closed
@@ -122,6 +123,7 @@ class Ending:
             self._code = _EXIT_NOT_FLUSHED
         if not self._code and not self._traceback:
             try:
+                self._runtime.settle(0)
                 for number in _PROGRAM_SIGNALS:
                     signal.signal(number, signal.SIG_IGN)
                 self._runtime.finish(0)

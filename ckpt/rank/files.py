@@ -12,19 +12,23 @@ Not here: what is recorded (:mod:`ckpt.undo.watching`), how a restart puts files
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ckpt.capture.context import RankContext
 from ckpt.image.files.descriptors import note_ours
 from ckpt.image.files.file_notes import FileNote
+from ckpt.image.files.moved import moved
 from ckpt.image.process import moment
 from ckpt.undo.keeping import look
 from ckpt.undo.recorder import OpenFile
 from ckpt.undo.records import Uncovered
+from ckpt.undo.selection.covering import covering
+from ckpt.undo.selection.kept import are_kept, is_kept, patterns
+from ckpt.undo.selection.patterns import OFF, is_recorded
 from ckpt.undo.watching import FileWatch
 
-__all__ = ["Files", "NoFiles", "files_of"]
+__all__ = ["Files", "NoFiles", "files_of", "is_put_back"]
 
 _LIMIT_BYTES = 1 << 30
 _COPIED_AT_MOST_BYTES = 1 << 18
@@ -43,20 +47,31 @@ class NoFiles:
     def label(self, epoch: int) -> None:
         return
 
+    def keep(self, patterns: Sequence[str]) -> None:
+        return
+
+    def status(self) -> dict[str, int] | None:
+        return None
+
 
 class Files:
-    """The undo log of one rank. ``key``: of the job."""
+    """The undo log of one rank. ``key``: of the job. ``covers``: is a path one of the files that go back? None: all are."""
 
-    def __init__(self, runtime: RankContext, key: bytes, limit_bytes: int) -> None:
+    def __init__(
+        self, runtime: RankContext, key: bytes, limit_bytes: int, covers: Callable[[str], bool] | None
+    ) -> None:
         self._runtime = runtime
+        self._covers = covers
         self._watch = FileWatch(
             runtime.spec["job_dir"],
             key,
             rank=runtime.rank,
             incarnation=runtime.incarnation,
             limit_bytes=limit_bytes,
-            left_alone=(runtime.spec["runtime_dir"],),
+            ranks=runtime.spec["size"],
             on_uncovered=self._on_uncovered,
+            covers=self._is_covered if covers is not None or are_kept() else None,
+            left_alone=(runtime.spec["runtime_dir"],),
             on_log=note_ours,
             on_directory=self._on_directory,
             on_process=self._on_process,
@@ -65,6 +80,8 @@ class Files:
     def start(self) -> None:
         """Record changes from now on."""
         self._watch.start(self._runtime.spec.get("resume") or 0, open_for_writing())
+        if are_kept():  # of an image
+            self._tell_kept(patterns())
 
     def cut(self, epoch: int) -> None:
         """An image of this epoch is taken; the program stands still."""
@@ -73,6 +90,21 @@ class Files:
     def label(self, epoch: int) -> None:
         """No image of this epoch is taken."""
         self._watch.cut(epoch, ())
+
+    def keep(self, patterns: Sequence[str]) -> None:
+        """The program wants changes of these files to stay."""
+        self._watch.keep(patterns, self._is_covered)
+        self._tell_kept(patterns)
+
+    def _tell_kept(self, patterns: Sequence[str]) -> None:
+        self._runtime.control.send({"m": "event", "event": "files-kept", "patterns": list(patterns)})
+
+    def _is_covered(self, path: str) -> bool:
+        return (self._covers is None or self._covers(path)) and not is_kept(path)
+
+    def status(self) -> dict[str, int]:
+        """For `ckpt status`: the number of ``records`` since the last checkpoint."""
+        return {"records": self._watch.records}
 
     def _on_uncovered(self, epoch: int, each: Uncovered) -> None:
         self._runtime.control.send(
@@ -98,10 +130,19 @@ def files_of(runtime: RankContext, options: dict[str, Any]) -> Files | NoFiles:
     """The undo log of this rank."""
     from ckpt.store import JobDirectory
 
-    if options.get("files", "off") == "off":
+    choice = options.get("files") or OFF
+    if not is_recorded(choice):
         return NoFiles()
     key = JobDirectory.open(runtime.spec["job_dir"]).key
-    return Files(runtime, key, int(options.get("files_limit") or _LIMIT_BYTES))
+    covers = covering(choice, options["files_directory"])
+    return Files(runtime, key, int(options.get("files_limit") or _LIMIT_BYTES), covers)
+
+
+def is_put_back(options: dict[str, Any]) -> Callable[[str], bool]:
+    """The function that says of a path whether the restart has put that file back. ``options``: of the rank."""
+    problems = frozenset(options.get("files_problems", ()))
+    covers = [covering(words, moved(directory)) for words, directory in options["files_recorded"]]
+    return lambda path: path not in problems and all(each is None or each(path) for each in covers)
 
 
 def open_for_writing() -> Iterator[OpenFile | Uncovered]:

@@ -43,8 +43,8 @@ def about_output(change: str, stream: str, detail: str) -> dict[str, Any]:
     return event("output-written", stream=stream.strip("<>"), bytes=detail)
 
 
-def status(imager: Imager, counters: dict[str, int]) -> dict[str, Any]:
-    """The answer to ``status``. ``counters``: of the port."""
+def status(imager: Imager, counters: dict[str, int], files: dict[str, int] | None) -> dict[str, Any]:
+    """The answer to ``status``. ``counters``: of the port; ``files``: of the undo log, if there is one."""
     return {
         "m": "status",
         "epoch": imager.epoch,
@@ -56,4 +56,5 @@ def status(imager: Imager, counters: dict[str, int]) -> dict[str, Any]:
         "refused_longest_ns": imager.search.refused_longest_ns,
         "pauses_ns": list(imager.taker.pauses_ns[-_PAUSES_KEPT:]),
         "counters": counters,
+        "files": files,
     }

@@ -13,7 +13,7 @@ Packets from the controller, and what the rank does
     checkpoint an image of that epoch is wanted (:mod:`ckpt.capture.imager` takes it as soon as the program can be captured)
     cut        explicit ranks: at which boundary the image is taken, or that all are there (:mod:`ckpt.replay.program`)
     abort      the epoch cannot commit any more: nobody waits for its image, frames of that epoch are accepted
-    committed  nothing: the rank took its image of that epoch long ago
+    committed  calls that wait for a commit are made (:mod:`ckpt.rank.commits`)
     release    all ranks have finished: a rank that waits in :meth:`Runtime.finish` may leave
     alone      the controller is gone (until ``table`` comes again): nobody collects votes, so no image is wanted
     failed     these ranks are dead and are not started again: operations with them end, there are no more images
@@ -43,10 +43,11 @@ from ckpt.capture.hooks import Hooks
 from ckpt.capture.imager import Imager
 from ckpt.capture.threads import HarmlessThreads
 from ckpt.errors import CkptError, ControlLost, NotEnabled, RegistrationError
-from ckpt.image.files.output import Output
 from ckpt.rank import reports
+from ckpt.rank.commits import Commits
 from ckpt.rank.control import ControlChannel, Packet
 from ckpt.rank.files import NoFiles
+from ckpt.rank.held_output import HeldOutput
 from ckpt.transport.protocol.events import Event, ImageDue, Zombie
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class Runtime:
         self.control = control
         self.registered: dict[str, object] = {}
         self.finished_code: int | None = None
-        self.released = self.alone = self.incomplete = False
+        self.released = self.is_final = self.alone = self.incomplete = False
         self.pid = os.getpid()
         self.engine: Engine | None = None
         self.world: Communicator | None = None
@@ -97,7 +98,8 @@ class Runtime:
         """A hook of the program is running: the program may not wait for messages."""
         self.imager = Imager(self)
         self.files: RecordedFiles = NoFiles()
-        self.outputs: Sequence[Output] = ()
+        self.commits = Commits(self)
+        self.outputs = HeldOutput(self.lock, control)
         self.send: Callable[..., int] = _no_port
 
     # ------------------------------------------------------------------ assembling
@@ -147,28 +149,11 @@ class Runtime:
         port.interrupts.install()
         port.start_helper()
 
-    def watch_output(self, outputs: Sequence[Output]) -> None:
-        """Watch the output streams: output that a full disk has refused is tried again later, and the controller is told."""
-        self.outputs = outputs
-        for output in outputs:
-            output.on_held_back = self._on_held_back
-
-    def _on_held_back(self, change: str, stream: str, detail: str) -> None:
-        self.control.send(reports.about_output(change, stream, detail))
-
     def _tick(self) -> None:
         """The housekeeping of the port's helper thread."""
-        if any(output.held_back for output in self.outputs) and self.lock.acquire(blocking=False):
-            try:
-                self._write_held_back()
-            finally:
-                self.lock.release()
+        self.outputs.tick()
+        self.commits.tick()
         self.imager.tick()
-
-    def _write_held_back(self) -> None:
-        for output in self.outputs:
-            if output.held_back:
-                output.retry()
 
     # ------------------------------------------------------------------ progress
 
@@ -189,9 +174,12 @@ class Runtime:
             raise CkptError(_NO_PORT_TEXT)
         if self.in_hook:
             raise CkptError(
-                "an on_checkpoint hook must not wait for messages: the ranks may be in different hooks"
+                "an on_checkpoint hook or a function of when_committed must not wait for messages: the ranks may be in "
+                "different ones"
             )
-        self._write_held_back()
+        self.outputs.write()
+        if self.commits.in_call():
+            return
         imager = self.imager
         imager.blocked()
         if imager.is_looking and imager.look("call"):
@@ -250,9 +238,9 @@ class Runtime:
             case "abort":
                 self.imager.abort(packet["epoch"])
             case "committed":
-                pass  # told to all; a program learns of its own checkpoint by :meth:`checkpoint`
+                self.commits.committed(packet["epoch"])
             case "release":
-                self.released = True
+                self.released, self.is_final = True, packet.get("final", True)
             case "alone":
                 self.alone = True
                 self.imager.abandon()
@@ -333,7 +321,7 @@ class Runtime:
 
     def status(self) -> Packet:
         assert self.port is not None
-        return reports.status(self.imager, self.port.counters())
+        return reports.status(self.imager, self.port.counters(), self.files.status())
 
     # ------------------------------------------------------------------ the end
 
@@ -344,6 +332,14 @@ class Runtime:
             self.control.send({"m": "finished", "exit_code": exit_code})
             while not self.released:
                 self.block(False)
+        if self.is_final:
+            self.commits.call(all_requests=True)
+
+    def settle(self, exit_code: int) -> None:
+        """The program has ended, but for the calls that wait for a commit."""
+        with self.lock:
+            self.finished_code = exit_code
+        self.commits.settle()
 
     def close(self, exit_code: int, traceback_text: str) -> None:
         """Close the port, and tell the controller of a failure. From here on nobody tells this rank to leave.

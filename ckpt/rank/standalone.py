@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, NoReturn
 from ckpt.capture.hooks import Hooks
 from ckpt.capture.threads import HarmlessThreads
 from ckpt.errors import Deadlock
+from ckpt.rank.commits import CommitsAtOnce
+from ckpt.rank.files import NoFiles
 
 if TYPE_CHECKING:
     from ckpt.mpi.comm.communicator import Communicator
@@ -38,6 +40,8 @@ class Standalone:
         self.lock = threading.Lock()
         self.registered: dict[str, object] = {}
         self.hooks = Hooks()
+        self.files = NoFiles()
+        self.commits = CommitsAtOnce()
         self.threads = HarmlessThreads()
         self._sent = 0
         self.engine: Engine

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
+from ckpt.capture.context import RecordedFiles
 from ckpt.capture.hooks import Hooks
 from ckpt.capture.threads import HarmlessThreads
 
 if TYPE_CHECKING:
     from ckpt.mpi.comm.communicator import Communicator
     from ckpt.mpi.engine.engine import Engine
+    from ckpt.rank.commits import Commits, CommitsAtOnce
     from ckpt.replay.program import Replay
 
 __all__ = ["World"]
@@ -30,6 +32,13 @@ class World(Protocol):
     @property
     def epoch(self) -> int:
         """The epoch of this rank's last image; 0 before the first."""
+
+    @property
+    def files(self) -> RecordedFiles: ...
+
+    @property
+    def commits(self) -> Commits | CommitsAtOnce:
+        """The calls that wait for a commit."""
 
     @property
     def explicit(self) -> Replay | None:

@@ -21,6 +21,7 @@ Not here: the agreement's other side (:mod:`ckpt.controller.supervision.boundari
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -342,10 +343,18 @@ class Replay:
             stack=_stack(),
         )
 
-    def save_mailbox(self) -> None:
-        """Called before the port is frozen: save the mailbox. The engine reports all consumed messages to the port first."""
+    def before_image(self) -> None:
+        """Called before the port is frozen: save the mailbox. The engine reports all consumed messages to the port first.
+        Registered files are flushed, since the undo log records the lengths of files before :meth:`prepare`.
+        """
         assert self._runtime.engine is not None
         self._mail = mailbox.save(self._runtime.engine)
+        for obj in self._runtime.registered.values():
+            if state.is_file(obj):
+                with contextlib.suppress(
+                    OSError, ValueError
+                ):  # prepare() meets it again, and the round fails
+                    obj.flush()  # type: ignore[attr-defined]
 
     _mail: mailbox.Mail
 

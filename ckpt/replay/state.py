@@ -10,7 +10,8 @@ object                                content
 dict, list, set, deque, bytearray     the items (subclasses: and the attributes)
 what a library says                   arrays: the elements; shape and type must be the same again; random generators: their
                                       state (:meth:`ckpt.image.interface.library.Library.in_place`)
-a file open for writing               position and length; the file is cut to that length (open it with "a" or "r+")
+a file open for writing               position and length; the file is cut to that length (open it with "a" or "r+");
+                                      not if its changes stay (:mod:`ckpt.undo.selection.kept`)
 any other object                      the value of its ``__getstate__``, put back by ``__setstate__``, or, without
                                       ``__setstate__``, as attributes and slots
 number, text, tuple, function, …      refused, since they cannot be changed in place; keep them in a dict or an object
@@ -32,6 +33,7 @@ from typing import Any
 from ckpt.errors import RegistrationError, StateError
 from ckpt.image.interface.library import InPlace
 from ckpt.image.interface.registry import libraries
+from ckpt.undo.selection.kept import is_kept
 
 __all__ = ["Content", "check", "content_of", "is_file", "put_back"]
 
@@ -138,6 +140,9 @@ def _put_file(obj: Any, value: tuple[int, int]) -> None:
     position, length = value
     obj.flush()
     found = os.fstat(obj.fileno()).st_size
+    if is_kept(os.readlink(f"/proc/self/fd/{obj.fileno()}")):
+        obj.seek(min(position, found))
+        return
     if found < length:
         raise StateError(
             f'the file {obj.name} has {found} bytes, the checkpoint needs {length}: open it with "a" or "r+", not "w"'

@@ -8,6 +8,9 @@ change of a name or a file after a checkpoint, the rank keeps what was there. A 
 :mod:`ckpt.undo.keeping`      looks at files, keeps them, writes the log
 :mod:`ckpt.undo.plan`         what a restart has to do, from the logs of all ranks; pure
 :mod:`ckpt.undo.putting_back` does it
+:mod:`ckpt.undo.allowance`    how many bytes of copies a job may keep
+:mod:`ckpt.undo.watching`     sees what the process is about to do with files
+:mod:`ckpt.undo.selection`    which files are covered
 
-Not here: when an operation is seen, and when a checkpoint is taken.
+Not here: when a checkpoint is taken.
 """

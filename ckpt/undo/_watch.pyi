@@ -4,6 +4,7 @@ from typing import Any
 class LogEnd:
     mac: str
     nbytes: int
+    records: int
     reserved_bytes: int
     fd: int
     is_torn: bool

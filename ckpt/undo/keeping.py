@@ -11,33 +11,33 @@ before, too, so no line can be left out or changed unseen.
 A disk that is full never stops the program. Space for one more line is reserved in the log beforehand; if the log cannot
 grow, this line says that nothing is covered from here on.
 
-Copies share their blocks with the file where the file system can do that (FICLONE), and have its holes.
-
-Not here: what needs to be kept (:mod:`ckpt.undo.recorder`).
+Not here: what needs to be kept (:mod:`ckpt.undo.recorder`), how contents are copied (:mod:`ckpt.undo.copying`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import json
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from blake3 import blake3
 
 from ckpt.transport import jsontext
 from ckpt.undo import _status
 from ckpt.undo._watch import LogEnd, mac
+from ckpt.undo.allowance import Allowance
+from ckpt.undo.copying import copy_file, tail_digest
 from ckpt.undo.errors import LogDamaged
 from ckpt.undo.recorder import Keep, OpenFile, Operation, Recorder
 from ckpt.undo.records import (
     Binding,
     Content,
     FileId,
+    Kept,
     Name,
     Record,
     Status,
@@ -49,22 +49,16 @@ from ckpt.undo.records import (
 __all__ = [
     "LOG",
     "Keeper",
-    "copy_file",
     "directory_of",
     "look",
     "read_log",
-    "tail_digest",
-    "tail_digest_of",
 ]
 
 LOG = "log"
 _RESERVED_BYTES = 4096
 _RESERVED_AT_ONCE_BYTES = 1 << 16
 _MAC_DIGITS = 32
-_TAIL_BYTES = 4096
 _HIGH = 1000
-_FICLONE = 0x40049409  # linux/fs.h
-_NO_CLONES = (errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM)
 
 
 def look(path: str) -> Binding:
@@ -84,9 +78,10 @@ def directory_of(job: str, epoch: int, incarnation: int, rank: int) -> str:
 class Keeper:
     """The undo log of one interval on disk; the recorder's interval begins with it (:meth:`begin`).
 
-    ``directory`` is made when there is something to keep. ``key``: of the job. ``limit_bytes``: for all copies of this
-    interval; a change that would need more is recorded as uncovered. ``on_log``: called with the descriptor of the log
-    when it is opened. ``end``: where the log ends; the fast path writes lines, too.
+    ``directory`` is made when there is something to keep. ``key``: of the job. ``limit_bytes``: for all copies that the job
+    of so many ``ranks`` keeps; a change that would need more is recorded as uncovered. ``covers``: is there to be a record
+    of this path? ``on_log``: called with the descriptor of the log when it is opened. ``end``: where the log ends; the fast
+    path writes lines, too.
     """
 
     def __init__(
@@ -96,13 +91,17 @@ class Keeper:
         recorder: Recorder,
         *,
         limit_bytes: int,
+        ranks: int = 1,
+        covers: Callable[[str], bool] = lambda path: True,
         on_log: Callable[[int], None] = lambda fd: None,
     ) -> None:
         self._directory = directory
         self._recorder = recorder
         self._key = _line_key(key)
         self.end = LogEnd(self._key, _RESERVED_BYTES)
-        self._left_bytes = limit_bytes
+        self._allowance = Allowance(os.path.dirname(directory), limit_bytes, ranks)
+        self._covers = covers
+        self._is_leaving = False  # a name that is not covered is given to a file
         self._on_log = on_log
         self._is_lost = False  # the log cannot be written any more
 
@@ -120,6 +119,8 @@ class Keeper:
         ):  # else the log does not say whether its last operation has happened
             seen = {path: look(path) for path in self._recorder.paths()}
             uncovered = self._write(self._recorder.end(seen, time.time_ns()))
+        with contextlib.suppress(OSError):  # then the bytes count until the interval goes
+            self._allowance.end()
         fd, self.end.fd = self.end.fd, -1
         try:
             os.close(fd)
@@ -139,6 +140,11 @@ class Keeper:
         self._is_lost = True
         return [lost]
 
+    def keep(self, patterns: Sequence[str]) -> list[Uncovered]:
+        """Changes of the files that match stay: those that are recorded in this interval, too."""
+        kept = [Keep(Kept(pattern, time.time_ns())) for pattern in patterns]
+        return self._write(kept) if self.end.fd >= 0 else []
+
     def before(self, operation: Operation) -> list[Uncovered]:
         """The operation is about to begin: keep what it needs. Returns what cannot be undone."""
         try:
@@ -148,7 +154,26 @@ class Keeper:
             return self._write(
                 [Keep(Uncovered(each, failure.strerror or "", time.time_ns()), each) for each in paths]
             )
-        return self._write(self._recorder.before(operation, seen, time.time_ns()))
+        keeps = self._recorder.before(operation, seen, time.time_ns())
+        return self._write_covered(operation, seen, keeps) if operation.target else self._write(keeps)
+
+    def _write_covered(
+        self, operation: Operation, seen: Mapping[str, Binding], keeps: list[Keep]
+    ) -> list[Uncovered]:
+        """Of two names one may not be covered."""
+        keeps = [keep for keep in keeps if not keep.path or self._covers(keep.path)]
+        source, target = operation.path, operation.target
+        self._is_leaving = not self._covers(target)
+        if operation.kind == "rename" and self._is_leaving == self._covers(source):
+            moving = seen[source]
+            if moving is not None and moving.is_directory:
+                reason = f"a directory is renamed from {source} to {target}, and one of both is not covered"
+                path = source if self._is_leaving else target
+                keeps.append(Keep(Uncovered(path, reason, time.time_ns()), path))
+        try:
+            return self._write(keeps)
+        finally:
+            self._is_leaving = False
 
     def _write(self, keeps: list[Keep]) -> list[Uncovered]:
         if not keeps or self._is_lost:
@@ -194,6 +219,7 @@ class Keeper:
             end.is_torn = True
             _write_all(end.fd, lines, end.nbytes)
             end.mac, end.nbytes = last, end.nbytes + len(lines)
+            end.records += lines.count(b"\n")
             end.is_torn = False
             return []
         except OSError as failure:
@@ -222,6 +248,8 @@ class Keeper:
     def _keep(self, keep: Keep) -> Record:
         record = keep.record
         if isinstance(record, Name) and record.kept:
+            if self._is_leaving and record.binding is not None:
+                raise _Unlinkable(record.binding)  # a link would be changed with the file that has left
             try:
                 os.link(keep.path, self._path(record.kept), follow_symlinks=False)
             except OSError as failure:
@@ -233,11 +261,8 @@ class Keeper:
             if record.copy:
                 # Not otherwise: another process or thread may write by the same descriptor, whose offset is moved.
                 fd = keep.open.fd if keep.open is not None and keep.open.is_locked else -1
-                try:
-                    copied = copy_file(keep.path, self._path(record.copy), fd, limit_bytes=self._left_bytes)
-                except _AboveLimit:
+                if not copy_file(keep.path, self._path(record.copy), fd, self._allowance):
                     return Uncovered(keep.path, "the limit for copies of files is reached", record.time_ns)
-                self._left_bytes -= copied
             elif keep.open is None or not keep.open.is_locked:
                 record = record._replace(tail=tail_digest(keep.path, record.status.nbytes))
         return record
@@ -250,10 +275,6 @@ class Keeper:
         text = json.dumps(to_plain(record), separators=(",", ":"))
         made = mac(self._key, before, text.encode("ascii"))
         return made, f"{made} {text}\n".encode("ascii")
-
-
-class _AboveLimit(Exception):
-    pass
 
 
 class _Unlinkable(Exception):
@@ -305,88 +326,3 @@ def read_log(directory: str, key: bytes) -> Iterator[Record]:
 
 def _line_key(key: bytes) -> bytes:
     return blake3(key, derive_key_context="checkpoint toolkit, undo log").digest(length=16)
-
-
-def tail_digest(path: str, nbytes: int) -> str:
-    """Digest of the first bytes of a file and of the last ones before offset ``nbytes``; "": they cannot be read."""
-    with contextlib.suppress(OSError):
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            return tail_digest_of(fd, nbytes)
-        finally:
-            os.close(fd)
-    return ""
-
-
-def tail_digest_of(fd: int, nbytes: int) -> str:
-    """The same of an open file. Raises OSError."""
-    start = max(0, nbytes - _TAIL_BYTES)
-    head = os.pread(fd, min(_TAIL_BYTES, start), 0)
-    return blake3(head + os.pread(fd, nbytes - start, start)).hexdigest(length=16)
-
-
-def copy_file(source: str, target: str, fd: int = -1, *, limit_bytes: int | None = None) -> int:
-    """Copy the contents into a new file. Returns how many bytes this took: none if blocks are shared, and none for holes.
-    ``limit_bytes``: what it may take. Raises OSError.
-
-    ``fd``: a descriptor of the source, if there is one. Closing another descriptor would take the process its POSIX locks on
-    the file (fcntl(2)), on which SQLite relies.
-    """
-    if fd >= 0:
-        offset = os.lseek(fd, 0, os.SEEK_CUR)
-        try:
-            return _copy(fd, target, limit_bytes)
-        finally:
-            os.lseek(fd, offset, os.SEEK_SET)
-    reading = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        return _copy(reading, target, limit_bytes)
-    finally:
-        os.close(reading)
-
-
-def _copy(reading: int, target: str, limit_bytes: int | None) -> int:
-    writing = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.ioctl(writing, _FICLONE, reading)
-        return 0
-    except OSError as failure:
-        if failure.errno not in _NO_CLONES:
-            raise
-        status = os.fstat(reading)
-        if limit_bytes is not None and min(status.st_size, status.st_blocks * 512) > limit_bytes:
-            os.unlink(target)
-            raise _AboveLimit from None
-        return copy_extents(reading, writing, status.st_size)
-    finally:
-        os.close(writing)
-
-
-def copy_extents(reading: int, writing: int, nbytes: int) -> int:
-    """Make the first ``nbytes`` of a file those of another one; its holes stay holes. Returns the bytes of data."""
-    os.ftruncate(writing, 0)
-    at = copied = 0
-    while at < nbytes:
-        try:
-            start = os.lseek(reading, at, os.SEEK_DATA)
-        except OSError as failure:
-            if failure.errno == errno.ENXIO:  # a hole up to the end
-                break
-            raise
-        at = min(os.lseek(reading, start, os.SEEK_HOLE), nbytes)
-        while start < at:
-            count = _copy_range(reading, writing, start, at - start)
-            if not count:
-                break
-            start, copied = start + count, copied + count
-    os.ftruncate(writing, nbytes)
-    return copied
-
-
-def _copy_range(reading: int, writing: int, offset: int, nbytes: int) -> int:
-    try:
-        return os.copy_file_range(reading, writing, nbytes, offset, offset)
-    except OSError as failure:
-        if failure.errno not in _NO_CLONES:
-            raise
-    return os.pwrite(writing, os.pread(reading, min(nbytes, 1 << 20), offset), offset)

@@ -129,7 +129,7 @@ typedef struct {
     PyObject_HEAD
     PyObject *mac; /* str: of the last line */
     unsigned char key[KEY_BYTES];
-    long long nbytes, reserved_bytes, spare_bytes;
+    long long nbytes, records, reserved_bytes, spare_bytes;
     int fd;
     char is_torn;
 } LogEnd;
@@ -153,7 +153,7 @@ static int end_init(LogEnd *self, PyObject *args, PyObject *keywords)
     if (mac == NULL)
         return -1;
     Py_XSETREF(self->mac, mac);
-    self->nbytes = self->reserved_bytes = 0;
+    self->nbytes = self->records = self->reserved_bytes = 0;
     self->spare_bytes = spare_bytes;
     self->fd = -1;
     self->is_torn = 0;
@@ -169,6 +169,7 @@ static void end_dealloc(LogEnd *self)
 static PyMemberDef end_members[] = {
     {"mac", T_OBJECT_EX, offsetof(LogEnd, mac), 0, "MAC of the last whole line"},
     {"nbytes", T_LONGLONG, offsetof(LogEnd, nbytes), 0, "length of the whole lines"},
+    {"records", T_LONGLONG, offsetof(LogEnd, records), 0, "number of the whole lines"},
     {"reserved_bytes", T_LONGLONG, offsetof(LogEnd, reserved_bytes), 0, "length that the file system keeps space for"},
     {"fd", T_INT, offsetof(LogEnd, fd), 0, "descriptor of the log; -1: it is not open"},
     {"is_torn", T_BOOL, offsetof(LogEnd, is_torn), 0, "may there be something behind the end?"},
@@ -214,6 +215,7 @@ int log_end_append(PyObject *log_end, const char *text, size_t nbytes)
         return 0;
     }
     end->nbytes += (long long)whole;
+    end->records++;
     Py_SETREF(end->mac, mac);
     end->is_torn = 0;
     return 1;

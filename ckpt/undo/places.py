@@ -17,7 +17,7 @@ import stat
 from collections.abc import Iterator
 
 from ckpt.undo import _status
-from ckpt.undo.keeping import copy_extents, copy_file, tail_digest_of
+from ckpt.undo.copying import copy_extents, copy_file, tail_digest_of
 from ckpt.undo.records import Binding, FileId, Status
 
 __all__ = ["OpenedFile", "Places", "look_at"]
@@ -153,7 +153,7 @@ class OpenedFile:
             os.ftruncate(fd, nbytes)
 
     def tail_digest(self, nbytes: int) -> str:
-        """See :func:`ckpt.undo.keeping.tail_digest`; "": the file cannot be read."""
+        """See :func:`ckpt.undo.copying.tail_digest`; "": the file cannot be read."""
         with contextlib.suppress(OSError), self.open(os.O_RDONLY) as fd:
             return tail_digest_of(fd, nbytes)
         return ""

@@ -19,6 +19,7 @@ from ckpt.undo.records import (
     Binding,
     Content,
     FileId,
+    Kept,
     Moved,
     Name,
     Outcome,
@@ -27,6 +28,7 @@ from ckpt.undo.records import (
     Uncovered,
     renamed,
 )
+from ckpt.undo.selection.patterns import Patterns
 
 __all__ = ["FilePlan", "Log", "Plan", "make_plan"]
 
@@ -84,7 +86,11 @@ def make_plan(logs: Iterable[Log]) -> Plan:
     places = _Places()
     moves: list[tuple[Log, Moved]] = []
     written: dict[FileId, int] = {}
+    logs = list(logs)
+    stays = Patterns([record.path for log in logs for record in log.records if isinstance(record, Kept)])
     for log, record in _by_time([log._replace(records=_that_happened(log.records)) for log in logs]):
+        if stays.match(record.path) and not isinstance(record, Moved):
+            continue
         reason = "another rank has renamed a directory above it"
         for move in [move for each, move in moves if each is not log and _is_in(record.path, move)]:
             then = renamed(record.path, move.target, move.path)  # its name at the checkpoint, if it had one

@@ -25,6 +25,7 @@ __all__ = [
     "Binding",
     "Content",
     "FileId",
+    "Kept",
     "Moved",
     "Name",
     "Outcome",
@@ -142,7 +143,14 @@ class Uncovered(NamedTuple):
     time_ns: int
 
 
-Record = Name | Content | Attributes | Moved | Outcome | Uncovered
+class Kept(NamedTuple):
+    """From here on changes of the files that match this absolute pattern stay, so those since the interval began do, too."""
+
+    path: str
+    time_ns: int
+
+
+Record = Name | Content | Attributes | Moved | Outcome | Uncovered | Kept
 
 _KINDS: dict[str, type[Any]] = {
     "name": Name,
@@ -151,6 +159,7 @@ _KINDS: dict[str, type[Any]] = {
     "moved": Moved,
     "outcome": Outcome,
     "uncovered": Uncovered,
+    "kept": Kept,
 }
 _WORDS = {kind: word for word, kind in _KINDS.items()}
 

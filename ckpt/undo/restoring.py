@@ -2,6 +2,7 @@
 
     JOB/undo/epoch-00000007-00002/    an interval: epoch of the checkpoint before it, incarnation; a log for each rank in it
     JOB/undo/done-…                   an interval that has been undone, or is not needed any more: to be removed
+    JOB/undo/copies                   see :mod:`ckpt.undo.allowance`
     JOB/undo/state                    see :mod:`ckpt.undo.state`
     JOB/undone/                       what stood in the way of what was put back; until the next line is committed
 
@@ -26,6 +27,7 @@ from ckpt.undo.keeping import look, read_log
 from ckpt.undo.plan import Log, Plan, make_plan
 from ckpt.undo.putting_back import Problem, put_back
 from ckpt.undo.records import Content, FileId, Name, Record, Uncovered, below_another
+from ckpt.undo.selection.patterns import AUTO, Choices, Chosen
 from ckpt.undo.state import Moved, State, is_there, load, save, sync_directory, undo_path
 
 __all__ = [
@@ -61,13 +63,19 @@ class Interval(NamedTuple):
 
 @dataclass(slots=True)
 class Restored:
-    """What a restart has put back. ``is_recorded``: False if files have not been recorded until now, so nothing could be."""
+    """What a restart has put back. ``is_recorded``: False if files have not been recorded until now, so nothing could be.
+    ``chosen``: which files have been recorded.
+    """
 
     is_recorded: bool = True
+    chosen: list[Chosen] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     intervals: int = 0
     names: int = 0
     files: int = 0
+
+
+_AUTO = Chosen([AUTO], "/")
 
 
 def undo(
@@ -80,13 +88,15 @@ def undo(
     directory: str = os.sep,
     moved: Moved | None = None,
     told: Iterable[Problem] = (),
+    first: Chosen = _AUTO,
+    now: Chosen = _AUTO,
 ) -> Restored:
     """Put files back to what they were at ``line`` (0: the job's start). No process of the job may be alive.
 
     ``highest``: the highest epoch in use. ``from_start``: files are recorded since the job's start, if no state says
     otherwise. ``directory``: where the program works. ``moved``: a directory that the user has renamed. ``told``: what ranks
-    have said not to be covered; a log on a disk that has failed does not say it. Can be done again after it was killed, or
-    has raised.
+    have said not to be covered; a log on a disk that has failed does not say it. ``first``, ``now``: which files were
+    covered at first, and which will be. Can be done again after it was killed, or has raised.
 
     Raises NotRecorded: the files of this line are not known, those in the renamed directory are other ones (a copy), or the
     directory is gone. LogDamaged: nothing has been changed. NotUndone: the file system refuses a step.
@@ -95,7 +105,7 @@ def undo(
     with _named(job):
         state = load(job, key, from_start)
         if state.since is None:
-            _begin_to_record(job, key, line)
+            _begin_to_record(job, key, line, Choices(first).go_on(line, now))
             return Restored(is_recorded=False)
         restored = Restored()
         if line == 0 and state.since > 0:
@@ -113,17 +123,17 @@ def undo(
             state.left = [*((low, high) for low, high in state.left if low < line), (line, highest)]
         if highest > line or moved is not None:
             save(job, key, state)
-        restored.intervals = len(due)
+        choices = Choices(first, state.chosen)
+        restored.intervals, restored.chosen = len(due), choices.since(line)
         restored.problems += told
         for interval, of_ranks in zip(due, logs, strict=True):
             _undo_interval(job, key, state, interval, of_ranks, restored)
         restored.problems = list(dict.fromkeys(restored.problems))
-        if line == 0 and state.since > 0:
-            state.since = 0  # the start that is known is this one
-            save(job, key, state)
-        if state.renumbered and not intervals(job):
-            state.renumbered = {}
-            save(job, key, state)
+        since = min(state.since, line) if line == 0 else state.since  # the start that is known is this one
+        renumbered = state.renumbered if intervals(job) else {}
+        done = State(since, state.left, renumbered, state.moved, choices.go_on(line, now).later)
+        if done != state:
+            save(job, key, done)
         return restored
 
 
@@ -214,9 +224,9 @@ def has_chain(job: str) -> bool:
     return is_there(job) or bool(intervals(job))
 
 
-def _begin_to_record(job: str, key: bytes, line: int) -> None:
+def _begin_to_record(job: str, key: bytes, line: int, choices: Choices) -> None:
     _move_chain(job)
-    save(job, key, State(since=line))
+    save(job, key, State(since=line, chosen=choices.later))
 
 
 def give_up(job: str, key: bytes) -> bool:
@@ -251,7 +261,7 @@ def forget(job: str, key: bytes, oldest: int, *, from_start: bool) -> None:
             since = oldest if old and state.since is not None else state.since
             left = [(low, high) for low, high in state.left if high >= oldest]
             renumbered, moved = (state.renumbered, state.moved) if len(old) < len(chain) else ({}, [])
-            now = State(since, left, renumbered, moved)
+            now = State(since, left, renumbered, moved, state.chosen)
             if now != state:
                 save(job, key, now)
         for interval in old:

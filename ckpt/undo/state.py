@@ -6,6 +6,8 @@ since       the oldest line that a restart can put files back to: from there on 
 left        ranges (L, H): a restart has gone back to line L when H was the highest epoch in use. The files of the lines
             above L, up to H, are not known any more. Written before the first change of such a restart
 renumbered  files that had to be made again -> the numbers that they have now; older intervals know them by the old ones
+chosen      which files are covered, where a restart has chosen others than the job's start (``Choices`` in
+            :mod:`ckpt.undo.selection.patterns`)
 moved       (I, S, T): before incarnation I, the user has renamed directory S to T; older intervals know it as S
 
 Without the file, files are recorded from the job's start or not at all, as the job's options say. Files that are not put
@@ -26,6 +28,7 @@ from ckpt.transport import jsontext
 from ckpt.transport.records import dataclass, field
 from ckpt.undo.errors import LogDamaged
 from ckpt.undo.records import FileId
+from ckpt.undo.selection.patterns import Chosen
 
 __all__ = ["Moved", "State", "is_there", "load", "save", "sync_directory", "undo_path"]
 
@@ -49,6 +52,7 @@ class State:
     left: list[tuple[int, int]] = field(default_factory=list)
     renumbered: dict[FileId, FileId] = field(default_factory=dict)
     moved: list[Moved] = field(default_factory=list)
+    chosen: list[tuple[int, Chosen]] = field(default_factory=list)
 
 
 def is_there(job: str) -> bool:
@@ -73,6 +77,7 @@ def load(job: str, key: bytes, from_start: bool) -> State:
             [(low, high) for low, high in plain["left"]],
             {FileId(*old): FileId(*now) for old, now in plain["renumbered"]},
             [Moved(*each) for each in plain.get("moved", ())],
+            [(epoch, Chosen(*chosen)) for epoch, chosen in plain.get("chosen", ())],
         )
     except (KeyError, TypeError, ValueError) as failure:
         raise LogDamaged(f"it verifies, and is no record ({failure})", path=path) from failure
@@ -85,6 +90,7 @@ def save(job: str, key: bytes, state: State) -> None:
         "left": state.left,
         "renumbered": [[old, now] for old, now in state.renumbered.items()],
         "moved": state.moved,
+        "chosen": state.chosen,
     }
     text = json.dumps(plain, separators=(",", ":"))
     directory = undo_path(job)

@@ -26,15 +26,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import FrameType
 from typing import Any
 
 from ckpt.undo import _watch
 from ckpt.undo.keeping import Keeper, directory_of
+from ckpt.undo.operations import SQLITE, canonical_name, is_of_a_directory, operations_of
 from ckpt.undo.recorder import OpenFile, Operation, Recorder
 from ckpt.undo.records import Uncovered
 
@@ -43,24 +43,23 @@ __all__ = ["FileWatch"]
 _LEFT_ALONE = ("/proc", "/sys", "/dev")
 _CACHE = "__pycache__"
 _ELSEWHERE = "the program has changed its root directory (chroot)"
-_SQLITE = ("", "-journal", "-wal", "-shm")
 _PROCESSES = ("subprocess.Popen", "os.system", "os.posix_spawn", "os.fork", "os.forkpty")
 _MOST_DIRECTORIES = 1001  # the controller watches one less, and says so
 _MOST_PROCESSES = 100
 _COMMAND_CHARS = 80
 _HERE = os.path.dirname(__file__)
-_O_TMPFILE = os.O_TMPFILE & ~os.O_DIRECTORY
 _PLAIN, _NEW, _LEFT = 0, 1, 2  # standings of a directory in fast_path.c
 
 
 class FileWatch:
-    """The undo log of this process. ``job``: the job directory. ``limit_bytes``: for the copies of one interval.
-    ``left_alone``: more directories of ours.
+    """The undo log of this process. ``job``: the job directory. ``limit_bytes``: for all copies that the job
+    of so many ``ranks`` keeps.
 
-    ``on_uncovered``: called at once with the epoch and with what a restart could not put back. ``on_log``: called with the
-    descriptor of each log. ``on_directory``: called once for each directory in which this process is about to change
-    something. ``on_process``: once for each place (``file:line function``) in which the program starts a process, with the
-    name of what is started.
+    ``on_uncovered``: called at once with the epoch and with what a restart could not put back. ``covers``: are changes of
+    this canonical path recorded? None: of all paths. ``left_alone``: directories in which they are not. ``on_log``: called
+    with the descriptor of each log. ``on_directory``: called once for each directory in which this process is about to
+    change something. ``on_process``: once for each place (``file:line function``) where the program starts a process, with
+    the name of what is started.
     """
 
     def __init__(
@@ -71,8 +70,10 @@ class FileWatch:
         rank: int,
         incarnation: int,
         limit_bytes: int,
-        left_alone: Iterable[str] = (),
+        ranks: int = 1,
         on_uncovered: Callable[[int, Uncovered], None],
+        covers: Callable[[str], bool] | None = None,
+        left_alone: Iterable[str] = (),
         on_log: Callable[[int], None] = lambda fd: None,
         on_directory: Callable[[str], None] = lambda directory: None,
         on_process: Callable[[str, str], None] = lambda command, where: None,
@@ -82,8 +83,9 @@ class FileWatch:
         self._processes: set[str] = set()
         self._job, self._key = os.path.realpath(job), key
         self._rank, self._incarnation = rank, incarnation
-        self._limit_bytes = limit_bytes
+        self._limit_bytes, self._ranks = limit_bytes, ranks
         self._on_uncovered = on_uncovered
+        self._covers = covers
         self._on_log = on_log
         self._is_recording = False
         self._cut_later: int | None = None
@@ -104,6 +106,19 @@ class FileWatch:
         """The program begins, or goes on after a restart from this epoch (0: from its start)."""
         self.cut(epoch, open_files)
         _watch.install(self._on_event, self._fast_path)
+
+    def keep(self, patterns: Sequence[str], covers: Callable[[str], bool]) -> None:
+        """Changes of the files that match stay. ``patterns``: absolute ones; ``covers``: from now on."""
+        with self._lock:
+            self._covers = covers
+            self._fast_path.forget()
+            if self._keeper is not None:
+                self._tell(self._keeper.keep(patterns))
+
+    @property
+    def records(self) -> int:
+        """The number of records in the present interval."""
+        return self._keeper.end.records if self._keeper is not None else 0
 
     def stop(self) -> None:
         """Nothing is told any more."""
@@ -138,6 +153,8 @@ class FileWatch:
             self._key,
             self._recorder,
             limit_bytes=self._limit_bytes,
+            ranks=self._ranks,
+            covers=lambda path: not self._is_left_alone(path),
             on_log=self._on_log,
         )
         if self._is_elsewhere():
@@ -149,7 +166,7 @@ class FileWatch:
                 self._cannot(each.path, each.reason)
         self._databases &= {file.path for file in recorded}
         for path in self._databases:
-            self._record(Operation("rewrite", path + each) for each in _SQLITE[1:])
+            self._record(Operation("rewrite", path + each) for each in SQLITE[1:])
         self._fast_path.begin(self._keeper.end, *self._recorder.tables())
 
     # ------------------------------------------------------------------ events
@@ -172,9 +189,11 @@ class FileWatch:
                 self._say_owed()
                 if self._is_elsewhere():
                     return
-                operations = self._operations(event, arguments)
-                if any(map(_is_of_a_directory, operations)):
+                operations = operations_of(event, arguments)
+                if any(map(is_of_a_directory, operations)):
                     self._fast_path.forget()
+                if event == "sqlite3.connect":
+                    self._databases.update(operation.path for operation in operations[:1])
                 self._record(operations)
                 self._log_nested()
                 if event == "open":
@@ -199,9 +218,8 @@ class FileWatch:
     def _record(self, operations: Iterable[Operation]) -> None:
         assert self._keeper is not None
         for operation in operations:
-            if not self._is_left_alone(operation.path) or not self._is_left_alone(
-                operation.target or operation.path
-            ):
+            alone = self._is_left_alone(operation.path)
+            if not alone or (operation.target and not self._is_left_alone(operation.target)):
                 self._tell(self._keeper.before(operation))
                 directory = os.path.dirname(operation.target or operation.path)
                 if directory not in self._directories and len(self._directories) < _MOST_DIRECTORIES:
@@ -216,8 +234,8 @@ class FileWatch:
 
     def _note(self, path: Any, operations: list[Operation]) -> None:
         """The fast path may settle what comes next in the directory of this path."""
-        if type(path) is not str or not operations:
-            return
+        if type(path) is not str or not operations or self._covers is not None:
+            return  # with patterns, files of one directory may differ
         directory, name = os.path.split(operations[0].path)
         if name != os.path.basename(path):
             return  # a symbolic link
@@ -234,7 +252,7 @@ class FileWatch:
         """The callback's own operations are in the job directory; others cannot be recorded now."""
         with contextlib.suppress(OSError, ValueError, TypeError):
             self._fast_path.forget()
-            for operation in self._operations(event, arguments):
+            for operation in operations_of(event, arguments):
                 if not self._is_left_alone(operation.path):
                     reason = "changed by a signal handler or finalizer while a change was recorded"
                     self._nested.append(Uncovered(operation.path, reason, 0))
@@ -248,7 +266,7 @@ class FileWatch:
 
     def _on_missed(self, path: bytes, library: str) -> None:
         """A thread that Python does not know has changed something, so nothing could be kept before."""
-        name = _name(path)
+        name = canonical_name(path)
         if name and not self._is_left_alone(name):
             with self._lock:
                 self._cannot(name, f"changed by a thread of a compiled library ({library})")
@@ -276,50 +294,11 @@ class FileWatch:
 
     def _is_left_alone(self, path: str) -> bool:
         directory = os.path.dirname(path)
-        return directory.endswith("/" + _CACHE) or any(
-            path == each or path.startswith(each + "/") for each in self._left_alone
+        return (
+            directory.endswith("/" + _CACHE)
+            or any(path == each or path.startswith(each + "/") for each in self._left_alone)
+            or (self._covers is not None and not self._covers(path))
         )
-
-    # ------------------------------------------------------------------ what an event says
-
-    def _operations(self, event: str, arguments: tuple[Any, ...]) -> list[Operation]:
-        match event, arguments:
-            case "open", (path, _, flags):
-                return _opened(path, flags)
-            case "os.rename", (source, target, source_fd, target_fd):
-                return _both("rename", _name(source, source_fd), _name(target, target_fd))
-            case "os.remove" | "os.rmdir", (path, fd):
-                return _one("remove", _name(path, fd))
-            case "os.mkdir", (path, _, fd):
-                return _one("directory", _name(path, fd))
-            case "os.link", (source, target, source_fd, target_fd):
-                return _both("link", _name(target, target_fd), _name(source, source_fd))
-            case "os.symlink", (_, path, fd):
-                return _one("link", _name(path, fd))
-            case "os.truncate", (path, _):
-                return _one("rewrite", _followed(path))
-            case "os.chmod" | "os.chown", (path, *_, fd):
-                return _one("attributes", _followed(path, fd))
-            case "os.utime", (path, _, _, fd):
-                return _one("attributes", _followed(path, fd))
-            case "os.setxattr" | "os.removexattr", (path, *_):
-                return _one("attributes", _followed(path))
-            case "sqlite3.connect", (path, *_):
-                return self._connected(path)
-        return []
-
-    def _connected(self, database: Any) -> list[Operation]:
-        """SQLite opens the database later, and makes files beside it, without any event."""
-        path = os.fsdecode(database)
-        if path.startswith("file:"):
-            path = path[5:].partition("?")[0].removeprefix("//")
-        if path in ("", ":memory:"):
-            return []
-        name = _followed(path)
-        if not name:
-            return []
-        self._databases.add(name)
-        return [Operation("rewrite", name + each) for each in _SQLITE]
 
 
 def _place(frame: FrameType | None) -> str:
@@ -340,72 +319,6 @@ def _command(arguments: tuple[Any, ...]) -> str:
     with contextlib.suppress(TypeError):
         return os.path.basename(os.fsdecode(given))[:_COMMAND_CHARS]
     return ""
-
-
-def _opened(path: Any, flags: int) -> list[Operation]:
-    if isinstance(path, int) or flags & _O_TMPFILE == _O_TMPFILE:
-        return []
-    appends = flags & os.O_APPEND and not flags & os.O_TRUNC
-    return _one("append" if appends else "rewrite", _followed(path))
-
-
-def _is_of_a_directory(operation: Operation) -> bool:
-    """Does the name of a directory change?"""
-    return operation.kind == "directory" or (
-        operation.kind in ("remove", "rename")
-        and os.path.isdir(operation.path)
-        and not os.path.islink(operation.path)
-    )
-
-
-def _one(kind: Any, path: str) -> list[Operation]:
-    return [Operation(kind, path)] if path else []
-
-
-def _both(kind: Any, path: str, target: str) -> list[Operation]:
-    return [Operation(kind, path, target)] if path and target else []
-
-
-def _name(path: Any, fd: int = -1) -> str:
-    """The canonical name that the path refers to, a symbolic link itself; "": there is no such directory."""
-    given = os.fsdecode(path)
-    if fd >= 0 and not given.startswith("/"):
-        given = f"/proc/self/fd/{fd}/{given}"
-    while given.endswith("/") and given != "/":
-        given = given[:-1]
-    directory, base = os.path.split(given)
-    if base in ("", ".", ".."):
-        return os.path.realpath(given)
-    found = _canonical(directory or ".")
-    return os.path.join(found, base) if found else ""
-
-
-def _followed(path: Any, fd: int = -1) -> str:
-    """The canonical name of what the path leads to, symbolic links followed."""
-    if isinstance(path, int):
-        with contextlib.suppress(OSError):
-            if (
-                stat.S_IFMT(os.fstat(path).st_mode) in (stat.S_IFREG, stat.S_IFDIR)
-                and os.fstat(path).st_nlink
-            ):
-                return os.readlink(f"/proc/self/fd/{path}")
-        return ""
-    name = _name(path, fd)
-    if name and os.path.islink(name):
-        return os.path.realpath(name)
-    return name
-
-
-def _canonical(directory: str) -> str:
-    """The directory's absolute name without symbolic links; "": it does not exist."""
-    try:
-        fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    try:
-        return os.readlink(f"/proc/self/fd/{fd}")
-    finally:
-        os.close(fd)
 
 
 def _root() -> tuple[int, int]:

@@ -55,6 +55,24 @@ def seconds(text: str) -> float:
     return total
 
 
+_UNITS_BYTES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_SIZE = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?([KMGT]?)(?:i?B)?", re.IGNORECASE)
+
+
+def nbytes(text: str) -> int:
+    """A size: a number of bytes, or one with a unit, powers of 1024: 100000, 500M, 2G, 1.5GiB.
+
+    Raises argparse.ArgumentTypeError for what is none, or less than a byte.
+    """
+    found = _SIZE.fullmatch(text.strip())
+    size = int(float(found[1]) * _UNITS_BYTES[found[2].upper()]) if found else 0
+    if size < 1:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no size: give bytes, or a number and a unit (500M, 2G)"
+        )
+    return size
+
+
 def _at_least(least: int) -> Any:
     def count(text: str) -> int:
         try:
@@ -141,16 +159,36 @@ def _add_service_options(parser: argparse.ArgumentParser) -> None:
 def _add_file_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--files",
-        choices=("auto", "off"),
-        help="auto: a restart puts back the files that the program has changed since the checkpoint (default); off: it "
-        "only cuts open files to their length",
+        action=_Files,
+        metavar="auto|off|PATTERN",
+        help="auto: a restart puts back the files that the program has changed since the checkpoint (default); PATTERN: "
+        "those that match, !PATTERN: but not those (may be given several times); off: it only cuts open files to their "
+        "length",
     )
     parser.add_argument(
         "--files-limit",
-        type=_at_least(1),
+        type=nbytes,
         metavar="BYTES",
-        help="for copies of files, of each rank between two checkpoints (default 1 GiB)",
+        help="for all copies of files that the job keeps; a number with or without a unit: 500M, 2G (default 1 GiB)",
     )
+
+
+class _Files(argparse.Action):
+    """Each time one word more; what they mean together is checked at once."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option: str | None = None,
+    ) -> None:
+        from ckpt.undo.selection.patterns import chosen, words_of
+
+        try:
+            setattr(namespace, self.dest, chosen([*words_of(getattr(namespace, self.dest)), values]))
+        except ValueError as failure:
+            raise argparse.ArgumentError(self, str(failure)) from None
 
 
 class _Version(argparse.Action):

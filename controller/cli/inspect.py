@@ -69,11 +69,12 @@ def _add_logged_times(job: JobDirectory, found: dict[str, Any]) -> None:
 
 def _files(job: JobDirectory, epoch: int) -> dict[str, Any]:
     """What the undo log has kept of the program's files since this line; ``reason``: why they cannot be put back, or ""."""
+    from ckpt.controller.service.files import from_start
     from ckpt.undo.errors import UndoError
     from ckpt.undo.restoring import can_put_back, describe
 
     try:
-        reason = can_put_back(job.path, job.key, epoch, from_start=job.options.get("files") == "auto")
+        reason = can_put_back(job.path, job.key, epoch, from_start=from_start(job))
         return {"reason": reason, "intervals": describe(job.path, job.key, epoch)}
     except UndoError as failure:
         return {"reason": str(failure), "intervals": []}

@@ -6,6 +6,7 @@ For a job that does not run any more, `status` prints how it ended, from the eve
 from __future__ import annotations
 
 import argparse
+import os
 from signal import SIGTERM
 from typing import TYPE_CHECKING, Any
 
@@ -144,7 +145,34 @@ def describe(job: JobDirectory, history: History, live: dict[str, Any] | None) -
             }
             for rank, record in sorted(history.ranks.items())
         ],
+        "files": _files(job, history, live),
         "live": live,
+    }
+
+
+def _files(job: JobDirectory, history: History, live: dict[str, Any] | None) -> dict[str, Any]:
+    """Which files go back with the program, the bound for copies of them and what is kept."""
+    from ckpt.controller.cli.run import DEFAULTS
+    from ckpt.undo.allowance import copied_bytes
+
+    now = (live or {}).get("files") or {}
+    asked = {
+        name: now.get(name) or job.options.get(name) or DEFAULTS[name] for name in ("files", "files_limit")
+    }
+    try:
+        copied: int | None = copied_bytes(os.path.join(job.path, "undo"))
+    except FileNotFoundError:
+        copied = 0
+    except OSError:
+        copied = None  # an interval goes at this moment, or a number is damaged
+    records = [(rank.get("files") or {}).get("records") for rank in (live or {}).get("ranks", ())]
+    known = [count for count in records if count is not None]
+    return {
+        "files": asked["files"],
+        "limit_bytes": asked["files_limit"],
+        "copied_bytes": copied,
+        "records": sum(known) if known else None,
+        "not_covered": sum(history.uncovered.values()),
     }
 
 
@@ -181,6 +209,7 @@ def render(fields: dict[str, Any]) -> str:
     out.append(f"restarts   {fields['restarts']} (incarnation {fields['incarnation']})")
     if "log" in fields:
         out.append(f"log        {fields['log']}")
+    out += _render_files(fields["files"])
     out += _render_longest_wait(fields["ranks"])
     live = fields["live"] or {}
     current = live.get("round")
@@ -191,6 +220,20 @@ def render(fields: dict[str, Any]) -> str:
     for rank in fields["ranks"]:
         out += _render_rank(rank, now.get(rank["rank"]))
     return "\n".join(out)
+
+
+def _render_files(files: dict[str, Any]) -> list[str]:
+    from ckpt.undo.selection.patterns import is_recorded, text_of
+
+    if not is_recorded(files["files"]):
+        return ["files      off: a restart leaves closed files as they are"]
+    copied = "unknown" if files["copied_bytes"] is None else size_text(files["copied_bytes"])
+    parts = [f"{text_of(files['files'])}; copies {copied} of {size_text(files['limit_bytes'])}"]
+    if files["records"] is not None:
+        parts.append(f"{files['records']} changes recorded since the last checkpoint")
+    if files["not_covered"]:
+        parts.append(f"{files['not_covered']} not covered (files-not-covered in the event log)")
+    return ["files      " + "; ".join(parts)]
 
 
 def _render_longest_wait(ranks: list[dict[str, Any]]) -> list[str]:

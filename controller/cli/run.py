@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ckpt.controller.supervision.lines import Lines
     from ckpt.store import JobDirectory, LockHandle
 
-_DEFAULTS: dict[str, Any] = {
+DEFAULTS: dict[str, Any] = {
     "every": None,
     "max_restarts": 10,
     "on_failure": "restart",
@@ -89,7 +89,7 @@ def _start(command: Command, arguments: argparse.Namespace) -> int:
         from ckpt.store.job.lock import Life
 
         options = {
-            name: getattr(arguments, name) for name in _DEFAULTS if getattr(arguments, name) is not None
+            name: getattr(arguments, name) for name in DEFAULTS if getattr(arguments, name) is not None
         }
         try:
             job, lock_fd = JobDirectory.create_locked(
@@ -100,7 +100,7 @@ def _start(command: Command, arguments: argparse.Namespace) -> int:
                     "interpreter": spawned.interpreter.saved(),
                     "stdin": _standard_input(),
                     "script": scripts.note(command.script),
-                    "files": _DEFAULTS["files"],  # jobs without it are older: their files were not recorded
+                    "files": DEFAULTS["files"],  # jobs without it are older: their files were not recorded
                     **options,
                 },
                 hash_seed=spawned.hash_seed,
@@ -186,6 +186,7 @@ def _continue_job(
     from ckpt.controller.launch.whereabouts import claim, clear
     from ckpt.controller.supervision import past
     from ckpt.controller.supervision.history import finished_code
+    from ckpt.undo.selection.patterns import is_recorded
 
     with job.lock() as lock:
         history, trouble = past.known(job, lock.record)
@@ -200,7 +201,7 @@ def _continue_job(
             raise NoSuchJob(
                 f"{job.path}: nothing was committed yet; `ckpt run --resume auto` starts from the beginning"
             )
-        if _option(job, arguments, "files") == "auto":
+        if is_recorded(_option(job, arguments, "files")):
             lines = _lines_with_files(job, lines, reporter, required=epoch is not None)
         ended = clear(job, lock, history, arguments.fenced)
         if trouble is not None:
@@ -353,7 +354,7 @@ def _drive(
 
 def _option(job: JobDirectory, arguments: argparse.Namespace, name: str) -> Any:
     given = getattr(arguments, name)
-    return job.options.get(name, _DEFAULTS[name]) if given is None else given
+    return job.options.get(name, DEFAULTS[name]) if given is None else given
 
 
 def _options(job: JobDirectory, arguments: argparse.Namespace, *, new: bool) -> ServiceOptions:
@@ -384,6 +385,7 @@ def _options(job: JobDirectory, arguments: argparse.Namespace, *, new: bool) -> 
             "harmless_threads": list(option("harmless_threads")),
             "explicit": option("explicit"),
             "files": option("files"),
+            "files_directory": job.cwd if new else _directory_of(job, arguments),
             "files_limit": option("files_limit"),
             "stdin": job.options.get("stdin"),
             "moved": None if new or arguments.chdir is None else [job.cwd, _directory_of(job, arguments)],

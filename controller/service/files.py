@@ -27,8 +27,10 @@ from ckpt.controller.supervision.events import Launch
 from ckpt.store import JobDirectory, list_epochs
 from ckpt.undo import restoring
 from ckpt.undo.errors import LogDamaged, NotRecorded, UndoError
+from ckpt.undo.selection.covering import covering
+from ckpt.undo.selection.patterns import OFF, Chosen, is_recorded, text_of, words_of
 
-__all__ = ["JobFiles", "lines_with_files"]
+__all__ = ["JobFiles", "forget_files", "from_start", "lines_with_files"]
 
 _SHOWN = 5
 _SHOWN_OF_AN_INTERVAL = 3
@@ -46,12 +48,17 @@ class JobFiles:
         log: Callable[[str, dict[str, Any]], None],
     ) -> None:
         self._job = job
-        self._is_on = options.get("files") == "auto"
+        self._is_on = is_recorded(options.get("files") or OFF)
+        self._first = Chosen(words_of(job.options.get("files") or OFF), job.cwd)
+        self._now = Chosen(words_of(options.get("files") or OFF), options.get("files_directory") or job.cwd)
         old, new = options.get("moved") or ("", "")
         self._moved = (old, os.path.realpath(new)) if old != new else None
         self._say = say
         self._log = log
-        self._unrecorded = UnrecordedChanges(job, new or job.cwd, say, log) if self._is_on else None
+        self._unrecorded: UnrecordedChanges | None = None
+        if self._is_on:
+            covers = covering(list(self._now.words), self._now.directory)
+            self._unrecorded = UnrecordedChanges(job, new or job.cwd, covers, say, log)
         self._not_covered: dict[int, list[restoring.Problem]] = {}  # epoch -> what was told
 
     def register(self, selector: selectors.BaseSelector) -> None:
@@ -87,7 +94,7 @@ class JobFiles:
             raise _refusal(self._job, failure) from failure
 
     def _give_up(self) -> None:
-        if not _from_start(self._job) and not restoring.has_chain(self._job.path):
+        if not from_start(self._job) and not restoring.has_chain(self._job.path):
             return
         if restoring.give_up(self._job.path, self._job.key):
             self._log("files-given-up", {})
@@ -100,12 +107,18 @@ class JobFiles:
         restored = restoring.undo(
             *(self._job.path, self._job.key, line),
             highest=highest,
-            from_start=_from_start(self._job),
+            from_start=from_start(self._job),
             directory=moved.target if moved is not None else self._job.cwd,
             moved=moved,
             told=told,
+            first=self._first,
+            now=self._now,
         )
         self._not_covered = {epoch: each for epoch, each in self._not_covered.items() if epoch < line}
+        if restored.chosen and restored.chosen[-1].words != self._now.words:
+            self._log("files-chosen", {"epoch": line, "files": self._now.words})
+            before, now = text_of(restored.chosen[-1].words), text_of(self._now.words)
+            self._say(f"files: from here on {now}; what was recorded until now ({before}) stays recorded")
         if not restored.is_recorded:
             self._say("files have not been recorded until now: what was changed before is not put back")
             return {}
@@ -123,7 +136,11 @@ class JobFiles:
         self._tell(restored)
         paths = sorted({problem.path for problem in restored.problems if not problem.is_final})
         # Without a path the log itself was lost: then nothing is known of any file.
-        return {"files_put_back": "" not in paths, "files_problems": paths}
+        return {
+            "files_put_back": "" not in paths,
+            "files_problems": paths,
+            "files_recorded": [list(chosen) for chosen in restored.chosen],
+        }
 
     def _tell(self, restored: restoring.Restored) -> None:
         for problem in restored.problems:
@@ -174,7 +191,7 @@ def forget_files(job: JobDirectory) -> None:
     try:
         if restoring.has_chain(job.path):
             oldest = min(list_epochs(job), default=0)
-            restoring.forget(job.path, job.key, oldest, from_start=_from_start(job))
+            restoring.forget(job.path, job.key, oldest, from_start=from_start(job))
     except UndoError as failure:
         text = f"files that are kept for restarts could not be removed: {failure}"
         raise ControllerError(text) from failure
@@ -191,7 +208,7 @@ def lines_with_files(
     failure = ""
     for epoch in sorted(epochs, reverse=True):
         try:
-            reason = restoring.can_put_back(job.path, job.key, epoch, from_start=_from_start(job))
+            reason = restoring.can_put_back(job.path, job.key, epoch, from_start=from_start(job))
         except UndoError as error:
             raise _refusal(job, error) from error
         if not reason:
@@ -206,9 +223,9 @@ def lines_with_files(
     return found
 
 
-def _from_start(job: JobDirectory) -> bool:
+def from_start(job: JobDirectory) -> bool:
     """Are files recorded since the job's start?"""
-    return job.options.get("files") == "auto"
+    return is_recorded(job.options.get("files") or OFF)
 
 
 def _refusal(job: JobDirectory, failure: UndoError) -> FilesNotPutBack:

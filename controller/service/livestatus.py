@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ckpt.controller.launch import procinfo
@@ -24,13 +24,15 @@ PATIENCE_NS = 250_000_000
 
 
 class LiveStatus:
-    """One question in progress. `pids`: of the ranks that are asked; `done` is called once, with the answer."""
+    """One question in progress. `options`: of the ranks; `pids`: of those that are asked; `done` is called once, with the
+    answer."""
 
     def __init__(
         self,
         supervisor: Supervisor,
         launcher: Launcher,
         runtime_dir: str,
+        options: Mapping[str, Any],
         pids: dict[int, int],
         done: Callable[[dict[str, Any]], None],
         *,
@@ -39,6 +41,7 @@ class LiveStatus:
         self._supervisor = supervisor
         self._launcher = launcher
         self._runtime_dir = runtime_dir
+        self._options = options
         self._pids = pids
         self._done = done
         self._asked_ns = now_ns
@@ -89,6 +92,7 @@ class LiveStatus:
             "committed": supervisor.coordinator.committed,
             "round": describe_round(supervisor.coordinator, self._answers, now_ns=now_ns),
             "ranks": ranks,
+            "files": {name: self._options.get(name) for name in ("files", "files_limit")},
         })  # fmt: skip
 
     def _stack_of(self, rank: int) -> str:

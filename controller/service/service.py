@@ -8,8 +8,7 @@ returns are carried out in order (`_perform`), and their completions go back to 
     signals     signals that stop the job, or are passed to ranks       (`signals`)
     clock       deadlines of the supervisor; the ranks' output files    (`passthrough`)
 
-The control file is written synchronously: nothing else may happen between the last vote and the commit, and the write takes
-milliseconds.
+The control file is written synchronously: nothing may happen between the last vote and the commit. It takes milliseconds.
 
 Not here: decisions (`supervisor`, `coordinator`).
 """
@@ -343,6 +342,7 @@ class Service:
                         self.supervisor,
                         self.launcher,
                         self.runtime_dir,
+                        self.options.rank_options,
                         dict(self.pids),
                         lambda answer: self.clients.answer(token, answer),
                         now_ns=time.monotonic_ns(),

@@ -22,6 +22,7 @@ from typing import Any
 
 from ckpt.store import JobDirectory, StoreError
 from ckpt.undo import restoring
+from ckpt.undo.selection.patterns import Patterns
 from ckpt.undo.unrecorded import Change, DirectoryWatch, unrecorded
 
 __all__ = ["UnrecordedChanges"]
@@ -33,14 +34,15 @@ _EVENT = "files-not-undone"
 
 
 class UnrecordedChanges:
-    """The changes of one job under one controller. ``directory``: in which it works. ``say``: prints a message; ``log``:
-    writes a line of the event log.
+    """The changes of one job under one controller. ``directory``: in which it works. ``covers``: is this path one of the
+    files that go back? None: all are. ``say``: prints a message; ``log``: writes a line of the event log.
     """
 
     def __init__(
         self,
         job: JobDirectory,
         directory: str,
+        covers: Callable[[str], bool] | None,
         say: Callable[[str], None],
         log: Callable[[str, dict[str, Any]], None],
     ) -> None:
@@ -50,6 +52,8 @@ class UnrecordedChanges:
         self._log = log
         self._line = 0
         self._since_ns = time.time_ns()
+        self._covers = covers
+        self._kept = Patterns(())  # what the program wants to stay
         self._started: list[str] = []  # where ranks have started processes
         # line, path, reason; None: the event log has them
         self._told: list[tuple[int, str, str]] | None = None
@@ -74,6 +78,8 @@ class UnrecordedChanges:
         """A packet of a rank, of whatever kind."""
         if packet["m"] == "changes":
             self._add(packet["directory"])
+        elif packet.get("event") == "files-kept":
+            self._kept = Patterns(dict.fromkeys([*self._kept.texts, *packet.get("patterns", ())]))
         elif packet.get("event") == "process-started":
             started = f"{packet.get('where')}: {packet.get('command') or 'a forked copy of the program'}"
             if started not in self._started:
@@ -186,8 +192,9 @@ class UnrecordedChanges:
         return self._told
 
     def _is_left_alone(self, path: str) -> bool:
-        name = os.path.basename(path)
-        return name == _CACHE or path == self._path or self._path.startswith(path + "/")
+        if self._kept.match(path) or (self._covers is not None and not self._covers(path)):
+            return True
+        return os.path.basename(path) == _CACHE or path == self._path or self._path.startswith(path + "/")
 
     def _by(self) -> str:
         if not self._started:

@@ -78,6 +78,9 @@ class History:
     ranks: dict[int, RankHistory] = field(default_factory=dict)
     lines: int = 0
     result_reported: bool = False  # a `ckpt restart` has reported the outcome
+    uncovered: dict[int, int] = field(
+        default_factory=dict
+    )  # epoch -> changes of files since, which cannot be undone
 
 
 def finished_code(history: History) -> int | None:
@@ -117,6 +120,7 @@ def dump(history: History) -> dict[str, Any]:
     for name in ("committed", "aborted"):
         newest = sorted(fields[name])[-_NEWEST_KEPT:]
         fields[name] = {str(epoch): fields[name][epoch] for epoch in newest}
+    fields["uncovered"] = {str(epoch): count for epoch, count in fields["uncovered"].items()}
     fields["ranks"] = {str(rank): values for rank, values in fields["ranks"].items()}
     for values in fields["ranks"].values():
         values["pauses_ms"] = values["pauses_ms"][-_PAUSES_KEPT:]
@@ -131,6 +135,7 @@ def _restore(line: Line) -> History:
     history = History(**{name: value for name, value in fields.items() if name in names(History)})
     history.committed = {int(epoch): value for epoch, value in history.committed.items()}
     history.aborted = {int(epoch): value for epoch, value in history.aborted.items()}
+    history.uncovered = {int(epoch): count for epoch, count in history.uncovered.items()}
     history.ranks = ranks
     history.agent = None if agent is None else Process(**agent)
     history.processes = [Process(**process) for process in processes]
@@ -154,6 +159,10 @@ def _take(history: History, name: str, line: Line) -> None:
         history.outcome = None
     elif name == "rank-started":
         _take_start(history, line)
+    elif name == "files-not-covered" and isinstance(epoch, int):
+        history.uncovered[epoch] = history.uncovered.get(epoch, 0) + 1
+    elif name in ("files-put-back", "files-given-up"):
+        history.uncovered.clear()
     elif name == "rank-died":
         _rank(history, line).deaths += 1
     elif name == "continuing":
@@ -198,6 +207,7 @@ def _take_round(history: History, name: str, epoch: int, line: Line) -> None:
     elif name == "committed":
         history.committed[epoch] = line
         history.commits += 1
+        history.uncovered = {since: count for since, count in history.uncovered.items() if since >= epoch}
     if name in ("round-aborted", "committed") and history.open_round == epoch:
         history.open_round = None
 

@@ -21,7 +21,7 @@ helper thread and an image child can all write, and packets do not mix. Between 
 
     controller → rank
         table{peers}  ask{epoch, waiting}  checkpoint{epoch, mode}  cut{epoch, at, take}  abort{epoch, reason}
-        committed{epoch}  release  failed{ranks}  stop{exit_code, reason}  status
+        committed{epoch}  release{final}  failed{ranks}  stop{exit_code, reason}  status
 
     controller → agent (key "a")                 agent → controller (key "e")
         attach   generation                          state    pid, generation, ranks (to attach, query)
@@ -116,9 +116,9 @@ def committed(epoch: int) -> Packet:
     return {"m": "committed", "epoch": epoch}
 
 
-def release() -> Packet:
-    """All ranks have finished: nobody needs your links any more."""
-    return {"m": "release"}
+def release(*, final: bool = True) -> Packet:
+    """All ranks have finished: nobody needs your links any more. `final`: the job is not stopped, so nothing goes back."""
+    return {"m": "release"} if final else {"m": "release", "final": False}
 
 
 def alone() -> Packet:

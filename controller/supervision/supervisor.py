@@ -442,7 +442,7 @@ class Supervisor:
             return []
         if len(self.gone) == self.size:
             return []
-        return [Send(messages.release())]
+        return [Send(messages.release(final=False))]
 
     def _at_once(self, now_ns: int) -> list[Action]:
         """A second signal has come during the ranks' time to end: kill them, unless it came too early to be meant."""

@@ -283,3 +283,57 @@ def test_what_a_child_process_writes_is_told_at_the_next_checkpoint_and_at_a_res
         "first",
         *names,
     }
+
+
+def test_a_restart_with_other_patterns_puts_back_what_was_recorded(failed: Path) -> None:
+    other = failed.parent / "other"
+    done = run_ckpt("restart", "--files", "other", "--files", "!*.tmp", failed, cwd=failed.parent)
+    assert done.returncode == 0, done.stderr
+    assert (
+        "files: from here on other !*.tmp; what was recorded until now (auto) stays recorded" in done.stderr
+    )
+    assert done.stdout == "4 4\n"
+    [chosen] = [
+        json.loads(line)
+        for line in (failed / "events.jsonl").read_text().splitlines()
+        if '"files-chosen"' in line
+    ]
+    assert chosen["files"] == ["other", "!*.tmp"]
+    newest = sorted((failed / "undo").glob("epoch-*/rank-*/log"))[-1].read_text()
+    assert str(other / "state") in newest
+    assert f'"{failed.parent / "state"}"' not in newest and ".tmp" not in newest
+
+
+RECORDED = """
+    import os, time
+    import ckpt
+    ckpt.enable()
+    open("small", "w").close()
+    with open("large", "wb") as file:
+        file.write(b"x" * 5000)
+    ckpt.checkpoint()
+    while '"committed"' not in open(os.environ["CKPT_JOB"] + "/events.jsonl").read():
+        time.sleep(0.001)
+    for name in ("small", "large"):
+        with open(name, "r+b") as file:
+            file.write(b"y")
+    open(os.environ["CKPT_JOB"] + "/written", "x").close()
+    while not os.path.exists(os.environ["CKPT_JOB"] + "/through"):
+        time.sleep(0.001)
+"""
+
+
+def test_status_says_what_is_kept_of_files(start: Start, tmp_path: Path) -> None:
+    app = write_app(tmp_path, RECORDED)
+    job = start(app, ranks=1, files="!*.log", files_limit="4K")
+    job.wait_for((job.directory / "written").exists, "both files are written")
+    files = json.loads(run_ckpt("status", "--json", job.directory).stdout)["files"]
+    assert files == {
+        "files": ["!*.log"], "limit_bytes": 4096, "copied_bytes": 0, "records": 2, "not_covered": 1
+    }  # fmt: skip
+    assert "!*.log; copies 0 B of 4.1 KB; 2 changes" in run_ckpt("status", job.directory).stdout
+    (job.directory / "through").touch()
+    assert job.finish() == 0, job.report()
+    assert [event["path"] for event in job.events("files-not-covered")] == [str(tmp_path / "large")]
+    files = json.loads(run_ckpt("status", "--json", job.directory).stdout)["files"]
+    assert (files["records"], files["not_covered"]) == (None, 1)

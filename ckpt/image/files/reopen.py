@@ -4,7 +4,9 @@
 - The names of this module are part of the image format.
 - A descriptor gets its old number again (:mod:`ckpt.image.files.numbers`). Descriptors that shared one open file description
   (duplicates) share one again, with its offset and locks.
-- A writable file is cut to its saved length.
+- A writable file is cut to its saved length, unless its changes stay (:mod:`ckpt.undo.selection.kept`): such a file is
+  opened as it is now. One that is appended to goes on at its present end, another one at its saved offset, at most at its
+  end.
 - A file that is gone is made again if the image holds its content (small files). A writable file gets its saved content
   back if another file has its path now, or if the file is shorter than it was: a temporary file, for example, that the
   program has renamed or removed since the image, and made again.
@@ -22,7 +24,7 @@ import io
 import os
 import stat
 import tempfile
-from collections.abc import Collection
+from collections.abc import Callable
 from typing import Any
 
 from ckpt.compat.stdlib import decompressing_readers, reader_attributes, rewind
@@ -42,8 +44,8 @@ class SavedFile:
 
     ``length``: in bytes, of a writable file; else None. ``content``: of a small file, or of one without a name
     (``is_deleted``); else None. ``stream``: 1 or 2 if the file is the rank's own standard output or error: after a restart
-    the descriptor refers to that stream, whatever its path is then. The other fields:
-    :class:`ckpt.image.files.file_notes.FileNote`.
+    the descriptor refers to that stream, whatever its path is then. ``is_kept``: what has changed in the file since stays.
+    The other fields: :class:`ckpt.image.files.file_notes.FileNote`.
     """
 
     fd: int
@@ -58,9 +60,10 @@ class SavedFile:
     identity: tuple[int, int, int] = (0, 0, 0)
     mode: int = 0o600
     locks: tuple[file_locks.FileLock, ...] = ()
+    is_kept: bool = False
 
 
-_put_back: list[frozenset[str]] = []  # the exceptions, if a restart has put all other files back
+_put_back: list[Callable[[str], bool]] = []  # if a restart has put files back: has it this one?
 
 _Opened = tuple[int, int, int]  # a descriptor, device, inode
 _opened: dict[int, _Opened] = {}  # by SavedFile.first
@@ -71,11 +74,11 @@ _replacements: list[
 ] = []  # files that get the numbers of standard output and error in change_files()
 
 
-def declare_put_back(exceptions: Collection[str]) -> None:
-    """Declare that all files but those of these paths are what they were at the checkpoint: their lengths are right, also
-    where other ranks have written to them.
+def declare_put_back(is_right: Callable[[str], bool]) -> None:
+    """Declare which files are what they were at the checkpoint, by their paths: their lengths are right, also where other
+    ranks have written to them.
     """
-    _put_back[:] = [frozenset(exceptions)]
+    _put_back[:] = [is_right]
 
 
 def begin() -> None:
@@ -150,9 +153,12 @@ def make_directory(path: str) -> None:
 
 
 def _remember(fd: int, saved: SavedFile) -> None:
-    with contextlib.suppress(OSError):  # a device cannot seek
-        os.lseek(fd, saved.offset, os.SEEK_SET)
     status = os.fstat(fd)
+    offset = saved.offset
+    if saved.is_kept:
+        offset = status.st_size if saved.flags & os.O_APPEND else min(offset, status.st_size)
+    with contextlib.suppress(OSError):  # a device cannot seek
+        os.lseek(fd, offset, os.SEEK_SET)
     _opened.setdefault(saved.first, (fd, status.st_dev, status.st_ino))
     file_locks.note(fd if saved.fd not in (1, 2) else saved.fd, moved(saved.path), saved.locks)
 
@@ -216,9 +222,9 @@ def _open_again(saved: SavedFile) -> int:
             f"the checkpoint was taken, cannot be opened again: {failure.strerror}. Put it back, and run `ckpt restart`"
         ) from failure
     status = os.fstat(fd)
-    if not stat.S_ISREG(status.st_mode) or moved(saved.path) in _made:
+    if not stat.S_ISREG(status.st_mode) or moved(saved.path) in _made or saved.is_kept:
         return fd
-    is_put_back = bool(_put_back) and moved(saved.path) not in _put_back[0]
+    is_put_back = bool(_put_back) and _put_back[0](moved(saved.path))
     appends_only = is_put_back and saved.flags & os.O_APPEND
     needed = saved.offset if saved.length is None or appends_only else saved.length
     is_another_file = not _is_the_same(status, _frames.born(fd), saved)

@@ -27,6 +27,7 @@ from ckpt.image.files import descriptors
 from ckpt.image.files.file_locks import locks_of
 from ckpt.image.files.file_positions import read_at
 from ckpt.image.files.reopen import SavedFile
+from ckpt.undo.selection.kept import is_kept
 
 if TYPE_CHECKING:
     from ckpt.image.files.file_notes import FileNote
@@ -74,6 +75,7 @@ class SavedFiles:
             note.identity,
             note.mode,
             locks_of(note.locks),
+            note.kind == "file" and is_kept(note.path),
         )
 
     def _content(self, note: FileNote, readable: int) -> bytes | None:

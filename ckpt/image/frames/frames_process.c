@@ -49,9 +49,8 @@ static PyObject *call_here(PyThreadState *ts, PyObject *callable)
 }
 #endif
 
-static int pending(void *arg)
+static int run_queued(PyObject *callable, int is_of_program)
 {
-    PyObject *callable = arg;
     int rc = 0;
 #if FRAMES_SUPPORTED
     PyObject *result = call_here(PyThreadState_Get(), callable);
@@ -59,7 +58,7 @@ static int pending(void *arg)
     PyObject *result = PyObject_CallNoArgs(callable);
 #endif
     if (result == NULL) {
-        if (PyErr_ExceptionMatches(PyExc_Exception))
+        if (!is_of_program && PyErr_ExceptionMatches(PyExc_Exception))
             PyErr_WriteUnraisable(callable); /* a fault of ours must not appear inside of the program */
         else
             rc = -1; /* KeyboardInterrupt, SystemExit: meant for the program */
@@ -67,6 +66,18 @@ static int pending(void *arg)
     Py_XDECREF(result);
     Py_DECREF(callable);
     return rc;
+}
+
+static int pending(void *callable) { return run_queued(callable, 0); }
+
+static int pending_of_program(void *callable) { return run_queued(callable, 1); }
+
+static PyObject *queue(int (*call)(void *), PyObject *callable)
+{
+    int is_queued = Py_AddPendingCall(call, Py_NewRef(callable)) == 0;
+    if (!is_queued)
+        Py_DECREF(callable);
+    return PyBool_FromLong(is_queued);
 }
 
 PyDoc_STRVAR(request_doc,
@@ -79,10 +90,15 @@ static PyObject *request(PyObject *module, PyObject *callable)
         PyErr_SetString(PyExc_TypeError, "request() needs a callable");
         return NULL;
     }
-    if (Py_AddPendingCall(pending, Py_NewRef(callable)) == 0)
-        Py_RETURN_TRUE;
-    Py_DECREF(callable);
-    Py_RETURN_FALSE;
+    return queue(pending, callable);
+}
+
+PyDoc_STRVAR(call_in_program_doc,
+"call_in_program(callable, /) -> bool\n\n"
+"As request(), but the call is one of the program: every exception from it goes to the program.");
+static PyObject *call_in_program(PyObject *module, PyObject *callable)
+{
+    return queue(pending_of_program, callable);
 }
 
 PyDoc_STRVAR(untraced_doc,
@@ -363,6 +379,7 @@ static PyObject *unusual(PyObject *module, PyObject *args)
 
 PyMethodDef process_methods[] = {
     {"request", request, METH_O, request_doc},
+    {"call_in_program", call_in_program, METH_O, call_in_program_doc},
     {"look", look, METH_VARARGS, look_doc},
     {"on_stack", on_stack, METH_VARARGS, on_stack_doc},
     {"profile_call", profile_call, METH_O, profile_call_doc},

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 import ckpt
 from ckpt.capture.hooks import Hooks
 from ckpt.errors import RegistrationError
 from ckpt.image.modules import package_changes
+from ckpt.undo.selection import kept as kept_now
+from ckpt.undo.selection.kept import is_kept
 from tests.unit.ckpt.image.support import copy_of
 
 
@@ -41,3 +47,31 @@ def test_what_cannot_be_kept_is_refused_and_forgotten(kept: set[str]) -> None:
 def test_a_program_without_a_job_may_ask_too(kept: set[str]) -> None:
     ckpt.keep_package("a_package")
     assert kept == {"a_package"}
+
+
+@pytest.fixture
+def kept_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setattr(kept_now, "_kept", [])
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_files_to_be_kept_are_remembered(kept_files: Path) -> None:
+    hooks = Hooks()
+    hooks.keep_file("log")
+    hooks.keep_file(kept_files / "queue")
+    assert is_kept(f"{kept_files}/log") and is_kept(f"{kept_files}/queue/7")
+    copy: Hooks = copy_of(hooks)
+    kept_now._kept.clear()
+    assert not is_kept(f"{kept_files}/log")
+    os.chdir("/")
+    copy.use_again()
+    assert is_kept(f"{kept_files}/log") and is_kept(f"{kept_files}/queue/7")
+    assert not is_kept("/log")
+
+
+@pytest.mark.parametrize("path", ["", "a\0b", 7])
+def test_what_is_no_path_is_refused(kept_files: Path, path: Any) -> None:
+    with pytest.raises(RegistrationError, match="keep_file takes a path"):
+        ckpt.keep_file(path)
+    assert not is_kept("/")

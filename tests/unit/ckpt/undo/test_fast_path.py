@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ckpt.undo import _watch, keeping
+from ckpt.undo import _watch, keeping, watching
 from ckpt.undo.keeping import read_log
 from ckpt.undo.records import Content, Name, Record, Status, to_plain
 from tests.unit.ckpt.undo.test_sequences import BUILDING, tree_of
@@ -92,13 +92,13 @@ def work(tmp_path: Path) -> Any:
 def slow_events(work: Watched, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The events that the recorder is asked about from now on."""
     seen: list[str] = []
-    genuine = work.watch._operations
+    genuine = watching.operations_of
 
     def tells(event: str, arguments: tuple[Any, ...]) -> Any:
         seen.append(event)
         return genuine(event, arguments)
 
-    monkeypatch.setattr(work.watch, "_operations", tells)
+    monkeypatch.setattr(watching, "operations_of", tells)
     return seen
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from ckpt.undo import _status, keeping
+from ckpt.undo import _status, allowance, copying, keeping
 from ckpt.undo.plan import make_plan
 from ckpt.undo.putting_back import Problem, put_back
 from ckpt.undo.records import FileId
@@ -86,8 +86,10 @@ def at_call(
         return raised() if fails else None
 
     with pytest.MonkeyPatch.context() as patch:
-        for name, module in (("os", os), ("fcntl", fcntl), ("_status", _status)):
-            patch.setattr(keeping, name, Calls(module, turn))
+        for user in (keeping, copying, allowance):
+            for name, module in (("os", os), ("fcntl", fcntl), ("_status", _status)):
+                if hasattr(user, name):
+                    patch.setattr(user, name, Calls(module, turn))
         yield lambda: count > number
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpt.undo.keeping import tail_digest
+from ckpt.undo.copying import tail_digest
 from ckpt.undo.places import Places
 from ckpt.undo.plan import Log, Plan, make_plan
 from ckpt.undo.putting_back import put_back

@@ -23,10 +23,12 @@ from ckpt.undo.restoring import (
     remove_done,
     undo,
 )
+from ckpt.undo.selection.patterns import Chosen
 from tests.unit.ckpt.undo import test_sequences as sequences
 from tests.unit.ckpt.undo.test_sequences import KEY, Killed, Rank, Tree, killed_before, tree_of
 
 where = sequences.where
+ALL = Chosen(["auto"], "/")
 
 
 class Job:
@@ -65,9 +67,9 @@ class Job:
                 rank.keeper.close()
                 rank.keeper = None
 
-    def undo(self, line: int) -> Restored:
+    def undo(self, line: int, now: Chosen = ALL) -> Restored:
         self.close()
-        restored = undo(self.path, KEY, line, highest=self.epoch, from_start=True)
+        restored = undo(self.path, KEY, line, highest=self.epoch, from_start=True, first=ALL, now=now)
         self.incarnation += 1
         return restored
 
@@ -223,7 +225,7 @@ def test_what_was_recorded_is_no_use_after_a_restart_without(where: str) -> None
         empty_undone(job.path)
         remove_done(job.path)
         assert sorted(os.listdir(job.path)) == ["undo"]
-        assert os.listdir(os.path.join(job.path, "undo")) == ["state"]
+        assert sorted(os.listdir(os.path.join(job.path, "undo"))) == ["copies", "state"]
 
 
 def test_intervals_before_the_oldest_line_are_removed(where: str) -> None:
@@ -233,6 +235,7 @@ def test_intervals_before_the_oldest_line_are_removed(where: str) -> None:
         remove_done(job.path)
         assert [each.epoch for each in intervals(job.path)] == [1, 2]
         assert sorted(os.listdir(os.path.join(job.path, "undo"))) == [
+            "copies",
             *(f"epoch-{epoch:08d}-00000" for epoch in (1, 2)),
             "state",
         ]
@@ -315,3 +318,22 @@ def test_numbers_of_files_are_forgotten_with_the_last_interval(where: str) -> No
     renumbered = {first: second, second: third}
     restoring._follow(known, renumbered)
     assert renumbered == {first: third, second: third}
+
+
+def test_a_restart_that_is_killed_forgets_no_choice_of_files(where: str) -> None:
+    out, logs = Chosen(["out"], "/"), Chosen(["logs"], "/")
+    for step in range(1000):
+        with job_of(where, 7) as job:
+            assert job.undo(2, out).chosen == [ALL]
+            job.checkpoint()
+            job.run()
+            try:
+                with killed_before(step):
+                    job.undo(1, logs)
+            except Killed:
+                assert job.undo(1, logs).chosen in ([ALL, out], [logs]), step  # the second: all was done
+            else:
+                break
+            assert job.undo(1).chosen == [logs], step
+            assert job.undo(0).chosen == [ALL], "the choice at 1 has been taken back there"
+    assert step > 10

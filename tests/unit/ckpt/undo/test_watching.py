@@ -34,7 +34,13 @@ SEQUENCES = int(os.environ.get("CKPT_UNDO_SEQUENCES", "2000")) // 20
 class Watched:
     """A directory in which this process works, as a rank would; the job directory is beside it, if no ``root`` is given."""
 
-    def __init__(self, where: Path, limit_bytes: int = 1 << 30, root: Path | None = None) -> None:
+    def __init__(
+        self,
+        where: Path,
+        limit_bytes: int = 1 << 30,
+        root: Path | None = None,
+        covers: Callable[[str], bool] | None = None,
+    ) -> None:
         self.root, self.job = root or where / "work", where / "job"
         self.root.mkdir()
         self.job.mkdir()
@@ -51,6 +57,7 @@ class Watched:
             on_uncovered=lambda epoch, each: self.told.append(each),
             on_directory=lambda directory: self.on_directory(directory),
             on_process=lambda command, where: self.started.append((command, where)),
+            covers=covers,
         )
 
     def open_files(self) -> list[Any]:

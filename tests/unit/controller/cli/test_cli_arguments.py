@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpt.controller.cli.arguments import make_parser, seconds
+from ckpt.controller.cli.arguments import make_parser, nbytes, seconds
 from ckpt.controller.cli.command import split_program
 from ckpt.controller.cli.common import find_job, size_text, split_epoch
 from ckpt.controller.cli.flags import NAMES
@@ -180,3 +180,41 @@ def test_help_takes_less_than_150_ms_of_process_time_beyond_the_interpreters() -
         return min(times)
 
     assert process_time_s("-m", "ckpt", "run", "--help") - process_time_s("-c", "pass") < 0.150
+
+
+@pytest.mark.parametrize(
+    ("words", "files"),
+    [
+        ("", None),
+        ("--files off", "off"),
+        ("--files=auto", "auto"),
+        ("--files out --files !*.log", ["out", "!*.log"]),
+        ("--files auto --files !*.log", ["auto", "!*.log"]),
+    ],
+)
+def test_which_files_go_back(words: str, files: object) -> None:
+    for verb in (["run"], ["restart", "job"]):
+        assert make_parser().parse_args([*verb, *words.split()]).files == files
+
+
+def test_words_about_files_that_make_no_sense_are_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, said in (("off", "off goes with no pattern"), ("auto", "auto covers all files, out among")):
+        with pytest.raises(SystemExit) as left:
+            make_parser().parse_args(["run", "--files", "out", "--files", words])
+        assert left.value.code == 2
+        assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"),
+    [("1", 1), ("100000", 100_000), ("2G", 2 << 30), ("1.5 GiB", 3 << 29), ("500m", 500 << 20), (".5K", 512),
+     ("1TB", 1 << 40)],
+)  # fmt: skip
+def test_sizes_have_units_or_are_bytes(text: str, size_bytes: int) -> None:
+    assert nbytes(text) == size_bytes
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "G", "1X", "0.1", "1e9", "1 2", "nan"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="is no size"):
+        nbytes(text)

@@ -45,7 +45,11 @@ def test_five_problems_are_said_and_all_are_logged(
     problems = [Problem(f"/{number}", "why") for number in range(7)] + [Problem("/8", "twice", is_final=True)]
     monkeypatch.setattr(files.restoring, "undo", lambda *_, **__: Restored(problems=problems, intervals=1))
     options = files_of(job, said, logged).put_back(Launch(1, 3, "died"), 4)
-    assert options == {"files_put_back": True, "files_problems": [f"/{number}" for number in range(7)]}
+    assert options == {
+        "files_put_back": True,
+        "files_problems": [f"/{number}" for number in range(7)],
+        "files_recorded": [],
+    }
     assert [name for name, _ in logged].count("files-not-put-back") == 8
     assert len(said) == 6 and "3 more" in said[-1]
 

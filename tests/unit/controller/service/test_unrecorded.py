@@ -20,7 +20,7 @@ class Controller:
     def __init__(self, job: JobDirectory, work: Path) -> None:
         self.job, self.work = job, work
         self.said: list[str] = []
-        self.unrecorded = UnrecordedChanges(job, str(work), self.said.append, self._log)
+        self.unrecorded = UnrecordedChanges(job, str(work), None, self.said.append, self._log)
 
     def _log(self, event: str, fields: dict[str, Any]) -> None:
         self.job.events.append(event, **fields)

@@ -174,3 +174,14 @@ def test_a_rank_that_never_waited_is_the_same_in_a_log_begun_anew() -> None:
     assert continued.ranks == summarise(lines).ranks
     assert continued.ranks[1].longest_wait is None and continued.ranks[1].deaths == 1
     assert continued.ranks[0].longest_wait is not None
+
+
+def test_changes_of_files_that_are_not_covered_count_until_the_next_checkpoint_or_restart() -> None:
+    lines = [*START, line("files-not-covered", epoch=0, rank=0), line("files-not-covered", epoch=3, rank=0)]
+    assert summarise(lines).uncovered == {0: 1, 3: 1}, "a rank takes its image before the line is committed"
+    lines.append(line("committed", epoch=3))
+    assert summarise(lines).uncovered == {3: 1}
+    continued = [json.loads(json.dumps({"event": "continued", **dump(summarise(lines))}))]
+    assert summarise(continued).uncovered == {3: 1}
+    for event in ("files-put-back", "files-given-up"):
+        assert not summarise([*lines, line(event)]).uncovered

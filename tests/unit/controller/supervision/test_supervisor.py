@@ -152,7 +152,7 @@ def test_a_signal_is_the_programs_first_and_who_has_finished_waits_for_the_other
     assert job.handle(ProgramError(1, 0, 1), now_ns=1) == [], (
         "it has left its handler by an exception; it will be gone"
     )
-    assert of(Send, job.handle(Died(1, 0, code=1), now_ns=2)) == [Send({"m": "release"})]
+    assert of(Send, job.handle(Died(1, 0, code=1), now_ns=2)) == [Send({"m": "release", "final": False})]
     assert of(Fence, job.handle(Died(0, 0, code=0), now_ns=3)) == [Fence(0)]
     (end,) = job.handle(Fenced(0), now_ns=4)
     assert isinstance(end, End) and (end.exit_code, end.kind) == (143, "stopped")
@@ -162,7 +162,7 @@ def test_ranks_that_end_by_themselves_after_a_signal_are_released_together() -> 
     job = running()
     job.handle(StopRequested(143, "stopped by SIGTERM", signal=15), now_ns=0)
     assert not of(Send, job.handle(Finished(0, 0, 0), now_ns=1))
-    assert of(Send, job.handle(Finished(1, 0, 0), now_ns=2)) == [Send({"m": "release"})]
+    assert of(Send, job.handle(Finished(1, 0, 0), now_ns=2)) == [Send({"m": "release", "final": False})]
     assert not of(Fence, job.handle(Died(0, 0, code=0), now_ns=3))
     assert of(Fence, job.handle(Died(1, 0, code=0), now_ns=3)) == [Fence(0)]
 
