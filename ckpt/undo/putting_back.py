@@ -273,6 +273,8 @@ class _PuttingBack:
             return
         path = plan.link or plan.path
         now = self._places.look(path)
+        if not self._is(now, file) and (other := self._present_name(file)):
+            path, now = other, self._places.look(other)
         if now is not None:
             with self._places.opened(path) as found:
                 if self._is(found.status, file):

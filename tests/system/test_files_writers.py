@@ -159,7 +159,8 @@ def killed(start: Start, app: Path, steps: int, kills: int) -> Tree:
     assert job.finish() == 0, job.report()
     assert f"written {steps - 1}" in job.output(0)
     assert count > kills // 3, job.report()
-    assert not job.events("files-not-put-back"), job.report()
+    # A journal that SQLite has removed by itself may be named, though it is gone as it should be.
+    assert all(each["path"].endswith("-journal") for each in job.events("files-not-put-back")), job.report()
     return without_times(tree_of(str(out)))
 
 

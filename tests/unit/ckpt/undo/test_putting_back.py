@@ -64,6 +64,16 @@ def test_what_one_rank_has_made_and_another_one_has_changed_is_new(tmp_path: Pat
     assert not path.exists()
 
 
+def test_a_file_that_has_lost_the_name_by_which_it_was_changed_first(tmp_path: Path) -> None:
+    """Another name of it is known."""
+    path, new = tmp_path / "file", tmp_path / "new"
+    path.write_bytes(b"aaaacccc")
+    records = [content(path, 4, 0, 2, tail="")._replace(path=str(new)), content(path, 4, 0, 3, tail="")]
+    logs = [Log("0", [Name(str(new), None, 0, 1)]), Log("1", records)]
+    assert not put_back(make_plan(logs), str(tmp_path / "undone"), {})
+    assert path.read_bytes() == b"aaaa"
+
+
 def test_a_file_that_was_changed_by_a_name_that_another_rank_has_given_it(tmp_path: Path) -> None:
     """The name goes, and with it all that is known of where the file is; its contents are put back before."""
     path, new = tmp_path / "file", tmp_path / "new"
