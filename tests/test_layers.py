@@ -43,7 +43,8 @@ PURE = {
     "ckpt.store": "errors",
     "ckpt.store.job": "branch",
     "ckpt.store.records": "authenticated control formats manifest shapes",
-    "ckpt.undo": "errors patterns plan records recorder",
+    "ckpt.undo": "errors plan records recorder",
+    "ckpt.undo.selection": "patterns",
     "ckpt.transport": "errors jsontext records",
     "ckpt.transport.protocol": "batches config endpoint events frames ledger link rangeset simulation state timeout "
     "units window",

@@ -2,7 +2,7 @@
 
        install(callback, fast_path)     callback(event, arguments, is_nested) is called from now on; None: no more. Not for
                                         operations that the FastPath settles (fast_path.c); None: there is none
-       set_patience(ns)                 how long a thread that Python does not know waits until its operation is told
+       set_patience(ns)                 how long a thread without the GIL waits until its operation is told
 
    The hook is in C because it is called for every audit event: most of them it leaves at once, and a file that is opened for
    reading only, too. Python cannot remove an audit hook, so the hook is added once in a process, and asks for its callback.
@@ -134,7 +134,7 @@ static PyObject *install(PyObject *module, PyObject *args)
 
 PyDoc_STRVAR(set_patience_doc,
              "set_patience(ns, /) -> None\n\n"
-             "How long a thread that Python does not know waits until its operation is told; then it is told as missed.");
+             "How long a thread without the GIL waits until its operation is told; then it is told as missed.");
 
 static PyObject *set_patience(PyObject *module, PyObject *ns)
 {

@@ -98,7 +98,7 @@ def _number(path: str) -> int:
     except (FileNotFoundError, NotADirectoryError):
         return 0
     try:
-        return int(os.pread(fd, _DIGITS + 1, 0))
+        return int(os.pread(fd, _DIGITS + 1, 0) or b"0")  # empty: a process was killed before its first bytes
     except ValueError as failure:
         raise OSError(errno.EIO, "the number of copied bytes cannot be read", path) from failure
     finally:

@@ -1,9 +1,9 @@
 /* Tells the callback of an operation that a compiled library is about to begin, in the words of Python's audit events.
 
-   - The GIL. A thread of Python may hold it (h5py) or have released it (pyarrow): it is taken for the callback. A thread that
-     Python does not know (polars) must not wait for it without end, because the thread that holds the GIL may be waiting for
-     this one. So it asks a helper, which takes the GIL and tells the callback. If the helper does not get the GIL in time, or the
-     callback takes too long, the operation begins nevertheless, and is told as *missed*: ("missed", (path, library)).
+   - The GIL. A thread that holds it (h5py) calls the callback. A thread that has released it (pyarrow), or that Python does not
+     know (polars), must not wait for it without end, because the thread that holds the GIL may be waiting for this one, or for
+     a lock that it has. So it asks a helper, which takes the GIL and tells the callback. If the helper does not get the GIL in
+     time, or the callback takes too long, the operation begins nevertheless, and is told as *missed*: ("missed", (path, library)).
    - The library cannot be told of an exception, so the operation begins in any case. What the program's own signal handler
      has raised is raised again in this thread when the library has returned (only its type).
    - No garbage collection while the callback runs: finalizers could call the library that is just being executed.
@@ -13,8 +13,9 @@
    The helper is a thread of its own, which begins with the first question and ends with the process. All signals are blocked in
    it, so that they reach the program's threads.
 
-   A deadlock remains possible, as with every callback of a library: two threads of Python, of which one holds a lock of the
-   library while the callback runs, and the other one waits for that lock without releasing the GIL. */
+   A deadlock remains possible, as with every callback of a library: a thread calls a library with the GIL held, the library takes
+   a lock of its own and opens a file, and while the callback has released the GIL, another thread waits for that lock without
+   releasing it. */
 
 #include "watch.h"
 
@@ -90,7 +91,7 @@ static int tell(const char *event, const struct operation *operation)
     return result;
 }
 
-/* ---------------------------------------------------------------------- threads that Python does not know */
+/* ---------------------------------------------------------------------- threads without the GIL */
 
 struct question {
     struct question *next;
@@ -237,18 +238,16 @@ void watch_operation(const struct operation *operation)
         errno = before;
         return;
     }
-    if (PyGILState_GetThisThreadState() == NULL) {
+    if (!PyGILState_Check()) {
         ask_helper(operation);
         errno = before;
         return;
     }
     PyObject *type, *value, *traceback;
-    PyGILState_STATE gil = PyGILState_Ensure();
     PyErr_Fetch(&type, &value, &traceback);
     if (tell(operation->event, operation) < 0)
         PyThreadState_SetAsyncExc(PyThread_get_thread_ident(), PyErr_Occurred());
     PyErr_Clear();
     PyErr_Restore(type, value, traceback);
-    PyGILState_Release(gil);
     errno = before;
 }

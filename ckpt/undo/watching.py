@@ -265,7 +265,7 @@ class FileWatch:
             self._keeper.uncovered(each.path, each.reason)
 
     def _on_missed(self, path: bytes, library: str) -> None:
-        """A thread that Python does not know has changed something, so nothing could be kept before."""
+        """A thread without the GIL has changed something, and did not get it in time, so nothing could be kept before."""
         name = canonical_name(path)
         if name and not self._is_left_alone(name):
             with self._lock:

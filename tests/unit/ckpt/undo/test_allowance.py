@@ -95,3 +95,9 @@ def test_a_damaged_number_is_an_error_with_its_path(undo: Path) -> None:
     (undo / "epoch-00000001-00000" / "copied").write_text("many")
     with pytest.raises(OSError, match="epoch-00000001-00000/copied"):
         rank(undo).take(1)
+
+
+def test_a_number_that_a_killed_rank_has_not_written_yet_is_none(undo: Path) -> None:
+    """It stopped all copies of the job."""
+    (undo / "epoch-00000001-00000" / "copied").write_text("")
+    assert rank(undo).take(100)

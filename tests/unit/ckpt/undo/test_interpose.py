@@ -12,6 +12,7 @@ import socket
 import sqlite3
 import stat
 import subprocess
+import threading
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -85,6 +86,27 @@ int in_thread(const char *path)
     pthread_t thread;
     void *result;
     return pthread_create(&thread, NULL, body, (void *)path) || pthread_join(thread, &result) || result;
+}
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static volatile int other_is_in, is_locked;
+int with_the_lock(const char *path)
+{
+    while (!other_is_in)
+        usleep(100);
+    pthread_mutex_lock(&mutex);
+    is_locked = 1;
+    int failed = by_fopen(path);
+    pthread_mutex_unlock(&mutex);
+    return failed;
+}
+int waits_for_the_lock(void)
+{
+    other_is_in = 1;
+    while (!is_locked)
+        usleep(100);
+    pthread_mutex_lock(&mutex);
+    return pthread_mutex_unlock(&mutex);
 }
 """
 
@@ -212,6 +234,23 @@ def test_such_a_thread_does_not_wait_for_a_library_that_waits_for_it(work: Watch
     ]
 
 
+def test_a_thread_that_has_released_the_gil_does_not_wait_for_it_with_a_lock_that_its_holder_wants(
+    work: Watched, library: str
+) -> None:
+    """Both waited for ever."""
+    work.start()
+    _watch.set_patience(10_000_000)
+    thread = threading.Thread(target=ctypes.CDLL(library).with_the_lock, args=(b"x",))
+    thread.start()
+    assert ctypes.PyDLL(library).waits_for_the_lock() == 0  # the GIL is held
+    thread.join()
+    _watch.set_patience(1_000_000_000)
+    assert Path("x").read_text() == "written"
+    while not work.told:
+        time.sleep(0.001)
+    assert [each.path for each in work.told] == [str(work.root / "x")]
+
+
 def test_a_function_of_the_same_name_from_elsewhere_is_left(work: Watched, tmp_path: Path) -> None:
     other = compiled(tmp_path, "other", OTHER)
     caller = compiled(tmp_path, "caller", USES_OTHER, other, f"-Wl,-rpath,{tmp_path}")
@@ -267,7 +306,7 @@ def test_a_signal_handler_that_raises_within_the_library_is_heard(
         raise Alarm
 
     monkeypatch.setattr(keeping, "look", looks)
-    called = ctypes.CDLL(library)
+    called = ctypes.PyDLL(library)
     work.start()
     with pytest.raises(Alarm):
         called.by_fopen(b"x")
