@@ -12,8 +12,8 @@ import socket
 import sqlite3
 import stat
 import subprocess
-import threading
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
