@@ -4,6 +4,7 @@
     JOB/undo/done-…                   an interval that has been undone, or is not needed any more: to be removed
     JOB/undo/copies                   see :mod:`ckpt.undo.allowance`
     JOB/undo/state                    see :mod:`ckpt.undo.state`
+    JOB/undo/end                      see :mod:`ckpt.undo.ending`
     JOB/undone/                       what stood in the way of what was put back; until the next line is committed
 
 All intervals are one chain, ordered by epoch and incarnation; a restart undoes its end, newest first. An interval leaves the
@@ -22,6 +23,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from ckpt.transport.records import dataclass, field
+from ckpt.undo.ending import changed_since, forget_end, leave_out, note_end
 from ckpt.undo.errors import NotRecorded, NotUndone
 from ckpt.undo.keeping import look, read_log
 from ckpt.undo.plan import Log, Plan, make_plan
@@ -37,6 +39,7 @@ __all__ = [
     "can_put_back",
     "describe",
     "empty_undone",
+    "ended",
     "forget",
     "give_up",
     "has_chain",
@@ -50,6 +53,7 @@ _UNDONE, _DONE = "undone", "done-"
 _INTERVAL = re.compile(r"epoch-(\d{8,})-(\d{5,})")
 
 
+_FOREIGN = "somebody else has changed the file since the job ended; it is left as it is"
 _STARTS_OVER = "the program starts over; files are what they were at epoch {}: before, it is not known"
 
 
@@ -121,8 +125,10 @@ def undo(
             _refuse_copies(logs, state)
         if highest > line:
             state.left = [*((low, high) for low, high in state.left if low < line), (line, highest)]
-        if highest > line or moved is not None:
+        state.foreign += changed_since(job, key, moved)
+        if highest > line or moved is not None or state.foreign:
             save(job, key, state)
+        forget_end(job)
         choices = Choices(first, state.chosen)
         restored.intervals, restored.chosen = len(due), choices.since(line)
         restored.problems += told
@@ -141,6 +147,9 @@ def _undo_interval(
     job: str, key: bytes, state: State, interval: Interval, logs: list[Log], restored: Restored
 ) -> None:
     plan = make_plan(logs)
+    restored.problems += [
+        Problem(path, _FOREIGN, is_final=True) for path in leave_out(plan, state.foreign, state.renumbered)
+    ]
     known = dict(state.renumbered)
     undone = os.path.join(job, _UNDONE)
     restored.problems += put_back(plan, undone, state.renumbered, restored.problems)
@@ -217,6 +226,14 @@ def can_put_back(job: str, key: bytes, line: int, *, from_start: bool) -> str:
         except NotRecorded as failure:
             return failure.what
         return ""
+
+
+def ended(job: str, key: bytes) -> None:
+    """The job has ended, and none of its processes is alive: note what its files are. Raises LogDamaged, NotUndone."""
+    with _named(job):
+        if chain := intervals(job):
+            moved = load(job, key, from_start=True).moved
+            note_end(job, key, [make_plan(_logs(interval, key, moved)) for interval in chain])
 
 
 def has_chain(job: str) -> bool:

@@ -8,6 +8,7 @@ left        ranges (L, H): a restart has gone back to line L when H was the high
 renumbered  files that had to be made again -> the numbers that they have now; older intervals know them by the old ones
 chosen      which files are covered, where a restart has chosen others than the job's start (``Choices`` in
             :mod:`ckpt.undo.selection.patterns`)
+foreign     paths and files that a restart under way leaves as they are (:mod:`ckpt.undo.ending`)
 moved       (I, S, T): before incarnation I, the user has renamed directory S to T; older intervals know it as S
 
 Without the file, files are recorded from the job's start or not at all, as the job's options say. Files that are not put
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from blake3 import blake3
 
@@ -30,7 +31,17 @@ from ckpt.undo.errors import LogDamaged
 from ckpt.undo.records import FileId
 from ckpt.undo.selection.patterns import Chosen
 
-__all__ = ["Moved", "State", "is_there", "load", "save", "sync_directory", "undo_path"]
+__all__ = [
+    "Moved",
+    "State",
+    "is_there",
+    "load",
+    "read_record",
+    "save",
+    "sync_directory",
+    "undo_path",
+    "write_record",
+]
 
 _UNDO, _STATE = "undo", "state"
 _MAC_DIGITS = 32
@@ -53,6 +64,7 @@ class State:
     renumbered: dict[FileId, FileId] = field(default_factory=dict)
     moved: list[Moved] = field(default_factory=list)
     chosen: list[tuple[int, Chosen]] = field(default_factory=list)
+    foreign: list[tuple[str, FileId]] = field(default_factory=list)
 
 
 def is_there(job: str) -> bool:
@@ -62,24 +74,20 @@ def is_there(job: str) -> bool:
 
 def load(job: str, key: bytes, from_start: bool) -> State:
     """The state. ``from_start``: what holds if it has not been saved. Raises LogDamaged, OSError."""
-    path = undo_path(job, _STATE)
-    try:
-        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            mac, _, text = file.read().decode("latin-1").partition("\n")
-    except FileNotFoundError:
+    plain = read_record(job, key, _STATE)
+    if plain is None:
         return State(since=0 if from_start else None)
-    if mac != _mac(key, text):
-        raise LogDamaged("the record of what has been put back does not verify", path=path)
     try:
-        plain = jsontext.parse(text)
         return State(
             plain["since"],
             [(low, high) for low, high in plain["left"]],
             {FileId(*old): FileId(*now) for old, now in plain["renumbered"]},
             [Moved(*each) for each in plain.get("moved", ())],
             [(epoch, Chosen(*chosen)) for epoch, chosen in plain.get("chosen", ())],
+            [(path, FileId(*file)) for path, file in plain.get("foreign", ())],
         )
     except (KeyError, TypeError, ValueError) as failure:
+        path = undo_path(job, _STATE)
         raise LogDamaged(f"it verifies, and is no record ({failure})", path=path) from failure
 
 
@@ -91,16 +99,38 @@ def save(job: str, key: bytes, state: State) -> None:
         "renumbered": [[old, now] for old, now in state.renumbered.items()],
         "moved": state.moved,
         "chosen": state.chosen,
+        "foreign": state.foreign,
     }
+    write_record(job, key, _STATE, plain)
+
+
+def read_record(job: str, key: bytes, name: str) -> Any:
+    """What :func:`write_record` has written; None: nothing. Raises LogDamaged: it does not verify. Raises OSError."""
+    path = undo_path(job, name)
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            mac, _, text = file.read().decode("latin-1").partition("\n")
+    except FileNotFoundError:
+        return None
+    if mac != _mac(key, name, text):
+        raise LogDamaged("it does not verify", path=path)
+    try:
+        return jsontext.parse(text)
+    except ValueError as failure:
+        raise LogDamaged(f"it verifies, and is no record ({failure})", path=path) from failure
+
+
+def write_record(job: str, key: bytes, name: str, plain: Any) -> None:
+    """Write JSON values as a record of the undo log, durably. Raises OSError."""
     text = json.dumps(plain, separators=(",", ":"))
     directory = undo_path(job)
     os.makedirs(directory, mode=0o700, exist_ok=True)
-    temporary = undo_path(job, f".{_STATE}")
+    temporary = undo_path(job, f".{name}")
     with open(temporary, "wb") as file:
-        file.write(f"{_mac(key, text)}\n{text}".encode("ascii"))
+        file.write(f"{_mac(key, name, text)}\n{text}".encode("ascii"))
         file.flush()
         os.fsync(file.fileno())
-    os.rename(temporary, undo_path(job, _STATE))
+    os.rename(temporary, undo_path(job, name))
     sync_directory(directory)
     sync_directory(job)
 
@@ -119,6 +149,6 @@ def sync_directory(path: str) -> None:
         os.close(fd)
 
 
-def _mac(key: bytes, text: str) -> str:
-    derived = blake3(key, derive_key_context="checkpoint toolkit, undo state").digest()
+def _mac(key: bytes, name: str, text: str) -> str:
+    derived = blake3(key, derive_key_context=f"checkpoint toolkit, undo {name}").digest()
     return blake3(text.encode("latin-1"), key=derived).hexdigest(length=_MAC_DIGITS // 2)

@@ -70,6 +70,11 @@ class JobFiles:
         """The job has ended."""
         if self._unrecorded is not None:
             self._unrecorded.ended(is_well=exit_code == 0)
+        if self._is_on and exit_code != 0:
+            try:
+                restoring.ended(self._job.path, self._job.key)
+            except UndoError as failure:
+                self._say(f"what others change from now on may be overwritten by a restart: {failure}")
 
     def put_back(self, launch: Launch, highest: int) -> dict[str, Any]:
         """No process of the job is alive, and one is about to be. ``highest``: the highest epoch in use. Returns options for

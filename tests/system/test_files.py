@@ -168,6 +168,16 @@ def test_what_the_file_system_refuses_can_be_tried_again(failed: Path) -> None:
     assert run_ckpt("restart", failed, cwd=failed.parent).returncode == 0
 
 
+def test_what_the_user_has_changed_since_the_job_ended_is_left_and_named(failed: Path) -> None:
+    (failed.parent / "state").write_text("mine")
+    done = run_ckpt("restart", failed, cwd=failed.parent)
+    assert done.returncode == 0, done.stderr
+    assert f"not put back: {failed.parent / 'state'}: somebody else has changed the file" in done.stderr, (
+        done.stderr
+    )
+    assert str(failed.parent / "other") not in done.stderr
+
+
 def test_a_restart_without_files_goes_on_with_them_as_they_are(failed: Path) -> None:
     (failed.parent / "state").write_text("mine")
     done = run_ckpt("restart", "--files", "off", failed, cwd=failed.parent)

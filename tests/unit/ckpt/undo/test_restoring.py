@@ -337,3 +337,53 @@ def test_a_restart_that_is_killed_forgets_no_choice_of_files(where: str) -> None
             assert job.undo(1).chosen == [logs], step
             assert job.undo(0).chosen == [ALL], "the choice at 1 has been taken back there"
     assert step > 10
+
+
+def test_what_somebody_else_has_changed_since_the_end_is_left_and_told(where: str) -> None:
+    told = 0
+    for seed in range(20):
+        with job_of(where, seed) as job:
+            job.close()
+            restoring.ended(job.path, KEY)
+            files = [path for path, value in tree_of(job.root).items() if value[0] == "file"]
+            if not files:
+                continue
+            path = os.path.join(job.root, files[seed % len(files)])
+            Path(path).write_text("of somebody else")
+            mine = os.stat(path)
+            with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Killed):
+                patch.setattr(restoring, "_retire", raise_killed)  # and the restart is killed
+                job.undo(1)
+            problems = job.undo(1).problems
+            if not any(each.path == path for each in problems):
+                continue  # no rank had changed this file
+            told += 1
+            assert all("somebody else" in each.reason and each.is_final for each in problems), (
+                seed,
+                path,
+                problems,
+            )
+            if os.path.exists(
+                path
+            ):  # else it is in a directory that has its old name again, or is in `undone`
+                assert Path(path).read_text() == "of somebody else"
+            names = {os.path.relpath(each.path, job.root) for each in problems}
+            now, then = tree_of(job.root), job.trees[1]
+            assert {key: now.get(key) for key in then if key not in names} == {
+                key: value for key, value in then.items() if key not in names
+            } or mine.st_nlink > 1, (seed, names)
+    assert told > 5
+
+
+def raise_killed(interval: restoring.Interval) -> None:
+    raise Killed
+
+
+def test_what_somebody_has_removed_since_the_end_comes_back(where: str) -> None:
+    with job_of(where, 3) as job:
+        job.close()
+        restoring.ended(job.path, KEY)
+        for path, value in tree_of(job.root).items():
+            if value[0] == "file":
+                os.unlink(os.path.join(job.root, path))
+        assert not job.undo(2).problems or tree_of(job.root).keys() <= job.trees[2].keys()
