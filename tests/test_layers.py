@@ -43,8 +43,9 @@ PURE = {
     "ckpt.store": "errors",
     "ckpt.store.job": "branch",
     "ckpt.store.records": "authenticated control formats manifest shapes",
-    "ckpt.undo": "errors plan records recorder",
+    "ckpt.undo": "errors records recorder",
     "ckpt.undo.selection": "patterns",
+    "ckpt.undo.restart": "plan",
     "ckpt.transport": "errors jsontext records",
     "ckpt.transport.protocol": "batches config endpoint events frames ledger link rangeset simulation state timeout "
     "units window",

@@ -47,7 +47,7 @@ ORDER = (
         "ckpt.store.upkeep",
         "ckpt.store",
     ),
-    *("ckpt.undo.selection", "ckpt.undo"),
+    *("ckpt.undo.selection", "ckpt.undo", "ckpt.undo.restart"),
     *("ckpt.mpi.base", "ckpt.mpi.datatypes", "ckpt.mpi.engine", "ckpt.mpi.requests", "ckpt.mpi.collectives"),
     *("ckpt.mpi.comm", "ckpt.mpi"),
     *(

@@ -6,7 +6,7 @@
     label      this rank takes a checkpoint's number without an image: an interval of its undo log begins, so that the
                intervals of all ranks stay in step
 
-Not here: what is recorded (:mod:`ckpt.undo.watching`), how a restart puts files back (:mod:`ckpt.undo.putting_back`).
+Not here: what is recorded (:mod:`ckpt.undo.watching`), how a restart puts files back (:mod:`ckpt.undo.restart`).
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def _open_file(fd: int, note: FileNote) -> OpenFile | Uncovered | None:
     try:
         status = look(note.path)
     except OSError:  # a directory of the path may no longer be searched
-        from ckpt.undo.places import look_at
+        from ckpt.undo.restart.places import look_at
 
         status = look_at(fd)
     if status is None or (status.file.inode, status.file.born_ns) != note.identity[1:]:

@@ -5,12 +5,12 @@ change of a name or a file after a checkpoint, the rank keeps what was there. A 
 
 :mod:`ckpt.undo.records`      what a log says
 :mod:`ckpt.undo.recorder`     which before-images an operation needs; pure
-:mod:`ckpt.undo.keeping`      looks at files, keeps them, writes the log
-:mod:`ckpt.undo.plan`         what a restart has to do, from the logs of all ranks; pure
-:mod:`ckpt.undo.putting_back` does it
-:mod:`ckpt.undo.allowance`    how many bytes of copies a job may keep
 :mod:`ckpt.undo.watching`     sees what the process is about to do with files
+:mod:`ckpt.undo.keeping`      looks at files, keeps them, writes the log
+:mod:`ckpt.undo.allowance`    how many bytes of copies a job may keep
+:mod:`ckpt.undo.unrecorded`   notices what no rank has recorded
 :mod:`ckpt.undo.selection`    which files are covered
+:mod:`ckpt.undo.restart`      puts files back
 
 Not here: when a checkpoint is taken.
 """

@@ -81,7 +81,7 @@ def prune(arguments: argparse.Namespace) -> int:
     from ckpt.controller.service.files import forget_files
     from ckpt.store import JobDirectory
     from ckpt.store import prune as prune_lines
-    from ckpt.undo.restoring import remove_done
+    from ckpt.undo.restart.restoring import remove_done
 
     job = JobDirectory.open(arguments.job)
     with job.lock() as lock:

@@ -3,7 +3,8 @@
 A restart puts files back when every process of the old incarnation has ended, and before one of the new is forked. With
 ``--files off`` nothing is recorded, so what had been recorded before is given up.
 
-Not here: what is put back, and how (:mod:`ckpt.undo.restoring`); changes that ranks have not recorded (:mod:`.unrecorded`).
+Not here: what is put back, and how (:mod:`ckpt.undo.restart.restoring`); changes that ranks have not recorded
+(:mod:`.unrecorded`).
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from ckpt.controller.errors import (
 from ckpt.controller.service.unrecorded import UnrecordedChanges
 from ckpt.controller.supervision.events import Launch
 from ckpt.store import JobDirectory, list_epochs
-from ckpt.undo import restoring
 from ckpt.undo.errors import LogDamaged, NotRecorded, UndoError
+from ckpt.undo.restart import restoring
 from ckpt.undo.selection.covering import covering
 from ckpt.undo.selection.patterns import OFF, Chosen, is_recorded, text_of, words_of
 

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ckpt.store import JobDirectory, StoreError
-from ckpt.undo import restoring
+from ckpt.undo.restart import restoring
 from ckpt.undo.selection.patterns import Patterns
 from ckpt.undo.unrecorded import Change, DirectoryWatch, unrecorded
 

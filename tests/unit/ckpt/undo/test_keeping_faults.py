@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from ckpt.undo import _status, allowance, copying, keeping
-from ckpt.undo.plan import make_plan
-from ckpt.undo.putting_back import Problem, put_back
 from ckpt.undo.records import FileId
+from ckpt.undo.restart.plan import make_plan
+from ckpt.undo.restart.putting_back import Problem, put_back
 from tests.unit.ckpt.undo import test_watching as watching_tests
 from tests.unit.ckpt.undo.test_sequences import Killed, Tree, named_in, tree_of, without_times
 from tests.unit.ckpt.undo.test_watching import Watched, watched

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from ckpt.undo import places, plan, putting_back, recorder
+from ckpt.undo import recorder
+from ckpt.undo.restart import places, plan, putting_back
 from tests.unit.ckpt.undo import test_sequences as sequences
 
 where = sequences.where

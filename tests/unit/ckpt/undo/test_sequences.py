@@ -16,10 +16,10 @@ import pytest
 
 from ckpt.undo import keeping
 from ckpt.undo.keeping import Keeper, read_log
-from ckpt.undo.plan import Log, make_plan
-from ckpt.undo.putting_back import Problem, put_back
 from ckpt.undo.recorder import Operation, Recorder
 from ckpt.undo.records import FileId
+from ckpt.undo.restart.plan import Log, make_plan
+from ckpt.undo.restart.putting_back import Problem, put_back
 
 KEY = b"k" * 32
 NAMES = ("a", "b", "c")

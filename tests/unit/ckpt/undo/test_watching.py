@@ -21,9 +21,9 @@ import pytest
 from ckpt.rank.files import open_for_writing
 from ckpt.undo import _watch, keeping, watching
 from ckpt.undo.keeping import read_log
-from ckpt.undo.plan import Log, make_plan
-from ckpt.undo.putting_back import Problem, put_back
 from ckpt.undo.records import Content, FileId, Uncovered
+from ckpt.undo.restart.plan import Log, make_plan
+from ckpt.undo.restart.putting_back import Problem, put_back
 from ckpt.undo.watching import FileWatch
 from tests.unit.ckpt.undo.test_sequences import BUILDING, OPERATIONS, Rank, Tree, tree_of
 

@@ -11,8 +11,8 @@ from ckpt.controller.service import files
 from ckpt.controller.service.files import JobFiles
 from ckpt.controller.supervision.events import Launch
 from ckpt.store import JobDirectory
-from ckpt.undo.putting_back import Problem
-from ckpt.undo.restoring import Restored
+from ckpt.undo.restart.putting_back import Problem
+from ckpt.undo.restart.restoring import Restored
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ again. What stands in the way is not removed, but moved to the directory ``undon
 
 Directories of the plan that their owner may not change are made so first: 3. gives them their modes.
 
-Not here: what is to be put back (:mod:`ckpt.undo.plan`), how files are reached (:mod:`ckpt.undo.places`).
+Not here: what is to be put back (:mod:`ckpt.undo.restart.plan`), how files are reached (:mod:`ckpt.undo.restart.places`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from collections.abc import Iterable, Iterator
 
 from ckpt.transport.records import dataclass
 from ckpt.undo.errors import NotUndone
-from ckpt.undo.places import OpenedFile, Places
-from ckpt.undo.plan import FilePlan, Plan
 from ckpt.undo.records import Binding, FileId, Status
+from ckpt.undo.restart.places import OpenedFile, Places
+from ckpt.undo.restart.plan import FilePlan, Plan
 
 __all__ = ["Problem", "put_back"]
 

@@ -3,14 +3,14 @@
     JOB/undo/epoch-00000007-00002/    an interval: epoch of the checkpoint before it, incarnation; a log for each rank in it
     JOB/undo/done-…                   an interval that has been undone, or is not needed any more: to be removed
     JOB/undo/copies                   see :mod:`ckpt.undo.allowance`
-    JOB/undo/state                    see :mod:`ckpt.undo.state`
-    JOB/undo/end                      see :mod:`ckpt.undo.ending`
+    JOB/undo/state                    see :mod:`ckpt.undo.restart.state`
+    JOB/undo/end                      see :mod:`ckpt.undo.restart.ending`
     JOB/undone/                       what stood in the way of what was put back; until the next line is committed
 
 All intervals are one chain, ordered by epoch and incarnation; a restart undoes its end, newest first. An interval leaves the
 chain by one rename, when it is undone whole. A restart that is killed goes on with the newest interval that is still there.
 
-Not here: what one interval needs (:mod:`ckpt.undo.plan`), how it is done (:mod:`ckpt.undo.putting_back`).
+Not here: what one interval needs (:mod:`ckpt.undo.restart.plan`), how it is done (:mod:`ckpt.undo.restart.putting_back`).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from ckpt.transport.records import dataclass, field
-from ckpt.undo.ending import changed_since, forget_end, leave_out, note_end
 from ckpt.undo.errors import NotRecorded, NotUndone
 from ckpt.undo.keeping import look, read_log
-from ckpt.undo.plan import Log, Plan, make_plan
-from ckpt.undo.putting_back import Problem, put_back
 from ckpt.undo.records import Content, FileId, Name, Record, Uncovered, below_another
+from ckpt.undo.restart.ending import changed_since, forget_end, leave_out, note_end
+from ckpt.undo.restart.plan import Log, Plan, make_plan
+from ckpt.undo.restart.putting_back import Problem, put_back
+from ckpt.undo.restart.state import Moved, State, is_there, load, save, sync_directory, undo_path
 from ckpt.undo.selection.patterns import AUTO, Choices, Chosen
-from ckpt.undo.state import Moved, State, is_there, load, save, sync_directory, undo_path
 
 __all__ = [
     "Moved",

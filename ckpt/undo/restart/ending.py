@@ -6,7 +6,7 @@ Noted by the controller for every name and file in the undo logs, when the job h
 is not undone, whatever the logs say: the file is left as it is, and named. Something that is gone is put back all the same,
 because nothing is lost by that. Not found: what is changed while the job runs, and when there was no controller at its end.
 
-Not here: how this is left out of a restart (:mod:`ckpt.undo.restoring`).
+Not here: how this is left out of a restart (:mod:`ckpt.undo.restart.restoring`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any
 
 from ckpt.undo.errors import LogDamaged
 from ckpt.undo.keeping import look
-from ckpt.undo.plan import Plan
 from ckpt.undo.records import Binding, FileId, renamed
-from ckpt.undo.state import Moved, read_record, undo_path, write_record
+from ckpt.undo.restart.plan import Plan
+from ckpt.undo.restart.state import Moved, read_record, undo_path, write_record
 
 __all__ = ["changed_since", "forget_end", "leave_out", "note_end"]
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from ckpt.undo import restoring, state
 from ckpt.undo.errors import LogDamaged, NotRecorded
 from ckpt.undo.keeping import Keeper, directory_of
-from ckpt.undo.restoring import (
+from ckpt.undo.restart import restoring, state
+from ckpt.undo.restart.restoring import (
     Restored,
     can_put_back,
     empty_undone,

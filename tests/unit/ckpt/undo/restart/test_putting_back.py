@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from ckpt.undo.copying import tail_digest
-from ckpt.undo.places import Places
-from ckpt.undo.plan import Log, Plan, make_plan
-from ckpt.undo.putting_back import put_back
 from ckpt.undo.records import Content, Name
-from tests.unit.ckpt.undo.test_places import status_of
+from ckpt.undo.restart.places import Places
+from ckpt.undo.restart.plan import Log, Plan, make_plan
+from ckpt.undo.restart.putting_back import put_back
+from tests.unit.ckpt.undo.restart.test_places import status_of
 
 
 def content(path: Path, nbytes: int, written: int, time_ns: int, *, tail: str | None = None) -> Content:

@@ -4,7 +4,7 @@ The earliest record of a name, and of a file, counts, whichever rank wrote it. M
 of time, so that each directory of the checkpoint is known by the paths at which it may be now. A rank does not know which
 directories another rank renames: what it then changes below one is uncovered.
 
-Pure. Not here: how it is done (:mod:`ckpt.undo.putting_back`).
+Pure. Not here: how it is done (:mod:`ckpt.undo.restart.putting_back`).
 """
 
 from __future__ import annotations

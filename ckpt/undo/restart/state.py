@@ -8,13 +8,14 @@ left        ranges (L, H): a restart has gone back to line L when H was the high
 renumbered  files that had to be made again -> the numbers that they have now; older intervals know them by the old ones
 chosen      which files are covered, where a restart has chosen others than the job's start (``Choices`` in
             :mod:`ckpt.undo.selection.patterns`)
-foreign     paths and files that a restart under way leaves as they are (:mod:`ckpt.undo.ending`)
+foreign     paths and files that a restart under way leaves as they are (:mod:`ckpt.undo.restart.ending`)
 moved       (I, S, T): before incarnation I, the user has renamed directory S to T; older intervals know it as S
 
 Without the file, files are recorded from the job's start or not at all, as the job's options say. Files that are not put
-back at one restart are not recorded either, so the chain of intervals ends there (:func:`ckpt.undo.restoring.give_up`).
+back at one restart are not recorded either, so the chain of intervals ends there (``give_up`` in
+:mod:`ckpt.undo.restart.restoring`).
 
-Not here: the intervals (:mod:`ckpt.undo.keeping`), what a restart does with all this (:mod:`ckpt.undo.restoring`).
+Not here: the intervals (:mod:`ckpt.undo.keeping`), what a restart does with all this (:mod:`ckpt.undo.restart.restoring`).
 """
 
 from __future__ import annotations

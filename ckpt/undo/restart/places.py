@@ -5,7 +5,7 @@ do so while the restart is at work. So a directory is opened from the root down,
 and changed relative to it; and a file is opened first, then compared, then changed by its descriptor. Paths may be longer
 than PATH_MAX.
 
-Not here: what is changed (:mod:`ckpt.undo.putting_back`).
+Not here: what is changed (:mod:`ckpt.undo.restart.putting_back`).
 """
 
 from __future__ import annotations
