@@ -21,6 +21,7 @@ import fcntl
 import json
 import os
 import stat
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -154,7 +155,7 @@ class Keeper:
             return self._write(
                 [Keep(Uncovered(each, failure.strerror or "", time.time_ns()), each) for each in paths]
             )
-        keeps = self._recorder.before(operation, seen, time.time_ns())
+        keeps = self._recorder.before(operation, seen, time.time_ns(), threading.get_ident())
         return self._write_covered(operation, seen, keeps) if operation.target else self._write(keeps)
 
     def _write_covered(

@@ -8,7 +8,8 @@ files       whose contents, or attributes, are recorded already
 moves       directories of the checkpoint that have another name now; a path below one is recorded with its old name
 made        directories that this rank has made since. Nothing below one is recorded: it goes with it
 unconfirmed the last renaming or removal of a directory. An operation is seen before it begins, and it may fail; so the next
-            event brings what the path is bound to now, and a record says whether it has happened
+            event brings what the path is bound to now, and a record says whether it has happened. An event of another
+            thread may come between the operation's own event and its beginning: then it is not yet known
 
 A file that is about to be appended to needs its length only, any other change a copy of its contents; an appended file that
 is then changed otherwise gets its copy, too. A file that is open for writing when the interval begins may change unseen from
@@ -107,6 +108,7 @@ class Recorder:
         self._moves: dict[str, str] = {}  # name now -> name at the beginning of the interval
         self._made: set[str] = set()  # new directories, by their names now
         self._unconfirmed: Moved | None = None
+        self._thread = 0  # the one that has told of it
         self._as_before: tuple[dict[str, str], set[str]] = ({}, set())
         appended = {file.status.file for file in open_files} - {
             file.status.file for file in open_files if not file.appends
@@ -136,10 +138,14 @@ class Recorder:
         shown_by = () if moved is None else (_shown_by(moved),)
         return (*named, *map(posixpath.dirname, named), *shown_by)
 
-    def before(self, operation: Operation, seen: Mapping[str, Binding], now_ns: int) -> list[Keep]:
+    def before(
+        self, operation: Operation, seen: Mapping[str, Binding], now_ns: int, thread: int = 0
+    ) -> list[Keep]:
         """What to keep before the operation, in this order. ``seen``: the bindings of :meth:`paths`, symbolic links not
-        followed."""
-        kept = list(self._confirmed(seen, now_ns))
+        followed. ``thread``: the one that is about to begin the operation."""
+        may_wait = operation.kind not in ("rename", "remove") and thread != self._thread
+        kept = list(self._confirmed(seen, now_ns, may_wait=may_wait))
+        self._thread = self._thread if self._unconfirmed is not None else thread
         path, binding = operation.path, seen[operation.path]
         if not all(_is_directory(seen[posixpath.dirname(each)]) for each in (path, operation.target or path)):
             return kept  # it fails; and the path may be the old name of something that has moved
@@ -280,12 +286,18 @@ class Recorder:
         if not is_new and moved.path != target:
             self._moves[target] = moved.path
 
-    def _confirmed(self, seen: Mapping[str, Binding], now_ns: int) -> Iterator[Keep]:
-        """Whether the last operation on a directory has happened. If not, what was known before it is right."""
-        moved, self._unconfirmed = self._unconfirmed, None
+    def _confirmed(
+        self, seen: Mapping[str, Binding], now_ns: int, *, may_wait: bool = False
+    ) -> Iterator[Keep]:
+        """Whether the last operation on a directory has happened. If not, what was known before it is right. ``may_wait``:
+        another thread may be about to begin it."""
+        moved = self._unconfirmed
         if moved is None:
             return
         happened = _has_happened(moved, seen[_shown_by(moved)])
+        if may_wait and not happened:
+            return
+        self._unconfirmed = None
         yield Keep(Outcome(moved.path, int(happened), now_ns))
         if not happened:
             self._moves, self._made = self._as_before

@@ -102,7 +102,8 @@ def test_nothing_is_an_empty_file(tmp_path: Path) -> None:
     ids=["gone", "shorter"],
 )
 def test_a_file_that_is_gone_at_the_restart(tmp_path: Path, loss: str, said: str) -> None:
-    """The program did not start over: it would have had no input, or another one. Put back, it goes on."""
+    """The program did not start over: it would have had no input, or another one. Put back, it goes on. (Without
+    --files off a restart puts it back itself.)"""
     path = tmp_path / "lines"
     path.write_text("".join(f"{i}\n" for i in range(20)))
     app_of(tmp_path, KILLED_ONCE.replace("die_once()", f"import os; {loss}; die_once()"))
@@ -118,7 +119,7 @@ def test_a_file_that_is_gone_at_the_restart(tmp_path: Path, loss: str, said: str
                 cwd=tmp_path,
             )
 
-    done = in_its_place("run", "--job", "job", "app.py")
+    done = in_its_place("run", "--files", "off", "--job", "job", "app.py")
     assert done.returncode == 13, done.stderr
     assert "standard input" in done.stderr and said.format(path=path) in " ".join(done.stderr.split())
     assert "starts over" not in done.stderr

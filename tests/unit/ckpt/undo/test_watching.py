@@ -341,6 +341,24 @@ def test_a_finalizer_that_writes_while_the_log_is_written_leaves_it_whole(
     assert [each.path for each in logged if isinstance(each, Uncovered)] == [work.told[0].path]
 
 
+def test_an_event_of_another_thread_comes_before_a_renaming_begins(work: Watched) -> None:
+    """The renaming was taken for one that has failed, and what happened below its new name was not undone."""
+    os.mkdir("d")
+    Path("d/x").write_text("x")
+    work.start()
+    tree = tree_of(str(work.root))
+    told = threading.Thread(target=work.watch._on_event, args=("os.rename", ("d", "e", -1, -1), False))
+    told.start()
+    told.join()
+    Path("between").write_text("y")
+    _watch.install(None, None)
+    os.rename("d", "e")
+    _watch.install(work.watch._on_event, work.watch._fast_path)
+    os.remove("e/x")
+    assert not work.back_to(0)
+    assert tree_of(str(work.root)) == tree
+
+
 def test_threads_that_write_together(work: Watched) -> None:
     work.start()
 
