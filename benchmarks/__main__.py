@@ -44,6 +44,7 @@ SUITES = (
     Suite("spine_commit", ("--quick",)),
     Suite("spine_recovery", ("--quick",)),
     Suite("spine_start", ("--quick",)),
+    Suite("files", ("--quick",)),
     Suite("overhead", ("--quick",)),
     Suite("overhead_refused", ("--quick",)),
     Suite("spine_overhead", ("--quick",)),

@@ -5,7 +5,7 @@ a name has come, gone, or a file has been closed behind a writer. Whether a rank
 change is in the log before it happens, so the log that is read behind the events has it.
 
     add(directory)   from now on; directories below it are not watched
-    read()           takes what the kernel has; to be called whenever :meth:`DirectoryWatch.fileno` can be read
+    read()           takes what the kernel has; to be called before its queue is full (16 384 events, as a rule)
     take()           what has changed since the last call, and whether events were lost
 
 :func:`unrecorded` is the comparison. Not found: a change of a file that a rank has changed, too, since the checkpoint;
@@ -92,9 +92,6 @@ class DirectoryWatch:
         self._directories: dict[int, str] = {}
         self._changes: dict[str, Change] = {}
         self._is_lost = False
-
-    def fileno(self) -> int:
-        return self._fd
 
     def add(self, directory: str) -> str:
         """Watch the directory. Returns why it is not watched; "": it is."""

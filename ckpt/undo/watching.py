@@ -221,10 +221,14 @@ class FileWatch:
             alone = self._is_left_alone(operation.path)
             if not alone or (operation.target and not self._is_left_alone(operation.target)):
                 self._tell(self._keeper.before(operation))
-                directory = os.path.dirname(operation.target or operation.path)
-                if directory not in self._directories and len(self._directories) < _MOST_DIRECTORIES:
-                    self._directories.add(directory)
-                    self._on_directory(directory)
+                self._tell_directory(os.path.dirname(operation.target or operation.path))
+
+    def _tell_directory(self, directory: str) -> None:
+        if directory in self._directories or len(self._directories) >= _MOST_DIRECTORIES:
+            return
+        if self._recorder.standing(directory) != "new":  # else what is in it goes with it
+            self._directories.add(directory)
+            self._on_directory(directory)
 
     def _on_start(self, arguments: tuple[Any, ...]) -> None:
         where = _place(sys._getframe(2))

@@ -10,7 +10,6 @@ Not here: what is put back, and how (:mod:`ckpt.undo.restart.restoring`); change
 from __future__ import annotations
 
 import os
-import selectors
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -62,10 +61,10 @@ class JobFiles:
             self._unrecorded = UnrecordedChanges(job, new or job.cwd, covers, say, log)
         self._not_covered: dict[int, list[restoring.Problem]] = {}  # epoch -> what was told
 
-    def register(self, selector: selectors.BaseSelector) -> None:
-        """The controller's loop begins."""
-        if self._unrecorded is not None and self._unrecorded.fileno() >= 0:
-            selector.register(self._unrecorded.fileno(), selectors.EVENT_READ, self._unrecorded.read)
+    def poll(self) -> None:
+        """To be called a few times a second."""
+        if self._unrecorded is not None:
+            self._unrecorded.read()
 
     def ended(self, exit_code: int) -> None:
         """The job has ended."""

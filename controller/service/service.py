@@ -143,7 +143,6 @@ class Service:
     def run(self) -> int:
         """Run the job to its end; returns the exit code. Raises LockLost, LaunchFailed and FilesNotPutBack."""
         self.selector.register(self.signals.fileno(), selectors.EVENT_READ, self._on_signals)
-        self.files.register(self.selector)
         try:
             if self.options.time_limit_ns is not None:
                 self.limit_ns = time.monotonic_ns() + self.options.time_limit_ns
@@ -194,6 +193,7 @@ class Service:
         if now_ns >= self.output_due_ns:
             if not self.reporter.is_full:
                 self.passthrough.poll()
+            self.files.poll()
             self.output_due_ns = time.monotonic_ns() + self.passthrough.interval_ns()
 
     def _feed(self, event: Event) -> None:

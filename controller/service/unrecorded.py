@@ -66,11 +66,9 @@ class UnrecordedChanges:
             self._not_watched(directory, failure.strerror or str(failure))
         self._add(os.path.realpath(directory))
 
-    def fileno(self) -> int:
-        return self._watch.fileno() if self._watch is not None else -1
-
     def read(self) -> None:
-        """There is something to be read; at any time."""
+        """Take what the kernel has, at any time, before its queue is full. Not whenever there is something: a program that
+        opens files all the time would wake the controller each time."""
         if self._watch is not None:
             self._watch.read()
 

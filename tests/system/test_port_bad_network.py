@@ -98,7 +98,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.rotate(8)
+@pytest.mark.rotate(16)
 @pytest.mark.parametrize("curve", [False, True], ids=["clear", "curve"])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_every_message_once_and_in_order(lay: Lay, tmp_path: Path, fault: str, curve: bool) -> None:

@@ -16,6 +16,8 @@ from ckpt.image.frames import _frames, c_stack
 from ckpt.image.frames import stack as stack_module
 from ckpt.image.frames.stack import FrameRecord, Stack, available, capture, run_base
 
+pytestmark = pytest.mark.turns(2)
+
 EVERY = 4  # of the images taken one is resumed (all of them by the long sweep)
 
 PROGRAMS = {

@@ -1,0 +1,43 @@
+"""Writes files: python files.py WHAT COUNT OUT. Prints into OUT: when it began, and how many ns it took."""
+
+import os
+import sys
+import tempfile
+import time
+
+
+def create(count: int) -> None:
+    """Small files, a thousand in a directory."""
+    for number in range(count):
+        directory = f"{number // 1000}"
+        if number % 1000 == 0:
+            os.mkdir(directory)
+        with open(f"{directory}/{number}", "w") as file:
+            file.write("small")
+
+
+def append(count: int) -> None:
+    """Lines to ten logs, each opened for each line."""
+    for number in range(count):
+        with open(f"log-{number % 10}", "a") as file:
+            file.write("a line\n")
+
+
+def replace(count: int) -> None:
+    """One file, written under another name and renamed."""
+    for number in range(count):
+        with open("state.tmp", "w") as file:
+            file.write(str(number))
+        os.replace("state.tmp", "state")
+
+
+if __name__ == "__main__":
+    what, count, out = sys.argv[1], int(sys.argv[2]), os.path.abspath(sys.argv[3])
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(out)) as directory:
+        os.chdir(directory)
+        began_ns = time.monotonic_ns()
+        globals()[what](count)
+        took_ns = time.monotonic_ns() - began_ns
+        os.chdir("/")
+    with open(out, "w") as file:
+        file.write(f"{began_ns} {took_ns}")
