@@ -369,8 +369,8 @@ EDITS_AND_RENAMES = """
     def edit():  # its own input
         with open("sub/counter.txt") as file:
             count = int(file.read()) + 1
-        with open("sub/counter.txt", "w") as file:
-            file.write(str(count))
+        # in one call: a file that is open for writing at the image gets its content back
+        numpy.array([count]).tofile("sub/counter.txt", sep=" ")
     def rename():  # the next number that is free
         with open("part.tmp", "w") as file:
             file.write(f"step {step}")

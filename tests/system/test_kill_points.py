@@ -34,7 +34,15 @@ def run(directory: Path, point: Point | None) -> str:
         armed.touch()
     job = Job(
         directory / "job",
-        *("-n", RANKS, "--every", EVERY_S, "--keep", 2, "--max-restarts", 50, "--", app, STEPS, PAUSE_S),
+        *("-n", RANKS, "--every", EVERY_S, "--keep", 2, "--max-restarts", 50),
+        *(
+            "--files",
+            f"!{armed}*",
+            "--",
+            app,
+            STEPS,
+            PAUSE_S,
+        ),  # that the point was reached is no part of the program
         env=env,
     )
     try:
