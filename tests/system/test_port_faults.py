@@ -14,7 +14,7 @@ from ckpt.transport.wires import crossmemory
 from ckpt.transport.wires.faultinject import FaultPlan
 from tests.system.port_ranks import PortRanks, exchange
 
-pytestmark = [pytest.mark.system, pytest.mark.turns(3)]
+pytestmark = [pytest.mark.system, pytest.mark.turns(5)]
 
 PLANS = {
     "nothing": FaultPlan(),

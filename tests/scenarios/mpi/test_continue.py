@@ -17,7 +17,7 @@ import pytest
 from ckpt.mpi.base.errors import ERR_PROC_FAILED, ERR_PROC_FAILED_PENDING, ERR_REVOKED
 from tests.system.support import Job, jobs_fixture, run_ckpt, write_app
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(120), pytest.mark.turns(3)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(120), pytest.mark.turns(5)]
 
 PROGRAMS = Path(__file__).with_name("failing")
 
