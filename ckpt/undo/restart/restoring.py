@@ -258,6 +258,7 @@ def give_up(job: str, key: bytes) -> bool:
 def _move_chain(job: str) -> bool:
     """Take all intervals out of the chain, and keep them for a while. Returns whether there was one."""
     chain = intervals(job)
+    forget_end(job)  # the job goes on without it
     for interval in chain:
         undone = os.path.join(job, _UNDONE)
         os.makedirs(undone, mode=0o700, exist_ok=True)

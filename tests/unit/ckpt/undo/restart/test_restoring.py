@@ -387,3 +387,13 @@ def test_what_somebody_has_removed_since_the_end_comes_back(where: str) -> None:
             if value[0] == "file":
                 os.unlink(os.path.join(job.root, path))
         assert not job.undo(2).problems or tree_of(job.root).keys() <= job.trees[2].keys()
+
+
+def test_what_files_were_at_an_end_is_forgotten_when_they_are_given_up(where: str) -> None:
+    """What the program itself changed after `--files off` was taken for changes of somebody else."""
+    with job_of(where, 3) as job:
+        job.close()
+        restoring.ended(job.path, KEY)
+        assert "end" in os.listdir(os.path.join(job.path, "undo"))
+        assert give_up(job.path, KEY)
+        assert "end" not in os.listdir(os.path.join(job.path, "undo"))
