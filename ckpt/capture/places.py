@@ -3,7 +3,10 @@
 A *place* is a moment at which the stack can be captured. There are two kinds: the main thread is blocked in a library call
 (``at="call"``), or the interpreter makes its check between two instructions (``at="check"``; CPython's eval breaker), for
 which the helper thread queues a look every few milliseconds. A check that finds the main thread inside a library call does
-nothing: the call looks when it waits.
+nothing: the call looks when it waits. Where the main thread waits in C for another thread (a lock, a queue, the end of a
+thread), the helper thread wakes it by a signal without any other effect: such a wait makes the calls that are queued.
+
+The stacks of the program's other threads are captured at the same instant (:mod:`ckpt.image.threads.captured`).
 
 A look that fails (``Refused``) names the *obstacle*: the frame of the stack that prevents the capture. Until that frame has
 left its instruction, a look is a comparison in C (``_frames.look``). When the frame has left, and at every
@@ -17,6 +20,7 @@ Not here: when an image is wanted (:mod:`ckpt.capture.imager`), what is captured
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 import time
@@ -37,6 +41,8 @@ _CHECKS = 16
 """Successive checks that may look after each tick of the helper: the program may pass the obstacle between them."""
 _WHOLE_EVERY = 32
 """At every so many ticks the whole stack is looked at, even if the obstacle seems to be there: it may be another call."""
+_OWN_THREADS = 2
+"""The main thread and the port's helper."""
 _TRANSIENT_NS = 2_000_000_000
 """If every look for this time meets a transient obstacle, the obstacle is no longer taken for a transient one."""
 
@@ -74,6 +80,19 @@ class Places:
         self._ticks += 1
         obstacle = (0, 0) if self._ticks % _WHOLE_EVERY == 0 else self._obstacle
         _frames.look(look, *obstacle, _CHECKS)
+        self._wake()
+
+    def _wake(self) -> None:
+        """Have the main thread make its queued calls, if it waits for another thread of the program."""
+        if threading.active_count() <= _OWN_THREADS:
+            return
+        from ckpt import image
+        from ckpt.image.frames import _frames
+
+        ident = threading.main_thread().ident
+        number = _frames.wake_signal()
+        if ident is not None and number and image.is_waiting(ident):
+            signal.pthread_kill(ident, number)
 
     def spend(self, since_ns: int) -> None:
         """Take from the allowance: the program has been stopped since ``since_ns`` (on ``time.monotonic_ns``)."""
@@ -110,10 +129,11 @@ class Places:
 
         began_ns = time.monotonic_ns()
         try:
-            self._refuse_others()
+            self._refuse_handler()
             if self._runtime.finished_code is not None:
                 return None
             stack = image.capture(at=at, skip=self._skipped)
+            stack.threads = image.capture_threads(self._others())
             if transient:
                 self._refuse_transient(stack)
         except image.Refused as refused:
@@ -130,8 +150,10 @@ class Places:
         from ckpt import image
         from ckpt.image.process import moment
 
-        self._refuse_others()
-        image.refuse_transient(image.capture(at="call", skip=(Places.rehearse.__code__, *self._skipped)))
+        self._refuse_handler()
+        stack = image.capture(at="call", skip=(Places.rehearse.__code__, *self._skipped))
+        stack.threads = image.capture_threads(self._others())
+        image.refuse_transient(stack)
         image.refresh_modules()
         moment.note()
 
@@ -149,15 +171,19 @@ class Places:
             self._transient_since_ns = self._transient_since_ns or now_ns
             raise
 
-    def _refuse_others(self) -> None:
-        """Raise Refused while a signal handler of the program or another thread of the application runs.
-
-        Only the main thread's stack is captured, and a handler may run between two functions of the library.
-        """
+    def _refuse_handler(self) -> None:
+        """Raise Refused while a signal handler of the program runs: it may run between two functions of the library."""
         if self._runtime.port is not None and self._runtime.port.interrupts.running:
             raise _refused("a signal handler of the program is running", self.where())
+
+    def _others(self) -> list[threading.Thread]:
+        """The program's other threads that are to be captured. Raises Refused for one that has no thread object."""
+        found = []
         for thread in self._runtime.threads.others():
-            raise _refused(f"the application's thread {thread.name!r} is running", f"thread {thread.name}")
+            if not isinstance(thread, threading.Thread):
+                raise _refused(f"thread {thread.name!r} was not started by threading", f"thread {thread.name}")
+            found.append(thread)
+        return found
 
     def where(self) -> str:
         """Where the program is, as ``file:line function``, for `ckpt status` and for reports of a round. From any thread."""

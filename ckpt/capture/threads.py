@@ -1,17 +1,16 @@
 """Threads of the application: which threads run, which are declared harmless, and which are the application's at all.
 
-A stack is captured for the main thread only, so a rank with another thread of the application cannot be imaged. Such a
-thread is refused by name: at :func:`ckpt.enable` if it runs by then, at each image if it starts later. A thread may be
-declared *harmless*: the program's result does not depend on it, and it simply does not exist after a restart (an
-``on_restart`` hook may start it again). What becomes of its object: :mod:`ckpt.image.reducers.thread_objects`.
+The stacks of the application's threads are part of an image. A thread may be declared *harmless*: the program's result does
+not depend on it, and it simply does not exist after a restart (an ``on_restart`` hook may start it again). What becomes of its
+object: :mod:`ckpt.image.reducers.thread_objects`.
 
 Threads that run no Python code (numpy's, OpenBLAS', torch's) are not counted: they have no Python frames, and their
 libraries start them anew. Each library says which of its Python threads have no state that a restart would lose
-(:attr:`ckpt.image.interface.library.Library.harmless_threads`): pyzmq's garbage collector, tqdm's monitor. A
-``concurrent.futures`` pool is *not* harmless, since work given to it would be lost.
+(:attr:`ckpt.image.interface.library.Library.harmless_threads`): pyzmq's garbage collector, tqdm's monitor.
 
-Threads of ``_thread.start_new_thread`` have frames (``sys._current_frames``) but no thread object. They are threads of the
-application like all others; their name is that of their first function.
+Threads of ``_thread.start_new_thread`` have frames (``sys._current_frames``) but no thread object. No image can have them: what
+has started them may be C code. Such a thread is refused by name: at :func:`ckpt.enable` if it runs by then, at each image if it
+starts later. Its name is that of its first function.
 
 Patterns are those of :mod:`fnmatch` and are compared with ``Thread.name``.
 """
@@ -64,12 +63,12 @@ class HarmlessThreads:
         ]
 
     def check(self) -> None:
-        """Raise :class:`ThreadsRunning` if there are such threads (:meth:`others`)."""
-        names = ", ".join(repr(thread.name) for thread in self.others())
+        """Raise :class:`ThreadsRunning` if there are such threads (:meth:`others`) that no image can have."""
+        names = ", ".join(repr(thread.name) for thread in self.others() if isinstance(thread, BareThread))
         if names:
             raise ThreadsRunning(
-                f"threads of the application are running: {names}. Their stacks cannot be part of a checkpoint: end them "
-                "before ckpt.enable(), or, if the result does not depend on them, declare them with "
+                f"threads that were not started by threading.Thread are running: {names}. Their stacks cannot be part of a "
+                "checkpoint: end them before ckpt.enable(), or, if the result does not depend on them, declare them with "
                 "ckpt.enable(harmless_threads=[NAME, ...]) or `ckpt run --harmless-threads NAME`"
             )
 

@@ -31,6 +31,8 @@ from ckpt.image.pairs import ImageReport, Prepared
 from ckpt.image.pickling.pickler import Sink, register_reducer
 from ckpt.image.process.signals import program_mask
 from ckpt.image.program import prepare_program, run_program
+from ckpt.image.threads.captured import capture_threads, is_waiting
+from ckpt.image.threads.restart import join_started
 
 __all__ = [
     "ImageError",
@@ -46,6 +48,7 @@ __all__ = [
     "Unsupported",
     "available",
     "capture",
+    "capture_threads",
     "check",
     "check_compatible",
     "declare_moved",
@@ -54,6 +57,8 @@ __all__ = [
     "fork",
     "keep_package",
     "program_mask",
+    "is_waiting",
+    "join_started",
     "load",
     "refresh_modules",
     "preload",

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ckpt.image.files.descriptors import Descriptors, baseline, our_files, restore_descriptors, survey
 from ckpt.image.files.descriptors import own_lengths as own_lengths_now
@@ -113,6 +114,15 @@ def dump(prepared: Prepared, *, live: Mapping[str, object], sink: Sink) -> Image
     return run_dump(prepared, live=live, sink=sink)
 
 
+def _take_local_keys(stack: Stack | None) -> dict[int, tuple[threading.Thread, Any]]:
+    """Of each other thread: see :attr:`ckpt.image.reducers.saver.Saver.threads`. The keys themselves cannot be saved."""
+    found = {}
+    for captured in stack.threads if stack is not None else ():
+        found[captured.stack.ident] = (captured.thread, captured.local_key)
+        captured.local_key = None
+    return found
+
+
 def run_dump(
     prepared: Prepared,
     *,
@@ -135,6 +145,8 @@ def run_dump(
     early = resources.note_early(
         descriptors, prepared.own_lengths, surveyed, saved_files, is_disposable=is_disposable
     )
+    frames = prepared.stack.all_frames() if prepared.stack is not None else []
+    others = _take_local_keys(prepared.stack)
     receivers = prepared.stack.receivers() if prepared.stack is not None else []
     late = resources.note_late(references, timing, prepared.collector)
     baseline_notes = package_baseline.watch()
@@ -157,10 +169,11 @@ def run_dump(
                 rehearsal=lambda: rehearsal(_REHEARSED_BYTES),
             )
             pickler.defer(restore_descriptors, Descriptors(files))
+            pickler.threads = others
             pickler.running_generators = prepared.stack.generators() if prepared.stack is not None else []
             pickler.running = {id(obj) for obj in receivers}
             pickler.cached_calls = prepared.stack.cached_calls() if prepared.stack else []
-            for record in prepared.stack.frames if prepared.stack else ():
+            for record in frames:
                 pickler.definitions.note_closure(record.func)
             return pickler
 
@@ -170,10 +183,10 @@ def run_dump(
         package_changes.leave_out_unsavable(
             changed,
             lambda changes: failure_of(rehearsal(), [tuple(change) for change in changes]),
-            prepared.stack.frames if prepared.stack else (),
+            frames,
         )
-        references.held_locks = held_locks.find_held_locks(references, baseline_notes, receivers)
-        late["locks"] = [(held_lock.lock, held_lock.times) for held_lock in references.held_locks]
+        references.held_locks = held_locks.find_held_locks(references, baseline_notes, receivers, others)
+        late["locks"] = [held_lock[1:] for held_lock in references.held_locks]
         resources.leave_out(late, references, lambda part: failure_of(rehearsal(_REHEARSED_BYTES), part))
         return (dump_class or Dump)(prepared, sink, make_pickler).run(early, late)
 

@@ -30,6 +30,7 @@ from ckpt.image.modules.versions import compare_versions
 from ckpt.image.pickling.pickler import ImageUnpickler, collector_off
 from ckpt.image.process import limits, resources, signals
 from ckpt.image.process.settings import warnings_ignored
+from ckpt.image.threads.restart import Restart
 from ckpt.transport.records import dataclass, field
 
 if TYPE_CHECKING:
@@ -235,4 +236,6 @@ def resume(program: Stack) -> Any:
     Signals that were blocked during the load are delivered as soon as the innermost frame runs. Must be called in the main
     thread. Empties ``program``. Raises RestoreError: the stack does not fit into this process.
     """
-    return stack.resume(program, signals.start_timers)
+    others = Restart(program)
+    others.start()
+    return stack.resume(program, signals.start_timers, others.release)

@@ -8,7 +8,7 @@ Stream
         header                          plain values: format, versions, names of modules, early state
         ("variable", module, name)      every variable of every by-value module, in order
         ("local", frame, name)          each local of a captured frame, before the record of the frame, which holds it too
-        ("frame", index)                the frame record
+        ("frame", index)                the frame record; those of other threads follow those of the main thread
         ("stack",)                      the stack, which refers to the frame records
         ("extra", name)                 the runtime's own state: engine, port state, registered objects
         ("late", name)                  ambient state (:mod:`ckpt.image.process.resources`)
@@ -109,6 +109,7 @@ class Dump:
         self.make_pickler = make_pickler
         self.stream = Stream(sink)
         self.pickler = make_pickler(self.stream)
+        self.frames = [] if prepared.stack is None else prepared.stack.all_frames()
         self.sizes: list[tuple[int, str]] = []
         self.table = SizeTable()
 
@@ -136,8 +137,7 @@ class Dump:
             self.emit(("extra", name), value)
         for name, value in late.items():
             self.emit(("late", name), value)
-        frames = () if self.prepared.stack is None else self.prepared.stack.frames
-        lazy.save(found, frames, lambda *variable: self.emit(("call",), (lazy.bind, variable)))
+        lazy.save(found, self.frames, lambda *variable: self.emit(("call",), (lazy.bind, variable)))
         self._write_calls()
         self.emit(("end",), None)
         self._write_packages()
@@ -199,11 +199,11 @@ class Dump:
             self.emit(("stack",), None)
             return []
         description = stack.describe()
-        self.pickler.id_tables.note_frames(stack.frames)
-        for index, record in enumerate(stack.frames):
+        self.pickler.id_tables.note_frames(self.frames)
+        for index, record in enumerate(self.frames):
             code = record.code
             names = local_names(code)
-            if len(stack.frames) <= MOST_FRAMES:  # no sizes for a very deep recursion
+            if len(self.frames) <= MOST_FRAMES:  # no sizes for a very deep recursion
                 for name, value in zip(names, record.locals, strict=False):
                     if type(value) not in _ATOMS:
                         self.emit(("local", index, name), value)
@@ -247,8 +247,14 @@ class Dump:
 
     def _frame(self, index: int) -> str:
         assert self.prepared.stack is not None
-        record = self.prepared.stack.frames[index]
-        return f"frame {index} ({record.code.co_qualname})"
+        name, at = f"({self.frames[index].code.co_qualname})", index - len(self.prepared.stack.frames)
+        if at < 0:
+            return f"frame {index} {name}"
+        for other in self.prepared.stack.threads:
+            if at < len(other.stack.frames):
+                return f"thread {other.thread.name!r} frame {at} {name}"
+            at -= len(other.stack.frames)
+        raise AssertionError("unreachable")
 
     def _explain(self, label: Label, value: object, failure: Exception) -> None:
         """Raise :class:`Unpicklable` with the path to the object that cannot be saved."""
@@ -275,8 +281,7 @@ class Dump:
 
     def frame_parts(self, index: int) -> list[tuple[str, object]]:
         """``(name, object)`` of all objects in the record of a frame."""
-        assert self.prepared.stack is not None
-        record = self.prepared.stack.frames[index]
+        record = self.frames[index]
         return [
             *((f" local {n!r}", v) for n, v in zip(local_names(record.code), record.locals, strict=False)),
             *((f" operand {i}", v) for i, v in enumerate(record.stack)),

@@ -45,6 +45,7 @@ from ckpt.errors import CannotCapture, CkptError, IncompatibleImage, NoInput
 from ckpt.image.files import standard_output
 from ckpt.image.modules import package_baseline, references
 from ckpt.image.process import exits
+from ckpt.image.threads.restart import join_started
 from ckpt.rank.runtime import Runtime
 
 __all__ = ["Ending", "exit_code_of", "has_user_text", "text_of"]
@@ -153,6 +154,7 @@ _USUAL_CODECS = ("utf_8", "latin_1", "ascii", "cp437")
 def _join_threads() -> None:
     try:
         stdlib.join_threads()
+        join_started()
     except BaseException as failure:  # an interrupt: reported, and the end goes on
         hook: Any = sys.unraisablehook
         hook(

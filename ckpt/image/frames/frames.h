@@ -5,10 +5,12 @@
  *   frames_read.c      frames and generators as data
  *   frames_rebuild.c   content put into generators and frames; the hook that has frames made again
  *   frames_process.c   calls at the next check, fork, and other things of the process
+ *   frames_threads.c   other threads: what is theirs alone, and how the main thread is woken
  *   frames_moment.c    what a forked child does not find as it was
  *   frames_31N.h       what differs between versions of the interpreter, under the same names
  *
- * State is process wide: frames are rebuilt and captured in the main interpreter's main thread only.
+ * State is process wide, and of the main interpreter. Frames of one thread at a time are rebuilt. A capture may read the frames
+ * of any thread: none of them runs meanwhile, because the thread that captures holds the interpreter's lock (GIL).
  */
 #ifndef CKPT_FRAMES_H
 #define CKPT_FRAMES_H
@@ -52,7 +54,7 @@ extern pid_t fork_with_own_files(const MomentRecord *noted);
 
 #if FRAMES_SUPPORTED
 
-extern PyMethodDef selftest_methods[], read_methods[], rebuild_methods[];
+extern PyMethodDef selftest_methods[], read_methods[], rebuild_methods[], thread_methods[];
 
 /* Has the self-test found everything private where it is expected? Nothing private is touched before. */
 extern int frames_fit;
@@ -70,12 +72,13 @@ static inline int thread_tracing(PyThreadState *ts) { return ts->tracing; }
 /* A rebuilt frame that waits in our hook, not in the evaluation loop, for the frame it has called. These are items on the C
  * stack of the hook; they tell such a frame (capturable) from one whose callee is just being torn down (not capturable). */
 typedef struct Link {
+    PyThreadState *thread;
     Frame *frame;
     PyObject *init;  /* the object whose __init__ runs below (mode I), or NULL; owned by the hook's C frame */
     PyObject *kept;  /* list of operands that the call keeps alive until it returns, or None; owned likewise */
     int levels;      /* of recursion that lie between the two frames */
     int in_flight;   /* the callee has returned: its value is in C hands, the frame cannot be captured */
-    struct Link *up;
+    struct Link *up; /* of any thread */
 } Link;
 
 struct Rebuild;
@@ -88,6 +91,17 @@ typedef struct {
     struct Rebuild *rebuild;  /* set while the hook is installed */
 } State;
 extern State state;
+
+/* The first link at or above `link` that is of this thread; or NULL. */
+static inline Link *link_of(Link *link, PyThreadState *ts)
+{
+    while (link != NULL && link->thread != ts)
+        link = link->up;
+    return link;
+}
+
+/* The state of a thread by its identifier (threading.get_ident), or NULL without an exception. */
+PyThreadState *thread_by_ident(unsigned long ident);
 
 /* A generator or coroutine, or NULL with TypeError. */
 PyGenObject *as_generator(PyObject *o);

@@ -24,6 +24,9 @@ static inline Frame *thread_current_frame(PyThreadState *ts) { return ts->cframe
 static inline void thread_set_current_frame(PyThreadState *ts, Frame *f) { ts->cframe->current_frame = f; }
 static inline int thread_is_traced(PyThreadState *ts) { return ts->c_tracefunc != NULL || ts->c_profilefunc != NULL; }
 
+/* the dictionary by which an object of `threading.local` finds the values of a thread; may be NULL */
+static inline PyObject *thread_local_key(PyThreadState *ts) { return ts->dict; }
+
 /* depth as counted against sys.setrecursionlimit() */
 static inline int thread_recursion_limit(PyThreadState *ts) { return ts->recursion_limit; }
 static inline int thread_recursion_depth(PyThreadState *ts) { return ts->recursion_limit - ts->recursion_remaining; }

@@ -39,6 +39,9 @@ static inline int thread_is_traced(PyThreadState *ts)
     return ts->c_tracefunc != NULL || ts->c_profilefunc != NULL;
 }
 
+/* the key by which an object of `threading.local` finds the values of a thread; may be NULL */
+static inline PyObject *thread_local_key(PyThreadState *ts) { return ts->threading_local_key; }
+
 /* depth as counted against sys.setrecursionlimit() */
 static inline int thread_recursion_limit(PyThreadState *ts) { return ts->py_recursion_limit; }
 static inline int thread_recursion_depth(PyThreadState *ts) { return ts->py_recursion_limit - ts->py_recursion_remaining; }

@@ -132,10 +132,12 @@ static PyObject *read_frame(Frame *f, Frame *callee, int flags, Link *link, PyOb
 }
 
 PyDoc_STRVAR(walk_doc,
-"walk(bases, skip, at_check, /) -> (frames, callee, exc, depth, limit, traced)\n\n"
+"walk(bases, skip, at_check, thread=0, /) -> (frames, callee, exc, depth, limit, traced)\n\n"
 "Frames of the calling thread, innermost first, up to (excluding) the first one whose code is in `bases`; None for frames when\n"
 "there is no such frame or a rebuild is under way.  Innermost frames whose code is in `skip` are left out; `callee` is the\n"
 "outermost of these or None.  at_check: start at the frame that was interrupted by request().\n"
+"thread: identifier of another thread (`skip` and `at_check` are not used), whose frames need no base; None for frames: it has\n"
+"ended.\n"
 "traced: 0 no, 1 the thread is traced or profiled, 2 its trace function is running.\n"
 "Frame: (address, code, func, lasti, flags, generator, generator_references, locals, stack or None, init, globals,\n"
 "namespace, exc, kept or None).");
@@ -143,11 +145,16 @@ static PyObject *walk(PyObject *module, PyObject *args)
 {
     PyObject *bases, *skip, *frames, *callee = NULL, *item;
     int at_check, skipped = 0, found = 0;
-    if (!PyArg_ParseTuple(args, "O!O!p:walk", &PyTuple_Type, &bases, &PyTuple_Type, &skip, &at_check))
+    unsigned long thread = 0;
+    if (!PyArg_ParseTuple(args, "O!O!p|k:walk", &PyTuple_Type, &bases, &PyTuple_Type, &skip, &at_check, &thread))
         return NULL;
-    PyThreadState *ts = PyThreadState_Get();
+    PyThreadState *ts = thread ? thread_by_ident(thread) : PyThreadState_Get();
+    if (ts == NULL)
+        return Py_BuildValue("(OOOiii)", Py_None, Py_None, Py_None, 0, 0, 0);
     Frame *f = thread_current_frame(ts), *outermost_skipped = NULL;
-    if (at_check) {
+    if (thread) {
+        found = 1;
+    } else if (at_check) {
         for (; f != NULL && f != state.checked; f = frame_previous(f))
             skipped++;
         if (!state.in_request) {
@@ -164,11 +171,11 @@ static PyObject *walk(PyObject *module, PyObject *args)
     for (Frame *g = thread_current_frame(ts); g != f; g = frame_previous(g))
         if (frame_generator(g) && handled == generator_exc_item(frame_generator(g)))
             handled = handled->previous_item;
-    Link *link = state.links;
+    Link *link = link_of(state.links, ts);
     if ((frames = PyList_New(0)) == NULL)
         return NULL;
     int caller_is_gone = f != NULL && outermost_skipped != NULL && frame_caller_is_gone(outermost_skipped);
-    for (Frame *inner = outermost_skipped; f != NULL && !found; inner = f, f = frame_previous(f)) {
+    for (Frame *inner = outermost_skipped; f != NULL; inner = f, f = frame_previous(f)) {
         if (in_tuple(bases, (PyObject *)frame_code(f))) {
             found = 1;
             break;
@@ -179,7 +186,7 @@ static PyObject *walk(PyObject *module, PyObject *args)
         Link *waiting = link != NULL && link->frame == f ? link : NULL;
         if (waiting != NULL) {
             flags |= waiting->in_flight ? IN_FLIGHT : WAITING;
-            link = link->up;
+            link = link_of(link->up, ts);
         }
         if (frame_generator(f) != NULL) {
             if (handled == generator_exc_item(frame_generator(f))) {
@@ -204,7 +211,7 @@ static PyObject *walk(PyObject *module, PyObject *args)
     if (!found || state.rebuild != NULL)
         Py_SETREF(frames, Py_NewRef(Py_None));
     return Py_BuildValue("(NNOiii)", frames, callee, handled && handled->exc_value ? handled->exc_value : Py_None,
-                         thread_recursion_depth(ts) - skipped - DEPTH_OF_C_CALL, thread_recursion_limit(ts), thread_tracing(ts) > state.pauses ? 2 : thread_is_traced(ts));
+                         thread ? 0 : thread_recursion_depth(ts) - skipped - DEPTH_OF_C_CALL, thread_recursion_limit(ts), thread_tracing(ts) > (thread ? 0 : state.pauses) ? 2 : thread_is_traced(ts));
 }
 
 PyDoc_STRVAR(slots_doc,

@@ -191,7 +191,7 @@ static void release_in_order(PyObject *list)
 /* Mode V and I: the frame waits here for the next one, as if it had called it. */
 static PyObject *wait_for_next(PyThreadState *ts, Frame *f, Rebuild *r, int mode, int levels, PyObject *init, PyObject *kept)
 {
-    Link link = {f, mode == 'I' ? init : NULL, kept, levels, 0, state.links};
+    Link link = {ts, f, mode == 'I' ? init : NULL, kept, levels, 0, state.links};
     int depth = thread_recursion_depth(ts);
     frame_link(ts, f);
     state.links = &link;
@@ -202,7 +202,10 @@ static PyObject *wait_for_next(PyThreadState *ts, Frame *f, Rebuild *r, int mode
     thread_set_recursion_depth(ts, thread_recursion_depth(ts) - 1 - levels);
     if (PyList_Check(kept))
         release_in_order(kept);
-    state.links = link.up;
+    Link **at = &state.links;
+    while (*at != &link) /* other threads may have put theirs above */
+        at = &(*at)->up;
+    *at = link.up;
     frame_unlink(ts, f);
     if (mode == 'I' && result != NULL && !r->failed) {
         if (result == Py_None)
@@ -331,7 +334,9 @@ static PyObject *hook(PyThreadState *ts, Frame *f, int throwing)
     else
         matches = is_described(f, func, PyTuple_GET_ITEM(record, R_CODE), r->redo_until > 0);
     if (matches) {
-        Link *outer = state.links && state.links->frame == r->parent ? state.links : NULL;
+        Link *outer = link_of(state.links, ts);
+        if (outer != NULL && outer->frame != r->parent)
+            outer = NULL;
         PyObject *result = rebuild_frame(ts, f, throwing, r);
         if (outer != NULL)
             outer->in_flight = 1;

@@ -31,9 +31,13 @@ Limits
   loop.
 - From CPython 3.13 on, a call of a class that is called often counts one level of recursion more than other calls. The calls
   of a resumed program begin as the latter, so RecursionError may come some levels later.
-- Not captured: threads, asyncio tasks.
+- Not captured: threads that C code has started, asyncio tasks.
 
-Not here: which frames no image can have (`unrecordable`), how the frames are read and made in C (`_frames`).
+Other threads have stacks of their own (`capture_thread`), which are read while these threads stand still. Their outermost frame
+is that with which `threading` begins, so no base frame is looked for.
+
+Not here: which frames no image can have (`unrecordable`), where the innermost frame goes on (`c_waits`), how the frames are
+read and made in C (`_frames`).
 """
 
 from __future__ import annotations
@@ -41,6 +45,7 @@ from __future__ import annotations
 import functools
 import gc
 import sys
+from _thread import get_ident
 from collections.abc import Callable, Collection
 from types import CellType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Literal
@@ -49,10 +54,11 @@ from ckpt.image.errors import Refused, RestoreError, Unsupported
 from ckpt.image.frames import _frames, c_stack, selftest
 from ckpt.image.frames._frames import NULL
 from ckpt.image.frames.c_calls import classify, inlined
+from ckpt.image.frames.c_waits import innermost
 from ckpt.image.frames.call_paths import CachedCall
 from ckpt.image.frames.code_replaced import entered
 from ckpt.image.frames.opcodes import CO_OPTIMIZED, GENERATOR_FLAGS, TABLE, TABLES, code_map
-from ckpt.image.frames.suspended import Mode, Resumption, Suspended, cell_contents, location
+from ckpt.image.frames.suspended import Mode, Suspended, cell_contents, location
 from ckpt.image.frames.unrecordable import (
     CODE_REPLACED,
     ENTRY,
@@ -62,14 +68,30 @@ from ckpt.image.frames.unrecordable import (
     check_frame,
     check_hash,
     check_library,
+    is_inside_ckpt,
     is_of_library,
 )
 from ckpt.transport.records import dataclass, field
 
 if TYPE_CHECKING:
+    import threading
+    from contextvars import Context
+
     from ckpt.image.frames.tracing import Tracing
 
-__all__ = ["FrameRecord", "Refused", "Stack", "available", "capture", "resume", "run_base"]
+__all__ = [
+    "CapturedThread",
+    "FrameRecord",
+    "Refused",
+    "Stack",
+    "available",
+    "capture",
+    "capture_thread",
+    "records_of",
+    "resume",
+    "run_base",
+    "run_records",
+]
 
 
 @dataclass(slots=True)
@@ -100,13 +122,19 @@ class FrameRecord:
 @dataclass(slots=True)
 class Stack:
     """A captured call stack, outermost frame first; exc: the exception handled by frames that are no
-    generator's."""
+    generator's. ident: the thread's identifier when it was captured."""
 
     frames: list[FrameRecord] = field(default_factory=list)
     exc: BaseException | None = None
     recursion_depth: int = 0  # of the innermost frame, as counted against the limit
     recursion_limit: int = 1000
     tracing: Tracing | None = None  # what traces or profiles the program
+    threads: list[CapturedThread] = field(default_factory=list)  # the program's other threads
+    ident: int = 0
+
+    def all_frames(self) -> list[FrameRecord]:
+        """The frames of all threads, those of this one first."""
+        return [*self.frames, *(record for thread in self.threads for record in thread.stack.frames)]
 
     def describe(self) -> list[dict[str, Any]]:
         """[{"file", "line", "function"}], outermost first."""
@@ -119,22 +147,40 @@ class Stack:
 
     def generators(self) -> list[Any]:
         """The generators and coroutines whose frames are in the stack, outermost first."""
-        return [record.gen for record in self.frames if record.gen is not None]
+        return [record.gen for record in self.all_frames() if record.gen is not None]
 
     def cached_calls(self) -> list[CachedCall]:
         """The calls of a ``functools.lru_cache`` that will be made again, outermost first."""
         return [
-            record.value for record in self.frames if record.mode == "R" and type(record.value) is CachedCall
+            record.value
+            for record in self.all_frames()
+            if record.mode == "R" and type(record.value) is CachedCall
         ]
 
     def receivers(self) -> list[Any]:
         """First arguments of the functions in the stack: the objects whose methods are running, among others."""
         found = []
-        for record in self.frames:
+        for record in self.all_frames():
             if record.locals and record.code.co_argcount:
                 first = record.locals[0]
                 found.append(cell_contents(first) if type(first) is CellType else first)
         return found
+
+
+@dataclass(slots=True)
+class CapturedThread:
+    """One of the program's other threads, with what belongs to it alone.
+
+    blocked: the signals that its mask holds back. queue: of the thread pool to
+    which it belongs, or None. local_key: see `ckpt.compat.threads.values_of`; an image has none.
+    """
+
+    thread: threading.Thread
+    stack: Stack
+    context: Context | None
+    blocked: tuple[int, ...]
+    queue: Any
+    local_key: Any = None
 
 
 def available() -> tuple[bool, str]:
@@ -184,14 +230,29 @@ def capture(*, at: Literal["call", "check"], skip: Collection[CodeType] = (), va
             gc.enable()
 
 
-def _capture(at_check: bool, skip: tuple[CodeType, ...], value: object, seen: list[_frames.Frame]) -> Stack:
-    """seen: gets the frames that were looked at; the last one is what a refusal is about."""
-    frames, callee, exc, depth, limit, traced = _frames.walk(BASES, skip, at_check)
+def capture_thread(ident: int) -> Stack:
+    """The stack of another thread, which stands still meanwhile. Raises Refused."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return _capture(True, (), None, [], ident)
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _capture(
+    at_check: bool, skip: tuple[CodeType, ...], value: object, seen: list[_frames.Frame], thread: int = 0
+) -> Stack:
+    """seen: gets the frames that were looked at; the last one is what a refusal is about. thread: 0: the calling one."""
+    frames, callee, exc, depth, limit, traced = _frames.walk(BASES, skip, at_check, thread)
     if frames is None:
         raise Refused("the program is not running under run_base, or is being restarted")
     if traced == 2:
         seen += frames[:1]
         raise Refused("a trace or profile function of the program is running")
+    if thread and traced:
+        raise Refused("it is traced or profiled")
     if not frames:
         raise Refused("the program is not running")
     records: list[FrameRecord] = []
@@ -200,13 +261,15 @@ def _capture(at_check: bool, skip: tuple[CodeType, ...], value: object, seen: li
         seen.append(frame)
         _, code, func, lasti, flags, gen, _, locals_, stack, init, globals_, namespace, handled, kept = frame
         in_module = not code.co_flags & CO_OPTIMIZED
+        if thread and is_inside_ckpt(func):
+            raise Refused("it is inside of a call of ckpt", location(code, lasti))
         if is_of_library(code):
             check_library(code, func, lasti)
         if flags & UNUSABLE or in_module or code.co_flags & GENERATOR_FLAGS:
             check_frame(frame)
         if stack is None:
             resumption = (
-                classify(_suspended(frame), _suspended(inner)) if inner else _innermost(frame, traced)
+                classify(_suspended(frame), _suspended(inner)) if inner else innermost(frame, traced)
             )
             mode, lasti, stack, pushed, until, kept = resumption
         else:
@@ -241,22 +304,12 @@ def _capture(at_check: bool, skip: tuple[CodeType, ...], value: object, seen: li
     records.reverse()
     if len(records) > c_stack.UNCHECKED_FRAMES:
         c_stack.check(len(records))
-    captured = Stack(records, exc, depth, limit)
+    captured = Stack(records, exc, depth, limit, ident=thread or get_ident())
     if traced:
         from ckpt.image.frames import tracing
 
         captured.tracing = tracing.note([record.code for record in records], BASES)
     return captured
-
-
-def _innermost(frame: _frames.Frame, traced: int) -> Resumption:
-    """A frame stopped at a check."""
-    address, code, lasti = frame[0], frame[1], frame[3]
-    codes = code_map(code)
-    index = codes.after_traced_check(lasti) if traced else codes.after_check(lasti)
-    if index is None or index not in codes.depth:
-        raise Refused("the check was not between two instructions", location(code, lasti))
-    return Resumption("L", index - 1, _frames.slots(address, codes.depth[index], False))
 
 
 def _suspended(frame: _frames.Frame) -> Suspended:
@@ -285,11 +338,16 @@ def run_base(fn: Callable[..., Any], *args: Any) -> Any:
     return fn(*args)
 
 
-def resume(stack: Stack, start_signals: Callable[[], tuple[int, ...] | None]) -> Any:
+def resume(
+    stack: Stack,
+    start_signals: Callable[[], tuple[int, ...] | None],
+    release: Callable[[], object] | None = None,
+) -> Any:
     """Rebuild the frames and run them to the end; returns (or raises) what the outermost frame does.
 
     ``start_signals`` is called last before the frames are made; it returns the signals that are to be blocked from the
-    moment at which the innermost frame runs. ``None``: the mask is not changed.
+    moment at which the innermost frame runs. ``None``: the mask is not changed. ``release`` is called when the frames are
+    there, just before the innermost one goes on: the other threads go on, too.
 
     Must be called in the main thread. Empties `stack`, so that lifetimes are the program's own. Raises
     RestoreError when the records do not fit this process.
@@ -302,16 +360,29 @@ def resume(stack: Stack, start_signals: Callable[[], tuple[int, ...] | None]) ->
     if stack.recursion_limit != sys.getrecursionlimit():
         sys.setrecursionlimit(stack.recursion_limit)
     c_stack.ensure(len(stack.frames))
-    records = [stack.exc, *map(_as_tuple, stack.frames)]
-    depth, begin = stack.recursion_depth, None
+    depth, begin = stack.recursion_depth, release
     if stack.tracing is not None:
         from ckpt.image.frames import tracing
 
-        begin = functools.partial(tracing.begin, stack.tracing, BASES)
+        begin = functools.partial(_begin_traced, release, functools.partial(tracing.begin, stack.tracing, BASES))
+    records = records_of(stack)
+    _collect_without_callbacks()
+    return run_records(records, depth, start_signals(), begin)
+
+
+def records_of(stack: Stack) -> list[Any]:
+    """What `_frames.run` takes. Empties the stack."""
+    records = [stack.exc, *map(_as_tuple, stack.frames)]
     stack.frames.clear()
     stack.exc = stack.tracing = None
-    _collect_without_callbacks()
-    return _run(records, depth, start_signals(), begin)
+    stack.threads = []
+    return records
+
+
+def _begin_traced(release: Callable[[], object] | None, begin: Callable[[], object]) -> None:
+    if release is not None:
+        release()
+    begin()
 
 
 def _collect_without_callbacks() -> None:
@@ -322,7 +393,7 @@ def _collect_without_callbacks() -> None:
     gc.callbacks.extend(callbacks)
 
 
-def _run(
+def run_records(
     records: list[Any], depth: int, blocked: tuple[int, ...] | None, begin: Callable[[], object] | None
 ) -> Any:
     """The base frame of a resumed program; keeps nothing of the image."""
@@ -351,4 +422,4 @@ def _as_tuple(record: FrameRecord) -> tuple[Any, ...]:
     )
 
 
-BASES = (run_base.__code__, _run.__code__)
+BASES = (run_base.__code__, run_records.__code__)

@@ -31,6 +31,7 @@ __all__ = [
     "check_frame",
     "check_hash",
     "check_library",
+    "is_inside_ckpt",
     "is_of_library",
 ]
 
@@ -63,6 +64,12 @@ def check_frame(frame: _frames.Frame) -> None:
         reason = "a class is being created"
     if reason:
         raise Refused(reason, location(code, lasti))
+
+
+def is_inside_ckpt(func: Any) -> bool:
+    """Whether a frame runs this function of ckpt."""
+    name = getattr(func, "__globals__", {}).get("__name__") or ""
+    return name == "ckpt" or name.startswith("ckpt.")
 
 
 def is_of_library(code: CodeType) -> bool:

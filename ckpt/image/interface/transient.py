@@ -43,8 +43,10 @@ _module_count = 0
 
 
 def refuse_transient(stack: Stack) -> None:
-    """Raise Refused if a running function holds a transient object directly: on its evaluation stack, in a local variable,
-    or in a variable of its module."""
+    """Raise Refused if a running function of any thread holds a transient object directly: on its evaluation stack, in a
+    local variable, or in a variable of its module."""
+    for thread in stack.threads:
+        refuse_transient(thread.stack)
     addresses: list[tuple[int, FrameRecord]] = []
     _look_at_libraries()
     frames = stack.frames[-_MOST_FRAMES:]

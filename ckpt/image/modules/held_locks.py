@@ -24,13 +24,15 @@ import importlib
 import sys
 import threading
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ckpt.compat import stdlib
+from ckpt.compat.threads import rlock_owner
 from ckpt.image.interface.registry import libraries
 from ckpt.image.lowlevel.inspect_raw import Path, dictionary_of, follow, is_a, namespace_of
 from ckpt.image.modules.package_baseline import PackageBaseline, members
+from ckpt.image.threads.restart import hold_later
 
 if TYPE_CHECKING:
     from ckpt.image.modules.references import References
@@ -43,11 +45,13 @@ _EXCLUDED_PACKAGES = ("ckpt", "zmq", "threading")
 
 
 class HeldLock(NamedTuple):
-    """One lock that the program holds. ``times``: how often the thread that runs the program has acquired it."""
+    """One lock that the program holds. ``times``: how often its thread has acquired it. ``owner``: identifier of the thread
+    that holds a reentrant lock, if that is not the main thread."""
 
     path: Path
     lock: Any
     times: int
+    owner: int = 0
 
     @property
     def pid(self) -> tuple[Any, ...]:
@@ -56,9 +60,13 @@ class HeldLock(NamedTuple):
 
 
 def find_held_locks(
-    references: References, notes: PackageBaseline, receivers: Iterable[object]
+    references: References,
+    notes: PackageBaseline,
+    receivers: Iterable[object],
+    threads: Container[int] = (),
 ) -> list[HeldLock]:
-    """All such locks that this thread may be holding. ``receivers``: objects of which a method is on the stack.
+    """All such locks that the program may be holding. ``receivers``: objects of which a method is on a stack. ``threads``:
+    identifiers of the other threads in the image.
 
     Must be called after :func:`ckpt.image.modules.package_changes.leave_out_unsavable`, which decides which objects of
     packages are saved by their path.
@@ -72,7 +80,12 @@ def find_held_locks(
         _in_receivers(references, receivers, lock_types),
     ):
         for path, lock in source:
-            if id(lock) not in found and (times := _times_held(lock)):
+            if id(lock) in found:
+                continue
+            owner = rlock_owner(lock)[0] if type(lock) is _RLOCK else 0
+            if owner in threads:
+                found[id(lock)] = HeldLock(path, lock, rlock_owner(lock)[1], owner)
+            elif times := _times_held(lock):
                 found[id(lock)] = HeldLock(path, lock, times)
     return list(found.values())
 
@@ -200,9 +213,11 @@ class LockFinder:
         return self._new_locks.setdefault(path, _new(type_name))
 
 
-def acquire_again(locks: list[tuple[Any, int]]) -> None:
-    """At load: acquire each lock as often as the program held it. ``locks``: (lock, times)."""
-    for lock, times in locks:
-        if not _times_held(lock):
+def acquire_again(locks: list[tuple[Any, int, int]]) -> None:
+    """At load: acquire each lock as often as the program held it. ``locks``: (lock, times, owner)."""
+    for lock, times, owner in locks:
+        if owner:
+            hold_later(lock, owner, times)
+        elif not _times_held(lock):
             for _ in range(times):
                 lock.acquire()

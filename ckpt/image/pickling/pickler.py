@@ -207,6 +207,7 @@ class ImagePickler(pickle.Pickler):
         self.definitions = Definitions(references)
         self.is_disposable = is_disposable
         self.main_thread_id = threading.main_thread().ident
+        self.threads: Mapping[int, tuple[threading.Thread, Any]] = {}
         self.running_generators: list[Any] | None = None
         self.running: set[int] = set()
         self.cached_calls: list[CachedCall] = []

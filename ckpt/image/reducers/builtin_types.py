@@ -8,14 +8,14 @@ For the contract of a reducer see :mod:`ckpt.image.reducers.by_value`. The table
     exceptions                     arguments, attributes, C fields, cause, context, traceback
     generators, coroutines         :mod:`ckpt.image.frames.generators`
     iterators, views               :mod:`ckpt.image.reducers.iterators`
-    locks                          locked or not; an RLock that the main thread holds is held again, as often
+    locks                          locked or not; an RLock is held again by the same thread, as often
     weak references, proxies       the referent and the callback; if nothing else in the image refers to the
                                    referent, it is gone after the load
     ``re.Match``, ``finditer``     searched again; a finditer match has ``pos`` = its own start
     ``functools.lru_cache``        with its contents; the counters of an unbounded one start again
     ``csv`` readers and writers    with their dialect and line number
     context variables, tokens, …   :mod:`ckpt.image.reducers.contexts`
-    threads                        as threads that have ended (:mod:`ckpt.image.reducers.thread_objects`)
+    threads, ``threading.local``   :mod:`ckpt.image.reducers.thread_objects`
     memoryviews                    :mod:`ckpt.image.reducers.buffers`
     tracebacks                     every entry, no variables (:mod:`ckpt.image.reducers.tracebacks`)
     =============================  ===========================================================================
@@ -29,7 +29,6 @@ import codecs
 import contextvars
 import datetime
 import gc
-import re
 import sys
 import threading
 import types
@@ -46,7 +45,8 @@ from ckpt.image.reducers import buffers, contexts, rebuild, tracebacks
 from ckpt.image.reducers.iterators import class_of_dict
 from ckpt.image.reducers.raw_instances import attributes_of, reduce_raw, slots_of
 from ckpt.image.reducers.saver import Reducer
-from ckpt.image.reducers.thread_objects import reduce_thread
+from ckpt.image.reducers.thread_objects import REDUCERS as THREAD_REDUCERS
+from ckpt.image.reducers.thread_objects import reduce_thread, reduce_thread_local
 
 if TYPE_CHECKING:
     from ckpt.image.reducers.saver import Saver
@@ -191,27 +191,11 @@ def reduce_lock(pickler: Saver, obj: Any) -> Any:
     return rebuild.make_lock, (obj.locked(),)
 
 
-_RLOCK = re.compile(r"owner=(\d+) count=(\d+)")
-
-
-@reduces(type(threading.RLock()))
-def reduce_rlock(pickler: Saver, obj: Any) -> Any:
-    found = _RLOCK.search(repr(obj))
-    owner, count = (int(found[1]), int(found[2])) if found else (0, 0)
-    return rebuild.make_rlock, (count if owner == pickler.main_thread_id else 0,)
-
-
 @reduces(type(threading.main_thread()))
 def reduce_main_thread(pickler: Saver, obj: Any) -> Any:
     if obj is not threading.main_thread():
         return NotImplemented
     return threading.main_thread, ()
-
-
-def reduce_thread_local(pickler: Saver, obj: Any) -> Any:
-    """The values of the thread that runs the program: an image holds no other thread."""
-    attributes = dict(threading.local.__getattribute__(obj, "__dict__"))
-    return rebuild.make_thread_local, (type(obj), ()), attributes, None, None, rebuild.fill_thread_local
 
 
 # ---------------------------------------------------------------------- weak references
@@ -286,6 +270,7 @@ REDUCERS |= {
     contextvars.ContextVar: contexts.reduce_context_var,
     contextvars.Context: contexts.reduce_context,
     contextvars.Token: contexts.reduce_token,
+    **THREAD_REDUCERS,
 }
 
 

@@ -289,14 +289,6 @@ def make_lock(locked: bool) -> Any:
     return made
 
 
-def make_rlock(count: int) -> Any:
-    """A reentrant lock held ``count`` times by the thread that loads the image."""
-    made = threading.RLock()
-    if count:
-        stdlib.acquire_times(made, count)
-    return made
-
-
 class _Gone:
     pass
 
@@ -327,14 +319,6 @@ def make_weakproxy(target: Any, *callback: Any) -> Any:
 
 def make_dead_weakproxy() -> Any:
     return weakref.proxy(_Gone())
-
-
-def make_thread_local(cls: type, args: tuple[Any, ...]) -> Any:
-    return cls.__new__(cls, *args)
-
-
-def fill_thread_local(obj: Any, attributes: dict[str, Any]) -> None:
-    threading.local.__getattribute__(obj, "__dict__").update(attributes)
 
 
 def make_module(name: str) -> types.ModuleType:

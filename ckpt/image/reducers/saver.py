@@ -7,7 +7,8 @@ A *reducer* takes one object apart: ``reduce(saver, obj)`` returns what ``__redu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ class Saver(Protocol):
 
     main_thread_id: int | None
     """``threading.main_thread().ident``."""
+
+    threads: Mapping[int, tuple[threading.Thread, Any]]
+    """Identifier → (thread, its key for :func:`ckpt.compat.threads.values_of`), of the other threads in the image."""
 
     running_generators: list[Any] | None
     """Generators on the captured stack."""

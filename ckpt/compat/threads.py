@@ -1,0 +1,163 @@
+"""Private names of ``threading`` and ``_thread`` that belong to a running thread: its lock or handle, its values, its place.
+
+For a new minor version: does ``Lib/threading.py`` still start a thread by ``_bootstrap``, enter it in ``_active`` and tell its
+end by one of the attributes of `_STATE`? How does ``threading.local`` find the values of a thread
+(``Modules/_threadmodule.c``)?
+"""
+
+from __future__ import annotations
+
+import _thread
+import gc
+import re
+import threading
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+from ckpt.compat import stdlib
+
+__all__ = [
+    "CONDITION_WAIT",
+    "FIRST_CODE",
+    "SAVED_STATE",
+    "WAITS",
+    "begin_again",
+    "end",
+    "is_foreign",
+    "keep_from_joining",
+    "new_handle",
+    "own_rlock",
+    "pool_queue",
+    "put_pool_queue",
+    "rlock_owner",
+    "start",
+    "state_of",
+    "values_of",
+    "HANDLE",
+    "RLOCK",
+]
+
+RLOCK: type = type(threading.RLock())
+HANDLE: Any = getattr(_thread, "_ThreadHandle", None)
+"""The type of what a thread is joined by since 3.13; None: there is none."""
+
+_ACQUIRE = ("acquire", "acquire_lock", "__enter__")
+WAITS: dict[type, tuple[str, ...]] = {
+    _thread.LockType: _ACQUIRE,
+    RLOCK: (*_ACQUIRE, "_acquire_restore"),
+    **({HANDLE: ("join",)} if HANDLE is not None else {}),
+}
+"""Type in C → its methods that wait, and take what they have waited for with the interpreter's lock held. All versions."""
+
+FIRST_CODE: CodeType = threading.Thread._bootstrap.__code__  # type: ignore[attr-defined]
+"""The code with which the stack of a thread of ``threading`` begins."""
+
+CONDITION_WAIT: CodeType = threading.Condition.wait.__code__
+SAVED_STATE = "saved_state"
+"""The variable of ``Condition.wait`` that holds (count, identifier of the thread) of an ``RLock`` meanwhile."""
+
+_STATE = ("_tstate_lock", "_handle")
+_OWNER = re.compile(r"owner=(\d+) count=(\d+)")
+
+
+def is_foreign(thread: threading.Thread) -> bool:
+    """Has C code started the thread (``_DummyThread``)? What that code does behind Python's frames is not known."""
+    return isinstance(thread, threading._DummyThread)
+
+
+def state_of(thread: threading.Thread) -> dict[str, Any]:
+    """What a running thread is joined by, by the name of its attribute: a lock that is held while the thread runs, until
+    3.12; a handle since 3.13."""
+    return {name: thread.__dict__[name] for name in _STATE if name in thread.__dict__}
+
+
+def new_handle() -> Any:
+    """A handle of a thread that has not begun."""
+    return HANDLE()
+
+
+def start(thread: threading.Thread, function: Callable[[], object]) -> None:
+    """Have an operating system's thread call ``function``; ``thread`` is what stands for it. Raises RuntimeError: the system
+    has no thread left."""
+    handle = thread.__dict__.get("_handle")
+    if handle is None:
+        _thread.start_new_thread(function, ())
+    else:
+        _thread.start_joinable_thread(function, handle=handle, daemon=True)  # type: ignore[attr-defined]
+
+
+def begin_again(thread: Any) -> None:
+    """In the new thread: enter it under its new identifiers, as ``Thread._bootstrap_inner`` does."""
+    thread._set_ident()
+    thread._set_native_id()
+    stdlib.threads_by_ident()[thread._ident] = thread
+    threading._dangling.add(thread)  # type: ignore[attr-defined]
+
+
+def keep_from_joining(thread: Any) -> None:
+    """Until :func:`end`, those who join the thread wait. The interpreter of a forked child has released the lock, because it has
+    deleted the states of all other threads."""
+    lock = thread.__dict__.get("_tstate_lock")
+    if lock is not None:
+        lock.acquire(blocking=False)
+
+
+def end(thread: Any) -> None:
+    """In the new thread, last of all: those who join it go on. The handle tells its end by itself."""
+    lock = thread.__dict__.get("_tstate_lock")
+    if lock is not None and lock.locked():
+        lock.release()
+
+
+def rlock_owner(lock: Any) -> tuple[int, int]:
+    """(identifier of the thread that holds the reentrant lock, how many times); (0, 0): it is free. All versions."""
+    found = _OWNER.search(repr(lock))
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def own_rlock(lock: Any, owner: int, times: int) -> None:
+    """Have a thread hold a free reentrant lock; from any thread."""
+    lock._acquire_restore((times, owner))
+
+
+def values_of(local: Any, key: Any) -> dict[str, Any] | None:
+    """The attributes that an object of ``threading.local`` has in a thread; None: the thread has not used it.
+
+    ``key``: :func:`ckpt.image.frames._frames.thread_values`, of that thread. Until 3.12: a dictionary, which holds a dummy under
+    the object's address; the object has a dictionary by weak references to dummies. Since 3.13: the dummy itself, by which the
+    object has a dictionary.
+    """
+    if key is None:
+        return None
+    is_by_address = type(key) is dict
+    dummy = key.get(f"thread.local.{id(local):#x}") if is_by_address else key
+    if dummy is None:
+        return None
+    for table in gc.get_referents(local):
+        if type(table) is dict:
+            for found, values in table.items():
+                if (found() if is_by_address and callable(found) else found) is dummy:
+                    return values  # type: ignore[no-any-return]
+    return None
+
+
+# ---------------------------------------------------------------------- concurrent.futures
+
+
+def _pool_queues() -> Any:
+    import sys
+
+    return getattr(sys.modules.get("concurrent.futures.thread"), "_threads_queues", None)
+
+
+def pool_queue(thread: threading.Thread) -> Any:
+    """The queue from which a thread of a ``ThreadPoolExecutor`` takes its work; None: it is none. At the program's end each
+    such thread is told through its queue to leave (``_threads_queues``; all versions)."""
+    queues = _pool_queues()
+    return None if queues is None else queues.get(thread)
+
+
+def put_pool_queue(thread: threading.Thread, queue: Any) -> None:
+    """Enter the thread in that table again. The module has been imported."""
+    _pool_queues()[thread] = queue

@@ -1,0 +1,171 @@
+"""The innermost frame of a thread, where it executes a call: is the call over, or is C code running it?
+
+A thread that stands at the interpreter's check behind a call, and one that is inside of the C function that is called, have the
+same "last instruction". They differ in the evaluation stack: the result of a call takes the lowest slot of its operands.
+
+    versions with NULL or a method below     NULL is there until the call is over; a method of a C type may be a method in
+    the callable (3.11, 3.12)                use or, very seldom, a result
+    versions with the callable first         any callable may be one in use or a result; Python functions are results, because
+    (3.13)                                   the interpreter, not C, runs them
+
+Where both are possible the call counts as running: then the thread can only be captured if repeating the call is right, and is
+looked at again later otherwise.
+
+A *wait* is a call of a C function that does nothing but wait, and takes what it has waited for only when the interpreter's lock
+(GIL) is held again. It has had no effect while the thread is inside of it. So a new process makes the call again, with the same
+operands: ``Lock.acquire``, ``SimpleQueue.get``, ``time.sleep`` … A time limit begins anew.
+
+Nothing here runs code of the program. Not here: C code that has entered another Python frame (`c_calls`).
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ckpt.compat import accelerators, threads
+from ckpt.image.errors import Refused
+from ckpt.image.frames import _frames
+from ckpt.image.frames._frames import DEAD, NULL
+from ckpt.image.frames.call_operands import callee
+from ckpt.image.frames.call_paths import describe
+from ckpt.image.frames.opcodes import TABLE, CodeMap, Instruction, code_map
+from ckpt.image.frames.suspended import Resumption, location
+
+__all__ = ["innermost", "waits"]
+
+_UNBOUND = (types.MethodDescriptorType, types.WrapperDescriptorType)
+_BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
+_FUNCTIONS = (("time", "sleep"), ("select", "select"))
+_POLLS = ("poll", "epoll")
+
+
+class _Call(NamedTuple):
+    """A call instruction with its operands on the stack. ``first``: index of its first code unit."""
+
+    function: Any
+    arguments: Sequence[Any]
+    stack: list[Any]
+    first: int
+
+
+def innermost(frame: _frames.Frame, traced: int) -> Resumption:
+    """How a frame goes on that is the innermost one of its thread: it stands at a check, or in a wait. Raises Refused."""
+    address, code, lasti = frame[0], frame[1], frame[3]
+    codes = code_map(code)
+    instruction = codes.instructions.get(lasti)
+    call = None if instruction is None else _running_call(address, codes, instruction)
+    if call is not None:
+        if not _is_wait(call):
+            raise Refused(f"{describe(call.function)} is running", location(code, lasti))
+        return Resumption("L", call.first - 1, call.stack)
+    index = codes.after_traced_check(lasti) if traced else codes.after_check(lasti)
+    if index is None or index not in codes.depth:
+        raise Refused("the check was not between two instructions", location(code, lasti))
+    return Resumption("L", index - 1, _frames.slots(address, codes.depth[index], False))
+
+
+def waits(frame: _frames.Frame) -> bool:
+    """Is the innermost frame of a thread in a wait?"""
+    codes = code_map(frame[1])
+    instruction = codes.instructions.get(frame[3])
+    call = None if instruction is None else _running_call(frame[0], codes, instruction)
+    return call is not None and _is_wait(call)
+
+
+def _running_call(address: int, codes: CodeMap, at: Instruction) -> _Call | None:
+    """The call that the instruction makes; None: it makes none, or the call is over."""
+    assert TABLE is not None
+    if at.name in (TABLE.call, TABLE.call_prefix, TABLE.keyword_call):
+        return _plain_call(address, codes, at, names=int(at.name == TABLE.keyword_call))
+    if at.name == "CALL_FUNCTION_EX":
+        return _call_ex(address, codes, at)
+    return _entered(address, codes, at) if at.name == "BEFORE_WITH" else None
+
+
+def _plain_call(address: int, codes: CodeMap, at: Instruction, names: int) -> _Call | None:
+    """``names``: number of entries above the arguments (the names of those given by keyword)."""
+    assert TABLE is not None
+    instructions = codes.instructions
+    prefix = instructions[at.previous] if at.name == TABLE.call != TABLE.call_prefix else at
+    depth = codes.depth.get(prefix.start)
+    if depth is None:
+        return None
+    stack = _frames.slots(address, depth, True)
+    base = depth - names - prefix.arg - 2
+    if _is_over(stack[base]):
+        return None
+    function, arguments = callee(stack[base : depth - names])
+    before = instructions.get(prefix.previous)
+    has_names = before is not None and before.name == TABLE.keyword_names
+    first = before.start if before is not None and has_names else prefix.start
+    return _Call(function, arguments, stack, first)
+
+
+def _call_ex(address: int, codes: CodeMap, at: Instruction) -> _Call | None:
+    """``f(*args, **kwargs)``: a call that runs is never taken for a wait, because its arguments may have been replaced."""
+    assert TABLE is not None
+    depth = codes.depth.get(at.start)
+    if depth is None:
+        return None
+    stack = _frames.slots(address, depth, True)
+    base = depth - 3 - (at.arg & 1)
+    if _is_over(stack[base]):
+        return None
+    return _Call(stack[base + (not TABLE.callable_first)], (DEAD,), stack, at.start)
+
+
+def _entered(address: int, codes: CodeMap, at: Instruction) -> _Call | None:
+    """``with lock:``. Some versions have put the bound exit into the place of the lock already."""
+    depth = codes.depth.get(at.start)
+    if depth is None:
+        return None
+    stack = _frames.slots(address, depth, True)
+    top = stack[-1]
+    if type(top) is types.BuiltinFunctionType and top.__name__ == "__exit__":
+        stack[-1] = top.__self__
+    enter = _frames.lookup(type(stack[-1]), "__enter__")
+    return _Call(enter, (stack[-1],), stack, at.start)
+
+
+def _is_over(lowest: Any) -> bool:
+    """Whether the lowest slot of a call's operands holds its result; see the table in the header."""
+    assert TABLE is not None
+    if TABLE.callable_first:
+        return type(lowest) is types.FunctionType or lowest is DEAD or not callable(lowest)
+    return lowest is not NULL and type(lowest) not in _UNBOUND
+
+
+# ---------------------------------------------------------------------------------- waits
+
+
+def _is_wait(call: _Call) -> bool:
+    if any(entry is DEAD for entry in call.stack) or any(entry is DEAD for entry in call.arguments):
+        return False
+    function = call.function
+    if type(function) in _BOUND:
+        owner = function.__self__
+    elif type(function) in _UNBOUND and call.arguments:
+        owner = call.arguments[0]
+    else:
+        return False
+    if type(owner) is types.ModuleType:
+        return (owner.__name__, function.__name__) in _FUNCTIONS
+    return function.__name__ in _methods().get(type(owner), ())
+
+
+def _methods() -> dict[type, tuple[str, ...]]:
+    """Type → names of its methods that are waits. What the program has not imported has no objects."""
+    found = dict(threads.WAITS)
+    if accelerators.loaded("_queue") is not None:
+        found[accelerators.SimpleQueue] = ("get",)
+    select = sys.modules.get("select")
+    for name in _POLLS:
+        poll = getattr(select, name, None)
+        if isinstance(poll, type):
+            found[poll] = ("poll",)
+        elif poll is not None:
+            found[type(poll())] = ("poll",)
+    return found

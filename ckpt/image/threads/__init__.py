@@ -1,0 +1,1 @@
+"""The program's other threads: captured with the main thread, started again in a new process."""

@@ -1,0 +1,162 @@
+"""The program's other threads in a new process: started, put into their frames one after the other, released together.
+
+::
+
+    Restart(stack)     takes the captured threads out of the stack of the main thread
+    start()            new threads; each is entered in ``threading`` under its new identifier. Reentrant locks get their
+                       owners. Then one thread at a time: its values of ``threading.local``, its context, its frames;
+                       it stops where its innermost frame is about to go on
+    release()          all go on. Called when the main thread's frames are there, too
+
+What an image holds by the identifier of a thread is told here while it is loaded (:func:`hold_later`, :func:`fill_later`), and
+put in order when the new identifiers are known. Where ``Condition.wait`` keeps an identifier in a variable, it is replaced.
+
+Not here: what a thread is joined by (:mod:`ckpt.compat.threads`), how frames are made again (:mod:`ckpt.image.frames.stack`).
+"""
+
+from __future__ import annotations
+
+import threading
+from _thread import allocate_lock, get_ident
+from typing import Any
+
+from ckpt.compat import threads
+from ckpt.image.errors import RestoreError
+from ckpt.image.frames.stack import CapturedThread, FrameRecord, Stack, records_of, run_records
+
+__all__ = ["Restart", "fill_later", "hold_later", "join_started"]
+
+_held: list[tuple[Any, int, int]] = []
+_values: list[tuple[int, Any, dict[str, Any]]] = []
+_started: list[threading.Thread] = []
+
+
+def hold_later(lock: Any, owner: int, times: int) -> None:
+    """While an image is loaded: the thread that was ``owner`` holds this reentrant lock, ``times`` times."""
+    _held.append((lock, owner, times))
+
+
+def fill_later(ident: int, local: Any, values: dict[str, Any]) -> None:
+    """While an image is loaded: these are the attributes of a ``threading.local`` in the thread that was ``ident``."""
+    _values.append((ident, local, values))
+
+
+def join_started() -> None:
+    """At the program's end: wait for the threads of this process that an image has brought and that are no daemons."""
+    while _started:
+        thread = _started.pop()
+        if not thread.daemon:
+            thread.join()
+
+
+class Restart:
+    """The other threads of one program."""
+
+    def __init__(self, stack: Stack) -> None:
+        self._main_ident = stack.ident
+        self._main_frames = stack.frames
+        self._beginnings = [_Beginning(captured) for captured in stack.threads]
+        stack.threads = []
+
+    def start(self) -> None:
+        """Returns when every thread stands where it goes on. Raises :class:`RestoreError`: a thread cannot be started, or its
+        frames do not fit this process; RuntimeError: the system has no thread left."""
+        idents = {self._main_ident: get_ident()}
+        for each in self._beginnings:
+            idents[each.captured.stack.ident] = each.start()
+        for lock, owner, times in _held:
+            threads.own_rlock(lock, idents[owner], times)
+        _held.clear()
+        for ident, local, values in _values:
+            for each in self._beginnings:
+                if each.captured.stack.ident == ident:
+                    each.values.append((local, values))
+        _values.clear()
+        _replace_idents(self._main_frames, idents)
+        for each in self._beginnings:
+            _replace_idents(each.captured.stack.frames, idents)
+            each.rebuild()
+            _started.append(each.captured.thread)
+
+    def release(self) -> None:
+        """Have all threads go on."""
+        for each in self._beginnings:
+            each.go_on.release()
+        self._beginnings.clear()
+
+
+def _replace_idents(frames: list[FrameRecord], idents: dict[int, int]) -> None:
+    for record in frames:
+        if record.code == threads.CONDITION_WAIT:
+            index = record.code.co_varnames.index(threads.SAVED_STATE)
+            state = record.locals[index]
+            if type(state) is tuple and len(state) == 2:
+                record.locals[index] = (state[0], idents.get(state[1], state[1]))
+
+
+class _Beginning:
+    """One thread, until it goes on. The locks are held until what they are named after may happen, or has happened."""
+
+    def __init__(self, captured: CapturedThread) -> None:
+        self.captured = captured
+        self.values: list[tuple[Any, dict[str, Any]]] = []
+        self.go_on = _held_lock()
+        self._has_begun = _held_lock()
+        self._may_rebuild = _held_lock()
+        self._is_there = _held_lock()
+        self._failure: BaseException | None = None
+
+    def start(self) -> int:
+        """Start the thread; returns its identifier."""
+        threads.start(self.captured.thread, self._run)
+        self._has_begun.acquire()
+        ident = self.captured.thread.ident
+        assert ident is not None
+        return ident
+
+    def rebuild(self) -> None:
+        """Have the thread make its frames; returns when they are there. Raises RestoreError."""
+        self._may_rebuild.release()
+        self._is_there.acquire()
+        if self._failure is not None:
+            name = self.captured.thread.name
+            raise RestoreError(f"thread {name!r}: {self._failure}") from self._failure
+
+    def _run(self) -> None:
+        """All that the new thread does."""
+        thread, context = self.captured.thread, self.captured.context
+        threads.begin_again(thread)
+        if self.captured.queue is not None:
+            threads.put_pool_queue(thread, self.captured.queue)
+        self._has_begun.release()
+        self._may_rebuild.acquire()
+        try:
+            while self.values:
+                local, values = self.values.pop()
+                attributes = threading.local.__getattribute__(local, "__dict__")
+                attributes.clear()
+                attributes.update(values)
+            records, blocked = records_of(self.captured.stack), self.captured.blocked
+            del self.captured.stack
+            run = run_records if context is None else context.run
+            arguments = () if context is None else (run_records,)
+            del context
+            run(*arguments, records, 0, blocked, self._stop)  # type: ignore[operator]
+        except BaseException as failure:
+            if not self._is_there.locked():
+                raise
+            self._failure = failure
+            self._is_there.release()
+        finally:
+            threads.end(thread)
+
+    def _stop(self) -> None:
+        """The frames are there: wait until all threads go on."""
+        self._is_there.release()
+        self.go_on.acquire()
+
+
+def _held_lock() -> Any:
+    lock = allocate_lock()
+    lock.acquire()
+    return lock
