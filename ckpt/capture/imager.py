@@ -322,7 +322,8 @@ class Imager:
             return self._fail_round(failure)
         if not self._call_hooks():
             return True
-        return self._freeze_and_write(prepare, started_ns)
+        stop = None if stack is None else functools.partial(self._places.stop_others, stack)
+        return self._freeze_and_write(prepare, started_ns, stop)
 
     def take_explicitly(self, program: ReplayedProgram) -> bool:
         """Take the image at the boundary of an explicit program that all ranks have agreed on. ``program``: that program.
@@ -339,15 +340,26 @@ class Imager:
         program.before_image()
         return self._freeze_and_write(program.prepare, started_ns)
 
-    def _freeze_and_write(self, prepare: Callable[[PortState], image.Prepared], started_ns: int) -> bool:
-        """Always returns ``True``: the image has been taken or given up."""
+    def _freeze_and_write(
+        self,
+        prepare: Callable[[PortState], image.Prepared],
+        started_ns: int,
+        stop: Callable[[], object] | None = None,
+    ) -> bool:
+        """``True``: the image has been taken or given up; ``False``: another thread cannot be captured now."""
+        from ckpt import image
+
         failed = self.taker.take(
             prepare,
+            stop=stop,
             previous=self.epoch,
             epoch=self.wanted,
             started_ns=started_ns,
             waited_since_ns=self.search.since_ns,
         )
+        if isinstance(failed, image.Refused):
+            self.search.note_refusal(failed, time.monotonic_ns())
+            return False
         return failed is None or self._fail_round(failed)
 
     def _call_hooks(self) -> bool:

@@ -145,6 +145,13 @@ class Places:
         self._obstacle = (0, 0)
         return stack
 
+    def stop_others(self, stack: Stack) -> None:
+        """Stop the program's other threads, until :func:`ckpt.image.go_on`; ``stack`` gets their stacks of this moment. Raises
+        :class:`ckpt.image.Refused`."""
+        from ckpt import image
+
+        stack.threads = image.stop_threads(self._others)
+
     def rehearse(self) -> None:
         """Do the work of a capture and discard the result. Exceptions pass through."""
         from ckpt import image

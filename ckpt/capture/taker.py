@@ -1,4 +1,5 @@
-"""Takes one image: freeze the port, save the port's state, prepare, fork (or write here), thaw, report the pause.
+"""Takes one image: freeze the port, save the port's state, stop the program's other threads, prepare, fork (or write here), let
+the threads go on, thaw, report the pause.
 
 All these steps run under the port's lock; they are the whole pause of the program. The mode (fork or synchronous) is chosen
 when the image is first wanted (:mod:`ckpt.capture.choice`), and a change of the mode is logged. Where the kernel refuses the
@@ -96,17 +97,21 @@ class Taker:
         self,
         prepare: Callable[[Any], Any],
         *,
+        stop: Callable[[], object] | None = None,
         previous: int,
         epoch: int,
         started_ns: int,
         waited_since_ns: int,
     ) -> Exception | None:
-        """Take the image labelled (previous, epoch]. ``prepare(port_state)`` returns the content of the image.
+        """Take the image labelled (previous, epoch]. ``prepare(port_state)`` returns the content of the image. ``stop()``
+        stops the program's other threads.
 
         ``started_ns``: when the capture began, on ``time.perf_counter_ns``; ``waited_since_ns``: when the image was first
-        wanted, on ``time.monotonic_ns``. Returns the exception that ``prepare`` raised, if any: then no image was taken, and
-        the port has been thawed.
+        wanted, on ``time.monotonic_ns``. Returns the exception that ``prepare`` or ``stop`` raised, if any: then no image was
+        taken, and the port has been thawed.
         """
+        from ckpt import image
+
         port = self._runtime.port
         assert port is not None
         captured_ns = time.perf_counter_ns()
@@ -115,10 +120,13 @@ class Taker:
         state = port.snapshot()
         saved_ns = time.perf_counter_ns()
         try:
-            libraries.before_image()
+            libraries.before_image()  # it may need a lock that one of the threads holds
+            if stop is not None:
+                stop()
             self._runtime.files.cut(epoch)
             prepared = prepare(state)
         except Exception as failure:  # for example, a file of the program cannot be flushed
+            image.go_on()
             port.thaw()
             return failure
         times = {
@@ -127,15 +135,20 @@ class Taker:
             "port_save_ns": saved_ns - frozen_ns,
             "prepare_ns": time.perf_counter_ns() - saved_ns,
         }
-        self._hand_over(
-            Writing(prepared, state.vectors(), previous, epoch), started_ns, waited_since_ns, times
-        )
+        try:
+            self._hand_over(
+                Writing(prepared, state.vectors(), previous, epoch), started_ns, waited_since_ns, times
+            )
+        finally:
+            image.go_on()
         return None
 
     def _hand_over(
         self, job: Writing, started_ns: int, waited_since_ns: int, times: Mapping[str, int]
     ) -> None:
         """Fork the writer (or write here), thaw, and report the pause."""
+        from ckpt import image
+
         runtime, port = self._runtime, self._runtime.port
         assert port is not None
         mode = self.choice.mode
@@ -159,6 +172,7 @@ class Taker:
         forked_ns = time.perf_counter_ns()
         if mode == "sync":
             self._write_here(job)
+        image.go_on()
         thaw_ns = time.perf_counter_ns()
         if runtime.imager.epoch < job.epoch:
             runtime.imager.epoch = job.epoch

@@ -25,6 +25,7 @@ __all__ = [
     "begin_again",
     "end",
     "is_foreign",
+    "is_registry_locked",
     "keep_from_joining",
     "new_handle",
     "own_rlock",
@@ -93,6 +94,11 @@ def begin_again(thread: Any) -> None:
     thread._set_native_id()
     stdlib.threads_by_ident()[thread._ident] = thread
     threading._dangling.add(thread)  # type: ignore[attr-defined]
+
+
+def is_registry_locked() -> bool:
+    """Is a thread entering or leaving the table of all threads (``_active_limbo_lock``)?"""
+    return rlock_owner(threading._active_limbo_lock)[0] != 0  # type: ignore[attr-defined]
 
 
 def keep_from_joining(thread: Any) -> None:

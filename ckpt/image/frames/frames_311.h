@@ -17,6 +17,7 @@
 #undef _PyGC_FINALIZED /* defined again by the internal headers */
 #include "internal/pycore_frame.h"
 #include "internal/pycore_interp.h"
+#include "internal/pycore_runtime.h"
 
 typedef _PyInterpreterFrame Frame;
 
@@ -26,6 +27,11 @@ static inline int thread_is_traced(PyThreadState *ts) { return ts->c_tracefunc !
 
 /* the dictionary by which an object of `threading.local` finds the values of a thread; may be NULL */
 static inline PyObject *thread_local_key(PyThreadState *ts) { return ts->dict; }
+
+/* the interpreter's lock (GIL); the number of switches grows when another thread than the last one gets it */
+typedef struct _gil_runtime_state Gil;
+static inline Gil *gil_get(void) { return &_PyRuntime.ceval.gil; }
+static inline int gil_is_held_by(Gil *gil, PyThreadState *ts) { return _Py_atomic_load_relaxed(&gil->locked) == 1 && (PyThreadState *)_Py_atomic_load_relaxed(&gil->last_holder) == ts; }
 
 /* depth as counted against sys.setrecursionlimit() */
 static inline int thread_recursion_limit(PyThreadState *ts) { return ts->recursion_limit; }

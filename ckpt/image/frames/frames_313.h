@@ -42,6 +42,11 @@ static inline int thread_is_traced(PyThreadState *ts)
 /* the key by which an object of `threading.local` finds the values of a thread; may be NULL */
 static inline PyObject *thread_local_key(PyThreadState *ts) { return ts->threading_local_key; }
 
+/* the interpreter's lock (GIL); the number of switches grows when another thread than the last one gets it */
+typedef struct _gil_runtime_state Gil;
+static inline Gil *gil_get(void) { return PyInterpreterState_Get()->ceval.gil; }
+static inline int gil_is_held_by(Gil *gil, PyThreadState *ts) { return gil->locked == 1 && gil->last_holder == ts; }
+
 /* depth as counted against sys.setrecursionlimit() */
 static inline int thread_recursion_limit(PyThreadState *ts) { return ts->py_recursion_limit; }
 static inline int thread_recursion_depth(PyThreadState *ts) { return ts->py_recursion_limit - ts->py_recursion_remaining; }

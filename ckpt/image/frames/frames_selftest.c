@@ -100,6 +100,7 @@ static const char *thread_misfit(const Truth *t, PyThreadState *ts)
     Py_LeaveRecursiveCall();
     MUST(levels == 1, "the depth of recursion");
     MUST(thread_tracing(ts) >= 0 && (!t->traced || thread_is_traced(ts)), "the trace function of a thread");
+    MUST(gil_is_held_by(gil_get(), ts), "the interpreter's lock");
     PyInterpreterState *interp = PyInterpreterState_Get();
     for (int i = 0; i < 3; i++) { /* there is one at least to be called in a child: the one that threading has registered */
         PyObject *hooks = *interpreter_fork_hooks(interp, i);
