@@ -322,8 +322,8 @@ class Imager:
             return self._fail_round(failure)
         if not self._call_hooks():
             return True
-        stop = None if stack is None else functools.partial(self._places.stop_others, stack)
-        return self._freeze_and_write(prepare, started_ns, stop)
+        others = None if stack is None else self._places.others(stack)
+        return self._freeze_and_write(prepare, started_ns, others)
 
     def take_explicitly(self, program: ReplayedProgram) -> bool:
         """Take the image at the boundary of an explicit program that all ranks have agreed on. ``program``: that program.
@@ -344,14 +344,14 @@ class Imager:
         self,
         prepare: Callable[[PortState], image.Prepared],
         started_ns: int,
-        stop: Callable[[], object] | None = None,
+        others: image.StoppedThreads | None = None,
     ) -> bool:
         """``True``: the image has been taken or given up; ``False``: another thread cannot be captured now."""
         from ckpt import image
 
         failed = self.taker.take(
             prepare,
-            stop=stop,
+            others=others,
             previous=self.epoch,
             epoch=self.wanted,
             started_ns=started_ns,

@@ -145,12 +145,11 @@ class Places:
         self._obstacle = (0, 0)
         return stack
 
-    def stop_others(self, stack: Stack) -> None:
-        """Stop the program's other threads, until :func:`ckpt.image.go_on`; ``stack`` gets their stacks of this moment. Raises
-        :class:`ckpt.image.Refused`."""
+    def others(self, stack: Stack) -> image.StoppedThreads:
+        """The program's other threads, which are to be stopped; ``stack``: of the main thread."""
         from ckpt import image
 
-        stack.threads = image.stop_threads(self._others)
+        return image.StoppedThreads(stack, self._others)
 
     def rehearse(self) -> None:
         """Do the work of a capture and discard the result. Exceptions pass through."""

@@ -29,6 +29,7 @@ from ckpt.capture.writing import Writing, report_failure, write, write_in_child
 from ckpt.image.interface.registry import libraries
 
 if TYPE_CHECKING:
+    from ckpt import image
     from ckpt.capture.context import RankContext
 
 __all__ = ["Taker"]
@@ -97,20 +98,19 @@ class Taker:
         self,
         prepare: Callable[[Any], Any],
         *,
-        stop: Callable[[], object] | None = None,
+        others: image.StoppedThreads | None = None,
         previous: int,
         epoch: int,
         started_ns: int,
         waited_since_ns: int,
     ) -> Exception | None:
-        """Take the image labelled (previous, epoch]. ``prepare(port_state)`` returns the content of the image. ``stop()``
-        stops the program's other threads.
+        """Take the image labelled (previous, epoch]. ``prepare(port_state)`` returns the content of the image. ``others``:
+        the program's other threads, which stand still meanwhile.
 
         ``started_ns``: when the capture began, on ``time.perf_counter_ns``; ``waited_since_ns``: when the image was first
-        wanted, on ``time.monotonic_ns``. Returns the exception that ``prepare`` or ``stop`` raised, if any: then no image was
-        taken, and the port has been thawed.
+        wanted, on ``time.monotonic_ns``. Returns the exception of ``prepare``, of a thread that cannot be captured, or of the
+        fork, if any: then no image was taken, and the port has been thawed.
         """
-        from ckpt import image
 
         port = self._runtime.port
         assert port is not None
@@ -121,12 +121,14 @@ class Taker:
         saved_ns = time.perf_counter_ns()
         try:
             libraries.before_image()  # it may need a lock that one of the threads holds
-            if stop is not None:
-                stop()
+            if others is not None:
+                others.stop()
+                self._refuse_writing_beside(others)
             self._runtime.files.cut(epoch)
             prepared = prepare(state)
         except Exception as failure:  # for example, a file of the program cannot be flushed
-            image.go_on()
+            if others is not None:
+                others.go_on()
             port.thaw()
             return failure
         times = {
@@ -137,18 +139,32 @@ class Taker:
         }
         try:
             self._hand_over(
-                Writing(prepared, state.vectors(), previous, epoch), started_ns, waited_since_ns, times
+                Writing(prepared, state.vectors(), previous, epoch), started_ns, waited_since_ns, times, others
             )
+        except Exception as failure:
+            port.thaw()
+            return failure
         finally:
-            image.go_on()
+            if others is not None:
+                others.go_on()
         return None
 
-    def _hand_over(
-        self, job: Writing, started_ns: int, waited_since_ns: int, times: Mapping[str, int]
-    ) -> None:
-        """Fork the writer (or write here), thaw, and report the pause."""
+    def _refuse_writing_beside(self, others: image.StoppedThreads) -> None:
+        """Raise Refused if the image would be written here while threads that wait in C may go on."""
         from ckpt import image
 
+        if others.are_there and self.choice.mode != "fork":
+            raise image.Unpicklable("threads", f"their image needs a fork, which is not used: {self.choice.reason}")
+
+    def _hand_over(
+        self,
+        job: Writing,
+        started_ns: int,
+        waited_since_ns: int,
+        times: Mapping[str, int],
+        others: image.StoppedThreads | None,
+    ) -> None:
+        """Fork the writer (or write here), thaw, and report the pause."""
         runtime, port = self._runtime, self._runtime.port
         assert port is not None
         mode = self.choice.mode
@@ -156,9 +172,9 @@ class Taker:
         if mode == "fork":
             try:
                 is_explicit = runtime.explicit is not None
-                pid = _fork(None if is_explicit else getattr(job.prepared, "noted", None))
+                pid = _fork(None if is_explicit else getattr(job.prepared, "noted", None), others)
             except OSError as failure:
-                if failure.errno not in (errno.ENOMEM, errno.EAGAIN):
+                if failure.errno not in (errno.ENOMEM, errno.EAGAIN) or (others is not None and others.are_there):
                     raise
                 mode = "sync"
                 self._avoid_fork("the kernel has refused to fork")
@@ -172,7 +188,8 @@ class Taker:
         forked_ns = time.perf_counter_ns()
         if mode == "sync":
             self._write_here(job)
-        image.go_on()
+        if others is not None:
+            others.go_on()
         thaw_ns = time.perf_counter_ns()
         if runtime.imager.epoch < job.epoch:
             runtime.imager.epoch = job.epoch
@@ -233,7 +250,7 @@ class Taker:
             report_failure(self._runtime, epoch, f"the image writer died (signal {number})", "image child")
 
 
-def _fork(noted: bytes | None) -> int:
+def _fork(noted: bytes | None, others: image.StoppedThreads | None) -> int:
     from ckpt import image
 
-    return image.fork(noted)
+    return image.fork(noted, others)

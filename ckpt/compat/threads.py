@@ -36,6 +36,7 @@ __all__ = [
     "state_of",
     "values_of",
     "HANDLE",
+    "REGISTRY_LOCK",
     "RLOCK",
 ]
 
@@ -57,6 +58,9 @@ FIRST_CODE: CodeType = threading.Thread._bootstrap.__code__  # type: ignore[attr
 CONDITION_WAIT: CodeType = threading.Condition.wait.__code__
 SAVED_STATE = "saved_state"
 """The variable of ``Condition.wait`` that holds (count, identifier of the thread) of an ``RLock`` meanwhile."""
+
+REGISTRY_LOCK: Any = threading._active_limbo_lock  # type: ignore[attr-defined]
+"""The lock of the table of all threads; all versions."""
 
 _STATE = ("_tstate_lock", "_handle")
 _OWNER = re.compile(r"owner=(\d+) count=(\d+)")
@@ -97,8 +101,8 @@ def begin_again(thread: Any) -> None:
 
 
 def is_registry_locked() -> bool:
-    """Is a thread entering or leaving the table of all threads (``_active_limbo_lock``)?"""
-    return rlock_owner(threading._active_limbo_lock)[0] != 0  # type: ignore[attr-defined]
+    """Is a thread entering or leaving the table of all threads?"""
+    return rlock_owner(REGISTRY_LOCK)[0] != 0
 
 
 def keep_from_joining(thread: Any) -> None:

@@ -31,7 +31,7 @@ from ckpt.image.pairs import ImageReport, Prepared
 from ckpt.image.pickling.pickler import Sink, register_reducer
 from ckpt.image.process.signals import program_mask
 from ckpt.image.program import prepare_program, run_program
-from ckpt.image.threads.captured import capture_threads, go_on, is_waiting, stop_threads
+from ckpt.image.threads.captured import StoppedThreads, capture_threads, is_waiting
 from ckpt.image.threads.restart import join_started
 
 __all__ = [
@@ -44,6 +44,7 @@ __all__ = [
     "Sink",
     "Source",
     "Stack",
+    "StoppedThreads",
     "Unpicklable",
     "Unsupported",
     "available",
@@ -55,7 +56,6 @@ __all__ = [
     "declare_put_back",
     "dump",
     "fork",
-    "go_on",
     "keep_package",
     "program_mask",
     "is_waiting",
@@ -70,5 +70,4 @@ __all__ = [
     "resume",
     "run_base",
     "run_program",
-    "stop_threads",
 ]

@@ -23,6 +23,7 @@ from ckpt.image.files.descriptors import own_lengths as own_lengths_now
 from ckpt.image.files.file_notes import give_up_descriptors
 from ckpt.image.files.open_files import FileSaver
 from ckpt.image.files.saved_files import SavedFiles
+from ckpt.image.errors import Refused
 from ckpt.image.frames import _frames
 from ckpt.image.interface.library import Library
 from ckpt.image.interface.registry import libraries, look_for_extensions
@@ -43,6 +44,7 @@ from ckpt.image.process.settings import warnings_ignored
 
 if TYPE_CHECKING:
     from ckpt.image.frames.stack import Stack
+    from ckpt.image.threads.captured import StoppedThreads
 
 __all__ = [
     "check",
@@ -54,6 +56,7 @@ __all__ = [
 ]
 
 _REHEARSED_BYTES = 4 << 20
+_FORK_TRIES = 20
 
 
 def preload() -> None:
@@ -92,10 +95,19 @@ def prepare(stack: Stack | None, extras: Mapping[str, object]) -> Prepared:
 # ---------------------------------------------------------------------- dump
 
 
-def fork(noted: bytes | None = None) -> int:
+def fork(noted: bytes | None = None, others: StoppedThreads | None = None) -> int:
     """Fork this process; returns what fork(2) returns. The child has open files of its own in place of the program's.
-    ``noted``: the record of :mod:`ckpt.image.process.moment`; None: it is made now. Raises OSError."""
-    return _frames.fork(moment.note() if noted is None else noted, our_files())
+    ``noted``: the record of :mod:`ckpt.image.process.moment`; None: it is made now. ``others``: the program's other threads;
+    their stacks are captured at the moment of the fork. Raises OSError; Refused: one of them cannot be captured."""
+    noted = moment.note() if noted is None else noted
+    if others is None or not others.are_there:
+        return _frames.fork(noted, our_files())
+    for _ in range(_FORK_TRIES):
+        ours = our_files()
+        pid = _frames.fork(noted, ours, others.capture())
+        if pid >= 0:
+            return pid
+    raise Refused("the program's threads take no rest: another one had the interpreter at each try to fork")
 
 
 def check(prepared: Prepared) -> None:

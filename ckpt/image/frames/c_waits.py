@@ -34,7 +34,7 @@ from ckpt.image.frames.call_paths import describe
 from ckpt.image.frames.opcodes import TABLE, CodeMap, Instruction, code_map
 from ckpt.image.frames.suspended import Resumption, location
 
-__all__ = ["innermost", "waits"]
+__all__ = ["innermost", "waits_for"]
 
 _UNBOUND = (types.MethodDescriptorType, types.WrapperDescriptorType)
 _BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
@@ -67,12 +67,12 @@ def innermost(frame: _frames.Frame, traced: int) -> Resumption:
     return Resumption("L", index - 1, _frames.slots(address, codes.depth[index], False))
 
 
-def waits(frame: _frames.Frame) -> bool:
-    """Is the innermost frame of a thread in a wait?"""
+def waits_for(frame: _frames.Frame) -> Any:
+    """The object (a lock, a module) of which the innermost frame of a thread is in a wait; None: it is in none."""
     codes = code_map(frame[1])
     instruction = codes.instructions.get(frame[3])
     call = None if instruction is None else _running_call(frame[0], codes, instruction)
-    return call is not None and _is_wait(call)
+    return None if call is None or not _is_wait(call) else _owner(call)
 
 
 def _running_call(address: int, codes: CodeMap, at: Instruction) -> _Call | None:
@@ -144,16 +144,19 @@ def _is_over(lowest: Any) -> bool:
 def _is_wait(call: _Call) -> bool:
     if any(entry is DEAD for entry in call.stack) or any(entry is DEAD for entry in call.arguments):
         return False
-    function = call.function
-    if type(function) in _BOUND:
-        owner = function.__self__
-    elif type(function) in _UNBOUND and call.arguments:
-        owner = call.arguments[0]
-    else:
+    owner = _owner(call)
+    if owner is None:
         return False
     if type(owner) is types.ModuleType:
-        return (owner.__name__, function.__name__) in _FUNCTIONS
-    return function.__name__ in _methods().get(type(owner), ())
+        return (owner.__name__, call.function.__name__) in _FUNCTIONS
+    return call.function.__name__ in _methods().get(type(owner), ())
+
+
+def _owner(call: _Call) -> Any:
+    """The object of which a method is called, or the module of a function in C; None: neither."""
+    if type(call.function) in _BOUND:
+        return call.function.__self__
+    return call.arguments[0] if type(call.function) in _UNBOUND and call.arguments else None
 
 
 def _methods() -> dict[type, tuple[str, ...]]:

@@ -102,6 +102,9 @@ static inline Link *link_of(Link *link, PyThreadState *ts)
 
 /* The state of a thread by its identifier (threading.get_ident), or NULL without an exception. */
 PyThreadState *thread_by_ident(unsigned long ident);
+/* Has the thread stopped for us at the beginning of a line? Has the program a trace or profile function there? */
+int thread_has_stopped(PyThreadState *ts);
+int thread_is_traced_by_program(PyThreadState *ts);
 
 /* A generator or coroutine, or NULL with TypeError. */
 PyGenObject *as_generator(PyObject *o);

@@ -33,6 +33,16 @@ typedef struct _gil_runtime_state Gil;
 static inline Gil *gil_get(void) { return &_PyRuntime.ceval.gil; }
 static inline int gil_is_held_by(Gil *gil, PyThreadState *ts) { return _Py_atomic_load_relaxed(&gil->locked) == 1 && (PyThreadState *)_Py_atomic_load_relaxed(&gil->last_holder) == ts; }
 
+enum { TRACES_ALL_THREADS = 0 };
+/* Give threads a trace function, or (NULL) take it from them. Here: these threads alone. */
+static inline int threads_trace(PyThreadState **threads, Py_ssize_t count, Py_tracefunc function)
+{
+    int failed = 0;
+    for (Py_ssize_t i = 0; i < count; i++)
+        failed |= _PyEval_SetTrace(threads[i], function, NULL) < 0;
+    return failed ? -1 : 0;
+}
+
 /* depth as counted against sys.setrecursionlimit() */
 static inline int thread_recursion_limit(PyThreadState *ts) { return ts->recursion_limit; }
 static inline int thread_recursion_depth(PyThreadState *ts) { return ts->recursion_limit - ts->recursion_remaining; }
@@ -66,6 +76,8 @@ static inline PyObject **frame_slots(Frame *f) { return f->localsplus; }
 
 /* index of the code unit before the next one */
 static inline int frame_lasti(Frame *f, Frame *callee) { return _PyInterpreterFrame_LASTI(f); }
+/* index of the instruction that executes, or that a trace function is told of */
+static inline int frame_executes(Frame *f) { return _PyInterpreterFrame_LASTI(f); }
 static inline void frame_set_lasti(Frame *f, int lasti) { f->prev_instr = _PyCode_CODE(f->f_code) + lasti; }
 /* the instruction pointer of a frame that waits for a callee is where the frame goes on: nothing to do */
 static inline void frame_wait_at(Frame *f, int at) {}

@@ -42,6 +42,14 @@ typedef struct _gil_runtime_state Gil;
 static inline Gil *gil_get(void) { return PyInterpreterState_Get()->ceval.gil; }
 static inline int gil_is_held_by(Gil *gil, PyThreadState *ts) { return _Py_atomic_load_relaxed(&gil->locked) == 1 && (PyThreadState *)_Py_atomic_load_relaxed(&gil->last_holder) == ts; }
 
+enum { TRACES_ALL_THREADS = 1 };
+/* Give threads a trace function, or (NULL) take it from them. Here: all threads of the interpreter, of which none has one. */
+static inline int threads_trace(PyThreadState **threads, Py_ssize_t count, Py_tracefunc function)
+{
+    PyEval_SetTraceAllThreads(function, NULL);
+    return 0;
+}
+
 /* depth as counted against sys.setrecursionlimit() */
 static inline int thread_recursion_limit(PyThreadState *ts) { return ts->py_recursion_limit; }
 static inline int thread_recursion_depth(PyThreadState *ts) { return ts->py_recursion_limit - ts->py_recursion_remaining; }
@@ -84,6 +92,8 @@ static inline PyObject **frame_slots(Frame *f) { return f->localsplus; }
 
 /* index of the code unit before the next one */
 static inline int frame_lasti(Frame *f, Frame *callee) { return _PyInterpreterFrame_LASTI(f); }
+/* index of the instruction that executes, or that a trace function is told of */
+static inline int frame_executes(Frame *f) { return _PyInterpreterFrame_LASTI(f); }
 static inline void frame_set_lasti(Frame *f, int lasti) { f->prev_instr = _PyCode_CODE(f->f_code) + lasti; }
 /* the instruction pointer of a frame that waits for a callee is where the frame goes on: nothing to do */
 static inline void frame_wait_at(Frame *f, int at) {}

@@ -47,6 +47,14 @@ typedef struct _gil_runtime_state Gil;
 static inline Gil *gil_get(void) { return PyInterpreterState_Get()->ceval.gil; }
 static inline int gil_is_held_by(Gil *gil, PyThreadState *ts) { return gil->locked == 1 && gil->last_holder == ts; }
 
+enum { TRACES_ALL_THREADS = 1 };
+/* Give threads a trace function, or (NULL) take it from them. Here: all threads of the interpreter, of which none has one. */
+static inline int threads_trace(PyThreadState **threads, Py_ssize_t count, Py_tracefunc function)
+{
+    PyEval_SetTraceAllThreads(function, NULL);
+    return 0;
+}
+
 /* depth as counted against sys.setrecursionlimit() */
 static inline int thread_recursion_limit(PyThreadState *ts) { return ts->py_recursion_limit; }
 static inline int thread_recursion_depth(PyThreadState *ts) { return ts->py_recursion_limit - ts->py_recursion_remaining; }
@@ -103,6 +111,8 @@ static inline int frame_lasti(Frame *f, Frame *callee)
         return at + INLINE_CACHE_ENTRIES_SEND;
     return at + f->return_offset - 1;
 }
+/* index of the instruction that executes, or that a trace function is told of */
+static inline int frame_executes(Frame *f) { return _PyInterpreterFrame_LASTI(f); }
 static inline void frame_set_lasti(Frame *f, int lasti)
 {
     f->instr_ptr = _PyCode_CODE(frame_code(f)) + lasti + 1;

@@ -255,19 +255,25 @@ static PyObject *on_stack(PyObject *module, PyObject *args)
 }
 
 PyDoc_STRVAR(fork_doc,
-"fork(noted=b'', ours=(), /) -> pid\n\n"
+"fork(noted=b'', ours=(), switches=0, /) -> pid\n\n"
 "fork(2) with the interpreter's own repairs (its locks and threads) but without the callbacks of os.register_at_fork(), so\n"
 "that the child's memory is the program's: random is not seeded again, locks of the program are not reset.\n"
 "noted: the result of note_moment(), or b''.  In the child each regular file in it is opened again, for reading only, so that\n"
-"its offset is the child's own; the descriptors in `ours` stay as they are.  The result is 0 in the child.  Raises OSError.");
+"its offset is the child's own; the descriptors in `ours` stay as they are.  The result is 0 in the child.  Raises OSError.\n"
+"switches: fork only if switches() is this number, so that no other thread has run since then; else the result is -1.");
 static PyObject *fork_bare(PyObject *module, PyObject *args)
 {
     const char *data = "";
     Py_ssize_t bytes = 0;
     PyObject *ours = NULL;
     int fds[OURS_MAX];
-    if (!PyArg_ParseTuple(args, "|y#O!:fork", &data, &bytes, &PyTuple_Type, &ours))
+    unsigned long switches = 0;
+    if (!PyArg_ParseTuple(args, "|y#O!k:fork", &data, &bytes, &PyTuple_Type, &ours, &switches))
         return NULL;
+#if FRAMES_SUPPORTED
+    if (switches && gil_get()->switch_number != switches)
+        return PyLong_FromLong(-1);
+#endif
     MomentRecord noted = {.data = data, .bytes = (size_t)bytes, .ours = fds};
     for (Py_ssize_t i = 0; ours && i < PyTuple_GET_SIZE(ours) && i < OURS_MAX; i++) {
         fds[i] = (int)PyLong_AsLong(PyTuple_GET_ITEM(ours, i));

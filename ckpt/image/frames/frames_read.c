@@ -99,7 +99,7 @@ static int is_own_namespace(PyCodeObject *code, PyObject *namespace)
     return 0;
 }
 
-enum { ENTRY = 1, WAITING = 2, IN_FLIGHT = 4, CODE_REPLACED = 8, INCOMPLETE = 16, FOREIGN_EXC = 32, EXTRA_LEVEL = 64 };
+enum { ENTRY = 1, WAITING = 2, IN_FLIGHT = 4, CODE_REPLACED = 8, INCOMPLETE = 16, FOREIGN_EXC = 32, EXTRA_LEVEL = 64, STOPPED = 128 };
 
 static PyObject *read_frame(Frame *f, Frame *callee, int flags, Link *link, PyObject *exc)
 {
@@ -126,7 +126,7 @@ static PyObject *read_frame(Frame *f, Frame *callee, int flags, Link *link, PyOb
         Py_XDECREF(address);
         return NULL;
     }
-    return Py_BuildValue("(NOOiiOnNNOOOOO)", address, (PyObject *)code, func, frame_lasti(f, callee), flags, gen ? (PyObject *)gen : Py_None,
+    return Py_BuildValue("(NOOiiOnNNOOOOO)", address, (PyObject *)code, func, flags & STOPPED ? frame_executes(f) : frame_lasti(f, callee), flags, gen ? (PyObject *)gen : Py_None,
                          gen_references, locals, stack, init ? init : null_object, in_module ? frame_globals(f) : Py_None,
                          namespace && (in_module || is_own_namespace(code, namespace)) ? namespace : Py_None, exc ? exc : Py_None, link ? link->kept : Py_None);
 }
@@ -182,6 +182,8 @@ static PyObject *walk(PyObject *module, PyObject *args)
         }
         int flags = frame_is_incomplete(f) || caller_is_gone ? INCOMPLETE : 0;
         caller_is_gone = frame_caller_is_gone(f);
+        if (thread && inner == NULL && thread_has_stopped(ts))
+            flags |= STOPPED;
         PyObject *exc = NULL;
         Link *waiting = link != NULL && link->frame == f ? link : NULL;
         if (waiting != NULL) {
@@ -211,7 +213,7 @@ static PyObject *walk(PyObject *module, PyObject *args)
     if (!found || state.rebuild != NULL)
         Py_SETREF(frames, Py_NewRef(Py_None));
     return Py_BuildValue("(NNOiii)", frames, callee, handled && handled->exc_value ? handled->exc_value : Py_None,
-                         thread ? 0 : thread_recursion_depth(ts) - skipped - DEPTH_OF_C_CALL, thread_recursion_limit(ts), thread_tracing(ts) > (thread ? 0 : state.pauses) ? 2 : thread_is_traced(ts));
+                         thread ? 0 : thread_recursion_depth(ts) - skipped - DEPTH_OF_C_CALL, thread_recursion_limit(ts), thread ? thread_is_traced_by_program(ts) : thread_tracing(ts) > state.pauses ? 2 : thread_is_traced(ts));
 }
 
 PyDoc_STRVAR(slots_doc,

@@ -1,24 +1,17 @@
 /* Other threads: what is theirs alone, how they are stopped, and how the main thread is woken where it waits for them.
  *
  * Stopping
- *   stop() is called with the interpreter's lock (GIL) held, for threads that stand at a check or in a wait (c_waits.py): they
- *   hold no lock of C code. Each gets a signal, whose handler tells that it runs, and waits for go_on(). From then on the lock
- *   may be released: the thread cannot take it. Two things can be wrong, and then all go on and stop() is to be tried again:
- *   another thread had the lock since the stacks were read; or a thread was stopped while it held a mutex of the lock itself.
+ *   stop() gives a thread a trace function of ours, which is called at the next line that the thread begins, and waits there until
+ *   go_on(), without the interpreter's lock (GIL). A thread that waits in C (c_waits.py) comes to it when its wait is over. So a
+ *   thread that has come to the function, or waits in C, changes nothing meanwhile, whoever has the lock.
  *
- *   The handler waits on a futex, which is all that it does, so that it may interrupt anything. Interrupted system calls are made
- *   again (SA_RESTART), so the threads do not notice.
+ * The interpreter's lock is held in all functions here but for that wait.
  */
 #include "frames.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
-#include <linux/futex.h>
-#include <pthread.h>
 #include <signal.h>
-#include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #if FRAMES_SUPPORTED
@@ -47,23 +40,7 @@ static PyObject *thread_values(PyObject *module, PyObject *ident)
     return Py_BuildValue("(OO)", key ? key : Py_None, ts->context ? ts->context : Py_None);
 }
 
-/* ------------------------------------------------------------------ signals of our own */
-
 static void do_nothing(int number) {}
-
-/* The signal that has this handler; one that nothing else uses gets it first. 0: none is left. */
-static int signal_with(void (*handler)(int), int flags, int *number)
-{
-    struct sigaction present, action = {.sa_handler = handler, .sa_flags = flags};
-    sigfillset(&action.sa_mask);
-    if (*number && sigaction(*number, NULL, &present) == 0 && present.sa_handler == handler)
-        return *number;
-    for (*number = SIGRTMAX - 1; *number >= SIGRTMIN; --*number)
-        if (sigaction(*number, NULL, &present) == 0 && !(present.sa_flags & SA_SIGINFO) && present.sa_handler == SIG_DFL
-            && sigaction(*number, &action, NULL) == 0)
-            return *number;
-    return *number = 0;
-}
 
 PyDoc_STRVAR(wake_signal_doc,
 "wake_signal() -> number\n\n"
@@ -72,118 +49,146 @@ PyDoc_STRVAR(wake_signal_doc,
 static PyObject *wake_signal(PyObject *module, PyObject *unused)
 {
     static int number;
-    return PyLong_FromLong(signal_with(do_nothing, 0, &number));
+    struct sigaction present, action = {.sa_handler = do_nothing};
+    sigemptyset(&action.sa_mask);
+    if (number && sigaction(number, NULL, &present) == 0 && present.sa_handler == do_nothing)
+        return PyLong_FromLong(number);
+    for (number = SIGRTMAX - 1; number >= SIGRTMIN; number--)
+        if (sigaction(number, NULL, &present) == 0 && !(present.sa_flags & SA_SIGINFO) && present.sa_handler == SIG_DFL
+            && sigaction(number, &action, NULL) == 0)
+            return PyLong_FromLong(number);
+    number = 0;
+    return PyLong_FromLong(0);
 }
 
 /* ------------------------------------------------------------------ stopping */
 
+/* A thread that waits in our trace function; an item on its C stack. */
+typedef struct Stopped {
+    PyThreadState *thread;
+    PyThread_type_lock gate; /* held until the thread may go on */
+    struct Stopped *next;
+} Stopped;
+static Stopped *all_stopped;
+
 #define MOST_THREADS 4096
-#define STOP_WITHIN_NS 200000000LL
+static PyThreadState *to_stop[MOST_THREADS]; /* between stop() and go_on() */
+static Py_ssize_t to_stop_count;
+static PyObject *never_held; /* a reentrant lock: its owner does not stop */
 
-static struct {
-    int number;           /* of the signal */
-    int active;           /* a round is under way: a signal that comes late stops nobody */
-    int round;            /* a thread waits until this is another one than when it was stopped */
-    int stopped, sent;    /* threads whose handler waits, and threads that have got the signal */
-} stopping;
-
-static void futex(int *word, int operation, int value, const struct timespec *timeout)
+static int is_to_stop(PyThreadState *ts)
 {
-    int error = errno;
-    syscall(SYS_futex, word, operation | FUTEX_PRIVATE_FLAG, value, timeout, NULL, 0);
-    errno = error;
+    for (Py_ssize_t i = 0; i < to_stop_count; i++)
+        if (to_stop[i] == ts)
+            return 1;
+    return 0;
 }
 
-static void wait_stopped(int number)
+static int wait_here(PyObject *unused, PyFrameObject *frame, int what, PyObject *argument)
 {
-    int round = __atomic_load_n(&stopping.round, __ATOMIC_ACQUIRE);
-    if (!__atomic_load_n(&stopping.active, __ATOMIC_ACQUIRE))
-        return;
-    __atomic_add_fetch(&stopping.stopped, 1, __ATOMIC_ACQ_REL);
-    futex(&stopping.stopped, FUTEX_WAKE, 1, NULL);
-    while (__atomic_load_n(&stopping.round, __ATOMIC_ACQUIRE) == round)
-        futex(&stopping.round, FUTEX_WAIT, round, NULL);
-    __atomic_sub_fetch(&stopping.stopped, 1, __ATOMIC_ACQ_REL);
+    if (what != PyTrace_LINE || !is_to_stop(PyThreadState_Get()))
+        return 0;
+    PyObject *is_owned = PyObject_CallMethod(never_held, "_is_owned", NULL);
+    int holds = is_owned == Py_True;
+    if (is_owned == NULL)
+        PyErr_Clear();
+    Py_XDECREF(is_owned);
+    if (holds)
+        return 0;
+    Stopped mine = {PyThreadState_Get(), PyThread_allocate_lock(), all_stopped};
+    if (mine.gate == NULL)
+        return 0; /* no memory: the thread goes on, and is found not to have stopped */
+    PyThread_acquire_lock(mine.gate, WAIT_LOCK);
+    all_stopped = &mine;
+    Py_BEGIN_ALLOW_THREADS
+    PyThread_acquire_lock(mine.gate, WAIT_LOCK);
+    Py_END_ALLOW_THREADS
+    PyThread_release_lock(mine.gate);
+    PyThread_free_lock(mine.gate);
+    return 0;
 }
 
-static void let_go_on(void)
+int thread_has_stopped(PyThreadState *ts)
 {
-    __atomic_store_n(&stopping.active, 0, __ATOMIC_RELEASE);
-    __atomic_add_fetch(&stopping.round, 1, __ATOMIC_ACQ_REL);
-    futex(&stopping.round, FUTEX_WAKE, INT_MAX, NULL);
-    stopping.sent = 0;
+    Stopped *each = all_stopped;
+    while (each != NULL && each->thread != ts)
+        each = each->next;
+    return each != NULL;
 }
 
-static long long now_ns(void)
+int thread_is_traced_by_program(PyThreadState *ts)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1000000000LL + now.tv_nsec;
+    return (ts->c_tracefunc != NULL && ts->c_tracefunc != wait_here) || ts->c_profilefunc != NULL;
 }
 
-/* Wait until that many handlers wait. */
-static int all_stop(int count)
+PyDoc_STRVAR(stop_doc,
+"stop(idents, never_held, /) -> bool\n\n"
+"Have these threads stop at the next line that each begins, until go_on(); see has_stopped().  None stops while it holds the\n"
+"reentrant lock `never_held`.  False: one has ended, or the program\n"
+"traces or profiles one, or there are too many.  RuntimeError: go_on() has not been called since.");
+static PyObject *stop(PyObject *module, PyObject *args)
 {
-    long long end = now_ns() + STOP_WITHIN_NS;
-    for (;;) {
-        int stopped = __atomic_load_n(&stopping.stopped, __ATOMIC_ACQUIRE);
-        long long left = end - now_ns();
-        if (stopped == count || left <= 0)
-            return stopped == count;
-        struct timespec timeout = {left / 1000000000LL, left % 1000000000LL};
-        futex(&stopping.stopped, FUTEX_WAIT, stopped, &timeout);
+    PyObject *idents, *lock;
+    if (!PyArg_ParseTuple(args, "O!O:stop", &PyTuple_Type, &idents, &lock))
+        return NULL;
+    if (to_stop_count > 0) {
+        PyErr_SetString(PyExc_RuntimeError, "go_on() has not been called since the last stop()");
+        return NULL;
     }
+    Py_XSETREF(never_held, Py_NewRef(lock));
+    Py_ssize_t count = PyTuple_GET_SIZE(idents);
+    if (count > MOST_THREADS)
+        Py_RETURN_FALSE;
+    for (PyThreadState *ts = PyInterpreterState_ThreadHead(PyInterpreterState_Get()); ts != NULL; ts = PyThreadState_Next(ts))
+        if (TRACES_ALL_THREADS && ts->c_tracefunc != NULL)
+            Py_RETURN_FALSE;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        to_stop[i] = thread_by_ident(PyLong_AsUnsignedLongMask(PyTuple_GET_ITEM(idents, i)));
+        if (to_stop[i] == NULL || thread_is_traced_by_program(to_stop[i]))
+            Py_RETURN_FALSE;
+    }
+    to_stop_count = count;
+    if (count > 0 && threads_trace(to_stop, count, wait_here) < 0)
+        return NULL;
+    Py_RETURN_TRUE;
 }
 
-static int is_free(pthread_mutex_t *mutex) { return pthread_mutex_trylock(mutex) == 0 && pthread_mutex_unlock(mutex) == 0; }
+PyDoc_STRVAR(has_stopped_doc, "has_stopped(ident, /) -> bool\n\nWhether the thread waits for go_on().");
+static PyObject *has_stopped(PyObject *module, PyObject *ident)
+{
+    unsigned long number = PyLong_AsUnsignedLong(ident);
+    if (number == (unsigned long)-1 && PyErr_Occurred())
+        return NULL;
+    PyThreadState *ts = thread_by_ident(number);
+    return PyBool_FromLong(ts != NULL && thread_has_stopped(ts));
+}
+
+PyDoc_STRVAR(go_on_doc, "go_on()\n\nHave all threads go on that stop() has stopped; none: nothing happens.");
+static PyObject *go_on(PyObject *module, PyObject *unused)
+{
+    PyThreadState *living[MOST_THREADS];
+    Py_ssize_t count = 0;
+    if (to_stop_count == 0)
+        Py_RETURN_NONE;
+    for (PyThreadState *ts = PyInterpreterState_ThreadHead(PyInterpreterState_Get()); ts != NULL; ts = PyThreadState_Next(ts))
+        if (is_to_stop(ts) && ts->c_tracefunc == wait_here)
+            living[count++] = ts;
+    to_stop_count = 0;
+    int failed = threads_trace(living, count, NULL);
+    for (Stopped *each = all_stopped, *next; each != NULL; each = next) {
+        next = each->next; /* the thread leaves its function only when we release the interpreter's lock */
+        PyThread_release_lock(each->gate);
+    }
+    all_stopped = NULL;
+    if (failed)
+        return NULL;
+    Py_RETURN_NONE;
+}
 
 PyDoc_STRVAR(switches_doc,
 "switches() -> number\n\n"
 "Of the times that the interpreter's lock has gone to another thread.  While it stays the same, no other thread runs.");
 static PyObject *switches(PyObject *module, PyObject *unused) { return PyLong_FromUnsignedLong(gil_get()->switch_number); }
-
-PyDoc_STRVAR(stop_doc,
-"stop(idents, switches, /) -> bool\n\n"
-"Stop the threads with these identifiers until go_on(), all of them or none.  Their stacks have been read when switches() was the\n"
-"given number; each stands at a check or in a wait.  False: another thread has run since, or they cannot be stopped at this moment.\n"
-"OSError: the signal cannot be sent.  RuntimeError: they are stopped already.");
-static PyObject *stop(PyObject *module, PyObject *args)
-{
-    PyObject *idents;
-    unsigned long before;
-    if (!PyArg_ParseTuple(args, "O!k:stop", &PyTuple_Type, &idents, &before))
-        return NULL;
-    if (stopping.sent) {
-        PyErr_SetString(PyExc_RuntimeError, "threads are stopped already");
-        return NULL;
-    }
-    Gil *gil = gil_get();
-    Py_ssize_t count = PyTuple_GET_SIZE(idents);
-    int number = signal_with(wait_stopped, SA_RESTART, &stopping.number), error = number ? 0 : EAGAIN;
-    if (count > MOST_THREADS || gil->switch_number != before || __atomic_load_n(&stopping.stopped, __ATOMIC_ACQUIRE))
-        Py_RETURN_FALSE; /* the last two: handlers of the last round have not ended yet */
-    __atomic_store_n(&stopping.active, 1, __ATOMIC_RELEASE);
-    for (Py_ssize_t i = 0; i < count && !error; i++) {
-        error = pthread_kill((pthread_t)PyLong_AsUnsignedLong(PyTuple_GET_ITEM(idents, i)), number);
-        stopping.sent += !error;
-    }
-    int done = !error && all_stop(stopping.sent) && is_free(&gil->mutex) && is_free(&gil->switch_mutex);
-    if (!done)
-        let_go_on();
-    if (error) {
-        errno = error;
-        return PyErr_SetFromErrno(PyExc_OSError);
-    }
-    return PyBool_FromLong(done);
-}
-
-PyDoc_STRVAR(go_on_doc, "go_on()\n\nHave the threads that stop() has stopped go on.");
-static PyObject *go_on(PyObject *module, PyObject *unused)
-{
-    if (stopping.sent)
-        let_go_on();
-    Py_RETURN_NONE;
-}
 
 PyDoc_STRVAR(blocked_signals_doc,
 "blocked_signals(native_id, /) -> mask\n\n"
@@ -212,6 +217,7 @@ PyMethodDef thread_methods[] = {
     {"wake_signal", wake_signal, METH_NOARGS, wake_signal_doc},
     {"switches", switches, METH_NOARGS, switches_doc},
     {"stop", stop, METH_VARARGS, stop_doc},
+    {"has_stopped", has_stopped, METH_O, has_stopped_doc},
     {"go_on", go_on, METH_NOARGS, go_on_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -63,6 +63,7 @@ from ckpt.image.frames.unrecordable import (
     CODE_REPLACED,
     ENTRY,
     EXTRA_LEVEL,
+    STOPPED,
     UNUSABLE,
     WAITING,
     check_frame,
@@ -267,7 +268,10 @@ def _capture(
             check_library(code, func, lasti)
         if flags & UNUSABLE or in_module or code.co_flags & GENERATOR_FLAGS:
             check_frame(frame)
-        if stack is None:
+        if flags & STOPPED:
+            assert stack is not None
+            mode, lasti, pushed, until = "L", lasti - 1, NULL, 0
+        elif stack is None:
             resumption = (
                 classify(_suspended(frame), _suspended(inner)) if inner else innermost(frame, traced)
             )

@@ -26,6 +26,7 @@ __all__ = [
     "CODE_REPLACED",
     "ENTRY",
     "EXTRA_LEVEL",
+    "STOPPED",
     "UNUSABLE",
     "WAITING",
     "check_frame",
@@ -43,6 +44,7 @@ CODE_REPLACED = 8
 _INCOMPLETE = 16
 _FOREIGN_EXC = 32
 EXTRA_LEVEL = 64  # one more level of recursion lies between it and the frame it waits for
+STOPPED = 128  # stopped for the capture, before the instruction
 UNUSABLE = _IN_FLIGHT | _INCOMPLETE | _FOREIGN_EXC
 
 _IMPORT_SYSTEM = frozenset(IMPORT_SYSTEM_FILES)

@@ -8,8 +8,10 @@ again some milliseconds later.
 ::
 
     capture_threads     could all be captured now? Nobody is stopped
-    stop_threads        reads the stacks, and stops the threads where they are (``frames_threads.c``): from then on the lock
-                        may be released while the image is prepared, and all stand still together
+    stop_threads        each thread stops at the next line that it begins, or waits in C. From then on the lock may be released
+                        while the image is prepared: no thread changes anything
+    capture_stopped     just before the fork: their stacks. A wait may have ended meanwhile; then its thread has stopped at
+                        the next line, which is right if nothing else than storing the result lies between
     go_on               the image has been taken, or given up
 
 What belongs to one thread alone, besides its stack: the context, the values of ``threading.local``, the signal mask.
@@ -21,21 +23,21 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from ckpt.compat import threads
 from ckpt.image.errors import Refused
 from ckpt.image.frames import _frames, c_waits
-from ckpt.image.frames.stack import CapturedThread, capture_thread
+from ckpt.image.frames.stack import CapturedThread, Stack, capture_thread
+from ckpt.image.threads.places import Place, has_only_ended_its_wait, place_of
 
-__all__ = ["capture_threads", "go_on", "is_waiting", "stop_threads"]
+__all__ = ["StoppedThreads", "capture_threads", "is_waiting"]
 
 _SIGNALS = 64
-_TRIES = 20
-_PAUSE_S = 0.0005
-
-go_on = _frames.go_on
-"""Have the stopped threads go on; none: nothing happens."""
+_WITHIN_S = 0.02
+"""So long the threads may take to stop, each at its next line."""
+_PAUSE_S = 0.00005
 
 
 def capture_threads(others: Iterable[threading.Thread]) -> list[CapturedThread]:
@@ -43,31 +45,89 @@ def capture_threads(others: Iterable[threading.Thread]) -> list[CapturedThread]:
     return [_captured(thread) for thread in others]
 
 
-def stop_threads(find: Callable[[], Iterable[threading.Thread]]) -> list[CapturedThread]:
-    """Capture the threads that ``find`` returns, and stop them until :func:`go_on`. Raises :class:`Refused`: one cannot be
-    captured, or they cannot be stopped at this moment; none is stopped then."""
-    refused = Refused("the program's other threads could not be stopped together")
-    for _ in range(_TRIES):
-        switches = _frames.switches()
+class StoppedThreads:
+    """The program's other threads, from when they have stopped until they go on."""
+
+    def __init__(self, stack: Stack, find: Callable[[], Sequence[threading.Thread]]) -> None:
+        """``stack``: of the main thread; it gets the stacks of the others. ``find()``: the threads that are to be stopped."""
+        self._stack = stack
+        self._find = find
+        self._threads: Sequence[threading.Thread] = ()
+        self._places: dict[int, Place] = {}
+
+    def stop(self) -> None:
+        """Stop them. Raises :class:`Refused`, and none is stopped: one does not come to its next line in time."""
+        self._threads = found = self._find()
+        if not found:
+            return
         try:
-            captured = capture_threads(find())
-        except Refused as failure:
-            refused = failure
-        else:
-            if not captured:
-                return captured
-            if _frames.stop(tuple(each.stack.ident for each in captured), switches):
-                if not threads.is_registry_locked():
-                    return captured
-                go_on()
-        time.sleep(_PAUSE_S)  # they run meanwhile
-    raise refused
+            idents = tuple(thread.ident or 0 for thread in found)
+            if not _frames.stop(idents, threads.REGISTRY_LOCK):
+                raise Refused("a thread of the program begins, ends, or is traced")
+            self._wait_until_they_stand()
+            if {id(thread) for thread in self._find()} != {id(thread) for thread in found}:
+                raise Refused("a thread has begun or ended meanwhile")
+            self._places = {thread.ident or 0: place_of(thread.ident or 0) for thread in found}
+        except BaseException:
+            self.go_on()
+            raise
+
+    def _wait_until_they_stand(self) -> None:
+        deadline_s = time.monotonic() + _WITHIN_S
+        while True:
+            running = [thread for thread in self._threads if not _stands(thread.ident or 0)]
+            if not running and not threads.is_registry_locked():
+                return
+            if time.monotonic() > deadline_s:
+                raise _running(running[0]) if running else Refused("a thread begins or ends")
+            time.sleep(_PAUSE_S)
+
+    @property
+    def are_there(self) -> bool:
+        """Are there such threads?"""
+        return bool(self._threads)
+
+    def capture(self) -> int:
+        """Put their stacks into the main thread's. Returns the number for which they are valid
+        (:func:`ckpt.image.frames._frames.switches`). Raises :class:`Refused`: a wait has ended in the middle of a line."""
+        switches = _frames.switches()
+        for thread in self._threads:
+            ident = thread.ident or 0
+            if not has_only_ended_its_wait(self._places[ident], place_of(ident)):
+                raise _running(thread)
+        self._stack.threads = capture_threads(self._threads)
+        return switches
+
+    def go_on(self) -> None:
+        """Have them go on; where none is stopped, nothing happens."""
+        self._threads, self._places = (), {}
+        _frames.go_on()
+
+
+def _stands(ident: int) -> bool:
+    """Will the thread do nothing but end its wait? One that waits to enter the table of threads would keep others out of it."""
+    if _frames.has_stopped(ident):
+        return True
+    awaited = _awaited(ident)
+    return awaited is not None and awaited is not threads.REGISTRY_LOCK
+
+
+def _running(thread: threading.Thread) -> Refused:
+    try:
+        capture_thread(thread.ident or 0)
+    except Refused as refused:
+        return _refused(thread, f"cannot be captured here: {refused.reason}", refused.where)
+    return _refused(thread, "has not come to the beginning of a line")
 
 
 def is_waiting(ident: int) -> bool:
     """Is this thread, another one, inside of a call that only waits?"""
+    return _awaited(ident) is not None
+
+
+def _awaited(ident: int) -> Any:
     frames = _frames.walk((), (), False, ident)[0]
-    return bool(frames) and c_waits.waits(frames[0])
+    return c_waits.waits_for(frames[0]) if frames else None
 
 
 def _captured(thread: threading.Thread) -> CapturedThread:
