@@ -31,12 +31,12 @@ __all__ = [
     "own_rlock",
     "pool_queue",
     "put_pool_queue",
+    "registry_lock",
     "rlock_owner",
     "start",
     "state_of",
     "values_of",
     "HANDLE",
-    "REGISTRY_LOCK",
     "RLOCK",
 ]
 
@@ -58,9 +58,6 @@ FIRST_CODE: CodeType = threading.Thread._bootstrap.__code__  # type: ignore[attr
 CONDITION_WAIT: CodeType = threading.Condition.wait.__code__
 SAVED_STATE = "saved_state"
 """The variable of ``Condition.wait`` that holds (count, identifier of the thread) of an ``RLock`` meanwhile."""
-
-REGISTRY_LOCK: Any = threading._active_limbo_lock  # type: ignore[attr-defined]
-"""The lock of the table of all threads; all versions."""
 
 _STATE = ("_tstate_lock", "_handle")
 _OWNER = re.compile(r"owner=(\d+) count=(\d+)")
@@ -100,9 +97,14 @@ def begin_again(thread: Any) -> None:
     threading._dangling.add(thread)  # type: ignore[attr-defined]
 
 
+def registry_lock() -> Any:
+    """The reentrant lock of the table of all threads; all versions. A forked child has another one."""
+    return threading._active_limbo_lock  # type: ignore[attr-defined]
+
+
 def is_registry_locked() -> bool:
     """Is a thread entering or leaving the table of all threads?"""
-    return rlock_owner(REGISTRY_LOCK)[0] != 0
+    return rlock_owner(registry_lock())[0] != 0
 
 
 def keep_from_joining(thread: Any) -> None:

@@ -62,7 +62,7 @@ class StoppedThreads:
             return
         try:
             idents = tuple(thread.ident or 0 for thread in found)
-            if not _frames.stop(idents, threads.REGISTRY_LOCK):
+            if not _frames.stop(idents, threads.registry_lock()):
                 raise Refused("a thread of the program begins, ends, or is traced")
             self._wait_until_they_stand()
             if {id(thread) for thread in self._find()} != {id(thread) for thread in found}:
@@ -109,7 +109,7 @@ def _stands(ident: int) -> bool:
     if _frames.has_stopped(ident):
         return True
     awaited = _awaited(ident)
-    return awaited is not None and awaited is not threads.REGISTRY_LOCK
+    return awaited is not None and awaited is not threads.registry_lock()
 
 
 def _running(thread: threading.Thread) -> Refused:

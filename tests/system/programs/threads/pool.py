@@ -23,7 +23,7 @@ def note(future):
 
 
 with ThreadPoolExecutor(3) as pool:
-    print(list(pool.map(lambda n: work(17 * n), range(60))))
+    print([value for value in pool.map(lambda n: work(17 * n), range(60))])
     futures = {pool.submit(work, n): n for n in range(120)}
     for future in futures:
         future.add_done_callback(note)

@@ -14,6 +14,9 @@ def work(n):
 
 pool = ThreadPoolExecutor(2)
 futures = [pool.submit(work, n) for n in range(60)]
-print(sum(future.result() for future in futures[:40]))
+total = 0
+for future in futures[:40]:
+    total += future.result()
+print(total)
 last = futures[-1]
 last.add_done_callback(lambda future: print("last", future.result(), flush=True))
