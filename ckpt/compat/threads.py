@@ -23,6 +23,7 @@ __all__ = [
     "SAVED_STATE",
     "WAITS",
     "begin_again",
+    "done_handle",
     "end",
     "is_foreign",
     "is_registry_locked",
@@ -77,6 +78,13 @@ def state_of(thread: threading.Thread) -> dict[str, Any]:
 def new_handle() -> Any:
     """A handle of a thread that has not begun."""
     return HANDLE()
+
+
+def done_handle(ident: int) -> Any:
+    """A handle of a thread that has ended."""
+    handle = threading._make_thread_handle(ident)  # type: ignore[attr-defined]
+    handle._set_done()
+    return handle
 
 
 def start(thread: threading.Thread, function: Callable[[], object]) -> None:
@@ -138,12 +146,12 @@ def values_of(local: Any, key: Any) -> dict[str, Any] | None:
 
     ``key``: :func:`ckpt.image.frames._frames.thread_values`, of that thread. Until 3.12: a dictionary, which holds a dummy under
     the object's address; the object has a dictionary by weak references to dummies. Since 3.13: the dummy itself, by which the
-    object has a dictionary.
+    object has a dictionary, and what must not end before that is read.
     """
     if key is None:
         return None
     is_by_address = type(key) is dict
-    dummy = key.get(f"thread.local.{id(local):#x}") if is_by_address else key
+    dummy = key.get(f"thread.local.{id(local):#x}") if is_by_address else key[0]
     if dummy is None:
         return None
     for table in gc.get_referents(local):

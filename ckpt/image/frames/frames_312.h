@@ -34,8 +34,8 @@ static inline int thread_is_traced(PyThreadState *ts)
     return ts->c_tracefunc != NULL || ts->c_profilefunc != NULL;
 }
 
-/* the dictionary by which an object of `threading.local` finds the values of a thread; may be NULL */
-static inline PyObject *thread_local_key(PyThreadState *ts) { return ts->dict; }
+/* what an object of `threading.local` finds the values of a thread by: a dictionary; or NULL */
+static inline PyObject *thread_local_key(PyThreadState *ts) { return Py_XNewRef(ts->dict); }
 
 /* the interpreter's lock (GIL); the number of switches grows when another thread than the last one gets it */
 typedef struct _gil_runtime_state Gil;

@@ -39,8 +39,13 @@ static inline int thread_is_traced(PyThreadState *ts)
     return ts->c_tracefunc != NULL || ts->c_profilefunc != NULL;
 }
 
-/* the key by which an object of `threading.local` finds the values of a thread; may be NULL */
-static inline PyObject *thread_local_key(PyThreadState *ts) { return ts->threading_local_key; }
+/* what an object of `threading.local` finds the values of a thread by: a key, and what must live as long as the values; or NULL */
+static inline PyObject *thread_local_key(PyThreadState *ts)
+{
+    if (ts->threading_local_key == NULL)
+        return NULL;
+    return PyTuple_Pack(2, ts->threading_local_key, ts->threading_local_sentinel ? ts->threading_local_sentinel : Py_None);
+}
 
 /* the interpreter's lock (GIL); the number of switches grows when another thread than the last one gets it */
 typedef struct _gil_runtime_state Gil;

@@ -37,7 +37,9 @@ static PyObject *thread_values(PyObject *module, PyObject *ident)
     if (ts == NULL)
         return PyErr_Format(PyExc_LookupError, "there is no thread %lu", number);
     PyObject *key = thread_local_key(ts);
-    return Py_BuildValue("(OO)", key ? key : Py_None, ts->context ? ts->context : Py_None);
+    if (key == NULL && PyErr_Occurred())
+        return NULL;
+    return Py_BuildValue("(NO)", key ? key : Py_NewRef(Py_None), ts->context ? ts->context : Py_None);
 }
 
 static void do_nothing(int number) {}

@@ -49,8 +49,10 @@ def fill_running_thread(thread: Any, attributes: dict[str, Any]) -> None:
 
 
 def _reduce_handle(pickler: Saver, handle: Any) -> Any:
-    """Of a thread that runs: it is given to the new thread. Others are made with their threads (:func:`fill_thread`)."""
-    return threads.new_handle, ()
+    """Of a thread that runs: it is given to the new thread. Any other that is still referred to is of a thread that somebody
+    waits for, and that has no Python code left to run: it has ended."""
+    runs = any(threads.state_of(thread).get("_handle") is handle for thread, _ in pickler.threads.values())
+    return (threads.new_handle, ()) if runs else (threads.done_handle, (handle.ident,))
 
 
 # ---------------------------------------------------------------------- locks, values
