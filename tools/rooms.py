@@ -53,6 +53,7 @@ ORDER = (
     *(
         "ckpt.image.lowlevel",
         "ckpt.image.frames",
+        "ckpt.image.threads",
         "ckpt.image.interface",
         "ckpt.image.modules",
         "ckpt.image.reducers",

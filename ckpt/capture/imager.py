@@ -327,14 +327,10 @@ class Imager:
 
     def take_explicitly(self, program: ReplayedProgram) -> bool:
         """Take the image at the boundary of an explicit program that all ranks have agreed on. ``program``: that program.
-
-        Always returns ``True``: the image has been taken or given up.
-        """
-        problem = program.problem()
-        if problem:
+        Always returns ``True``: the image has been taken or given up."""
+        if problem := program.problem():
             self.give_up(problem)
-            return True
-        if not self._call_hooks():
+        if problem or not self._call_hooks():
             return True
         started_ns = time.perf_counter_ns()
         program.before_image()
@@ -347,17 +343,9 @@ class Imager:
         others: image.StoppedThreads | None = None,
     ) -> bool:
         """``True``: the image has been taken or given up; ``False``: another thread cannot be captured now."""
-        from ckpt import image
-
-        failed = self.taker.take(
-            prepare,
-            others=others,
-            previous=self.epoch,
-            epoch=self.wanted,
-            started_ns=started_ns,
-            waited_since_ns=self.search.since_ns,
-        )
-        if isinstance(failed, image.Refused):
+        label = (self.epoch, self.wanted)
+        failed = self.taker.take(prepare, label, started_ns, self.search.since_ns, others)
+        if failed is not None and others is not None and others.is_refusal(failed):
             self.search.note_refusal(failed, time.monotonic_ns())
             return False
         return failed is None or self._fail_round(failed)

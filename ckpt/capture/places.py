@@ -187,7 +187,9 @@ class Places:
         found = []
         for thread in self._runtime.threads.others():
             if not isinstance(thread, threading.Thread):
-                raise _refused(f"thread {thread.name!r} was not started by threading", f"thread {thread.name}")
+                raise _refused(
+                    f"thread {thread.name!r} was not started by threading", f"thread {thread.name}"
+                )
             found.append(thread)
         return found
 
@@ -211,7 +213,7 @@ def inside_library() -> bool:
 
     The caller of this function and the frame of this function itself are not counted.
     """
-    from ckpt.image.frames.stack import BASES
+    from ckpt.image.frames.running import BASES
 
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code not in BASES:

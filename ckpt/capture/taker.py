@@ -1,5 +1,5 @@
-"""Takes one image: freeze the port, save the port's state, stop the program's other threads, prepare, fork (or write here), let
-the threads go on, thaw, report the pause.
+"""Takes one image: freeze the port, save the port's state, stop the program's other threads, prepare, fork (or write here),
+let the threads go on, thaw, report the pause.
 
 All these steps run under the port's lock; they are the whole pause of the program. The mode (fork or synchronous) is chosen
 when the image is first wanted (:mod:`ckpt.capture.choice`), and a change of the mode is logged. Where the kernel refuses the
@@ -97,22 +97,20 @@ class Taker:
     def take(
         self,
         prepare: Callable[[Any], Any],
-        *,
-        others: image.StoppedThreads | None = None,
-        previous: int,
-        epoch: int,
+        label: tuple[int, int],
         started_ns: int,
         waited_since_ns: int,
+        others: image.StoppedThreads | None = None,
     ) -> Exception | None:
-        """Take the image labelled (previous, epoch]. ``prepare(port_state)`` returns the content of the image. ``others``:
+        """Take the image with this label, (previous epoch, epoch]. ``prepare(port_state)`` returns its content. ``others``:
         the program's other threads, which stand still meanwhile.
 
         ``started_ns``: when the capture began, on ``time.perf_counter_ns``; ``waited_since_ns``: when the image was first
-        wanted, on ``time.monotonic_ns``. Returns the exception of ``prepare``, of a thread that cannot be captured, or of the
-        fork, if any: then no image was taken, and the port has been thawed.
+        wanted, on ``time.monotonic_ns``. Returns the exception of ``prepare``, of a thread that cannot be captured, or of
+        the fork, if any: then no image was taken, and the port has been thawed.
         """
 
-        port = self._runtime.port
+        port, (previous, epoch) = self._runtime.port, label
         assert port is not None
         captured_ns = time.perf_counter_ns()
         port.freeze()
@@ -139,7 +137,11 @@ class Taker:
         }
         try:
             self._hand_over(
-                Writing(prepared, state.vectors(), previous, epoch), started_ns, waited_since_ns, times, others
+                Writing(prepared, state.vectors(), previous, epoch),
+                started_ns,
+                waited_since_ns,
+                times,
+                others,
             )
         except Exception as failure:
             port.thaw()
@@ -154,7 +156,9 @@ class Taker:
         from ckpt import image
 
         if others.are_there and self.choice.mode != "fork":
-            raise image.Unpicklable("threads", f"their image needs a fork, which is not used: {self.choice.reason}")
+            raise image.Unpicklable(
+                "threads", f"their image needs a fork, which is not used: {self.choice.reason}"
+            )
 
     def _hand_over(
         self,
@@ -174,7 +178,9 @@ class Taker:
                 is_explicit = runtime.explicit is not None
                 pid = _fork(None if is_explicit else getattr(job.prepared, "noted", None), others)
             except OSError as failure:
-                if failure.errno not in (errno.ENOMEM, errno.EAGAIN) or (others is not None and others.are_there):
+                if failure.errno not in (errno.ENOMEM, errno.EAGAIN) or (
+                    others is not None and others.are_there
+                ):
                     raise
                 mode = "sync"
                 self._avoid_fork("the kernel has refused to fork")

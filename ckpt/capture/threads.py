@@ -1,16 +1,17 @@
 """Threads of the application: which threads run, which are declared harmless, and which are the application's at all.
 
 The stacks of the application's threads are part of an image. A thread may be declared *harmless*: the program's result does
-not depend on it, and it simply does not exist after a restart (an ``on_restart`` hook may start it again). What becomes of its
+not depend on it, and it simply does not exist after a restart (an ``on_restart`` hook may start it again). What becomes of
+its
 object: :mod:`ckpt.image.reducers.thread_objects`.
 
 Threads that run no Python code (numpy's, OpenBLAS', torch's) are not counted: they have no Python frames, and their
 libraries start them anew. Each library says which of its Python threads have no state that a restart would lose
 (:attr:`ckpt.image.interface.library.Library.harmless_threads`): pyzmq's garbage collector, tqdm's monitor.
 
-Threads of ``_thread.start_new_thread`` have frames (``sys._current_frames``) but no thread object. No image can have them: what
-has started them may be C code. Such a thread is refused by name: at :func:`ckpt.enable` if it runs by then, at each image if it
-starts later. Its name is that of its first function.
+Threads of ``_thread.start_new_thread`` have frames (``sys._current_frames``) but no thread object. No image can have them:
+what has started them may be C code. Such a thread is refused by name: at :func:`ckpt.enable` if it runs by then, at each
+image if it starts later. Its name is that of its first function.
 
 Patterns are those of :mod:`fnmatch` and are compared with ``Thread.name``.
 """

@@ -45,6 +45,7 @@ __all__ = [
     "IO",
     "LZMA",
     "PROFILER",
+    "QUEUE",
     "RANDOM",
     "SOCKETS",
     "TOKENIZER",
@@ -112,6 +113,8 @@ ELEMENT_TREE = "_elementtree"
 PROFILER = "_lsprof"
 TOKENIZER = "_tokenize"
 """The module that has ``TokenizerIter``."""
+QUEUE = "_queue"
+"""The module that has ``SimpleQueue``."""
 RANDOM = "_random"
 IO = ("_io", "io")
 """The values of ``__module__`` of ``open`` and of the methods in C of file objects."""

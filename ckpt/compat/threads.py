@@ -1,7 +1,7 @@
 """Private names of ``threading`` and ``_thread`` that belong to a running thread: its lock or handle, its values, its place.
 
-For a new minor version: does ``Lib/threading.py`` still start a thread by ``_bootstrap``, enter it in ``_active`` and tell its
-end by one of the attributes of `_STATE`? How does ``threading.local`` find the values of a thread
+For a new minor version: does ``Lib/threading.py`` still start a thread by ``_bootstrap``, enter it in ``_active`` and tell
+its end by one of the attributes of `_STATE`? How does ``threading.local`` find the values of a thread
 (``Modules/_threadmodule.c``)?
 """
 
@@ -116,8 +116,8 @@ def is_registry_locked() -> bool:
 
 
 def keep_from_joining(thread: Any) -> None:
-    """Until :func:`end`, those who join the thread wait. The interpreter of a forked child has released the lock, because it has
-    deleted the states of all other threads."""
+    """Until :func:`end`, those who join the thread wait. The interpreter of a forked child has released the lock, because it
+    has deleted the states of all other threads."""
     lock = thread.__dict__.get("_tstate_lock")
     if lock is not None:
         lock.acquire(blocking=False)
@@ -144,9 +144,9 @@ def own_rlock(lock: Any, owner: int, times: int) -> None:
 def values_of(local: Any, key: Any) -> dict[str, Any] | None:
     """The attributes that an object of ``threading.local`` has in a thread; None: the thread has not used it.
 
-    ``key``: :func:`ckpt.image.frames._frames.thread_values`, of that thread. Until 3.12: a dictionary, which holds a dummy under
-    the object's address; the object has a dictionary by weak references to dummies. Since 3.13: the dummy itself, by which the
-    object has a dictionary, and what must not end before that is read.
+    ``key``: :func:`ckpt.image.frames._frames.thread_values`, of that thread. Until 3.12: a dictionary, which holds a dummy
+    under the object's address; the object has a dictionary by weak references to dummies. Since 3.13: the dummy itself, by
+    which the object has a dictionary, and what must not end before that is read.
     """
     if key is None:
         return None

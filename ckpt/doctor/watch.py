@@ -290,7 +290,7 @@ def _program_frames(make: Any) -> Iterator[Any]:
 
     ``make``: called with the qualified name of the function and a dictionary of its variables.
     """
-    from ckpt.image.frames.stack import BASES
+    from ckpt.image.frames.running import BASES
 
     found: list[FrameType] = []
     frame: FrameType | None = sys._getframe(1)

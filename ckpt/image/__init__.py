@@ -22,7 +22,8 @@ from ckpt.image.dumping import check, dump, fork, preload, prepare, refresh_modu
 from ckpt.image.errors import ImageError, Refused, RestoreError, Unpicklable, Unsupported
 from ckpt.image.files.moved import declare_moved
 from ckpt.image.files.reopen import declare_put_back
-from ckpt.image.frames.stack import Stack, available, capture, run_base
+from ckpt.image.frames.running import available, run_base
+from ckpt.image.frames.stack import Stack, capture
 from ckpt.image.interface.transient import refuse_transient
 from ckpt.image.loading import Loaded, Source, load, resume
 from ckpt.image.modules.package_changes import keep as keep_package

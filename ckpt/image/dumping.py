@@ -18,13 +18,14 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ckpt.image.errors import Refused
 from ckpt.image.files.descriptors import Descriptors, baseline, our_files, restore_descriptors, survey
 from ckpt.image.files.descriptors import own_lengths as own_lengths_now
 from ckpt.image.files.file_notes import give_up_descriptors
 from ckpt.image.files.open_files import FileSaver
 from ckpt.image.files.saved_files import SavedFiles
-from ckpt.image.errors import Refused
 from ckpt.image.frames import _frames
+from ckpt.image.frames.stack import Stack
 from ckpt.image.interface.library import Library
 from ckpt.image.interface.registry import libraries, look_for_extensions
 from ckpt.image.modules import held_locks, package_baseline, package_changes, standard_changes
@@ -43,7 +44,6 @@ from ckpt.image.process import moment, resources, unsupported
 from ckpt.image.process.settings import warnings_ignored
 
 if TYPE_CHECKING:
-    from ckpt.image.frames.stack import Stack
     from ckpt.image.threads.captured import StoppedThreads
 
 __all__ = [
@@ -126,10 +126,10 @@ def dump(prepared: Prepared, *, live: Mapping[str, object], sink: Sink) -> Image
     return run_dump(prepared, live=live, sink=sink)
 
 
-def _take_local_keys(stack: Stack | None) -> dict[int, tuple[threading.Thread, Any]]:
+def _take_local_keys(stack: Stack) -> dict[int, tuple[threading.Thread, Any]]:
     """Of each other thread: see :attr:`ckpt.image.reducers.saver.Saver.threads`. The keys themselves cannot be saved."""
     found = {}
-    for captured in stack.threads if stack is not None else ():
+    for captured in stack.threads:
         found[captured.stack.ident] = (captured.thread, captured.local_key)
         captured.local_key = None
     return found
@@ -157,9 +157,8 @@ def run_dump(
     early = resources.note_early(
         descriptors, prepared.own_lengths, surveyed, saved_files, is_disposable=is_disposable
     )
-    frames = prepared.stack.all_frames() if prepared.stack is not None else []
-    others = _take_local_keys(prepared.stack)
-    receivers = prepared.stack.receivers() if prepared.stack is not None else []
+    stack = prepared.stack or Stack()
+    frames, receivers, others = stack.all_frames(), stack.receivers(), _take_local_keys(stack)
     late = resources.note_late(references, timing, prepared.collector)
     baseline_notes = package_baseline.watch()
     changed = references.changed = package_changes.find_changes(baseline_notes, references)
@@ -182,11 +181,10 @@ def run_dump(
             )
             pickler.defer(restore_descriptors, Descriptors(files))
             pickler.threads = others
-            pickler.running_generators = prepared.stack.generators() if prepared.stack is not None else []
+            pickler.running_generators = stack.generators()
             pickler.running = {id(obj) for obj in receivers}
-            pickler.cached_calls = prepared.stack.cached_calls() if prepared.stack else []
-            for record in frames:
-                pickler.definitions.note_closure(record.func)
+            pickler.cached_calls = stack.cached_calls()
+            pickler.definitions.note_closures(record.func for record in frames)
             return pickler
 
         def rehearsal(most_bytes: int | None = None) -> ImagePickler:

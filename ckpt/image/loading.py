@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 from ckpt.image.errors import ImageError, RestoreError
 from ckpt.image.files import cuts, numbers, reopen, standard_output
 from ckpt.image.files.descriptors import note_baseline
-from ckpt.image.frames import stack
+from ckpt.image.frames import running
 from ckpt.image.interface.registry import libraries
 from ckpt.image.modules import package_baseline, package_restore
 from ckpt.image.modules.references import import_all
@@ -238,4 +238,4 @@ def resume(program: Stack) -> Any:
     """
     others = Restart(program)
     others.start()
-    return stack.resume(program, signals.start_timers, others.release)
+    return running.resume(program, signals.start_timers, others.release)

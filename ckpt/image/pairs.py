@@ -109,7 +109,7 @@ class Dump:
         self.make_pickler = make_pickler
         self.stream = Stream(sink)
         self.pickler = make_pickler(self.stream)
-        self.frames = [] if prepared.stack is None else prepared.stack.all_frames()
+        self.records = [] if prepared.stack is None else prepared.stack.all_frames()
         self.sizes: list[tuple[int, str]] = []
         self.table = SizeTable()
 
@@ -137,7 +137,7 @@ class Dump:
             self.emit(("extra", name), value)
         for name, value in late.items():
             self.emit(("late", name), value)
-        lazy.save(found, self.frames, lambda *variable: self.emit(("call",), (lazy.bind, variable)))
+        lazy.save(found, self.records, lambda *variable: self.emit(("call",), (lazy.bind, variable)))
         self._write_calls()
         self.emit(("end",), None)
         self._write_packages()
@@ -199,11 +199,11 @@ class Dump:
             self.emit(("stack",), None)
             return []
         description = stack.describe()
-        self.pickler.id_tables.note_frames(self.frames)
-        for index, record in enumerate(self.frames):
+        self.pickler.id_tables.note_frames(self.records)
+        for index, record in enumerate(self.records):
             code = record.code
             names = local_names(code)
-            if len(self.frames) <= MOST_FRAMES:  # no sizes for a very deep recursion
+            if len(self.records) <= MOST_FRAMES:  # no sizes for a very deep recursion
                 for name, value in zip(names, record.locals, strict=False):
                     if type(value) not in _ATOMS:
                         self.emit(("local", index, name), value)
@@ -247,7 +247,7 @@ class Dump:
 
     def _frame(self, index: int) -> str:
         assert self.prepared.stack is not None
-        name, at = f"({self.frames[index].code.co_qualname})", index - len(self.prepared.stack.frames)
+        name, at = f"({self.records[index].code.co_qualname})", index - len(self.prepared.stack.frames)
         if at < 0:
             return f"frame {index} {name}"
         for other in self.prepared.stack.threads:
@@ -281,7 +281,7 @@ class Dump:
 
     def frame_parts(self, index: int) -> list[tuple[str, object]]:
         """``(name, object)`` of all objects in the record of a frame."""
-        record = self.frames[index]
+        record = self.records[index]
         return [
             *((f" local {n!r}", v) for n, v in zip(local_names(record.code), record.locals, strict=False)),
             *((f" operand {i}", v) for i, v in enumerate(record.stack)),

@@ -1,7 +1,7 @@
 """Runs a program as ``python app.py``, ``python -m app`` or ``python -c code`` would, but so that its stack can be captured.
 
-The program runs under :func:`ckpt.image.frames.stack.run_base`, and only frames inside of that are captured. ``__main__`` is
-a new module: it holds nothing of the launcher, so nothing of the launcher gets into an image. ``sys.argv`` and
+The program runs under :func:`ckpt.image.frames.running.run_base`, and only frames inside of that are captured. ``__main__``
+is a new module: it holds nothing of the launcher, so nothing of the launcher gets into an image. ``sys.argv`` and
 ``sys.path[0]`` are set as Python sets them. Directories and archives with a ``__main__.py`` can be run too.
 
 Errors that Python itself would report (no such file, a syntax error, no such module) are raised unchanged:
@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 
 from ckpt.compat.stdlib import module_code
 from ckpt.image.files.descriptors import note_baseline
-from ckpt.image.frames.stack import run_base
+from ckpt.image.frames.running import run_base
 from ckpt.image.modules import package_baseline
 from ckpt.image.process import exits, limits
 

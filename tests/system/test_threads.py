@@ -1,4 +1,4 @@
-"""Threads of the application: refused by name, or declared harmless."""
+"""Threads of the application: part of the image, refused by name where C code runs in them, or declared harmless."""
 
 from __future__ import annotations
 
@@ -24,11 +24,91 @@ STARTED_BEFORE = """
 """
 
 
-def test_a_thread_is_refused_when_ckpt_is_enabled(start: Start, tmp_path: Path) -> None:
-    app = app_of(tmp_path, STARTED_BEFORE + "    ckpt.enable()\n")
+def test_a_thread_that_threading_has_not_started_is_refused_when_ckpt_is_enabled(
+    start: Start, tmp_path: Path
+) -> None:
+    app = app_of(
+        tmp_path,
+        """
+        import _thread, time
+        import ckpt
+        begun = _thread.allocate_lock()
+        begun.acquire()
+        def background():
+            begun.release()
+            time.sleep(3600)
+        _thread.start_new_thread(background, ())
+        begun.acquire()
+        ckpt.enable()
+        """,
+    )
     job = start(app, ranks=1)
     assert job.finish() == 12, job.report()
-    assert "ThreadsRunning" in job.stderr and "'ticker-7'" in job.stderr and "harmless_threads" in job.stderr
+    assert (
+        "ThreadsRunning" in job.stderr and "'background'" in job.stderr and "harmless_threads" in job.stderr
+    )
+
+
+def test_a_thread_runs_after_a_restart_too(start: Start, tmp_path: Path) -> None:
+    app = app_of(
+        tmp_path,
+        """
+        import threading
+        import ckpt
+        from tools import die_once
+        ckpt.enable()
+        go, log = threading.Event(), []
+        def work(n):
+            go.wait()
+            log.append((n, threading.current_thread().name, threading.get_ident() == threads[n].ident))
+        threads = [threading.Thread(target=work, args=(n,), name=f"worker {n}") for n in range(3)]
+        for thread in threads:
+            thread.start()
+        ckpt.checkpoint()
+        die_once()
+        print([thread.is_alive() for thread in threads], threading.active_count())
+        go.set()
+        for thread in threads:
+            thread.join()
+        print(sorted(log), [thread.is_alive() for thread in threads])
+        """,
+    )
+    job = start(app, ranks=1)
+    assert job.finish() == 0, job.report()
+    rows = [(n, f"worker {n}", True) for n in range(3)]
+    assert job.output(0) == f"[True, True, True] 5\n{rows} [False, False, False]\n"
+
+
+def test_two_ranks_with_threads_that_compute_while_messages_go_round(start: Start, tmp_path: Path) -> None:
+    app = app_of(
+        tmp_path,
+        """
+        import threading
+        import ckpt
+        from tools import die_once
+        comm = ckpt.enable()
+        totals, stop = [0, 0], threading.Event()
+        def count(n):
+            while not stop.is_set():
+                totals[n] += 1
+        threads = [threading.Thread(target=count, args=(n,)) for n in range(2)]
+        for thread in threads:
+            thread.start()
+        total = 0
+        for step in range(200):
+            total = comm.allreduce(comm.rank * step + total % 7)
+            if step == 100:
+                ckpt.checkpoint()
+                die_once()
+        stop.set()
+        for thread in threads:
+            thread.join()
+        print(total, min(totals) > 0)
+        """,
+    )
+    job = start(app, ranks=2)
+    assert job.finish() == 0, job.report()
+    assert job.events("restarting") and job.output(0) == job.output(1)
 
 
 @pytest.mark.parametrize("how", ["pattern", "object", "option"])
@@ -57,7 +137,7 @@ def test_a_harmless_thread_is_gone_after_a_restart(start: Start, tmp_path: Path,
     assert job.output(0) == "[False] ticker-7 False True False\n"
 
 
-def test_a_thread_that_starts_later_is_named_until_it_ends(start: Start, tmp_path: Path) -> None:
+def test_a_thread_inside_of_c_code_is_named_until_it_comes_out(start: Start, tmp_path: Path) -> None:
     app = app_of(
         tmp_path,
         """
@@ -65,24 +145,29 @@ def test_a_thread_that_starts_later_is_named_until_it_ends(start: Start, tmp_pat
         import ckpt
         from tools import die_once
         ckpt.enable()
-        done = threading.Event()
-        worker = threading.Thread(target=done.wait, name="loader")
+        reading, writing = os.pipe()
+        def load():
+            os.read(reading, 1)
+            os.close(reading)
+        worker = threading.Thread(target=load, name="loader")
         worker.start()
         ckpt.checkpoint(wait=False)
         while '"refused"' not in open(os.environ["CKPT_JOB"] + "/events.jsonl").read():
             time.sleep(0.01)
-        done.set()
+        os.write(writing, b".")
         worker.join()
+        os.close(writing)
         while '"committed"' not in open(os.environ["CKPT_JOB"] + "/events.jsonl").read():
             time.sleep(0.001)
         die_once()
-        print(worker.is_alive(), done.is_set(), ckpt.restarts())
+        print(worker.is_alive(), ckpt.restarts())
         """,
     )
     job = start(app, ranks=1)
     assert job.finish() == 0, job.report()
-    assert "thread 'loader' is running" in job.events("refused")[0]["reason"]
-    assert job.output(0) == "False True 1\n"
+    assert "thread 'loader'" in job.events("refused")[0]["reason"]
+    assert "read() is running" in job.events("refused")[0]["reason"]
+    assert job.output(0) == "False 1\n"
 
 
 def test_threads_not_started_and_timers_come_back_as_they_were(start: Start, tmp_path: Path) -> None:
@@ -164,5 +249,5 @@ def test_a_thread_of_start_new_thread_is_refused_by_name_until_it_ends(start: St
     )
     job = start(app, ranks=1)
     assert job.finish() == 0, job.report()
-    assert "thread 'background' is running" in job.events("refused")[0]["reason"]
+    assert "thread 'background' was not started by threading" in job.events("refused")[0]["reason"]
     assert job.output(0) == "True 1\n"

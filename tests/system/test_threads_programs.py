@@ -1,7 +1,7 @@
 """Threaded programs, killed again and again: what they print is the same, byte for byte, as without ckpt and without kills.
 
-Each program waits, computes and holds locks in several threads; images are taken at whatever moment comes. ``THREAD_KILLS`` sets
-the number of kills (`make soak` uses many).
+Each program waits, computes and holds locks in several threads; images are taken at whatever moment comes. ``THREAD_KILLS``
+sets the number of kills (`make soak` uses many).
 """
 
 from __future__ import annotations

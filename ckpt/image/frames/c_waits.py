@@ -1,18 +1,19 @@
 """The innermost frame of a thread, where it executes a call: is the call over, or is C code running it?
 
-A thread that stands at the interpreter's check behind a call, and one that is inside of the C function that is called, have the
-same "last instruction". They differ in the evaluation stack: the result of a call takes the lowest slot of its operands.
+A thread that stands at the interpreter's check behind a call, and one that is inside of the C function that is called, have
+the same "last instruction". They differ in the evaluation stack: the result of a call takes the lowest slot of its operands.
 
     versions with NULL or a method below     NULL is there until the call is over; a method of a C type may be a method in
     the callable (3.11, 3.12)                use or, very seldom, a result
-    versions with the callable first         any callable may be one in use or a result; Python functions are results, because
-    (3.13)                                   the interpreter, not C, runs them
+    versions with the callable first         any callable may be one in use or a result; Python functions are results,
+    because (3.13)                                   the interpreter, not C, runs them
 
-Where both are possible the call counts as running: then the thread can only be captured if repeating the call is right, and is
-looked at again later otherwise.
+Where both are possible the call counts as running: then the thread can only be captured if repeating the call is right, and
+is looked at again later otherwise.
 
-A *wait* is a call of a C function that does nothing but wait, and takes what it has waited for only when the interpreter's lock
-(GIL) is held again. It has had no effect while the thread is inside of it. So a new process makes the call again, with the same
+A *wait* is a call of a C function that does nothing but wait, and takes what it has waited for only when the interpreter's
+lock (GIL) is held again. It has had no effect while the thread is inside of it. So a new process makes the call again, with
+the same
 operands: ``Lock.acquire``, ``SimpleQueue.get``, ``time.sleep`` … A time limit begins anew.
 
 Nothing here runs code of the program. Not here: C code that has entered another Python frame (`c_calls`).
@@ -51,8 +52,9 @@ class _Call(NamedTuple):
     first: int
 
 
-def innermost(frame: _frames.Frame, traced: int) -> Resumption:
-    """How a frame goes on that is the innermost one of its thread: it stands at a check, or in a wait. Raises Refused."""
+def innermost(frame: _frames.Frame, traced: int) -> tuple[Resumption, bool]:
+    """How a frame goes on that is the innermost one of its thread, and whether it is in a wait: else it stands at a check.
+    Raises Refused."""
     address, code, lasti = frame[0], frame[1], frame[3]
     codes = code_map(code)
     instruction = codes.instructions.get(lasti)
@@ -60,11 +62,11 @@ def innermost(frame: _frames.Frame, traced: int) -> Resumption:
     if call is not None:
         if not _is_wait(call):
             raise Refused(f"{describe(call.function)} is running", location(code, lasti))
-        return Resumption("L", call.first - 1, call.stack)
+        return Resumption("L", call.first - 1, call.stack), True
     index = codes.after_traced_check(lasti) if traced else codes.after_check(lasti)
     if index is None or index not in codes.depth:
         raise Refused("the check was not between two instructions", location(code, lasti))
-    return Resumption("L", index - 1, _frames.slots(address, codes.depth[index], False))
+    return Resumption("L", index - 1, _frames.slots(address, codes.depth[index], False)), False
 
 
 def waits_for(frame: _frames.Frame) -> Any:
@@ -162,7 +164,7 @@ def _owner(call: _Call) -> Any:
 def _methods() -> dict[type, tuple[str, ...]]:
     """Type → names of its methods that are waits. What the program has not imported has no objects."""
     found = dict(threads.WAITS)
-    if accelerators.loaded("_queue") is not None:
+    if accelerators.loaded(accelerators.QUEUE) is not None:
         found[accelerators.SimpleQueue] = ("get",)
     select = sys.modules.get("select")
     for name in _POLLS:

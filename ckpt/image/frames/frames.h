@@ -68,6 +68,10 @@ static inline void evaluator_set(Evaluator e) { _PyInterpreterState_SetEvalFrame
 static inline PyObject *evaluate(PyThreadState *ts, Frame *f, int throwing) { return _PyEval_EvalFrameDefault(ts, f, throwing); }
 static inline ExcItem *thread_handled(PyThreadState *ts) { return ts->exc_info; }
 static inline int thread_tracing(PyThreadState *ts) { return ts->tracing; }
+static inline unsigned long thread_ident(PyThreadState *ts) { return ts->thread_id; }
+static inline PyObject *thread_context(PyThreadState *ts) { return ts->context; }
+static inline Py_tracefunc thread_trace_function(PyThreadState *ts) { return ts->c_tracefunc; }
+static inline Py_tracefunc thread_profile_function(PyThreadState *ts) { return ts->c_profilefunc; }
 
 /* A rebuilt frame that waits in our hook, not in the evaluation loop, for the frame it has called. These are items on the C
  * stack of the hook; they tell such a frame (capturable) from one whose callee is just being torn down (not capturable). */

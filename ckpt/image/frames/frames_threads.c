@@ -19,7 +19,7 @@
 PyThreadState *thread_by_ident(unsigned long ident)
 {
     PyThreadState *ts = PyInterpreterState_ThreadHead(PyInterpreterState_Get());
-    while (ts != NULL && ts->thread_id != ident)
+    while (ts != NULL && thread_ident(ts) != ident)
         ts = PyThreadState_Next(ts);
     return ts;
 }
@@ -39,7 +39,7 @@ static PyObject *thread_values(PyObject *module, PyObject *ident)
     PyObject *key = thread_local_key(ts);
     if (key == NULL && PyErr_Occurred())
         return NULL;
-    return Py_BuildValue("(NO)", key ? key : Py_NewRef(Py_None), ts->context ? ts->context : Py_None);
+    return Py_BuildValue("(NO)", key ? key : Py_NewRef(Py_None), thread_context(ts) ? thread_context(ts) : Py_None);
 }
 
 static void do_nothing(int number) {}
@@ -120,7 +120,7 @@ int thread_has_stopped(PyThreadState *ts)
 
 int thread_is_traced_by_program(PyThreadState *ts)
 {
-    return (ts->c_tracefunc != NULL && ts->c_tracefunc != wait_here) || ts->c_profilefunc != NULL;
+    return (thread_trace_function(ts) != NULL && thread_trace_function(ts) != wait_here) || thread_profile_function(ts) != NULL;
 }
 
 PyDoc_STRVAR(stop_doc,
@@ -142,7 +142,7 @@ static PyObject *stop(PyObject *module, PyObject *args)
     if (count > MOST_THREADS)
         Py_RETURN_FALSE;
     for (PyThreadState *ts = PyInterpreterState_ThreadHead(PyInterpreterState_Get()); ts != NULL; ts = PyThreadState_Next(ts))
-        if (TRACES_ALL_THREADS && ts->c_tracefunc != NULL)
+        if (TRACES_ALL_THREADS && thread_trace_function(ts) != NULL)
             Py_RETURN_FALSE;
     for (Py_ssize_t i = 0; i < count; i++) {
         to_stop[i] = thread_by_ident(PyLong_AsUnsignedLongMask(PyTuple_GET_ITEM(idents, i)));
@@ -173,7 +173,7 @@ static PyObject *go_on(PyObject *module, PyObject *unused)
     if (to_stop_count == 0)
         Py_RETURN_NONE;
     for (PyThreadState *ts = PyInterpreterState_ThreadHead(PyInterpreterState_Get()); ts != NULL; ts = PyThreadState_Next(ts))
-        if (is_to_stop(ts) && ts->c_tracefunc == wait_here)
+        if (is_to_stop(ts) && thread_trace_function(ts) == wait_here)
             living[count++] = ts;
     to_stop_count = 0;
     int failed = threads_trace(living, count, NULL);

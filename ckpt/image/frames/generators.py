@@ -22,8 +22,7 @@ from typing import Any
 
 from ckpt.image.errors import Refused, RestoreError
 from ckpt.image.frames import _frames
-from ckpt.image.frames.code_replaced import entered
-from ckpt.image.frames.suspended import location
+from ckpt.image.frames.suspended import entered, location
 from ckpt.transport.records import dataclass
 
 __all__ = ["GenInfo", "GenRecord", "gen_fill", "gen_info", "gen_make"]

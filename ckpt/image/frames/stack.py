@@ -1,4 +1,4 @@
-"""The Python call stack as data: capture it, describe it, resume it.
+"""The Python call stack as data: capture it, describe it.
 
 A program runs under `run_base`; the frames outside of that belong to the launcher and are never captured. `capture` turns
 the frames inside into a `Stack` of `FrameRecord`s, which are plain picklable content. There are two situations:
@@ -19,12 +19,6 @@ What cannot be captured raises Refused with reason and place; the program goes o
 refers to the program's live objects, so a capture takes microseconds; they are pickled later (in a forked child). In the
 running program, records must not outlive that, because they keep its objects alive.
 
-`resume` rebuilds the frames in a new process and runs the program to its end. Exceptions that are being handled and running
-generators are part of the records. The hook that rebuilds the frames is removed when the innermost frame goes on: from then
-on the program runs on genuine frames with its original code objects, and can be captured again. The recursion depth that
-counts against the limit comes back as it was, with the levels that C code or the interpreter has taken between two frames
-(`FrameRecord.until`).
-
 Limits
 - The rebuilt outer frames nest on the C stack (about 0.5 KiB each) until they return: see `c_stack`.
 - If the function of `map` raises StopIteration after a restart, the program gets that exception instead of the end of its
@@ -33,31 +27,29 @@ Limits
   of a resumed program begin as the latter, so RecursionError may come some levels later.
 - Not captured: threads that C code has started, asyncio tasks.
 
-Other threads have stacks of their own (`capture_thread`), which are read while these threads stand still. Their outermost frame
-is that with which `threading` begins, so no base frame is looked for.
+Other threads have stacks of their own (`capture_thread`), which are read while these threads stand still. Their outermost
+frame is that with which `threading` begins, so no base frame is looked for.
 
-Not here: which frames no image can have (`unrecordable`), where the innermost frame goes on (`c_waits`), how the frames are
-read and made in C (`_frames`).
+Not here: which frames no image can have (`unrecordable`), where the innermost frame goes on (`c_waits`), how a stack runs
+again (`running`), how the frames are read and made in C (`_frames`).
 """
 
 from __future__ import annotations
 
-import functools
 import gc
-import sys
 from _thread import get_ident
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from types import CellType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Literal
 
-from ckpt.image.errors import Refused, RestoreError, Unsupported
-from ckpt.image.frames import _frames, c_stack, selftest
+from ckpt.image.errors import Refused
+from ckpt.image.frames import _frames, c_stack
 from ckpt.image.frames._frames import NULL
 from ckpt.image.frames.c_calls import classify, inlined
 from ckpt.image.frames.c_waits import innermost
 from ckpt.image.frames.call_paths import CachedCall
-from ckpt.image.frames.code_replaced import entered
-from ckpt.image.frames.opcodes import CO_OPTIMIZED, GENERATOR_FLAGS, TABLE, TABLES, code_map
+from ckpt.image.frames.opcodes import CO_OPTIMIZED, GENERATOR_FLAGS, code_map
+from ckpt.image.frames.running import BASES
 from ckpt.image.frames.suspended import Mode, Suspended, cell_contents, location
 from ckpt.image.frames.unrecordable import (
     CODE_REPLACED,
@@ -69,7 +61,6 @@ from ckpt.image.frames.unrecordable import (
     check_frame,
     check_hash,
     check_library,
-    is_inside_ckpt,
     is_of_library,
 )
 from ckpt.transport.records import dataclass, field
@@ -85,13 +76,8 @@ __all__ = [
     "FrameRecord",
     "Refused",
     "Stack",
-    "available",
     "capture",
     "capture_thread",
-    "records_of",
-    "resume",
-    "run_base",
-    "run_records",
 ]
 
 
@@ -184,29 +170,6 @@ class CapturedThread:
     local_key: Any = None
 
 
-def available() -> tuple[bool, str]:
-    """Whether this interpreter's frames can be captured, and if not, why (one clause, without a full stop)."""
-    # Not by `platform`, which compiles patterns at its first use: the program may have replaced parts of `re` by then.
-    version = sys.version.split()[0]
-    versions = ", ".join(f"{major}.{minor}" for major, minor in TABLES)
-    if sys.implementation.name != "cpython":
-        return False, f"frames can be captured in CPython only, this is {sys.implementation.name}"
-    if "t" in getattr(sys, "abiflags", ""):
-        return False, "frames cannot be captured in a free-threaded interpreter"
-    if TABLE is None:
-        return False, f"frames can be captured in CPython {versions}; this is {version}"
-    if _frames.JIT:
-        return False, "frames cannot be captured in an interpreter that was built with a JIT compiler"
-    if selftest.misfit is not None:
-        return False, (
-            f"the frames extension {selftest.versions()}: it does not find {selftest.misfit}; "
-            "build ckpt again with this interpreter"
-        )
-    if not _frames.SUPPORTED or _frames.BUILT_FOR.split(".")[:2] != version.split(".")[:2]:
-        return False, f"the frames extension was built for CPython {_frames.BUILT_FOR}"
-    return True, ""
-
-
 # ---------------------------------------------------------------------------------- capture
 
 
@@ -247,34 +210,31 @@ def _capture(
 ) -> Stack:
     """seen: gets the frames that were looked at; the last one is what a refusal is about. thread: 0: the calling one."""
     frames, callee, exc, depth, limit, traced = _frames.walk(BASES, skip, at_check, thread)
-    if frames is None:
-        raise Refused("the program is not running under run_base, or is being restarted")
-    if traced == 2:
-        seen += frames[:1]
-        raise Refused("a trace or profile function of the program is running")
-    if thread and traced:
-        raise Refused("it is traced or profiled")
-    if not frames:
-        raise Refused("the program is not running")
+    reason = _reason_against(frames, traced, thread)
+    if frames is None or reason:
+        seen += frames[:1] if frames and traced == 2 else ()
+        raise Refused(reason)
     records: list[FrameRecord] = []
     inner = callee
     for frame in frames:
         seen.append(frame)
         _, code, func, lasti, flags, gen, _, locals_, stack, init, globals_, namespace, handled, kept = frame
         in_module = not code.co_flags & CO_OPTIMIZED
-        if thread and is_inside_ckpt(func):
-            raise Refused("it is inside of a call of ckpt", location(code, lasti))
-        if is_of_library(code):
-            check_library(code, func, lasti)
+        if is_of_library(code) or thread:
+            check_library(code, func, lasti, is_other_thread=thread != 0)
         if flags & UNUSABLE or in_module or code.co_flags & GENERATOR_FLAGS:
             check_frame(frame)
+        mode: Mode
+        pushed: Any
         if flags & STOPPED:
             assert stack is not None
             mode, lasti, pushed, until = "L", lasti - 1, NULL, 0
         elif stack is None:
-            resumption = (
-                classify(_suspended(frame), _suspended(inner)) if inner else innermost(frame, traced)
-            )
+            if inner is not None:
+                resumption = classify(_suspended(frame), _suspended(inner))
+            else:
+                resumption, waits = innermost(frame, traced)
+                depth *= not waits  # C code has levels of its own
             mode, lasti, stack, pushed, until, kept = resumption
         else:
             assert inner is not None
@@ -316,6 +276,17 @@ def _capture(
     return captured
 
 
+def _reason_against(frames: list[_frames.Frame] | None, traced: int, thread: int) -> str:
+    """Why no stack can be captured, whatever its frames; "": it can."""
+    if frames is None:
+        return "the program is not running under run_base, or is being restarted"
+    if traced == 2:
+        return "a trace or profile function of the program is running"
+    if thread and traced:
+        return "it is traced or profiled"
+    return "" if frames else "the program is not running"
+
+
 def _suspended(frame: _frames.Frame) -> Suspended:
     address, code, func, lasti, _, gen, gen_references, locals_ = frame[:8]
     return Suspended(
@@ -332,98 +303,3 @@ def _suspended(frame: _frames.Frame) -> Suspended:
 
 _CAPTURE_CODE = capture.__code__
 _CAPTURE_INNER = _capture.__code__
-
-
-# ---------------------------------------------------------------------------------- run and resume
-
-
-def run_base(fn: Callable[..., Any], *args: Any) -> Any:
-    """Call fn(*args) as the outermost captured frame; for a script: run_base(exec, code, namespace)."""
-    return fn(*args)
-
-
-def resume(
-    stack: Stack,
-    start_signals: Callable[[], tuple[int, ...] | None],
-    release: Callable[[], object] | None = None,
-) -> Any:
-    """Rebuild the frames and run them to the end; returns (or raises) what the outermost frame does.
-
-    ``start_signals`` is called last before the frames are made; it returns the signals that are to be blocked from the
-    moment at which the innermost frame runs. ``None``: the mask is not changed. ``release`` is called when the frames are
-    there, just before the innermost one goes on: the other threads go on, too.
-
-    Must be called in the main thread. Empties `stack`, so that lifetimes are the program's own. Raises
-    RestoreError when the records do not fit this process.
-    """
-    ok, reason = available()
-    if not ok:
-        raise Unsupported(reason)
-    if not stack.frames:
-        raise RestoreError("the image has no frames")
-    if stack.recursion_limit != sys.getrecursionlimit():
-        sys.setrecursionlimit(stack.recursion_limit)
-    c_stack.ensure(len(stack.frames))
-    depth, begin = stack.recursion_depth, release
-    if stack.tracing is not None:
-        from ckpt.image.frames import tracing
-
-        begin = functools.partial(_begin_traced, release, functools.partial(tracing.begin, stack.tracing, BASES))
-    records = records_of(stack)
-    _collect_without_callbacks()
-    return run_records(records, depth, start_signals(), begin)
-
-
-def records_of(stack: Stack) -> list[Any]:
-    """What `_frames.run` takes. Empties the stack."""
-    records = [stack.exc, *map(_as_tuple, stack.frames)]
-    stack.frames.clear()
-    stack.exc = stack.tracing = None
-    stack.threads = []
-    return records
-
-
-def _begin_traced(release: Callable[[], object] | None, begin: Callable[[], object]) -> None:
-    if release is not None:
-        release()
-    begin()
-
-
-def _collect_without_callbacks() -> None:
-    """Collect the garbage of the load, without calling the program's ``gc.callbacks``: the program may count its own."""
-    callbacks = gc.callbacks[:]
-    gc.callbacks.clear()
-    gc.collect()
-    gc.callbacks.extend(callbacks)
-
-
-def run_records(
-    records: list[Any], depth: int, blocked: tuple[int, ...] | None, begin: Callable[[], object] | None
-) -> Any:
-    """The base frame of a resumed program; keeps nothing of the image."""
-    return _frames.run(records, depth, blocked, begin)
-
-
-def _as_tuple(record: FrameRecord) -> tuple[Any, ...]:
-    waits = record.mode == "V" or record.mode == "I"
-    at = code_map(record.code).index_ending_at(record.lasti + 1) if waits else 0
-    func = record.func and entered(record.func, record.code, record.locals)
-    return (
-        func,
-        record.code,
-        record.globals_,
-        record.locals_ns,
-        record.locals,
-        record.stack,
-        record.lasti,
-        ord(record.mode),
-        record.value,
-        record.gen,
-        record.exc,
-        record.until,
-        record.kept,
-        at,
-    )
-
-
-BASES = (run_base.__code__, run_records.__code__)

@@ -24,6 +24,7 @@ __all__ = [
     "all_arguments",
     "arguments",
     "cell_contents",
+    "entered",
     "first_argument",
     "function_of",
     "runs_method",
@@ -144,3 +145,16 @@ def instance_dict(obj: Any) -> dict[str, Any]:
         found = getter.__get__(obj)
         return found if type(found) is dict else {}
     return {}
+
+
+def entered(func: types.FunctionType, code: types.CodeType, variables: list[Any]) -> types.FunctionType:
+    """The function that a frame of that code and with these variables is entered by at a restart: func, or a stand-in.
+
+    A program may give a function another ``__code__`` while it runs, and a function that is saved by reference has the code
+    with which it was imported. A frame keeps its own code.
+    """
+    if func.__code__ is code or func.__code__ == code:
+        return func
+    cells = variables[len(variables) - len(code.co_freevars) :]
+    closure = tuple(cell if type(cell) is types.CellType else types.CellType() for cell in cells)
+    return types.FunctionType(code, func.__globals__, code.co_name, None, closure)

@@ -135,8 +135,10 @@ def _tracer(watcher: Any) -> Callable[[Any, list[FrameType]], None] | None:
 # ---------------------------------------------------------------------------------- setting again
 
 
-def begin(tracing: Tracing, bases: Sequence[CodeType]) -> None:
-    """Set again what was noted; called by the rebuild, above the innermost frame."""
+def begin(tracing: Tracing, bases: Sequence[CodeType], release: Callable[[], object] | None = None) -> None:
+    """Set again what was noted; called by the rebuild, above the innermost frame. ``release`` is called first."""
+    if release is not None:
+        release()
     frames = _frames_above(sys._getframe(1), bases)
     for frame, (trace, lines, opcodes) in zip(frames, tracing.frames, strict=True):
         frame.f_trace_lines, frame.f_trace_opcodes = lines, opcodes

@@ -32,7 +32,6 @@ __all__ = [
     "check_frame",
     "check_hash",
     "check_library",
-    "is_inside_ckpt",
     "is_of_library",
 ]
 
@@ -68,19 +67,19 @@ def check_frame(frame: _frames.Frame) -> None:
         raise Refused(reason, location(code, lasti))
 
 
-def is_inside_ckpt(func: Any) -> bool:
-    """Whether a frame runs this function of ckpt."""
-    name = getattr(func, "__globals__", {}).get("__name__") or ""
-    return name == "ckpt" or name.startswith("ckpt.")
-
-
 def is_of_library(code: CodeType) -> bool:
     """Whether a frame that runs `code` may be one for `check_library`."""
     return code.co_filename in _IMPORT_SYSTEM or code.co_name in _BY_ADDRESS
 
 
-def check_library(code: CodeType, func: Any, lasti: int) -> None:
-    """Raise Refused for a frame of the import system, or of a function that keeps objects by their addresses."""
+def check_library(code: CodeType, func: Any, lasti: int, *, is_other_thread: bool = False) -> None:
+    """Raise Refused for a frame of the import system, or of a function that keeps objects by their addresses; in another
+    thread than the main one also for a frame of ckpt."""
+    name = getattr(func, "__globals__", {}).get("__name__") or "" if is_other_thread else ""
+    if name == "ckpt" or name.startswith("ckpt."):
+        raise Refused("it is inside of a call of ckpt", location(code, lasti))
+    if is_other_thread and not is_of_library(code):
+        return
     if code.co_filename in _IMPORT_SYSTEM:
         raise Refused("an import is in progress", location(code, lasti))
     module, _, name = _BY_ADDRESS[code.co_name].partition(":")

@@ -1,8 +1,8 @@
 """Thread objects, and what belongs to one thread.
 
 A thread whose stack is in the image runs after a restart, too (:mod:`ckpt.image.threads.restart`). A harmless one that was
-started is a thread that has ended: ``is_alive()`` is False and ``join()`` returns at once; target, name and the attributes of
-a subclass are kept. A thread that was not started yet can be started after the restart.
+started is a thread that has ended: ``is_alive()`` is False and ``join()`` returns at once; target, name and the attributes
+of a subclass are kept. A thread that was not started yet can be started after the restart.
 
 A reentrant lock is held by the thread that held it. An object of ``threading.local`` has its attributes in each thread.
 
@@ -51,7 +51,7 @@ def fill_running_thread(thread: Any, attributes: dict[str, Any]) -> None:
 def _reduce_handle(pickler: Saver, handle: Any) -> Any:
     """Of a thread that runs: it is given to the new thread. Any other that is still referred to is of a thread that somebody
     waits for, and that has no Python code left to run: it has ended."""
-    runs = any(threads.state_of(thread).get("_handle") is handle for thread, _ in pickler.threads.values())
+    runs = any(handle in threads.state_of(thread).values() for thread, _ in pickler.threads.values())
     return (threads.new_handle, ()) if runs else (threads.done_handle, (handle.ident,))
 
 

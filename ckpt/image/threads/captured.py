@@ -1,22 +1,23 @@
 """The stacks of the program's other threads, captured at the instant at which the main thread's stack is.
 
-The thread that captures holds the interpreter's lock (GIL), so no other thread runs Python code while stacks are read. A thread
-can be captured if it stands at a check between two instructions, or is inside of a call that only waits
+The thread that captures holds the interpreter's lock (GIL), so no other thread runs Python code while stacks are read. A
+thread can be captured if it stands at a check between two instructions, or is inside of a call that only waits
 (:mod:`ckpt.image.frames.c_waits`). One that is inside of other C code, or of this library, is refused by name, and looked at
 again some milliseconds later.
 
 ::
 
     capture_threads     could all be captured now? Nobody is stopped
-    stop_threads        each thread stops at the next line that it begins, or waits in C. From then on the lock may be released
-                        while the image is prepared: no thread changes anything
+    stop_threads        each thread stops at the next line that it begins, or waits in C. From then on the lock may be
+                        released while the image is prepared: no thread changes anything
     capture_stopped     just before the fork: their stacks. A wait may have ended meanwhile; then its thread has stopped at
                         the next line, which is right if nothing else than storing the result lies between
     go_on               the image has been taken, or given up
 
 What belongs to one thread alone, besides its stack: the context, the values of ``threading.local``, the signal mask.
 
-Not here: which threads are the program's (:mod:`ckpt.capture.threads`), how they begin again (:mod:`ckpt.image.threads.restart`).
+Not here: which threads are the program's (:mod:`ckpt.capture.threads`), how they begin again
+(:mod:`ckpt.image.threads.restart`).
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class StoppedThreads:
     """The program's other threads, from when they have stopped until they go on."""
 
     def __init__(self, stack: Stack, find: Callable[[], Sequence[threading.Thread]]) -> None:
-        """``stack``: of the main thread; it gets the stacks of the others. ``find()``: the threads that are to be stopped."""
+        """``stack``: of the main thread; it gets the stacks of the others. ``find()``: the threads that are to be
+        stopped."""
         self._stack = stack
         self._find = find
         self._threads: Sequence[threading.Thread] = ()
@@ -98,6 +100,11 @@ class StoppedThreads:
         self._stack.threads = capture_threads(self._threads)
         return switches
 
+    @staticmethod
+    def is_refusal(failure: Exception) -> bool:
+        """Does the failure say that a thread cannot be captured now?"""
+        return isinstance(failure, Refused)
+
     def go_on(self) -> None:
         """Have them go on; where none is stopped, nothing happens."""
         self._threads, self._places = (), {}
@@ -105,7 +112,7 @@ class StoppedThreads:
 
 
 def _stands(ident: int) -> bool:
-    """Will the thread do nothing but end its wait? One that waits to enter the table of threads would keep others out of it."""
+    """Will the thread do nothing but end its wait? One that waits for the table of threads would keep others out of it."""
     if _frames.has_stopped(ident):
         return True
     awaited = _awaited(ident)

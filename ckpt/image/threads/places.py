@@ -1,9 +1,9 @@
 """Where a stopped thread is, and whether it has done nothing since but end its wait.
 
-A thread that waits in C (:mod:`ckpt.image.frames.c_waits`) may go on while the image is prepared: what it waits for may come,
-or its time may be over. It stops at the next line (``frames_threads.c``). Until there it must not have done anything that others
-could see: it may have stored the result of the wait, decided by it where to go on, and returned from functions. All other
-instructions (calls above all) count as changes.
+A thread that waits in C (:mod:`ckpt.image.frames.c_waits`) may go on while the image is prepared: what it waits for may
+come, or its time may be over. It stops at the next line (``frames_threads.c``). Until there it must not have done anything
+that others could see: it may have stored the result of the wait, decided by it where to go on, and returned from functions.
+All other instructions (calls above all) count as changes.
 
 Pure, but for :func:`place_of`.
 """
@@ -23,7 +23,18 @@ _MOST_FRAMES = 6
 _MOST_STEPS = 24
 _HARMLESS = frozenset(
     {
-        *("NOP", "POP_TOP", "COPY", "SWAP", "LOAD_CONST", "LOAD_FAST", "LOAD_FAST_CHECK", "PUSH_NULL", "TO_BOOL", "UNARY_NOT"),
+        *(
+            "NOP",
+            "POP_TOP",
+            "COPY",
+            "SWAP",
+            "LOAD_CONST",
+            "LOAD_FAST",
+            "LOAD_FAST_CHECK",
+            "PUSH_NULL",
+            "TO_BOOL",
+            "UNARY_NOT",
+        ),
         *("STORE_FAST", "STORE_DEREF", "STORE_NAME", "STORE_GLOBAL", "STORE_ATTR", "STORE_FAST_LOAD_FAST"),
         *("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"),
     }
@@ -36,7 +47,7 @@ class _At(NamedTuple):
 
     address: int
     code: CodeType
-    index: int
+    lasti: int
 
 
 class Place(NamedTuple):
@@ -64,7 +75,7 @@ def has_only_ended_its_wait(before: Place, now: Place) -> bool:
         if depth and not _can_return(before.frames[depth - 1]):
             return False
         if frame.address == goal.address:
-            return _reaches(code_map(frame.code), _end_of_call(frame), goal.index, None) is not None
+            return _reaches(code_map(frame.code), _end_of_call(frame), goal.lasti, None) is not None
     return False
 
 
@@ -75,13 +86,13 @@ def _can_return(frame: _At) -> bool:
 def _end_of_call(frame: _At) -> int:
     """Index behind the call that the frame executes; -1: not known."""
     codes = code_map(frame.code)
-    instruction = codes.instructions.get(frame.index) or codes.ending_at(frame.index + 1)
+    instruction = codes.instructions.get(frame.lasti) or codes.ending_at(frame.lasti + 1)
     if instruction is None:
         return -1
-    return codes.after_check(instruction_index(codes, instruction)) or instruction.next
+    return codes.after_check(_index_of(codes, instruction)) or instruction.next
 
 
-def instruction_index(codes: CodeMap, instruction: Instruction) -> int:
+def _index_of(codes: CodeMap, instruction: Instruction) -> int:
     """The index under which the instruction is found: that of its opcode, behind its EXTENDED_ARGs."""
     index = instruction.start
     while codes.instructions.get(index) is not instruction:
@@ -92,7 +103,8 @@ def instruction_index(codes: CodeMap, instruction: Instruction) -> int:
 def _reaches(codes: CodeMap, start: int, goal: int, names: tuple[str, ...] | None) -> int | None:
     """The index of ``goal``, or of an instruction with one of these names, if it can be reached from ``start`` by harmless
     instructions alone."""
-    waiting, seen = [start], set()
+    waiting: list[int] = [start]
+    seen: set[int] = set()
     starts = {instruction.start: index for index, instruction in codes.instructions.items()}
     while waiting and len(seen) < _MOST_STEPS:
         index = waiting.pop()

@@ -8,10 +8,12 @@
                        it stops where its innermost frame is about to go on
     release()          all go on. Called when the main thread's frames are there, too
 
-What an image holds by the identifier of a thread is told here while it is loaded (:func:`hold_later`, :func:`fill_later`), and
-put in order when the new identifiers are known. Where ``Condition.wait`` keeps an identifier in a variable, it is replaced.
+What an image holds by the identifier of a thread is told here while it is loaded (:func:`hold_later`, :func:`fill_later`),
+and put in order when the new identifiers are known. Where ``Condition.wait`` keeps an identifier in a variable, it is
+replaced.
 
-Not here: what a thread is joined by (:mod:`ckpt.compat.threads`), how frames are made again (:mod:`ckpt.image.frames.stack`).
+Not here: what a thread is joined by (:mod:`ckpt.compat.threads`), how frames are made again
+(:mod:`ckpt.image.frames.running`).
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from typing import Any
 
 from ckpt.compat import threads
 from ckpt.image.errors import RestoreError
-from ckpt.image.frames.stack import CapturedThread, FrameRecord, Stack, records_of, run_records
+from ckpt.image.frames.running import records_of, run_records
+from ckpt.image.frames.stack import CapturedThread, FrameRecord, Stack
 
 __all__ = ["Restart", "fill_later", "hold_later", "join_started"]
 
@@ -59,8 +62,8 @@ class Restart:
         stack.threads = []
 
     def start(self) -> None:
-        """Returns when every thread stands where it goes on. Raises :class:`RestoreError`: a thread cannot be started, or its
-        frames do not fit this process; RuntimeError: the system has no thread left."""
+        """Returns when every thread stands where it goes on. Raises :class:`RestoreError`: a thread cannot be started, or
+        its frames do not fit this process; RuntimeError: the system has no thread left."""
         idents = {self._main_ident: get_ident()}
         for each in self._beginnings:
             idents[each.captured.stack.ident] = each.start()
@@ -138,10 +141,10 @@ class _Beginning:
                 attributes.update(values)
             records, blocked = records_of(self.captured.stack), self.captured.blocked
             del self.captured.stack
-            run = run_records if context is None else context.run
-            arguments = () if context is None else (run_records,)
-            del context
-            run(*arguments, records, 0, blocked, self._stop)  # type: ignore[operator]
+            if context is None:
+                run_records(records, 0, blocked, self._stop)
+            else:
+                context.run(run_records, records, 0, blocked, self._stop)
         except BaseException as failure:
             if not self._is_there.locked():
                 raise

@@ -193,7 +193,7 @@ POINTS: tuple[Point, ...] = (
     *_around("image-opened", "rank", "ckpt.store.images.reader:ImageReader.__init__", "recovery"),
     *_around("image-loaded", "rank", "ckpt.image.loading:load", "recovery"),
     *_around("port-reopened", "rank", "ckpt.rank.network:open_port", "recovery"),
-    *_before("stack-resumed", "rank", "ckpt.image.frames.stack:resume", "recovery"),
+    *_before("stack-resumed", "rank", "ckpt.image.frames.running:resume", "recovery"),
     *_around("first-frames-taken", "rank", "ckpt.transport.driver.port:Port.set_peer", "recovery"),
     # ckpt restart of a job of which nothing is alive.
     *_around("lock-taken", "controller", "ckpt.store.job.lock:take_lock", "restart"),

@@ -26,7 +26,8 @@ import traceback
 
 from ckpt.image import resume
 from ckpt.image.frames import _frames
-from ckpt.image.frames.stack import Refused, capture, run_base
+from ckpt.image.frames.running import run_base
+from ckpt.image.frames.stack import Refused, capture
 from ckpt.image.modules.references import References
 from ckpt.image.pickling.pickler import ImagePickler, ImageUnpickler, Stream
 

@@ -22,7 +22,8 @@ from ckpt.image.frames.call_paths import (
     path_of_iteration,
 )
 from ckpt.image.frames.opcodes import TABLE, code_map
-from ckpt.image.frames.stack import capture, run_base
+from ckpt.image.frames.running import run_base
+from ckpt.image.frames.stack import capture
 from ckpt.image.frames.suspended import Suspended, instance_dict, location
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from pathlib import Path
 
-from ckpt.image.frames.code_replaced import entered
+from ckpt.image.frames.suspended import entered
 from tests.unit.ckpt.image.support import after_restart
 
 LIBRARY = """

@@ -12,7 +12,7 @@ import pytest
 
 from ckpt.image import Refused, capture
 from ckpt.image.frames import _frames
-from ckpt.image.frames.stack import run_base
+from ckpt.image.frames.running import run_base
 
 pytestmark = pytest.mark.skipif(not _frames.SUPPORTED, reason="frames of this interpreter are not known")
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from ckpt.image import available
-from ckpt.image.frames import _frames, selftest, stack
+from ckpt.image.frames import _frames, running, selftest
 from ckpt.image.lowlevel import _lookup
 
 pytestmark = pytest.mark.skipif(
@@ -117,7 +117,7 @@ def test_sets_that_are_laid_out_otherwise_are_a_reason_too() -> None:
 
 def test_a_misfit_is_the_reason_why_there_are_no_images(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selftest, "misfit", "the code of a frame")
-    ok, reason = stack.available()
+    ok, reason = running.available()
     assert not ok
     assert "does not find the code of a frame; build ckpt again" in reason
 

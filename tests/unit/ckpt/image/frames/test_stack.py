@@ -12,9 +12,9 @@ import pytest
 
 from ckpt.image import resume
 from ckpt.image.errors import Refused, RestoreError
-from ckpt.image.frames import _frames, c_stack
-from ckpt.image.frames import stack as stack_module
-from ckpt.image.frames.stack import FrameRecord, Stack, available, capture, run_base
+from ckpt.image.frames import _frames, c_stack, running
+from ckpt.image.frames.running import available, run_base
+from ckpt.image.frames.stack import FrameRecord, Stack, capture
 
 pytestmark = pytest.mark.turns(2)
 
@@ -1196,7 +1196,7 @@ def test_a_stack_too_deep_for_the_c_stack_is_refused(monkeypatch):
 
 def test_available_here_and_not_elsewhere(monkeypatch):
     assert available() == (True, "")
-    monkeypatch.setattr(stack_module, "TABLE", None)
+    monkeypatch.setattr(running, "TABLE", None)
     ok, reason = available()
     assert not ok
     assert "3.11" in reason

@@ -1,0 +1,239 @@
+"""Other threads: where they can be captured, how they stop together, and what may happen while they stand."""
+
+from __future__ import annotations
+
+import queue
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from ckpt.compat import threads as private
+from ckpt.image.errors import Refused
+from ckpt.image.frames import _frames
+from ckpt.image.frames.running import run_base
+from ckpt.image.frames.stack import Stack, capture, capture_thread
+from ckpt.image.threads.captured import StoppedThreads, capture_threads, is_waiting
+from ckpt.image.threads.places import has_only_ended_its_wait, place_of
+
+
+@contextmanager
+def running(
+    function: Callable[..., Any], *args: Any, end: Callable[[], object]
+) -> Iterator[threading.Thread]:
+    thread = threading.Thread(target=function, args=args, name="other", daemon=True)
+    thread.start()
+    try:
+        yield thread
+    finally:
+        end()
+        thread.join()
+
+
+def wait_until(look: Callable[[], Any]) -> Any:
+    deadline_s = time.monotonic() + 30
+    while not (found := look()):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.0005)
+    return found
+
+
+def acquire(lock: Any) -> None:
+    lock.acquire()
+    lock.release()
+
+
+def enter(lock: Any) -> None:
+    with lock:
+        pass
+
+
+def acquire_named(lock: Any) -> None:
+    lock.acquire(blocking=True, timeout=60)
+    lock.release()
+
+
+@pytest.mark.parametrize("function", [acquire, enter, acquire_named])
+@pytest.mark.parametrize("make", [threading.Lock, threading.RLock])
+def test_a_thread_that_waits_for_a_lock_makes_the_call_again(function: Any, make: Any) -> None:
+    lock = make()
+    lock.acquire()
+    with running(function, lock, end=lock.release) as thread:
+        wait_until(lambda: is_waiting(thread.ident or 0))
+        innermost = capture_thread(thread.ident or 0).frames[-1]
+        assert innermost.mode == "L" and any(entry is lock for entry in innermost.stack)
+        assert innermost.lasti < _frames.walk((), (), False, thread.ident or 0)[0][0][3]
+
+
+def test_what_a_thread_waits_for_in_other_c_code_is_named() -> None:
+    import os
+
+    reading, writing = os.pipe()
+    with running(os.read, reading, 1, end=lambda: os.write(writing, b".")) as thread:
+        with pytest.raises(Refused, match=r"thread 'other'.*read"):
+            wait_until(lambda: capture_threads([thread]) and False)
+    os.close(reading)
+    os.close(writing)
+
+
+def test_a_queue_and_a_sleep_are_waits() -> None:
+    simple: queue.SimpleQueue[int] = queue.SimpleQueue()
+    with running(lambda: simple.get(), end=lambda: simple.put(1)) as thread:
+        wait_until(lambda: is_waiting(thread.ident or 0))
+    stop = threading.Event()
+
+    def sleep() -> None:
+        while not stop.is_set():
+            time.sleep(0.01)
+
+    with running(sleep, end=stop.set) as thread:
+        wait_until(lambda: is_waiting(thread.ident or 0))
+
+
+def test_a_call_queued_for_the_main_thread_inside_of_a_wait_does_not_take_the_wait_for_over() -> None:
+    """A signal wakes `acquire`, which makes the queued calls and waits on. The capture took the wait for a call that is
+    over: after a restart the lock would have been taken for acquired, and the method for its result."""
+    lock, begun, found = threading.Lock(), threading.Event(), []
+    lock.acquire()
+
+    def look() -> None:
+        found.append(capture(at="check"))
+        lock.release()
+
+    def wait_here() -> None:
+        begun.set()
+        acquire(lock)
+
+    def wake() -> None:
+        begun.wait()
+        ident = threading.main_thread().ident or 0
+        wait_until(lambda: is_waiting(ident))
+        _frames.request(look)
+        signal.pthread_kill(ident, _frames.wake_signal())
+
+    waker = threading.Thread(target=wake)
+    waker.start()
+    run_base(wait_here)
+    waker.join()
+    innermost = found[0].frames[-1]
+    assert any(entry is lock for entry in innermost.stack) and found[0].recursion_depth == 0
+
+
+def count(totals: list[int], stop: threading.Event) -> None:
+    while not stop.is_set():
+        totals[0] += 1
+        totals[1] += 1
+
+
+def test_stopped_threads_change_nothing_while_the_interpreter_is_free() -> None:
+    totals, stop = [0, 0], threading.Event()
+    with running(count, totals, stop, end=stop.set) as thread:
+        wait_until(lambda: totals[0] > 1000)
+        others = StoppedThreads(Stack(), lambda: [thread])
+        wait_until(lambda: _stops(others))
+        try:
+            before = list(totals)
+            time.sleep(0.05)
+            others.capture()
+            assert totals == before
+        finally:
+            others.go_on()
+        wait_until(lambda: totals[0] > before[0] + 1000)
+
+
+def _stops(others: StoppedThreads) -> bool:
+    try:
+        others.stop()
+    except Refused:
+        return False
+    return True
+
+
+def test_a_thread_that_takes_no_rest_in_c_does_not_stop_and_nobody_stays_stopped() -> None:
+    totals, stop = [0, 0], threading.Event()
+    with (
+        running(count, totals, stop, end=stop.set) as counting,
+        running(lambda: sum(i for i in iter(stop.is_set, True)), end=stop.set) as summing,
+    ):
+        wait_until(lambda: totals[0] > 1000)
+        others = StoppedThreads(Stack(), lambda: [counting, summing])
+        found: list[str] = []
+        for _ in range(3):
+            try:
+                others.stop()
+                others.capture()
+            except Refused as refused:
+                found.append(refused.reason)
+            finally:
+                others.go_on()
+        before = totals[0]
+        wait_until(lambda: totals[0] > before + 1000)
+    assert all("thread 'other'" in reason for reason in found)
+
+
+def store(lock: Any, log: list[Any], stop: threading.Event) -> None:
+    got = lock.acquire()
+    log.append(got)
+    stop.wait()
+
+
+def use_at_once(lock: Any, log: list[Any], stop: threading.Event) -> None:
+    log.append(lock.acquire())
+    stop.wait()
+
+
+@pytest.mark.parametrize(("function", "is_harmless"), [(store, True), (use_at_once, False)])
+def test_a_wait_that_ends_meanwhile_may_store_its_result_and_no_more(
+    function: Any, is_harmless: bool
+) -> None:
+    lock, log, stop = threading.Lock(), [], threading.Event()
+    lock.acquire()
+    with running(function, lock, log, stop, end=stop.set) as thread:
+        ident = thread.ident or 0
+        wait_until(lambda: is_waiting(ident))
+        others = StoppedThreads(Stack(), lambda: [thread])
+        others.stop()
+        before = place_of(ident)
+        lock.release()
+        wait_until(lambda: _frames.has_stopped(ident))
+        try:
+            assert log == ([] if is_harmless else [True])
+            assert has_only_ended_its_wait(before, place_of(ident)) == is_harmless
+        finally:
+            others.go_on()
+
+
+def test_no_thread_stops_while_it_holds_the_table_of_threads() -> None:
+    """It would keep the main thread, which asks for the threads, from going on: both waited for ever."""
+    stop = threading.Event()
+
+    def look() -> None:
+        while not stop.is_set():
+            threading.enumerate()
+
+    with running(look, end=stop.set) as first, running(look, end=stop.set) as second:
+        others = StoppedThreads(Stack(), lambda: [first, second])
+        for _ in range(50):
+            if _stops(others):
+                assert not private.is_registry_locked() and len(threading.enumerate()) >= 3
+                others.go_on()
+
+
+def test_the_program_is_not_changed_where_a_thread_of_it_is_traced() -> None:
+    stop, events = threading.Event(), []
+
+    def traced() -> None:
+        import sys
+
+        sys.settrace(lambda frame, event, argument: events.append(event))
+        stop.wait()
+
+    with running(traced, end=stop.set) as thread:
+        wait_until(lambda: is_waiting(thread.ident or 0))
+        others = StoppedThreads(Stack(), lambda: [thread])
+        with pytest.raises(Refused):
+            others.stop()
