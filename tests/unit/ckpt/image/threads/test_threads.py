@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import signal
 import threading
@@ -70,12 +71,12 @@ def test_a_thread_that_waits_for_a_lock_makes_the_call_again(function: Any, make
 
 
 def test_what_a_thread_waits_for_in_other_c_code_is_named() -> None:
-    import os
-
     reading, writing = os.pipe()
-    with running(os.read, reading, 1, end=lambda: os.write(writing, b".")) as thread:
-        with pytest.raises(Refused, match=r"thread 'other'.*read"):
-            wait_until(lambda: capture_threads([thread]) and False)
+    with (
+        running(os.read, reading, 1, end=lambda: os.write(writing, b".")) as thread,
+        pytest.raises(Refused, match=r"thread 'other'.*read"),
+    ):
+        wait_until(lambda: capture_threads([thread]) and False)
     os.close(reading)
     os.close(writing)
 
