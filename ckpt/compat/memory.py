@@ -30,6 +30,7 @@ __all__ = [
     "entry_state",
     "exchange",
     "in_place",
+    "is_code_of_thunk",
     "is_made_from_definition",
     "make_entry",
     "mark_unused",
@@ -116,6 +117,12 @@ def in_place(obj: object, layout: type[ctypes.Structure]) -> Any:
     if instance_bytes(type(obj)) - HEADER_BYTES != ctypes.sizeof(layout):
         return None
     return layout.from_address(id(obj) + HEADER_BYTES)
+
+
+def is_code_of_thunk(thunk: object, address: int) -> bool:
+    """Is this the address at which C calls the function behind a ``CThunkObject`` (``pcl_exec``; ``Modules/_ctypes/ctypes.h``)?
+    It is among the first words of the struct: number of items, two addresses of the code."""
+    return address in _words(thunk, 3)[1:]
 
 
 def exchange(one: object, other: object) -> None:

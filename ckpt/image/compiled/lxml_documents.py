@@ -37,15 +37,16 @@ def reducers() -> dict[type, Reducer]:
         **by_name("lxml.etree", dict.fromkeys(_ITERATORS, reduce_remaining)),
         **by_name(
             "lxml.etree",
-            {"_ElementTree": reduce_tree, "_Attrib": reduce_attributes, "QName": reduce_name},
+            {"_ElementTree": reduce_tree, "QName": reduce_name, "_ElementUnicodeResult": reduce_text},
         ),
         Document: reduce_document,
     }
 
 
 def reducer_for(cls: type) -> Reducer | None:
-    """The reducer for elements, comments, processing instructions and entities, of classes without pickling of their own."""
-    return reduce_element if issubclass(cls, etree._Element) and "__reduce__" not in cls.__dict__ else None
+    """The reducer for elements, comments, processing instructions and entities. Where their class has a ``__reduce__``
+    (lxml.objectify), that would make a document of its own of each."""
+    return reduce_element if issubclass(cls, etree._Element) else None
 
 
 class Document:
@@ -83,23 +84,33 @@ def _root_beside(node: Any) -> Any:
 
 
 def reduce_document(pickler: Any, document: Document) -> Any:
+    """Written and parsed as XML; where that does not give an equal document, as HTML. ``node``: a comment or the like alone."""
     top = document.top
     is_element = isinstance(top.tag, str)
-    tree = top.getroottree()
-    text = etree.tostring(tree if is_element else top, encoding="utf-8", with_tail=False)
-    info = tree.docinfo
-    state = (text, is_element, _lookup_of(top), info.URL, [node.sourceline for node in document.nodes], top.tail)
-    try:
-        again = parse(*state)
-    except etree.XMLSyntaxError as failure:
-        raise PicklingError(f"a document of lxml (root <{top.tag}>) cannot be written as XML: {failure}") from failure
-    other = nodes_of(again)
-    if len(other) != len(document.nodes) or not all(map(_is_equal, document.nodes, other)):
-        raise PicklingError(
-            f"a document of lxml (root <{top.tag}>) would not come back as it is: its parser makes elements of other classes, "
-            "or it has entities or names that XML text cannot hold; keep its source, and parse it again in on_restart"
-        )
-    return make_document, state
+    tree: Any = top.getroottree() if is_element else None
+    is_whole = is_element and tree.getroot() is top  # else a part that was taken out of its document
+    info: Any = tree.docinfo if is_whole else None
+    lines = [node.sourceline for node in document.nodes]
+    for method in ("xml", "html") if is_whole else ("xml",) if is_element else ("node",):
+        options: dict[str, Any] = {"encoding": "utf-8", "with_tail": False}
+        if method == "html":
+            options["method"] = "html"
+        elif is_whole and info.encoding:
+            options |= {"xml_declaration": True, "standalone": info.standalone, "encoding": info.encoding}
+        text = etree.tostring(tree if is_whole else top, **options)
+        state = (text, method, _lookup_of(top), info.URL if is_whole else None, lines, top.tail)
+        try:
+            again = parse(*state)
+        except etree.XMLSyntaxError:
+            continue
+        other = nodes_of(again)
+        if len(other) == len(document.nodes) and all(map(_is_equal, document.nodes, other)):
+            return make_document, state
+    raise PicklingError(
+        f"a document of lxml (root <{top.tag}>) would not come back from its text as it is: its parser makes elements of "
+        "classes of its own, or it has names, characters or entities that its text cannot hold; keep the source, and parse "
+        "it again in on_restart"
+    )
 
 
 def _is_equal(one: Any, other: Any) -> bool:
@@ -113,51 +124,55 @@ def _is_equal(one: Any, other: Any) -> bool:
 
 
 def _lookup_of(top: Any) -> str:
-    """The module whose lookup chooses the classes of elements: lxml.html for documents that its parsers have made."""
-    return "lxml.html" if type(top).__module__ == "lxml.html" else ""
+    """The module whose lookup chooses the classes of the elements; "": etree's own."""
+    name: str = type(top).__module__
+    return name if name in ("lxml.html", "lxml.objectify") else ""
 
 
 def reduce_tree(pickler: Any, tree: Any) -> Any:
     return make_tree, (tree.getroot(),)
 
 
-def reduce_attributes(pickler: Any, attributes: Any) -> Any:
-    owner = attributes._element
-    return attributes_of, (owner,)
-
-
 def reduce_name(pickler: Any, name: Any) -> Any:
     return etree.QName, (name.text,)
+
+
+def reduce_text(pickler: Any, text: Any) -> Any:
+    """A text that XPath has found, and that knows its element."""
+    kind = "attribute" if text.is_attribute else "tail" if text.is_tail else "text"
+    return find_text, (str(text), text.getparent(), kind, text.attrname)
 
 
 # ---------------------------------------------------------------------- called while loading
 
 
 def parse(
-    text: bytes, is_element: bool, lookup: str, url: str | None, lines: list[int | None], tail: str | None
+    text: bytes, method: str, lookup: str, url: str | None, lines: list[int | None], tail: str | None
 ) -> Any:
-    parser = etree.XMLParser(
-        strip_cdata=False,
-        resolve_entities=False,
-        huge_tree=True,
-        load_dtd=False,
-        no_network=True,
-        remove_blank_text=False,
-    )
-    if lookup:
+    options = {"remove_blank_text": False, "strip_cdata": False, "no_network": True, "huge_tree": True}
+    if method == "html":
+        parser = etree.HTMLParser(**options)
+    else:
+        parser = etree.XMLParser(**options, resolve_entities=False, load_dtd=False)
+    if lookup == "lxml.html":
         from lxml import html  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
         parser.set_element_class_lookup(html.HtmlElementClassLookup())
-    if is_element:
-        top = etree.fromstring(text, parser, base_url=url)
-    else:
+    elif lookup:
+        from lxml import objectify  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+        parser.set_element_class_lookup(objectify.ObjectifyElementClassLookup())
+    if method == "node":
         around = etree.fromstring(b"<around>%s</around>" % text, parser, base_url=url)
         top = around[0]
         around.remove(top)
-    top.tail = tail
+    else:
+        top = etree.fromstring(text, parser, base_url=url)
+    if tail is not None:
+        top.tail = tail
     for node, line in zip(nodes_of(top), lines, strict=False):
         if line is not None and node.sourceline != line:
-            node.sourceline = line
+            etree._Element.sourceline.__set__(node, line)  # of lxml.objectify, an attribute is a child
     return top
 
 
@@ -176,5 +191,10 @@ def make_tree(root: Any) -> Any:
     return etree.ElementTree(root)
 
 
-def attributes_of(element: Any) -> Any:
-    return element.attrib
+def find_text(text: str, parent: Any, kind: str, name: str | None) -> Any:
+    """The text as XPath finds it now. It is a plain text if the element has another one by now."""
+    if parent is None:
+        return text
+    path = {"attribute": "@*", "tail": "following-sibling::text()", "text": "text()"}[kind]
+    found = (each for each in parent.xpath(path) if each == text and each.attrname == name)
+    return next((each for each in found if each.getparent() is parent), text)

@@ -147,7 +147,7 @@ def _array(address: int, size: int, value_type: str = "i") -> Any:
     dtype = numpy.dtype(value_type)
     if not size:
         return numpy.zeros(0, dtype)
-    memory = (ctypes.c_ubyte * (int(size) * dtype.itemsize)).from_address(address)
+    memory: Any = (ctypes.c_ubyte * (int(size) * dtype.itemsize)).from_address(address)
     return numpy.frombuffer(memory, dtype)
 
 

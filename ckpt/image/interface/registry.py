@@ -48,6 +48,7 @@ BUILT_IN = {
     accelerators.TOKENIZER: f"{_STANDARD}:Tokenizer",
     "logging": f"{_STANDARD}:Logging",
     "mmap": f"{_STANDARD}:MappedMemory",
+    "ctypes": f"{_HANDLES}.ctypes_library:Ctypes",
     "posix": f"{_HANDLES}.directories:Directories",
     "pyexpat": f"{_STANDARD}:Expat",
     "sqlite3": f"{_STANDARD}:Sqlite",
