@@ -57,5 +57,20 @@ class Unpicklable(ImageError):
         return f"{self.path}: {self.reason}"
 
 
+class ObjectRefused(ImageError):
+    """A reducer refuses an object because of what it is, whichever of its parts could not be saved either.
+
+    `obj`: the object; `reason`: the cause in words, with a remedy behind a semicolon.
+    """
+
+    def __init__(self, obj: object, reason: str) -> None:
+        super().__init__(obj, reason)
+        self.obj = obj
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason
+
+
 class RestoreError(ImageError):
     """The image cannot be restored in this process; the program must not go on from it."""
